@@ -88,9 +88,8 @@ class Late:
                 self.note(op, dirty)
             if op.kind == "local":  # which holds nothing yet
                 dirty.setdefault(op, set()).add(place_of(op))
-            before = {root: set(places) for root, places in dirty.items()}
-            for inner in op.regions:
-                arm = {root: set(places) for root, places in before.items()}
+            arms = [{root: set(places) for root, places in dirty.items()} for _ in op.regions]
+            for inner, arm in zip(op.regions, arms, strict=True):
                 self.visit(inner.ops, arm)
                 for root, places in arm.items():
                     dirty.setdefault(root, set()).update(places)
