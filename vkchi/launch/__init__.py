@@ -136,6 +136,11 @@ class Plan:
         return True
 
     @property
+    def is_ours(self) -> bool:
+        """Whether the kernel is one of this package; its IR need not be read for that."""
+        return self.path.startswith("vkchi.")
+
+    @property
     def is_current(self) -> bool:
         """Whether the classes that the kernel works with have the methods that it was made of."""
         return not self.methods or are_current(self.methods)

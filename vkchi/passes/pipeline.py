@@ -249,7 +249,7 @@ OPTIONAL = frozenset({
 USUAL = (
     "split", "simplify", "dce", "peel", "fission", "forward", "bounds", "indices", "jam",
     "map_grid", "licm", "unroll", "unroll_words", "legalize", "strength", "reciprocals", "access",
-    "broadcast", "neighbours", "stores_last", "arithmetic", "bases",
+    "broadcast", "neighbours", "rounds", "stores_last", "arithmetic", "bases",
 )  # fmt: skip
 
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.storage import Storage
-from vkchi.span import is_ours
 from vkchi.tape.calls import Call, adjoints_of, repeat_call
 from vkchi.tape.log import Step
 from vkchi.tape.repeated_taped_calls import find_repeated
@@ -186,7 +185,7 @@ def may_be_traced(entry: Entry) -> bool:
     return (
         call.repeated is not None
         and call.missing == "error"
-        and not is_ours(call.plan.func.span)
+        and not call.plan.is_ours
         and not (call.hosts or call.constants or entry.drawn or entry.form)
         and call.repeated.gradient(adjoints) is entry.plan
         and not any(array.is_gradient for array in call.arrays.values())
