@@ -23,7 +23,7 @@ Must not know: what is done with the answers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from vkchi.analysis.sums import Index, split_offset
 from vkchi.errors import InternalError
@@ -129,19 +129,14 @@ def never_meet(a: Value, b: Value) -> bool:
     """Whether two pointers never lead to one place, in whatever iterations they are made: their
     memory differs, or constants in their indices or components do."""
     p, q = place_of(a), place_of(b)
-    fixed = [(i, j) for i, j in zip(p.indices, q.indices) if i.root is None and j.root is None]
-    return (
-        p.base is not q.base
-        or any(_differ(i, j) for i, j in fixed)
-        or not may_meet(p.component, q.component)
-    )
+    return p.base is not q.base or are_apart(p, q, lambda root: False)
 
 
-def are_apart(p: Place, q: Place, moving: Container[Value]) -> bool:
+def are_apart(p: Place, q: Place, is_fixed: Callable[[Value], bool]) -> bool:
     """Whether two places of one base are never the same, in whatever iterations they are found:
-    those of an axis are a number and a value that is the same in all, none of these `moving`, and
-    the numbers differ; or constant components do."""
-    pairs = [(i, j) for i, j in zip(p.indices, q.indices) if i.root is None or i.root not in moving]
+    those of an axis are a number and a value that `is_fixed`, the same in all iterations, and the
+    numbers differ; or constant components do."""
+    pairs = [(i, j) for i, j in zip(p.indices, q.indices) if i.root is None or is_fixed(i.root)]
     return any(_differ(i, j) for i, j in pairs) or not may_meet(p.component, q.component)
 
 

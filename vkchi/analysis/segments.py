@@ -94,6 +94,10 @@ class Late:
                 for root, places in arm.items():
                     dirty.setdefault(root, set()).update(places)
 
+    def is_fixed(self, v: Value) -> bool:
+        """Whether a value is the same in all iterations."""
+        return v not in self.moving
+
     def note(self, write: Op, dirty: Dirty) -> None:
         """Its place is written."""
         dirty.setdefault(base_of(write.args[0]), set()).add(place_of(write.args[0]))
@@ -104,4 +108,4 @@ class Late:
         if len(places) > MOST_PLACES:
             return True
         place = place_of(load.args[0])
-        return not all(are_apart(place, other, self.moving) for other in places)
+        return not all(are_apart(place, other, self.is_fixed) for other in places)

@@ -109,7 +109,7 @@ class Trace:
         assert call.repeated is not None
         node = self.node or self.begin(call.plan)
         assert self.root is not None
-        key = call.repeated.serial, tuple(call.numbers.items())
+        key = key_of(call.repeated, call.numbers)
         found = node.after.get(key)
         if found is None and self.root.count < MOST_NODES:
             self.root.count += 1
@@ -127,11 +127,11 @@ class Trace:
 
     def find(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Followed | None:
         """A call, if a tape has done that after the same calls."""
-        repeated = find_repeated(plan, args)
-        if self.is_over or repeated is None:
+        repeated = None if self.is_over else find_repeated(plan, args)
+        if repeated is None:
             return None
         node = self.node or self.begin(plan)
-        found = node.after.get((repeated.serial, tuple(repeated.numbers(args).items())))
+        found = node.after.get(key_of(repeated, repeated.numbers(args)))
         if found is None:
             return None
         memory = repeated.arrays(args)
@@ -175,6 +175,11 @@ class Trace:
             if array.watch == watcher:
                 array.watch = None
         self._watched.clear()
+
+
+def key_of(repeated: RepeatedTapedCall, numbers: Mapping[str, int]) -> Key:
+    """What tells calls apart that come after the same calls."""
+    return repeated.serial, tuple(numbers.items())
 
 
 def may_be_traced(entry: Entry) -> bool:
