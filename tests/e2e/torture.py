@@ -233,9 +233,11 @@ class Worker(threading.Thread):
         super().__init__(daemon=True)
         self.a: Any = ti.ndarray(ti.f32, SMALL)
         self.error = ""
+        self.has_begun = False  # a thread has its `ident` before it can be joined
 
     def run(self) -> None:
         try:
+            self.has_begun = True
             a = self.a
             for _ in range(self.LAUNCHES):
                 add_array(a, 1.0)
@@ -251,9 +253,9 @@ class Worker(threading.Thread):
         An interrupt in `start` leaves a thread on its threshold, or, without one, the object in a
         list of Python's own for ever: so the array is let go here."""
         end = time.monotonic() + LONGEST_START_S
-        while self.ident is None and self in threading.enumerate() and time.monotonic() < end:
+        while not self.has_begun and self in threading.enumerate() and time.monotonic() < end:
             time.sleep(0.001)
-        if self.ident is not None:
+        if self.has_begun:
             self.join(LONGEST_LOCKED_S)
             assert not self.is_alive(), "a thread hangs"
             assert not self.error, self.error
