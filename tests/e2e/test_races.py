@@ -180,6 +180,41 @@ def test_counters_of_computed_components() -> None:
     assert len(told(both)) == 1
 
 
+def test_what_was_loaded_before_the_loop_is_not_what_stores_find() -> None:
+    x, y, keeps = ti.field(ti.f32, 4), ti.field(ti.f32, N), ti.field(ti.i32, N)
+    keeps.fill(1)
+
+    @ti.kernel
+    def run():
+        v = x[0]
+        x[0] = v + 5
+        for i in range(N):
+            if i == 3:
+                y[i] = x[0]
+            else:
+                x[0] = ti.select(keeps[i] > 0, v, 7.0)
+
+    (text,) = told(run)
+    assert line_of(run, "ti.select(keeps[i] > 0, v, 7.0)") in text
+
+
+def test_selects_in_serial_loops_that_keep_what_they_find() -> None:
+    x, keeps = ti.field(ti.f32, (2, N)), ti.field(ti.i32, N)
+    keeps.fill(1)
+
+    @ti.kernel
+    def run():
+        for i in range(N):
+            for k in range(2):
+                old = x[k, 0]
+                if k < 2:
+                    x[k, 0] = ti.select(keeps[i] > 0, old, 7.0)
+
+    assert told(run) == []
+    keeps[2] = 0
+    assert told(run)
+
+
 def test_what_is_no_race() -> None:
     x, flag, total = ti.field(ti.f32, N), ti.field(ti.i32, ()), ti.field(ti.f32, 2)
     kept, count = ti.field(ti.i32, N), ti.field(ti.i32, ())

@@ -16,7 +16,6 @@ from functools import reduce
 
 from vkchi.analysis.alias import place_of
 from vkchi.analysis.dataflow import Dependence, made_inside
-from vkchi.analysis.segments import find_late
 from vkchi.autodiff.emit import components
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_of, constant_array, uses_in, walk
@@ -48,10 +47,11 @@ class Influence:
 
     def __init__(self, fn: Func, unsteady: Iterable[Op]) -> None:
         ops = list(walk(fn.body))
-        self.late = find_late(fn.body.ops)
         self.uses = uses_in(fn.body)
         self.unsteady = Dependence(fn.body, unsteady).found
-        own: set[Value] = {p for op in ops if op.kind == "parallel" for p in op.regions[0].params}
+        loops = [op for op in ops if op.kind == "parallel"]
+        self.in_loops: set[Value] = {op for loop in loops for op in walk(loop.regions[0])}
+        own: set[Value] = {p for loop in loops for p in loop.regions[0].params}
         own |= {op for op in ops if op.kind in VARYING}
         self.varying = Dependence(fn.body, own).found
 
@@ -117,8 +117,19 @@ class Influence:
         return None
 
     def is_old(self, v: Value, write: Op) -> bool:
-        """Whether a value is what the write finds."""
-        if not isinstance(v, Op) or v.kind != "load" or v in self.late:
+        """Whether a value is what its iteration loaded at the place of the write. Storing it is no
+        change, or one that is noted elsewhere:
+
+        - The places are one in serial loops too. The write sees the load's value, so it stands in
+          the load's region or in one inside it, and indices were computed before either: between
+          the two, none of them was computed again.
+        - If the iteration wrote there in between, the first write that changed what was loaded is
+          noted: it is not one of those that leave it as it was.
+        - If another iteration did, that one is noted as changing what this one reads: the load's
+          value reaches the write, and so counts.
+
+        A load before the loop is no access of it. What it found may be long overwritten."""
+        if not isinstance(v, Op) or v.kind != "load" or v not in self.in_loops:
             return False
         return place_of(v.args[0]) == place_of(write.args[0])
 
