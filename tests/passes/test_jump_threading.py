@@ -37,6 +37,22 @@ def test_graphics_cards_keep_loads_of_conditions_together() -> None:
     assert thread_jumps(fn, FULL) is fn
 
 
+def test_of_nested_conditions_as_well() -> None:
+    asked = "    %gt = gt %a, %zero : u1\n    yield %gt"
+    inner = """    %gt = gt %a, %zero : u1
+    %more = if %gt : u1 {
+      %b = load %p : f32
+      %ne = ne %b, %a : u1
+      yield %ne
+    } {
+      yield %no
+    }
+    yield %more"""
+    fn = parse(CONDITION.replace(asked, inner)).funcs[0]
+    assert thread_jumps(fn, FULL) is fn
+    assert thread_jumps(fn, PROCESSOR) is not fn
+
+
 def test_processors_branch() -> None:
     fn = thread_jumps(parse(CONDITION).funcs[0], PROCESSOR)
     first, *others = (op for op in walk(fn.body) if op.kind == "if")

@@ -32,7 +32,7 @@ from vkchi.ir.core import Func, Op, Region, Result, Value
 from vkchi.ir.ops import SYNCS, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.cost_model import is_processor
-from vkchi.passes.predicate import is_worth_it
+from vkchi.passes.predicate import will_be_straight
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 
@@ -89,8 +89,7 @@ class Threader(Rebuilder):
 
     def runs_unasked(self, op: Op) -> bool:
         """Whether `predicate` will make the `if` straight code."""
-        inner = [x for r in op.regions for x in r.ops[:-1] if x.kind != "const"]
-        return self.is_straight and is_worth_it(inner)
+        return self.is_straight and will_be_straight(op)
 
     def thread(self, chain: Chain) -> None:
         """Append a chain as one `if`."""
@@ -101,7 +100,7 @@ class Threader(Rebuilder):
             for r in results:
                 self.map.pop(r, None)
             with self.inside() as new:
-                super().ops(region.ops[:-1])
+                self.ops(region.ops[:-1])
                 self.answer(first, region)
                 if k == chain.known:
                     self.choose(rest, chain.chosen)

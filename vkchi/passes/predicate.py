@@ -80,6 +80,20 @@ def is_worth_it(ops: Sequence[Op]) -> bool:
     return all(op.kind == "load" or is_free(op) for op in ops) and all(map(is_global, loads))
 
 
+def will_be_straight(op: Op) -> bool:
+    """Whether an `if` becomes straight code, inner ones first, as it stands now."""
+    return is_worth_it(straight_ops(op))
+
+
+def straight_ops(op: Op) -> list[Op]:
+    """What is in an `if`, and in those inside it that become straight code; no constants."""
+    found: list[Op] = []
+    for inner in (x for r in op.regions for x in r.ops[:-1] if x.kind != "const"):
+        ops = straight_ops(inner) if inner.kind == "if" and inner.results else []
+        found += ops if is_worth_it(ops) else [inner]
+    return found
+
+
 def is_free(op: Op) -> bool:
     """Whether an op may run unasked."""
     return TABLE[op.kind].effect is Effect.PURE and not op.regions
