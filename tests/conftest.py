@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import os
 import shutil
 import signal
@@ -78,6 +79,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(here).parts[0] in DEVICE_FOLDERS:
             item.add_marker("device")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of Python's garbage collections: 600,000 objects that live to
+    the end, among which every collection of a test would search anew, a second each."""
+    gc.collect()
+    gc.freeze()
 
 
 def look_like_gpu() -> None:
