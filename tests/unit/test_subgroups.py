@@ -242,3 +242,80 @@ def test_sizes_are_asked_for_where_a_device_has_them(
     assert required_subgroup(shader._replace(needs=()), caps, device) == 0
     features.clear()
     assert not fills(shader, asked, device)
+
+
+# --- exchanges beyond a subgroup -----------------------------------------------------------------
+
+EXCHANGE = """func @f(%x: array<f32[64]>, %n: i32, %u: u32) {{
+  %zero = const 0 : i32
+  %two = const 2 : i32
+  %c = const 16 : u32
+  %few = const 3 : u32
+  %count = const 64 : i32
+  %size = subgroup_size : i32
+  %from = const 16 : i32
+  %many = gt %size, %from : u1
+  %mine = gt %n, %from : u1
+  parallel %zero, %count {{
+    ^(%i: i32)
+    %p = elem %x, %i : ptr<f32 global>
+    %v = load %p : f32
+    {body}
+    yield
+  }}
+  yield
+}}
+"""
+IN_FOR = """for %zero, {end} {{
+      ^(%k: i32)
+      %s = shr %from, %k : i32
+      %b = bitcast %s : u32
+      %r = subgroup_shuffle_xor %v, %b : f32
+      yield
+    }}"""
+IN_WHILE = """%last = while %from : i32 {{
+      ^(%o: i32)
+      %go = gt %o, {limit} : u1
+      yield %go
+    }} {{
+      ^(%o1: i32)
+      %b = bitcast %o1 : u32
+      %r = subgroup_shuffle_down %v, %b : f32
+      %o2 = truncdiv %o1, %two : i32
+      yield %o2
+    }}"""
+UNDER = """if {condition} {{
+      %r = subgroup_shuffle_up %v, %c : f32
+      yield
+    }} {{
+      yield
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("%r = subgroup_shuffle_down %v, %c : f32", "shuffle_down of 16 goes beyond"),
+        ("%r = subgroup_broadcast %v, %c : f32", "broadcast of 16 goes beyond this"),
+        ("%o = or %u, %c : u32\n    %r = subgroup_shuffle %v, %o : f32", "shuffle of 16 or more"),
+        ("%a = and %u, %c : u32\n    %r = subgroup_shuffle %v, %a : f32", None),
+        ("%r = subgroup_shuffle_xor %v, %few : f32", None),
+        ("%r = subgroup_shuffle_xor %v, %u : f32", None),
+        (IN_FOR.format(end="%count"), "shuffle_xor of 16 goes"),
+        (IN_FOR.format(end="%n"), None),
+        (IN_WHILE.format(limit="%zero"), "shuffle_down of 16 goes"),
+        (IN_WHILE.format(limit="%n"), None),
+        (UNDER.format(condition="%mine"), "shuffle_up of 16 goes"),
+        (UNDER.format(condition="%many"), None),
+    ],
+)
+def test_exchanges_beyond_a_subgroup(body: str, said: str | None) -> None:
+    """Refused where there is no such invocation, unless the program asks for the size."""
+    fn = parse_func(EXCHANGE.format(body=body))
+    verify(fn)
+    assert legalize(fn, FULL._replace(subgroup_size=32))
+    if said is None:
+        assert legalize(fn, FULL._replace(subgroup_size=8))
+        return
+    with pytest.raises(DeviceError, match=said):
+        legalize(fn, FULL._replace(subgroup_size=8))

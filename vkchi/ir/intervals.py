@@ -137,6 +137,8 @@ def rem(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 def bit_and(t: Scalar, a: Interval, b: Interval) -> Interval | None:
     """Bits of both."""
+    if a[0] == a[1] and b[0] == b[1]:
+        return a[0] & b[0], a[0] & b[0]
     natural = [x for x in (a, b) if x[0] >= 0]
     return (0, min(x[1] for x in natural)) if natural else None
 

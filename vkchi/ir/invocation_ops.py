@@ -77,6 +77,7 @@ EXCHANGES = {
     "shuffle_down": "the value of the invocation so many behind this one",
     "shuffle_xor": "the value of the invocation at this one's index xor a mask",
 }
+EXCHANGING = frozenset(f"subgroup_{_name}" for _name in EXCHANGES)
 for _name, _doc in EXCHANGES.items():
     add_row(f"subgroup_{_name}", "T:any.scalar, u32 -> T", None, _doc, Effect.SYNC)
 add_row(

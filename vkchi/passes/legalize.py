@@ -26,7 +26,7 @@ from importlib import import_module
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, walk
-from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
+from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
 from vkchi.ir.num import Num
 from vkchi.ir.ops import ATOMICS, EQUALITIES, UPDATES, Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
@@ -69,6 +69,8 @@ def legalize(fn: Func, caps: Caps) -> Func:
     check_types(fn, caps, table.types)
     if has_kind(fn.body, ("shared",)):
         check_shared(fn, caps)
+    if has_kind(fn.body, EXCHANGING):
+        check_exchanges(fn, caps)
     found = find_expansions(fn, table)
     if not found:
         return fn
@@ -191,6 +193,24 @@ def check_shared(fn: Func, caps: Caps) -> None:
             f"{caps.shared_bytes}"
         )
         raise DeviceError(render(sentence, arrays[-1].span, "make them smaller"))
+
+
+def check_exchanges(fn: Func, caps: Caps) -> None:
+    """Raises DeviceError at the first exchange with an invocation that no subgroup of this device
+    has: what comes of it is any value, or the own one."""
+    from vkchi.analysis.exchanges import beyond  # few kernels have any
+
+    size = caps.subgroup_size
+    for op, (least, most) in beyond(fn, size):
+        name, more = op.kind.removeprefix("subgroup_"), "" if least == most else " or more"
+        raise DeviceError(
+            render(
+                f"{name} of {least}{more} goes beyond this device's subgroups of {size}",
+                op.span,
+                "go as far as ti.simt.subgroup.group_size() says, or put this under "
+                f"`if ti.simt.subgroup.group_size() > {least}:`",
+            )
+        )
 
 
 def shared_bytes(op: Op, *, has_spare: bool) -> int:

@@ -451,3 +451,31 @@ def test_reductions_where_a_condition_of_two_parts_is_false(width: int) -> None:
     is_out = (a & b) == 0
     counts = is_out.reshape(-1, width).sum(axis=1).repeat(width)
     np.testing.assert_array_equal(out.to_numpy(), np.where(is_out, counts, -1))
+
+
+# --- beyond the device's subgroups ---------------------------------------------------------------
+
+
+def test_exchanges_that_no_invocation_answers_are_refused(width: int) -> None:
+    steps = [width >> k for k in range(width.bit_length())]  # one too many
+
+    def total(v: Any, i: Any) -> Any:
+        for k in ti.static(steps):
+            v += ti.simt.subgroup.shuffle_xor(v, ti.u32(k))
+        return v
+
+    message = f"shuffle_xor of {width} goes beyond this device's subgroups of {width}"
+    with pytest.raises(ti.TaichiRuntimeError, match=message):
+        each(total, np.ones(COUNT, np.int32))
+
+
+def test_exchanges_where_the_size_is_asked_for(width: int) -> None:
+    """The same sum, over warps of any size; what is left out is not refused."""
+
+    def total(v: Any, i: Any) -> Any:
+        for k in ti.static([32, 16, 8, 4, 2, 1]):
+            if k < ti.simt.subgroup.group_size():
+                v += ti.simt.subgroup.shuffle_xor(v, ti.u32(k))
+        return v
+
+    assert set(each(total, np.ones(COUNT, np.int32))) == {width}

@@ -1,0 +1,61 @@
+"""Exchanges between invocations that go beyond any subgroup of a given size.
+
+Owns: `beyond`, the exchanges whose other invocation is none for sure: whenever they are done, or in
+the first round of loops that surely have one. What stands under conditions that ask for the size of
+subgroups is left alone. Must not know: devices.
+
+    %c16 = const 16 : u32
+    %r = subgroup_shuffle_down %v, %c16      ; beyond subgroups of 8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from vkchi.analysis.conditions import may_hold
+from vkchi.analysis.dataflow import Dependence, slot_params
+from vkchi.analysis.intervals import Intervals, axes_in
+from vkchi.ir.control import axes_of, deciding_values, first_values
+from vkchi.ir.core import Func, Op, Region, Value, walk
+from vkchi.ir.intervals import Interval
+from vkchi.ir.invocation_ops import EXCHANGING
+from vkchi.ir.ops import COUNTED, LOOPS
+
+First = Mapping[Value, Interval | None]  # what loops around give their parameters at first
+
+
+def beyond(fn: Func, size: int) -> Iterator[tuple[Op, Interval]]:
+    """The exchanges that go beyond subgroups of `size`, and what the number that says so lies in:
+    an index, a distance or a mask."""
+    sizes = [op for op in walk(fn.body) if op.kind == "subgroup_size"]
+    asked = Dependence(fn.body, sizes).decided if sizes else set()
+    axes = axes_in(fn.body)
+
+    def visit(region: Region, first: First) -> Iterator[tuple[Op, Interval]]:
+        ranges = Intervals(axes, found=first)
+        for op in region.ops:
+            if op.kind in EXCHANGING and op not in asked:
+                found = ranges.bound(op.args[1])
+                if found is not None and size <= found[0] <= found[1]:
+                    yield op, found
+            for inner in op.regions:
+                yield from visit(inner, round_of(op, ranges, first))
+
+    yield from visit(fn.body, {})
+
+
+def round_of(op: Op, ranges: Intervals, first: First) -> First:
+    """What is known of parameters in a first round of a control op, if it has one for sure, and in
+    those around; nothing under a condition."""
+    if op.kind not in LOOPS:
+        return first if op.kind == "parallel" else {}
+    inits = [ranges.of(v) for v in first_values(op)]
+    given = {p: x for k, x in enumerate(inits) for p in slot_params(op, k)}
+    if op.kind in COUNTED:
+        axis = axes_of(op)[0]
+        begin, end = ranges.of(axis.begin), ranges.of(axis.end)
+        is_sure = begin is not None and end is not None and begin[1] < end[0]
+        return {**first, **given, axis.param: begin} if is_sure else {}
+    found = {**first, **given}
+    condition = deciding_values(op)[0]
+    return found if not may_hold(condition, False, Intervals(ranges.axes, found=found)) else {}
