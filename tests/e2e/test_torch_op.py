@@ -296,6 +296,29 @@ def test_forward_mode_is_refused_by_whatever_name():
                 act()
 
 
+def test_gradients_by_transforms_are_refused():
+    grad, w, x = torch.func.grad, torch.ones(5), torch.ones(5)
+    for op in (product, product._opoverload):
+
+        def act(a, op=op):
+            return op(a, w, 2.0).sum()
+
+        def inner(b, op=op):  # of which only the outer derivative changes
+            return grad(lambda a: (a * op(b, w, 2.0)).sum())(x).sum()
+
+        for call in (
+            lambda: grad(act)(x),
+            lambda: torch.func.vjp(act, x),
+            lambda: torch.func.jacrev(act)(x),
+            lambda: torch.func.vmap(grad(act))(x[None]),
+            lambda: grad(inner)(x),
+        ):
+            with pytest.raises(RuntimeError, match="torch's transforms"):
+                call()
+        made = grad(lambda a: (a * op(w, w, 2.0)).sum())(x)  # through what it changes not
+        assert made.tolist() == [2] * 5
+
+
 def test_forward_mode_is_refused_in_a_gradient():
     x, w = inputs()
     made = product(x, w, 2.0)

@@ -127,6 +127,17 @@ def has_memory(tensor: Any) -> bool:
 
 
 @cache
+def transforms_functions() -> Callable[[], bool]:
+    """Torch's function that tells whether it transforms functions (`torch.func`); always false of a
+    torch that does not tell."""
+    import torch
+
+    found: Callable[[], bool] | None
+    found = getattr(torch._C, "_are_functorch_transforms_active", None)
+    return found or (lambda: False)
+
+
+@cache
 def disturbance() -> Callable[[], object]:
     """A function whose result is true where torch has more to do about an operation than autograd:
     modes, transforms of functions, traces, forward mode, profiles. It is always true of a torch

@@ -23,6 +23,7 @@ from vkchi.interop.torch_library import (
     keeps_graph,
     make_function,
     plain_tensors,
+    transforms_functions,
 )
 from vkchi.interop.written import forward_mode, has_tangent, may_have_tangent
 from vkchi.operators.checks import check_arguments
@@ -206,11 +207,18 @@ def check_tangents(who: str, args: Sequence[Any]) -> None:
         raise no_forward_mode(who)
 
 
-def refuse_tangents(who: str, args: Sequence[Any]) -> None:
+def refuse_transforms(who: str, args: Sequence[Any]) -> None:
     """The same where torch asks for each of its transforms in turn: then it is known of tensors
-    what they carry."""
+    what they carry. And for what torch's own transforms differentiate in reverse: of operators in
+    libraries they cannot."""
     if any(hasattr(arg, "untyped_storage") and has_tangent(arg) for arg in args):
         raise no_forward_mode(who)
+    wants = any(getattr(arg, "requires_grad", False) for arg in args)
+    if wants and is_recorded()() and transforms_functions()():
+        raise TensorGradientError(
+            f"{who}() has no derivative in torch's transforms (torch.func.grad, vjp, jacrev)",
+            help="use backward(), torch.autograd.grad() or torch.autograd.functional.jacobian",
+        )
 
 
 def no_forward_mode(who: str) -> TensorGradientError:

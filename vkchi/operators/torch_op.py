@@ -30,7 +30,7 @@ from vkchi.operators.direct import (
     check_tangents,
     differentiate,
     one_or_all,
-    refuse_tangents,
+    refuse_transforms,
     save,
 )
 from vkchi.operators.running import run, run_gradient
@@ -125,7 +125,7 @@ def _define(spec: Spec, name: str) -> Any:
     )
     backward.register_autograd(lambda ctx, *slopes: refuse_second(spec.name))
     for op in (forward, backward):
-        look_first(op, lambda args: refuse_tangents(spec.name, args))
+        look_first(op, lambda args: refuse_transforms(spec.name, args))
         if hasattr(op, "register_vmap"):  # torch 2.5
             op.register_vmap(_batch(op))
     return call_directly(forward, backward, spec)
