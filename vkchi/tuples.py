@@ -92,10 +92,10 @@ def maker(fields: tuple[str, ...], defaults: tuple[Any, ...], qualname: str) -> 
         names = ", ".join(f"f{k}" for k in range(len(fields)))
         template = eval(f"lambda _cls, {names}: new(_cls, ({names}))", {"new": new})
     code: CodeType = template.__code__
-    names_of: dict[str, Any] = {"co_name": "__new__", "co_varnames": ("_cls", *fields)}
-    if hasattr(code, "co_qualname"):
-        names_of["co_qualname"] = qualname
-    return FunctionType(code.replace(**names_of), template.__globals__, "__new__", defaults)
+    named = code.replace(co_name="__new__", co_varnames=("_cls", *fields))
+    made = FunctionType(named, template.__globals__, "__new__", defaults)
+    made.__qualname__ = qualname
+    return made
 
 
 class Meta(type):

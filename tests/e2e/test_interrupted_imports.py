@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.torture import ask_for_opcodes, start_opcodes
 from vkchi.interrupts import imports
 
 # Children of a process that has loaded vkchi alone are interrupted at several moments of it.
@@ -81,7 +82,7 @@ class Interrupts:
     def trace(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
         if frame.f_code.co_name not in self.names:
             return None
-        frame.f_trace_opcodes = True
+        ask_for_opcodes(frame, self.trace)
         if event == "opcode":
             self.left -= 1
             if self.left == 0:
@@ -100,6 +101,7 @@ def test_an_interrupt_before_any_instruction_of_the_wait_arrives_when_the_import
             return 7
 
         interrupts = Interrupts(at, {"_do_apart", "_wait", "_take"})
+        start_opcodes()
         sys.settrace(interrupts.trace)
         try:
             assert imports._do_apart(act) == 7

@@ -38,6 +38,18 @@ LONGEST_LOCKED_S = 5.0
 MOST_WRONG = 20
 
 
+def start_opcodes() -> None:
+    """To be called before `sys.settrace`: Python 3.12 tells no frame of its bytecodes that was
+    entered before some frame has asked for them."""
+    sys._getframe().f_trace_opcodes = True
+
+
+def ask_for_opcodes(frame: FrameType, trace: Callable[..., Any]) -> None:
+    """Let a frame tell its trace function of bytecodes: Python 3.13 wants to have that first."""
+    frame.f_trace = trace
+    frame.f_trace_opcodes = True
+
+
 class Trace:
     """Raises KeyboardInterrupt at the `at`-th line, or bytecode, that runs in vkchi."""
 
@@ -56,7 +68,8 @@ class Trace:
         if not frame.f_code.co_filename.startswith(OURS):
             return None
         if self.opcodes:
-            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            ask_for_opcodes(frame, self)
+            frame.f_trace_lines = False
         if event == ("opcode" if self.opcodes else "line"):
             self.count += 1
             self.first.setdefault((frame.f_code.co_filename, frame.f_lineno), self.count)
@@ -69,6 +82,8 @@ class Trace:
     def run(self, program: Callable[[], None]) -> bool:
         """Run a program; whether it was interrupted."""
         before = sys.gettrace()
+        if self.opcodes:
+            start_opcodes()
         sys.settrace(self)
         try:
             program()

@@ -5,6 +5,7 @@ are those of NAME.chi. `pytest --bless` rewrites all.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,8 @@ def test_gradient(path: Path, bless: bool) -> None:
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
 def test_error(path: Path, bless: bool) -> None:
+    if sys.version_info < (3, 11) and "raised here" in path.with_suffix(".txt").read_text():
+        pytest.skip("Python 3.10 does not tell in which column something is raised")
     with pytest.raises(VkchiError) as e:
         for name, make in kernels_of(path):
             if name == "k":

@@ -1,7 +1,7 @@
 """What ops mean where numpy has no function of that exact meaning: arrays in, arrays out.
 
-Owns: Python's floor division and remainder, shifts with wrapped amounts, saturating casts, bit
-counts, lengths of ranges. Must not know: ops, types other than numpy's.
+Owns: Python's floor division and remainder, powers, shifts with wrapped amounts, saturating casts,
+bit counts, lengths of ranges. Must not know: ops, types other than numpy's.
 
     >>> int(floordiv(np.int32(-7), np.int32(2)))
     -4
@@ -58,6 +58,11 @@ def rem(a: Any, b: Any) -> Any:
     if a.dtype.kind == "f":
         return np.fmod(a, b)
     return np.where(b == 0, np.zeros_like(a), a - truncdiv(a, b) * b).astype(a.dtype)
+
+
+def power(a: Any, b: Any) -> Any:
+    """`a ** b` of floats, as f64 has it: numpy's own of f32 is off by a unit in some versions."""
+    return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
 def is_within(b: Any) -> Any:

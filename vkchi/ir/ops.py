@@ -87,7 +87,7 @@ _ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
     ("max", "T:num, T -> T", np.fmax,
      "the larger; the other one if one is NaN",
      COMMUTES | MERGES | COUNTS | CHOOSES | CARRIES | FACTORS, intervals.larger, "++"),
-    ("pow", "T:float, T -> T", np.power, "power of floats", MAKES),
+    ("pow", "T:float, T -> T", meaning.power, "power of floats", MAKES),
     ("and", "T:bits, T -> T", np.bitwise_and,
      "bitwise and; logical for u1", COMMUTES | MERGES | LOGIC | FACTORS, intervals.bit_and),
     ("or", "T:bits, T -> T", np.bitwise_or,
