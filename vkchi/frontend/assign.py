@@ -15,7 +15,7 @@ from typing import Any
 from vkchi.errors import KernelCallError, KernelNameError, KernelSyntaxError, KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.checks import watch_atomic
-from vkchi.frontend.context import Lowering, plain_number
+from vkchi.frontend.context import Lowering
 from vkchi.frontend.identity import join
 from vkchi.frontend.objects import add_member, is_makeable
 from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
@@ -302,8 +302,6 @@ def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
 
 def parts_of(cx: Lowering, x: Any) -> Sequence[Any]:
     """What x falls into when it is unpacked."""
-    if isinstance(x, list) or type(x) is tuple:
-        return [cx.found(part) for part in x]
     if isinstance(x, Matrix):
         x = x.to_list() if x.ndim == 1 else arith.value(cx, x)
     if isinstance(x, Value):
@@ -314,7 +312,7 @@ def parts_of(cx: Lowering, x: Any) -> Sequence[Any]:
         raise cx.fail(f"a {words} cannot be unpacked", kind=KernelSyntaxError)
     if not hasattr(x, "__iter__") or isinstance(x, str):
         raise cx.fail(f"{name_of(x)} cannot be unpacked", kind=KernelSyntaxError)
-    return [plain_number(part) for part in cx.run_python(list, (x,))]
+    return cx.items_of(x)
 
 
 # --- augmented assignment ------------------------------------------------------------------------

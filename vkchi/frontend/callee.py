@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Collection
-from types import FunctionType, MethodType, ModuleType
+from collections.abc import Collection, Mapping
+from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError, nearest
@@ -47,6 +47,7 @@ from vkchi.lang.matrix import Matrix
 from vkchi.lang.ndrange import grouped
 from vkchi.lang.rescale import rescale_index
 from vkchi.lang.static import static
+from vkchi.tuples import NamedTuple
 from vkchi.types import Following, Tensor, Type
 from vkchi.types.structs import StructType
 
@@ -282,26 +283,50 @@ def is_computed(cx: Lowering, n: ast.expr) -> bool:
     return isinstance(n, ast.Call) and not is_static_call(cx, n)
 
 
-def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
-    """A call of something that is known while compiling."""
+class Bound(NamedTuple):
+    """Arguments that partials of a callee bind before those of the call."""
+
     first: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = MappingProxyType({})
+
+    def arguments(
+        self, cx: Lowering, n: ast.Call, targets: Collection[int | str] = ()
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """All arguments of the callee; `targets` are its own."""
+        args, kwargs = lower_arguments(cx, n, _shifted(targets, len(self.first)))
+        return [*self.first, *args], {**self.keywords, **kwargs}
+
+
+def without_partials(cx: Lowering, callee: Any) -> tuple[Any, Bound]:
+    """What is called, and what partials of it bind."""
+    bound = Bound()
     while isinstance(callee, functools.partial):
-        first, callee = (*callee.args, *first), callee.func
+        first = [cx.part(callee, "", x) for x in callee.args]
+        keywords = {name: cx.part(callee, "", x) for name, x in callee.keywords.items()}
+        bound = Bound((*first, *bound.first), {**keywords, **bound.keywords})
+        callee = callee.func
+    return callee, bound
+
+
+def call_object(cx: Lowering, n: ast.Call, callee: Any, bound: Bound | None = None) -> Any:
+    """A call of something that is known while compiling."""
+    if bound is None:
+        callee, bound = without_partials(cx, callee)
     made = record_in(callee)
     if made is not None and "__call__" in made.methods:
         callee = attribute_of(cx, callee, "__call__")
     form = find_in(FORMS, callee)
     if form is not None:
-        return form(cx, *lower_arguments(cx, n))
+        return form(cx, *bound.arguments(cx, n))
     call = find_call(callee)
     if call is not None:
-        return call_intrinsic(cx, n, callee, call, first)
+        return call_intrinsic(cx, n, callee, call, bound)
     if isinstance(callee, StructType):
-        args, kwargs = lower_arguments(cx, n)
-        return construct_struct(cx, callee, (*first, *args), kwargs)
+        args, kwargs = bound.arguments(cx, n)
+        return construct_struct(cx, callee, tuple(args), kwargs)
     if isinstance(callee, Type | Following):
-        args, kwargs = lower_arguments(cx, n)
-        if args and not is_computed(cx, n.args[0]):
+        args, kwargs = bound.arguments(cx, n)
+        if n.args and not is_computed(cx, n.args[0]):
             check_literal_kind(cx, callee, args[0])
         return call_type(cx, callee, tuple(args), *kwargs)
     kind = getattr(callee, "__vkchi_kind__", None)
@@ -314,27 +339,22 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
     if kind == "recorded":
         raise refuse_python_scope(cx, callee)
     if kind is not None:
-        args, kwargs = lower_arguments(cx, n, _shifted(by_reference(callee), len(first)))
-        bound = getattr(callee, "__self__", None)
-        receiver = () if bound is None else (bound,)
-        return cx.tables.call(cx, callee, (*first, *receiver, *args), kwargs)
+        args, kwargs = bound.arguments(cx, n, by_reference(callee))
+        owner = getattr(callee, "__self__", None)
+        receiver = () if owner is None else (owner,)
+        return cx.tables.call(cx, callee, (*receiver, *args), kwargs)
     if hasattr(inspect.getattr_static(callee, "__call__", None), "__vkchi_kind__"):
-        return call_object(cx, n, callee.__call__)
-    args, kwargs = lower_arguments(cx, n)
-    return call_python(cx, callee, [*first, *args], kwargs)
+        return call_object(cx, n, callee.__call__, bound)
+    return call_python(cx, callee, *bound.arguments(cx, n))
 
 
 def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str]:
     return {k - count if isinstance(k, int) else k for k in targets} if count else targets
 
 
-def call_intrinsic(
-    cx: Lowering, n: ast.Call, callee: Any, call: Any, first: tuple[Any, ...] = ()
-) -> Any:
-    """One of our own functions, a type or a builtin; `first` are arguments bound before. Wrong
-    arguments are the user's mistake."""
-    args, kwargs = lower_arguments(cx, n, _shifted(call.targets, len(first)))
-    args = [*first, *args]
+def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: Bound) -> Any:
+    """One of our own functions, a type or a builtin. Wrong arguments are the user's mistake."""
+    args, kwargs = bound.arguments(cx, n, call.targets)
     if callee not in _UNCONVERTED:
         args = [array_like(cx, x) if is_field(x) else x for x in args]
     try:

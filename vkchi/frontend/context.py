@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from vkchi.errors import (
@@ -249,9 +250,29 @@ class Lowering:
         self.dependencies.read(self.act.fn, name, value)
         return self.found(value)
 
+    def outside(self, value: Any) -> Any:
+        """A Python object that has no name: the default of a parameter, say."""
+        value = plain_number(value)
+        self.dependencies.outside(value)
+        return self.found(value)
+
+    def part(self, base: Any, step: str, value: Any) -> Any:
+        """What Python gave of an object: its attribute (`.name`), an item (`[key]`), or what no
+        path leads to ("")."""
+        value = plain_number(value)
+        self.dependencies.read_part(base, step, value)
+        return self.found(value)
+
+    def items_of(self, x: Any, most: int | None = None) -> list[Any]:
+        """What Python finds when it iterates over an object; so many at most."""
+        items = self.run_python(lambda x: list(islice(x, most)), (x,))
+        has_path = isinstance(x, list | tuple)
+        return [self.part(x, f"[{k}]" * has_path, item) for k, item in enumerate(items)]
+
     def found(self, value: Any) -> Any:
-        """What a Python object is in a kernel that found it outside: the numbers of a vector are
-        then at least as wide as literals. Of a container, what is in it was found as well."""
+        """The one entrance of Python objects, by whatever way (the methods above, `run_python`):
+        what one that was found outside is in a kernel. The numbers of a vector are at least as wide
+        as literals. Of a container, what is in it was found as well."""
         if isinstance(value, list | tuple | dict):
             self.dependencies.read_vectors(value)
         if isinstance(value, Matrix) and self.dependencies.is_read(value):
@@ -347,7 +368,7 @@ class Lowering:
     def run_python(self, fn: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
         """Call a Python function while compiling; what it raises becomes a compile error."""
         try:
-            return plain_number(fn(*args, **(kwargs or {})))
+            return self.found(plain_number(fn(*args, **(kwargs or {}))))
         except Exception as e:
             if isinstance(e, CompilationError) and e.span is not None:
                 raise

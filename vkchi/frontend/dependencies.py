@@ -30,7 +30,8 @@ class Dependencies:
         self.captured: dict[Path, Any] = {}
         self.opaque: dict[str, None] = {}
         self.classes: dict[type, None] = {}
-        self._origins: dict[int, tuple[Any, Path]] = {}  # the object, so that its id stays its own
+        # The object too, so that its id stays its own; no path of what is only known to be outside.
+        self._origins: dict[int, tuple[Any, Path | None]] = {}
         self._searched: set[int] = set()  # containers
 
     def read(self, fn: FunctionType, path: str, value: Any) -> None:
@@ -49,11 +50,21 @@ class Dependencies:
         """A class, or an object of one, was met."""
         self.classes[value if isinstance(value, type) else type(value)] = None
 
+    def outside(self, value: Any) -> None:
+        """`value` was found outside, where no path leads to it: a default, what iterators give."""
+        self._origins.setdefault(id(value), (value, None))
+        self.met(value)
+
     def read_part(self, base: Any, step: str, value: Any) -> None:
-        """`value` is the attribute (`.name`) or item (`[key]`) of an object read before."""
+        """`value` is the attribute (`.name`) or item (`[key]`) of an object read before, or what
+        that gave by a step that no path has ("")."""
         found = self._origins.get(id(base))
         self.met(base)
-        if found is not None and found[0] is base:
+        if found is None:
+            return
+        if found[1] is None or not step:
+            self.outside(value)
+        else:
             fn, path = found[1]
             self.read(fn, path + step, value)
 
@@ -84,6 +95,8 @@ class Dependencies:
             self.functions[callee] = None
             for name, value in referred_names(callee).items():
                 self.read(callee, name, value)
+                if isinstance(value, list | tuple | dict):
+                    self.read_vectors(value)
                 if isinstance(value, FunctionType):
                     self.ran(value)
         elif (getattr(callee, "__module__", None) or "").partition(".")[0] not in _PURE:
@@ -92,14 +105,14 @@ class Dependencies:
     def is_only_a_way(self, base: Any) -> None:
         """Take back the note of an object of which only attributes matter."""
         found = self._origins.get(id(base))
-        if found is not None:
+        if found is not None and found[1] is not None:
             self.captured.pop(found[1], None)
 
     def path_of(self, obj: Any) -> tuple[int, str]:
         """The number, in `functions`, of the function that an object was read in, and its path
         there; (-1, "") where it is not known."""
         found = self._origins.get(id(obj))
-        if found is None or found[1][0] not in self.functions:
+        if found is None or found[1] is None or found[1][0] not in self.functions:
             return -1, ""
         fn, path = found[1]
         return list(self.functions).index(fn), path
@@ -107,7 +120,7 @@ class Dependencies:
     def name_of(self, obj: Any, default: str) -> str:
         """A short name for an object: the last words of its path."""
         found = self._origins.get(id(obj))
-        if found is None:
+        if found is None or found[1] is None:
             return default
         words = found[1][1].replace("[", ".").replace("]", "").split(".")
         keep = 2 if words[-1] in ("grad", "dual") or words[-1].isdigit() else 1

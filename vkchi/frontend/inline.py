@@ -195,7 +195,7 @@ def bind_arguments(
     if missing:
         words = " and ".join(f"`{key}`" for key in missing)
         raise cx.fail(f"{name}() needs {words}", kind=KernelCallError, label=_shown(fn, s))
-    found = {key: bound[key] if key in bound else s.defaults[key] for key in every}
+    found = {key: bound[key] if key in bound else cx.outside(s.defaults[key]) for key in every}
     if s.rest:
         found[s.rest] = tuple(args[len(s.names) :])
     if s.keywords:

@@ -90,7 +90,7 @@ def _members_of_dataclass(
         elif field.default_factory is not dataclasses.MISSING:
             members[field.name] = cx.run_python(field.default_factory, ())
         elif field.default is not dataclasses.MISSING:
-            members[field.name] = field.default
+            members[field.name] = cx.outside(field.default)
     return members
 
 

@@ -26,7 +26,7 @@ from vkchi.frontend.activity import ListRef, SparsePlace, list_of, node_of, spar
 from vkchi.frontend.attributes import component_indices, find_attribute
 from vkchi.frontend.boundary import clamp_indices
 from vkchi.frontend.checks import guard_component, guard_indices
-from vkchi.frontend.context import Lowering, array_like, is_field, plain_number
+from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.objects import Parents
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
@@ -180,7 +180,7 @@ def names_of(obj: Any, *, is_private: bool) -> list[str]:
 def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     """An attribute of a Python object, read while compiling."""
     try:
-        value = plain_number(getattr(obj, name))
+        value = getattr(obj, name)
     except Unsupported as e:  # a name of Taichi's that is not there
         raise Unsupported(f"{cx.span.place}: {e}") from None
     except AttributeError as e:
@@ -194,10 +194,10 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
         ) from None
     if value is None and name in ("grad", "dual") and is_field(obj):
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
-    cx.dependencies.read_part(obj, f".{name}", value)
+    found = cx.part(obj, f".{name}", value)
     if not is_field(obj) and not isinstance(obj, Matrix):
         cx.dependencies.is_only_a_way(obj)
-    return cx.found(value)
+    return found
 
 
 def object_name(obj: Any) -> str:
@@ -284,9 +284,7 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
         return cx.call(type(obj).__getitem__, (obj, key), {})
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(obj))
-    value = cx.run_python(obj.__getitem__, (key,))
-    cx.dependencies.read_part(obj, f"[{key!r}]", value)
-    return value
+    return cx.part(obj, f"[{key!r}]", cx.run_python(obj.__getitem__, (key,)))
 
 
 def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any]) -> Any:
@@ -295,7 +293,7 @@ def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any
         raise _not_static(cx, name_of(held))
     key = indices[0] if len(indices) == 1 else tuple(indices)
     try:
-        item = plain_number(held[key])
+        item = held[key]
     except (LookupError, TypeError) as e:
         if foreign_traceback(e):
             raise
@@ -303,9 +301,7 @@ def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any
         raise cx.fail(_index_words(held, key, e), kind=kind) from None
     if slot is not None and not isinstance(key, slice):
         return item if is_target(item) else ItemSlot(slot, key)
-    if isinstance(key, int | str):
-        cx.dependencies.read_part(held, f"[{key!r}]", item)
-    return cx.found(item)
+    return cx.part(held, f"[{key!r}]" * isinstance(key, int | str), item)
 
 
 def _index_words(held: Any, key: Any, error: Exception) -> str:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
 from vkchi.frontend.activity_calls import ACTIVITY_FORMS
 from vkchi.frontend.classes import CLASS_FORMS
-from vkchi.frontend.context import LoopConfig, Lowering, is_field, plain_number
+from vkchi.frontend.context import LoopConfig, Lowering, is_field
 from vkchi.frontend.loop_limits import check_step
 from vkchi.frontend.operands import describe, is_static, name_of
 from vkchi.frontend.reports import lower_print
@@ -50,13 +49,9 @@ def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
         raise cx.fail(f"cannot unroll a loop over {name_of(x)}")
     if isinstance(x, range):
         check_unrolled(cx, trip_count(x.start, x.stop, x.step), help)
-    found = cx.run_python(lambda x: list(islice(x, UNROLL_LIMIT + 1)), (x,))
-    items: list[Any] = [plain_number(item) for item in found]
+    items = cx.items_of(x, UNROLL_LIMIT + 1)
     check_unrolled(cx, len(items), help)
-    for k, item in enumerate(items):
-        if isinstance(x, list | tuple):
-            cx.dependencies.read_part(x, f"[{k}]", item)
-    return [cx.found(item) for item in items]
+    return items
 
 
 def check_unrolled(cx: Lowering, count: int, help: str) -> None:

@@ -1,9 +1,12 @@
 """What kernels take over from Python: globals, closures, constants, objects, lists of fields."""
 
+import collections
 import enum
+import functools
 import math
 import types
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -311,6 +314,102 @@ def test_narrow_vectors_do_so_by_whatever_way_python_comes_to_them() -> None:
         return r
 
     check(run(), [400] * 6)
+
+
+class Giving:
+    """An object that gives a vector by methods of Python's."""
+
+    def __init__(self, v: Any) -> None:
+        self.v = v
+
+    @property
+    def same(self) -> Any:
+        return self.v
+
+    def __getitem__(self, k: int) -> Any:
+        return self.v
+
+    def __iter__(self) -> Any:
+        return iter([self.v])
+
+
+def narrow() -> Any:
+    return ti.types.vector(2, ti.u8)(200, 3)
+
+
+GIVING, NAMED, LISTED = Giving(narrow()), {"v": narrow()}, [narrow()]
+PAIR = collections.namedtuple("PAIR", "v w")(narrow(), narrow())
+NESTED = collections.OrderedDict(inner=(LISTED,))
+
+
+@ti.func
+def twice(v: ti.template()):
+    return (v * 2)[0]
+
+
+def twice_by_default(n, v=narrow()):  # noqa: B008
+    return (v * 2)[0] + n
+
+
+BOUND, KEYWORD = functools.partial(twice, narrow()), functools.partial(twice, v=narrow())
+
+
+@ti.kernel
+def by_attributes() -> ti.types.vector(4, ti.i32):
+    return ti.Vector([(PAIR.v * 2)[0], (GIVING.v * 2)[0], (GIVING.same * 2)[0],
+                      (getattr(GIVING, "v") * 2)[0]])  # fmt: skip
+
+
+@ti.kernel
+def by_items() -> ti.types.vector(4, ti.i32):
+    return ti.Vector([(PAIR[0] * 2)[0], (GIVING[0] * 2)[0], (NAMED["v"] * 2)[0],
+                      (NESTED["inner"][0][0] * 2)[0]])  # fmt: skip
+
+
+def first():
+    return LISTED[0]
+
+
+def of_pair():
+    return PAIR.w
+
+
+@ti.kernel
+def by_calls() -> ti.types.vector(4, ti.i32):
+    return ti.Vector(
+        [
+            (first() * 2)[0],
+            (of_pair() * 2)[0],
+            (NAMED.get("v") * 2)[0],
+            (sorted(LISTED, key=len)[0] * 2)[0],
+        ]
+    )
+
+
+@ti.kernel
+def by_arguments(n: ti.i32) -> ti.types.vector(4, ti.i32):
+    return ti.Vector([twice_by_default(n), BOUND(), KEYWORD(), twice(*GIVING)])
+
+
+@ti.kernel
+def by_loops() -> ti.types.vector(4, ti.i32):
+    r = ti.Vector([0, 0, 0, 0])
+    for v in ti.static(GIVING):
+        r[0] = (v * 2)[0]
+    for v in ti.static(PAIR):
+        r[1] = (v * 2)[0]
+    (v,) = GIVING
+    r[2] = (v * 2)[0]
+    r[3] = [v * 2 for v in ti.static(GIVING)][0][0]
+    return r
+
+
+@pytest.mark.ours("captured-types")
+@pytest.mark.parametrize(
+    "run", [by_attributes, by_items, by_calls, lambda: by_arguments(0), by_loops]
+)
+def test_narrow_vectors_do_so_by_every_way_from_python(run: Any) -> None:
+    check(run(), [400] * 4)
 
 
 def test_narrow_vectors_made_in_kernels_stay_narrow() -> None:

@@ -1,5 +1,7 @@
 """`@ti.func`: functions in lists, dicts, partials; defaults, wrong calls, results of every form."""
 
+import functools
+
 import pytest
 
 import vkchi as ti
@@ -102,8 +104,6 @@ def test_func_returning_func_result() -> None:
 
 
 def test_partial() -> None:
-    import functools
-
     @ti.func
     def a(x, y):
         return x * 10 + y
@@ -115,6 +115,35 @@ def test_partial() -> None:
         return p(4)
 
     check(k(), 34)
+
+
+def test_partials_of_everything_that_can_be_called() -> None:
+    @ti.func
+    def scaled(x, by=1):
+        return x * by
+
+    class Table:
+        @ti.func
+        def at(self, k, j):
+            return 10 * k + j
+
+    pair = ti.types.struct(a=ti.i32, b=ti.i32)
+    triple, fives = functools.partial(scaled, by=3), functools.partial(pair, b=5)
+    later, greater = functools.partial(range, 3), functools.partial(ti.max, 3)
+    method = functools.partial(Table().at, 2)
+    nested = functools.partial(functools.partial(scaled, by=2), by=4)
+
+    @ti.kernel
+    def k(n: ti.i32) -> ti.types.vector(7, ti.i32):
+        s = fives(n)
+        total = 0
+        for i in ti.static(later(6)):
+            total += i
+        return ti.Vector(
+            [triple(n), triple(n, by=2), s.a + 10 * s.b, total, greater(n), method(n), nested(n)]
+        )
+
+    check(k(1), [3, 2, 51, 12, 3, 21, 4])
 
 
 def test_default_vec_arg() -> None:
