@@ -56,7 +56,6 @@ from vkchi.fields.axes import (
     l as l,
 )
 from vkchi.fields.builder import (
-    BitpackedFields as BitpackedFields,
     FieldsBuilder as FieldsBuilder,
     deactivate_all_snodes as deactivate_all_snodes,
     root as root,
@@ -72,6 +71,7 @@ from vkchi.fields.make import (
     matrix_field as matrix_field,
     vector_field as vector_field,
 )
+from vkchi.fields.quantised import BitpackedFields as BitpackedFields
 from vkchi.fields.snode import SNode as SNode
 from vkchi.fields.structs import StructField as StructField
 from vkchi.graph.record import record as record

@@ -32,9 +32,10 @@ PUBLIC = {
     """,
     "types.formats": "Format",
     "fields.axes": "axes i ij ijk ijkl ijl ik ikl il j jk jkl jl k kl l",
-    "fields.builder": "BitpackedFields FieldsBuilder deactivate_all_snodes root",
+    "fields.builder": "FieldsBuilder deactivate_all_snodes root",
     "fields.field": "Field MatrixField ScalarField",
     "fields.make": "Layout=Order field matrix_field vector_field",
+    "fields.quantised": "BitpackedFields",
     "fields.snode": "SNode",
     "fields.structs": "StructField",
     "ndarray": """
@@ -84,6 +85,7 @@ MODULES = (
 )  # fmt: skip
 
 HOOKS = {
+    "packed layout": "types.packed.packed_of",
     "scalar": "lang.construct.make_scalar",
     "tensor": "lang.construct.make_tensor",
     "struct": "lang.struct.make_struct",

@@ -35,6 +35,8 @@ PAIRS = {
     "memory": "memory of the interpreter, of shaders, of the device",
     "module": "a module that is saved, and SPIR-V's",
     "names": "names that are public, and those of added parameters",
+    "packed": "numbers that share words: where their bits lie, and the access to them",
+    "quantised": "numbers of any width: their types, fields of them, what kernels make of them",
     "records": "structs in kernels, and reports as records in memory",
     "rules": "tables of rules: of derivatives, of algebra",
     "shaped": "code for known extents: a Func of them, and what is kept of it beside a kernel",

@@ -21,6 +21,7 @@ from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.ops import COUNTED, TABLE, Effect
 from vkchi.target.artifact import Fill
 from vkchi.types import Array, Scalar, Tensor, scalar_of
+from vkchi.types.layout import shares_words
 
 WORD_BITS = 32
 
@@ -83,6 +84,8 @@ def numbers_of(value: Value) -> tuple[int, ...]:
 def is_piece(t: Array) -> bool:
     """Whether an array's elements are all that stands between its ends, which are whole words."""
     if t.shape is None or t.space != "global" or not isinstance(t.stored, Scalar):
+        return False
+    if shares_words(t.layout):
         return False
     numbers = numbers_in(t)
     spread = numbers if t.layout is None else t.layout.size

@@ -23,6 +23,7 @@ from vkchi.reports.sites import LINE_WORDS, LINES_AT
 from vkchi.target.artifact import Dispatch
 from vkchi.target.shader import REPORTS, Check, Count, Slot
 from vkchi.types import Array, Scalar, Tensor, cell_of, shape_of
+from vkchi.types.layout import shares_words
 
 NAME = "module.txt"
 COMPARES: dict[type[ast.cmpop], str] = {
@@ -52,6 +53,7 @@ def field_line(name: str, f: SavedField) -> str:
     is_dense = Array.of(t.elem, t.ndim, t.shape, stored=t.stored).layout in (t.layout, None) and (
         t.layout is None or t.layout.size == math.prod(t.shape) * components
     )
+    is_dense = is_dense and not shares_words(t.layout)
     words = [name, t.stored, components, int(is_dense), f.block, f.start_bytes, t.ndim, *t.shape]
     return f"field {joined(words)}"
 

@@ -5,8 +5,6 @@ the public names of vkchi, or refuse (`unsupported`). Must not know: what the na
 
     >>> from vkchi.math import vec3
     >>> from vkchi.lang.kernel_impl import kernel
-    >>> from vkchi.types.quant import int
-    UnsupportedName: ti.types.quant.int is not supported yet: store whole numbers ...
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from vkchi import names
-from vkchi.compat.unsupported import MODULES, reason_for, refuse
+from vkchi.compat.unsupported import reason_for, refuse
 from vkchi.hooks import NAMES, PACKAGE, load
 
 # Modules of ours that Taichi has under another name.
@@ -50,11 +48,10 @@ WITHOUT_FILE = frozenset(
     [f"lang.{name}" for name in _LANG.split()]
     + [f"types.{name}" for name in _TYPES.split()]
     + _PRIVATE.split()
-    + list(MODULES)
 )
 
 # Modules that are loaded when one of their names is first used.
-PUBLIC_MODULES = frozenset((*names.MODULES, *MODULES))
+PUBLIC_MODULES = frozenset((*names.MODULES, "types.quant"))
 
 # Public names of modules that stand in other ones.
 MOVED = {
@@ -105,7 +102,7 @@ def find(path: str) -> Any:
         return load(("runtime", "current_config"))()
     if not module and reason_for(name) is None and is_own(name):
         return importlib.import_module(f"{PACKAGE}.{name}")
-    if name.startswith("__") or not module or module in MODULES:
+    if name.startswith("__") or not module:
         raise refuse(path)
     if name in RENAMED:
         return load(RENAMED[name])

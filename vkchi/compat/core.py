@@ -91,6 +91,7 @@ class Extension(Enum):
     extfunc = "calls of compiled functions"
 
 
+SUPPORTED = {Extension[name] for name in ["sparse", "quant", "quant_basic", "adstack", "assertion"]}
 extension = Extension  # as Taichi spells it
 GGUI_AVAILABLE = True  # `ti.ui`
 
@@ -101,7 +102,7 @@ def is_extension_supported(arch: Arch, extension: Extension) -> bool:
     if extension is Extension.data64:
         caps = current().device.caps
         return caps.has_type("f64") and caps.has_type("i64")
-    return extension in (Extension.sparse, Extension.adstack, Extension.assertion)
+    return extension in SUPPORTED
 
 
 # --- types ---------------------------------------------------------------------------------------

@@ -4,9 +4,8 @@ Owns: the table and the error; what is delivered is deleted here. A name of a mo
 its dotted path, a module itself for all names in it, a class's member under the class's name.
 Must not know: anything of what is there.
 
-    >>> import vkchi as ti; ti.types.quant.int
-    UnsupportedName: ti.types.quant.int is not supported yet: store whole numbers: ti.i8, ti.i16,
-    ti.f16
+    >>> import vkchi as ti; ti.Mesh
+    UnsupportedName: ti.Mesh is not supported yet: use index arrays
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ class UnsupportedName(Unsupported, AttributeError):
     """A public name that is not there; an AttributeError too, so that `hasattr` answers."""
 
 
-_QUANT = "store whole numbers: ti.i8, ti.i16, ti.f16"
 _METRICS = "there are times only: print_kernel_profiler_info()"
 _MESH = "use index arrays"
 _PADDLE = "use to_numpy() and from_numpy()"
@@ -36,15 +34,11 @@ CUPTI = (
 # A row for a module or class stands for all that is in it.
 TABLE: dict[str, str] = {
     "get_addr": "addresses of a device's memory mean nothing elsewhere; keep indices",
-    "types.quant": _QUANT,
     **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), _MESH),
     **dict.fromkeys(("StructField.to_paddle", "StructField.from_paddle"), _PADDLE),
     **dict.fromkeys(("Ndarray.to_paddle", "Ndarray.from_paddle"), _PADDLE),
     **dict.fromkeys(CUPTI, _METRICS),
 }
-
-# Modules in the table, which can be imported: their names say what to do when they are used.
-MODULES = frozenset(("types.quant",))
 
 
 def reason_for(path: str) -> str | None:

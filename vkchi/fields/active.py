@@ -82,4 +82,4 @@ class ActiveElements(Storage):
         if values.shape != self._logical_shape():
             return values  # which `from_numpy` refuses
         where = ActivityHook.chosen(self.node).reshape(self.shape + (1,) * len(shape_of(self.elem)))
-        return np.where(where, host.cast(values, self.dtype), self.contents())
+        return np.where(where, host.cast(values, self.number), self.contents())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.errors import KernelRuntimeError, Unsupported
+from vkchi.errors import KernelRuntimeError
 from vkchi.fields.snode import Parent, RootNode, SNode, Tree
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import WeakGroup
@@ -204,15 +204,6 @@ class SNodeTree:
         if self.destroyed:
             raise KernelRuntimeError("this tree has been destroyed")
         return id(self)
-
-
-class BitpackedFields:
-    """Not supported: making one raises Unsupported."""
-
-    def __init__(self, max_num_bits: Any = None) -> None:
-        raise Unsupported(
-            "ti.BitpackedFields is not supported yet: use fields of ti.i8, ti.u16 and the like"
-        )
 
 
 def deactivate_all_snodes() -> None:

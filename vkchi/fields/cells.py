@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.buffer import Buffer
 from vkchi.tuples import NamedTuple
-from vkchi.types import Affine, AxisTerm
+from vkchi.types import Affine, AxisTerm, Layout
 
 if TYPE_CHECKING:
     from vkchi.fields.snode import SNode, Tree
@@ -37,7 +37,7 @@ class Placement(NamedTuple):
 
     node: SNode
     start_bytes: int
-    layout: Affine
+    layout: Layout
 
 
 class Window(Buffer):
@@ -115,6 +115,9 @@ def measure(node: SNode) -> tuple[int, int]:
         scalar_bytes = node.content.stored.size_bytes
         size_bytes = scalar_bytes if node.content.is_soa else element_bytes(node)
         return size_bytes, scalar_bytes
+    if node.word is not None:
+        node.cell_bytes = node.word.size_bytes
+        return node.cell_bytes, node.cell_bytes
     at, widest = 0, 1
     for child in node.children:
         size, alignment = measure(child)
@@ -140,6 +143,10 @@ def _place(
     if node.content is not None:
         placements.append(Placement(node, start, layout_of(node, digits, size)))
         return
+    if node.word is not None:
+        for child in node.children:
+            placements.append(Placement(child, start, packed_layout_of(node, child, digits)))
+        return
     digits, stride = dict(digits), node.cell_bytes
     for axis, n in reversed(node.cells):
         digits[axis] = (*digits.get(axis, ()), Digit(n, stride))
@@ -160,6 +167,30 @@ def layout_of(node: SNode, digits: dict[int, tuple[Digit, ...]], size_bytes: int
     for axis_digits in digits.values():
         last += sum((d.cells - 1) * d.stride_bytes for d in axis_digits) // scalar_bytes
     return Affine(axes, components, last + 1, node.origin)
+
+
+def packed_layout_of(word: SNode, node: SNode, digits: dict[int, tuple[Digit, ...]]) -> Layout:
+    """The layout of a place in a word, which is there at indices of these digits: in a block of
+    `quant_array` it has digits of its own, which count bits."""
+    from vkchi.types.packed import Packed
+
+    assert word.word is not None
+    number: Any = node.number
+    inner, bits = {}, number.bits
+    for axis, n in reversed(word.cells):
+        outer = digits.get(axis, ())
+        inner[axis] = (AxisTerm(1, n if outer else 0, bits),)
+        digits = digits | {axis: (*outer, Digit(n, 0))}
+        bits *= n
+    axes, last = [], 0
+    for axis in sorted(digits):
+        terms = terms_of(join_digits(digits[axis]), word.word.size_bytes)
+        axes.append(tuple([term for term in terms if term.stride]))
+        last += sum((d.cells - 1) * d.stride_bytes for d in digits[axis]) // word.word.size_bytes
+    words = Affine(tuple(axes), (0,), last + 1, node.origin)
+    within = tuple([inner.get(axis, ()) for axis in sorted(digits)])
+    is_alone = len(word.children) == 1 and math.prod(n for _, n in word.cells) == 1
+    return Packed(words, within, node.starts, word.word.bits, is_alone, number)
 
 
 def join_digits(digits: tuple[Digit, ...]) -> list[Digit]:

@@ -12,18 +12,18 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from vkchi.errors import (
     ArgumentShapeError,
     ArrayIndexCountError,
-    ArrayIndexTypeError,
     DeviceError,
     KernelBoundsError,
     KernelRuntimeError,
     NotIterableError,
 )
 from vkchi.fields.late_writes import write_later
+from vkchi.fields.subscripts import check_integer, lies_inside, without_column
 from vkchi.fields.traced_float import TracedFloat, places_of
 from vkchi.hooks import Hook
 from vkchi.interop import host
@@ -45,13 +45,14 @@ from vkchi.types import (
     u32,
 )
 from vkchi.types.integers import range_of
-from vkchi.types.layout import Digit, ends_of, whole_digits
+from vkchi.types.layout import Digit, ends_of, shares_words, whole_digits
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
     from vkchi.device import Device
     from vkchi.types.hints import Index
+    from vkchi.types.packed import Packed
 
 
 GREATEST = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}  # floats
@@ -156,13 +157,20 @@ class Elements:
         """The array whose memory it is: of a component of vectors, the vectors."""
         return self
 
+    packed: Packed | None = None  # the layout, if numbers share words
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the numbers, as users know it."""
+        return self.number
+
     # --- where they lie --------------------------------------------------------------------
 
     def describe(self, runtime: Runtime, elem: Scalar | Tensor, stored: Scalar | None) -> None:
         """State what elements are, and where. Raises DeviceError where it cannot keep them."""
         self.runtime, self.elem, self.device = runtime, elem, runtime.device
-        self.dtype: Scalar = scalar_of(elem)
-        self.stored = stored or choose_stored(self.device, self.dtype)
+        self.number: Scalar = scalar_of(elem)  # in memory: what users know is `dtype`
+        self.stored = stored or choose_stored(self.device, self.number)
         self.components = elem.size if isinstance(elem, Tensor) else 1
         self.is_scalar = isinstance(elem, Scalar)
         if not self.device.caps.can_store(self.stored.name):
@@ -180,6 +188,7 @@ class Elements:
                 f"not {layout.size} of {self.stored}: split it"
             )
         self.shape, self.layout = shape, layout
+        self.packed = cast("Packed", layout) if shares_words(layout) else None
         self.size_bytes = max(1, layout.size) * self.stored.size_bytes
         digits = whole_digits(shape, layout)
         self.steps = None if digits is None else tuple([d.stride for axis in digits for d in axis])
@@ -194,8 +203,8 @@ class Elements:
         self._is_quick = False
         for name in ("host", "_rank"):
             vars(self).pop(name, None)
-        self.buffer, self.is_own = buffer, is_own
-        is_itself = self.stored is self.dtype or (self.dtype is u1 and self.stored is u8)
+        self.buffer, self.is_own = buffer, is_own and self.packed is None
+        is_itself = self.stored is self.number or (self.number is u1 and self.stored is u8)
         if buffer.view is None or self.steps is None or not (is_itself and self._is_direct):
             return
         cells = self._cells(buffer.view)
@@ -209,7 +218,7 @@ class Elements:
     def _cells(self, view: memoryview) -> memoryview | None:
         """The numbers in memory as Python shows them, without numpy, by indices of elements and of
         components; None where they do not lie in that order, or Python has no name for them."""
-        code, shape = CODES.get(self.dtype.name), self._digit_shape()
+        code, shape = CODES.get(self.number.name), self._digit_shape()
         inner, size = tuple(range(self.components)), math.prod(shape)
         steps = tuple([step * self.components for step in strides_of(self.shape)])
         if code is None or not size or (self.steps, self.layout.components) != (steps, inner):
@@ -223,7 +232,7 @@ class Elements:
         if self.buffer.view is None or self.steps is None:
             return None
         flat = np.frombuffer(self.buffer.view, self.stored.dtype, max(1, self.layout.size))
-        if self.dtype is u1 and self.stored is u8:
+        if self.number is u1 and self.stored is u8:
             flat = flat.view(np.bool_)
         return self._strided(flat)
 
@@ -253,11 +262,15 @@ class Elements:
 
     def _gather(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The scalars as they lie in memory, as `_strided` has them; perhaps a copy."""
+        if self.packed is not None:
+            return self.packed.gather(flat, self._places(), self.shape)
         return flat[self._places()] if self.steps is None else self._strided(flat)
 
     def _scatter(self, flat: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
         """Put scalars to where they lie in memory."""
-        if self.steps is None:
+        if self.packed is not None:
+            self.packed.scatter(flat, self._places(), self.shape, values)
+        elif self.steps is None:
             flat[self._places()] = values
         else:
             self._strided(flat)[...] = values
@@ -369,7 +382,7 @@ class Elements:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if self._is_quick and self.watch is None and self.runtime.recording is None:
-            kinds, low, high = PLAIN[self.dtype]
+            kinds, low, high = PLAIN[self.number]
             place = key if type(key) is tuple else () if key is None else (key,)
             if type(key) is int:
                 is_inside = 0 <= key < self._length
@@ -415,16 +428,18 @@ class Elements:
             return self._numbers[index]
         if self.host is not None:
             v = self.host[index]
-            if self.dtype is u1:
+            if self.number is u1:
                 v = v.astype(np.bool_)
             return v.item() if v.ndim == 0 else np.array(v)
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         if inner and len(index) == len(self.digits):
             flat = [self._read(index + place) for place in np.ndindex(*inner)]
-            return np.array(flat, self.dtype.dtype).reshape(inner)
+            return np.array(flat, self.number.dtype).reshape(inner)
         size = self.stored.size_bytes
         raw = np.frombuffer(self.buffer.read(self.offset(index) * size, size), self.stored.dtype)
-        return raw.astype(self.dtype.dtype)[0].item()
+        if self.packed is not None:
+            raw = self.packed.take(raw, self._bit(self.packed, index))
+        return raw.astype(self.number.dtype)[0].item()
 
     def write(self, index: tuple[int, ...], value: Any) -> None:
         """Put a number, or a nested sequence for a whole tensor element, at a place that `index`
@@ -434,27 +449,38 @@ class Elements:
         if self.watch is not None or self.runtime.recording is not None:
             access = self._access("write", index)
             self.tell(access._replace(is_sum=self._place(index) in places_of(value)))
-        is_mapped_and_busy = self.device.busy and self.buffer.view is not None
+        is_mapped_and_busy = self.device.busy and self.buffer.view is not None and not self.packed
         if is_mapped_and_busy and write_later(self, index, values, CODES.get(self.stored.name)):
             return
         self.ready_to_write()
-        if len(index) == self._rank and type(values) in PLAIN[self.dtype][0]:
+        if len(index) == self._rank and type(values) in PLAIN[self.number][0]:
             self._numbers[index] = values
             return
         if self.host is not None:
             self.host[index] = values
             return
         size = self.stored.size_bytes
-        values = np.broadcast_to(values, inner).astype(self.stored.dtype)
+        kept = self.stored if self.packed is None else self.number
+        values = np.broadcast_to(values, inner).astype(kept.dtype)
         for place in np.ndindex(*inner):
-            self.buffer.write(self.offset(index + place) * size, values[place].tobytes())
+            at, part = self.offset(index + place) * size, values[place]
+            if self.packed is not None:
+                word = np.frombuffer(self.buffer.read(at, size), self.stored.dtype)
+                part = self.packed.replace(word, self._bit(self.packed, index + place), part)
+            self.buffer.write(at, part.tobytes())
+
+    def _bit(self, packed: Packed, index: tuple[int, ...]) -> int:
+        """Where the bits of a number begin in a word."""
+        elements, place = index[: len(self.digits)], index[len(self.digits) :]
+        k = int(np.ravel_multi_index(place, shape_of(self.elem))) if place else 0
+        return int(packed.bit(elements)) + packed.starts[k]
 
     def _cooked(self, value: Any, shape: tuple[int, ...]) -> Any:
         """The value as this array's numbers: one, or as many as `shape` says."""
-        kinds, low, high = PLAIN[self.dtype]
+        kinds, low, high = PLAIN[self.number]
         if type(value) in kinds and low <= value <= high:
             return value  # numpy takes it as it is
-        values = host.cast(host.numbers_of(value), self.dtype)
+        values = host.cast(host.numbers_of(value), self.number)
         if values.ndim == 0 or values.shape == shape:
             return values
         if without_column(values.shape) == without_column(shape):
@@ -472,26 +498,3 @@ class Elements:
             place = int(np.ravel_multi_index(rest, shape_of(self.elem)))
             offset += self.layout.components[place]
         return offset
-
-
-def lies_inside(key: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a key is an index, of Python's integers, of an array of this shape."""
-    if len(key) != len(shape):
-        return False
-    for k, n in zip(key, shape):  # noqa: SIM110  # `all` takes twice as long
-        if type(k) is not int or not 0 <= k < n:
-            return False
-    return True
-
-
-def check_integer(k: Any) -> None:
-    """Raises ArrayIndexTypeError unless k is an index of one axis."""
-    if isinstance(k, slice):
-        raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
-    if isinstance(k, float) or not hasattr(k, "__index__"):
-        raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
-
-
-def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """(n,) for the shape (n, 1) of a matrix of one column; other shapes as they are."""
-    return shape[:1] if shape[1:] == (1,) else shape

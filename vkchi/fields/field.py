@@ -159,7 +159,7 @@ class Field(ActiveElements):
         return self._companion("dual")
 
     def _companion(self, kind: str) -> Field | None:
-        if self.dtype.kind != "f" or self.kind:
+        if self.number.kind != "f" or self.kind:
             return None
         found = self.companions.get(kind)
         if found is None:
@@ -230,7 +230,7 @@ class ScalarField(Field):
 
     def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy, cast to `dtype` if given."""
-        return super().to_numpy().astype(host.numpy_dtype(dtype or self.dtype), copy=False)
+        return super().to_numpy().astype(host.numpy_dtype(dtype or self.number), copy=False)
 
 
 class ComponentField(ScalarField):
@@ -240,7 +240,7 @@ class ComponentField(ScalarField):
     """
 
     def __init__(self, whole: MatrixField, component: int) -> None:
-        super().__init__(whole.runtime, whole.dtype, whole.name)
+        super().__init__(whole.runtime, whole.number, whole.name)
         self.component_of = (whole, component)
 
     @property
@@ -360,7 +360,7 @@ class MatrixField(Field):
     def to_numpy(self, keep_dims: bool = False, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy of shape `shape + (n, m)`, without the axis of `m` where that is 1, unless
         `keep_dims`; cast to `dtype` if given."""
-        values = super().to_numpy().astype(host.numpy_dtype(dtype or self.dtype), copy=False)
+        values = super().to_numpy().astype(host.numpy_dtype(dtype or self.number), copy=False)
         column = (self.m,) if self.m > 1 or keep_dims else ()
         return values.reshape((*self.shape, self.n, *column))
 

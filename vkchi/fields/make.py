@@ -12,13 +12,22 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from vkchi.errors import ArgumentError, DeclarationError
+from vkchi.errors import ArgumentError, DeclarationError, Unsupported
 from vkchi.fields.axes import cook_offset, order_axes
 from vkchi.fields.builder import root_of
-from vkchi.fields.field import PENDING, Field, MatrixField, ScalarField, cook_shape, tensor_type
+from vkchi.fields.field import (
+    PENDING,
+    Field,
+    MatrixField,
+    ScalarField,
+    cook_shape,
+    one_of,
+    tensor_type,
+)
 from vkchi.fields.snode import SNode, Tree
 from vkchi.runtime import Runtime, current
-from vkchi.types import Scalar, Tensor, cook
+from vkchi.tuples import NamedTuple
+from vkchi.types import Scalar, Tensor, cook, is_quantised
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -73,7 +82,7 @@ def vector_field(
     `shape` on, and `layout` (`ti.Layout`); `ndim` is 1. Raises ArgumentError."""
     if ndim != 1:
         raise ArgumentError(f"vectors have 1 axis, not ndim={ndim}: use ti.Matrix.field")
-    made = make_field(current(), tensor_type(dtype, n), **named_options(args, options))
+    made = make_field(current(), element_type(dtype, n), **named_options(args, options))
     assert isinstance(made, MatrixField)
     return made
 
@@ -86,9 +95,24 @@ def matrix_field(
     Raises ArgumentError."""
     if ndim == 1 and m == 1:
         return vector_field(n, dtype, *args, **options)
-    made = make_field(current(), tensor_type(dtype, n, m), **named_options(args, options))
+    made = make_field(current(), element_type(dtype, n, m), **named_options(args, options))
     assert isinstance(made, MatrixField)
     return made
+
+
+class Quantities(NamedTuple):
+    """Vectors or matrices of numbers of any width."""
+
+    number: Any
+    extents: tuple[int, ...]
+
+
+def element_type(dtype: Any, *extents: Any) -> Tensor | Quantities:
+    """The type of vectors or matrices of so many numbers. Raises ArgumentError."""
+    one = one_of(dtype) if isinstance(dtype, list | tuple) and not is_quantised(dtype) else dtype
+    if is_quantised(one):
+        return Quantities(one, cook_shape(extents))
+    return tensor_type(one, *extents)
 
 
 NAMES = ("shape", "order", "name", "offset", "needs_grad", "needs_dual", "layout")
@@ -121,6 +145,9 @@ def make_field(
     dynamic_index: Any = None,
 ) -> Field:
     """A field of elements of a type, with memory if it has a shape. Raises ArgumentError."""
+    if is_quantised(elem) or isinstance(elem, Quantities):
+        refused = {"shape": shape, "order": order, "offset": offset}
+        return quantities(runtime, elem, name, refused, needs_grad or needs_dual)
     if not isinstance(elem, Scalar | Tensor):
         raise ArgumentError(f"a field holds numbers, vectors or matrices, not {elem!r}")
     if not isinstance(layout, Order):
@@ -138,6 +165,25 @@ def make_field(
         one.is_soa = layout is Order.SOA
         give_place(runtime, one, shape, order, offset)
     return made
+
+
+def quantities(
+    runtime: Runtime, elem: Any, name: str, refused: dict[str, Any], needs_companion: bool
+) -> Field:  # fmt: skip
+    """A field of numbers of any width. Raises DeclarationError, Unsupported."""
+    from vkchi.fields.quantised import WHERE, make_quantised
+
+    for key, value in refused.items():
+        if value is not None:
+            raise DeclarationError(f"{WHERE}: make it without {key}=")
+    if needs_companion:
+        raise Unsupported(
+            "fields of numbers of any width have no gradients: compute in fields of ti.f32, and "
+            "copy what they hold"
+        )
+    if isinstance(elem, Quantities):
+        return make_quantised(runtime, elem.number, elem.extents, name)
+    return make_quantised(runtime, elem, None, name)
 
 
 def refuse_without_shape(**options: Any) -> None:

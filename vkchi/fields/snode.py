@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.buffer import Buffer
-from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, Unsupported
+from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.fields.axes import MOST_CELLS, cook_offset, pair_axes
+from vkchi.fields.words import word_of
 from vkchi.hooks import Hook
 from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime, current, require_home
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from vkchi.types.hints import Along, Shape
 
 SPARSE = frozenset(("pointer", "bitmasked", "hash", "dynamic"))  # kinds of blocks
-QUANT = "{} is not supported yet, for numbers of odd widths are not: use ti.i8, ti.u16 and the like"
+IN_WORDS = frozenset(("bit_struct", "quant_array"))  # kinds of blocks that are a word each
 
 
 class Content(NamedTuple):
@@ -199,9 +200,16 @@ class Parent:
             )
         return self.adopt("dynamic", cells)
 
-    def quant_array(self, axes: Any, dimensions: Any, max_num_bits: Any) -> NoReturn:
-        """Not supported: raises Unsupported."""
-        raise Unsupported(QUANT.format("quant_array()"))
+    def quant_array(
+        self, axes: Along, dimensions: Shape, max_num_bits: int
+    ) -> SNode:  # fmt: skip
+        """A block as `dense` makes (axes, dimensions) in a word of `max_num_bits`, 32 or 64: for
+        one field of numbers of any width, which are as many as its cells. Raises ArgumentError,
+        DeviceError where the device has no such words."""
+        word = word_of(self.runtime, max_num_bits)
+        block = self.adopt("quant_array", pair_axes(axes, dimensions))
+        block.word = word
+        return block
 
     def deactivate_all(self) -> None:
         """Make all cells of sparse blocks from here down inactive, and zero what is in them."""
@@ -229,6 +237,9 @@ class SNode(Parent):
                 raise ArgumentError(f"an axis of {extents[axis]} cells is too long")
         self.extents = dict(sorted(extents.items()))
         self.origin: tuple[int, ...] = ()
+        self.word: Scalar | None = None  # of a block in whose cells numbers share a word
+        self.starts: tuple[int, ...] = (0,)  # the bits of it where the place's numbers begin
+        self.number: Any = None  # the type of the place's numbers, if of any width
         self.content: Content | None = None
         self.offset_bytes = self.cell_bytes = 0
         self._field: Any = lambda: None
@@ -237,6 +248,8 @@ class SNode(Parent):
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
         if self.kind == "place":
             raise ArgumentError("nothing goes under the place of a field: use its parent()")
+        if self.kind in IN_WORDS and kind != "place":
+            raise ArgumentError(f"there are no blocks in the words of a {self.kind} block")
         self.tree.check_open()
         child = SNode(kind, self, self.tree, cells)
         self.children.append(child)
@@ -292,7 +305,8 @@ class SNode(Parent):
     def outline(self) -> str:
         """All that is from here down, as text."""
         inner = " ".join([child.outline for child in self.children])
-        return f"{self.kind}{self.cells} {self.origin} {self.content} [{inner}]"
+        bits = "" if self.number is None else f" {self.starts} {self.number.text()}"
+        return f"{self.kind}{self.cells} {self.origin} {self.content}{bits} {self.word} [{inner}]"
 
     @property
     def spot(self) -> tuple[SNode, tuple[int, ...]]:

@@ -58,6 +58,7 @@ class Storage(Elements):
         self._allocate()
 
     has_place = True  # whether it has contents, or will have when first used
+    is_encoded = False  # whether other numbers stand in memory than users know
 
     @property
     def has_memory(self) -> bool:
@@ -202,10 +203,10 @@ class Storage(Elements):
         if self.steps is None:
             raise BufferError(NOT_IN_STEPS)
         raw = np.empty(max(1, self.layout.size), self.stored.dtype)  # no page is touched
-        flat = raw.view(np.bool_) if self.dtype is u1 and self.stored is u8 else raw
+        flat = raw.view(np.bool_) if self.number is u1 and self.stored is u8 else raw
         seen = self._strided(flat)
         view = seen.reshape(self.shape + shape_of(self.elem))
-        if flat.dtype != self.dtype.dtype or (view.size and not np.may_share_memory(view, seen)):
+        if flat.dtype != self.number.dtype or (view.size and not np.may_share_memory(view, seen)):
             raise BufferError(NOT_IN_STEPS)
         self._expose()
         offset = view.ctypes.data - raw.ctypes.data if view.size else 0
@@ -219,7 +220,7 @@ class Storage(Elements):
     def _in_place(self) -> np.ndarray[Any, Any] | None:
         """A view of shape `shape + element shape`; None where there can be none."""
         host = self.host
-        if host is None or host.dtype != self.dtype.dtype:
+        if host is None or host.dtype != self.number.dtype:
             return None
         view = host.reshape(self.shape + shape_of(self.elem))
         return view if host.size == 0 or np.may_share_memory(view, host) else None
@@ -245,7 +246,7 @@ class Storage(Elements):
 
     def contents(self) -> np.ndarray[Any, Any]:
         """What `to_numpy` gives, and nobody is told."""
-        found = np.empty(self.shape + shape_of(self.elem), self.dtype.dtype)
+        found = np.empty(self.shape + shape_of(self.elem), self.number.dtype)
         self.copy_unnoticed(found)
         return found
 
@@ -277,7 +278,7 @@ class Storage(Elements):
     def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
         """Take over numbers of the same shape; nobody is told."""
         await_host_memory()
-        self._put(host.cast(values, self.dtype).reshape(self._digit_shape()))
+        self._put(host.cast(values, self.number).reshape(self._digit_shape()))
 
     def _put(self, values: np.ndarray[Any, Any]) -> None:
         """Write numbers of this array's type and of its digits' shape."""
@@ -301,7 +302,7 @@ class Storage(Elements):
                 self.ready_to_write()
                 self._fill_memory(value)
         else:
-            values = np.asarray(self._cooked(value, shape_of(self.elem)), self.dtype.dtype)
+            values = np.asarray(self._cooked(value, shape_of(self.elem)), self.number.dtype)
             self.tell(Access("fill"))
             self._fill_elements(values)
         self.tell_written()
@@ -320,7 +321,7 @@ class Storage(Elements):
     def _fills_plainly(self, value: Numbers) -> bool:
         """Whether filling is to repeat a number that Python can write in memory of the host, and
         numpy is no faster, or not there."""
-        kinds, low, high = PLAIN[self.dtype]
+        kinds, low, high = PLAIN[self.number]
         if type(value) not in kinds or not low <= value <= high:
             return False
         is_mapped = self.is_own and self.buffer.view is not None and self.stored.name in CODES
@@ -357,6 +358,9 @@ class Storage(Elements):
                 f"{self.elem} of shape {self.shape} needed"
             )
         if other is self:
+            return
+        if self.is_encoded or other.is_encoded:
+            self.from_numpy(other.to_numpy())
             return
         tape = self.runtime.tape
         if tape is not None and tape.copy(self, other):

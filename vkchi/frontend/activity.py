@@ -53,6 +53,10 @@ class SparsePlace(Place):
         mark(cx, self.node, self.indices)
         return super().atomic(cx, kind, v)
 
+    def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
+        mark(cx, self.node, self.indices)
+        return super().changed(cx, update)
+
 
 def node_of(x: Any) -> Any:
     """The node of a field tree that an array, or a block, is in a kernel; None for others."""

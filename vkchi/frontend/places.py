@@ -30,6 +30,7 @@ from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.objects import Parents
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
+from vkchi.frontend.quantised import QuantisedPlace
 from vkchi.frontend.records import (
     element_of,
     first_array,
@@ -345,7 +346,9 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
     if array.component is not None:
         ptr = cx.b.emit("member", ptr, attr=array.component)
     node = sparse_node(cx, array)
-    return Place(ptr) if node is None else SparsePlace(ptr, node, tuple(places))
+    place = Place(ptr) if node is None else SparsePlace(ptr, node, tuple(places))
+    number = getattr(layout, "number", None)  # of a layout whose elements share words
+    return place if number is None else QuantisedPlace(place, number)
 
 
 def check_signs(cx: Lowering, indices: list[Any]) -> None:

@@ -11,11 +11,13 @@ Must not know: AST classes, passes, devices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value, base_of
+from vkchi.ir.swaps import swap_until_done
 from vkchi.span import Span
 from vkchi.target.options import Options
 from vkchi.types import Array, Ptr, Scalar, Tensor
@@ -112,6 +114,10 @@ class Place:
     def atomic(self, cx: Context, kind: str, v: Value) -> Op:
         """One atomic op; the old value."""
         return cx.b.emit(kind, self.ptr, v)
+
+    def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
+        """Put `update` of what stands here in its place, by compare-and-swap; the old value."""
+        return swap_until_done(cx.b, self.ptr, update)
 
 
 ORIGIN = "__vkchi_origin__"  # the attribute of arrays in kernels that is their `origin`

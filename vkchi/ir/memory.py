@@ -14,7 +14,10 @@ from typing import Any
 
 from vkchi.ir.evaluate import as_value, zero_of
 from vkchi.types import Array, Ptr, Scalar, Type, scalar_of, shape_of
+from vkchi.types.layout import shares_words
 from vkchi.types.lazy_numpy import np
+
+Numbers = list[tuple[tuple[int, ...], int]]  # indices, components included, and their first bits
 
 
 class Place:
@@ -117,10 +120,11 @@ class WordPlace:
 class ArrayValue:
     """An array with its type, which knows the origin of its indices."""
 
-    __slots__ = ("array", "table", "type")
+    __slots__ = ("array", "table", "type", "words")
 
     def __init__(self, array: Any, t: Array) -> None:
         self.array, self.type = array, t
+        self.words: dict[int, Numbers] = {}  # of an array whose elements share words
         self.table: dict[int, tuple[int, ...]] | None = None
 
     def place(self, indices: Sequence[Any]) -> Place:
@@ -131,13 +135,16 @@ class ArrayValue:
         inside = all(0 <= k < extent for k, extent in zip(index, self.array.shape))
         return Place(self.array, index if inside else None, t.elem)
 
-    def cells(self, constant: int, operands: Sequence[Any], pointer: Ptr) -> Cells:
+    def cells(self, constant: int, operands: Sequence[Any], pointer: Ptr) -> Cells | Word:
         """The place of a value that begins at a scalar, counted as they lie in memory."""
         t = pointer.elem
         first = constant
         if operands:
             first = (constant + int(operands[0])) % (1 << 8 * operands[0].itemsize)
         is_harmless = len(operands) == 2 and not operands[1]
+        if shares_words(self.type.layout):
+            self.words = self.words or numbers_by_word(self.type, self.array.shape)
+            return Word(self, [] if is_harmless else self.words.get(first, []))
         count = 1 if isinstance(t, Scalar) else t.size
         count *= max(1, scalar_of(t).dtype.itemsize // self.array.dtype.itemsize)
         found = [None if is_harmless else self.index_of(first + k) for k in range(count)]
@@ -152,6 +159,42 @@ class ArrayValue:
         if self.table is None:
             self.table = scalars_of(self.type, self.array.shape)
         return self.table.get(scalar)
+
+
+class Word:
+    """A word of an array whose elements share words. The bits that are none of its elements' are
+    read as 0, and not written to."""
+
+    __slots__ = ("array", "layout", "numbers")
+
+    def __init__(self, value: ArrayValue, numbers: Numbers) -> None:
+        self.array, self.layout, self.numbers = value.array, value.type.layout, numbers
+
+    def load(self) -> Any:
+        """The word."""
+        layout: Any = self.layout
+        found = layout.word.dtype.type(0)
+        for index, bit in self.numbers:
+            found |= layout.shifted(self.array[index], bit)
+        return found
+
+    def store(self, v: Any) -> None:
+        """Put its bits where they belong."""
+        layout: Any = self.layout
+        for index, bit in self.numbers:
+            self.array[index] = layout.take(v, bit)
+
+
+def numbers_by_word(t: Array, shape: tuple[int, ...]) -> dict[int, Numbers]:
+    """The words of an array whose elements share them -> the numbers in each."""
+    layout: Any = t.layout
+    inner = shape_of(t.elem)
+    table: dict[int, Numbers] = {}
+    for index in np.ndindex(shape[: t.ndim]):
+        numbers = table.setdefault(int(layout.offset(index)), [])
+        for start, at in zip(layout.starts, np.ndindex(inner), strict=True):
+            numbers.append(((*index, *at), int(layout.bit(index)) + start))
+    return table
 
 
 def scalars_of(t: Array, shape: tuple[int, ...]) -> dict[int, tuple[int, ...]]:

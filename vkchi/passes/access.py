@@ -22,14 +22,23 @@ from collections.abc import Callable, Sequence
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, shape_name, walk
 from vkchi.ir.ops import SWAPS, UPDATES
-from vkchi.passes.layouts import Place, Root, access_of, component, component_at, layout_of
+from vkchi.passes.layouts import SCALARS, Access, Place, Root, component, layout_of
 from vkchi.passes.offsets import Writer
-from vkchi.types import Array, Ptr, Scalar, i32, i64, scalar_named, scalar_of, u32, u64
+from vkchi.passes.packed import PACKED
+from vkchi.types import Array, Layout, Ptr, Scalar, i32, i64, scalar_named, scalar_of, u32, u64
+from vkchi.types.packed import Packed
 
 Args = tuple[Value, ...]
 # What a program and an address may share.
 SHARED = frozenset({"const", "add", "mul", "bitcast"})
 WORDS = frozenset({i32, i64, u32, u64})
+# Layouts whose elements are no plain scalars in memory, by their classes.
+ACCESSES: dict[type[Layout], Access] = {Packed: PACKED}
+
+
+def access_of(t: Array) -> Access:
+    """How the elements of such an array are accessed."""
+    return SCALARS if t.layout is None else ACCESSES.get(type(t.layout), SCALARS)
 
 
 def lower_access(fn: Func) -> Func:
@@ -98,7 +107,8 @@ class Lowering(Writer):
         place = self.places.get(op.args[0])
         if place is None:
             return None
-        by = component(place, op.attr) if len(args) == 1 else component_at(self, place, args[1])
+        is_known = len(args) == 1
+        by = component(place, op.attr) if is_known else place.access.part_at(self, place, args[1])
         self.places[op] = by
         return (op,)
 

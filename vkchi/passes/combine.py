@@ -62,6 +62,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, find_parallel, walk
 from vkchi.ir.ops import ATOMICS, PER_INVOCATION, PLACES, READS, WRITES
 from vkchi.ir.rebuild import rebuild
+from vkchi.ir.swaps import same_bits
 from vkchi.passes.cost_model import is_processor
 from vkchi.passes.legalize import (
     Args,
@@ -70,7 +71,6 @@ from vkchi.passes.legalize import (
     expand_swap,
     expansions,
     key_of,
-    same_bits,
 )
 from vkchi.target.caps import Caps
 from vkchi.types import Array, Tensor, i32, scalar_of, u1, u32

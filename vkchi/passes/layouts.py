@@ -1,9 +1,9 @@
 """How indices become accesses: layouts, which write IR.
 
-`Access` is the protocol, `access_of` chooses by an array's type. Today all elements are `Scalars`,
-at the place that the layout's arithmetic gives (`types.layout`), whatever that is. What else there
-may be (bit-packed numbers, cells behind pointers, bitmasks) is sketched in docs/design.md, and
-needs a class here and a row in ACCESSES.
+`Access` is the protocol; `access.access_of` chooses by an array's type. Elements are `Scalars`, at
+the place that the layout's arithmetic gives (`types.layout`), whatever that is, or a few bits of a
+word (`packed`). What else there may be (cells behind pointers, bitmasks) is sketched in
+docs/design.md, and needs a class and a row in `access.ACCESSES`.
 
 An access with an index that may be outside goes to a spare element behind the array where the
 element's offset is not below the limit, as unsigned numbers: negative indices are outside too.
@@ -49,7 +49,7 @@ from vkchi.types.layout import step_of_last
 class Place(NamedTuple):
     """An element, or some of its components: `stored` scalars of `array` that begin at `offset`
     plus each of `components`, a u32 or u64; harmless where `ok` is false. `type` is that of the
-    value."""
+    value. Of numbers that share a word, `components` are bits of it, which `bit` is added to."""
 
     access: Access
     array: Value
@@ -59,6 +59,7 @@ class Place(NamedTuple):
     ok: Value | None
     components: tuple[int, ...]
     type: Scalar | Tensor
+    bit: Offset = NOTHING
 
 
 class Access(Protocol):
@@ -68,6 +69,9 @@ class Access(Protocol):
         self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
     ) -> Place:  # fmt: skip
         """The place of an element. `inside`: the indices are proved to be in range."""
+
+    def part_at(self, w: Writer, place: Place, k: Value) -> Place:
+        """One component by an index that is clamped."""
 
     def load(self, w: Writer, place: Place) -> Value:
         """The value that stands there."""
@@ -92,11 +96,6 @@ class Root(NamedTuple):
     shaped: Value
 
 
-def access_of(t: Array) -> Access:
-    """How the elements of such an array are accessed."""
-    return SCALARS if t.layout is None else ACCESSES.get(type(t.layout), SCALARS)
-
-
 # --- places --------------------------------------------------------------------------------------
 
 
@@ -105,18 +104,14 @@ def component(place: Place, k: int) -> Place:
     return place._replace(components=(place.components[k],), type=scalar_of(place.type))
 
 
-def component_at(w: Writer, place: Place, k: Value) -> Place:
-    """One component by an index that is clamped."""
-    components, width = place.components, place.width
+def way_to(w: Writer, components: tuple[int, ...], k: Value, t: Scalar) -> Offset:
+    """How far component k, which is clamped, lies behind the first."""
     last = w.number(len(components) - 1, i32)
     k = w.op("max", w.op("min", k, last, type=i32), w.number(0, i32), type=i32)
     first, step = components[0], components[1] - components[0] if len(components) > 1 else 0
     if components == tuple(first + step * j for j in range(len(components))):
-        moved = w.times(w.index(k, width), step, width)
-    else:
-        moved = w.index(_pick(w, components, k), width)
-    offset = w.plus(place.offset, moved, width)
-    return place._replace(offset=offset, components=(first,), type=scalar_of(place.type))
+        return w.times(w.index(k, t), step, t)
+    return w.index(_pick(w, components, k), t)
 
 
 def _pick(w: Writer, components: tuple[int, ...], k: Value) -> Value:
@@ -243,32 +238,38 @@ class Scalars:
             layout = layout_of(t)
             width, components = u64 if is_wide(root.array) else u32, layout.components
             if inside or attributes_of(root.array).bare or not has_spare(t):
-                offset = _static_offset(w, layout, indices, width)
-                ok = None if inside else _verdict(w, t, indices, width)
+                offset = offset_in(w, layout, indices, width)
+                ok = None if inside else verdict_on(w, t, indices, width)
             else:
                 offset = _spare_offset(w, t, indices, width)
         return Place(self, root.array, root.stored, width, offset, ok, components, t.elem)
+
+    def part_at(self, w: Writer, place: Place, k: Value) -> Place:
+        """See `Access`."""
+        moved = way_to(w, place.components, k, place.width)
+        offset, first = w.plus(place.offset, moved, place.width), place.components[:1]
+        return place._replace(offset=offset, components=first, type=scalar_of(place.type))
 
     def load(self, w: Writer, place: Place) -> Value:
         """See `Access`."""
         t, elem = place.type, scalar_of(place.type)
         if is_whole(place):
-            return w.b.insert(_load(address(w, place, place.components[0], t), w))
+            return w.b.insert(load_op(address(w, place, place.components[0], t), w))
         parts: list[Value] = []
         for first, s in _chunks(place):
-            found = w.b.insert(_load(address(w, place, first, s), w))
+            found = w.b.insert(load_op(address(w, place, first, s), w))
             parts += [from_stored(w, v, elem) for v in parts_of(w, found)]
         return whole_of(w, parts, t)
 
     def store(self, w: Writer, place: Place, value: Value) -> None:
         """See `Access`."""
         if is_whole(place):
-            _store(address(w, place, place.components[0], place.type), value, w)
+            store_op(address(w, place, place.components[0], place.type), value, w)
             return
         at, parts = 0, [to_stored(w, v, place.stored) for v in parts_of(w, value)]
         for first, s in _chunks(place):
             count = s.size if isinstance(s, Tensor) else 1
-            _store(address(w, place, first, s), whole_of(w, parts[at : at + count], s), w)
+            store_op(address(w, place, first, s), whole_of(w, parts[at : at + count], s), w)
             at += count
 
     def update(self, w: Writer, place: Place, kind: str, values: Sequence[Value]) -> Value:
@@ -295,16 +296,14 @@ class Scalars:
 
 
 SCALARS = Scalars()
-# Layouts whose elements are no plain scalars in memory, by their classes.
-ACCESSES: dict[type[Layout], Access] = {}
 
 
-def _load(at: Value, w: Writer) -> Op:
+def load_op(at: Value, w: Writer) -> Op:
     assert isinstance(at.type, Ptr)
     return Op("load", (at,), None, at.type.elem, w.b.span)
 
 
-def _store(at: Value, value: Value, w: Writer) -> None:
+def store_op(at: Value, value: Value, w: Writer) -> None:
     w.b.insert(Op("store", (at, value), None, None, w.b.span))
 
 
@@ -331,15 +330,15 @@ def _chunks(place: Place) -> list[tuple[int, Scalar | Tensor]]:
     return [(c, Tensor.of(stored, (n,)) if n > 1 else stored) for c, n in runs]
 
 
-def _static_offset(
+def offset_in(
     w: Writer, layout: Layout, indices: Sequence[Value], t: Scalar
 ) -> Offset:  # fmt: skip
     """Where the layout puts the element."""
-    counted = [_axis_index(w, layout, axis, v, t) for axis, v in enumerate(indices)]
+    counted = [axis_index(w, layout, axis, v, t) for axis, v in enumerate(indices)]
     return offset_of(layout.offset([Sum(w, index, t) for index in counted]))
 
 
-def _axis_index(w: Writer, layout: Layout, axis: int, v: Value, t: Scalar) -> Offset:
+def axis_index(w: Writer, layout: Layout, axis: int, v: Value, t: Scalar) -> Offset:
     """An index value counted from the first index of its axis. What 32 bits do not hold stays
     outside in them: the largest u32."""
     origin = layout.origin[axis] if layout.origin else 0
@@ -361,22 +360,22 @@ def _spare_offset(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) 
     layout = layout_of(t)
     if is_row(t):
         assert t.shape is not None
-        index, limit = _axis_index(w, layout, 0, indices[0], width), t.shape[0]
+        index, limit = axis_index(w, layout, 0, indices[0], width), t.shape[0]
         step = t.scalars_per_element
     else:
-        index, limit, step = _static_offset(w, layout, indices, width), layout.size, 1
+        index, limit, step = offset_in(w, layout, indices, width), layout.size, 1
     if index.value is not None or not 0 <= index.constant < limit:
         last = w.number(limit, width)
         index = Offset(w.op("min", w.whole(index, width), last, type=width), 0)
     return w.times(index, step, width)
 
 
-def _verdict(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Value | None:
+def verdict_on(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Value | None:
     """Whether every index is one of its axis; None where that is known."""
     assert t.shape is not None
     inside: Value | None = None
     for axis, (v, extent) in enumerate(zip(indices, t.shape, strict=True)):
-        index = _axis_index(w, layout_of(t), axis, v, width)
+        index = axis_index(w, layout_of(t), axis, v, width)
         if index.value is None and 0 <= index.constant < extent:
             continue
         one = w.op("lt", w.whole(index, width), w.number(extent, width), type=u1)

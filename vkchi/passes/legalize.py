@@ -25,11 +25,12 @@ from importlib import import_module
 
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, walk
+from vkchi.ir.core import Func, Op, Value, base_of, has_kind, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
 from vkchi.ir.num import Num
 from vkchi.ir.ops import ATOMICS, EQUALITIES, UPDATES, Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
+from vkchi.ir.swaps import replaced, swap_until_done
 from vkchi.span import Span
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -43,7 +44,6 @@ from vkchi.types import (
     scalar_of,
     u1,
     u32,
-    with_scalar,
 )
 
 Args = tuple[Value, ...]
@@ -298,20 +298,7 @@ def refuse_function(b: Builder, op: Op, args: Args) -> Value:
 
 def combined(b: Builder, op: Op, old: Value, args: Args) -> Value:
     """What an atomic puts in the place of `old`."""
-    if op.kind == "atomic_exchange":
-        return args[1]
-    if op.kind == "atomic_cas":
-        return b.emit("select", same_bits(b, old, args[1]), args[2], old)
-    return b.emit(ATOMICS[op.kind].combine, old, args[1])
-
-
-def same_bits(b: Builder, x: Value, y: Value) -> Value:
-    """Whether two values have the same bits, per component."""
-    elem = scalar_of(x.type)
-    if elem.kind == "f":
-        t = with_scalar(x.type, SCALARS[f"u{elem.bits}"])
-        x, y = b.emit("bitcast", x, type=t), b.emit("bitcast", y, type=t)
-    return b.emit("eq", x, y)
+    return replaced(b, op.kind, old, args[1:])
 
 
 def expand_private(b: Builder, op: Op, args: Args) -> Value:
@@ -358,20 +345,6 @@ def number_in(word: Num, shift: Num, t: Scalar) -> Num:
 def bits_in_word(x: Num, t: Scalar) -> Num:
     """A word that is zero but for a narrow number in its low bits."""
     return x.cast(u32) if t is u1 else x.bits(SCALARS[f"u{t.bits}"]).cast(u32)
-
-
-def swap_until_done(b: Builder, place: Value, update: Callable[[Value], Value]) -> Value:
-    """Put `update` of what stands at a place there, again until nobody came between; the old value.
-    It is the only loop around compare-and-swap."""
-    first = b.emit("load", place)
-    old, again = Param(first.type, "old"), Param(first.type, "old")
-    open_, done = Param(u1, "open"), Param(u1, "open")
-    with b.region(old, open_) as cond:
-        b.emit("yield", open_)
-    with b.region(again, done) as body:
-        seen = b.emit("atomic_cas", place, again, update(again))
-        b.emit("yield", seen, b.emit("not", same_bits(b, seen, again)))
-    return b.while_((first, b.const(True, u1)), cond, body).results[0]
 
 
 def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:

@@ -44,7 +44,7 @@ def copy_elements(target: Storage, source: Storage) -> None:
 
 def copy_floats(target: Storage, source: Storage) -> bool:
     """The same for arrays of floats only; whether they are."""
-    is_smooth = target.dtype.kind == source.dtype.kind == "f"
+    is_smooth: bool = target.dtype.kind == source.dtype.kind == "f"
     if is_smooth:
         copy_elements(target, source)
     return is_smooth

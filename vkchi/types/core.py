@@ -302,6 +302,11 @@ def cook(dtype: Any) -> Any:
     return scalar_of_dtype(dtype) if is_numpy_loaded() and is_dtype(dtype) else dtype
 
 
+def is_quantised(t: Any) -> bool:
+    """Whether t is a type of numbers that fields keep in a few bits (`quantised`)."""
+    return hasattr(type(t), "adds_slots")
+
+
 def is_dtype(dtype: Any) -> bool:
     """Whether something is a number type of numpy's."""
     is_class = isinstance(dtype, type) and issubclass(dtype, np.generic)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Protocol
 
+from vkchi.hooks import Hook
 from vkchi.tuples import NamedTuple
 
 
@@ -89,13 +90,7 @@ class Affine(NamedTuple):
 
     def offset(self, index: Sequence[Any]) -> Any:
         """See `Layout`."""
-        total: Any = None
-        for k, terms in zip(index, self.axes, strict=True):
-            for divisor, modulus, stride in terms:
-                digit = k // divisor if divisor != 1 else k
-                step = (digit % modulus if modulus else digit) * stride
-                total = step if total is None else total + step
-        return 0 if total is None else total
+        return sum_of_digits(index, self.axes)
 
     def digits(self, shape: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...]:
         """See `Layout`."""
@@ -113,6 +108,17 @@ class Affine(NamedTuple):
         axes = "|".join("+".join(f"{d}%{m}*{s}" for d, m, s in axis) for axis in self.axes)
         origin = ":".join(map(str, self.origin))
         return f"({axes};{','.join(map(str, self.components))};{self.size};{origin})"
+
+
+def sum_of_digits(index: Sequence[Any], axes: tuple[tuple[AxisTerm, ...], ...]) -> Any:
+    """Digits of the indices times strides: for each index, the terms of its axis."""
+    total: Any = None
+    for k, terms in zip(index, axes, strict=True):
+        for divisor, modulus, stride in terms:
+            digit = k // divisor if divisor != 1 else k
+            step = (digit % modulus if modulus else digit) * stride
+            total = step if total is None else total + step
+    return 0 if total is None else total
 
 
 def affine_of(text: str, rank: int) -> Affine:
@@ -133,8 +139,17 @@ def _axis_term(text: str) -> AxisTerm:
     return AxisTerm(int(divisor), int(modulus), int(stride))
 
 
+class LayoutHook:
+    """What reads the text of layouts that few programs have."""
+
+    packed = Hook("packed layout")
+
+
 # Kinds of layouts by their words in the text form: what reads the rest, for so many axes.
-KINDS: dict[str, Callable[[str, int], Layout]] = {"": affine_of}
+KINDS: dict[str, Callable[[str, int], Layout]] = {
+    "": affine_of,
+    "packed": lambda text, rank: LayoutHook.packed(text, rank),
+}
 
 # Scalars. What 32 bits reach ends with the spare element behind an array, and its last component.
 WIDE_FROM = (1 << 31) - (1 << 16)
@@ -169,6 +184,11 @@ def step_of_last(shape: tuple[int, ...], layout: Layout) -> int | None:
     digits = layout.digits(shape)
     last = digits[-1] if digits else ()
     return last[0].stride if len(last) == 1 else None
+
+
+def shares_words(layout: Layout | None) -> bool:
+    """Whether elements are some bits of the words that stand in memory (`packed.Packed`)."""
+    return hasattr(layout, "number")
 
 
 def ends_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, int], ...]:

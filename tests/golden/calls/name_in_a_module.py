@@ -1,3 +1,3 @@
-from vkchi.types.quant import fixed
+from vkchi.lang.mesh import MeshInstance
 
-fixed(8)
+MeshInstance()

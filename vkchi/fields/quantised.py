@@ -1,0 +1,237 @@
+"""Fields of numbers of any width, and how they are put in words: `ti.BitpackedFields`.
+
+Owns: `QuantisedField` and its classes: what Python sees of them, in numbers of type `compute`;
+`BitpackedFields`. In memory, and for all that copies it, their elements are slots
+(`types.quantised`). Must not know: kernels, how words are laid out (`cells`).
+
+    x, y = field(ti.types.quant.int(5)), field(ti.types.quant.fixed(11))
+    word = BitpackedFields(max_num_bits=32); word.place(x, y)
+    ti.root.dense(ti.i, 8).place(word)
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from vkchi.errors import ArgumentError, DeviceError, Unsupported
+from vkchi.fields.field import ComponentField, Field, MatrixField, Pending, ScalarField
+from vkchi.fields.snode import Parent, SNode, members_of
+from vkchi.fields.storage import Storage
+from vkchi.fields.words import word_of
+from vkchi.interop import host
+from vkchi.runtime import Runtime, current
+from vkchi.types import Layout, Tensor
+from vkchi.types.lazy_numpy import np
+from vkchi.types.numpy_lanes import Lanes
+from vkchi.types.packed import Packed
+from vkchi.types.quantised import Quantised
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vkchi.buffer import Buffer
+    from vkchi.fields.snode import SNode
+    from vkchi.types.hints import Numbers, ScalarDType
+
+WHERE = (
+    "a field of numbers of any width has a place in a word: ti.BitpackedFields, or a block of "
+    "quant_array(...)"
+)
+
+
+class QuantisedField(Pending):
+    """A field whose numbers take a few bits each: `quantised` is their type."""
+
+    quantised: Quantised
+    is_encoded = True
+
+    @property
+    def dtype(self) -> Quantised:
+        """The type of the numbers: `ti.types.quant.int(...)` and the like."""
+        return self.quantised
+
+    def check_placeable(self) -> None:
+        super().check_placeable()
+        if not self.runtime.device.caps.has_type(self.quantised.compute.name):
+            raise DeviceError(
+                f"{self.device.info.name} has no {self.quantised.compute}: give compute= of a type "
+                "of 32 bits"
+            )
+
+    def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
+        """Be placed in each cell of a block of `quant_array`. Raises ArgumentError."""
+        if not isinstance(block, SNode) or block.kind != "quant_array":
+            raise ArgumentError(WHERE)
+        if self.components > 1 or block.children:
+            raise ArgumentError("a block of quant_array is for one field, of numbers")
+        assert block.word is not None
+        cells, bits = prod(n for _, n in block.cells), self.quantised.bits
+        if cells * bits > block.word.bits:
+            raise ArgumentError(
+                f"{cells} numbers of {bits} bits need {cells * bits}, and the words of this "
+                f"quant_array have {block.word.bits}"
+            )
+        self.hold_in(block, (0,), origin)
+
+    def hold_in(self, word: SNode, starts: tuple[int, ...], origin: tuple[int, ...]) -> None:
+        """Be placed in words, the components from these bits on."""
+        place = word.adopt("place")
+        place.starts, place.number = starts, self.quantised
+        place.hold(self, origin)
+
+    def arrange(self, shape: tuple[int, ...], layout: Layout) -> None:
+        assert isinstance(layout, Packed)
+        self.stored = layout.word
+        super().arrange(shape, layout)
+
+    def attach(self, buffer: Buffer, *, is_own: bool) -> None:
+        Field.attach(self, buffer, is_own=is_own)
+
+    def __repr__(self) -> str:
+        where = "not placed" if self.node is None else f"shape {self.shape}"
+        return f"<ti.field of {self.quantised}, {where}>"
+
+    # --- numbers and slots -----------------------------------------------------------------------
+
+    def encoded(self, value: Numbers) -> NDArray[Any]:
+        """The slots of numbers, which are cast to the type that kernels know first."""
+        numbers = host.cast(host.numbers_of(value), self.quantised.compute)
+        found: NDArray[Any] = self.quantised.encode(Lanes(numbers)).v
+        return found
+
+    def decoded(self, slots: Any) -> NDArray[Any]:
+        """The numbers of slots."""
+        found: NDArray[Any] = self.quantised.decode(Lanes(np.asarray(slots, self.number.dtype))).v
+        return found
+
+    def read(self, index: tuple[int, ...]) -> Any:
+        found = self.decoded(super().read(index))
+        return found.item() if found.ndim == 0 else found
+
+    def _cooked(self, value: Any, shape: tuple[int, ...]) -> Any:
+        return super()._cooked(self.encoded(value), shape)
+
+    def seen(self) -> NDArray[Any]:
+        return self.to_numpy()
+
+    def from_numpy(self, source: Numbers) -> None:
+        """Take over the contents of an array (`source`) of the same shape, as the field keeps
+        them. Raises ArgumentError."""
+        if isinstance(source, Storage):
+            self.copy_from(source)
+        else:
+            super().from_numpy(self.encoded(source))
+
+    def __dlpack__(self, **options: Any) -> NoReturn:
+        """Not supported: raises BufferError."""
+        raise BufferError("numbers of any width share words with others: use x.to_numpy()")
+
+
+class QuantisedScalarField(QuantisedField, ScalarField):
+    """A field of numbers of any width."""
+
+    def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
+        """A copy, of the type that kernels know the numbers as, or of `dtype`."""
+        values = self.decoded(Storage.to_numpy(self))
+        return values.astype(host.numpy_dtype(dtype or self.quantised.compute), copy=False)
+
+
+class QuantisedMatrixField(QuantisedField, MatrixField):
+    """A field of vectors or matrices of numbers of any width, all of one element in one word."""
+
+    def to_numpy(self, keep_dims: bool = False, dtype: ScalarDType | None = None) -> NDArray[Any]:
+        """A copy as `MatrixField.to_numpy` gives it, of the type that kernels know the numbers as,
+        or of `dtype`."""
+        values = self.decoded(MatrixField.to_numpy(self, keep_dims))
+        return values.astype(host.numpy_dtype(dtype or self.quantised.compute), copy=False)
+
+    def component_field(self, k: int) -> ComponentField:
+        found = self._parts.get(k)
+        if found is None:
+            found = self._parts[k] = QuantisedComponentField(self, k)
+        return found
+
+
+class QuantisedComponentField(QuantisedField, ComponentField):
+    """One component of such a field, in the same words."""
+
+    def __init__(self, whole: QuantisedMatrixField, component: int) -> None:
+        ComponentField.__init__(self, whole, component)
+        self.quantised = whole.quantised
+
+    def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
+        """See `QuantisedScalarField`."""
+        values = self.decoded(Storage.to_numpy(self))
+        return values.astype(host.numpy_dtype(dtype or self.quantised.compute), copy=False)
+
+    def check_placeable(self) -> None:
+        raise Unsupported("the components of a field of numbers of any width are placed together")
+
+
+def make_quantised(
+    runtime: Runtime, number: Quantised, extents: tuple[int, ...] | None, name: str = ""
+) -> QuantisedField:
+    """A field of numbers, or of vectors or matrices of them, that has no place yet."""
+    cls = QuantisedScalarField if extents is None else QuantisedMatrixField
+    elem = number.slot if extents is None else Tensor.of(number.slot, extents)
+    made = cls(runtime, elem, name)
+    made.quantised = number
+    return made
+
+
+class BitpackedFields:
+    """Fields of numbers of any width that share words: `max_num_bits`, 32 or 64, is a word's width.
+    Raises ArgumentError, DeviceError where the device has no such words."""
+
+    def __init__(self, max_num_bits: int) -> None:
+        self.runtime = current()
+        self.word = word_of(self.runtime, max_num_bits)
+        self.fields: list[tuple[QuantisedField, tuple[int, ...]]] = []
+        self.used = 0  # bits
+        self.needs: tuple[str, ...] = ()
+
+    def place(self, *args: Any, shared_exponent: bool = False) -> None:
+        """Put fields (args) of numbers of any width in a word, one behind the other; of a vector or
+        matrix all components. Then place the word: `block.place(bitpacked)`. `shared_exponent` is
+        not supported. Raises ArgumentError, Unsupported."""
+        if shared_exponent:
+            raise Unsupported(
+                "shared_exponent=True is not supported yet: give each field an exponent of its own"
+            )
+        for field in [member for arg in args for member in members_of(arg)]:
+            if not isinstance(field, QuantisedField):
+                raise ArgumentError(
+                    f"{field!r} is no field of numbers of any width: make it of a type of "
+                    "ti.types.quant"
+                )
+            field.check_placeable()
+            self._take(field)
+
+    def _take(self, field: QuantisedField) -> None:
+        bits, first = field.quantised.bits, self.used
+        end = first + bits * field.components
+        if end > self.word.bits:
+            raise ArgumentError(
+                f"these fields need {end} bits, and the words of this ti.BitpackedFields have "
+                f"{self.word.bits}"
+            )
+        starts = tuple([first + bits * k for k in range(field.components)])
+        self.fields.append((field, starts))
+        self.used = end
+
+    # --- as what blocks place --------------------------------------------------------------------
+
+    def check_placeable(self) -> None:
+        """Raises KernelRuntimeError if it has been placed, ArgumentError if it is empty."""
+        if not self.fields:
+            raise ArgumentError("this ti.BitpackedFields has no fields: place() them in it first")
+        for field, _ in self.fields:
+            field.check_placeable()
+
+    def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
+        """Be a word in each cell of a block."""
+        word = block.adopt("bit_struct")
+        word.word = self.word
+        for field, starts in self.fields:
+            field.hold_in(word, starts, origin)

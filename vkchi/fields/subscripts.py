@@ -1,0 +1,35 @@
+"""Python's subscripts of arrays: what is an index, and what shapes of elements go together.
+
+Owns: those questions. Must not know: arrays, memory.
+
+    lies_inside((1, 2), (4, 4))     # True
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.errors import ArrayIndexTypeError
+
+
+def lies_inside(key: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a key is an index, of Python's integers, of an array of this shape."""
+    if len(key) != len(shape):
+        return False
+    for k, n in zip(key, shape):  # noqa: SIM110  # `all` takes twice as long
+        if type(k) is not int or not 0 <= k < n:
+            return False
+    return True
+
+
+def check_integer(k: Any) -> None:
+    """Raises ArrayIndexTypeError unless k is an index of one axis."""
+    if isinstance(k, slice):
+        raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
+    if isinstance(k, float) or not hasattr(k, "__index__"):
+        raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
+
+
+def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """(n,) for the shape (n, 1) of a matrix of one column; other shapes as they are."""
+    return shape[:1] if shape[1:] == (1,) else shape

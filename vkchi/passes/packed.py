@@ -1,0 +1,169 @@
+"""Numbers that share words, as a layout that writes IR: `PackedNumbers`, an `Access`.
+
+What stands at an element is its slot (`types.quantised`): the number in the highest bits of an
+integer, zeros below. A load takes the word, and the number's bits from it. A store swaps the word
+until nobody came between, for other invocations may write its other bits; where the element is all
+that is in its word, it writes the word. A vector's components are in one word, and are written
+together.
+
+An index that may be outside is judged, for no spare element is where words are.
+
+Owns: the bits of words. Must not know: what numbers mean, which op asks.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import reduce
+
+from vkchi.errors import InternalError
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Value, is_wide
+from vkchi.ir.num import Num
+from vkchi.ir.swaps import replaced, swap_until_done
+from vkchi.passes.layouts import (
+    Place,
+    Root,
+    address,
+    axis_index,
+    load_op,
+    offset_in,
+    store_op,
+    verdict_on,
+    way_to,
+)
+from vkchi.passes.offsets import Offset, Sum, Writer, offset_of
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array, Scalar, Tensor, scalar_named, scalar_of, u32, u64
+from vkchi.types.packed import Packed
+
+
+class PackedNumbers:
+    """Numbers of a few bits, several to a word."""
+
+    def locate(
+        self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
+    ) -> Place:  # fmt: skip
+        """See `Access`."""
+        t, layout = root.type, root.type.layout
+        assert isinstance(layout, Packed)
+        width = u64 if is_wide(root.array) else u32
+        counted = [Sum(w, axis_index(w, layout, k, v, width), width) for k, v in enumerate(indices)]
+        offset, bit = offset_in(w, layout, indices, width), offset_of(layout.bit(counted))
+        ok = None if inside else verdict_on(w, t, indices, width)
+        return Place(self, root.array, root.stored, width, offset, ok, layout.starts, t.elem, bit)
+
+    def part_at(self, w: Writer, place: Place, k: Value) -> Place:
+        """See `Access`."""
+        moved = way_to(w, place.components, k, place.width)
+        bit, first = w.plus(place.bit, moved, place.width), place.components[:1]
+        return place._replace(bit=bit, components=first, type=scalar_of(place.type))
+
+    def load(self, w: Writer, place: Place) -> Value:
+        """See `Access`."""
+        bits = bits_of(w, place)
+        return bits.take(w.b.insert(load_op(word_at(w, place), w)))
+
+    def store(self, w: Writer, place: Place, value: Value) -> None:
+        """See `Access`."""
+        at, bits = word_at(w, place), bits_of(w, place)
+        word = bits.put(value)
+        if bits.is_all:
+            store_op(at, word.v, w)
+        else:
+            kept = bits.others()
+            swap_until_done(w.b, at, lambda old: (Num(w.b, old) & kept | word).v)
+
+    def update(self, w: Writer, place: Place, kind: str, values: Sequence[Value]) -> Value:
+        """See `Access`."""
+        bits = bits_of(w, place)
+        kept = bits.others()
+
+        def changed(word: Value) -> Value:
+            new = replaced(w.b, kind, bits.take(word), values)
+            return (Num(w.b, word) & kept | bits.put(new)).v
+
+        return bits.take(swap_until_done(w.b, word_at(w, place), changed))
+
+    def word(self, w: Writer, place: Place) -> tuple[Value, Value]:
+        """See `Access`: nobody asks, for slots are no narrow numbers."""
+        raise InternalError("slots of packed numbers are 32 bits wide or more")
+
+
+PACKED = PackedNumbers()
+
+
+class Bits(NamedTuple):
+    """The bits of a word that are numbers of a place: each begins at one of `shifts`. `is_all`:
+    nobody else has bits in the word. What its methods make may stand in a loop: it is not shared.
+    """
+
+    b: Builder
+    layout: Packed
+    type: Scalar | Tensor
+    shifts: tuple[Num | int, ...]
+    is_all: bool
+
+    def take(self, word: Value) -> Value:
+        """The slots that stand there."""
+        slot, whole = self.layout.number.slot, Num(self.b, word)
+        up = slot.bits - self.layout.number.bits
+        parts = [(whole >> k).cast(unsigned(slot)) << up for k in self.shifts]
+        slots = [part.v if slot.kind == "u" else part.bits(slot).v for part in parts]
+        return self.b.emit("pack", *slots, type=self.type) if self.is_tensor else slots[0]
+
+    def put(self, slots: Value) -> Num:
+        """A word that is zero but for slots."""
+        slot, whole = self.layout.number.slot, Num(self.b, slots)
+        down = slot.bits - self.layout.number.bits
+        whole = (whole if slot.kind == "u" else whole.bits(unsigned(slot))) >> down
+        count = len(self.shifts)
+        parts = [whole.part(k) for k in range(count)] if self.is_tensor else [whole]
+        words = [part.cast(self.layout.word) for part in parts]
+        return reduce(operator.or_, [word << k for word, k in zip(words, self.shifts)])
+
+    def others(self) -> Num:
+        """A word that is ones but for the bits of numbers."""
+        t, ones = self.layout.word, (1 << self.layout.number.bits) - 1
+        known = [ones << k for k in self.shifts if isinstance(k, int)]
+        if len(known) == len(self.shifts):
+            kept = ((1 << t.bits) - 1) ^ reduce(operator.or_, known)
+            return Num(self.b, self.b.const(kept, t))
+        taken = Num(self.b, self.b.const(ones, t))
+        return ~reduce(operator.or_, [taken << k for k in self.shifts])
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the place has components."""
+        return isinstance(self.type, Tensor)
+
+
+def unsigned(t: Scalar) -> Scalar:
+    """The unsigned integer of a width."""
+    return scalar_named(f"u{t.bits}")
+
+
+def word_at(w: Writer, place: Place) -> Value:
+    """The address of a place's word."""
+    return address(w, place, 0, place.stored)
+
+
+def bits_of(w: Writer, place: Place) -> Bits:
+    """The bits of a place."""
+    assert isinstance(place.array.type, Array)
+    layout = place.array.type.layout
+    assert isinstance(layout, Packed)
+    shifts = tuple([shift_of(w, place.bit, c, place) for c in place.components])
+    is_all = layout.is_alone and len(shifts) == len(layout.starts)
+    return Bits(w.b, layout, place.type, shifts, is_all)
+
+
+def shift_of(w: Writer, bit: Offset, first: int, place: Place) -> Num | int:
+    """How far to the left bits of a word lie."""
+    if bit.value is None:
+        return bit.constant + first
+    moved = w.whole(bit._replace(constant=bit.constant + first), place.width)
+    if place.stored is not place.width:
+        moved = w.op("cast", moved, type=place.stored)
+    return Num(w.b, moved)

@@ -1,0 +1,79 @@
+"""`ti.types.quant`: types of numbers that take a few bits each, for fields in `ti.BitpackedFields`
+and in blocks of `quant_array`.
+
+Owns: the makers, and what they take. Must not know: what the bits mean (`quantised`), fields.
+
+    age = ti.field(ti.types.quant.int(7, signed=False))
+    height = ti.field(ti.types.quant.fixed(12, max_value=4.0))
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING
+
+from vkchi.errors import ArgumentError
+from vkchi.types.core import Defaults, Scalar, cook, f32, f64, scalar_named
+from vkchi.types.quantised import MANTISSA, Fixed, Floating, Whole
+
+if TYPE_CHECKING:
+    from vkchi.types.hints import ScalarDType
+
+__all__ = ["fixed", "float", "int"]
+
+
+def int(bits: builtins.int, signed: bool = True, compute: ScalarDType | None = None) -> Whole:
+    """Integers of `bits` bits, 1 to 64: of what does not fit, the low bits are kept. `compute` is
+    what kernels know them as: without, the default integer, unsigned if they are not `signed`.
+    Raises ArgumentError."""
+    _check_bits(bits, 64, "int")
+    if compute is None:
+        known: Scalar = Defaults.ip if signed else scalar_named(f"u{Defaults.ip.bits}")
+    else:
+        known = _integer(compute)
+    return Whole(bits, bool(signed), known)
+
+
+def fixed(bits: builtins.int, signed: bool = True, max_value: builtins.float = 1.0,
+          compute: ScalarDType | None = None,
+          scale: builtins.float | None = None) -> Fixed:  # fmt: skip
+    """Whole multiples of a step, as integers of `bits` bits, 1 to 32. The step is `scale`; without,
+    the one by which they end just below `max_value`. `compute` is what kernels know them as:
+    without, the default float. `signed`: with negative ones. Raises ArgumentError."""
+    _check_bits(bits, 32, "fixed")
+    if scale is None:
+        scale = max_value / 2 ** (bits - 1 if signed else bits)
+    if not (math.isfinite(scale) and scale > 0):
+        raise ArgumentError(f"quant.fixed: the step from one number to the next is {scale}")
+    return Fixed(bits, bool(signed), _float(compute), builtins.float(scale))
+
+
+def float(exp: builtins.int, frac: builtins.int, signed: bool = True,
+          compute: ScalarDType | None = None) -> Floating:  # fmt: skip
+    """Floats of `exp` bits for the exponent, 1 to 8, and `frac` for the rest, at most 23 and one
+    for the sign, if `signed`. `compute` is what kernels know them as: without, the default float.
+    Raises ArgumentError."""
+    _check_bits(exp, 8, "float: exp")
+    _check_bits(frac, MANTISSA + bool(signed), "float: frac")
+    return Floating(exp, frac, bool(signed), _float(compute))
+
+
+def _check_bits(bits: builtins.int, most: builtins.int, what: str) -> None:
+    if not isinstance(bits, builtins.int) or isinstance(bits, bool) or not 1 <= bits <= most:
+        raise ArgumentError(f"quant.{what}: 1 to {most} bits are possible, not {bits!r}")
+
+
+def _integer(compute: ScalarDType) -> Scalar:
+    t = cook(compute)
+    if not isinstance(t, Scalar) or t.kind not in "iu":
+        raise ArgumentError(f"quant.int: compute= is an integer type such as ti.i32, not {compute}")
+    return t
+
+
+def _float(compute: ScalarDType | None) -> Scalar:
+    t = Defaults.fp if compute is None else cook(compute)
+    if t not in (f32, f64):
+        raise ArgumentError(f"quant: numbers with fractions have compute=ti.f32 or ti.f64, not {t}")
+    assert isinstance(t, Scalar)
+    return t
