@@ -5,7 +5,7 @@
 
 A second opinion on values and gradients, which shares nothing with the compiler: loops run in
 order, a number is a value and its derivatives by all inputs. It knows what the programs of
-`smooth.py` consist of. Raises Kink where a program comes close to a jump or a corner.
+`smooth.py` and `rows.py` consist of. Raises Kink where a program comes close to a jump or a corner.
 """
 
 from __future__ import annotations
@@ -180,6 +180,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {name: unary(rule) for name, rule in 
 
 def larger(a: Any, b: Any) -> Any:
     """ti.max."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
     if isinstance(a, Vector) or isinstance(b, Vector):
         return by_components(larger, a, b)
     return lift(a) if a is b or lift(a) > lift(b) else lift(b)
@@ -187,6 +189,8 @@ def larger(a: Any, b: Any) -> Any:
 
 def smaller(a: Any, b: Any) -> Any:
     """ti.min."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
     return lift(a) if a is b or lift(a) < lift(b) else lift(b)
 
 
@@ -205,21 +209,32 @@ def rounded(f: Callable[[float], int]) -> Callable[[Any], int]:
 # --- memory and programs -------------------------------------------------------------------------
 
 
+Index = int | tuple[int, ...] | None
+
+
 class Memory:
-    """A field: a list of numbers or vectors."""
+    """A field: numbers or vectors, those of several axes one row behind the other."""
 
-    def __init__(self, elements: Any) -> None:
-        self.elements = elements
+    def __init__(self, elements: Any, shape: tuple[int, ...] = ()) -> None:
+        self.elements, self.shape = elements, shape
 
-    def __getitem__(self, k: int | None) -> Any:
-        return self.elements[k or 0]
+    def place(self, k: Index) -> int:
+        """Where an element stands. Raises IndexError outside."""
+        if not isinstance(k, tuple):
+            return k or 0
+        if not all(0 <= i < n for i, n in zip(k, self.shape, strict=True)):
+            raise IndexError(k)
+        return int(np.ravel_multi_index(k, self.shape))
 
-    def __setitem__(self, k: int | None, x: Any) -> None:
-        is_number = isinstance(self.elements[k or 0], Dual)
-        self.elements[k or 0] = lift(x) if is_number else copied(x)
+    def __getitem__(self, k: Index) -> Any:
+        return self.elements[self.place(k)]
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self.elements)))
+    def __setitem__(self, k: Index, x: Any) -> None:
+        is_number = isinstance(self[k], Dual)
+        self.elements[self.place(k)] = lift(x) if is_number else copied(x)
+
+    def __iter__(self) -> Iterator[Any]:
+        return np.ndindex(self.shape) if self.shape else iter(range(len(self.elements)))
 
     def copy_from(self, other: Memory) -> None:
         """Take what another field holds."""
@@ -243,38 +258,59 @@ class Plain(ast.NodeTransformer):
     def visit_FunctionDef(self, n: ast.FunctionDef) -> ast.FunctionDef:
         """No decorators, and copies of what is passed by value."""
         self.generic_visit(n)
-        passed = [a.arg for a in n.args.args]
+        passed = [a.arg for a in n.args.args if "template" not in ast.dump(a)]
+        first = n.args.args[0].arg if n.args.args else ""
         for a in n.args.args:
             a.annotation = None
         n.body[:0] = [ast.parse(f"{name} = copied({name})").body[0] for name in passed]
         if n.name == "grow":
-            n.body.append(ast.parse(f"return {passed[0]}").body[0])
+            n.body.append(ast.parse(f"return {first}").body[0])
         n.decorator_list = []
         return n
 
     def visit_Assign(self, n: ast.Assign) -> ast.Assign:
         """Assign a copy."""
+        self.generic_visit(n)
         if not isinstance(n.value, ast.Tuple):
             n.value = ast.Call(ast.Name("copied", ast.Load()), [n.value], [])
         return n
 
     def visit_Expr(self, n: ast.Expr) -> ast.stmt:
         """Calls that change their first argument."""
+        self.generic_visit(n)
         text = ast.unparse(n)
         if text.startswith("grow("):
             assert isinstance(n.value, ast.Call)
             return ast.parse(f"{ast.unparse(n.value.args[0])} = {text}").body[0]
-        if text.startswith("ti.atomic_sub("):
-            assert isinstance(n.value, ast.Call)
-            place, x = n.value.args
-            return ast.parse(f"{ast.unparse(place)} -= {ast.unparse(x)}").body[0]
         return n
+
+    def visit_Call(self, n: ast.Call) -> ast.Call:
+        """Atomics are given an array and an index."""
+        self.generic_visit(n)
+        if ast.unparse(n.func).startswith("ti.atomic_"):
+            place = n.args[0]
+            assert isinstance(place, ast.Subscript)
+            n.args[:1] = [place.value, place.slice]
+        return n
+
+
+def atomic(f: Callable[[Any, Any], Any]) -> Callable[[Memory, Index, Any], Any]:
+    """A function that changes an element, and gives what it was."""
+
+    def change(memory: Memory, k: Index, x: Any) -> Any:
+        old = memory[k]
+        memory[k] = f(old, x)
+        return old
+
+    return change
 
 
 TI = SimpleNamespace(
     **FUNCTIONS, Vector=Vector, max=larger, min=smaller, abs=abs, atan2=binary(arctangent),
     select=lambda c, a, b: a if c else b, floor=rounded(math.floor), static=lambda x: x,
-    ndrange=range, loop_config=lambda **_: None,
+    ndrange=range, loop_config=lambda **_: None, atomic_max=atomic(larger),
+    atomic_min=atomic(smaller), atomic_add=atomic(operator.add), atomic_sub=atomic(operator.sub),
+    atomic_mul=atomic(operator.mul),
 )  # fmt: skip
 
 

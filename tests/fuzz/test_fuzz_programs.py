@@ -9,7 +9,6 @@ in forward mode. Contents near kinks are skipped.
 
 from __future__ import annotations
 
-import linecache
 import os
 import random
 from collections.abc import Iterator
@@ -19,17 +18,13 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.fuzz.duals import Dual, Kink, Memory, Vector
-from tests.fuzz.duals import define as define_plain
+from tests.fuzz.second_opinion import Arrays, World, check
 from tests.fuzz.smooth import FUNCS, NUMBERS, VECTORS, N, write_kernel
 from vkchi.runtime import current
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "8"))
-ATTEMPTS = 6  # at contents that are not near a kink
-STEEPEST = 1e4  # a program with larger gradients says more about rounding
 MEMORY = 1000  # bytes; a few states of all fields
 KERNELS = 2  # in a program
-FIELDS = (*NUMBERS, *VECTORS)
 ENDS = """\
 @ti.kernel
 def begin():
@@ -42,7 +37,6 @@ def total():
     for i in x:
         loss[None] += x[i] * (i + 1.0) - y[i] + 0.3 * z[i] * z[i] + v[i].dot(w[i]) + v[i].x
 """
-Arrays = dict[str, Any]
 
 
 def write_program(seed: int) -> str:
@@ -92,71 +86,7 @@ def contents(seed: int) -> Arrays:
     return made | {"count": np.array([0, 2, 1], np.int32)}
 
 
-def evaluate(text: str, first: Arrays) -> tuple[float, Arrays]:
-    """The loss and its gradients in plain Python."""
-    sizes = [first[name].size for name in FIELDS]
-    units = iter(np.eye(sum(sizes)))
-    memory = {name: Memory([int(k) for k in first[name]]) for name in ("perm", "count")}
-    for name in FIELDS:
-        numbers = [[Dual(float(a), next(units)) for a in np.ravel(e)] for e in first[name]]
-        memory[name] = Memory([n[0] if name in NUMBERS else Vector(n) for n in numbers])
-    memory["loss"] = Memory([Dual(0.0)])
-    define_plain(text, memory)["drive"]()
-    loss = memory["loss"][None]
-    parts = np.split(loss.slope * np.ones(sum(sizes)), np.cumsum(sizes)[:-1])
-    return loss.value, {k: p.reshape(first[k].shape) for k, p in zip(FIELDS, parts, strict=True)}
-
-
-def evaluate_somewhere(text: str, seed: int) -> tuple[Arrays, float, Arrays] | None:
-    """Contents with the loss and its gradients; None if all are near kinks, or magnify errors."""
-    for attempt in range(ATTEMPTS):
-        first = contents(ATTEMPTS * seed + attempt)
-        try:
-            loss, gradients = evaluate(text, first)
-        except (Kink, ArithmeticError, ValueError):
-            continue
-        if all(np.abs(g).max() < STEEPEST for g in gradients.values()):
-            return first, loss, gradients
-    return None
-
-
-def define(text: str, seed: int, fields: Arrays) -> Any:
-    """The program's `drive`."""
-    file = f"<program {seed}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    names = {"ti": ti, **fields}
-    exec(compile(text, file, "exec"), names)
-    return names["drive"]
-
-
-def put(fields: Arrays, first: Arrays) -> None:
-    """Set all fields."""
-    for name, values in first.items():
-        fields[name].from_numpy(values)
-    fields["loss"].fill(0)
-
-
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_program(seed: int, fields: Arrays) -> None:
-    text = write_program(seed)
-    found = evaluate_somewhere(text, seed)
-    if found is None:
-        pytest.skip("near kinks, or too steep")
-    first, loss, gradients = found
-    drive = define(text, seed, fields)
-    scale = max(1.0, *(np.abs(g).max() for g in gradients.values()))
-    for memory in (None, MEMORY):
-        put(fields, first)
-        with ti.ad.Tape(fields["loss"], memory=memory):
-            drive()
-        assert fields["loss"][None] == pytest.approx(loss, rel=1e-9, abs=1e-9)
-        for name, want in gradients.items():
-            got, message = fields[name].grad.to_numpy(), f"seed {seed}: {name}, {memory} bytes"
-            np.testing.assert_allclose(got / scale, want / scale, 1e-7, 1e-7, err_msg=message)
-    name = FIELDS[seed % len(FIELDS)]
-    along = np.random.default_rng(seed).normal(size=first[name].shape)
-    put(fields, first)
-    with ti.ad.FwdMode(loss=fields["loss"], param=fields[name], seed=list(along.ravel())):
-        drive()
-    slope = float(np.sum(gradients[name] * along))
-    assert fields["loss"].dual[None] / scale == pytest.approx(slope / scale, rel=1e-7, abs=1e-7)
+    world = World(fields, (*NUMBERS, *VECTORS), contents, MEMORY)
+    check(write_program(seed), seed, world)
