@@ -20,7 +20,18 @@ from vkchi.runtime import Runtime, current, install
 from vkchi.target.options import Options
 
 ROOT = Path(__file__).parents[2]
-QUICK = ("wait", "print", "arguments", "copy", "time", "numpy", "graph", "loop", "late")
+QUICK = (
+    "wait",
+    "print",
+    "arguments",
+    "copy",
+    "time",
+    "numpy",
+    "graph",
+    "loop",
+    "late",
+    "stretches",
+)
 
 
 @pytest.fixture(params=["mapped", "staged"])

@@ -19,25 +19,25 @@ sent before others are begun.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Set
 from threading import Condition, RLock, get_ident
 from time import monotonic
 from typing import Any, Protocol
 
 from vkchi.compiling import tell
 from vkchi.errors import DeviceError
-from vkchi.interrupts.blocks import Block
 from vkchi.interrupts.locks import release_wholly, restoring
+from vkchi.target.shader import Shader
 from vkchi.vk.external import find_exporter, make_timeline
+from vkchi.vk.guards import Guarded
 from vkchi.vk.logical import Logical
 from vkchi.vk.pipelines import Filling, Pipeline, Runnable
 from vkchi.vk.queue import SLICE_NS, Outgoing, Queue
 from vkchi.vk.raw import DeviceLost
 from vkchi.vk.ring import Ring
 from vkchi.vk.sequence import COMPUTE_POINT, COMPUTE_STAGE, Command, Sequence
-from vkchi.vk.timing import Timer
+from vkchi.vk.stretches import MOST_GROUPS, Linked, Stretch, size_of, stretches_for
+from vkchi.vk.timing import Measurement, Timer, Timing
 
 FIRST_BATCH, LARGEST_BATCH = 8, 64  # commands per submission; few when the device has nothing
 LONGEST_LEAVE_S = 10.0  # that other threads take to notice that the device is done
@@ -46,19 +46,6 @@ MOST_TRACKED = 1024  # keys remembered between barriers
 ARGUMENT_CHUNK_BYTES = 1 << 16
 TIMED_DISPATCHES = 256
 MOST_REWRITTEN_BYTES = 1 << 16  # by one command of Vulkan's
-
-
-class Measurement(Protocol):
-    """What dispatches are measured for."""
-
-    timer: Timer | None
-
-    @property
-    def is_left(self) -> bool:
-        """Whether it has ended."""
-
-    def collect(self) -> None:
-        """Take what the timer measured; the device is idle."""
 
 
 class Peer(Protocol):
@@ -75,41 +62,11 @@ class Peer(Protocol):
         """The device ends."""
 
 
-class Saver(Protocol):
-    """Who wants what a buffer holds now."""
-
-    def save(self) -> None:
-        """Something is about to be written there: copy it. Does nothing the second time."""
-
-
-class Timing(Block):
-    """What is measured in a block: `dispatches` are (name of the shader, seconds), in order."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self.dispatches: list[tuple[str, float]] = []
-        self.timer: Timer | None = None
-
-    def __enter__(self) -> Timing:
-        self.enter()
-        self._recorder.start_timing(self)
-        return self
-
-    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """The end of the block: waits, and collects."""
-        self._recorder.stop_timing(self)
-
-    def collect(self) -> None:
-        """Add what the timer measured; the device must be idle."""
-        if self.timer is not None:
-            self.dispatches += [(t.name, t.seconds) for t in self.timer.collect()]
-
-
-class Recorder:
+class Recorder(Guarded):
     """Records commands for one queue. `busy`: something is recorded, or may still be running;
     `peer`: while one is at work, each command is submitted at once, after what the peer was given
-    to do, and the peer goes on after it: nobody on the host waits; `guards`: who is to save what
-    stands in a buffer before it is written, by the buffer's key."""
+    to do, and the peer goes on after it: nobody on the host waits; `stretches`, where small
+    dispatches that follow each other may become one."""
 
     def __init__(self, logical: Logical) -> None:
         self.busy = False
@@ -122,6 +79,8 @@ class Recorder:
         self._queue = Queue(logical)
         self._ring = Ring(logical, self._queue, ARGUMENT_CHUNK_BYTES)
         self._commands: Any = None
+        self.stretches = stretches_for(logical.physical.kind)
+        self._stretch: Stretch | None = None  # gathered behind the commands; there are some then
         self._bound: Pipeline | None = None
         self._read: set[int] = set()
         self._written: set[int] = set()
@@ -129,7 +88,7 @@ class Recorder:
         self._timing: Measurement | None = None
         self.peer: Peer | None = None
         self.python_writes: tuple[Any, int] = (None, 0)  # `position` behind one, how many in a row
-        self.guards: dict[int, list[weakref.ref[Any]]] = {}  # of Savers
+        self.guards = {}
         calls, ffi = logical.calls, logical.vk.ffi
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
         self._dispatch, self._barrier = calls.vkCmdDispatch, calls.vkCmdPipelineBarrier2
@@ -175,6 +134,8 @@ class Recorder:
             with lock:
                 if self.guards:
                     self.announce(writes)
+                if self.stretches and self._gather(pipeline, args, groups, reads, writes):
+                    return None
                 if self._timing is not None:
                     return self._record_timed(pipeline, args, groups, reads, writes)
                 commands = self._commands or self._begin()
@@ -193,9 +154,8 @@ class Recorder:
                     self._bound = pipeline
                 if pipeline.indirect:
                     args = self._place(args, pipeline.args_bytes)
-                push_bytes = pipeline.push_bytes
-                if push_bytes:
-                    self._push(commands, pipeline.layout, COMPUTE_STAGE, 0, push_bytes, args)
+                if size := pipeline.push_bytes:
+                    self._push(commands, pipeline.layout, COMPUTE_STAGE, 0, size, args)
                 self._dispatch(commands, *groups)
                 self._left -= 1
                 if self._left <= 0:
@@ -204,6 +164,71 @@ class Recorder:
             if not was_held:
                 release_wholly(lock)
             raise
+
+    def _gather(
+        self, pipeline: Runnable, args: Any, groups: tuple[int, int, int],
+        reads: frozenset[int], writes: frozenset[int],
+    ) -> bool:  # fmt: skip
+        """Whether a dispatch becomes part of a stretch; else what was gathered is recorded."""
+        x, y, z = groups
+        count = x * y * z
+        is_small = count <= MOST_GROUPS and type(args) is bytes and self._timing is None
+        if isinstance(pipeline, Filling) or not is_small:
+            return self._end_stretch(pipeline)
+        place, stretch = pipeline.place, self._stretch
+        if place is None:
+            return self._end_stretch(pipeline, is_small=True)
+        linked, number = place
+        size_bytes = size_of(len(args), count)
+        if stretch is None or not stretch.takes(linked, size_bytes):
+            stretch = self._begin_stretch(linked)
+        stretch.add((pipeline, args, groups, reads, writes, number), size_bytes)
+        self._left -= 1
+        if self._left <= 0:
+            self.flush()
+        return True
+
+    def _begin_stretch(self, linked: Linked) -> Stretch:
+        """Gather for a linked shader from now on."""
+        self._record_stretch()
+        if self._commands is None:
+            self._begin()
+        stretch = self._stretch = Stretch(linked)
+        return stretch
+
+    def _end_stretch(self, pipeline: Runnable, *, is_small: bool = False) -> bool:
+        """A dispatch comes that is recorded by itself, for now: False."""
+        assert self.stretches is not None
+        if self.stretches.meet(pipeline, is_small=is_small):
+            self.stretches.link(self.load)
+        self._record_stretch()
+        return False
+
+    def _record_stretch(self) -> None:
+        """Record what was gathered: by itself, where it is one dispatch."""
+        stretch, commands = self._stretch, self._commands
+        if stretch and commands and stretch.dispatches and not stretch.sent:
+            self._begin_access(commands, *stretch.touched())
+            pipeline, args, groups = stretch.dispatches[0][0][:3]
+            if len(stretch.dispatches) > 1:
+                pipeline, groups = stretch.linked.pipeline, (1, 1, 1)
+                piece = self._ring.allocate(stretch.size_bytes, self._queue.submitted + 1)
+                self._move(piece.pointer, stretch.pack(piece.address), stretch.size_bytes)
+                self._address[0] = piece.address
+                args = self._address
+            elif pipeline.indirect:
+                args = self._place(args, pipeline.args_bytes)
+            self._bound = None
+            self._bind(commands, COMPUTE_POINT, pipeline.handle)
+            self._bound = pipeline
+            if pipeline.push_bytes:
+                self._push(commands, pipeline.layout, COMPUTE_STAGE, 0, pipeline.push_bytes, args)
+            stretch.sent.extend(map(self._dispatch, (commands,), *[(n,) for n in groups]))
+        self._stretch = None
+
+    def load(self, shader: Shader) -> Pipeline:
+        """The shader, compiled by the driver. For the subclass that has pipelines."""
+        raise NotImplementedError
 
     def _record_timed(self, pipeline: Runnable, *rest: Any) -> None:
         """Record a dispatch alone between barriers, with timestamps around it."""
@@ -258,52 +283,23 @@ class Recorder:
         """The command buffer, ready for a command that is no dispatch. `count_command` ends it."""
         if self.guards:
             self.announce(writes)
+        self._record_stretch()
         commands = self._commands or self._begin()
+        self._begin_access(commands, reads, writes)
+        return commands
+
+    def _begin_access(self, commands: Any, reads: Set[int], writes: Set[int]) -> None:
+        """Order what reads and writes these after what was recorded."""
         if not (self._written.isdisjoint(reads | writes) and self._read.isdisjoint(writes)):
             self._order(commands)
         self._read |= reads
         self._written |= writes
-        return commands
 
     def count_command(self, count: int = 1) -> None:
         """Note that a command was recorded; submits when there are enough."""
         self._left -= count
         if self._left <= 0:
             self.flush()
-
-    def guard(self, key: int, saver: weakref.ref[Any]) -> None:
-        """Have somebody save what a buffer holds before that is written, if they are still there
-        then."""
-        with restoring(self._lock), self._lock:
-            self.guards[key] = [*self.guards.get(key, ()), saver]
-
-    def unguard(self, key: int) -> None:
-        """Forget who is not there any more."""
-        with restoring(self._lock), self._lock:
-            left = [saver for saver in self.guards.get(key, ()) if saver() is not None]
-            if left:
-                self.guards[key] = left
-            else:
-                self.guards.pop(key, None)
-
-    def announce(self, keys: Iterable[int]) -> None:
-        """Somebody is about to write to buffers. Raises DeviceError where there is no memory for
-        what is to be saved of them."""
-        if self.guards.keys().isdisjoint(keys):
-            return
-        with restoring(self._lock), self._lock:
-            for key in sorted(self.guards.keys() & set(keys)):
-                savers: list[Saver | None] = [saver() for saver in self.guards[key]]
-                for saver in savers:
-                    if saver is not None:
-                        saver.save()
-                self.guards.pop(key, None)
-
-    @contextmanager
-    def holding_writers(self) -> Iterator[None]:
-        """While other threads that announce what they write to must wait with that."""
-        with restoring(self._lock), self._lock:
-            yield
 
     def _begin(self) -> Any:
         self.require_open()
@@ -338,6 +334,9 @@ class Recorder:
             commands, queue = self._commands, self._queue
             if commands is None and queue.outgoing is None:
                 return self.require_open()
+            if self.stretches is not None:
+                self.stretches.is_following = False
+                self._record_stretch()
             if commands is not None:
                 if len(self._read) + len(self._written) > MOST_TRACKED:
                     self._order(commands)

@@ -9,9 +9,10 @@ Owns: one query pool, reset by the host. Must not know: who wants to know, what 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from vkchi.errors import DeviceError
+from vkchi.interrupts.blocks import Block
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
 
@@ -85,3 +86,49 @@ class Timer:
 
     def _reset(self, count: int) -> None:
         self._logical.calls.vkResetQueryPool(self._logical.handle, self._pool[0], 0, count)
+
+
+class Measurement(Protocol):
+    """What dispatches are measured for."""
+
+    timer: Timer | None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it has ended."""
+
+    def collect(self) -> None:
+        """Take what the timer measured; the device is idle."""
+
+
+class Measuring(Protocol):
+    """Who records what is measured."""
+
+    def start_timing(self, timing: Measurement) -> None:
+        """Measure from now on."""
+
+    def stop_timing(self, timing: Measurement) -> None:
+        """Measure no more."""
+
+
+class Timing(Block):
+    """What is measured in a block: `dispatches` are (name of the shader, seconds), in order."""
+
+    def __init__(self, recorder: Measuring) -> None:
+        self._recorder = recorder
+        self.dispatches: list[tuple[str, float]] = []
+        self.timer: Timer | None = None
+
+    def __enter__(self) -> Timing:
+        self.enter()
+        self._recorder.start_timing(self)
+        return self
+
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        """The end of the block: waits, and collects."""
+        self._recorder.stop_timing(self)
+
+    def collect(self) -> None:
+        """Add what the timer measured; the device must be idle."""
+        if self.timer is not None:
+            self.dispatches += [(t.name, t.seconds) for t in self.timer.collect()]
