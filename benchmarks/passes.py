@@ -21,11 +21,15 @@ from vkchi.passes.pipeline import OPTIONAL
 
 HERE = pathlib.Path(__file__).parent
 NOISE = 1.15
-NAMES = (
-    "saxpy reduce_sum histogram jacobi nbody mpm88 matmul_shared matmul_atomic row_sum_atomic column_sum_atomic pair_forces "
-    "kmeans_assign grid_update ad_gravity ad_wave ad_conv ad_layer seed_padding seed_depthwise_v0 chain conjugate_step periodic "
-    "mandelbrot"
-).split()
+SCRIPTS = {
+    "programs.py": (
+        "saxpy reduce_sum histogram jacobi nbody mpm88 matmul_shared matmul_atomic row_sum_atomic column_sum_atomic pair_forces "
+        "kmeans_assign grid_update ad_gravity ad_wave ad_conv ad_layer seed_padding seed_depthwise_v0 chain conjugate_step "
+        "periodic mandelbrot"
+    ).split(),
+    "assorted.py": ["path_tracer", "hashed_neighbours"],
+}
+NAMES = [name for names in SCRIPTS.values() for name in names]
 
 
 def run(left_out, names):
@@ -37,11 +41,18 @@ def run(left_out, names):
         "VKCHI_CACHE": "0",
         "BENCH_CLOCK": "cpu",
     }
-    command = [sys.executable, str(HERE / "programs.py"), "vkchi", "vulkan", *names]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    found = {}
+    for script, known in SCRIPTS.items():
+        chosen = [name for name in names if name in known]
+        if chosen:
+            command = [sys.executable, str(HERE / script), "vkchi", "vulkan", *chosen]
+            done = subprocess.run(
+                command, capture_output=True, text=True, env=environment, check=False
+            )
+            if done.returncode:
+                sys.exit(done.stderr)
+            found.update(json.loads(done.stdout.strip().splitlines()[-1]))
+    return found
 
 
 def main():

@@ -37,6 +37,7 @@ MINE = (
     "roots",
     "reciprocals",
     "combine",
+    "unroll_loads",
     "unroll_sums",
 )
 SHORT = ("expand/norm.chi",)  # of passes whose other files run for too long

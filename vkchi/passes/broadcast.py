@@ -43,7 +43,7 @@ from vkchi.ir.ops import (
     kinds_with,
 )
 from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
-from vkchi.passes.cost_model import is_processor, subgroup_width
+from vkchi.passes.cost_model import BY_TURNS, is_processor, subgroup_width
 from vkchi.passes.tiles import cut
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -53,7 +53,6 @@ MOST_OPS = 64  # of a body, which is written three times
 OPS_OF_A_LOAD = 16  # of a larger one, for each load that is made by turns
 MOST_ASKED = 4  # values that the invocations compare
 SAME = kinds_with(Trait.UNIFORM)
-SMALLEST = 2  # tiles in a loop that is worth it
 
 
 def broadcast_loads(fn: Func, caps: Caps) -> Func:
@@ -171,7 +170,7 @@ def is_long(loop: Op, width: int) -> bool:
     """Whether a loop is not known to be too short."""
     (axis,) = axes_of(loop)
     begin, end = constant_int(axis.begin), constant_int(axis.end)
-    return begin is None or end is None or end - begin >= SMALLEST * width
+    return begin is None or end is None or end - begin >= BY_TURNS * width
 
 
 def is_plain(body: Region) -> bool:

@@ -68,6 +68,10 @@ HANDED = 2.0  # a number that one loop hands on to the next
 LOADED = 0.2  # a load of a lane
 GATHERED = 16  # ops that are done again, for each atomic that is none then, on graphics cards
 
+KEPT = 128  # numbers that an invocation of a processor keeps, in registers or beside them
+WRITTEN = 1024  # ops of short loops that are written out
+BY_TURNS = 2  # loads of each invocation of a subgroup, from which on they are made by turns
+
 SMALLEST_SUM = 256  # iterations of a loop that sums up; fewer are not worth a loop
 MEETINGS_SOFTWARE, MEETINGS_HARDWARE = 16, 4  # at an element, from which on bins are worth it
 MOST_BIN_BYTES = 8192  # of bins in a workgroup's memory: more leave room for few workgroups
@@ -158,6 +162,30 @@ def is_worth_expanding(before: float, after: float, numbers: int, caps: Caps) ->
     that; what they cost before and after, in nanoseconds."""
     dispatch = DISPATCH / LAUNCHES if is_processor(caps) else 0.0
     return before >= after + HANDED * numbers + dispatch
+
+
+class Repeated(NamedTuple):
+    """What short loops load again in each round of a loop around them: so many numbers of 32 bits,
+    in so many rounds, which are so many ops if written out. `is_alike`: all invocations of a
+    subgroup are there, and load from one place."""
+
+    numbers: int
+    rounds: int
+    ops: int
+    is_alike: bool
+
+
+def is_worth_keeping(repeated: Repeated, caps: Caps) -> bool:
+    """Whether it is best loaded once, before the loop around, and kept.
+
+    On processors that pays even where it is many times what registers hold: what does not fit is
+    stored on the stack, whence it comes for all invocations at once, while a load from an array is
+    one for each of them, under a mask. Loads that are alike are one already, and many of them are
+    made by turns. Graphics cards have caches for what is the same for many, and fewer invocations
+    under way for each register that one of them keeps."""
+    if not is_processor(caps) or repeated.numbers > KEPT or repeated.ops > WRITTEN:
+        return False
+    return not (repeated.is_alike and repeated.rounds >= BY_TURNS * subgroup_width(caps))
 
 
 def summing_threads(count: Count | None, caps: Caps) -> int | None:

@@ -103,6 +103,7 @@ ENTRIES: dict[str, Entry] = {
     "jump_threading": Entry("jump_threading:thread_jumps", "caps", ("if",), several=True),
     "unroll": Entry("unroll:unroll", "caps", ("for",)),
     "unroll_sums": Entry("unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True),
+    "unroll_loads": Entry("unroll_loads:unroll_loads", "caps", ("for",), several=True),
     "unroll_words": Entry("unroll_words:unroll_words", "caps", ("for",)),
     "lanes": Entry("lanes:share_lanes", "caps", ("for",)),
     "map_grid": Entry("map_grid:map_grid", "caps, options"),
@@ -180,6 +181,11 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("indices", "and what jam adds to them; map_grid hides what they are made of", ("jam",)),
     Step("simplify", "equal indices of neighbours side by side are one value", ("jam",)),
     Step("forward", "what one of them loads, another need not", ("jam",)),
+    Step("unroll_loads", "jam shares what short loops load while they are loops"),
+    Step("simplify", "the places of rounds are numbers", ("unroll_loads",)),
+    Step("licm", "what all rounds of a loop around load", ("unroll_loads",)),
+    Step("forward", "several short loops load the same there", ("unroll_loads",)),
+    Step("bounds", "places of which it was not known there; map_grid blinds it", ("unroll_loads",)),
     Step("commoning", "what jam laid side by side is what the next round loads"),
     Step("remainders", "who reads remainders has; map_grid hides what indices run over"),
     Step("lanes", "as map_grid, of what has no grid: reduce and bounds are through"),
@@ -242,7 +248,7 @@ OPTIONAL = frozenset({
     "distribute", "expand", "fills", "fission", "forward", "fusion", "gather", "indices", "jam",
     "jam_sums", "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote",
     "reciprocals", "reduce", "remainders", "roots", "rounds", "stores_last", "strength", "unroll",
-    "unroll_sums", "unroll_words",
+    "unroll_loads", "unroll_sums", "unroll_words",
 })  # fmt: skip
 
 # What loops over arrays run through that have neither branches nor sums.
@@ -335,6 +341,7 @@ PASSES["peel"] = Pass("peel", PROCESSOR)
 PASSES["remainders"] = Pass("remainders", PROCESSOR)
 PASSES["lanes"] = Pass("lanes", PROCESSOR)
 PASSES["rounds"] = Pass("rounds", PROCESSOR)
+PASSES["unroll_loads"] = Pass("unroll_loads", PROCESSOR)
 PASSES["unroll_words"] = Pass("unroll_words", PROCESSOR)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 

@@ -22,12 +22,10 @@ from vkchi.analysis.mixing import may_mix
 from vkchi.analysis.shifts import WrappedSums, is_global
 from vkchi.analysis.sums import symbols_in
 from vkchi.ir.builder import Builder
-from vkchi.ir.clone import Cloner
-from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Param, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild_loops
-from vkchi.types import Scalar
+from vkchi.passes.full_unroll import Unroller, rounds_of
 
 MOST_ROUNDS = 64  # each of which has registers of its own
 MOST_OPS = 1024  # of all rounds; compilers take time
@@ -86,35 +84,3 @@ def is_short(loop: Op, chosen: set[Op]) -> bool:
     inner = [op for op in walk(loop.regions[0]) if op in chosen]
     rounds = prod(rounds_of(op) or 0 for op in (loop, *inner))
     return rounds <= MOST_ROUNDS and rounds * sum(1 for _ in walk(loop.regions[0])) <= MOST_OPS
-
-
-def rounds_of(loop: Op) -> int | None:
-    """How many rounds a `for` has, if that is known."""
-    begin, end = map(constant_int, loop.args[:2])
-    return None if begin is None or end is None else max(0, end - begin)
-
-
-class Unroller(Cloner):
-    """Copies ops, and of the loops that are `chosen` each round."""
-
-    def __init__(self, b: Builder, known: dict[Value, Value], chosen: set[Op]) -> None:
-        super().__init__(b, known)
-        self.chosen = chosen
-
-    def visit(self, op: Op) -> None:
-        """A copy, or rounds."""
-        if op in self.chosen:
-            self.rounds(op)
-        else:
-            super().visit(op)
-
-    def rounds(self, op: Op) -> None:
-        """Append the rounds of a loop, one after the other."""
-        body, begin = op.regions[0], constant_int(op.args[0])
-        t = body.params[0].type
-        assert begin is not None and isinstance(t, Scalar)
-        values = [self.get(v) for v in op.args[2:]]
-        for k in range(rounds_of(op) or 0):
-            self.b.span = op.span
-            values = self.inline(body, (self.b.const(begin + k, t), *values))
-        self.map.update(zip(op.results, values, strict=True))

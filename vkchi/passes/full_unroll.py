@@ -1,0 +1,62 @@
+"""Serial loops of few rounds, written out round by round.
+
+Owns: this form. Must not know: which loops are worth it, nor what for.
+
+    Unroller(b, known, chosen).rounds(loop)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Op, Value
+from vkchi.types import Scalar
+
+
+def rounds_of(loop: Op) -> int | None:
+    """How many rounds a `for` has, if that is known."""
+    begin, end = map(constant_int, loop.args[:2])
+    return None if begin is None or end is None else max(0, end - begin)
+
+
+def size_of(ops: Sequence[Op], chosen: Collection[Op]) -> int:
+    """How many ops there are, those inside counted, if the `chosen` loops are written out."""
+    total = 0
+    for op in ops:
+        inside = sum(size_of(region.ops, chosen) for region in op.regions)
+        total += inside * (rounds_of(op) or 0) if op in chosen else 1 + inside
+    return total
+
+
+class Unroller(Cloner):
+    """Copies ops, and of the loops that are `chosen` each round."""
+
+    def __init__(self, b: Builder, known: dict[Value, Value], chosen: set[Op]) -> None:
+        super().__init__(b, known)
+        self.chosen = chosen
+
+    def visit(self, op: Op) -> None:
+        """A copy, or rounds."""
+        if op in self.chosen:
+            self.rounds(op)
+        else:
+            super().visit(op)
+
+    def results(self, op: Op) -> Sequence[Value]:
+        """Append the rounds of a loop; what stands for its results."""
+        self.rounds(op)
+        return [self.get(v) for v in op.results]
+
+    def rounds(self, op: Op) -> None:
+        """Append the rounds of a loop, one after the other."""
+        body, begin = op.regions[0], constant_int(op.args[0])
+        t = body.params[0].type
+        assert begin is not None and isinstance(t, Scalar)
+        values = [self.get(v) for v in op.args[2:]]
+        for k in range(rounds_of(op) or 0):
+            self.b.span = op.span
+            values = self.inline(body, (self.b.const(begin + k, t), *values))
+        self.map.update(zip(op.results, values, strict=True))
