@@ -87,6 +87,24 @@ def scattered(x: ti.template(), y: ti.template()):
 
 
 @ti.kernel
+def coarse(x: ti.template(), y: ti.template()):
+    for i, j in x:
+        y[i, j] = x[i // 2, j] - 2 * x[i, (j + 1) // 3]
+
+
+@ti.kernel
+def coarser(x: ti.template(), y: ti.template()):
+    for i, j in ti.ndrange((3, N - 2), (1, N)):
+        y[i, j] = x[(i - 3) // 4, j // 2] + 2 * x[i // 4 + 0, (j - 1) // 2] - x[i // 5, j]
+
+
+@ti.kernel
+def pooled(x: ti.template(), y: ti.template()):
+    for i, j in ti.ndrange((1, N - 1), N):
+        y[(i + 1) // 2, j // 4] += x[i, j]
+
+
+@ti.kernel
 def of_arrays(x: ti.types.ndarray(), y: ti.types.ndarray()):
     for i, j in ti.ndrange((1, x.shape[0] - 1), x.shape[1]):
         y[i, j] = x[i - 1, j] + 2 * x[i + 1, (j + 1) % x.shape[1]] - x[i, j]
@@ -96,6 +114,7 @@ KERNELS: dict[str, Kernel] = {
     "stencil": stencil, "transposed": transposed, "torus": torus, "bordered": bordered,
     "limited": limited, "far torus": lambda x, y: far_torus(x, y, 2**31 - 20),
     "convolution": convolution, "scattered": scattered, "of arrays": of_arrays,
+    "coarse": coarse, "coarser": coarser, "pooled": pooled,
     "part": lambda x, y: part(x, y, 3, N - 5, 4), "none": lambda x, y: part(x, y, 9, 3, 0),
 }  # fmt: skip
 

@@ -105,6 +105,9 @@ yield
             return self.define(f"min {moved}, {rng.choice(['%c5', '%c5', '%c2', '%m'])} : i32")
         if kind < 0.93:
             return self.define(f"sub %c5, {v} : i32")
+        if kind < 0.97:
+            moved = self.define(f"add {v}, {rng.choice(['%c0', '%c1', '%c2'])} : i32")
+            return self.define(f"floordiv {moved}, {rng.choice(['%c2', '%c2', '%c5'])} : i32")
         return rng.choice([*self.serial, *self.indices, "%c1", "%m"])
 
     def own(self) -> str:

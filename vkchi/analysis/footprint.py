@@ -17,11 +17,12 @@ from typing import Any
 
 from vkchi.analysis.boxes import Box, Shaped, joined
 from vkchi.analysis.intervals import Intervals, axes_in
+from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.intervals import Interval
 from vkchi.ir.ops import PLACES
 from vkchi.span import Span
-from vkchi.types import Array, Scalar
+from vkchi.types import Array, Scalar, scalar_of
 
 MOST_KNOWN = 10_000  # boxes of calls with different numbers that are remembered
 
@@ -114,3 +115,20 @@ def element_under(ptr: Value) -> Op | None:
 def is_integer(v: Value) -> bool:
     """Whether v is an integer number."""
     return isinstance(v.type, Scalar) and v.type.kind in "iu"
+
+
+def without_limits(v: Value) -> tuple[Value, int | None, int | None]:
+    """An index without the constants that it is kept above and below, and these."""
+    low = high = None
+    while isinstance(v, Op) and v.kind in ("min", "max") and scalar_of(v.type).kind == "i":
+        limit, rest = constant_int(v.args[1]), v.args[0]
+        if limit is None:
+            limit, rest = constant_int(v.args[0]), v.args[1]
+        if limit is None:
+            break
+        if v.kind == "max":
+            low = limit if low is None else max(low, limit)
+        else:
+            high = limit if high is None else min(high, limit)
+        v = rest
+    return v, low, high

@@ -3,7 +3,8 @@
 Along each axis of the loop one index of such a place is the iteration's, plus what does not depend
 on the iteration: constants, arguments, indices of serial loops; or the remainder of that by the
 axis's length (`x[(i + 1) % n]`). Other indices are steady. Then the iteration that a sum at an
-element comes from is the element's index less the shift, and can be found from there.
+element comes from is the element's index less the shift, and can be found from there. Where a few
+neighbours share an index (`x[i // 2]`), there is one such iteration for each of them.
 
 What a loop adds can be added before it, by others, if nobody in it asks for what stands there; and
 the values that it adds are there to be had before it if what they are made of is not written, or
@@ -24,13 +25,15 @@ from vkchi.analysis.access import Survey, Write
 from vkchi.analysis.alias import may_meet, may_share, place_of
 from vkchi.analysis.crossing import accesses_in
 from vkchi.analysis.dataflow import closure
-from vkchi.analysis.footprint import element_under, is_integer
+from vkchi.analysis.footprint import element_under, is_integer, without_limits
+from vkchi.analysis.forms import Digit
 from vkchi.analysis.iterations import Loops
 from vkchi.analysis.lattice import Extent
 from vkchi.analysis.sums import (
     Frozen,
     Polynomial,
     Sums,
+    as_polynomial,
     factor_of,
     freeze,
     is_constant,
@@ -43,17 +46,19 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.control import Axis, axes_of, bodies_of, deciding_values, first_values, is_loop
 from vkchi.ir.core import Op, Region, Result, Value, base_of, walk
 from vkchi.ir.intervals import Interval
-from vkchi.ir.ops import READS, TABLE, WRITES, Effect
+from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import WIDE_FROM, scalar_of
 
 
 class Shift(NamedTuple):
-    """What an index is more than the iteration's along an axis: modulo `modulus`, the axis's
-    length, if that is given; where the index is between `low` and `high`, or `at` a number, if
-    these are."""
+    """What an index, times `every`, is more than the iteration's along an axis, the `nth` of so
+    many: modulo `modulus`, the axis's length, if that is given; where the index is between `low`
+    and `high`, or `at` a number, if these are."""
 
     by: Frozen
+    every: int = 1
+    nth: int = 0
     modulus: Value | None = None
     low: int | None = None
     high: int | None = None
@@ -72,8 +77,8 @@ class Place(NamedTuple):
 
 class Sum(NamedTuple):
     """An op that adds to a place, shifted along each axis; `loops` are those serial loops around it
-    whose indices shift it, and those around them, outermost first. Where limits make several
-    iterations come to one element, there is one for each."""
+    whose indices shift it, and those around them, outermost first. Where limits, or
+    quotients, make several iterations come to one element, there is one for each."""
 
     op: Op
     place: Place
@@ -84,6 +89,7 @@ class Sum(NamedTuple):
 FARTHEST_WRAPPED = 1 << 14  # a shift before a remainder; `WIDE_FROM` leaves more room above
 FARTHEST_LIMITED = 1 << 28  # indices with limits, and loops over them: nothing wraps
 MOST_BEYOND = 4  # iterations beyond limits that come to one element
+MOST_SHARING = 4  # iterations that share an index, along an axis
 
 
 class WrappedSums(Sums):
@@ -193,6 +199,8 @@ class Shifts:
         it is something else."""
         if isinstance(v, Op) and v.kind in ("min", "max") and not self.survey.is_steady(v):
             return self.read_limited(v)
+        if isinstance(v, Op) and v.kind in QUOTIENTS and not self.survey.is_steady(v):
+            return self.read_shared(v)
         modulus = None
         if isinstance(v, Op) and v.kind == "mod" and not self.survey.is_steady(v):
             v, modulus = v.args
@@ -212,7 +220,7 @@ class Shifts:
         by = self.frozen(p)
         if modulus is not None and not self.is_near(by):
             return None, ()
-        return (followed[0] if followed else None), [Shift(by, modulus)]
+        return (followed[0] if followed else None), [Shift(by, modulus=modulus)]
 
     def is_near(self, by: Frozen) -> bool:
         """Whether a shift is known to be so small that no index overflows, before its remainder is
@@ -267,7 +275,28 @@ class Shifts:
             return None, ()
         beyond = [(by + t, low) for t in below] + [(by - t, high) for t in above]
         extra = [Shift(self.frozen(number(k)), at=limit) for k, limit in beyond]
-        return axis, [Shift(found[0].by, None, low, high), *extra]
+        return axis, [Shift(found[0].by, low=low, high=high), *extra]
+
+    def read_shared(self, v: Op) -> tuple[int | None, Sequence[Shift]]:
+        """The same of a quotient, an index that few neighbours share: of `(i + 1) // 2`, element q
+        has iterations 2 * q - 1 and 2 * q, if there are such."""
+        digit = only_symbol(self.forms.of(v))
+        if not isinstance(digit, Digit) or digit.modulus is not None:
+            return None, ()
+        every, inner = is_constant(as_polynomial(digit.divisor)), dict(digit.of)
+        followed = [k for k, a in enumerate(self.survey.own_axes) if factor_of(a.param, inner)]
+        if every is None or every > MOST_SHARING or len(followed) != 1:
+            return None, ()
+        own = self.survey.own_axes[followed[0]]
+        by = is_constant(minus(inner, {frozenset(((own.param, 1),)): 1}))
+        begin, end = constant_int(own.begin), constant_int(own.end)
+        if by is None or begin is None or end is None:
+            return None, ()
+        if max(abs(by), abs(begin), abs(end)) > FARTHEST_LIMITED:
+            return None, ()
+        high = (end - 1 + by) // every
+        ways = [Shift(self.frozen(number(by - k)), every, k, high=high) for k in range(every)]
+        return followed[0], ways
 
     def is_known(self, s: object) -> bool:
         """Whether a symbol is steady, or a serial loop's index."""
@@ -449,23 +478,6 @@ def inside(op: Op) -> Iterator[Value]:
     for region in op.regions:
         for x in walk(region):
             yield from (x, *x.args)
-
-
-def without_limits(v: Value) -> tuple[Value, int | None, int | None]:
-    """An index without the constants that it is kept above and below, and these."""
-    low = high = None
-    while isinstance(v, Op) and v.kind in ("min", "max") and scalar_of(v.type).kind == "i":
-        limit, rest = constant_int(v.args[1]), v.args[0]
-        if limit is None:
-            limit, rest = constant_int(v.args[0]), v.args[1]
-        if limit is None:
-            break
-        if v.kind == "max":
-            low = limit if low is None else max(low, limit)
-        else:
-            high = limit if high is None else min(high, limit)
-        v = rest
-    return v, low, high
 
 
 def parents_in(region: Region) -> dict[Value, Op]:

@@ -13,7 +13,8 @@ becomes
 Why: gradients of stencils and convolutions are such loops, and programs that scatter: several
 atomics an iteration, each a compare-and-swap loop or a way to the last cache, become one store
 (`demote`), and the loop is a stencil itself, to which all that is done for stencils applies. Where
-an index wraps (`x[(i + 1) % n]`), so does its inverse, and nothing is asked. What is added is
+an index wraps (`x[(i + 1) % n]`), so does its inverse, and nothing is asked; where two to four
+neighbours share one (`x[i // 2]`), all of them are asked. What is added is
 computed once for each place that it goes to, instead of once: that is worth it where it is short.
 
 What a loop adds to an element it adds in no order, so any order is right. -0.0 added to anything
@@ -38,7 +39,7 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.control import Axis, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, is_wide, used_in, walk
 from vkchi.ir.intervals import Interval
-from vkchi.ir.ops import UPDATES, WRITES
+from vkchi.ir.ops import QUOTIENTS, UPDATES, WRITES
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.passes.cost_model import HUGE, is_worth_gathering
 from vkchi.passes.memo import Memo
@@ -47,6 +48,9 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, scalar_of
 
 FARTHEST = 1 << 14  # that a shift, or an origin, leads: arrays that are not wide leave more room
+
+
+FARTHEST_SHARED = 1 << 30  # the iteration that shares an element with the last one
 
 
 class Reach(NamedTuple):
@@ -63,15 +67,17 @@ class Reach(NamedTuple):
         """The last of the array's indices, if it is known."""
         return self.first + self.extent - 1 if isinstance(self.extent, int) else None
 
-    def may_leave(self, by: Interval | None, axis: Axis) -> tuple[bool, bool]:
-        """Whether one of these elements, less such a shift, may be below an axis, or behind it."""
+    def may_leave(self, by: Interval | None, every: int, axis: Axis) -> tuple[bool, bool]:
+        """Whether one of these elements, times `every` and less such a shift, may be below an axis,
+        or behind it."""
         if by is None:
             return True, True
         begin, end = constant_int(axis.begin), constant_int(axis.end)
         is_first = self.by is not None and by[1] <= self.by[0]
         is_last = self.by is not None and by[0] >= self.by[1]
-        is_above = begin is not None and self.first - by[1] >= begin
-        is_before = end is not None and self.last is not None and self.last - by[0] < end
+        is_above = begin is not None and every * self.first - by[1] >= begin
+        last = self.last
+        is_before = end is not None and last is not None and every * last - by[0] < end
         return not (is_first or is_above), not (is_last or is_before)
 
 
@@ -108,7 +114,8 @@ def gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 def adds_floats(op: Op, used: set[Value]) -> bool:
     """Whether a loop adds several floats to memory."""
     adds = [x for x in walk(op.regions[0]) if x.kind == "atomic_add" and x not in used]
-    return len(adds) > 1 or any(x.kind == "for" for x in walk(op.regions[0]))
+    several = {"for", *QUOTIENTS}
+    return len(adds) > 1 or any(x.kind in several for x in walk(op.regions[0]))
 
 
 def groups_in(shifts: Shifts, caps: Caps) -> list[list[Sum]]:
@@ -141,7 +148,8 @@ def reach_of(shifts: Shifts, sums: Sequence[Sum], k: int) -> Reach:
     assert isinstance(t, Array)
     first = t.layout.origin[index] if t.layout is not None and t.layout.origin else 0
     extent = t.shape[index] if t.shape is not None else (place.base, index)
-    ranges = [range_of(shifts, one.shifts[k]) for one in sums]
+    by = [one.shifts[k] for one in sums]
+    ranges = [range_of(shifts, shift) if shift.every == 1 else None for shift in by]
     known = [r for r in ranges if r is not None and -FARTHEST <= r[0] <= r[1] <= FARTHEST]
     if len(known) < len(ranges):
         return Reach(None, first, extent)
@@ -164,8 +172,10 @@ def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
 
 
 def repeated_for(shifts: Shifts, sums: Sequence[Sum]) -> list[Op]:
-    """The ops that are done again for what is gathered, each as often as it is."""
-    return [op for term in terms_of(sums) for op in shifts.copied_for(term.sums)]
+    """The ops that are done again for what is gathered, each as often as it is in an iteration of
+    the loop: of neighbours that share an element, those of one."""
+    terms = [t for t in terms_of(sums) if not any(shift.nth for shift in t.shifts)]
+    return [op for term in terms for op in shifts.copied_for(term.sums)]
 
 
 def terms_of(sums: Sequence[Sum]) -> list[Term]:
@@ -296,8 +306,10 @@ class Gathering:
         return b.if_(condition, then, orelse).results
 
     def less(self, q: Value, shift: Shift) -> Value:
-        """An element's index less a shift."""
+        """The iteration of an element: its index, times what it counts by, less a shift."""
         t = scalar_of(q.type)
+        if shift.every != 1:
+            q = self.b.emit("mul", q, self.b.const(shift.every, t))
         for monomial, factor in self.shifts.ordered[shift.by].items():
             if not monomial:
                 q = self.b.emit("add", q, self.b.const(-factor, t))
@@ -317,7 +329,7 @@ class Gathering:
         axis, shift, reach = self.axes[k], term.shifts[k], self.reach[k]
         asked = q if shift.modulus is not None else p
         by = range_of(self.shifts, shift)
-        may_be_below, may_be_behind = reach.may_leave(by, axis)
+        may_be_below, may_be_behind = reach.may_leave(by, shift.every, axis)
         if may_be_below:
             yield self.b.emit("le", axis.begin, asked)
         if may_be_behind:
@@ -325,7 +337,10 @@ class Gathering:
         t = scalar_of(q.type)
         if shift.low is not None and shift.low > reach.first:
             yield self.b.emit("le", self.b.const(shift.low, t), q)
-        if shift.high is not None and (reach.last is None or shift.high < reach.last):
+        is_asked = (
+            shift.every == 1 or reach.last is None or shift.every * reach.last > FARTHEST_SHARED
+        )
+        if is_asked and shift.high is not None and (reach.last is None or shift.high < reach.last):
             yield self.b.emit("le", q, self.b.const(shift.high, t))
         if shift.at is not None:
             yield self.b.emit("eq", q, self.b.const(shift.at, t))

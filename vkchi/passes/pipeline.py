@@ -85,7 +85,7 @@ ENTRIES: dict[str, Entry] = {
     "strength": Entry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
     "distribute": Entry("distribute:distribute", "caps, memo", ("atomic_add",), several=True),
     "expand": Entry("expand:expand", "caps, memo", ("atomic_add",), several=True),
-    "gather": Entry("gather:gather", "caps, memo", ("atomic_add",), several=True),
+    "gather": Entry("gather:gather", "caps, memo", ("atomic_add",)),
     "reciprocals": Entry("reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())),
     "peel": Entry("peel:peel", "caps", ("parallel",)),
     "split": Entry("split:split_dispatches"),
