@@ -263,10 +263,19 @@ class Kernel:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as e:
-            takes = ", ".join(self._signature.parameters) or "nothing"
-            raise ArgumentListError(f"{self.__vkchi_func__.__name__}({takes}): {e}") from None
+            raise ArgumentListError(self._why_unbound(str(e), kwargs)) from None
         bound.apply_defaults()
         return tuple(bound.arguments.values())
+
+    def _why_unbound(self, why: str, kwargs: dict[str, Any]) -> str:
+        """What a call says whose arguments are too few, too many or unknown: Python tells of
+        missing ones first, though a name that is misspelled explains them."""
+        names = self._signature.parameters
+        unknown = [name for name in kwargs if name not in names]
+        if unknown:
+            why = f"got an unexpected keyword argument '{unknown[0]}'"
+        hint = "\nhelp: a method begins with `self`" if self.is_method and not names else ""
+        return f"{self.__vkchi_func__.__name__}({', '.join(names) or 'nothing'}): {why}{hint}"
 
 
 def load_ahead(cache: Shelf | None) -> None:

@@ -218,6 +218,14 @@ def test_a_kernel_that_says_it_returns(tmp_path: Any) -> None:
         k()
 
 
+@pytest.mark.parametrize("make", [lambda: ti.field(ti.f32, 4), lambda: ti.ndarray(ti.f32, 4)])
+def test_a_shape_is_not_assigned(make: Any) -> None:
+    x = make()
+    with pytest.raises(AttributeError, match="shape"):
+        x.shape = (2, 2)
+    assert x.shape == (4,)
+
+
 def test_families() -> None:
     assert issubclass(ti.TaichiSyntaxError, SyntaxError)
     assert issubclass(ti.TaichiTypeError, TypeError)

@@ -15,7 +15,7 @@ Owns: `RULES`. A row is
   refused. A rule asks a `Site` for operands and result: what it asks for is computed again, or
   saved, by whoever made the site. So no list says which op needs what.
 
-Conventions at kinks: abs'(0) = 0; at a tie `min` and `max` give all to their first operand;
+Conventions at kinks: abs'(0) = 0; at a tie `min` and `max` give all to their second operand;
 `x**0` has the derivative 0 in x; `0**y` in y.
 
 Must not know: where primal values come from, regions, memory.
@@ -154,8 +154,9 @@ def _truncated(x: Num, y: Num) -> Num:
     return whole * x.op("sign") * y.op("sign")
 
 
-_FIRST = Choice(lambda s: s.out == s.x)
-_SECOND = Choice(lambda s: s.out != s.x)
+# At a tie the second operand counts, as in Taichi: `max(x, 0)` is flat at 0.
+_FIRST = Choice(lambda s: s.out != s.y)
+_SECOND = Choice(lambda s: s.out == s.y)
 
 
 def _cast_is_smooth(op: Op) -> bool:

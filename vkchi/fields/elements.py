@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Hashable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from vkchi.errors import (
@@ -151,6 +152,8 @@ class Elements:
     watch: Callable[[Any, Access], None] | None = None
     # How often something was recorded that put other numbers there, but for single elements.
     overwritten = 0
+    # Extents, which nobody may change from outside.
+    shape: tuple[int, ...] = property(attrgetter("_shape"))  # type: ignore[assignment]
 
     @property
     def whole(self) -> Any:
@@ -187,7 +190,7 @@ class Elements:
                 f"{WIDE_FROM} numbers of one array, and less than {WIDE_FROM_BYTES} bytes, "
                 f"not {layout.size} of {self.stored}: split it"
             )
-        self.shape, self.layout = shape, layout
+        self._shape, self.layout = shape, layout
         self.packed = cast("Packed", layout) if shares_words(layout) else None
         self.size_bytes = max(1, layout.size) * self.stored.size_bytes
         digits = whole_digits(shape, layout)

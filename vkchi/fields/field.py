@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # What a field has only once its tree is laid out.
 LATER = frozenset(
     (
-        "shape", "layout", "size_bytes", "digits", "steps", "buffer", "is_own", "host", "_ends",
+        "_shape", "layout", "size_bytes", "digits", "steps", "buffer", "is_own", "host", "_ends",
         "_axes", "_numbers", "_rank", "_length",
     )
 )  # fmt: skip
@@ -98,13 +98,13 @@ class Field(ActiveElements):
 
     def put(self, node: SNode) -> None:
         """Take a place in a tree."""
-        self.node, self.shape = node, node.shape
+        self.node, self._shape = node, node.shape
 
     def detach(self) -> None:
         """Give the memory up: the tree is destroyed."""
         self.__class__ = PENDING.get(type(self), type(self))
         self._is_quick = False
-        for name in LATER - {"shape"}:
+        for name in LATER - {"_shape"}:
             vars(self).pop(name, None)
 
     @property
@@ -393,7 +393,7 @@ class Pending(Field):
         if name not in LATER:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         primal = self._primal()
-        if name == "shape" and self.node is None and primal is not None:
+        if name == "_shape" and self.node is None and primal is not None:
             return primal.shape  # a gradient that is not there can be looked at
         self.materialise()
         return vars(self)[name]

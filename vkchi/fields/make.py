@@ -27,7 +27,7 @@ from vkchi.fields.field import (
 from vkchi.fields.snode import SNode, Tree
 from vkchi.runtime import Runtime, current
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, cook, is_quantised
+from vkchi.types import SCALARS, Scalar, Tensor, cook, is_quantised
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -149,7 +149,8 @@ def make_field(
         refused = {"shape": shape, "order": order, "offset": offset}
         return quantities(runtime, elem, name, refused, needs_grad or needs_dual)
     if not isinstance(elem, Scalar | Tensor):
-        raise ArgumentError(f"a field holds numbers, vectors or matrices, not {elem!r}")
+        hint = f": write ti.{elem}" if isinstance(elem, str) and elem in SCALARS else ""
+        raise ArgumentError(f"a field holds numbers, vectors or matrices, not {elem!r}{hint}")
     if not isinstance(layout, Order):
         raise ArgumentError(f"layout= is ti.Layout.AOS or ti.Layout.SOA, not {layout!r}")
     cls: type[Field] = ScalarField if isinstance(elem, Scalar) else MatrixField

@@ -33,7 +33,7 @@ from vkchi.frontend.scope import PASSED, REFERENCE, UNSET, VARIABLE, Activation,
 from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.syntax import always_leaves, function_assigns, function_rebinds
 from vkchi.frontend.targets import Slot
-from vkchi.frontend.trees import Record, is_container, leaves
+from vkchi.frontend.trees import Record, is_container
 from vkchi.ir.core import Value
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
@@ -303,7 +303,7 @@ def result_of(cx: Lowering, act: Activation) -> Any:
     returned, result = act.returned.value, act.result.value
     if returned is True or (returned is not False and always_leaves(act.source.node.body)):
         return result
-    if result is UNSET or not leaves(result):
+    if result is UNSET or result is None:
         return None
     raise cx.fail(
         f"{act.fn.__name__}() returns a value on some paths only",

@@ -143,7 +143,7 @@ def check_targets(cx: Lowering, n: ast.For, space: Space) -> None:
             f"the {name} has {axes}, and the loop {_names(len(targets))}",
             kind=KernelSyntaxError,
             help=f"for {', '.join('ijklmnop'[:count])} in ..., or for I in ti.grouped(...)"
-            if count > 1 else "",
+            if count > 1 else "for i in ..., or ti.ndrange(n, m) for several ranges",
         )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from vkchi.frontend import arith
 from vkchi.frontend.activity import ListRef, SparsePlace, list_of, node_of, sparse_node
 from vkchi.frontend.attributes import component_indices, find_attribute
 from vkchi.frontend.boundary import clamp_indices
+from vkchi.frontend.call import METHODS
 from vkchi.frontend.checks import guard_component, guard_indices
 from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.foreign import foreign_traceback
@@ -178,6 +179,14 @@ def names_of(obj: Any, *, is_private: bool) -> list[str]:
     return [name for name in names if is_private or not name.startswith("_")]
 
 
+def hint_for_attribute(obj: Any, name: str) -> str:
+    """What to write for an attribute that an object has not."""
+    if isinstance(obj, ModuleType) and name in METHODS:
+        return f"it is a method of vectors and matrices: v.{name}(...)"
+    close = nearest(name, names_of(obj, is_private=name.startswith("_")))
+    return f"did you mean `{close}`?" if close else ""
+
+
 def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     """An attribute of a Python object, read while compiling."""
     try:
@@ -187,11 +196,10 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     except AttributeError as e:
         if hasattr(type(obj), name) and foreign_traceback(e):  # a property went wrong
             raise
-        close = nearest(name, names_of(obj, is_private=name.startswith("_")))
         raise cx.fail(
             f"{object_name(obj)} has no attribute `{name}`",
             kind=KernelNameError,
-            help=f"did you mean `{close}`?" if close else "",
+            help=hint_for_attribute(obj, name),
         ) from None
     if value is None and name in ("grad", "dual") and is_field(obj):
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")

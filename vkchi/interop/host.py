@@ -178,7 +178,8 @@ def numbers_of(value: Any) -> np.ndarray[Any, Any]:
     except (TypeError, ValueError):
         values = np.asarray(None)
     if values.dtype.kind not in "biuf":
-        raise ArgumentError(f"numbers of at most 64 bits are needed, not {shorten(value)}")
+        what = "numbers" if values.dtype.kind in "OUS" else "numbers of at most 64 bits"
+        raise ArgumentError(f"{what} are needed, not {shorten(value)}")
     return values
 
 

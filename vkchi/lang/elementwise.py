@@ -53,7 +53,9 @@ def evaluate(f: Callable[..., Any], *args: Any) -> Any:
         with np.errstate(all="ignore"):
             result = f(*[entries_of(x) for x in args])
     except (TypeError, ValueError) as e:
-        raise KernelTypeError(f"{getattr(f, '__name__', 'this')}: {e}") from None
+        texts = [x for x in args if isinstance(x, str)]
+        why = f"numbers are needed here, not {texts[0]!r}" if texts else str(e)
+        raise KernelTypeError(why) from None
     for x in args:
         if hasattr(x, "wrap"):
             return x.wrap(result)

@@ -28,7 +28,15 @@ from vkchi.runtime import Runtime, await_host_memory, current, has_several
 from vkchi.signature.bound import Bound, Import, borrow
 from vkchi.signature.declared import Declared, Empty, declared
 from vkchi.signature.static_args import ById, contents, lie_apart
-from vkchi.signature.wording import axes_text, describe, hint_for, why_elsewhere, with_article
+from vkchi.signature.wording import (
+    axes_text,
+    describe,
+    hint_for,
+    hint_for_number,
+    hint_for_tensor,
+    why_elsewhere,
+    with_article,
+)
 from vkchi.span import Span
 from vkchi.types import (
     Array,
@@ -119,7 +127,8 @@ class ScalarParameter(Parameter):
         elif is_whole(arg):
             bound.flat.append(self._checked(int(arg)))
             return
-        raise self.refuse(f"{with_article(t.name)} number is needed, not {describe(arg)}")
+        why = f"{with_article(t.name)} number is needed, not {describe(arg)}"
+        raise self.refuse(why, hint_for_number(arg, self.name))
 
     def _rounded(self, arg: Any) -> float:
         try:
@@ -155,7 +164,8 @@ class TensorParameter(Parameter):
         except ArgumentError:
             raise self.refuse(f"{t} is needed, not {describe(arg)}") from None
         if values.shape != t.shape:
-            raise self.refuse(f"shape {t.shape} is needed, not {values.shape}")
+            shapes = f"shape {t.shape} is needed, not {values.shape}"
+            raise self.refuse(shapes, hint_for_tensor(t))
         if t.elem.kind in "iub" and values.dtype.kind == "f":
             raise self.refuse(f"{t} is needed, not {describe(arg)}")
         if t.elem.kind in "iu":

@@ -10,7 +10,9 @@ from typing import Any
 from vkchi.fields.storage import Storage
 from vkchi.fields.structs import StructNdarray
 from vkchi.interop import host
+from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
+from vkchi.types import Tensor
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy
 
 
@@ -41,6 +43,26 @@ def hint_for(arg: Any) -> str:
         return ": annotate it with ti.template()"
     is_like = isinstance(arg, list | tuple) or hasattr(arg, "__array__")
     return ": pass np.asarray(...) of it" if is_like and not is_of_numpy(arg) else ""
+
+
+def hint_for_number(arg: Any, name: str) -> str:
+    """How to pass what is no number of the type of parameter `name`, or how to annotate that."""
+    if isinstance(arg, float):
+        return f"convert it, int(...), or annotate `{name}` with ti.f32"
+    if isinstance(arg, Ndarray) or is_array_of_numpy(arg):
+        return f"pass one element, or annotate `{name}` with ti.types.ndarray()"
+    if isinstance(arg, Storage):
+        return f"pass one element, or annotate `{name}` with ti.template()"
+    if isinstance(arg, list | tuple):
+        vector = f"ti.types.vector({len(arg)}, ...)"
+        return f"pass one of its numbers, or annotate `{name}` with {vector}"
+    return f"pass a number, or annotate `{name}` with ti.template(), which takes anything"
+
+
+def hint_for_tensor(t: Tensor) -> str:
+    """How to pass a vector or matrix: as a list, which need not be spelled `ti.Vector`."""
+    numbers = f"a list of {t.shape[-1]} numbers"
+    return f"pass {numbers}" if t.m == 1 else f"pass {t.n} rows, each {numbers}"
 
 
 def describe(arg: Any) -> str:

@@ -190,7 +190,7 @@ def test_conventions_at_kinks() -> None:
     def run():
         loss[None] += ti.abs(x[0]) + ti.max(x[1], x[2]) * 5 + ti.min(x[1], x[2]) * 2 + x[3] ** 2
 
-    check(x, loss, run, gradient=[0, 7, 0, 0])
+    check(x, loss, run, gradient=[0, 0, 7, 0])
 
 
 def test_powers_at_zero() -> None:
