@@ -41,8 +41,11 @@ _TYPES = """
 """
 _PRIVATE = """
     _lib _lib.core _logging _snode _snode.fields_builder _snode.snode_tree algorithms._algorithms
+    ad._ad graph._graph
     linalg.matrixfree_cg linalg.sparse_cg linalg.sparse_matrix linalg.sparse_solver
     math._complex math.mathimpl
+    profiler.kernel_profiler profiler.memory_profiler profiler.scoped_profiler
+    sparse._sparse_grid ui.gui ui.imgui ui.ui
 """
 WITHOUT_FILE = frozenset(
     [f"lang.{name}" for name in _LANG.split()]
@@ -113,9 +116,10 @@ def find(path: str) -> Any:
     if name in PUBLIC_MODULES:
         return importlib.import_module(f"{PACKAGE}.{name}")
     for place in ("types", module.rpartition(".")[0]):
-        found = vars(importlib.import_module(f"{PACKAGE}.{place}".rstrip("."))).get(name)
-        if found is not None:
-            return found
+        around = importlib.import_module(f"{PACKAGE}.{place}".rstrip("."))
+        # What it loads when it is first used stands in `__all__` alone.
+        if name in vars(around) or name in vars(around).get("__all__", ()):
+            return getattr(around, name)
     raise refuse(known_path(path))
 
 

@@ -7,6 +7,7 @@ imported when a window is made.
 """
 
 from vkchi.gui.gui import GUI
+from vkchi.hooks import open_names
 from vkchi.tools.image import hex_to_rgb, rgb_to_hex
 from vkchi.ui.camera import Camera, ProjectionMode
 from vkchi.ui.canvas import Canvas
@@ -46,3 +47,6 @@ __all__ = [
 def make_camera() -> Camera:
     """A camera: `ti.ui.Camera()` by its older name."""
     return Camera()
+
+
+open_names(globals())
