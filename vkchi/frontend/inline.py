@@ -48,6 +48,7 @@ from vkchi.types import (
     template,
     with_shape,
 )
+from vkchi.types.misspelled import meant_value
 from vkchi.types.structs import StructType
 
 
@@ -340,7 +341,8 @@ def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor | StructTyp
     for item in notes:
         t = cook(item)
         if not isinstance(t, Scalar | Tensor | StructType):
-            raise cx.fail(f"a kernel cannot return {name_of(item)}", help="annotate -> ti.f32")
+            written = meant_value(item) or "ti.f32"
+            raise cx.fail(f"a kernel cannot return {name_of(item)}", help=f"annotate -> {written}")
         found.append(t)
     return tuple(found)
 

@@ -38,6 +38,9 @@ def make_tensor(t: Tensor, *args: Any) -> Any:
         flat = flat * t.size
     if len(flat) != t.size:
         raise KernelTypeError(f"{t} has {t.size} components, and {len(flat)} are given")
+    texts = [x for x in flat if isinstance(x, str)]
+    if texts:
+        raise KernelTypeError(f"{t} is made from numbers, not from {texts[0]!r}")
     values = cast_numbers(np.array(flat), t.elem).reshape(t.shape)
     return (Vector if len(t.shape) == 1 else Matrix)(values, t.elem)
 

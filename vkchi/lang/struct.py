@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from vkchi.errors import KernelSyntaxError, KernelTypeError, nearest
+from vkchi.errors import ArgumentError, KernelSyntaxError, KernelTypeError, nearest
 from vkchi.hooks import open_names
 from vkchi.lang.construct import make_scalar, make_tensor
 from vkchi.lang.matrix import Matrix, Vector
@@ -157,6 +157,11 @@ class Struct:
         """A field of structs with these `members` (types by name) and `methods`, of a `shape`;
         options: as `ti.field` takes them."""
         options.pop("name", None)
+        if methods is not None and not isinstance(methods, Mapping):
+            raise ArgumentError(
+                f"the methods of a struct are functions by name, not {methods!r}: "
+                f"write shape={methods!r} if it is the shape"
+            )
         return StructType(members, methods).field(shape, **options)
 
 

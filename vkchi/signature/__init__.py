@@ -55,6 +55,7 @@ from vkchi.types import (
 from vkchi.types.attributes import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.integers import range_of, wrapped
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_real, is_whole, np
+from vkchi.types.misspelled import meant
 from vkchi.types.structs import ArgPackType, StructType
 
 # Classes whose arrays are arguments as they are: more of them as they are met.
@@ -436,10 +437,11 @@ def make_parameter(fn: pytypes.FunctionType, p: Declared) -> Parameter:
         return found
     missing = note is Empty
     what = "has no type" if missing else f"has the annotation {note!r}, which is no kernel type"
+    written = meant(note) or "ti.f32, ti.types.ndarray() or ti.template()"
     raise KernelSyntaxError(
         f"argument `{p.name}` of kernel {fn.__name__}() {what}",
         span_of_function(fn),
-        help=f"write {p.name}: ti.f32, ti.types.ndarray() or ti.template()",
+        help=f"write {p.name}: {written}",
     )
 
 

@@ -102,6 +102,15 @@ def test_ret_none_annot() -> None:
     assert k() is None
 
 
+@pytest.mark.ours("several-results")
+def test_ret_several_type() -> None:
+    @ti.kernel
+    def k() -> (ti.i32, ti.f32):
+        return 3, 4.5
+
+    assert k() == (3, 4.5)
+
+
 def test_kernel_in_kernel() -> None:
     @ti.kernel
     def g() -> ti.i32:

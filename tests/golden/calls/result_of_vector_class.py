@@ -1,0 +1,9 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k() -> ti.Vector:
+    return ti.Vector([1, 2])
+
+
+k()

@@ -1,0 +1,3 @@
+import vkchi as ti
+
+ti.Struct.field({"mass": ti.f32}, 4)
