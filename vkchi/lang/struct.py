@@ -155,7 +155,7 @@ class Struct:
         shape: Any = None, **options: Any,
     ) -> Any:  # fmt: skip
         """A field of structs with these `members` (types by name) and `methods`, of a `shape`;
-        options: as `ti.field` takes them."""
+        options: as `ti.field` takes them. Raises ArgumentError for methods that are no mapping."""
         options.pop("name", None)
         if methods is not None and not isinstance(methods, Mapping):
             raise ArgumentError(
