@@ -140,19 +140,16 @@ class Items:
 
 
 class Elements:
-    """`shape` many elements of type `elem` (a scalar or tensor type) in memory of a layout."""
+    """Elements, so many as `shape` settles, of type `elem` (a scalar or tensor type)."""
 
     host = HostView()
     # Numbers by indices that lie inside: of elements and, behind them, components: `_rank` in all.
     _numbers: Any
     _rank = -1
     _length = 0  # of a scalar array of one axis
-
-    # Told before Python reads or changes the contents: a tape.
-    watch: Callable[[Any, Access], None] | None = None
+    watch: Callable[[Any, Access], None] | None = None  # told before Python's accesses: a tape
     # How often something was recorded that put other numbers there, but for single elements.
     overwritten = 0
-    # Extents, which nobody may change from outside.
     shape: tuple[int, ...] = property(attrgetter("_shape"))  # type: ignore[assignment]
 
     @property

@@ -18,7 +18,7 @@ from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.identity import join
 from vkchi.frontend.objects import add_member, is_makeable
-from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
+from vkchi.frontend.operands import Weak, describe, name_of, operand, own_type, put_into, weak
 from vkchi.frontend.places import lvalue
 from vkchi.frontend.records import StructMethod, as_record, is_places, record_in, refuse_operand
 from vkchi.frontend.scope import CHANGING, CONSTANT, PASSED, SHARED, VARIABLE, Var
@@ -275,9 +275,10 @@ def coerce(
     if isinstance(x, Value) and x.type is t:
         return x
     given = operand(cx, x)
+    shape = given.shape if isinstance(given, Weak) else shape_of(given.type)
+    if shape == shape_of(t) or (fills and not shape):
+        return put_into(cx, given, t)
     own = own_type(cx, given)
-    if shape_of(own) == shape_of(t) or (fills and not shape_of(own)):
-        return as_type(cx, given, t)
     where = f"to `{name}`, which is a {describe(t)}" if name else f"where a {describe(t)} is needed"
     kind = KernelCallError if verb == "pass" else KernelTypeError
     raise cx.fail(f"cannot {verb} a {describe(own)} {where}", kind=kind)

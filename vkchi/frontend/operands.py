@@ -28,10 +28,13 @@ from vkchi.types import (
     cook,
     f32,
     f64,
+    i64,
     promote,
     scalar_of,
     shape_of,
     u1,
+    u32,
+    u64,
     with_scalar,
     with_shape,
 )
@@ -205,10 +208,13 @@ def check_held(cx: Context, x: Weak, t: Scalar) -> None:
     ends = [x.numbers] if isinstance(x.numbers, int) else [x.numbers.min(), x.numbers.max()]
     for number in map(int, ends):
         if not low <= number <= high and not least <= number <= most:
+            held = [w for w in (u32, i64, u64) if range_of(w)[0] <= number <= range_of(w)[1]]
             raise cx.fail(
                 f"{number} does not fit {t}",
                 kind=KernelTypeError,
-                help=f"say of which type it is: ti.i64({number})",
+                help=f"say of which type it is: ti.{held[0]}({number})"
+                if held
+                else "write a float",
             )
 
 
@@ -258,9 +264,15 @@ def value(cx: Context, x: Any, want: Type | None = None) -> Value:
             kind=KernelTypeError,
             label=f"{describe(own_type(cx, a))}, where {describe(want)} is needed",
         )
+    return put_into(cx, a, want)
+
+
+def put_into(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
+    """The operand in type t, as `as_type`. Raises KernelTypeError for Python integers that t does
+    not hold."""
     if isinstance(a, Weak) and a.kind == "i":
-        check_held(cx, a, scalar_of(want))
-    return as_type(cx, a, want)
+        check_held(cx, a, scalar_of(t))
+    return as_type(cx, a, t)
 
 
 def own_type(cx: Context, a: Operand) -> Scalar | Tensor:

@@ -116,7 +116,7 @@ def query_kernel_profiler_info(name: str) -> KernelProfilerQueryResult | None:
 def get_kernel_profiler_total_time() -> float:
     """Seconds that all kernels took; 0 without a profiler."""
     found = _profiler()
-    return 0.0 if found is None else found.seconds
+    return 0.0 if found is None else float(found.seconds)
 
 
 def clear_kernel_profiler_info() -> None:

@@ -421,6 +421,7 @@ def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter
             raise KernelSyntaxError(
                 f"kernel {fn.__name__}() takes *{p.name}: kernels take a fixed list of arguments",
                 span_of_function(fn),
+                help="name every argument, or pass an ndarray",
             )
         if k == 0 and is_method and p.annotation is Empty:
             found.append(SelfParameter(p.name, None))

@@ -94,6 +94,44 @@ def test_literals_take_the_type_beside() -> None:
     check(mix(7), (7 * 2654435769) % 2**32 ^ 0xFFFFFFFF)
 
 
+@pytest.mark.ours("wide-literals")
+def test_literals_take_the_type_of_what_they_are_put_into() -> None:
+    x = ti.field(ti.u32, 3)
+    y = ti.field(ti.f32, 2)
+
+    @ti.func
+    def mask(a: ti.u32) -> ti.u32:
+        return a & 0xFFFF0000
+
+    @ti.kernel
+    def k() -> ti.u32:
+        x[0] = 0xFFFFFFFF
+        x[1] ^= 0x80000000
+        for _ in range(2):
+            x[2] += 0xF0000000
+        y[0] = 2**40
+        y[1] -= 10**12
+        a = ti.u32(5)
+        a |= 0xF0000000
+        return mask(0xF0F0F0F0) | a
+
+    check(k(), 0xF0F00005)
+    check(x.to_numpy().tolist(), [0xFFFFFFFF, 0x80000000, 0xE0000000])
+    check(y.to_numpy().tolist(), [2.0**40, -999999995904.0])
+
+
+@pytest.mark.ours("wide-literals")
+def test_literals_that_do_not_fit_are_refused() -> None:
+    x = ti.field(ti.u32, 1)
+
+    @ti.kernel
+    def k():
+        x[0] = 2**33
+
+    with pytest.raises(ti.TaichiTypeError, match=r"8589934592 does not fit u32"):
+        k()
+
+
 def test_hex_u32() -> None:
     @ti.kernel
     def k() -> ti.u32:
