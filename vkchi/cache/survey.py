@@ -84,6 +84,8 @@ _SILENT = """
 SILENT = frozenset(_SILENT.split())
 # What one walk of a survey fills.
 TABLES = ("parts", "owners", "functions", "fields", "structs", "seen", "kinds")
+# Classes of Python's whose methods are what its version makes them.
+AS_THEY_ARE = (object, type, SimpleNamespace, enum.Enum, enum.IntEnum, enum.Flag, enum.IntFlag)
 
 
 class Unknown(Exception):
@@ -394,7 +396,7 @@ class Survey:
         found = []
         for base in cls.__mro__:
             is_value = issubclass(cls, enum.Enum) and base in PLAIN
-            if base in (object, type, SimpleNamespace) or is_value or is_ours(base.__module__):
+            if base in AS_THEY_ARE or is_value or is_ours(base.__module__):
                 continue
             if is_in_c(base):
                 raise Unknown(f"{path} is a {cls.__qualname__}, which is not Python's")
