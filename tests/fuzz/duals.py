@@ -308,9 +308,9 @@ def atomic(f: Callable[[Any, Any], Any]) -> Callable[[Memory, Index, Any], Any]:
 TI = SimpleNamespace(
     **FUNCTIONS, Vector=Vector, max=larger, min=smaller, abs=abs, atan2=binary(arctangent),
     select=lambda c, a, b: a if c else b, floor=rounded(math.floor), static=lambda x: x,
-    ndrange=range, loop_config=lambda **_: None, atomic_max=atomic(larger),
-    atomic_min=atomic(smaller), atomic_add=atomic(operator.add), atomic_sub=atomic(operator.sub),
-    atomic_mul=atomic(operator.mul),
+    ndrange=lambda *n: np.ndindex(n) if len(n) > 1 else range(*n), loop_config=lambda **_: None,
+    atomic_max=atomic(larger), atomic_min=atomic(smaller), atomic_add=atomic(operator.add),
+    atomic_sub=atomic(operator.sub), atomic_mul=atomic(operator.mul),
 )  # fmt: skip
 
 

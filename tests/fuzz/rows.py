@@ -1,4 +1,4 @@
-"""Random programs whose iterations own rows of arrays, as Python source.
+"""Random programs whose iterations own rows or elements of arrays, as Python source.
 
     text = write_program(seed)      # defines kernels run0, run1, ... and `drive`, which calls them
 
@@ -95,6 +95,7 @@ class Writer:
         self.add: list[str] = []  # arrays that it only adds to
         self.top: list[str] = []  # arrays that it only takes extremes of
         self.is_serial = False
+        self.is_cell = False  # iterations own elements [r, s] of grids, not rows
         self.counters: list[str] = []
         self.loops = 0
 
@@ -110,7 +111,7 @@ class Writer:
 
     def part(self) -> None:
         """A loop of its own."""
-        self.is_serial = self.r.random() < 0.3
+        self.is_serial, self.is_cell = self.r.random() < 0.3, False
         names = [*GRIDS, *LINES]
         self.r.shuffle(names)
         cut = self.r.randrange(1, 4)
@@ -121,6 +122,12 @@ class Writer:
             self.own, self.read, self.add, self.top = names, [], [], []
             self.line(1, "ti.loop_config(serialize=True)")
             self.line(1, "for i in range(n + 1):")
+        elif self.r.random() < 0.3:
+            self.is_cell = True
+            self.own = [name for name in self.own if name in GRIDS] or ["A"]
+            for others in (self.read, self.add, self.top):
+                others[:] = [name for name in others if name not in self.own]
+            self.line(1, self.r.choice(["for i, s in A:", "for i, s in ti.ndrange(4, 5):"]))
         else:
             self.line(1, self.r.choice(["for i in range(4):", "for i in x:", "for i in perm:"]))
         self.counters = ["i"]
@@ -144,7 +151,8 @@ class Writer:
         if kind == "d":
             return str(self.r.randrange(4))
         if kind == "F":
-            found = [g for g in (*self.own, *self.read) if g in GRIDS]
+            rows = self.read if self.is_cell else [*self.own, *self.read]
+            found = [g for g in rows if g in GRIDS]
             return self.r.choice(found) if found else "K"
         if kind == "r":
             return "r"
@@ -169,6 +177,8 @@ class Writer:
         return f"h[{self.r.choice(['k % 4', f'({j} + 1) % 4', '2', '(m + k) % 4', f'{j} % 4'])}]"
 
     def place(self, name: str, row: str) -> str:
+        if self.is_cell and name in self.own:
+            return f"{name}[r, s]"
         return f"{name}[{row}, {self.column()}]" if name in GRIDS else f"{name}[{row}]"
 
     def any_row(self) -> str:
@@ -223,7 +233,7 @@ class Writer:
                 depth, f"ti.atomic_{kind}({self.place(name, self.any_row())}, {self.bounded()})"
             )
         elif choice < 0.35:
-            self.line(depth, f"c[r] = {self.expression('n', 1)} % 4")
+            self.line(depth, f"{'k' if self.is_cell else 'c[r]'} = {self.expression('n', 1)} % 4")
         else:
             place = self.place(self.r.choice(self.own), self.own_row())
             self.line(depth, self.r.choice(STORES).format(place, self.bounded()))
@@ -248,7 +258,7 @@ class Writer:
 
     def call(self, depth: int) -> None:
         """Of a function that changes what it is given."""
-        grids = [g for g in self.own if g in GRIDS]
+        grids = [g for g in self.own if g in GRIDS and not self.is_cell]
         if grids and self.r.random() < 0.6:
             self.line(
                 depth, f"b = stir({self.r.choice(grids)}, r, a, {self.expression('n', 0)} % 4)"
