@@ -40,6 +40,7 @@ from vkchi.signature import Parameter, Signer
 from vkchi.span import Span
 from vkchi.types import Array
 from vkchi.types.formats import Format
+from vkchi.types.layout import shares_words
 
 T = TypeVar("T")
 
@@ -225,8 +226,13 @@ def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storag
     """A field of a type in a block of memory. Raises ValueError where it is none."""
     if not isinstance(t, Array) or t.shape is None or t.layout is None:
         raise ValueError(f"{t} is no field")
-    made = object.__new__(Storage)
-    made.describe(runtime, t.elem, t.stored)
+    if shares_words(t.layout):
+        from vkchi.fields.quantised import quantised_like
+
+        made: Storage = quantised_like(runtime, t)
+    else:
+        made = object.__new__(Storage)
+        made.describe(runtime, t.elem, t.stored)
     made.arrange(t.shape, t.layout)
     block.locate(start_bytes, made.size_bytes)
     made.attach(Window(block, start_bytes, made.size_bytes), is_own=False)

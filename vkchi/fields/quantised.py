@@ -21,7 +21,7 @@ from vkchi.fields.storage import Storage
 from vkchi.fields.words import word_of
 from vkchi.interop import host
 from vkchi.runtime import Runtime, current
-from vkchi.types import Layout, Tensor
+from vkchi.types import Array, Layout, Tensor
 from vkchi.types.lazy_numpy import np
 from vkchi.types.numpy_lanes import Lanes
 from vkchi.types.packed import Packed
@@ -180,6 +180,15 @@ def make_quantised(
     return made
 
 
+def quantised_like(runtime: Runtime, t: Array) -> QuantisedField:
+    """A field of an array's type, which is in no tree of this process."""
+    assert isinstance(t.layout, Packed)
+    extents = t.elem.shape if isinstance(t.elem, Tensor) else None
+    made = make_quantised(runtime, t.layout.number, extents)
+    made.is_copy = True
+    return made
+
+
 class BitpackedFields:
     """Fields of numbers of any width that share words: `max_num_bits`, 32 or 64, is a word's width.
     Raises ArgumentError, DeviceError where the device has no such words."""
@@ -230,7 +239,12 @@ class BitpackedFields:
             field.check_placeable()
 
     def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
-        """Be a word in each cell of a block."""
+        """Be a word in each cell of a block. Raises Unsupported for lists."""
+        if block.kind == "dynamic":
+            raise Unsupported(
+                "lists of dynamic blocks hold plain numbers: place the ti.BitpackedFields in a "
+                "pointer or dense block"
+            )
         word = block.adopt("bit_struct")
         word.word = self.word
         for field, starts in self.fields:

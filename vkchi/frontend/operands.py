@@ -29,6 +29,7 @@ from vkchi.types import (
     f32,
     f64,
     i64,
+    is_quantised,
     promote,
     scalar_of,
     shape_of,
@@ -105,6 +106,8 @@ def name_of(x: Any) -> str:
     """What a thing is called in messages: `a string`, `ti.f32`, `the function f`."""
     if isinstance(x, Type):
         return f"the type {x}"
+    if is_quantised(x):
+        return f"{x!r}, a type that fields alone have"
     words = {
         str: "a string",
         dict: "a dict",
