@@ -213,6 +213,25 @@ def test_one_kernel_again_and_again(lists: list[int]) -> None:
     assert max(lists) > 8
 
 
+def test_nothing_is_added_to_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where an exception comes just after that."""
+    x = ti.ndarray(ti.f32, N)
+    x.fill(1.0)
+    for _ in range(10):
+        scale(x, 1.0)
+    ti.sync()
+    scale(x, 2.0)
+    scale(x, 2.0)
+    device = current().device
+    stretch = device._stretch
+    assert stretch is not None
+    device._record_stretch()
+    assert stretch.sent
+    device._stretch = stretch
+    scale(x, 2.0)
+    assert (x.to_numpy() == 8.0).all()
+
+
 def test_off(monkeypatch: pytest.MonkeyPatch, lists: list[int]) -> None:
     monkeypatch.setenv("VKCHI_STRETCHES", "0")
     ti.init()

@@ -213,7 +213,8 @@ class Recorder(Guarded):
             if len(stretch.dispatches) > 1:
                 pipeline, groups = stretch.linked.pipeline, (1, 1, 1)
                 piece = self._ring.allocate(stretch.size_bytes, self._queue.submitted + 1)
-                self._move(piece.pointer, stretch.pack(piece.address), stretch.size_bytes)
+                packed = stretch.pack(piece.address)
+                self._move(piece.pointer, packed, len(packed))
                 self._address[0] = piece.address
                 args = self._address
             elif pipeline.indirect:

@@ -39,6 +39,7 @@ LOOK_AGAIN = 64  # dispatches after which it is asked again whether linking is w
 ALIGNMENT = 8
 
 Groups = tuple[int, int, int]
+ONE: Groups = 1, 1, 1
 
 
 class Linked:
@@ -67,7 +68,8 @@ class Stretch:
 
     def takes(self, linked: Linked, size_bytes: int) -> bool:
         """Whether another dispatch may follow in the same list."""
-        return linked is self.linked and self.size_bytes + size_bytes <= MOST_BYTES
+        has_room = self.size_bytes + size_bytes <= MOST_BYTES
+        return has_room and linked is self.linked and not self.sent
 
     def add(self, dispatch: Gathered, size_bytes: int) -> None:
         """Another dispatch, which takes so many bytes of the list."""
@@ -96,15 +98,20 @@ class Stretch:
         shares, pack = self.linked.shares, ENTRY.pack
         count = sum([prod(d[2]) for d, _ in self.dispatches])
         at = address + HEAD.size + count * ENTRY.size
-        for (_, args, (x, y, z), _, _, number), wait in self.dispatches:
+        for (_, args, groups, _, _, number), wait in self.dispatches:
             must_wait = shares[number]
-            for c, b, a in product(range(z), range(y), range(x)):
-                entries.append(pack(number, wait or must_wait, at, a, b, c, x, y, z))
-                wait = False
-            blocks.append(args + bytes(-len(args) % ALIGNMENT))
-            at += len(blocks[-1])
-        packed = b"".join((HEAD.pack(count, 0), *entries, *blocks))
-        return packed + bytes(self.size_bytes - len(packed))
+            if groups == ONE:
+                entries.append(pack(number, wait or must_wait, at, 0, 0, 0, 1, 1, 1))
+            else:
+                for k, (c, b, a) in enumerate(product(*map(range, groups[::-1]))):
+                    waits = must_wait or (wait and not k)
+                    entries.append(pack(number, waits, at, a, b, c, *groups))
+            blocks.append(args)
+            at += len(args)
+            if len(args) % ALIGNMENT:
+                blocks.append(bytes(-len(args) % ALIGNMENT))
+                at += len(blocks[-1])
+        return b"".join((HEAD.pack(count, 0), *entries, *blocks))
 
 
 def size_of(args_bytes: int, groups: int) -> int:
