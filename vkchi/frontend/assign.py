@@ -15,7 +15,7 @@ from typing import Any
 from vkchi.errors import KernelCallError, KernelNameError, KernelSyntaxError, KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.checks import watch_atomic
-from vkchi.frontend.context import Lowering
+from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.identity import join
 from vkchi.frontend.objects import add_member, is_makeable
 from vkchi.frontend.operands import Weak, describe, name_of, operand, own_type, put_into, weak
@@ -34,7 +34,7 @@ from vkchi.frontend.trees import (
     same_branches,
     with_branches,
 )
-from vkchi.frontend.values import Place, Target
+from vkchi.frontend.values import ArrayRef, Place, Target
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct
@@ -281,7 +281,8 @@ def coerce(
     own = own_type(cx, given)
     where = f"to `{name}`, which is a {describe(t)}" if name else f"where a {describe(t)} is needed"
     kind = KernelCallError if verb == "pass" else KernelTypeError
-    raise cx.fail(f"cannot {verb} a {describe(own)} {where}", kind=kind)
+    help = "" if shape_of(t) else "take one of its numbers, or make one: .norm(), .sum(), .max()"
+    raise cx.fail(f"cannot {verb} a {describe(own)} {where}", kind=kind, help=help)
 
 
 def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
@@ -323,6 +324,8 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
     """`n op= x` for the target that n is: atomic on memory for `+ - & | ^`, otherwise read,
     combine, write."""
     refuse_operand(cx, record_in(target))
+    if isinstance(target, Slot):
+        refuse_array(cx, target.get())
     if cx.act.is_plain and type(target) is Slot and target.var.kind in CHANGING:
         assign_var(cx, target.var, arith.binary(cx, op, target.get(), x))
         return
@@ -341,6 +344,12 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
             watch_atomic(cx, op, old, v)
     else:
         store(cx, target, arith.binary(cx, op, target.load(cx), v))
+
+
+def refuse_array(cx: Lowering, x: Any) -> None:
+    """Raises KernelTypeError for a whole array where a number is meant."""
+    if isinstance(x, ArrayRef) or is_field(x):
+        raise cx.fail("a whole array is not a number", kind=KernelTypeError, help="index it: x[i]")
 
 
 def augmented(cx: Lowering, n: ast.expr) -> Any:

@@ -16,9 +16,9 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
-from vkchi.frontend.assign import assign_to, mark_shared, parts_of, unpack
+from vkchi.frontend.assign import assign_to, mark_shared, parts_of, refuse_array, unpack
 from vkchi.frontend.callee import lower_call
-from vkchi.frontend.context import Lowering, is_field
+from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import (
     decisive,
     is_cheap,
@@ -36,7 +36,6 @@ from vkchi.frontend.scope import CONSTANT, Var
 from vkchi.frontend.static import unrolled_items
 from vkchi.frontend.texts import Part, Text, formatted, joined, percent_text
 from vkchi.frontend.trees import Record, is_container
-from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
 
@@ -102,8 +101,7 @@ def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) 
     """Raises KernelTypeError for operands that are likely mistakes: arrays, structs; and functions
     and None, which may be asked for their truth."""
     cx.at(n, lambda cx: refuse_operand(cx, x))
-    if isinstance(x, ArrayRef) or is_field(x):
-        raise cx.at(n, lambda cx: cx.fail("a whole array is not a number", help="index it: x[i]"))
+    cx.at(n, lambda cx: refuse_array(cx, x))
     if is_truth:
         return
     if hasattr(x, "__vkchi_kind__"):

@@ -142,7 +142,11 @@ def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
         return pick(cx, base, list(places), (len(places),) if len(places) > 1 else ())
     attribute = find_attribute(name)
     if attribute is None:
-        raise cx.fail(f"a {describe(t)} has no attribute `{name}`", kind=KernelNameError)
+        raise cx.fail(
+            f"a {describe(t)} has no attribute `{name}`",
+            kind=KernelNameError,
+            help=f"it is a method: call it, .{name}()" if name in METHODS else "",
+        )
     return attribute(cx, base if isinstance(base, Value) else base.load(cx))
 
 
@@ -183,6 +187,8 @@ def hint_for_attribute(obj: Any, name: str) -> str:
     """What to write for an attribute that an object has not."""
     if isinstance(obj, ModuleType) and name in METHODS:
         return f"it is a method of vectors and matrices: v.{name}(...)"
+    if is_field(obj) and name in METHODS:
+        return f"of an element it is x[i].{name}(...); over all elements, write a loop"
     close = nearest(name, names_of(obj, is_private=name.startswith("_")))
     return f"did you mean `{close}`?" if close else ""
 

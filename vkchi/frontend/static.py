@@ -65,7 +65,11 @@ def check_unrolled(cx: Lowering, count: int, help: str) -> None:
 def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or not 1 <= len(args) <= 3:
         given = len(args) + len(kwargs)
-        raise cx.fail(f"range takes one to three bounds, {given} given", kind=KernelSyntaxError)
+        raise cx.fail(
+            f"range takes one to three bounds, {given} given",
+            kind=KernelSyntaxError,
+            help="write range(begin, end, step), without names" if kwargs else "",
+        )
     if len(args) == 3 and isinstance(args[2], int):
         check_step(cx, args[2])
     if all(isinstance(x, int) for x in args):
