@@ -1,7 +1,7 @@
 """Attributes of vectors and matrices in kernels: `v.x`, `v.xyz`, `m.n`.
 
-Owns: `find_attribute` (name -> (cx, v) -> compile-time value) and the components that a name writes
-to.
+Owns: `find_attribute` (name -> (cx, v) -> compile-time value), the components that a name writes
+to, and what to write for attributes that are not there.
 Must not know: assignment.
 
     find_attribute("zyx")(cx, v)
@@ -10,9 +10,12 @@ Must not know: assignment.
 from __future__ import annotations
 
 from functools import partial
+from types import ModuleType
+from typing import Any
 
-from vkchi.errors import KernelSyntaxError, KernelTypeError
-from vkchi.frontend.call import Handler
+from vkchi.errors import KernelSyntaxError, KernelTypeError, nearest
+from vkchi.frontend.call import METHODS, Handler
+from vkchi.frontend.context import is_field
 from vkchi.frontend.operands import describe
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
@@ -87,3 +90,23 @@ ATTRIBUTES: dict[str, Handler] = {
 def find_attribute(name: str) -> Handler | None:
     """What `v.name` does; None where vectors and matrices have no such attribute."""
     return ATTRIBUTES.get(name) or (partial(swizzle, name=name) if is_name(name) else None)
+
+
+# --- attributes that are not there ----------------------------------------------------------------
+
+
+def names_of(obj: Any, *, is_private: bool) -> list[str]:
+    """The names that users may mean as attributes of a Python object: of a module, those that it
+    says are its own."""
+    names = getattr(obj, "__all__", dir(obj)) if isinstance(obj, ModuleType) else dir(obj)
+    return [name for name in names if is_private or not name.startswith("_")]
+
+
+def hint_for_attribute(obj: Any, name: str) -> str:
+    """What to write for an attribute that an object has not."""
+    if isinstance(obj, ModuleType) and name in METHODS:
+        return f"it is a method of vectors and matrices: v.{name}(...)"
+    if is_field(obj) and name in METHODS:
+        return f"of an element it is x[i].{name}(...); over all elements, write a loop"
+    close = nearest(name, names_of(obj, is_private=name.startswith("_")))
+    return f"did you mean `{close}`?" if close else ""

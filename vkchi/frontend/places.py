@@ -19,11 +19,10 @@ from vkchi.errors import (
     KernelSyntaxError,
     KernelTypeError,
     Unsupported,
-    nearest,
 )
 from vkchi.frontend import arith
 from vkchi.frontend.activity import ListRef, SparsePlace, list_of, node_of, sparse_node
-from vkchi.frontend.attributes import component_indices, find_attribute
+from vkchi.frontend.attributes import component_indices, find_attribute, hint_for_attribute
 from vkchi.frontend.boundary import clamp_indices
 from vkchi.frontend.call import METHODS
 from vkchi.frontend.checks import guard_component, guard_indices
@@ -174,23 +173,6 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
     if name not in facts:
         raise cx.fail(f"an array has no attribute `{name}` in a kernel", kind=KernelNameError)
     return facts[name]
-
-
-def names_of(obj: Any, *, is_private: bool) -> list[str]:
-    """The names that users may mean as attributes of a Python object: of a module, those that it
-    says are its own."""
-    names = getattr(obj, "__all__", dir(obj)) if isinstance(obj, ModuleType) else dir(obj)
-    return [name for name in names if is_private or not name.startswith("_")]
-
-
-def hint_for_attribute(obj: Any, name: str) -> str:
-    """What to write for an attribute that an object has not."""
-    if isinstance(obj, ModuleType) and name in METHODS:
-        return f"it is a method of vectors and matrices: v.{name}(...)"
-    if is_field(obj) and name in METHODS:
-        return f"of an element it is x[i].{name}(...); over all elements, write a loop"
-    close = nearest(name, names_of(obj, is_private=name.startswith("_")))
-    return f"did you mean `{close}`?" if close else ""
 
 
 def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
