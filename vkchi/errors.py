@@ -214,6 +214,10 @@ class KernelRaceWarning(RuntimeWarning):
     """Debug mode: what a kernel gives depends on the order in which its iterations ran."""
 
 
+class SubgroupWarning(RuntimeWarning):
+    """An exchange between invocations goes beyond any subgroup of the device."""
+
+
 class GradientWarning(RuntimeWarning):
     """`kernel.grad(...)` does nothing, for nothing that the kernel writes has a gradient; or it is
     not known whether a gradient is right."""

@@ -19,11 +19,12 @@ Must not know: SPIR-V, how values are emitted.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from importlib import import_module
 
-from vkchi.errors import CompilationError, DeviceError
+from vkchi.errors import CompilationError, DeviceError, SubgroupWarning
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, base_of, has_kind, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
@@ -196,21 +197,23 @@ def check_shared(fn: Func, caps: Caps) -> None:
 
 
 def check_exchanges(fn: Func, caps: Caps) -> None:
-    """Raises DeviceError at the first exchange with an invocation that no subgroup of this device
-    has: what comes of it is any value, or the own one."""
+    """Warn of exchanges with invocations that no subgroup of this device has. It is no error: what
+    comes of them may be unused, as in a scan whose lanes ask for their number afterwards."""
     from vkchi.analysis.exchanges import beyond  # few kernels have any
 
     size = caps.subgroup_size
+    said: dict[tuple[str, int, str], None] = {}  # in order
     for op, (least, most) in beyond(fn, size):
-        name, more = op.kind.removeprefix("subgroup_"), "" if least == most else " or more"
-        raise DeviceError(
-            render(
-                f"{name} of {least}{more} goes beyond this device's subgroups of {size}",
-                op.span,
-                "go as far as ti.simt.subgroup.group_size() says, or put this under "
-                f"`if ti.simt.subgroup.group_size() > {least}:`",
+        if op.span is not None:
+            name, more = op.kind.removeprefix("subgroup_"), "" if least == most else " or more"
+            text = (
+                f"{name} of {least}{more} goes beyond this device's subgroups of {size}: it finds "
             )
-        )
+            text += "any value, or the invocation's own; go as far as "
+            text += "ti.simt.subgroup.group_size() says"
+            said[op.span.file, op.span.line, text] = None
+    for file, line, text in said:
+        warnings.warn_explicit(text, SubgroupWarning, file, line)
 
 
 def shared_bytes(op: Op, *, has_spare: bool) -> int:
