@@ -196,6 +196,11 @@ def check_shared(fn: Func, caps: Caps) -> None:
         raise DeviceError(render(sentence, arrays[-1].span, "make them smaller"))
 
 
+BEYOND = (
+    "it finds any value, or the invocation's own; go as far as ti.simt.subgroup.group_size() says"
+)
+
+
 def check_exchanges(fn: Func, caps: Caps) -> None:
     """Warn of exchanges with invocations that no subgroup of this device has. It is no error: what
     comes of them may be unused, as in a scan whose lanes ask for their number afterwards."""
@@ -206,12 +211,8 @@ def check_exchanges(fn: Func, caps: Caps) -> None:
     for op, (least, most) in beyond(fn, size):
         if op.span is not None:
             name, more = op.kind.removeprefix("subgroup_"), "" if least == most else " or more"
-            text = (
-                f"{name} of {least}{more} goes beyond this device's subgroups of {size}: it finds "
-            )
-            text += "any value, or the invocation's own; go as far as "
-            text += "ti.simt.subgroup.group_size() says"
-            said[op.span.file, op.span.line, text] = None
+            text = f"{name} of {least}{more} goes beyond this device's subgroups of {size}"
+            said[op.span.file, op.span.line, f"{text}: {BEYOND}"] = None
     for file, line, text in said:
         warnings.warn_explicit(text, SubgroupWarning, file, line)
 
