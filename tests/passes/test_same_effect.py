@@ -16,6 +16,7 @@ from vkchi.ir.core import Param, Program
 from vkchi.ir.interp import Report, run
 from vkchi.ir.text import parse
 from vkchi.types import Array, Scalar, Tensor, scalar_of, shape_of
+from vkchi.types.layout import shares_words
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "passes"
 MINE = (
@@ -47,6 +48,7 @@ FILES = sorted([
 ])  # fmt: skip
 EXTENT = 16  # of dynamic axes; indices stay inside, for only there accesses mean something
 MOST_NUMBERS = 1 << 20  # of one array: a golden of wide arrays is text only
+SLOT = 1 << 28  # slots have numbers of 4 bits and more in their highest bits
 INDICES = {"i": 2, "j": 5, "k": 1, "n": 6, "m": 7}
 
 
@@ -55,25 +57,31 @@ def make_array(t: Array, seed: int) -> Any:
     if math.prod(shape) > MOST_NUMBERS:
         pytest.skip("an array that is too large to be made")
     values = np.random.default_rng(seed).integers(-4, 9, shape)
+    if shares_words(t.layout):
+        values *= SLOT
     return values.astype(scalar_of(t.elem).dtype)
 
 
-def make_value(p: Param, seed: int) -> Any:
+def make_value(p: Param, seed: int, *, is_slot: bool) -> Any:
     t = p.type
     assert isinstance(t, Scalar | Tensor)
     scalar = scalar_of(t)
     if scalar.kind in "iu":
-        return np.full(shape_of(t), INDICES.get(p.name, 3), scalar.dtype)
+        other = 3 * SLOT if is_slot else 3
+        return np.full(shape_of(t), INDICES.get(p.name, other), scalar.dtype)
     values = np.random.default_rng(seed).integers(1, 9, shape_of(t))
     return (values % 2 if scalar.kind == "b" else values / 4).astype(scalar.dtype)
 
 
 def make_arguments(program: Program, seed: int) -> dict[str, Any]:
     params = {p.name: p for fn in program.funcs for p in fn.params}
+    arrays = [p.type for p in params.values() if isinstance(p.type, Array)]
+    is_slot = any(shares_words(t.layout) for t in arrays)
     return {
-        name: make_array(p.type, seed + k) if isinstance(p.type, Array) else make_value(p, seed + k)
+        name: make_array(p.type, seed + k) if isinstance(p.type, Array)
+        else make_value(p, seed + k, is_slot=is_slot)
         for k, (name, p) in enumerate(params.items())
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", [1, 20])

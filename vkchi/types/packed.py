@@ -109,7 +109,7 @@ class Packed(NamedTuple):
     def shifted(self, slots: Any, bits: Any) -> Any:
         """Words that are zero but for numbers from some bits on."""
         slot, word = self.number.slot, self.word.dtype
-        low = np.ascontiguousarray(slots).view(f"u{slot.bits // 8}") >> slot.bits - self.number.bits
+        low = np.asarray(slots).view(f"u{slot.bits // 8}") >> slot.bits - self.number.bits
         return low.astype(word) << np.asarray(bits).astype(word)
 
     def replace(self, word: Any, bit: int, slot: Any) -> Any:
