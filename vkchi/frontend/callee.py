@@ -301,8 +301,8 @@ def without_partials(cx: Lowering, callee: Any) -> tuple[Any, Bound]:
     """What is called, and what partials of it bind."""
     bound = Bound()
     while isinstance(callee, functools.partial):
-        first = [cx.part(callee, "", x) for x in callee.args]
-        keywords = {name: cx.part(callee, "", x) for name, x in callee.keywords.items()}
+        first = [cx.part(callee, None, x) for x in callee.args]
+        keywords = {name: cx.part(callee, None, x) for name, x in callee.keywords.items()}
         bound = Bound((*first, *bound.first), {**keywords, **bound.keywords})
         callee = callee.func
     return callee, bound

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, MappingView
 from itertools import islice
+from operator import is_
 from typing import Any
 
 from vkchi.errors import (
@@ -39,7 +40,7 @@ from vkchi.frontend.scope import (
     Activation,
     Var,
 )
-from vkchi.frontend.trees import has_leaf, is_container, map_leaves
+from vkchi.frontend.trees import branches, has_leaf, is_container, map_leaves, refilled
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
@@ -100,6 +101,7 @@ class Lowering:
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
         self._arrays: dict[int, ArrayRef] = {}
+        self._found: dict[int, tuple[Any, Any]] = {}  # the object too, so that its id stays its own
 
     def leave_parallel(self) -> None:
         """Back at the top of the kernel, behind a loop that runs in parallel."""
@@ -256,28 +258,53 @@ class Lowering:
         self.dependencies.outside(value)
         return self.found(value)
 
-    def part(self, base: Any, step: str, value: Any) -> Any:
-        """What Python gave of an object: its attribute (`.name`), an item (`[key]`), or what no
-        path leads to ("")."""
+    def part(self, base: Any, step: str | None, value: Any) -> Any:
+        """What a kernel reads of a Python object: its attribute (`.name`), an item (`[key]`), or
+        what no path leads to (None)."""
+        return self.found(self.branch(base, step, value))
+
+    def branch(self, base: Any, step: str | None, value: Any) -> Any:
+        """What is in a container, which was found with it or is what a call gave."""
         value = plain_number(value)
         self.dependencies.read_part(base, step, value)
-        return self.found(value)
+        return value
+
+    def iterate(self, x: Any, begin: Callable[[Any], Iterable[Any]] = iter) -> Iterator[Any]:
+        """What a kernel reads of an object when it iterates over it."""
+        take = self.branch if is_container(x) or isinstance(x, MappingView) else self.part
+        has_path = isinstance(x, list | tuple) and begin is iter
+        for k, item in enumerate(begin(x)):
+            yield take(x, f"[{k}]" if has_path else None, item)
 
     def items_of(self, x: Any, most: int | None = None) -> list[Any]:
-        """What Python finds when it iterates over an object; so many at most."""
-        items = self.run_python(lambda x: list(islice(x, most)), (x,))
-        has_path = isinstance(x, list | tuple)
-        return [self.part(x, f"[{k}]" * has_path, item) for k, item in enumerate(items)]
+        """What iteration over an object reads; so many at most."""
+        items: list[Any] = self.run_python(lambda x: list(islice(self.iterate(x), most)), (x,))
+        return items
 
     def found(self, value: Any) -> Any:
-        """The one entrance of Python objects, by whatever way (the methods above, `run_python`):
-        what one that was found outside is in a kernel. The numbers of a vector are at least as wide
-        as literals. Of a container, what is in it was found as well."""
-        if isinstance(value, list | tuple | dict):
-            self.dependencies.read_vectors(value)
-        if isinstance(value, Matrix) and self.dependencies.is_read(value):
+        """What a Python object is in a kernel that reads it by a name, as a default, attribute or
+        item of an object, or by iterating over one (the methods above). The numbers of a vector,
+        also of one in a list, tuple or dict, are at least as wide as literals. What a call gives
+        (`run_python`), alone or in lists, is not read so: it is as Python made it. Nothing else
+        that a kernel names plays a part. One object is found as one."""
+        if not isinstance(value, Matrix | list | tuple | dict):
+            return value
+        known = self._found.get(id(value))
+        if known is None:
+            self._found[id(value)] = (value, value)  # a list may be in itself
+            known = self._found[id(value)] = (value, self._widened(value))
+        if known[1] is not value:
+            self.dependencies.stands_for(known[1], value)
+        return known[1]
+
+    def _widened(self, value: Any) -> Any:
+        if isinstance(value, Matrix):
             return value.captured(self.options.default_fp, self.options.default_ip)
-        return value
+        if not is_container(value):  # a named tuple is an object, whose parts are read one by one
+            return value
+        old = branches(value)
+        new = [self.found(x) for x in old]
+        return value if all(map(is_, old, new)) else refilled(value, new)
 
     def peek_captured(self, name: str, default: Any = None) -> Any:
         """What a name means outside the function, without taking note of it."""
@@ -368,7 +395,7 @@ class Lowering:
     def run_python(self, fn: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
         """Call a Python function while compiling; what it raises becomes a compile error."""
         try:
-            return self.found(plain_number(fn(*args, **(kwargs or {}))))
+            return plain_number(fn(*args, **(kwargs or {})))
         except Exception as e:
             if isinstance(e, CompilationError) and e.span is not None:
                 raise

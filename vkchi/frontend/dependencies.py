@@ -11,8 +11,6 @@ from __future__ import annotations
 from types import FunctionType, ModuleType
 from typing import Any
 
-from vkchi.lang.matrix import Matrix
-
 _PURE = ("builtins", "math", "numpy")
 
 Path = tuple[FunctionType, str]
@@ -32,7 +30,6 @@ class Dependencies:
         self.classes: dict[type, None] = {}
         # The object too, so that its id stays its own; no path of what is only known to be outside.
         self._origins: dict[int, tuple[Any, Path | None]] = {}
-        self._searched: set[int] = set()  # containers
 
     def read(self, fn: FunctionType, path: str, value: Any) -> None:
         """`value` was found at `path` in `fn`; a module is only a way to what is read."""
@@ -55,31 +52,24 @@ class Dependencies:
         self._origins.setdefault(id(value), (value, None))
         self.met(value)
 
-    def read_part(self, base: Any, step: str, value: Any) -> None:
+    def read_part(self, base: Any, step: str | None, value: Any) -> None:
         """`value` is the attribute (`.name`) or item (`[key]`) of an object read before, or what
-        that gave by a step that no path has ("")."""
+        that gave by a step that no path has (None)."""
         found = self._origins.get(id(base))
         self.met(base)
         if found is None:
             return
-        if found[1] is None or not step:
+        if found[1] is None or step is None:
             self.outside(value)
         else:
             fn, path = found[1]
             self.read(fn, path + step, value)
 
-    def read_vectors(self, base: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> None:
-        """Vectors in a container that was read before, and in containers in it, are read too: by
-        whatever way Python comes to them (`zip`, `values`)."""
-        if not self.is_read(base) or id(base) in self._searched:
-            return
-        self._searched.add(id(base))
-        items = base.items() if isinstance(base, dict) else enumerate(base)
-        for key, item in items:
-            if isinstance(item, Matrix | list | tuple | dict):
-                self.read_part(base, f"[{key!r}]", item)
-                if not isinstance(item, Matrix):
-                    self.read_vectors(item)
+    def stands_for(self, copy: Any, value: Any) -> None:
+        """A copy is what kernels have of an object: it was found where that was."""
+        found = self._origins.get(id(value))
+        if found is not None:
+            self._origins[id(copy)] = (copy, found[1])
 
     def is_read(self, value: Any) -> bool:
         """Whether an object was found somewhere, and not made while compiling."""
@@ -95,8 +85,6 @@ class Dependencies:
             self.functions[callee] = None
             for name, value in referred_names(callee).items():
                 self.read(callee, name, value)
-                if isinstance(value, list | tuple | dict):
-                    self.read_vectors(value)
                 if isinstance(value, FunctionType):
                     self.ran(value)
         elif (getattr(callee, "__module__", None) or "").partition(".")[0] not in _PURE:

@@ -298,7 +298,7 @@ def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any
         raise cx.fail(_index_words(held, key, e), kind=kind) from None
     if slot is not None and not isinstance(key, slice):
         return item if is_target(item) else ItemSlot(slot, key)
-    return cx.part(held, f"[{key!r}]" * isinstance(key, int | str), item)
+    return cx.branch(held, f"[{key!r}]" if isinstance(key, int | str) else None, item)
 
 
 def _index_words(held: Any, key: Any, error: Exception) -> str:

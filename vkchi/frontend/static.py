@@ -77,8 +77,20 @@ def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return RangeOf(0, *args) if len(args) == 1 else RangeOf(*args)
 
 
-def _iterate(python: Any) -> Form:
-    """Python's own, on lists that may hold kernel values."""
+def _items(cx: Lowering, x: Any) -> Any:
+    return cx.iterate(x) if hasattr(x, "__iter__") else x
+
+
+def _from_the_end(cx: Lowering, x: Any) -> Any:
+    return cx.iterate(x, reversed)
+
+
+def _itself(cx: Lowering, x: Any) -> Any:
+    return x
+
+
+def _iterate(python: Any, read: Callable[[Lowering, Any], Any], gather: Any) -> Form:
+    """Python's own, on lists that may hold kernel values: `gather` of what is read of each."""
 
     def form(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
         for k, x in enumerate(args):
@@ -87,7 +99,8 @@ def _iterate(python: Any) -> Form:
                     f"`{python.__name__}` is for what Python can iterate over", arg=k,
                     help="in kernels that is lists, tuples and ranges",
                 )  # fmt: skip
-        return cx.run_python(lambda *xs, **kw: _as_list(python(*xs, **kw)), args, kwargs)
+        items = [read(cx, x) for x in args]
+        return cx.run_python(lambda *xs, **kw: _as_list(gather(*xs, **kw)), items, kwargs)
 
     return form
 
@@ -115,5 +128,7 @@ FORMS: dict[Any, Form] = {
     loop_config: _loop_config,
     **CLASS_FORMS,
     **ACTIVITY_FORMS,
-    **{fn: _iterate(fn) for fn in (enumerate, zip, reversed, list, tuple, dict)},
+    **{fn: _iterate(fn, _items, fn) for fn in (enumerate, zip, list, tuple)},
+    reversed: _iterate(reversed, _from_the_end, list),
+    dict: _iterate(dict, _itself, dict),
 }

@@ -10,6 +10,7 @@ variables, AST classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 from vkchi.ir.core import Value
@@ -69,6 +70,19 @@ def with_branches(tree: Any, items: Sequence[Any]) -> Any:
     if isinstance(tree, dict):
         return dict(zip(tree, items))
     return tuple(items) if type(tree) is tuple else list(items)
+
+
+def refilled(tree: Any, items: Sequence[Any]) -> Any:
+    """A list, tuple or dict of the same class, so with its own way to find keys, that holds these
+    items."""
+    if type(tree) in (list, tuple, dict):
+        return with_branches(tree, items)
+    new = copy(tree)
+    if isinstance(tree, dict):
+        dict.update(new, zip(tree, items))
+    else:
+        list.__setitem__(new, slice(None), items)
+    return new
 
 
 def map_leaves(tree: Any, f: Callable[[Any], Any]) -> Any:

@@ -4,6 +4,7 @@ import collections
 import enum
 import functools
 import math
+import operator
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -292,7 +293,7 @@ def test_narrow_vectors_in_lists_and_templates_do_as_well() -> None:
 
 
 @pytest.mark.ours("captured-types")
-def test_narrow_vectors_do_so_by_whatever_way_python_comes_to_them() -> None:
+def test_narrow_vectors_in_lists_and_dicts_do_so_however_these_are_gone_through() -> None:
     listed = [ti.types.vector(2, ti.u8)(200, 3)]
     named, nested = {"v": listed[0]}, [(listed[0],)]
 
@@ -317,7 +318,7 @@ def test_narrow_vectors_do_so_by_whatever_way_python_comes_to_them() -> None:
 
 
 class Giving:
-    """An object that gives a vector by methods of Python's."""
+    """An object that has a vector, and gives it by methods of Python's."""
 
     def __init__(self, v: Any) -> None:
         self.v = v
@@ -331,6 +332,15 @@ class Giving:
 
     def __iter__(self) -> Any:
         return iter([self.v])
+
+    def __len__(self) -> int:
+        return 1
+
+    def method(self) -> Any:
+        return self.v
+
+    def listed(self) -> list[Any]:
+        return [self.v]
 
 
 def narrow() -> Any:
@@ -366,24 +376,10 @@ def by_items() -> ti.types.vector(4, ti.i32):
                       (NESTED["inner"][0][0] * 2)[0]])  # fmt: skip
 
 
-def first():
-    return LISTED[0]
-
-
-def of_pair():
-    return PAIR.w
-
-
 @ti.kernel
-def by_calls() -> ti.types.vector(4, ti.i32):
-    return ti.Vector(
-        [
-            (first() * 2)[0],
-            (of_pair() * 2)[0],
-            (NAMED.get("v") * 2)[0],
-            (sorted(LISTED, key=len)[0] * 2)[0],
-        ]
-    )
+def by_what_is_in_lists() -> ti.types.vector(4, ti.i32):
+    return ti.Vector([(NAMED.get("v") * 2)[0], (sorted(LISTED, key=len)[0] * 2)[0],
+                      ((LISTED + LISTED)[1] * 2)[0], (next(iter(LISTED)) * 2)[0]])  # fmt: skip
 
 
 @ti.kernel
@@ -404,12 +400,102 @@ def by_loops() -> ti.types.vector(4, ti.i32):
     return r
 
 
+@ti.kernel
+def by_builtin_iteration() -> ti.types.vector(4, ti.i32):
+    r = ti.Vector([0, 0, 0, (list(GIVING)[0] * 2)[0]])
+    for u, v in ti.static(zip(GIVING, PAIR)):
+        r[0] = (u + v)[0]
+    for _, v in ti.static(enumerate(GIVING)):
+        r[1] = (v * 2)[0]
+    for v in ti.static(reversed(GIVING)):
+        r[2] = (v * 2)[0]
+    return r
+
+
 @pytest.mark.ours("captured-types")
 @pytest.mark.parametrize(
-    "run", [by_attributes, by_items, by_calls, lambda: by_arguments(0), by_loops]
+    "run",
+    [
+        by_attributes,
+        by_items,
+        by_what_is_in_lists,
+        lambda: by_arguments(0),
+        by_loops,
+        by_builtin_iteration,
+    ],
 )
-def test_narrow_vectors_do_so_by_every_way_from_python(run: Any) -> None:
+def test_narrow_vectors_that_kernels_read_compute_as_literals_do(run: Any) -> None:
     check(run(), [400] * 4)
+
+
+def first():
+    return LISTED[0]
+
+
+def free(o):
+    return o.v
+
+
+remembered, asked = functools.lru_cache(free), operator.attrgetter("v")
+
+
+@ti.kernel
+def by_methods() -> ti.types.vector(4, ti.i32):
+    return ti.Vector([(GIVING.method() * 2)[0], (GIVING.listed()[0] * 2)[0],
+                      (sorted(GIVING, key=len)[0] * 2)[0], (vars(GIVING)["v"] * 2)[0]])  # fmt: skip
+
+
+@ti.kernel
+def by_functions() -> ti.types.vector(4, ti.i32):
+    return ti.Vector([(first() * 2)[0], (free(GIVING) * 2)[0], (remembered(GIVING) * 2)[0],
+                      (asked(GIVING) * 2)[0]])  # fmt: skip
+
+
+@ti.kernel
+def by_functions_after_reading() -> ti.types.vector(4, ti.i32):
+    known = GIVING.v[0] + LISTED[0][0] + PAIR.w[0]
+    return ti.Vector([(first() * 2)[0] + known - known, (free(GIVING) * 2)[0],
+                      (GIVING.method() * 2)[0], (GIVING.listed()[0] * 2)[0]])  # fmt: skip
+
+
+@pytest.mark.parametrize("run", [by_methods, by_functions, by_functions_after_reading])
+def test_narrow_vectors_that_calls_give_stay_narrow(run: Any) -> None:
+    check(run(), [144] * 4)
+
+
+@pytest.mark.ours("captured-types")
+def test_dicts_that_make_what_is_missing_do_so_with_narrow_vectors_too() -> None:
+    made = collections.defaultdict(lambda: 7, v=narrow())
+
+    @ti.kernel
+    def run() -> ti.types.vector(2, ti.i32):
+        return ti.Vector([(made["v"] * 2)[0], made["w"]])
+
+    check(run(), [400, 7])
+
+
+@pytest.mark.ours("is-none")
+def test_one_vector_is_one_object() -> None:
+    d = {"x": narrow(), "y": [narrow()]}
+
+    @ti.kernel
+    def run() -> ti.types.vector(3, ti.i32):
+        return ti.Vector([int(ti.static(d["x"] is d["x"])), int(ti.static(d["y"] is d["y"])),
+                          int(ti.static(d["x"] is d["y"][0]))])  # fmt: skip
+
+    check(run(), [1, 1, 0])
+
+
+@pytest.mark.ours("captured-types")
+def test_a_list_in_itself() -> None:
+    own: list[Any] = [narrow()]
+    own.append(own)
+
+    @ti.kernel
+    def run() -> ti.i32:
+        return (own[0] * 2)[0]
+
+    check(run(), 400)
 
 
 def test_narrow_vectors_made_in_kernels_stay_narrow() -> None:
