@@ -326,7 +326,7 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any, bound: Bound | None = No
         return construct_struct(cx, callee, tuple(args), kwargs)
     if isinstance(callee, Type | Following):
         args, kwargs = bound.arguments(cx, n)
-        if n.args and not is_computed(cx, n.args[0]):
+        if args and (bound.first or not is_computed(cx, n.args[0])):
             check_literal_kind(cx, callee, args[0])
         return call_type(cx, callee, tuple(args), *kwargs)
     kind = getattr(callee, "__vkchi_kind__", None)

@@ -146,6 +146,22 @@ def test_partials_of_everything_that_can_be_called() -> None:
     check(k(1), [3, 2, 51, 12, 3, 21, 4])
 
 
+def test_literals_bound_by_partials_must_fit_as_those_of_calls() -> None:
+    whole, half = functools.partial(ti.i32, 2), functools.partial(ti.i32, 2.5)
+
+    @ti.kernel
+    def good() -> ti.i32:
+        return whole()
+
+    @ti.kernel
+    def bad() -> ti.i32:
+        return half()
+
+    check(good(), 2)
+    with pytest.raises(ti.TaichiCompilationError, match="2.5 is no integer"):
+        bad()
+
+
 def test_default_vec_arg() -> None:
     d = ti.Vector([1, 2])
 
