@@ -84,8 +84,7 @@ class Texture:
         self._take("from_field", field)
 
     def _take(self, who: str, source: Any) -> None:
-        is_plain = isinstance(source, Storage) and not source.is_encoded
-        values = source.contents() if is_plain else host.numbers_of(source)
+        values = source.contents() if isinstance(source, Storage) else host.numbers_of(source)
         inner = (self.texel.channels,) if self.texel.channels > 1 else ()
         accepted = [(*shape, *inner) for shape in (self.shape, self.shape[::-1])]
         if inner == ():

@@ -9,6 +9,7 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.language.test_quantised import N, as_fixed, as_floating, packed, wrapped
+from vkchi.errors import ArgumentError, GradientError
 
 quant = ti.types.quant
 
@@ -75,7 +76,88 @@ def test_saved_modules_have_fields_of_numbers(tmp_path: Any) -> None:
     assert loaded.fields["y"][3] == 3 / 32
     loaded.fields["y"].fill(0.5)
     assert (loaded.fields["y"].to_numpy() == 0.5).all()
+    loaded.fields["y"].from_numpy(np.full(8, -0.25, np.float32))
+    loaded.fields["y"][2] = 0.125
+    assert loaded.fields["y"].to_numpy().tolist() == [-0.25, -0.25, 0.125] + [-0.25] * 5
+    assert "(8,)" in repr(loaded.fields["y"])
     assert not y.to_numpy().any()
+
+
+def diagonal(n: int) -> Any:
+    """The n by n matrix of 1, 2, 3, ..."""
+    builder = ti.linalg.SparseMatrixBuilder(n, n, max_num_triplets=n)
+
+    @ti.kernel
+    def put(A: ti.types.sparse_matrix_builder()):
+        for i in range(n):
+            A[i, i] += i + 1.0
+
+    put(builder)
+    return builder.build()
+
+
+def test_sparse_matrices_take_numbers() -> None:
+    A, (x,) = diagonal(8), packed(quant.fixed(12, max_value=8.0), n=8)
+    x.fill(1.5)
+    np.testing.assert_array_equal(A @ x, 1.5 * np.arange(1, 9))
+    solver = ti.linalg.SparseSolver(solver_type="LLT")
+    solver.compute(A)
+    want = 1.5 / np.arange(1, 9)
+    np.testing.assert_allclose(solver.solve(x), want, rtol=1e-6)
+    solution, has_converged = ti.linalg.SparseCG(A, x).solve()
+    assert has_converged
+    np.testing.assert_allclose(solution, want, rtol=1e-5)
+
+
+def test_solvers_that_compute_in_their_arguments_refuse_them() -> None:
+    b, x = packed(quant.fixed(16), quant.fixed(16), n=8)
+
+    @ti.kernel
+    def double(v: ti.template(), out: ti.template()):
+        for i in v:
+            out[i] = 2 * v[i]
+
+    with pytest.raises(ti.TaichiTypeError, match=r"`b` holds .*fixed.*field of ti.f32"):
+        ti.linalg.MatrixFreeCG(ti.linalg.LinearOperator(double), b, x)
+
+
+@pytest.mark.parametrize("number", [quant.fixed(14, scale=0.25), quant.float(6, 10), quant.int(9)])
+def test_prefix_sums(number: Any) -> None:
+    (x,) = packed(number, n=100)
+    values = np.array([(-1) ** k * (k % 7) for k in range(100)], np.float64)
+    x.from_numpy(values)
+    ti.algorithms.PrefixSumExecutor(100).run(x)
+    np.testing.assert_array_equal(x.to_numpy(), np.cumsum(values))
+
+
+def test_copies_between_fields_of_numbers_and_others() -> None:
+    x, y = packed(quant.fixed(12, max_value=8.0), quant.int(7), n=8)
+    z, w = ti.field(ti.f32, 8), ti.ndarray(ti.i32, 8)
+    z.from_numpy(np.arange(8, dtype=np.float32) / 2)
+    x.copy_from(z)
+    y.copy_from(x)
+    w.copy_from(y)
+    np.testing.assert_array_equal(x.to_numpy(), np.arange(8) / 2)
+    np.testing.assert_array_equal(w.to_numpy(), np.arange(8) // 2)
+    z.copy_from(y)
+    np.testing.assert_array_equal(z.to_numpy(), np.arange(8) // 2)
+    held = np.zeros(8, np.float64)
+    x.copy_to(held)
+    np.testing.assert_array_equal(held, np.arange(8) / 2)
+    with pytest.raises(ArgumentError, match="i32 of shape"):
+        y.copy_from(ti.field(ti.f32, 9))
+
+
+def test_kernels_of_numbers_are_verified() -> None:
+    (x,) = packed(quant.fixed(32), n=8)
+    x.from_numpy(np.linspace(-1, 1, 8))
+
+    @ti.kernel
+    def halve():
+        for i in x:
+            x[i] = x[i] / 2
+
+    ti.verify(halve)
 
 
 def test_textures_take_numbers() -> None:
@@ -139,6 +221,80 @@ def test_a_gradient_that_would_be_lost_is_refused() -> None:
             total(field)
 
 
+def test_a_gradient_that_a_copy_would_lose_is_refused() -> None:
+    (x,) = packed(quant.fixed(12, max_value=8.0), n=8)
+    a, z = (ti.field(ti.f32, 8, needs_grad=True) for _ in range(2))
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    a.fill(0.5)
+
+    @ti.kernel
+    def scale():
+        for i in a:
+            z[i] = 3 * a[i]
+
+    @ti.kernel
+    def total(field: ti.template()):
+        for i in a:
+            loss[None] += field[i] * a[i]
+
+    with pytest.raises(GradientError, match="would be lost"), ti.ad.Tape(loss):
+        scale()
+        x.copy_from(z)
+        total(x)
+    x.fill(0.25)
+    with ti.ad.Tape(loss):  # what is no function of `a` has nothing to lose
+        scale()
+        z.copy_from(x)
+        total(z)
+    np.testing.assert_array_equal(a.grad.to_numpy(), np.full(8, 0.25))
+
+
+def test_a_gradient_of_a_tensor_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    (x,) = packed(quant.fixed(12, max_value=8.0), n=8)
+    a = ti.field(ti.f32, 8, needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def total():
+        for i in a:
+            loss[None] += x[i] * a[i]
+
+    tensor = torch.full((8,), 0.25, requires_grad=True)
+    with pytest.raises(GradientError, match="would be lost"), ti.ad.Tape(loss):
+        x.from_torch(tensor)
+        total()
+    x.from_torch(tensor.detach())
+    assert x[7] == 0.25
+
+
+@pytest.mark.parametrize("kind", ["quant_array", "bit_struct"])
+def test_plain_fields_have_no_place_in_words(kind: str) -> None:
+    if kind == "quant_array":
+        word = ti.root.dense(ti.i, 3).quant_array(ti.i, 2, max_num_bits=32)
+        x = ti.field(quant.int(5))
+    else:
+        (x,) = packed(quant.int(5), n=3)
+        word = x.parent()
+    with pytest.raises(ArgumentError, match=f"words of a {kind} block"):
+        word.place(ti.field(ti.f32))
+    if kind == "quant_array":
+        word.place(x)
+    x[2] = 5
+    assert (x[0], x[2]) == (0, 5)
+
+
+def test_one_type_for_each_component() -> None:
+    x = ti.Vector.field(2, dtype=[quant.int(5), quant.int(5)])
+    word = ti.BitpackedFields(max_num_bits=32)
+    word.place(x)
+    ti.root.dense(ti.i, 3).place(word)
+    x[1] = [3, -4]
+    assert x[1].to_list() == [3, -4]
+    with pytest.raises(ArgumentError, match="same type.*a field of each"):
+        ti.Vector.field(2, dtype=[quant.int(5), quant.int(6)])
+
+
 def test_sparse_blocks() -> None:
     x, y = ti.field(quant.int(5)), ti.field(quant.fixed(8))
     word = ti.BitpackedFields(max_num_bits=32)
@@ -190,6 +346,15 @@ def test_offsets_and_templates() -> None:
 def test_widths_there_are_none_of(make: Any) -> None:
     with pytest.raises(Exception, match="bits are possible"):
         make()
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_value": "a"}, {"max_value": None}, {"scale": "1"}, {"scale": 1e-39},
+    {"scale": 1e39}, {"max_value": 0.0}, {"scale": float("nan")}],
+)  # fmt: skip
+def test_steps_there_are_none_of(options: Any) -> None:
+    with pytest.raises(ArgumentError, match="quant.fixed"):
+        quant.fixed(5, **options)
 
 
 def test_vectors_lie_in_one_word() -> None:

@@ -71,7 +71,7 @@ class PrefixSumExecutor:
     def run(self, input_arr: Storage) -> None:
         """Replace the first elements by their prefix sums."""
         check_array("PrefixSumExecutor.run", "input_arr", input_arr, 1)
-        t = input_arr.elem
+        t = input_arr.seen_elem
         if not isinstance(t, Scalar) or t.kind == "b":
             raise ArgumentError(f"PrefixSumExecutor.run: numbers are added, not {t}")
         if input_arr.shape[0] < self.length:

@@ -59,7 +59,7 @@ class ActiveElements(Storage):
         """Set every element, or every active one, to a `value`: a number, a vector or a matrix.
         Raises ArgumentError where it has not the shape of an element."""
         if self.is_sparse:
-            values = np.asarray(self._cooked(value, shape_of(self.elem)))
+            values = self._fitted(host.numbers_of(value), shape_of(self.elem))
             super().from_numpy(self._among_active(np.broadcast_to(values, self._logical_shape())))
         else:
             super().fill(value)
@@ -82,4 +82,4 @@ class ActiveElements(Storage):
         if values.shape != self._logical_shape():
             return values  # which `from_numpy` refuses
         where = ActivityHook.chosen(self.node).reshape(self.shape + (1,) * len(shape_of(self.elem)))
-        return np.where(where, host.cast(values, self.number), self.contents())
+        return np.where(where, host.cast(values, self.compute), self.contents())

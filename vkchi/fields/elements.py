@@ -44,6 +44,7 @@ from vkchi.types import (
     u1,
     u8,
     u32,
+    with_shape,
 )
 from vkchi.types.integers import range_of
 from vkchi.types.layout import Digit, ends_of, shares_words, whole_digits
@@ -163,6 +164,16 @@ class Elements:
     def dtype(self) -> Any:
         """The type of the numbers, as users know it."""
         return self.number
+
+    @property
+    def compute(self) -> Scalar:
+        """The type that kernels and numpy know the numbers as."""
+        return self.number
+
+    @property
+    def seen_elem(self) -> Scalar | Tensor:
+        """The type that kernels know elements as."""
+        return with_shape(self.compute, shape_of(self.elem))
 
     # --- where they lie --------------------------------------------------------------------
 
@@ -480,7 +491,12 @@ class Elements:
         kinds, low, high = PLAIN[self.number]
         if type(value) in kinds and low <= value <= high:
             return value  # numpy takes it as it is
-        values = host.cast(host.numbers_of(value), self.number)
+        return self._fitted(host.cast(host.numbers_of(value), self.number), shape)
+
+    def _fitted(
+        self, values: np.ndarray[Any, Any], shape: tuple[int, ...]
+    ) -> np.ndarray[Any, Any]:  # fmt: skip
+        """The numbers in a shape, or one for all. Raises ArgumentError."""
         if values.ndim == 0 or values.shape == shape:
             return values
         if without_column(values.shape) == without_column(shape):

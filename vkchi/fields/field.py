@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.active import ActiveElements
-from vkchi.fields.snode import Content, Parent, SNode, Tree
+from vkchi.fields.snode import IN_WORDS, Content, Parent, SNode, Tree
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime
-from vkchi.types import Array, Scalar, Tensor, cook, shape_of
+from vkchi.types import Array, Scalar, Tensor, cook, is_quantised, shape_of
 from vkchi.types.attributes import Attributes, alignment_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,12 @@ class Field(ActiveElements):
             )
 
     def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
-        """Be placed in each cell of a block."""
+        """Be placed in each cell of a block. Raises ArgumentError in words of numbers."""
+        if block.kind in IN_WORDS:
+            raise ArgumentError(
+                f"in the words of a {block.kind} block are numbers of a few bits, of a type of "
+                f"ti.types.quant, not {self!r}: place it in the block above"
+            )
         block.adopt("place").hold(self, origin)
 
     def put(self, node: SNode) -> None:
@@ -230,7 +235,7 @@ class ScalarField(Field):
 
     def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy, cast to `dtype` if given."""
-        return super().to_numpy().astype(host.numpy_dtype(dtype or self.number), copy=False)
+        return super().to_numpy().astype(host.numpy_dtype(dtype or self.compute), copy=False)
 
 
 class ComponentField(ScalarField):
@@ -360,7 +365,7 @@ class MatrixField(Field):
     def to_numpy(self, keep_dims: bool = False, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy of shape `shape + (n, m)`, without the axis of `m` where that is 1, unless
         `keep_dims`; cast to `dtype` if given."""
-        values = super().to_numpy().astype(host.numpy_dtype(dtype or self.number), copy=False)
+        values = super().to_numpy().astype(host.numpy_dtype(dtype or self.compute), copy=False)
         column = (self.m,) if self.m > 1 or keep_dims else ()
         return values.reshape((*self.shape, self.n, *column))
 
@@ -425,7 +430,7 @@ PLAIN: dict[type[Field], type[Field]] = {pending: plain for plain, pending in PE
 
 def tensor_type(dtype: Any, *extents: Any) -> Tensor:
     """The type of vectors or matrices of so many numbers. Raises ArgumentError."""
-    elem = cook(one_of(dtype) if isinstance(dtype, list | tuple) else dtype)
+    elem = cook(one_of(dtype) if is_nested(dtype) else dtype)
     if not isinstance(elem, Scalar):
         raise ArgumentError(f"components are numbers such as ti.f32, not {dtype!r}")
     return Tensor.of(elem, cook_shape(extents))
@@ -433,10 +438,18 @@ def tensor_type(dtype: Any, *extents: Any) -> Tensor:
 
 def one_of(dtypes: Any) -> Any:
     """The dtype that a nested list of them, one per component, repeats. Raises ArgumentError."""
-    flat = [one_of(t) if isinstance(t, list | tuple) else t for t in dtypes]
+    flat = [one_of(t) if is_nested(t) else t for t in dtypes]
     if len(set(flat)) != 1:
-        raise ArgumentError(f"the components of one field must have the same type, not {dtypes!r}")
+        raise ArgumentError(
+            f"the components of one field must have the same type, not {dtypes!r}: make a field of "
+            "each"
+        )
     return flat[0]
+
+
+def is_nested(dtype: Any) -> bool:
+    """Whether it is a list of types; those of numbers of any width are tuples themselves."""
+    return isinstance(dtype, list | tuple) and not is_quantised(dtype)
 
 
 def cook_shape(shape: Any) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from vkchi.fields.field import (
     MatrixField,
     ScalarField,
     cook_shape,
+    is_nested,
     one_of,
     tensor_type,
 )
@@ -109,7 +110,7 @@ class Quantities(NamedTuple):
 
 def element_type(dtype: Any, *extents: Any) -> Tensor | Quantities:
     """The type of vectors or matrices of so many numbers. Raises ArgumentError."""
-    one = one_of(dtype) if isinstance(dtype, list | tuple) and not is_quantised(dtype) else dtype
+    one = one_of(dtype) if is_nested(dtype) else dtype
     if is_quantised(one):
         return Quantities(one, cook_shape(extents))
     return tensor_type(one, *extents)

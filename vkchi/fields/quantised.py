@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from vkchi.errors import ArgumentError, DeviceError, Unsupported
 from vkchi.fields.field import ComponentField, Field, MatrixField, Pending, ScalarField
 from vkchi.fields.snode import Parent, SNode, members_of
-from vkchi.fields.storage import Storage
 from vkchi.fields.words import word_of
 from vkchi.interop import host
 from vkchi.runtime import Runtime, current
-from vkchi.types import Array, Layout, Tensor
+from vkchi.types import Array, Layout, Scalar, Tensor
 from vkchi.types.lazy_numpy import np
 from vkchi.types.numpy_lanes import Lanes
 from vkchi.types.packed import Packed
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from vkchi.buffer import Buffer
     from vkchi.fields.snode import SNode
-    from vkchi.types.hints import Numbers, ScalarDType
+    from vkchi.types.hints import Numbers
 
 WHERE = (
     "a field of numbers of any width has a place in a word: ti.BitpackedFields, or a block of "
@@ -50,6 +49,10 @@ class QuantisedField(Pending):
     def dtype(self) -> Quantised:
         """The type of the numbers: `ti.types.quant.int(...)` and the like."""
         return self.quantised
+
+    @property
+    def compute(self) -> Scalar:
+        return self.quantised.compute
 
     def check_placeable(self) -> None:
         super().check_placeable()
@@ -89,7 +92,7 @@ class QuantisedField(Pending):
         Field.attach(self, buffer, is_own=is_own)
 
     def __repr__(self) -> str:
-        where = "not placed" if self.node is None else f"shape {self.shape}"
+        where = "not placed" if self.node is None and not self.is_copy else f"shape {self.shape}"
         return f"<ti.field of {self.quantised}, {where}>"
 
     # --- numbers and slots -----------------------------------------------------------------------
@@ -112,16 +115,14 @@ class QuantisedField(Pending):
     def _cooked(self, value: Any, shape: tuple[int, ...]) -> Any:
         return super()._cooked(self.encoded(value), shape)
 
-    def seen(self) -> NDArray[Any]:
-        return self.to_numpy()
+    def contents(self) -> NDArray[Any]:
+        return self.decoded(self.kept())
 
-    def from_numpy(self, source: Numbers) -> None:
-        """Take over the contents of an array (`source`) of the same shape, as the field keeps
-        them. Raises ArgumentError."""
-        if isinstance(source, Storage):
-            self.copy_from(source)
-        else:
-            super().from_numpy(self.encoded(source))
+    def copy_unnoticed(self, target: NDArray[Any]) -> None:
+        np.copyto(target, self.contents().reshape(target.shape), casting="unsafe")
+
+    def put_unnoticed(self, values: NDArray[Any]) -> None:
+        self.keep(self.encoded(values))
 
     def __dlpack__(self, **options: Any) -> NoReturn:
         """Not supported: raises BufferError."""
@@ -131,20 +132,9 @@ class QuantisedField(Pending):
 class QuantisedScalarField(QuantisedField, ScalarField):
     """A field of numbers of any width."""
 
-    def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
-        """A copy, of the type that kernels know the numbers as, or of `dtype`."""
-        values = self.decoded(Storage.to_numpy(self))
-        return values.astype(host.numpy_dtype(dtype or self.quantised.compute), copy=False)
-
 
 class QuantisedMatrixField(QuantisedField, MatrixField):
     """A field of vectors or matrices of numbers of any width, all of one element in one word."""
-
-    def to_numpy(self, keep_dims: bool = False, dtype: ScalarDType | None = None) -> NDArray[Any]:
-        """A copy as `MatrixField.to_numpy` gives it, of the type that kernels know the numbers as,
-        or of `dtype`."""
-        values = self.decoded(MatrixField.to_numpy(self, keep_dims))
-        return values.astype(host.numpy_dtype(dtype or self.quantised.compute), copy=False)
 
     def component_field(self, k: int) -> ComponentField:
         found = self._parts.get(k)
@@ -159,11 +149,6 @@ class QuantisedComponentField(QuantisedField, ComponentField):
     def __init__(self, whole: QuantisedMatrixField, component: int) -> None:
         ComponentField.__init__(self, whole, component)
         self.quantised = whole.quantised
-
-    def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
-        """See `QuantisedScalarField`."""
-        values = self.decoded(Storage.to_numpy(self))
-        return values.astype(host.numpy_dtype(dtype or self.quantised.compute), copy=False)
 
     def check_placeable(self) -> None:
         raise Unsupported("the components of a field of numbers of any width are placed together")

@@ -246,12 +246,19 @@ class Storage(Elements):
 
     def contents(self) -> np.ndarray[Any, Any]:
         """What `to_numpy` gives, and nobody is told."""
-        found = np.empty(self.shape + shape_of(self.elem), self.number.dtype)
-        self.copy_unnoticed(found)
-        return found
+        return self.kept()
 
     def copy_unnoticed(self, target: np.ndarray[Any, Any]) -> None:
-        """The same, and nobody is told."""
+        """`copy_to`, and nobody is told."""
+        self._copy_kept(target)
+
+    def kept(self) -> np.ndarray[Any, Any]:
+        """The same as memory keeps it: encoded, where that `is_encoded`."""
+        found = np.empty(self.shape + shape_of(self.elem), self.number.dtype)
+        self._copy_kept(found)
+        return found
+
+    def _copy_kept(self, target: np.ndarray[Any, Any]) -> None:
         self.ready()
         values = self.host
         if values is None:
@@ -277,6 +284,10 @@ class Storage(Elements):
 
     def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
         """Take over numbers of the same shape; nobody is told."""
+        self.keep(values)
+
+    def keep(self, values: np.ndarray[Any, Any]) -> None:
+        """Take over what `kept` gave; nobody is told."""
         await_host_memory()
         self._put(host.cast(values, self.number).reshape(self._digit_shape()))
 
@@ -354,13 +365,10 @@ class Storage(Elements):
             raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")
         if other.shape != self.shape or shape_of(other.elem) != shape_of(self.elem):
             raise ArgumentError(
-                f"copy_from: {other.elem} of shape {other.shape} given, "
-                f"{self.elem} of shape {self.shape} needed"
+                f"copy_from: {other.seen_elem} of shape {other.shape} given, "
+                f"{self.seen_elem} of shape {self.shape} needed"
             )
         if other is self:
-            return
-        if self.is_encoded or other.is_encoded:
-            self.from_numpy(other.to_numpy())
             return
         tape = self.runtime.tape
         if tape is not None and tape.copy(self, other):

@@ -15,7 +15,7 @@ from vkchi.types import Scalar, u32, u64
 def word_of(runtime: Runtime, bits: int) -> Scalar:
     """The integers of a width in which numbers share words. Raises ArgumentError, DeviceError."""
     caps = runtime.device.caps
-    if bits not in (32, 64):
+    if type(bits) is not int or bits not in (32, 64):
         raise ArgumentError(f"max_num_bits= is 32 or 64, not {bits!r}")
     if bits == 64 and not (caps.int64 and caps.i64_atomics):
         raise DeviceError(

@@ -136,7 +136,7 @@ def take_case(plan: Plan, args: tuple[Any, ...]) -> Case:
 
 def contents_of(arrays: Mapping[str, Storage]) -> Contents:
     """Copies of what arrays hold, by name: one for those that are one array."""
-    found = {id(array): array.contents() for array in arrays.values()}
+    found = {id(array): array.kept() for array in arrays.values()}
     return {name: found[id(array)] for name, array in arrays.items()}
 
 
@@ -202,7 +202,7 @@ def run_on(runtime: Runtime, case: Case, before: Contents) -> Outcome:
     for name, array in case.arrays.items():
         if id(array) not in copies:
             copy = Storage(runtime, array.elem, array.shape, array.layout, array.stored)
-            copy.put_unnoticed(before[name])
+            copy.keep(before[name])
             copies[id(array)] = copy
     arrays = {name: copies[id(array)] for name, array in case.arrays.items()}
     fixed = {REPORTS: runtime.reports} if sites else {}

@@ -90,6 +90,11 @@ def _check(who: str, b: Any, x: Any) -> Vectors:
     """The kernels for b and x. Raises KernelTypeError, KernelRuntimeError."""
     for name, array in (("b", b), ("x", x)):
         check_array(who, name, array)
+    for name, array in (("b", b), ("x", x)):
+        if array.is_encoded:
+            raise KernelTypeError(
+                f"{who}: `{name}` holds {array.dtype}: copy it into a field of ti.f32"
+            )
     if b.elem is not x.elem or b.elem not in (f32, f64):
         raise KernelTypeError(
             f"{who}: b and x must be both f32 or both f64, not {b.elem} and {x.elem}"

@@ -290,7 +290,8 @@ class SparseMatrix:
         if x.shape != (self.m,):
             raise KernelRuntimeError(f"a vector of {self.m} is needed, not of shape {x.shape}")
         if isinstance(x, Storage) and not x.is_scalar:
-            raise KernelRuntimeError(f"a vector of {self.m} numbers is needed, not of {x.elem}")
+            what = x.seen_elem
+            raise KernelRuntimeError(f"a vector of {self.m} numbers is needed, not of {what}")
         rows, columns, numbers = self.entries
         entries = np.arange(len(numbers))
         product = Products("A @ x", entries, columns, rows, self.n, self.dtype.dtype)

@@ -44,7 +44,7 @@ def copy_elements(target: Storage, source: Storage) -> None:
 
 def copy_floats(target: Storage, source: Storage) -> bool:
     """The same for arrays of floats only; whether they are."""
-    is_smooth: bool = target.dtype.kind == source.dtype.kind == "f"
+    is_smooth: bool = target.compute.kind == source.compute.kind == "f"
     if is_smooth:
         copy_elements(target, source)
     return is_smooth
@@ -53,7 +53,7 @@ def copy_floats(target: Storage, source: Storage) -> bool:
 def copy_tensor(target: Storage, tensor: Any) -> None:
     """The same out of a torch tensor of the array's shape and its elements'."""
     between = tuple(-first for first in target.origin)
-    make_copy(type_for(target), tensor_type(target.elem), between)(target, tensor)
+    make_copy(type_for(target), tensor_type(target.seen_elem), between)(target, tensor)
 
 
 @functools.lru_cache(MOST_KERNELS)

@@ -315,21 +315,21 @@ class Recording(Block):
 
     def filled(self, array: Storage, values: Values) -> None:
         """Python puts these numbers into an array: what the host computed has its derivative."""
-        has_place = array.dtype.kind == "f" and array.companion("grad") is not None
+        has_place = array.compute.kind == "f" and array.companion("grad") is not None
         if self.is_paused or not (has_place and self.computed(values)):
             self.note_detached([values], array, "Python put it into an array here")
             return
         self.ledger.open(array).loss = None  # it is overwritten with something known
         self.record(Copied(), [values], [values], values, array)
         if array in self.runtime.exported:
-            self.ledger.expect(array, host.cast(values, array.dtype))
+            self.ledger.expect(array, host.cast(values, array.compute))
 
     def copy_tensor(self, target: Storage, tensor: Any) -> bool:
         """Record a copy of a torch tensor that wants a gradient; of one of another shape than the
         array, the derivative is lost."""
         self.leave_trace()
         can_record = self.records_functions and not self.is_paused
-        if not (can_record and target.dtype.kind == "f" and host.has_grad(tensor)):
+        if not (can_record and target.compute.kind == "f" and host.has_grad(tensor)):
             return False
         if tuple(tensor.shape) == target.shape + shape_of(target.elem):
             from vkchi.tape.copies import copy_tensor  # few programs copy inside tapes
@@ -345,7 +345,7 @@ class Recording(Block):
         """Record a copy of floats into an array of another shape, the texels of a texture, which
         gets a gradient if the source has one; whether it was."""
         self.leave_trace()
-        is_smooth = not self.is_paused and target.dtype.kind == source.dtype.kind == "f"
+        is_smooth = not self.is_paused and target.compute.kind == source.compute.kind == "f"
         if is_smooth:
             has_gradient = self.kind == "grad" and source.companion("grad") is not None
             if has_gradient and target.grad is None:

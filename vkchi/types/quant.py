@@ -10,7 +10,6 @@ Owns: the makers, and what they take. Must not know: what the bits mean (`quanti
 from __future__ import annotations
 
 import builtins
-import math
 from typing import TYPE_CHECKING
 
 from vkchi.errors import ArgumentError
@@ -42,11 +41,19 @@ def fixed(bits: builtins.int, signed: bool = True, max_value: builtins.float = 1
     the one by which they end just below `max_value`. `compute` is what kernels know them as:
     without, the default float. `signed`: with negative ones. Raises ArgumentError."""
     _check_bits(bits, 32, "fixed")
+    name, given = ("max_value", max_value) if scale is None else ("scale", scale)
+    if not hasattr(given, "__float__"):
+        raise ArgumentError(f"quant.fixed: {name}= is a number, not {given!r}")
     if scale is None:
         scale = max_value / 2 ** (bits - 1 if signed else bits)
-    if not (math.isfinite(scale) and scale > 0):
-        raise ArgumentError(f"quant.fixed: the step from one number to the next is {scale}")
-    return Fixed(bits, bool(signed), _float(compute), builtins.float(scale))
+    known = _float(compute)
+    most = 2.0 ** (126 if known is f32 else 1022)  # it and its inverse are floats in full precision
+    if not 1 / most <= scale <= most:
+        raise ArgumentError(
+            f"quant.fixed: the step from one number to the next is {scale}: from {1 / most} to "
+            f"{most} is possible"
+        )
+    return Fixed(bits, bool(signed), known, builtins.float(scale))
 
 
 def float(exp: builtins.int, frac: builtins.int, signed: bool = True,

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 MANTISSA = 23  # bits of a float of 32
 BIAS = 127
-BELOW_HALF = {32: float(2**31 - 2**7), 64: float(2**31 - 1)}  # 2**31, as floats of a width
+# The floats of a width next below 2**31 and 2**32, or the whole numbers below these.
+BELOW_HALF = {32: float(2**31 - 2**7), 64: float(2**31 - 1)}
+BELOW_WHOLE = {32: float(2**32 - 2**8), 64: float(2**32 - 1)}
 
 
 class Lane(Protocol):
@@ -172,13 +174,21 @@ class Fixed(NamedTuple):
         comes of the float's bits, so that gradients see where they end."""
         steps = abs(x * (1.0 / self.scale)) + 0.5
         steps = steps.equals(steps).where(steps, 0.0)
-        below, width = BELOW_HALF[self.compute.bits], self.compute.bits
+        width = self.compute.bits
         sign = (x.bits(scalar_named(f"i{width}")) >> width - 1).cast(i32)  # 0 or -1
-        if self.bits == 32 and not self.signed:
-            count = steps.at_most(2.0 * below).cast(u32) & ~sign.bits(u32)
-        else:
-            count = ((steps.at_most(below).cast(i32) ^ sign) - sign).bits(self.slot)
+        if self.bits == 32:
+            return self._all_bits(steps, sign.bits(u32))
+        count = ((steps.at_most(BELOW_HALF[width]).cast(i32) ^ sign) - sign).bits(self.slot)
         return count << 32 - self.bits
+
+    def _all_bits(self, steps: Any, sign: Any) -> Any:
+        """The slot of so many steps (a float) where no bit is left over: the ends are its own."""
+        if self.signed:
+            count = steps.at_most(2.0**31).cast(u32)
+            count = count - ((count >> 31) & ~sign)  # of 2**31, only the negative is there
+            return ((count ^ sign) - sign).bits(self.slot)
+        count = steps.at_most(BELOW_WHOLE[self.compute.bits]).cast(u32)
+        return (steps < 2.0**32).where(count, count.number(2**32 - 1)) & ~sign
 
     def decode(self, slot: Any) -> Any:
         """See `Quantised`."""

@@ -134,8 +134,10 @@ def test_fixed_point_numbers_of_32_bits_and_what_is_out_of_range() -> None:
         return x[0]
 
     assert put(3e9 / 2) == 3e9 / 2
-    assert put(1e30) == (2**32 - 256) / 2
+    assert put(1e30) == 2.0**31  # of the next below, the nearest of 32 bits
     assert put(-4.0) == 0.0
+    x[0] = 1e30
+    assert x[0] == 2.0**31
     (y,) = packed(quant.fixed(32, True, scale=1.0))
 
     @ti.kernel
@@ -143,8 +145,43 @@ def test_fixed_point_numbers_of_32_bits_and_what_is_out_of_range() -> None:
         y[0] = v
         return y[0]
 
-    assert put_signed(-1e30) == -(2.0**31 - 128)
+    assert put_signed(-1e30) == -(2.0**31)
+    assert put_signed(1e30) == 2.0**31
     assert put_signed(float("nan")) == 0.0
+    for k, v in enumerate((-1e30, 1e30, -3.0, 2.0**31 - 128)):
+        y[k] = v
+    assert [y[k] for k in range(4)] == [-(2.0**31), 2.0**31, -3.0, 2.0**31 - 128]
+
+
+def test_fixed_point_numbers_of_32_bits_have_their_least() -> None:
+    (x,) = packed(quant.fixed(32, True, 1.0))
+
+    @ti.kernel
+    def put(v: ti.f32) -> ti.f32:
+        x[0] = v
+        return x[0]
+
+    for v in (-1.0, -0.5, 0.0, 0.5, -1.0 + 2.0**-24, 1.0 - 2.0**-24):
+        x[1] = v
+        assert (put(v), x[1]) == (v, v)
+
+
+@pytest.mark.ours("quant-range")
+def test_fixed_point_numbers_of_64_bit_floats_have_their_ends(lacks: Any) -> None:
+    if lacks("f64") or lacks("i64"):
+        pytest.skip("the device has no 64-bit numbers")
+    x, y = (packed(quant.fixed(32, signed, scale=1.0, compute=ti.f64))[0] for signed in (1, 0))
+
+    @ti.kernel
+    def put(v: ti.f64):
+        x[0] = v
+        y[0] = v
+
+    for v in (-1e30, -(2.0**31), -(2.0**31) + 1, 2.0**31 - 1, 2.0**31, 2.0**32 - 1, 1e30):
+        put(v)
+        x[1] = y[1] = v
+        low, high = min(max(v, -(2.0**31)), 2.0**31 - 1), min(max(v, 0.0), 2.0**32 - 1)
+        assert [x[0], x[1], y[0], y[1]] == [low, low, high, high]
 
 
 @pytest.mark.parametrize("signed", [True, False])
