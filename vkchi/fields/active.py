@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.snode import ActivityHook, SNode
 from vkchi.fields.storage import Storage
+from vkchi.fields.subscripts import fitted
 from vkchi.interop import host
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
@@ -59,7 +60,7 @@ class ActiveElements(Storage):
         """Set every element, or every active one, to a `value`: a number, a vector or a matrix.
         Raises ArgumentError where it has not the shape of an element."""
         if self.is_sparse:
-            values = self._fitted(host.numbers_of(value), shape_of(self.elem))
+            values = fitted(host.numbers_of(value), shape_of(self.elem))
             super().from_numpy(self._among_active(np.broadcast_to(values, self._logical_shape())))
         else:
             super().fill(value)

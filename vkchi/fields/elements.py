@@ -16,7 +16,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from vkchi.errors import (
-    ArgumentShapeError,
     ArrayIndexCountError,
     DeviceError,
     KernelBoundsError,
@@ -24,7 +23,7 @@ from vkchi.errors import (
     NotIterableError,
 )
 from vkchi.fields.late_writes import write_later
-from vkchi.fields.subscripts import check_integer, lies_inside, without_column
+from vkchi.fields.subscripts import check_integer, fitted, lies_inside
 from vkchi.fields.traced_float import TracedFloat, places_of
 from vkchi.hooks import Hook
 from vkchi.interop import host
@@ -44,7 +43,6 @@ from vkchi.types import (
     u1,
     u8,
     u32,
-    with_shape,
 )
 from vkchi.types.integers import range_of
 from vkchi.types.layout import Digit, ends_of, shares_words, whole_digits
@@ -159,21 +157,6 @@ class Elements:
         return self
 
     packed: Packed | None = None  # the layout, if numbers share words
-
-    @property
-    def dtype(self) -> Any:
-        """The type of the numbers, as users know it."""
-        return self.number
-
-    @property
-    def compute(self) -> Scalar:
-        """The type that kernels and numpy know the numbers as."""
-        return self.number
-
-    @property
-    def seen_elem(self) -> Scalar | Tensor:
-        """The type that kernels know elements as."""
-        return with_shape(self.compute, shape_of(self.elem))
 
     # --- where they lie --------------------------------------------------------------------
 
@@ -491,17 +474,7 @@ class Elements:
         kinds, low, high = PLAIN[self.number]
         if type(value) in kinds and low <= value <= high:
             return value  # numpy takes it as it is
-        return self._fitted(host.cast(host.numbers_of(value), self.number), shape)
-
-    def _fitted(
-        self, values: np.ndarray[Any, Any], shape: tuple[int, ...]
-    ) -> np.ndarray[Any, Any]:  # fmt: skip
-        """The numbers in a shape, or one for all. Raises ArgumentError."""
-        if values.ndim == 0 or values.shape == shape:
-            return values
-        if without_column(values.shape) == without_column(shape):
-            return values.reshape(shape)
-        raise ArgumentShapeError(f"shape {shape} is needed here, not {values.shape}")
+        return fitted(host.cast(host.numbers_of(value), self.number), shape)
 
     def offset(self, index: tuple[int, ...]) -> int:
         """Scalars from the start of the buffer to an element, or to a component of it."""

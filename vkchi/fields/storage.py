@@ -17,7 +17,7 @@ from vkchi.fields.late_writes import fill_later
 from vkchi.interop import dlpack, host
 from vkchi.runtime import Runtime, await_host_memory
 from vkchi.tuples import NamedTuple
-from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8
+from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8, with_shape
 from vkchi.types.lazy_numpy import is_numpy_loaded, np
 
 if TYPE_CHECKING:
@@ -59,6 +59,21 @@ class Storage(Elements):
 
     has_place = True  # whether it has contents, or will have when first used
     is_encoded = False  # whether other numbers stand in memory than users know
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the numbers, as users know it."""
+        return self.number
+
+    @property
+    def compute(self) -> Scalar:
+        """The type that kernels and numpy know the numbers as."""
+        return self.number
+
+    @property
+    def seen_elem(self) -> Scalar | Tensor:
+        """The type that kernels know elements as."""
+        return with_shape(self.compute, shape_of(self.elem))
 
     @property
     def has_memory(self) -> bool:

@@ -7,9 +7,12 @@ Owns: those questions. Must not know: arrays, memory.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vkchi.errors import ArrayIndexTypeError
+from vkchi.errors import ArgumentShapeError, ArrayIndexTypeError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def lies_inside(key: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
@@ -33,3 +36,12 @@ def check_integer(k: Any) -> None:
 def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:
     """(n,) for the shape (n, 1) of a matrix of one column; other shapes as they are."""
     return shape[:1] if shape[1:] == (1,) else shape
+
+
+def fitted(values: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The numbers in a shape, or one for all. Raises ArgumentError."""
+    if values.ndim == 0 or values.shape == shape:
+        return values
+    if without_column(values.shape) == without_column(shape):
+        return values.reshape(shape)
+    raise ArgumentShapeError(f"shape {shape} is needed here, not {values.shape}")
