@@ -284,17 +284,6 @@ def test_plain_fields_have_no_place_in_words(kind: str) -> None:
     assert (x[0], x[2]) == (0, 5)
 
 
-def test_one_type_for_each_component() -> None:
-    x = ti.Vector.field(2, dtype=[quant.int(5), quant.int(5)])
-    word = ti.BitpackedFields(max_num_bits=32)
-    word.place(x)
-    ti.root.dense(ti.i, 3).place(word)
-    x[1] = [3, -4]
-    assert x[1].to_list() == [3, -4]
-    with pytest.raises(ArgumentError, match="same type.*a field of each"):
-        ti.Vector.field(2, dtype=[quant.int(5), quant.int(6)])
-
-
 def test_sparse_blocks() -> None:
     x, y = ti.field(quant.int(5)), ti.field(quant.fixed(8))
     word = ti.BitpackedFields(max_num_bits=32)

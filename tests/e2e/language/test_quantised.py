@@ -148,6 +148,8 @@ def test_fixed_point_numbers_of_32_bits_and_what_is_out_of_range() -> None:
     assert put_signed(-1e30) == -(2.0**31)
     assert put_signed(1e30) == 2.0**31
     assert put_signed(float("nan")) == 0.0
+    with pytest.raises(Exception, match="quant.fixed: the step"):
+        quant.fixed(20, scale=1e-39)
     for k, v in enumerate((-1e30, 1e30, -3.0, 2.0**31 - 128)):
         y[k] = v
     assert [y[k] for k in range(4)] == [-(2.0**31), 2.0**31, -3.0, 2.0**31 - 128]
@@ -405,6 +407,21 @@ def test_what_is_refused_when_fields_are_made() -> None:
     (x,) = packed(five)
     with pytest.raises(BufferError, match="share words"):
         np.from_dlpack(x)
+
+
+def test_one_type_for_each_component() -> None:
+    x = ti.Vector.field(2, dtype=[quant.int(5), quant.int(5)])
+    word = ti.BitpackedFields(max_num_bits=32)
+    word.place(x)
+    ti.root.dense(ti.i, 3).place(word)
+    x[1] = [3, -4]
+    assert list(x[1]) == [3, -4]
+
+
+@pytest.mark.ours("quant-components")
+def test_components_have_one_type() -> None:
+    with pytest.raises(Exception, match="same type.*a field of each"):
+        ti.Vector.field(2, dtype=[quant.int(5), quant.int(6)])
 
 
 @pytest.mark.ours("quant-shared", run=False)
