@@ -393,7 +393,9 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
     if makes_arrays(callee) or differentiates(callee):
         raise refuse_python_scope(cx, fn)
     cx.dependencies.ran(callee)
-    return cx.run_python(callee, args, kwargs)
+    given = cx.run_python(callee, args, kwargs)
+    cx.forget_containers()
+    return given
 
 
 def is_made_of_ours(cls: type) -> bool:

@@ -297,6 +297,11 @@ class Lowering:
             self.dependencies.stands_for(known[1], value)
         return known[1]
 
+    def forget_containers(self) -> None:
+        """A function of Python ran and may have changed lists: they are looked through anew."""
+        known = self._found.items()
+        self._found = {key: pair for key, pair in known if isinstance(pair[0], Matrix)}
+
     def _widened(self, value: Any) -> Any:
         if isinstance(value, Matrix):
             return value.captured(self.options.default_fp, self.options.default_ip)

@@ -487,6 +487,25 @@ def test_one_vector_is_one_object() -> None:
 
 
 @pytest.mark.ours("captured-types")
+def test_lists_that_functions_change_while_compiling() -> None:
+    narrow_ones, numbers, another = [narrow()], [1], narrow()
+
+    def more(k):
+        narrow_ones.append(another)
+        numbers.append(another)
+        return k
+
+    @ti.kernel
+    def run() -> ti.types.vector(4, ti.i32):
+        before = len(narrow_ones) + len(numbers)
+        added = more(1)
+        return ti.Vector([before, added + len(narrow_ones) + len(numbers),
+                          (narrow_ones[1] * 2)[0], (numbers[1] * 2)[0]])  # fmt: skip
+
+    check(run(), [2, 5, 400, 400])
+
+
+@pytest.mark.ours("captured-types")
 def test_a_list_in_itself() -> None:
     own: list[Any] = [narrow()]
     own.append(own)
