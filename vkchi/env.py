@@ -34,9 +34,9 @@ FLAGS: dict[str, tuple[str, str]] = {
         "launches at once, not when launches have repeated them",
     ),
     "VKCHI_STRETCHES": (
-        "1",
-        "0: dispatches of few workgroups that follow each other never become one; first: on any "
-        "device, as soon as two do, not when they have done so often",
+        "0",
+        "1: on processors, dispatches of few workgroups that follow each other become one where "
+        "they have done so often; first: on any device, as soon as two do",
     ),
     "VKCHI_PASSES": ("", "comma list of passes to leave out, as in -jam,-commoning"),
     "VKCHI_VERIFY": ("", "1: check the IR behind every pass, not only behind every stage"),

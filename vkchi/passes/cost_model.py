@@ -69,7 +69,7 @@ LOADED = 0.2  # a load of a lane
 GATHERED = 16  # ops that are done again, for each atomic that is none then, on graphics cards
 
 KEPT = 128  # numbers that an invocation of a processor keeps, in registers or beside them
-WRITTEN = 1024  # ops of short loops that are written out
+WRITTEN = 1024  # more ops of a dispatch, for short loops that are written out
 BY_TURNS = 2  # loads of each invocation of a subgroup, from which on they are made by turns
 
 SMALLEST_SUM = 256  # iterations of a loop that sums up; fewer are not worth a loop
@@ -166,7 +166,8 @@ def is_worth_expanding(before: float, after: float, numbers: int, caps: Caps) ->
 
 class Repeated(NamedTuple):
     """What short loops load again in each round of a loop around them: so many numbers of 32 bits,
-    in so many rounds, which are so many ops if written out. `is_alike`: all invocations of a
+    in so many rounds; with these and all others that are, a dispatch is so many ops longer.
+    `is_alike`: all invocations of a
     subgroup are there, and load from one place."""
 
     numbers: int

@@ -45,7 +45,7 @@ from vkchi.passes.cost_model import HUGE, is_worth_gathering
 from vkchi.passes.memo import Memo
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, Tensor, scalar_of
+from vkchi.types import Array, Scalar, Tensor, Type, scalar_of
 
 FARTHEST = 1 << 14  # that a shift, or an origin, leads: arrays that are not wide leave more room
 
@@ -168,7 +168,15 @@ def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
     known = [e - b for b, e in lengths if b is not None and e is not None]
     n = prod(known) if len(known) == len(lengths) else HUGE
     ops = len(repeated_for(shifts, sums))
+    is_shared = any(shift.every > 1 for one in sums for shift in one.shifts)
+    if is_shared and not has_at_most(sums[0].place.base.type, n):
+        return False  # the loop would be over all elements, most of which nothing goes to
     return is_worth_gathering(len({one.op for one in sums}), ops, n, caps)
+
+
+def has_at_most(t: Type, n: int) -> bool:
+    """Whether an array is known to have n elements at most."""
+    return isinstance(t, Array) and t.shape is not None and prod(t.shape) <= n
 
 
 def repeated_for(shifts: Shifts, sums: Sequence[Sum]) -> list[Op]:

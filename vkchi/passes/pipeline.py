@@ -23,7 +23,7 @@ from vkchi.analysis.fills import fills_of
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir.core import NO_FILLS, Func, Param, Program, Region
-from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, ROUNDED_DOWN, UPDATES
+from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.ir.verify import verify
 from vkchi.passes.cost_model import is_processor
@@ -53,12 +53,13 @@ class Made(NamedTuple):
 class Entry(NamedTuple):
     """Where a pass is: `module:function`; `takes` says what it is called with besides the Func, of
     `caps, options, memo`; `needs`: it changes nothing where no op of these kinds stands; `several`:
-    nor where only one does, in no serial loop."""
+    nor where only one does, in no serial loop, and none of the kinds `beside`."""
 
     where: str
     takes: str = ""
     needs: Collection[str] = ()
     several: bool = False
+    beside: Collection[str] = ()
 
 
 class Step(NamedTuple):
@@ -85,7 +86,7 @@ ENTRIES: dict[str, Entry] = {
     "strength": Entry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
     "distribute": Entry("distribute:distribute", "caps, memo", ("atomic_add",), several=True),
     "expand": Entry("expand:expand", "caps, memo", ("atomic_add",), several=True),
-    "gather": Entry("gather:gather", "caps, memo", ("atomic_add",)),
+    "gather": Entry("gather:gather", "caps, memo", ("atomic_add",), several=True, beside=QUOTIENTS),
     "reciprocals": Entry("reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())),
     "peel": Entry("peel:peel", "caps", ("parallel",)),
     "split": Entry("split:split_dispatches"),
@@ -313,7 +314,9 @@ def may_apply(entry: Entry, fn: Func, memo: Memo) -> bool:
     """Whether ops that a pass needs stand in a Func."""
     if entry.needs and not memo.has(fn, entry.needs):
         return False
-    return not entry.several or count_up_to_two(fn.body, entry.needs) >= 2
+    if not entry.several or count_up_to_two(fn.body, entry.needs) >= 2:
+        return True
+    return bool(entry.beside) and memo.has(fn, entry.beside)
 
 
 def count_up_to_two(region: Region, kinds: Collection[str]) -> int:

@@ -94,6 +94,8 @@ class Finder:
 
     def __init__(self, fn: Func, caps: Caps) -> None:
         self.fn, self.caps, self.changes = fn, caps, ChangeTable()
+        self.loops: set[Op] = set()  # chosen so far, for whatever loop around them
+        self.size = size_of(fn.body.ops, ())
 
     def chosen(self) -> Chosen:
         """The loops that are to be written out, for the loads in them."""
@@ -104,7 +106,7 @@ class Finder:
             for load in self.loads_for(outer)
         ]
         places = {e for load in loads if (e := element_under(load.op.args[0])) is not None}
-        return Chosen({loop for load in loads for loop in load.loops}, places)
+        return Chosen(self.loops, places)
 
     def loads_for(self, outer: Op) -> list[Load]:
         """The loads that are worth keeping for an outer loop: what needs fewest numbers first, as
@@ -114,15 +116,16 @@ class Finder:
         chosen: list[Load] = []
         found = Loads(outer, self.changes.of(outer.regions)).found
         for loads in sorted(by_nest(found), key=numbers_of):
-            nest = {loop for load in loads for loop in load.loops}
+            loops = {loop for load in loads for loop in load.loops} | self.loops
             repeated = Repeated(
                 numbers_of([*chosen, *loads]),
                 max(load.rounds for load in loads),
-                size_of([loads[0].loops[0]], nest),
+                size_of(self.fn.body.ops, loops) - self.size,
                 is_alike=all(map(self.is_alike, loads)),
             )
             if is_worth_keeping(repeated, self.caps):
                 chosen += loads
+                self.loops = loops
         return chosen
 
     def is_alike(self, load: Load) -> bool:

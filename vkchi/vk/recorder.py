@@ -172,7 +172,7 @@ class Recorder(Guarded):
         """Whether a dispatch becomes part of a stretch; else what was gathered is recorded."""
         x, y, z = groups
         count = x * y * z
-        is_small = count <= MOST_GROUPS and type(args) is bytes and self._timing is None
+        is_small = 0 < count <= MOST_GROUPS and type(args) is bytes and self._timing is None
         if isinstance(pipeline, Filling) or not is_small:
             return self._end_stretch(pipeline)
         place, stretch = pipeline.place, self._stretch
@@ -237,6 +237,7 @@ class Recorder(Guarded):
         if timing is None or timing.timer is None or timing.is_left:
             return self.record(pipeline, *rest)
         timer = timing.timer
+        stretches, self.stretches = self.stretches, None  # it is recorded now, not gathered
         try:
             if timer.is_full:
                 self.wait()
@@ -249,7 +250,7 @@ class Recorder(Guarded):
             timer.stop(commands)
             self.count_command(1)
         finally:
-            self._timing = timing
+            self._timing, self.stretches = timing, stretches
 
     def sequence(self, commands: list[Command], like: Sequence | None = None) -> Sequence:
         """Dispatches, recorded to be run by `execute`. like: a sequence whose commands differ in
