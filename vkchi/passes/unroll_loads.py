@@ -19,7 +19,7 @@ Owns: this form, and which loads are so. Must not know: what is worth it (`cost_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import prod
 
@@ -117,6 +117,8 @@ class Finder:
         found = Loads(outer, self.changes.of(outer.regions)).found
         for loads in sorted(by_nest(found), key=numbers_of):
             loops = {loop for load in loads for loop in load.loops} | self.loops
+            if copies_loops(loops):
+                continue
             repeated = Repeated(
                 numbers_of([*chosen, *loads]),
                 max(load.rounds for load in loads),
@@ -140,6 +142,13 @@ class Finder:
         """What varies between invocations side by side; None where there is one alone."""
         grid = find_parallel(self.fn)
         return None if grid is None else Variance(grid.regions[0], axes_of(grid)[-1].param)
+
+
+def copies_loops(loops: Collection[Op]) -> bool:
+    """Whether loops stand in these that would be copied as they are: a driver writes out each of
+    the copies once more."""
+    inside = (op for loop in loops for region in loop.regions for op in walk(region))
+    return any(op.kind in LOOPS and op not in loops for op in inside)
 
 
 def by_nest(loads: Sequence[Load]) -> Sequence[Sequence[Load]]:
