@@ -117,6 +117,16 @@ def bless(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
+def own_collections() -> Iterator[None]:
+    """Garbage collections call nobody: hypothesis has a callback in Python, in which an interrupt
+    is lost."""
+    others = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks.extend(others)
+
+
+@pytest.fixture
 def ctrl_c() -> Iterator[None]:
     """SIGINT interrupts Python, here and in processes that are started here, as it does at a
     terminal. A shell that runs the suite in the background has it ignored."""

@@ -20,6 +20,7 @@ from vkchi.runtime import Runtime, current, install
 from vkchi.target.options import Options
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("own_collections")
 QUICK = (
     "wait",
     "print",

@@ -29,7 +29,7 @@ def snippets() -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.usefixtures("own_runtime")
+@pytest.mark.usefixtures("own_runtime", "own_collections")
 @pytest.mark.parametrize(("name", "code"), snippets(), ids=lambda x: x if "\n" not in x else "")
 def test_snippet(
     name: str,

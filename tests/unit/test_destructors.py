@@ -50,13 +50,10 @@ def is_over(steps: Iterator[None]) -> bool:
 
 
 @pytest.fixture
-def without_collector() -> Iterator[None]:
+def without_collector(own_collections: None) -> Iterator[None]:
     gc.collect()
     gc.disable()
-    others = gc.callbacks[:]  # hypothesis has one, in Python
-    gc.callbacks.clear()
     yield
-    gc.callbacks.extend(others)
     gc.enable()
 
 

@@ -46,9 +46,10 @@ class Available:
         self.entered.append(key)
 
     def leave(self, mark: int) -> None:
-        """What was entered since `entered` had `mark` items stands here no longer."""
+        """What was entered since `entered` had `mark` items stands here no longer. Regions around
+        are left after an interrupt in here, too."""
         for key in self.entered[mark:]:
-            del self.values[key]
+            self.values.pop(key, None)
         del self.entered[mark:]
 
 
