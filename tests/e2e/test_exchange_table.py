@@ -37,7 +37,7 @@ def column(request, own_runtime, monkeypatch):
 def count(monkeypatch):
     """Copies into arrays of ours and out of them, and waits for a device at work."""
     found = SimpleNamespace(into=0, out=0, waits=0)
-    put, take = Storage.put_unnoticed, Storage.copy_unnoticed
+    put, take = Storage.keep, Storage.copy_kept
 
     def count_put(self, values):
         found.into += 1
@@ -47,8 +47,8 @@ def count(monkeypatch):
         found.out += 1
         take(self, target)
 
-    monkeypatch.setattr(Storage, "put_unnoticed", count_put)
-    monkeypatch.setattr(Storage, "copy_unnoticed", count_take)
+    monkeypatch.setattr(Storage, "keep", count_put)
+    monkeypatch.setattr(Storage, "copy_kept", count_take)
 
     def during(act):
         device = current().device

@@ -35,8 +35,8 @@ def no_copies(monkeypatch, in_place):
     def refuse(*args):
         raise AssertionError("a copy was made")
 
-    monkeypatch.setattr(Ndarray, "put_unnoticed", refuse)
-    monkeypatch.setattr(Storage, "copy_unnoticed", refuse)
+    monkeypatch.setattr(Ndarray, "keep", refuse)
+    monkeypatch.setattr(Storage, "copy_kept", refuse)
 
 
 @ti.kernel

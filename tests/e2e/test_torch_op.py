@@ -566,8 +566,8 @@ def test_nothing_is_copied(monkeypatch):
     def refuse(*args):
         raise AssertionError("a copy was made")
 
-    monkeypatch.setattr(Ndarray, "put_unnoticed", refuse)
-    monkeypatch.setattr(Storage, "copy_unnoticed", refuse)
+    monkeypatch.setattr(Ndarray, "keep", refuse)
+    monkeypatch.setattr(Storage, "copy_kept", refuse)
     y = product(x, w, 2.0)
     found = hosts.find(y.detach(), 0)
     assert found.start == y.data_ptr() and found.buffer.device is hosts._runtime.device

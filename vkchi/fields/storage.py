@@ -265,15 +265,16 @@ class Storage(Elements):
 
     def copy_unnoticed(self, target: np.ndarray[Any, Any]) -> None:
         """`copy_to`, and nobody is told."""
-        self._copy_kept(target)
+        self.copy_kept(target)
 
     def kept(self) -> np.ndarray[Any, Any]:
         """The same as memory keeps it: encoded, where that `is_encoded`."""
         found = np.empty(self.shape + shape_of(self.elem), self.number.dtype)
-        self._copy_kept(found)
+        self.copy_kept(found)
         return found
 
-    def _copy_kept(self, target: np.ndarray[Any, Any]) -> None:
+    def copy_kept(self, target: np.ndarray[Any, Any]) -> None:
+        """Put what `kept` gives into an array of the host; nobody is told."""
         self.ready()
         values = self.host
         if values is None:
