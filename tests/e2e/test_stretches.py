@@ -13,6 +13,7 @@ import pytest
 import vkchi as ti
 from vkchi.runtime import current
 from vkchi.vk.recorder import Recorder
+from vkchi.vk.timing import Timer
 
 N = 40
 
@@ -242,3 +243,31 @@ def test_off(monkeypatch: pytest.MonkeyPatch, lists: list[int]) -> None:
         table(x, 1)
     ti.sync()
     assert not lists and current().device.stretches is None
+
+
+def test_what_is_timed_is_recorded_between_its_timestamps(
+    lists: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself, though it is linked."""
+    x, y = ti.ndarray(ti.f32, N), ti.ndarray(ti.f32, N)
+
+    def run() -> None:
+        for k in range(4):
+            scale(x, 2.0)
+            shift(x, y, k)
+        ti.sync()
+
+    run()
+    run()
+    assert max(lists) > 1
+    gathered: list[Any] = []
+    stop = Timer.stop
+
+    def noted(self: Timer, commands: Any) -> None:
+        gathered.append(current().device._stretch)
+        stop(self, commands)
+
+    monkeypatch.setattr(Timer, "stop", noted)
+    with current().device.timing() as timing:
+        run()
+    assert gathered == [None] * 8 and len(timing.dispatches) == 8

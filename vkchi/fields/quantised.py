@@ -73,7 +73,7 @@ class QuantisedField(Pending):
         if cells * bits > block.word.bits:
             raise ArgumentError(
                 f"{cells} numbers of {bits} bits need {cells * bits}, and the words of this "
-                f"quant_array have {block.word.bits}"
+                f"quant_array have {block.word.bits}: make the block shorter, or the numbers"
             )
         self.hold_in(block, (0,), origin)
 
@@ -208,7 +208,7 @@ class BitpackedFields:
         if end > self.word.bits:
             raise ArgumentError(
                 f"these fields need {end} bits, and the words of this ti.BitpackedFields have "
-                f"{self.word.bits}"
+                f"{self.word.bits}: place some of them in another one"
             )
         starts = tuple([first + bits * k for k in range(field.components)])
         self.fields.append((field, starts))
