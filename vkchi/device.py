@@ -449,7 +449,7 @@ class Device(Recorder):
 
     def _refuse(self, reason: str) -> None:
         """From now on every use raises; `busy`, so that a look at memory waits and is told."""
-        self._commands = self._queue.outgoing = self._stretch = None
+        self._commands = self._queue.outgoing = None
         self._refusal, self.busy, self.closed = reason, True, True
 
     def refuse_in_child(self) -> None:

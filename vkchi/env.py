@@ -33,11 +33,6 @@ FLAGS: dict[str, tuple[str, str]] = {
         "0: kernels over arrays are compiled for any extents only; first: for those of their first "
         "launches at once, not when launches have repeated them",
     ),
-    "VKCHI_STRETCHES": (
-        "0",
-        "1: on processors, dispatches of few workgroups that follow each other become one where "
-        "they have done so often; first: on any device, as soon as two do",
-    ),
     "VKCHI_PASSES": ("", "comma list of passes to leave out, as in -jam,-commoning"),
     "VKCHI_VERIFY": ("", "1: check the IR behind every pass, not only behind every stage"),
     "VKCHI_TIME": ("", "1: print what each compile step took to stderr"),
@@ -60,7 +55,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "VKCHI_VERIFY": ("0", "1"),
     "VKCHI_TIME": ("0", "1"),
     "VKCHI_SHAPES": ("0", "1", "first"),
-    "VKCHI_STRETCHES": ("0", "1", "first"),
     "VKCHI_CACHE": ("0", "1"),
     "VKCHI_PIPELINE_CACHE": ("0", "1"),
     "VKCHI_MISSING_GRADIENT": ("error", "warn"),

@@ -111,7 +111,6 @@ HOOKS = {
     "parameter of structs": "signature.struct_params.struct_parameter",
     "parameter of a pack": "signature.struct_params.pack_parameter",
     "load what kernels take": "kernel.load_ahead",
-    "link shaders": "spirv.linking.link",
     "find a name": "compat.aliases.find",
 }
 

@@ -21,18 +21,7 @@ from vkchi.target.options import Options
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("own_collections")
-QUICK = (
-    "wait",
-    "print",
-    "arguments",
-    "copy",
-    "time",
-    "numpy",
-    "graph",
-    "loop",
-    "late",
-    "stretches",
-)
+QUICK = ("wait", "print", "arguments", "copy", "time", "numpy", "graph", "loop", "late")
 
 
 @pytest.fixture(params=["mapped", "staged"])

@@ -29,7 +29,6 @@ import numpy as np
 import vkchi as ti
 from vkchi.device import close_abandoned, open_device
 from vkchi.runtime import current
-from vkchi.vk.stretches import Stretches
 
 OURS = os.path.dirname(ti.__file__) + os.sep
 N = 300
@@ -137,12 +136,6 @@ def add_array(x: ti.types.ndarray(), by: ti.f32):
 
 
 @ti.kernel
-def add_one(x: ti.types.ndarray()):
-    for i in x:
-        x[i] += 1.0
-
-
-@ti.kernel
 def total(x: ti.template()) -> ti.f32:
     s = 0.0
     for i in x:
@@ -209,7 +202,7 @@ class Arrays:
 
     def __init__(self) -> None:
         self.x = ti.field(ti.f32, N)
-        self.a, self.b, self.c, self.gathered = (ti.ndarray(ti.f32, SMALL) for _ in range(4))
+        self.a, self.b, self.c = (ti.ndarray(ti.f32, SMALL) for _ in range(3))
         self.w = ti.field(ti.f32, SMALL, needs_grad=True)
         self.loss = ti.field(ti.f32, (), needs_grad=True)
         self.v = ti.field(ti.f32, SMALL, needs_grad=True)
@@ -304,10 +297,8 @@ class Torture:
             "threads": self.launch_beside, "devices": self.open_devices,
             "graph": self.run_graph, "record": self.record, "loop": self.go_round,
             "sort": self.sort, "late": self.write_late, "shapes": self.meet_shapes,
-            "traces": self.follow_tapes, "stretches": self.gather,
+            "traces": self.follow_tapes,
         }  # fmt: skip
-        self.device.stretches = Stretches(is_eager=True)
-        self.gathered: int | None = None  # calls that came back, where it is known
         for program in (*self.programs.values(), self.check):
             program()
         self.used = self.count_memory()
@@ -317,24 +308,6 @@ class Torture:
     def launch(self) -> None:
         for _ in range(20):
             add(self.arrays.x)
-
-    def gather(self) -> None:
-        self.gathered, x = None, self.arrays.gathered
-        x.fill(0.0)
-        self.gathered = 0
-        for _ in range(6):
-            add_array(x, 1.0)
-            self.gathered += 1
-            add_one(x)
-            self.gathered += 1
-
-    def check_gathered(self) -> None:
-        """Of small dispatches that become one, each that came back has run, once."""
-        found, calls = self.arrays.gathered.to_numpy(), self.gathered
-        assert (found == found[0]).all(), "a dispatch has run for some iterations"
-        assert calls is None or found[0] in (calls, calls + 1), f"{found[0]} of {calls} calls"
-        self.gather()
-        assert (self.arrays.gathered.to_numpy() == 12).all(), "dispatches are missing"
 
     def launch_beside(self) -> None:
         worker = Worker()
@@ -540,7 +513,6 @@ class Torture:
         self.use_tape()
         assert v.loss[None] == 9 * SMALL, "wrong loss"
         assert (v.w.grad.to_numpy() == 6).all(), "wrong gradient"
-        self.check_gathered()
         self.check_traces()
         self.check_modes()
         self.check_graphs()

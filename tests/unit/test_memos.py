@@ -103,7 +103,6 @@ FEW = {
     "vkchi.linalg.matrixfree.vectors_of": "number types",
     "vkchi.ir.literal._pattern": "names of PATTERNS",
     "vkchi.passes.pipeline.load_pass": "passes",
-    "vkchi.spirv.linking.layout_of": "opcodes of SPIR-V",
     "vkchi.operators.direct.direct_class": "classes that torch has for operators",
 }
 

@@ -43,7 +43,6 @@ GRAMMAR: dict[int, str] = {
     spec.OpTypeFunction: "R id id*",
     spec.OpConstant: "T literal",
     spec.OpFunction: "T Control id",
-    spec.OpFunctionParameter: "T",
     spec.OpFunctionEnd: "",
     spec.OpVariable: "T StorageClass id*",
     spec.OpLoad: "T id MemoryAccess number*",
@@ -58,7 +57,6 @@ GRAMMAR: dict[int, str] = {
     spec.OpLabel: "R",
     spec.OpBranch: "id",
     spec.OpBranchConditional: "id id id",
-    spec.OpSwitch: "id id case*",
     spec.OpReturn: "",
 }
 OPCODES: dict[int, str] = {v: k for k, v in vars(spec).items() if re.match(r"Op[A-Z]", k)}
@@ -170,9 +168,6 @@ class _Disassembler:
             yield ENUMERANTS["BuiltIn"][number] if is_builtin else str(number)
         elif item == "number":
             yield str(words.pop(0))
-        elif item == "case":
-            yield str(words.pop(0))
-            yield f"%{self._of(words.pop(0))}"
         else:
             yield ENUMERANTS[item][words.pop(0)]
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vkchi import env
 from vkchi.errors import DeviceError
 from vkchi.ir.core import Func
 from vkchi.spirv import spec
 from vkchi.spirv.emitter import Emitter
 from vkchi.spirv.lower import ROWS
-from vkchi.spirv.module import Words, dump, instruction
+from vkchi.spirv.module import Words, instruction
 from vkchi.spirv.spec import Decoration, ExecutionMode
 from vkchi.target.caps import Caps
 from vkchi.target.shader import Grid, Shader, Slot
@@ -54,7 +55,10 @@ def emit(
         from vkchi.spirv.in_memory import in_memory  # few kernels have so many arguments
 
         shader = in_memory(shader)
-    dump(shader.words)
+    if env.flag("VKCHI_DUMP_SPV"):
+        from hashlib import sha256  # not before it is needed
+
+        env.dump("VKCHI_DUMP_SPV", f"{sha256(shader.words).hexdigest()}.spv", shader.words)
     return shader
 
 

@@ -14,7 +14,6 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 
-from vkchi import env
 from vkchi.errors import InternalError
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Capability
@@ -44,14 +43,6 @@ def instructions(words: Words) -> Iterator[tuple[int, Words]]:
             raise InternalError(f"word {at} does not begin an instruction")
         yield opcode, words[at + 1 : at + length]
         at += length
-
-
-def dump(words: bytes) -> None:
-    """Write a module to the folder of VKCHI_DUMP_SPV, if that is set."""
-    if env.flag("VKCHI_DUMP_SPV"):
-        from hashlib import sha256  # not before it is needed
-
-        env.dump("VKCHI_DUMP_SPV", f"{sha256(words).hexdigest()}.spv", words)
 
 
 class Module:

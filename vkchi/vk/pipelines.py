@@ -32,20 +32,16 @@ class Pipeline:
     """One shader, loaded. Freed with its last reference, once the device is done with it.
 
     `push_bytes` travel as push constants: the `args_bytes` of arguments, or, where `indirect`, the
-    address of a copy of them. `met`, `is_alone` and `place` are for `stretches` to set: how
-    often a linked shader could have run it, whether none can, which one does, as which member.
+    address of a copy of them.
     """
 
     __slots__ = (
-        "__weakref__", "_cell", "args_bytes", "handle", "indirect", "is_alone", "layout", "met",
-        "name", "place", "push_bytes", "shader",
+        "__weakref__", "_cell", "args_bytes", "handle", "indirect", "layout", "name", "push_bytes",
     )  # fmt: skip
 
     def __init__(self, shader: Shader, cell: Any, layout: Any) -> None:
         self.name, self.indirect, self.args_bytes = shader.name, shader.indirect, shader.size_bytes
-        self.push_bytes, self.shader = count_push_bytes(shader), shader
-        self.met, self.is_alone = 0, False
-        self.place: tuple[Any, int] | None = None
+        self.push_bytes = count_push_bytes(shader)
         self._cell, self.handle, self.layout = cell, cell[0], layout
 
 

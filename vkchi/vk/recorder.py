@@ -19,7 +19,6 @@ sent before others are begun.
 
 from __future__ import annotations
 
-from collections.abc import Set
 from threading import Condition, RLock, get_ident
 from time import monotonic
 from typing import Any, Protocol
@@ -27,7 +26,6 @@ from typing import Any, Protocol
 from vkchi.compiling import tell
 from vkchi.errors import DeviceError
 from vkchi.interrupts.locks import release_wholly, restoring
-from vkchi.target.shader import Shader
 from vkchi.vk.external import find_exporter, make_timeline
 from vkchi.vk.guards import Guarded
 from vkchi.vk.logical import Logical
@@ -36,7 +34,6 @@ from vkchi.vk.queue import SLICE_NS, Outgoing, Queue
 from vkchi.vk.raw import DeviceLost
 from vkchi.vk.ring import Ring
 from vkchi.vk.sequence import COMPUTE_POINT, COMPUTE_STAGE, Command, Sequence
-from vkchi.vk.stretches import MOST_GROUPS, Linked, Stretch, size_of, stretches_for
 from vkchi.vk.timing import Measurement, Timer, Timing
 
 FIRST_BATCH, LARGEST_BATCH = 8, 64  # commands per submission; few when the device has nothing
@@ -65,8 +62,7 @@ class Peer(Protocol):
 class Recorder(Guarded):
     """Records commands for one queue. `busy`: something is recorded, or may still be running;
     `peer`: while one is at work, each command is submitted at once, after what the peer was given
-    to do, and the peer goes on after it: nobody on the host waits; `stretches`, where small
-    dispatches that follow each other may become one."""
+    to do, and the peer goes on after it: nobody on the host waits."""
 
     def __init__(self, logical: Logical) -> None:
         self.busy = False
@@ -79,8 +75,6 @@ class Recorder(Guarded):
         self._queue = Queue(logical)
         self._ring = Ring(logical, self._queue, ARGUMENT_CHUNK_BYTES)
         self._commands: Any = None
-        self.stretches = stretches_for(logical.physical.kind)
-        self._stretch: Stretch | None = None  # gathered behind the commands; there are some then
         self._bound: Pipeline | None = None
         self._read: set[int] = set()
         self._written: set[int] = set()
@@ -134,8 +128,6 @@ class Recorder(Guarded):
             with lock:
                 if self.guards:
                     self.announce(writes)
-                if self.stretches and self._gather(pipeline, args, groups, reads, writes):
-                    return None
                 if self._timing is not None:
                     return self._record_timed(pipeline, args, groups, reads, writes)
                 commands = self._commands or self._begin()
@@ -165,79 +157,12 @@ class Recorder(Guarded):
                 release_wholly(lock)
             raise
 
-    def _gather(
-        self, pipeline: Runnable, args: Any, groups: tuple[int, int, int],
-        reads: frozenset[int], writes: frozenset[int],
-    ) -> bool:  # fmt: skip
-        """Whether a dispatch becomes part of a stretch; else what was gathered is recorded."""
-        x, y, z = groups
-        count = x * y * z
-        is_small = 0 < count <= MOST_GROUPS and type(args) is bytes and self._timing is None
-        if isinstance(pipeline, Filling) or not is_small:
-            return self._end_stretch(pipeline)
-        place, stretch = pipeline.place, self._stretch
-        if place is None:
-            return self._end_stretch(pipeline, is_small=True)
-        linked, number = place
-        size_bytes = size_of(len(args), count)
-        if stretch is None or not stretch.takes(linked, size_bytes):
-            stretch = self._begin_stretch(linked)
-        stretch.add((pipeline, args, groups, reads, writes, number), size_bytes)
-        self._left -= 1
-        if self._left <= 0:
-            self.flush()
-        return True
-
-    def _begin_stretch(self, linked: Linked) -> Stretch:
-        """Gather for a linked shader from now on."""
-        self._record_stretch()
-        if self._commands is None:
-            self._begin()
-        stretch = self._stretch = Stretch(linked)
-        return stretch
-
-    def _end_stretch(self, pipeline: Runnable, *, is_small: bool = False) -> bool:
-        """A dispatch comes that is recorded by itself, for now: False."""
-        assert self.stretches is not None
-        if self.stretches.meet(pipeline, is_small=is_small):
-            self.stretches.link(self.load)
-        self._record_stretch()
-        return False
-
-    def _record_stretch(self) -> None:
-        """Record what was gathered: by itself, where it is one dispatch."""
-        stretch, commands = self._stretch, self._commands
-        if stretch and commands and stretch.dispatches and not stretch.sent:
-            self._begin_access(commands, *stretch.touched())
-            pipeline, args, groups = stretch.dispatches[0][0][:3]
-            if len(stretch.dispatches) > 1:
-                pipeline, groups = stretch.linked.pipeline, (1, 1, 1)
-                piece = self._ring.allocate(stretch.size_bytes, self._queue.submitted + 1)
-                packed = stretch.pack(piece.address)
-                self._move(piece.pointer, packed, len(packed))
-                self._address[0] = piece.address
-                args = self._address
-            elif pipeline.indirect:
-                args = self._place(args, pipeline.args_bytes)
-            self._bound = None
-            self._bind(commands, COMPUTE_POINT, pipeline.handle)
-            self._bound = pipeline
-            if pipeline.push_bytes:
-                self._push(commands, pipeline.layout, COMPUTE_STAGE, 0, pipeline.push_bytes, args)
-            stretch.sent.extend(map(self._dispatch, (commands,), *[(n,) for n in groups]))
-        self._stretch = None
-
-    def load(self, shader: Shader) -> Pipeline:
-        """The shader, compiled by the driver. For the subclass that has pipelines."""
-        raise NotImplementedError
-
     def _record_timed(self, pipeline: Runnable, *rest: Any) -> None:
         """Record a dispatch alone between barriers, with timestamps around it."""
         timing, self._timing = self._timing, None
         if timing is None or timing.timer is None or timing.is_left:
             return self.record(pipeline, *rest)
         timer = timing.timer
-        stretches, self.stretches = self.stretches, None  # it is recorded now, not gathered
         try:
             if timer.is_full:
                 self.wait()
@@ -250,7 +175,7 @@ class Recorder(Guarded):
             timer.stop(commands)
             self.count_command(1)
         finally:
-            self._timing, self.stretches = timing, stretches
+            self._timing = timing
 
     def sequence(self, commands: list[Command], like: Sequence | None = None) -> Sequence:
         """Dispatches, recorded to be run by `execute`. like: a sequence whose commands differ in
@@ -285,17 +210,12 @@ class Recorder(Guarded):
         """The command buffer, ready for a command that is no dispatch. `count_command` ends it."""
         if self.guards:
             self.announce(writes)
-        self._record_stretch()
         commands = self._commands or self._begin()
-        self._begin_access(commands, reads, writes)
-        return commands
-
-    def _begin_access(self, commands: Any, reads: Set[int], writes: Set[int]) -> None:
-        """Order what reads and writes these after what was recorded."""
         if not (self._written.isdisjoint(reads | writes) and self._read.isdisjoint(writes)):
             self._order(commands)
         self._read |= reads
         self._written |= writes
+        return commands
 
     def count_command(self, count: int = 1) -> None:
         """Note that a command was recorded; submits when there are enough."""
@@ -336,9 +256,6 @@ class Recorder(Guarded):
             commands, queue = self._commands, self._queue
             if commands is None and queue.outgoing is None:
                 return self.require_open()
-            if self.stretches is not None:
-                self.stretches.is_following = False
-                self._record_stretch()
             if commands is not None:
                 if len(self._read) + len(self._written) > MOST_TRACKED:
                     self._order(commands)
