@@ -19,7 +19,7 @@ from vkchi.fields.snode import IN_WORDS, Content, Parent, SNode, Tree
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime
-from vkchi.types import Array, Scalar, Tensor, cook, is_quantised, shape_of
+from vkchi.types import Array, Scalar, Tensor, cook, shape_of
 from vkchi.types.attributes import Attributes, alignment_of
 
 if TYPE_CHECKING:
@@ -448,8 +448,8 @@ def one_of(dtypes: Any) -> Any:
 
 
 def is_nested(dtype: Any) -> bool:
-    """Whether it is a list of types; those of numbers of any width are tuples themselves."""
-    return isinstance(dtype, list | tuple) and not is_quantised(dtype)
+    """Whether it is a list of types."""
+    return isinstance(dtype, list | tuple)
 
 
 def cook_shape(shape: Any) -> tuple[int, ...]:

@@ -56,12 +56,10 @@ class QuantisedPlace(Place):
         return self._decoded(cx, self.slots.changed(cx, update))
 
     def _encoded(self, cx: Context, v: Value) -> Value:
-        found: Value = self.number.encode(Num(cx.b, v)).v
-        return found
+        return self.number.encode(Num(cx.b, v)).v
 
     def _decoded(self, cx: Context, slot: Value) -> Value:
-        found: Value = self.number.decode(Num(cx.b, slot)).v
-        return found
+        return self.number.decode(Num(cx.b, slot)).v
 
 
 def components_of(

@@ -16,13 +16,14 @@ append ops, Python arrays of numpy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from vkchi.tuples import NamedTuple
-from vkchi.types.core import Scalar, f32, i32, i64, scalar_named, u32, u64
+from vkchi.types.core import Scalar, f32, i32, scalar_named, u32
 
 if TYPE_CHECKING:
     from typing import Self
+
+L = TypeVar("L", bound="Lane")
 
 MANTISSA = 23  # bits of a float of 32
 BIAS = 127
@@ -71,108 +72,80 @@ class Lane(Protocol):
     def __rshift__(self, x: Self | int) -> Self: ...
 
 
-class Quantised(Protocol):
-    """A type of numbers that fields keep in a few bits."""
+class Quantised:
+    """A type of numbers that fields keep in `bits` bits each; kernels know them as of type
+    `compute`. One stands in the highest bits of an integer of type `slot`. `facts`: all that is
+    known of the type, in the order in which programs and texts say it."""
 
-    @property
-    def compute(self) -> Scalar:
-        """The type that kernels know them as."""
+    __slots__ = ("bits", "compute", "facts", "slot")
+    kind = "q"  # no plain number, which `types.Scalar` calls i, u, f or b
+    adds_slots = True  # whether adding numbers is adding their slots, in whatever order
+    word = ""  # its function in `types.quant`, with which its text begins as well
+    names: tuple[str, ...] = ()  # what a program writes before each fact
 
-    @property
-    def kind(self) -> str:
-        """q: no plain number, which `types.Scalar` calls i, u, f or b."""
+    def __init__(
+        self, bits: int, slot: Scalar, compute: Scalar, facts: tuple[float | Scalar, ...]
+    ) -> None:
+        self.bits, self.slot, self.compute, self.facts = bits, slot, compute, facts
 
-    @property
-    def bits(self) -> int:
-        """How many bits one takes."""
+    def encode(self, x: L) -> L:
+        """The slots of numbers of type `compute`."""
+        raise NotImplementedError
 
-    @property
-    def slot(self) -> Scalar:
-        """The integer in whose highest bits one stands."""
-
-    @property
-    def adds_slots(self) -> bool:
-        """Whether adding a number is adding its slot, whatever else is added meanwhile."""
-
-    def encode(self, x: Any) -> Any:
-        """The slot (a Lane) of a number of type `compute`."""
-
-    def decode(self, slot: Any) -> Any:
-        """The number that a slot holds."""
+    def decode(self, slot: L) -> L:
+        """The numbers that slots hold."""
+        raise NotImplementedError
 
     def text(self) -> str:
         """The type in a layout's text."""
+        return ":".join([self.word, *map(text_of, self.facts)])
+
+    def __repr__(self) -> str:
+        parts = [name + str(fact) for name, fact in zip(self.names, self.facts, strict=True)]
+        return f"ti.types.quant.{self.word}({', '.join(parts)})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.facts == self.facts
+
+    def __hash__(self) -> int:
+        return hash((self.word, self.facts))
 
 
-class Whole(NamedTuple):
-    """Integers, of which the low bits are kept. See `Quantised`."""
+class Whole(Quantised):
+    """Integers, of which the low bits are kept."""
 
-    bits: int
-    signed: bool
-    compute: Scalar
+    __slots__ = ()
+    word, names = "int", ("", "signed=", "compute=ti.")
 
-    @property
-    def kind(self) -> str:
-        """See `Quantised`."""
-        return "q"
+    def __init__(self, bits: int, signed: bool, compute: Scalar) -> None:
+        slot = integer(32 if bits <= 32 else 64, signed)
+        super().__init__(bits, slot, compute, (bits, signed, compute))
 
-    @property
-    def adds_slots(self) -> bool:
-        """See `Quantised`."""
-        return True
-
-    @property
-    def slot(self) -> Scalar:
-        """See `Quantised`."""
-        if self.bits > 32:
-            return i64 if self.signed else u64
-        return i32 if self.signed else u32
-
-    def encode(self, x: Any) -> Any:
+    def encode(self, x: L) -> L:
         """See `Quantised`."""
         slot = self.slot
         return x.cast(slot) << slot.bits - self.bits
 
-    def decode(self, slot: Any) -> Any:
+    def decode(self, slot: L) -> L:
         """See `Quantised`."""
         return (slot >> self.slot.bits - self.bits).cast(self.compute)
 
-    def text(self) -> str:
-        """See `Quantised`."""
-        return f"int:{self.bits}:{int(self.signed)}:{self.compute}"
 
-    def __repr__(self) -> str:
-        return f"ti.types.quant.int({self.bits}, signed={self.signed}, compute=ti.{self.compute})"
-
-
-class Fixed(NamedTuple):
+class Fixed(Quantised):
     """Whole multiples of `scale`, rounded to the nearest, halves away from zero; of the whole
-    number the low bits are kept. See `Quantised`."""
+    number the low bits are kept."""
 
-    bits: int
-    signed: bool
-    compute: Scalar
-    scale: float
+    __slots__ = ("scale", "signed")
+    word, names = "fixed", ("", "signed=", "compute=ti.", "scale=")
 
-    @property
-    def kind(self) -> str:
-        """See `Quantised`."""
-        return "q"
+    def __init__(self, bits: int, signed: bool, compute: Scalar, scale: float) -> None:
+        super().__init__(bits, integer(32, signed), compute, (bits, signed, compute, scale))
+        self.signed, self.scale = signed, scale
 
-    @property
-    def adds_slots(self) -> bool:
-        """See `Quantised`."""
-        return True
-
-    @property
-    def slot(self) -> Scalar:
-        """See `Quantised`."""
-        return i32 if self.signed else u32
-
-    def encode(self, x: Any) -> Any:
+    def encode(self, x: L) -> L:
         """See `Quantised`. Beyond what 32 bits count, the nearest; what is no number is 0. The sign
         comes of the float's bits, so that gradients see where they end."""
-        steps = abs(x * (1.0 / self.scale)) + 0.5
+        steps = (x * (1.0 / self.scale)).__abs__() + 0.5  # type checkers know abs() as any Lane's
         steps = steps.equals(steps).where(steps, 0.0)
         width = self.compute.bits
         sign = (x.bits(scalar_named(f"i{width}")) >> width - 1).cast(i32)  # 0 or -1
@@ -181,7 +154,7 @@ class Fixed(NamedTuple):
         count = ((steps.at_most(BELOW_HALF[width]).cast(i32) ^ sign) - sign).bits(self.slot)
         return count << 32 - self.bits
 
-    def _all_bits(self, steps: Any, sign: Any) -> Any:
+    def _all_bits(self, steps: L, sign: L) -> L:
         """The slot of so many steps (a float) where no bit is left over: the ends are its own."""
         if self.signed:
             count = steps.at_most(2.0**31).cast(u32)
@@ -190,55 +163,24 @@ class Fixed(NamedTuple):
         count = steps.at_most(BELOW_WHOLE[self.compute.bits]).cast(u32)
         return (steps < 2.0**32).where(count, count.number(2**32 - 1)) & ~sign
 
-    def decode(self, slot: Any) -> Any:
+    def decode(self, slot: L) -> L:
         """See `Quantised`."""
         return (slot >> 32 - self.bits).cast(self.compute) * self.scale
 
-    def text(self) -> str:
-        """See `Quantised`."""
-        return f"fixed:{self.bits}:{int(self.signed)}:{self.compute}:{self.scale.hex()}"
 
-    def __repr__(self) -> str:
-        return (
-            f"ti.types.quant.fixed({self.bits}, signed={self.signed}, compute=ti.{self.compute}, "
-            f"scale={self.scale})"
-        )
-
-
-class Floating(NamedTuple):
+class Floating(Quantised):
     """A sign, if `signed`, an exponent, and a fraction without its leading one: a float of 32 bits
     with fewer of them, rounded to the nearest, halves away from zero. An exponent of zero is the
-    number 0, and so is what would need a smaller one. See `Quantised`."""
+    number 0, and so is what would need a smaller one. `exponent`: its bits; `digits`: those of the
+    fraction itself, of which `fraction` counts the sign as one."""
 
-    exponent: int
-    fraction: int
-    signed: bool
-    compute: Scalar
+    __slots__ = ("digits", "exponent", "signed")
+    adds_slots = False
+    word, names = "float", ("exp=", "frac=", "signed=", "compute=ti.")
 
-    @property
-    def kind(self) -> str:
-        """See `Quantised`."""
-        return "q"
-
-    @property
-    def adds_slots(self) -> bool:
-        """See `Quantised`."""
-        return False
-
-    @property
-    def slot(self) -> Scalar:
-        """See `Quantised`."""
-        return u32
-
-    @property
-    def bits(self) -> int:
-        """See `Quantised`."""
-        return self.exponent + self.fraction
-
-    @property
-    def digits(self) -> int:
-        """The bits of the fraction itself: of a signed one, the sign is one of `fraction`."""
-        return self.fraction - int(self.signed)
+    def __init__(self, exponent: int, fraction: int, signed: bool, compute: Scalar) -> None:
+        super().__init__(exponent + fraction, u32, compute, (exponent, fraction, signed, compute))
+        self.exponent, self.digits, self.signed = exponent, fraction - int(signed), signed
 
     @property
     def least(self) -> int:
@@ -250,7 +192,7 @@ class Floating(NamedTuple):
         """What a float's exponent is more than this one's, before the fraction's bits."""
         return BIAS - ((1 << self.exponent - 1) - 1) << self.digits
 
-    def encode(self, x: Any) -> Any:
+    def encode(self, x: L) -> L:
         """See `Quantised`. What is too large, and no number where there is none: the greatest. A
         negative number of an unsigned type: its magnitude."""
         word, cut = x.cast(f32).bits(u32), MANTISSA - self.digits
@@ -263,7 +205,7 @@ class Floating(NamedTuple):
         kept = (rounded < self.lifted + self.least).where(size.number(0), size)
         return kept << 32 - self.bits
 
-    def decode(self, slot: Any) -> Any:
+    def decode(self, slot: L) -> L:
         """See `Quantised`."""
         number = slot >> 32 - self.bits
         size = number & (1 << self.exponent + self.digits) - 1
@@ -272,15 +214,17 @@ class Floating(NamedTuple):
             word = word | (number >> self.exponent + self.digits << 31)
         return (size < self.least).where(word.number(0), word).bits(f32).cast(self.compute)
 
-    def text(self) -> str:
-        """See `Quantised`."""
-        return f"float:{self.exponent}:{self.fraction}:{int(self.signed)}:{self.compute}"
 
-    def __repr__(self) -> str:
-        return (
-            f"ti.types.quant.float(exp={self.exponent}, frac={self.fraction}, "
-            f"signed={self.signed}, compute=ti.{self.compute})"
-        )
+def integer(bits: int, signed: bool) -> Scalar:
+    """The integer type of a width."""
+    return scalar_named(f"{'i' if signed else 'u'}{bits}")
+
+
+def text_of(fact: float | Scalar) -> str:
+    """A fact in a text: floats keep all their bits, truth values are 0 and 1."""
+    if isinstance(fact, float):
+        return fact.hex()
+    return str(int(fact)) if isinstance(fact, bool) else str(fact)
 
 
 def quantised_of(text: str) -> Quantised:
