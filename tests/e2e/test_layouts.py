@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -39,6 +39,7 @@ class Toy:
     step: int
     components: tuple[int, ...]
     origin: tuple[int, ...] = ()
+    number: ClassVar[None] = None
 
     @property
     def rank(self) -> int:

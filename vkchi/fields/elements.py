@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Hashable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from vkchi.errors import (
     ArrayIndexCountError,
@@ -45,14 +45,13 @@ from vkchi.types import (
     u32,
 )
 from vkchi.types.integers import range_of
-from vkchi.types.layout import Digit, ends_of, shares_words, whole_digits
+from vkchi.types.layout import Digit, ends_of, whole_digits
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
     from vkchi.device import Device
     from vkchi.types.hints import Index
-    from vkchi.types.packed import Packed
 
 
 GREATEST = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}  # floats
@@ -147,6 +146,7 @@ class Elements:
     _rank = -1
     _length = 0  # of a scalar array of one axis
     watch: Callable[[Any, Access], None] | None = None  # told before Python's accesses: a tape
+    is_encoded = False  # whether other numbers stand in memory than users know
     # How often something was recorded that put other numbers there, but for single elements.
     overwritten = 0
     shape: tuple[int, ...] = property(attrgetter("_shape"))  # type: ignore[assignment]
@@ -155,8 +155,6 @@ class Elements:
     def whole(self) -> Any:
         """The array whose memory it is: of a component of vectors, the vectors."""
         return self
-
-    packed: Packed | None = None  # the layout, if numbers share words
 
     # --- where they lie --------------------------------------------------------------------
 
@@ -182,7 +180,6 @@ class Elements:
                 f"not {layout.size} of {self.stored}: split it"
             )
         self._shape, self.layout = shape, layout
-        self.packed = cast("Packed", layout) if shares_words(layout) else None
         self.size_bytes = max(1, layout.size) * self.stored.size_bytes
         digits = whole_digits(shape, layout)
         self.steps = None if digits is None else tuple([d.stride for axis in digits for d in axis])
@@ -197,7 +194,7 @@ class Elements:
         self._is_quick = False
         for name in ("host", "_rank"):
             vars(self).pop(name, None)
-        self.buffer, self.is_own = buffer, is_own and self.packed is None
+        self.buffer, self.is_own = buffer, is_own
         is_itself = self.stored is self.number or (self.number is u1 and self.stored is u8)
         if buffer.view is None or self.steps is None or not (is_itself and self._is_direct):
             return
@@ -256,15 +253,11 @@ class Elements:
 
     def _gather(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The scalars as they lie in memory, as `_strided` has them; perhaps a copy."""
-        if self.packed is not None:
-            return self.packed.gather(flat, self._places(), self.shape)
         return flat[self._places()] if self.steps is None else self._strided(flat)
 
     def _scatter(self, flat: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
         """Put scalars to where they lie in memory."""
-        if self.packed is not None:
-            self.packed.scatter(flat, self._places(), self.shape, values)
-        elif self.steps is None:
+        if self.steps is None:
             flat[self._places()] = values
         else:
             self._strided(flat)[...] = values
@@ -429,11 +422,7 @@ class Elements:
         if inner and len(index) == len(self.digits):
             flat = [self._read(index + place) for place in np.ndindex(*inner)]
             return np.array(flat, self.number.dtype).reshape(inner)
-        size = self.stored.size_bytes
-        raw = np.frombuffer(self.buffer.read(self.offset(index) * size, size), self.stored.dtype)
-        if self.packed is not None:
-            raw = self.packed.take(raw, self._bit(self.packed, index))
-        return raw.astype(self.number.dtype)[0].item()
+        return self._load(index).item()
 
     def write(self, index: tuple[int, ...], value: Any) -> None:
         """Put a number, or a nested sequence for a whole tensor element, at a place that `index`
@@ -443,7 +432,7 @@ class Elements:
         if self.watch is not None or self.runtime.recording is not None:
             access = self._access("write", index)
             self.tell(access._replace(is_sum=self._place(index) in places_of(value)))
-        is_mapped_and_busy = self.device.busy and self.buffer.view is not None and not self.packed
+        is_mapped_and_busy = self.device.busy and self.buffer.view is not None
         if is_mapped_and_busy and write_later(self, index, values, CODES.get(self.stored.name)):
             return
         self.ready_to_write()
@@ -453,21 +442,26 @@ class Elements:
         if self.host is not None:
             self.host[index] = values
             return
-        size = self.stored.size_bytes
-        kept = self.stored if self.packed is None else self.number
-        values = np.broadcast_to(values, inner).astype(kept.dtype)
+        numbers = np.broadcast_to(values, inner).astype(self.number.dtype)
         for place in np.ndindex(*inner):
-            at, part = self.offset(index + place) * size, values[place]
-            if self.packed is not None:
-                word = np.frombuffer(self.buffer.read(at, size), self.stored.dtype)
-                part = self.packed.replace(word, self._bit(self.packed, index + place), part)
-            self.buffer.write(at, part.tobytes())
+            self._store(index + place, numbers[place])
 
-    def _bit(self, packed: Packed, index: tuple[int, ...]) -> int:
-        """Where the bits of a number begin in a word."""
-        elements, place = index[: len(self.digits)], index[len(self.digits) :]
-        k = int(np.ravel_multi_index(place, shape_of(self.elem))) if place else 0
-        return int(packed.bit(elements)) + packed.starts[k]
+    def _load(self, index: tuple[int, ...]) -> Any:
+        """The number at a place, read from the buffer."""
+        return self._load_stored(index).astype(self.number.dtype)
+
+    def _store(self, index: tuple[int, ...], number: Any) -> None:
+        """Write a number to a place in the buffer."""
+        self._store_stored(index, number.astype(self.stored.dtype))
+
+    def _load_stored(self, index: tuple[int, ...]) -> Any:
+        """What stands in memory for a place."""
+        size = self.stored.size_bytes
+        raw = self.buffer.read(self.offset(index) * size, size)
+        return np.frombuffer(raw, self.stored.dtype)[0]
+
+    def _store_stored(self, index: tuple[int, ...], stored: Any) -> None:
+        self.buffer.write(self.offset(index) * self.stored.size_bytes, stored.tobytes())
 
     def _cooked(self, value: Any, shape: tuple[int, ...]) -> Any:
         """The value as this array's numbers: one, or as many as `shape` says."""

@@ -69,7 +69,7 @@ def bytes_of(
     """Where in the buffer numbers go, and their bytes; None where they are no whole words that
     follow each other."""
     size = array.stored.size_bytes
-    if size % WORD_BYTES or array.stored is not array.number:
+    if size % WORD_BYTES or array.stored is not array.number or array.is_encoded:
         return None
     inner = shape_of(array.elem)[len(index) - len(array.digits) :]
     offset = array.offset(index)

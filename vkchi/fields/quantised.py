@@ -20,7 +20,7 @@ from vkchi.fields.snode import Parent, SNode, members_of
 from vkchi.fields.words import word_of
 from vkchi.interop import host
 from vkchi.runtime import Runtime, current
-from vkchi.types import Array, Layout, Scalar, Tensor
+from vkchi.types import Array, Layout, Scalar, Tensor, shape_of
 from vkchi.types.lazy_numpy import np
 from vkchi.types.numpy_lanes import Lanes
 from vkchi.types.packed import Packed
@@ -89,11 +89,39 @@ class QuantisedField(Pending):
         super().arrange(shape, layout)
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
-        Field.attach(self, buffer, is_own=is_own)
+        Field.attach(self, buffer, is_own=False)  # words may have bits of others
 
     def __repr__(self) -> str:
         where = "not placed" if self.node is None and not self.is_copy else f"shape {self.shape}"
         return f"<ti.field of {self.quantised}, {where}>"
+
+    # --- slots and words -------------------------------------------------------------------------
+
+    @property
+    def packed(self) -> Packed:
+        """The layout."""
+        assert isinstance(self.layout, Packed)
+        return self.layout
+
+    def _gather(self, flat: NDArray[Any]) -> NDArray[Any]:
+        return self.packed.gather(flat, self._places(), self.shape)
+
+    def _scatter(self, flat: NDArray[Any], values: NDArray[Any]) -> None:
+        self.packed.scatter(flat, self._places(), self.shape, values)
+
+    def _load(self, index: tuple[int, ...]) -> Any:
+        return self.packed.take(Lanes(self._load_stored(index)), self._bit(index)).v
+
+    def _store(self, index: tuple[int, ...], number: Any) -> None:
+        packed, bit, word = self.packed, self._bit(index), Lanes(self._load_stored(index))
+        changed = word & ~packed.mask(word, bit) | packed.put(Lanes(number), bit)
+        self._store_stored(index, changed.v)
+
+    def _bit(self, index: tuple[int, ...]) -> int:
+        """Where the bits of a number begin in a word."""
+        elements, place = index[: len(self.digits)], index[len(self.digits) :]
+        k = int(np.ravel_multi_index(place, shape_of(self.elem))) if place else 0
+        return int(self.packed.bit(elements)) + self.packed.starts[k]
 
     # --- numbers and slots -----------------------------------------------------------------------
 

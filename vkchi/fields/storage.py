@@ -58,7 +58,6 @@ class Storage(Elements):
         self._allocate()
 
     has_place = True  # whether it has contents, or will have when first used
-    is_encoded = False  # whether other numbers stand in memory than users know
 
     @property
     def dtype(self) -> Any:

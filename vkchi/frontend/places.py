@@ -343,7 +343,7 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
         ptr = cx.b.emit("member", ptr, attr=array.component)
     node = sparse_node(cx, array)
     place = Place(ptr) if node is None else SparsePlace(ptr, node, tuple(places))
-    number = getattr(layout, "number", None)  # of a layout whose elements share words
+    number = None if layout is None else layout.number
     return place if number is None else QuantisedPlace(place, number)
 
 

@@ -16,6 +16,7 @@ from vkchi.ir.evaluate import as_value, zero_of
 from vkchi.types import Array, Ptr, Scalar, Type, scalar_of, shape_of
 from vkchi.types.layout import shares_words
 from vkchi.types.lazy_numpy import np
+from vkchi.types.numpy_lanes import Lanes
 
 Numbers = list[tuple[tuple[int, ...], int]]  # indices, components included, and their first bits
 
@@ -175,14 +176,14 @@ class Word:
         layout: Any = self.layout
         found = layout.word.dtype.type(0)
         for index, bit in self.numbers:
-            found |= layout.shifted(self.array[index], bit)
+            found |= layout.put(Lanes(self.array[index]), bit).v
         return found
 
     def store(self, v: Any) -> None:
         """Put its bits where they belong."""
         layout: Any = self.layout
         for index, bit in self.numbers:
-            self.array[index] = layout.take(v, bit)
+            self.array[index] = layout.take(Lanes(v), bit).v
 
 
 def numbers_by_word(t: Array, shape: tuple[int, ...]) -> dict[int, Numbers]:

@@ -56,7 +56,8 @@ class Num:
 
     def bits(self, elem: Scalar) -> Num:
         """The same bits as another scalar type."""
-        return Num(self.b, self.b.emit("bitcast", self.v, type=with_scalar(self.v.type, elem)))
+        t = with_scalar(self.type, elem)
+        return self if t is self.type else Num(self.b, self.b.emit("bitcast", self.v, type=t))
 
     def __add__(self, x: Num | float) -> Num:
         return self.op("add", x)

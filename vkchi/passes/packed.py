@@ -35,7 +35,7 @@ from vkchi.passes.layouts import (
 )
 from vkchi.passes.offsets import Offset, Sum, Writer, offset_of
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, Tensor, scalar_named, scalar_of, u32, u64
+from vkchi.types import Array, Scalar, Tensor, scalar_of, u32, u64
 from vkchi.types.packed import Packed
 
 
@@ -107,41 +107,30 @@ class Bits(NamedTuple):
 
     def take(self, word: Value) -> Value:
         """The slots that stand there."""
-        slot, whole = self.layout.number.slot, Num(self.b, word)
-        up = slot.bits - self.layout.number.bits
-        parts = [(whole >> k).cast(unsigned(slot)) << up for k in self.shifts]
-        slots = [part.v if slot.kind == "u" else part.bits(slot).v for part in parts]
+        whole = Num(self.b, word)
+        slots = [self.layout.take(whole, k).v for k in self.shifts]
         return self.b.emit("pack", *slots, type=self.type) if self.is_tensor else slots[0]
 
     def put(self, slots: Value) -> Num:
         """A word that is zero but for slots."""
-        slot, whole = self.layout.number.slot, Num(self.b, slots)
-        down = slot.bits - self.layout.number.bits
-        whole = (whole if slot.kind == "u" else whole.bits(unsigned(slot))) >> down
-        count = len(self.shifts)
+        whole, count = Num(self.b, slots), len(self.shifts)
         parts = [whole.part(k) for k in range(count)] if self.is_tensor else [whole]
-        words = [part.cast(self.layout.word) for part in parts]
-        return reduce(operator.or_, [word << k for word, k in zip(words, self.shifts)])
+        return reduce(operator.or_, map(self.layout.put, parts, self.shifts))
 
     def others(self) -> Num:
         """A word that is ones but for the bits of numbers."""
-        t, ones = self.layout.word, (1 << self.layout.number.bits) - 1
-        known = [ones << k for k in self.shifts if isinstance(k, int)]
+        t, layout = self.layout.word, self.layout
+        known = [layout.ones << k for k in self.shifts if isinstance(k, int)]
         if len(known) == len(self.shifts):
             kept = ((1 << t.bits) - 1) ^ reduce(operator.or_, known)
             return Num(self.b, self.b.const(kept, t))
-        taken = Num(self.b, self.b.const(ones, t))
-        return ~reduce(operator.or_, [taken << k for k in self.shifts])
+        word = next(k for k in self.shifts if isinstance(k, Num))  # or as good as one
+        return ~reduce(operator.or_, [layout.mask(word, k) for k in self.shifts])
 
     @property
     def is_tensor(self) -> bool:
         """Whether the place has components."""
         return isinstance(self.type, Tensor)
-
-
-def unsigned(t: Scalar) -> Scalar:
-    """The unsigned integer of a width."""
-    return scalar_named(f"u{t.bits}")
 
 
 def word_at(w: Writer, place: Place) -> Value:

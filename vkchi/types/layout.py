@@ -17,10 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.hooks import Hook
 from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.types.quantised import Quantised
 
 
 class Digit(NamedTuple):
@@ -51,6 +54,10 @@ class Layout(Protocol):
     @property
     def origin(self) -> tuple[int, ...]:
         """What indices begin with (Taichi's `offset=`); () for 0."""
+
+    @property
+    def number(self) -> Quantised | None:
+        """What an element is, if it is some bits of a word in memory; None if it is scalars."""
 
     def offset(self, index: Sequence[Any]) -> Any:
         """The place of an element by its index, counted from 0: in `+ - * // % ^`, by whole
@@ -87,6 +94,10 @@ class Affine(NamedTuple):
     def rank(self) -> int:
         """See `Layout`."""
         return len(self.axes)
+
+    @property
+    def number(self) -> None:
+        """See `Layout`."""
 
     def offset(self, index: Sequence[Any]) -> Any:
         """See `Layout`."""
@@ -188,7 +199,7 @@ def step_of_last(shape: tuple[int, ...], layout: Layout) -> int | None:
 
 def shares_words(layout: Layout | None) -> bool:
     """Whether elements are some bits of the words that stand in memory (`packed.Packed`)."""
-    return hasattr(layout, "number")
+    return layout is not None and layout.number is not None
 
 
 def ends_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, int], ...]:

@@ -1,7 +1,7 @@
 """Layouts of numbers that share words: which word, and which of its bits.
 
-Owns: `Packed`, a `layout.Layout`: its arithmetic, its text, and what numpy does with such words.
-Must not know: what the bits mean (`quantised`), devices, ops.
+Owns: `Packed`, a `layout.Layout`: its arithmetic, its text, how numbers are taken from words and
+put there. Must not know: what the bits mean (`quantised`), devices, ops.
 
 The word is where an `Affine` puts it. In it, a component begins at a bit of its own, and, where an
 array of numbers fills the word, digits of the indices count further bits.
@@ -20,7 +20,8 @@ from vkchi.tuples import NamedTuple
 from vkchi.types.core import Scalar, u32, u64
 from vkchi.types.layout import Affine, AxisTerm, affine_of, sum_of_digits
 from vkchi.types.lazy_numpy import np
-from vkchi.types.quantised import Quantised, quantised_of
+from vkchi.types.numpy_lanes import Lanes
+from vkchi.types.quantised import L, Quantised, quantised_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,45 +89,43 @@ class Packed(NamedTuple):
         )  # fmt: skip
         return f"packed({'/'.join(map(str, parts))})"
 
-    # --- words in numpy's arrays -----------------------------------------------------------------
+    # --- the bits of words: of kernels' values, of numpy's (`quantised.Lane`) --------------------
 
-    def first_bits(self, shape: tuple[int, ...]) -> Any:
-        """Where the bits of each number begin, of all elements: an axis more, for components."""
-        bits = np.zeros(shape, np.int64) + self.bit([*np.indices(shape)])
-        return bits[..., None] + np.array(self.starts)
+    @property
+    def ones(self) -> int:
+        """As many ones as a number has bits."""
+        return (1 << self.number.bits) - 1
 
-    def take(self, words: Any, bits: Any) -> Any:
-        """The slots that stand in words from some bits on."""
-        slot, width = self.number.slot, self.number.bits
-        kept = words >> np.asarray(bits).astype(words.dtype) & words.dtype.type((1 << width) - 1)
-        return (kept.astype(f"u{slot.bits // 8}") << slot.bits - width).view(slot.dtype)
+    def mask(self, word: L, bit: L | int) -> L:
+        """Words, of this one's type, with ones for the numbers that begin at bits of them."""
+        return word.number(self.ones) << bit
 
-    def clear(self, bits: Any) -> Any:
-        """Words whose bits are ones but for those of numbers that begin at some bits."""
-        word, ones = self.word.dtype, (1 << self.number.bits) - 1
-        return ~(word.type(ones) << np.asarray(bits).astype(word))
+    def take(self, word: L, bit: L | int) -> L:
+        """The slots of the numbers that begin at bits of words."""
+        return self.number.raised(word >> bit)
 
-    def shifted(self, slots: Any, bits: Any) -> Any:
-        """Words that are zero but for numbers from some bits on."""
-        slot, word = self.number.slot, self.word.dtype
-        low = np.asarray(slots).view(f"u{slot.bits // 8}") >> slot.bits - self.number.bits
-        return low.astype(word) << np.asarray(bits).astype(word)
+    def put(self, slot: L, bit: L | int) -> L:
+        """Words with the numbers of slots, which begin at bits of them, and zeros."""
+        return self.number.lowered(slot).cast(self.word) << bit
 
-    def replace(self, word: Any, bit: int, slot: Any) -> Any:
-        """A word with one number replaced."""
-        return word & self.clear(bit) | self.shifted(slot, bit)
+    # --- all elements, in numpy's arrays of words ------------------------------------------------
 
     def gather(self, flat: Any, places: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         """The slots of all elements, whose words stand at these places of an array."""
-        bits = self.first_bits(shape).reshape(places.shape)
-        found: NDArray[Any] = self.take(flat[places], bits)
+        found: NDArray[Any] = self.take(Lanes(flat[places]), self._first_bits(places, shape)).v
         return found
 
     def scatter(self, flat: Any, places: Any, shape: tuple[int, ...], slots: Any) -> None:
         """Put the slots of all elements there; several may be in one word."""
-        bits = self.first_bits(shape).reshape(places.shape)
-        np.bitwise_and.at(flat, places, self.clear(bits))
-        np.bitwise_or.at(flat, places, self.shifted(slots, bits))
+        bits = self._first_bits(places, shape)
+        np.bitwise_and.at(flat, places, (~self.mask(bits, bits)).v)
+        np.bitwise_or.at(flat, places, self.put(Lanes(slots), bits).v)
+
+    def _first_bits(self, places: Any, shape: tuple[int, ...]) -> Lanes:
+        """Where in its word each number begins, as a word; of all elements and components."""
+        bits = np.zeros(shape, np.int64) + self.bit([*np.indices(shape)])
+        each = bits[..., None] + np.array(self.starts)
+        return Lanes(each.reshape(places.shape)).cast(self.word)
 
 
 def packed_of(text: str, rank: int) -> Packed:

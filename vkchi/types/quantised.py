@@ -80,7 +80,7 @@ class Quantised:
     __slots__ = ("bits", "compute", "facts", "slot")
     kind = "q"  # no plain number, which `types.Scalar` calls i, u, f or b
     adds_slots = True  # whether adding numbers is adding their slots, in whatever order
-    word = ""  # its function in `types.quant`, with which its text begins as well
+    maker = ""  # its function in `types.quant`, with which its text begins as well
     names: tuple[str, ...] = ()  # what a program writes before each fact
 
     def __init__(
@@ -96,26 +96,36 @@ class Quantised:
         """The numbers that slots hold."""
         raise NotImplementedError
 
+    def raised(self, bits: L) -> L:
+        """The slots of numbers that are the lowest bits of integers, whatever is above them."""
+        unsigned = integer(self.slot.bits, signed=False)
+        return (bits.cast(unsigned) << self.slot.bits - self.bits).bits(self.slot)
+
+    def lowered(self, slot: L) -> L:
+        """The numbers in slots as the lowest bits of unsigned integers, with zeros above."""
+        unsigned = integer(self.slot.bits, signed=False)
+        return slot.bits(unsigned) >> self.slot.bits - self.bits
+
     def text(self) -> str:
         """The type in a layout's text."""
-        return ":".join([self.word, *map(text_of, self.facts)])
+        return ":".join([self.maker, *map(text_of, self.facts)])
 
     def __repr__(self) -> str:
         parts = [name + str(fact) for name, fact in zip(self.names, self.facts, strict=True)]
-        return f"ti.types.quant.{self.word}({', '.join(parts)})"
+        return f"ti.types.quant.{self.maker}({', '.join(parts)})"
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.facts == self.facts
 
     def __hash__(self) -> int:
-        return hash((self.word, self.facts))
+        return hash((self.maker, self.facts))
 
 
 class Whole(Quantised):
     """Integers, of which the low bits are kept."""
 
     __slots__ = ()
-    word, names = "int", ("", "signed=", "compute=ti.")
+    maker, names = "int", ("", "signed=", "compute=ti.")
 
     def __init__(self, bits: int, signed: bool, compute: Scalar) -> None:
         slot = integer(32 if bits <= 32 else 64, signed)
@@ -136,7 +146,7 @@ class Fixed(Quantised):
     number the low bits are kept."""
 
     __slots__ = ("scale", "signed")
-    word, names = "fixed", ("", "signed=", "compute=ti.", "scale=")
+    maker, names = "fixed", ("", "signed=", "compute=ti.", "scale=")
 
     def __init__(self, bits: int, signed: bool, compute: Scalar, scale: float) -> None:
         super().__init__(bits, integer(32, signed), compute, (bits, signed, compute, scale))
@@ -176,7 +186,7 @@ class Floating(Quantised):
 
     __slots__ = ("digits", "exponent", "signed")
     adds_slots = False
-    word, names = "float", ("exp=", "frac=", "signed=", "compute=ti.")
+    maker, names = "float", ("exp=", "frac=", "signed=", "compute=ti.")
 
     def __init__(self, exponent: int, fraction: int, signed: bool, compute: Scalar) -> None:
         super().__init__(exponent + fraction, u32, compute, (exponent, fraction, signed, compute))
