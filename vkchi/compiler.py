@@ -133,7 +133,7 @@ def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
         dispatches.append(Dispatch(shader, *memory_access(func), fills))
     return Artifact(
         fn.name, tuple(dispatches), array_types(fn.params), array_types(temps),
-        reporting_sites(program), limits_of(program), work=work_of(fn),
+        reporting_sites(program), limits_of(program), work=work_of(fn), has_next=program.has_next,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.bounded import remember
 from vkchi.interrupts.locks import restoring
-from vkchi.launch import Plan
+from vkchi.launch import Plan, counts_launches
 from vkchi.launch.repeated_calls import RepeatedCall, note_repeated_call
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Signer, read_parameters, span_of_function
@@ -236,7 +236,8 @@ class Kernel:
         specs = signer.specs(args, key)
         fn = self.__vkchi_func__
         with compiling(fn.__name__):
-            compiled = find_compiled(fn, specs, runtime.options, runtime.device.caps)
+            options = runtime.options._replace(first_tier=counts_launches(runtime))
+            compiled = find_compiled(fn, specs, options, runtime.device.caps)
             plan = make(runtime, compiled, signer.parameters, args, show_element)
             plan.path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
         runtime.compiled.append((fn.__name__, perf_counter() - began))
@@ -288,6 +289,7 @@ def load_ahead(cache: Shelf | None) -> None:
         from vkchi.compiler import load_compiler  # a process that compiles nothing does without
 
         load_compiler()
+        import_module("vkchi.launch.shapes")
 
 
 def find_compiled(

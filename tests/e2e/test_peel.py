@@ -15,7 +15,8 @@ Make = Callable[[Any, Any], Callable[[], object]]  # of x and y, a kernel that w
 
 @pytest.fixture(autouse=True)
 def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loops of few iterations are split too."""
+    """Loops of few iterations are split too, at the first launch."""
+    monkeypatch.setenv("VKCHI_SHAPES", "0")
     monkeypatch.setattr(cost_model, "LAUNCHES", 1 << 40)
     monkeypatch.setattr(cost_model, "ALONE", 0.0)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.cache import shaped
 from vkchi.cache.store import Store
 from vkchi.errors import DeviceError, Unsupported
 from vkchi.graph import Arg, ArgKind, GraphBuilder
@@ -299,7 +300,7 @@ def test_what_fails_of_such_code_alone(error, lines, monkeypatch, caplog):
         tries.append(args)
         raise error
 
-    monkeypatch.setattr(shapes.shaped, "make", refuse)
+    monkeypatch.setattr(shaped, "make", refuse)
     for _ in range(3):
         check(x, y)
     assert len(tries) == 1
@@ -316,7 +317,7 @@ def test_what_a_signal_handler_raises_is_for_the_user(monkeypatch):
         raise TimeoutError
 
     with monkeypatch.context() as patch:
-        patch.setattr(shapes.shaped, "make", late)
+        patch.setattr(shaped, "make", late)
         with pytest.raises(TimeoutError):
             stencil(x, y)
     check(x, y)
@@ -326,14 +327,14 @@ def test_what_a_signal_handler_raises_is_for_the_user(monkeypatch):
 @pytest.mark.usefixtures("first")
 def test_code_that_works_on_other_arrays_is_left(monkeypatch):
     """A launch copies, and guards, the arrays that the code for any extents reads and writes."""
-    make = shapes.shaped.make
+    make = shaped.make
 
     def with_more(*args: Any) -> Any:
         artifact = make(*args)
         dispatches = [d._replace(writes=d.writes | {"x"}) for d in artifact.dispatches]
         return artifact._replace(dispatches=tuple(dispatches))
 
-    monkeypatch.setattr(shapes.shaped, "make", with_more)
+    monkeypatch.setattr(shaped, "make", with_more)
     x, y = array(integers(8, 8)), array(integers(8, 8))
     check(x, y)
     found = executable(stencil, x, y)
@@ -345,18 +346,18 @@ def test_code_that_works_on_other_arrays_is_left(monkeypatch):
 def test_an_interrupt_while_it_is_made(again, monkeypatch):
     x, y = array(integers(8, 12)), array(integers(8, 12))
     z = array(integers(8, 12))
-    make = shapes.shaped.make
+    make = shaped.make
 
     def interrupt(*args: Any) -> None:
         raise KeyboardInterrupt
 
     for _ in range(2):
         check(x, y)
-    monkeypatch.setattr(shapes.shaped, "make", interrupt)
+    monkeypatch.setattr(shaped, "make", interrupt)
     with pytest.raises(KeyboardInterrupt):
         stencil(x, y if again else z)
     assert made(stencil, x, y) == 0
-    monkeypatch.setattr(shapes.shaped, "make", make)
+    monkeypatch.setattr(shaped, "make", make)
     check(x, y if again else z)
     assert made(stencil, x, y) == 1
     check(x, y)

@@ -127,14 +127,15 @@ class Func:
 
 class Program:
     """What a kernel compiles to: Funcs in launch order. `fills`: those that do nothing but set
-    whole arrays to a number each, by name."""
+    whole arrays to a number each, by name; `has_next`: better code was left to a second compile."""
 
-    __slots__ = ("fills", "funcs", "name")
+    __slots__ = ("fills", "funcs", "has_next", "name")
 
     def __init__(
-        self, name: str, funcs: tuple[Func, ...], fills: Mapping[str, tuple[Fill, ...]] = NO_FILLS
-    ) -> None:
-        self.name, self.funcs, self.fills = name, funcs, fills
+        self, name: str, funcs: tuple[Func, ...],
+        fills: Mapping[str, tuple[Fill, ...]] = NO_FILLS, *, has_next: bool = False,
+    ) -> None:  # fmt: skip
+        self.name, self.funcs, self.fills, self.has_next = name, funcs, fills, has_next
 
 
 def walk(region: Region) -> Iterator[Op]:

@@ -440,6 +440,7 @@ FIXED = kinds_with(Trait.FIXED)
 VARYING = kinds_with(Trait.VARIES)
 COMPONENTS = kinds_with(Trait.COMPONENT)
 CHOICES = kinds_with(Trait.CHOOSES)
+CARRIERS = kinds_with(Trait.CARRIES)
 EQUALITIES = COMPARISONS & COMMUTATIVE
 LINEAR = kinds_with(Trait.RING)  # sums, differences, negatives and products
 # Sums and their like -> the sign of each operand.

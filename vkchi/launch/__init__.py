@@ -60,6 +60,11 @@ def lives_of(arrays: dict[str, Storage | Reports]) -> list[Any]:
     return list(dict.fromkeys(life for life in lives if life is not None))
 
 
+def counts_launches(runtime: Runtime) -> bool:
+    """Whether launches of kernels are counted, to give those that repeat other code."""
+    return env.flag("VKCHI_SHAPES") != "0" and not runtime.options.debug
+
+
 class Plan:
     """A kernel compiled for one signature on one device. `path`: its module, its class if it is a
     method, its name."""
@@ -117,9 +122,12 @@ class Plan:
         what: str | None = "",
     ) -> None:  # fmt: skip
         """Let the kernel's executable, or another one that is made of it, have code for the extents
-        that launches meet. `read` gives the Func, `build` makes an artifact of such a one; `what`
-        tells executables apart, or is None for one whose code is not kept."""
-        if self.may_have_shapes and not executable.artifact.sites and executable.asks_extents:
+        that launches meet, and of the next tier. `read` gives the Func, `build` makes an artifact
+        of such a one; `what` tells executables apart, or is None for one whose code is not kept."""
+        artifact = executable.artifact
+        if not self.may_have_shapes or artifact.sites:
+            return
+        if artifact.has_next or executable.asks_extents:
             from vkchi.launch.shapes import Origin, Shapes  # many programs have fields alone
 
             home = None if what is None else self.home

@@ -1,4 +1,5 @@
-"""Code for the extents that launches meet: constants where code for any extents asks the launch.
+"""Code for what launches repeat: the next tier, and extents as constants where code for any
+extents asks the launch.
 
 A kernel over arrays that are arguments is compiled for any extents. Launches of the same extents
 are counted; once they have worked for about as long as compiling takes, the same Func is built with
@@ -6,6 +7,10 @@ these extents as constants, and from then on runs for them: grids have no edges 
 proved, rows are aligned, divisions multiply. The first MOST_SHAPES extents of a kernel get that,
 all others the code for any extents, so nothing is compiled for ever. What one process has made, the
 next one finds at its first launch (`cache.shaped`).
+
+Code of the first tier leaves out what a few launches do not repay (`passes.tiers`). Where it says
+that there is a next one, that is made in the same way, with extents or, where no array's are asked
+for, once for all launches; beyond MOST_SHAPES extents, for any.
 
 Both forms do the same: they take the same numbers from the same places, and work on the same
 arrays; what goes from dispatch to dispatch, each keeps for itself. What is refused of the second
@@ -32,7 +37,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from vkchi import env
-from vkchi.cache import shaped
 from vkchi.compiling import compiling
 from vkchi.errors import CompilationError, DeviceError, Unsupported, VkchiError
 from vkchi.interrupts.bounded import remember
@@ -54,10 +58,11 @@ Shape = tuple[int, ...]
 
 MOST_SHAPES = 4  # that an executable has code of their own for
 MOST_MET = 64  # that are counted at a time
-# Nanoseconds: what compiling for extents takes, Mesa's lavapipe its larger part; what a launch
-# takes, for each number of its arrays, or so many ops. Measured on the programs of
+# Nanoseconds: what compiling for extents takes, Mesa's lavapipe its larger part; what the next tier
+# takes, for each of its dispatches, which may be one more than there are; what a launch takes,
+# for each number of its arrays, or so many ops. Measured on the programs of
 # `benchmarks/shapes.py`, but for graphics cards, whose memory gives a number in about that time.
-COMPILING = 5e7
+COMPILING, EACH_OF_TIER = 5e7, 6e6
 NUMBER_PROCESSOR, NUMBER_CARD = 2.0, 0.02
 OPS = 50
 WIDEST_PROCESSOR = 16  # lanes of a processor's subgroup, as in `passes.cost_model`
@@ -66,7 +71,7 @@ FEWEST_NUMBERS = 2048  # to begin and end a launch takes longer than so few
 BUGS = (VkchiError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError,
         RecursionError, TypeError, ValueError)  # fmt: skip
 TOLD = (
-    "%s(): there is no code for the extents of its arrays (%s: %s), and that for any extents goes "
+    "%s(): there is no code for what its launches repeat (%s: %s), and that of the first ones goes "
     "on. This is a bug in vkchi, please report it; VKCHI_SHAPES=0 tries none"
 )
 
@@ -98,7 +103,10 @@ class Shapes:
     def __init__(self, executable: Executable, origin: Origin) -> None:
         self._runtime, self._origin = executable.runtime, origin
         self._plain, self._make_form = executable.form, executable.make_form
+        self._has_next = executable.artifact.has_next
         arrays, types = executable.dynamic_arrays, executable.artifact.arrays
+        if not executable.asks_extents:
+            arrays = {}
         self._arrays = [(name, len(places), types[name].scalars_per_element)
                         for name, places in arrays.items()]  # fmt: skip
         self._places = [place for places in arrays.values() for place in places]
@@ -129,12 +137,14 @@ class Shapes:
         if other is None and len(self.made) < MOST_SHAPES:
             other = self.made[met.key] = Met(met.key, self._make(met.key), 0)
             self._counted.pop(met.key, None)
-        met.form = other.form if other is not None else self._plain
+        met.form = other.form if other is not None else self._for_any
         met.left = 0
 
     def _begin(self, key: Shape, flat: list[Any]) -> Met:
         """Extents that were not met yet, or long ago."""
-        if len(self.made) >= MOST_SHAPES or not self.shapes_of(key):
+        if len(self.made) >= MOST_SHAPES:
+            return Met(key, self._for_any, 0)
+        if not (self._has_next or self.shapes_of(key)):
             return Met(key, self._plain, 0)
         found = self._look_for(key)
         if found is not None:
@@ -143,10 +153,18 @@ class Shapes:
         remember(self._counted, key, met, MOST_MET)
         return met
 
+    @cached_property
+    def _for_any(self) -> Form:
+        """The code for any extents, of the last tier: many extents were worth theirs."""
+        if not self._has_next:
+            return self._plain
+        return self._or_plain(lambda: self._form_of(self._compile({})))
+
     def shapes_of(self, key: Shape) -> dict[str, Shape]:
         """The shapes of the arrays, by name; not of those without elements, as what is not given
         is: these have none that code could be for."""
-        found, at = {}, 0
+        found: dict[str, Shape] = {}
+        at = 0
         for name, axes, _ in self._arrays:
             if 0 not in key[at : at + axes]:
                 found[name] = key[at : at + axes]
@@ -161,9 +179,16 @@ class Shapes:
         shapes = self.shapes_of(key)
         sizes = [prod(shapes[name]) * n for name, _, n in self._arrays if name in shapes]
         numbers = max(sum(sizes), self._ops(flat) // OPS)
+        if numbers < FEWEST_NUMBERS:
+            return 0
         is_processor = self._runtime.device.caps.subgroup_size <= WIDEST_PROCESSOR
         each = numbers * (NUMBER_PROCESSOR if is_processor else NUMBER_CARD)
-        return 0 if numbers < FEWEST_NUMBERS else max(1, int(COMPILING / each))
+        return max(1, int(self._price() / each))
+
+    def _price(self) -> float:
+        """What is compiled for, in what launches take: the cheaper one, if both are to be had."""
+        tier = EACH_OF_TIER * (len(self._plain.artifact.dispatches) + 1)
+        return min(tier, COMPILING) if self._has_next else COMPILING
 
     def _ops(self, flat: list[Any]) -> int:
         """About how many a launch of these numbers does."""
@@ -178,8 +203,10 @@ class Shapes:
 
     def _look_for(self, key: Shape) -> Form | None:
         """The code that another process has made. Not for ever: some programs repeat no shape."""
-        if not self._looks:
+        if not self._looks or self._origin.home is None:
             return None
+        from vkchi.cache import shaped  # not without a cache
+
         self._looks -= 1
         found = shaped.find(self._origin.home, self._origin.what, self.shapes_of(key))
         return None if found is None else self._or_plain(lambda: self._form_of(found))
@@ -216,6 +243,7 @@ class Shapes:
 
     def _build(self, shapes: dict[str, Shape]) -> Artifact:
         from vkchi.analysis.mixing import depends_on_tiling  # not in a process that finds all
+        from vkchi.cache import shaped
         from vkchi.compiler import build
         from vkchi.ir.shaped import with_shapes
 

@@ -13,11 +13,11 @@ odd number, its first and last iterations are edges too: words of two neighbours
 
 Iterations of a `parallel` may run in any order, so also in two loops. Only long loops are split,
 for the driver compiles their body twice; and not those of short rows, whose ends are another line
-of memory each.
+of memory each. What a kernel's first code need not have (`tiers`) is left to the next.
 
 Owns: this form, and how wide edges are. Must not know: what is made of the middle.
 
-    >>> peel(fn, caps)
+    >>> peel(fn, caps, Tier(fn, options))
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from vkchi.ir.intervals import Interval
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import is_worth_splitting
 from vkchi.passes.jam import has_at_most, moves_along, neighbours_of
+from vkchi.passes.tiers import Tier
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, scalar_of, u1
@@ -66,13 +67,13 @@ class Span(NamedTuple):
         return self.last - self.first
 
 
-def peel(fn: Func, caps: Caps) -> Func:
-    """The Func with long loops in two, middle and edges, where that is worth it."""
+def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
+    """The Func with long loops in two, middle and edges, where that is worth it in this tier."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         ask = Questions(op) if may_split(op, caps) else None
         spans = ask and find_middle(op, ask, caps)
-        if not (ask and spans):
+        if not (ask and spans) or tier.leaves(op):
             return None
         build_middle(b, op, ask, spans)
         build_edges(b, op, spans)

@@ -28,6 +28,7 @@ from vkchi.ir.report_ops import REPORTS
 from vkchi.ir.verify import verify
 from vkchi.passes.cost_model import is_processor
 from vkchi.passes.memo import Memo
+from vkchi.passes.tiers import Tier
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from vkchi.target.artifact import Fill
 
 Change = Callable[[Func], "Func | Program"]
-Given = Mapping[str, Any]  # caps, options, memo
+Given = Mapping[str, Any]  # caps, options, memo, tier
 Check = Callable[[Func, str], None]  # looks at what the pass of this name made
 BRANCHES = LOOPS | {"if"}
 
@@ -52,8 +53,8 @@ class Made(NamedTuple):
 
 class Entry(NamedTuple):
     """Where a pass is: `module:function`; `takes` says what it is called with besides the Func, of
-    `caps, options, memo`; `needs`: it changes nothing where no op of these kinds stands; `several`:
-    nor where only one does, in no serial loop, and none of the kinds `beside`."""
+    `caps, options, memo, tier`; `needs`: it changes nothing where no op of these kinds stands;
+    `several`: nor where only one does, in no serial loop, and none of the kinds `beside`."""
 
     where: str
     takes: str = ""
@@ -88,7 +89,7 @@ ENTRIES: dict[str, Entry] = {
     "expand": Entry("expand:expand", "caps, memo", ("atomic_add",), several=True),
     "gather": Entry("gather:gather", "caps, memo", ("atomic_add",), several=True, beside=QUOTIENTS),
     "reciprocals": Entry("reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())),
-    "peel": Entry("peel:peel", "caps", ("parallel",)),
+    "peel": Entry("peel:peel", "caps, tier", ("parallel",)),
     "split": Entry("split:split_dispatches"),
     "coarsen": Entry("coarsen:coarsen", "caps", ATOMICS.keys()),
     "bins": Entry("bins:bins", "caps", ATOMICS.keys()),
@@ -297,7 +298,7 @@ class Pass:
 
     def __call__(self, fn: Func) -> Any:
         """The changed Func; of `split`, the Program."""
-        given = {"caps": self.caps, "options": self.options, "memo": Memo()}
+        given = given_to(fn, self.caps, self.options, Memo())
         result = run_pass(self.name, fn, given)
         return result[0] if isinstance(result, tuple) else result
 
@@ -349,6 +350,11 @@ PASSES["unroll_words"] = Pass("unroll_words", PROCESSOR)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 
+def given_to(fn: Func, caps: Caps, options: Options, memo: Memo) -> Given:
+    """What passes on a Func are told of."""
+    return {"caps": caps, "options": options, "memo": memo, "tier": Tier(fn, options)}
+
+
 def optimise(
     fn: Func, caps: Caps, options: Options, memo: Memo | None = None
 ) -> tuple[Program, tuple[Param, ...]]:
@@ -356,13 +362,16 @@ def optimise(
 
     Dispatches without effects are left out. Raises InternalError if a pass breaks the IR.
     """
-    given = {"caps": caps, "options": options, "memo": memo or Memo()}
+    given = given_to(fn, caps, options, memo or Memo())
     clock = Clock(fn.name)
     made = run_verified(lambda check: cut_dispatches(fn, given, clock, check), given, clock)
     kept = tuple(f for f in made.funcs if len(f.body.ops) > 1)
     used = {p for f in kept for p in f.params}
     clock.show()
-    return Program(fn.name, kept, made.fills), tuple(p for p in made.temps if p in used)
+    has_next = given["tier"].has_next
+    return Program(fn.name, kept, made.fills, has_next=has_next), tuple(
+        p for p in made.temps if p in used
+    )
 
 
 def cut_dispatches(fn: Func, given: Given, clock: Clock, check: Check) -> Made:
@@ -382,7 +391,7 @@ def find_fills(program: Program, caps: Caps) -> dict[str, tuple[Fill, ...]]:
 
 def lower(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """A dispatch in ops that code is emitted for. Raises InternalError if a pass breaks the IR."""
-    given = {"caps": caps, "options": Options(), "memo": memo or Memo()}
+    given = given_to(fn, caps, Options(), memo or Memo())
     clock = Clock(f"{fn.name}, lowered")
     made = run_verified(lambda check: Made([run_passes(fn, LOWERING, given, check)]), given, clock)
     clock.show()

@@ -55,7 +55,8 @@ class Artifact(NamedTuple):
     arrays: types of the array parameters, by name; temps: of arrays that a launch must provide
     besides; sites: numbers of the reports that are left, and the dispatch each stands in; limits:
     what launches must check of the lengths of loops; ir: the Func that it was made of, where it was
-    asked for; work: how many ops a launch does, how often (`analysis.work`).
+    asked for; work: how many ops a launch does, how often (`analysis.work`); has_next: whether a
+    second compile, not for the first tier, gives better code.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Artifact(NamedTuple):
     limits: tuple[Check, ...]
     ir: IrText | None = None
     work: tuple[tuple[int, Count], ...] = ()
+    has_next: bool = False
 
     @property
     def used(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, f32, i32
 
 # Those that code depends on.
-IN_CODE = ("fast_math", "block_dim", "exact", "debug", "check_out_of_bound")
+IN_CODE = ("fast_math", "block_dim", "exact", "debug", "check_out_of_bound", "first_tier")
 
 
 class Shelf(Protocol):
@@ -54,7 +54,8 @@ class Options(NamedTuple):
     computed twice is the same; `missing_gradient` is `error` or `warn`, where a gradient flows
     through an array that has none; `accept_races` names kernels (`scatter`, `Solver.scatter`,
     `fluid.Solver.scatter`) whose gradients do not depend on the order of iterations, whatever was
-    found. `cache` is where compiled code is kept, on which it does not depend."""
+    found; `first_tier` leaves out what only repeated launches repay (`passes.tiers`), for those
+    who count launches. `cache` is where compiled code is kept, on which it does not depend."""
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32
@@ -66,6 +67,7 @@ class Options(NamedTuple):
     exact: bool = False
     missing_gradient: str = "error"
     accept_races: tuple[str, ...] = ()
+    first_tier: bool = False
     cache: Shelf | None = None
 
     def __eq__(self, other: object) -> bool:
