@@ -11,7 +11,9 @@ on what the loop has stored. No iteration reads what another one of its loop wri
 
 from __future__ import annotations
 
-import random
+from collections.abc import Sequence
+
+from tests.fuzz.writer import Frame
 
 N, M, H = 4, 5, 4  # rows, columns, components of the local vector
 GRIDS, LINES = ("A", "B", "C"), ("x", "y")
@@ -84,12 +86,11 @@ CHANGES = (
 STORES = ("{} = {}", "{} += {}", "{} *= {}", "{} -= {}", "ti.atomic_sub({}, {})")
 
 
-class Writer:
+class Writer(Frame):
     """Writes the kernels of one program."""
 
     def __init__(self, seed: int) -> None:
-        self.r = random.Random(seed)
-        self.lines: list[str] = []
+        super().__init__(seed)
         self.own: list[str] = []  # arrays whose row `r` the iteration reads and writes
         self.read: list[str] = []  # arrays that it reads
         self.add: list[str] = []  # arrays that it only adds to
@@ -97,10 +98,6 @@ class Writer:
         self.is_serial = False
         self.is_cell = False  # iterations own elements [r, s] of grids, not rows
         self.counters: list[str] = []
-        self.loops = 0
-
-    def line(self, depth: int, text: str) -> None:
-        self.lines.append("    " * depth + text)
 
     def kernel(self, name: str) -> str:
         """The source of one kernel."""
@@ -160,8 +157,7 @@ class Writer:
             return self.leaf()
         if depth <= 0 and kind == "n":
             return self.r.choice(["k", "m", "2"])
-        parts = self.r.choice(EXPRESSIONS[kind]).replace("}", "{").split("{")
-        return "".join(self.expression(p, depth - 1) if j % 2 else p for j, p in enumerate(parts))
+        return self.fill(self.r.choice(EXPRESSIONS[kind]), depth - 1)
 
     def column(self) -> str:
         """An integer in 0 ... M - 1."""
@@ -200,8 +196,7 @@ class Writer:
 
     # --- statements
 
-    def statement(self, depth: int, exits: list[str]) -> None:
-        """One statement, with what stands in it."""
+    def statement(self, depth: int, exits: Sequence[str]) -> None:
         kinds = [self.assign, self.store, self.change, self.local, self.atomic, self.call]
         choice = self.r.random()
         if depth > 4 or choice < 0.5:
@@ -211,8 +206,7 @@ class Writer:
         elif choice < 0.92:
             self.loop(depth)
         elif exits:
-            self.line(depth, f"if {self.expression('t', 1)}:")
-            self.line(depth + 1, self.r.choice(exits))
+            self.leave(depth, exits)
         else:
             self.change(depth)
 
@@ -266,28 +260,11 @@ class Writer:
         else:
             self.line(depth, f"turn(h, {self.expression('n', 0)} % 4, {self.bounded()})")
 
-    def block(self, depth: int, exits: list[str]) -> None:
-        for _ in range(self.r.randrange(1, 4)):
-            self.statement(depth, exits)
-
-    def branch(self, depth: int, exits: list[str]) -> None:
-        self.line(depth, f"if {self.expression('t', 1)}:")
-        self.block(depth + 1, exits)
-        if self.r.random() < 0.3:
-            self.line(depth, f"elif {self.expression('t', 1)}:")
-            self.block(depth + 1, exits)
-        if self.r.random() < 0.5:
-            self.line(depth, "else:")
-            self.block(depth + 1, exits)
-
     def loop(self, depth: int) -> None:
         """A serial loop inside."""
-        self.loops += 1
-        j, kind = f"j{self.loops}", self.r.randrange(6)
+        j, kind = self.counter(), self.r.randrange(6)
         if kind < 2:
-            self.line(depth, f"{j} = 0")
-            self.line(depth, f"while {j} < 4 and ({self.expression('t', 1)}):")
-            self.line(depth + 1, f"{j} += 1")
+            self.count(depth, j, 4)
         elif kind == 2:
             self.line(depth, f"for {j} in range(k % 3, {self.r.choice(['m % 4 + 1', '4', 'n'])}):")
         elif kind == 3:

@@ -11,8 +11,10 @@ bounded (sines), so that differences are good to many digits.
 
 from __future__ import annotations
 
-import random
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from tests.fuzz.writer import Frame
 
 N = 3
 NUMBERS, VECTORS, VARIABLES = ("x", "y", "z"), ("v", "w"), ("s", "p")
@@ -94,16 +96,16 @@ class Place(NamedTuple):
     is_serial: bool
 
 
-class Writer:
+class Writer(Frame):
     """Writes one kernel."""
 
+    longest, elifs = 2, None
+
     def __init__(self, seed: int) -> None:
-        self.r = random.Random(seed)
-        self.lines: list[str] = []
+        super().__init__(seed)
         self.place = Place((), (), (), True)
         self.locals: dict[str, list[str]] = {}
         self.indices: list[str] = []
-        self.loops = 0
 
     def write(self) -> str:
         """The whole kernel."""
@@ -114,9 +116,6 @@ class Writer:
             self.part()
         self.line(1, "loss[None] += s * p")
         return "\n".join(self.lines) + "\n"
-
-    def line(self, depth: int, text: str) -> None:
-        self.lines.append("    " * depth + text)
 
     # --- parts of a kernel
 
@@ -169,8 +168,7 @@ class Writer:
             return str(self.r.randrange(2))
         if depth <= 0 and kind in "fV":
             return self.leaf(kind)
-        parts = self.r.choice(EXPRESSIONS[kind]).replace("}", "{").split("{")
-        return "".join(self.expression(p, depth - 1) if k % 2 else p for k, p in enumerate(parts))
+        return self.fill(self.r.choice(EXPRESSIONS[kind]), depth - 1)
 
     def leaf(self, kind: str) -> str:
         """A variable, an element, or a literal."""
@@ -193,8 +191,7 @@ class Writer:
 
     # --- statements
 
-    def statement(self, depth: int, exits: tuple[str, ...]) -> None:
-        """One statement, with what stands in it."""
+    def statement(self, depth: int, exits: Sequence[str]) -> None:
         choice = self.r.random()
         if depth > 4 or choice < 0.45:
             self.assignment(depth)
@@ -205,8 +202,7 @@ class Writer:
         elif choice < 0.9:
             self.loop(depth)
         elif choice < 0.95 and exits:
-            self.line(depth, f"if {self.expression('t', 1)}:")
-            self.line(depth + 1, self.r.choice(exits))
+            self.leave(depth, exits)
         else:
             self.line(depth, f"grow({self.target()}, {self.expression('f', 1)})")
 
@@ -255,27 +251,11 @@ class Writer:
             kind = "f" if name in NUMBERS else "V"
             self.line(depth, f"{name}[{self.index()}] += {self.bounded(kind)}")
 
-    def block(self, depth: int, exits: tuple[str, ...]) -> None:
-        for _ in range(self.r.randrange(1, 3)):
-            self.statement(depth, exits)
-
-    def branch(self, depth: int, exits: tuple[str, ...]) -> None:
-        """`if`, perhaps with `else`."""
-        self.line(depth, f"if {self.expression('t', 1)}:")
-        self.block(depth + 1, exits)
-        if self.r.random() < 0.5:
-            self.line(depth, "else:")
-            self.block(depth + 1, exits)
-
     def loop(self, depth: int) -> None:
         """A serial loop inside."""
-        self.loops += 1
-        j = f"j{self.loops}"
-        kind = self.r.randrange(4)
+        j, kind = self.counter(), self.r.randrange(4)
         if kind == 0:
-            self.line(depth, f"{j} = 0")
-            self.line(depth, f"while {j} < 3 and {self.expression('t', 1)}:")
-            self.line(depth + 1, f"{j} += 1")
+            self.count(depth, j, 3)
         elif kind == 1:
             self.line(depth, f"for {j} in range(count[{self.indices[0]}]):")
         elif kind == 2:

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import linecache
 import random
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from tests.fuzz.writer import Frame
 
 ROUNDED = {  # what the tables allow an error -> its source; p and q are exact and positive
     "sqrt": "ti.sqrt(p)", "rsqrt": "ti.rsqrt(p)", "div": "p / q", "exp2": "ti.math.exp2(p / 256.0)",
@@ -292,22 +295,22 @@ class Batch(NamedTuple):
     rounded: tuple[str, ...]
 
 
-class Writer:
+class Writer(Frame):
     """Writes one program."""
 
+    deepest = 2
+
     def __init__(self, seed: int, number: int) -> None:
-        self.r = random.Random(f"{seed}.{number}")
+        super().__init__(f"{seed}.{number}")
         self.number = number
-        self.lines: list[str] = []
         self.indices: list[str] = []
-        self.loops = 0
 
     def write(self, rounded: str) -> str:
         """The whole function."""
         k = self.number
         self.lines = ["@ti.func", f"def f{k}(i, a0, b0, x0):", *HEAD.splitlines()]
         for _ in range(self.r.randrange(6, 12)):
-            self.statement(1, in_loop=False)
+            self.statement(1, ())
         whole = "a ^ b * 3 ^ n ^ ti.cast(k, ti.i32) ^ g[0] + g[1] * 5 + z[1] + s.n + t"
         self.line(1, f"ints[{k}, i] = {whole}")
         real = "x + y + keep(v.sum() + w.sum()) + m[0, 1] + m[1, 0] + s.x + s.v[1]"
@@ -315,14 +318,6 @@ class Writer:
         self.line(1, "p, q = ti.abs(keep(x + y)) + 1.0, ti.abs(keep(x - y)) + 1.0")
         self.line(1, f"first[{k}, i], second[{k}, i], near[{k}, i] = p, q, {ROUNDED[rounded]}")
         return "\n".join(self.lines) + "\n"
-
-    def line(self, depth: int, text: str) -> None:
-        self.lines.append("    " * depth + text)
-
-    def fill(self, text: str, depth: int) -> str:
-        """The text with expressions in place of its braces."""
-        parts = text.replace("}", "{").split("{")
-        return "".join(self.expression(p, depth) if k % 2 else p for k, p in enumerate(parts))
 
     def expression(self, kind: str, depth: int) -> str:
         """An expression of a type, or of one of the kinds of index and divisor."""
@@ -347,20 +342,18 @@ class Writer:
             return f"({number})" if kind == "i" else f"({float(number)})"
         return self.r.choice(LOCALS[kind])
 
-    def statement(self, depth: int, in_loop: bool) -> None:
-        """One statement, with what stands in it."""
+    def statement(self, depth: int, exits: Sequence[str]) -> None:
         choice = self.r.random()
         if depth > MOST_DEPTH or choice < 0.5:
             self.assignment(depth)
         elif choice < 0.62:
             self.line(depth, self.fill(self.r.choice(STATEMENTS), 2))
         elif choice < 0.78:
-            self.branch(depth, in_loop)
+            self.branch(depth, exits)
         elif choice < 0.9:
             self.loop(depth)
-        elif in_loop:
-            self.line(depth, self.fill("if {t}:", 2))
-            self.line(depth + 1, self.r.choice(["break", "continue"]))
+        elif exits:
+            self.leave(depth, exits)
         else:
             self.assignment(depth)
 
@@ -370,29 +363,11 @@ class Writer:
         target = self.fill(self.r.choice(TARGETS[kind]), 1)
         self.line(depth, f"{target} = {self.expression(kind, 3)}")
 
-    def block(self, depth: int, in_loop: bool) -> None:
-        for _ in range(self.r.randrange(1, 4)):
-            self.statement(depth, in_loop)
-
-    def branch(self, depth: int, in_loop: bool) -> None:
-        """`if`, perhaps with `elif` and `else`."""
-        self.line(depth, f"if {self.expression('t', 2)}:")
-        self.block(depth + 1, in_loop)
-        if self.r.random() < 0.3:
-            self.line(depth, f"elif {self.expression('t', 1)}:")
-            self.block(depth + 1, in_loop)
-        if self.r.random() < 0.5:
-            self.line(depth, "else:")
-            self.block(depth + 1, in_loop)
-
     def loop(self, depth: int) -> None:
         """A `for` of any kind, or a `while` that counts."""
-        self.loops += 1
-        j, count = f"j{self.loops}", len(self.indices)
+        j, count = self.counter(), len(self.indices)
         if self.r.random() < 0.2:
-            self.line(depth, f"{j} = 0")
-            self.line(depth, f"while {j} < 4 and ({self.expression('t', 1)}):")
-            self.line(depth + 1, f"{j} += 1")
+            self.count(depth, j, 4)
             self.indices.append(j)
         else:
             text = self.r.choice(LOOPS)
@@ -400,7 +375,7 @@ class Writer:
             targets = text[len("for ") : text.index(" in ")].split(", ")
             suffix = ".sum()" if "grouped" in text else ""
             self.indices += [name.replace("{j}", j) + suffix for name in targets]
-        self.block(depth + 1, in_loop=True)
+        self.block(depth + 1, ("break", "continue"))
         del self.indices[count:]
 
 
