@@ -158,6 +158,20 @@ def test_a_cleaning_policy_that_is_none() -> None:
         ti.init(offline_cache_cleaning_policy="best")
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"debug": "no"}, "debug is True or False, not 'no'"),
+        ({"kernel_profiler": "yes"}, "kernel_profiler is True or False, not 'yes'"),
+        ({"opt_level": "high"}, "opt_level is an integer, not 'high'"),
+        ({"offline_cache_cleaning_factor": "x"}, "cleaning_factor is a number, not 'x'"),
+    ],
+)
+def test_an_option_given_as_text(option: dict[str, str], said: str) -> None:
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=said):
+        read_options(option, {})
+
+
 def test_reading_options() -> None:
     environment = {"TI_OPT_LEVEL": "3", "TI_PACKED": "1", "TI_VERBOSE": "", "TI_OFFLINE_CACHE": "0"}
     found = read_options({"offline_cache": True, "debug": None}, environment)

@@ -71,6 +71,8 @@ WITH_EFFECT: dict[str, bool | int | float | str] = {
     "random_seed": 0,
 }
 DEFAULTS = {**WITHOUT_EFFECT, **WITH_EFFECT}
+TYPES = ("default_fp", "default_ip")  # given as types, by the environment as their bits
+VALUES = {bool: "True or False", int: "an integer", float: "a number"}
 
 # What to do instead.
 INSTEAD = {
@@ -83,8 +85,10 @@ INSTEAD = {
 
 def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """Options as they were given, and those that a variable `TI_*` sets, such as TI_DEBUG=1, and
-    nobody gave. Raises ArgumentError, naming the variable, for a value that means nothing."""
+    nobody gave. Raises ArgumentError, naming option or variable, for a value that means nothing."""
     found = {name: value for name, value in given.items() if value is not None}
+    for name, value in found.items():
+        refuse_text(name, value)
     for name, default in DEFAULTS.items():
         variable = f"TI_{name.upper()}"
         text = environ.get(variable, "")
@@ -93,13 +97,21 @@ def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
     return found
 
 
+def refuse_text(name: str, value: Any) -> None:
+    """Raise ArgumentError for a text where an option is on or off, or a number: `debug="no"` would
+    be on."""
+    kind = type(DEFAULTS.get(name, ""))
+    if isinstance(value, str) and kind is not str and name not in TYPES:
+        raise ArgumentError(f"{name} is {VALUES[kind]}, not {value!r}")
+
+
 def parse(variable: str, text: str, default: Any) -> Any:
     """The value that a variable's text means, of the kind of its default."""
     kind = type(default)
     try:
         return bool(int(text)) if kind is bool else kind(text)
     except ValueError:
-        what = {bool: "0 or 1", int: "an integer", float: "a number"}[kind]
+        what = "0 or 1" if kind is bool else VALUES[kind]
         raise ArgumentError(f"{variable} is {text!r}, and may be {what}") from None
 
 
