@@ -696,4 +696,4 @@ def test_the_form_is_numbered() -> None:
         cls.__name__: cls.__annotations__ for cls in sorted(CLASSES, key=lambda cls: cls.__name__)
     }
     found = hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:8]
-    assert (FORMAT, found) == (6, "cc32a816")
+    assert (FORMAT, found) == (7, "4a248f81")
