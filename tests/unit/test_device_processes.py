@@ -110,13 +110,13 @@ import vkchi as ti
 ti.init(log_level=ti.ERROR)
 x = ti.ndarray(ti.f32, 1000)
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_AS, (used + (400 << 20), resource.RLIM_INFINITY))
 kept = []
 try:
-    for _ in range(40):
+    for _ in range(60):
         kept.append(ti.ndarray(ti.f32, 10 << 18))
 except RuntimeError as error:
-    print(len(kept) < 40, str(error).count("`ulimit -v`"), str(error).splitlines() == [str(error)])
+    print(len(kept) < 60, str(error).count("`ulimit -v`"), str(error).splitlines() == [str(error)])
 kept.clear()
 y = ti.ndarray(ti.f32, 1000)
 y.fill(2.0)
