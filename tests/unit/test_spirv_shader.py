@@ -201,9 +201,10 @@ def test_few_components_are_selected_and_constants_tabled() -> None:
           yield
         }}"""
 
-    assert "OpVariable" not in function_text(emit_text(text(4)))
-    assert function_text(emit_text(text(5))).count("OpVariable") == 1
-    assert "Private" in disassemble(emit_text(text(5)).words)
+    assert "OpVariable" not in function_text(emit_text(text(10)))
+    assert "Private" not in disassemble(emit_text(text(8)).words)
+    assert "Private" in disassemble(emit_text(text(9)).words)
+    assert function_text(emit_text(text(11))).count("OpVariable") == 1
 
 
 def test_modules_are_dumped_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,9 @@ from vkchi.spirv.spec import StorageClass
 from vkchi.target.magic import MAGIC
 from vkchi.types import Scalar, Tensor, scalar_of, u1, u32, u64
 
-SELECT_MAX = 4  # components that a computed index selects among without an array
+# The most components that a computed index selects among: more are read from an array, into which
+# they are stored first unless all are constants. Processors load for each lane by itself.
+SELECT_MOST, SELECT_MOST_CONSTANTS = 10, 8
 
 
 def lower_elementwise(em: Emitter, op: Op) -> tuple[int, ...]:
@@ -97,8 +99,9 @@ def lower_extract_at(em: Emitter, op: Op) -> tuple[int, ...]:
     values, t = em.ids[op.args[0]], scalar_of(op.type)
     k = memory.clamp(em, em.ids[op.args[1]][0], len(values))
     t_id = em.type_id(t)
-    if len(values) > SELECT_MAX:
-        storage, array = _array_of(em, t_id, values)
+    is_table = all(em.known(v) is not None for v in values)
+    if len(values) > (SELECT_MOST_CONSTANTS if is_table else SELECT_MOST):
+        storage, array = _array_of(em, t_id, values, is_table=is_table)
         pointer = em.op(spec.OpAccessChain, em.m.pointer(storage, t_id), array, k)
         return (em.op(spec.OpLoad, t_id, pointer),)
     result = values[-1]
@@ -108,10 +111,12 @@ def lower_extract_at(em: Emitter, op: Op) -> tuple[int, ...]:
     return (result,)
 
 
-def _array_of(em: Emitter, t_id: int, values: tuple[int, ...]) -> tuple[int, int]:
-    """A variable holding the components, and its storage class."""
+def _array_of(
+    em: Emitter, t_id: int, values: tuple[int, ...], *, is_table: bool
+) -> tuple[int, int]:
+    """A variable holding the components, constants if it `is_table`, and its storage class."""
     array_type = em.length(t_id, len(values))
-    if all(em.known(v) is not None for v in values):
+    if is_table:
         table = em.m.composite(array_type, values)
         key = (0, StorageClass.Private, table)
         if key not in em.onces:
