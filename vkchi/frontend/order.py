@@ -27,7 +27,7 @@ from vkchi.frontend.operands import is_target
 from vkchi.frontend.peek import part_seen, peek
 from vkchi.frontend.scope import CHANGING, Var
 from vkchi.frontend.source import source_of
-from vkchi.frontend.syntax import bottom_names
+from vkchi.frontend.syntax import bottom_names, events_in
 from vkchi.frontend.targets import roots_of
 from vkchi.frontend.trees import Record, leaves
 from vkchi.frontend.values import Place
@@ -62,10 +62,10 @@ def is_variable(var: Var | None) -> bool:
     return is_place or not is_target(var.value) or bool(roots_of(var.value))
 
 
-def assigned_names(cx: Lowering, n: ast.AST) -> dict[str, None]:
-    """The names that statements, or functions that they call, assign otherwise than by what
-    combines at once."""
-    nodes = [*ast.walk(n)]
+def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
+    """The names that a loop, or functions that it calls, assigns otherwise than by what combines at
+    once."""
+    nodes = events_in(cx.act.source, n)
     found = assigned_here(nodes)
     for x in nodes:
         if isinstance(x, ast.Call):

@@ -75,7 +75,7 @@ def always_leaves(stmts: Sequence[ast.stmt]) -> bool:
 
 def returns(source: Source, n: ast.For | ast.While) -> bool:
     """Whether a `return` stands in the loop."""
-    return any(isinstance(event, ast.Return) for event in _events_in(source, n))
+    return any(isinstance(event, ast.Return) for event in events_in(source, n))
 
 
 def first_break(source: Source, n: ast.For | ast.While) -> ast.stmt | None:
@@ -98,7 +98,7 @@ def _breaks(stmts: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def names_assigned(source: Source, n: ast.For | ast.While) -> Assigned:
     """The names that loop n may assign, but for its own index."""
-    found: Assigned = _remember(source, (n, "assigned"), lambda: _collect(_events_in(source, n)))
+    found: Assigned = _remember(source, (n, "assigned"), lambda: _collect(events_in(source, n)))
     return found
 
 
@@ -106,7 +106,7 @@ def names_of_indices(source: Source, n: ast.For | ast.While) -> frozenset[str]:
     """The names of the indices of loop n and of the loops inside."""
     find = lambda: frozenset(  # noqa: E731
         name
-        for event in _events_in(source, n)
+        for event in events_in(source, n)
         if isinstance(event, ast.For)
         for name in bottom_names(event.target)
     )
@@ -148,7 +148,8 @@ def _events(source: Source) -> Events:
     return events
 
 
-def _events_in(source: Source, n: ast.For | ast.While) -> list[ast.AST]:
+def events_in(source: Source, n: ast.For | ast.While) -> list[ast.AST]:
+    """Assignments, `for` loops, calls and returns in a loop, itself among them."""
     found = _events(source)
     begin, end = found.within[n]
     return found.all[begin:end]
