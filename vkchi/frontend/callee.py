@@ -394,7 +394,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
         raise refuse_python_scope(cx, fn)
     cx.dependencies.ran(callee)
     given = cx.run_python(callee, args, kwargs)
-    cx.forget_containers()
+    cx.forget_changed()
     return given
 
 

@@ -297,10 +297,10 @@ class Lowering:
             self.dependencies.stands_for(known[1], value)
         return known[1]
 
-    def forget_containers(self) -> None:
-        """A function of Python ran and may have changed lists: they are looked through anew."""
-        known = self._found.items()
-        self._found = {key: pair for key, pair in known if isinstance(pair[0], Matrix)}
+    def forget_changed(self) -> None:
+        """A function of Python ran and may have changed lists, which are looked through anew, and
+        vectors: those that it changed are widened anew."""
+        self._found = {key: pair for key, pair in self._found.items() if has_same_numbers(*pair)}
 
     def _widened(self, value: Any) -> Any:
         if isinstance(value, Matrix):
@@ -418,6 +418,13 @@ def plain_number(x: Any) -> Any:
     """x, or the Python number that a numpy scalar or array without axes is."""
     is_number = isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0)
     return x.item() if is_number else x
+
+
+def has_same_numbers(read: Any, found: Any) -> bool:
+    """Whether an object that a kernel read is a vector, and what stands for it has its numbers."""
+    if not isinstance(read, Matrix):
+        return False
+    return read is found or np.array_equal(read.entries, found.entries)
 
 
 def array_like(cx: Lowering, x: Any) -> ArrayRef | None:

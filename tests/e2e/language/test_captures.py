@@ -506,6 +506,23 @@ def test_lists_that_functions_change_while_compiling() -> None:
 
 
 @pytest.mark.ours("captured-types")
+def test_vectors_that_functions_change_while_compiling() -> None:
+    changed, held = narrow(), [narrow()]
+
+    def change(k):
+        changed[0] = held[0][0] = k
+        return k
+
+    @ti.kernel
+    def run() -> ti.types.vector(4, ti.i32):
+        before, same = changed[0], ti.static(changed is changed)
+        k = change(50)
+        return ti.Vector([before, changed[0] + held[0][0], (changed * 4)[0], k * same])
+
+    check(run(), [200, 100, 200, 50])
+
+
+@pytest.mark.ours("captured-types")
 def test_a_list_in_itself() -> None:
     own: list[Any] = [narrow()]
     own.append(own)
