@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from vkchi.ir.builder import Builder
@@ -23,6 +24,7 @@ from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.core import Func, Op, Value, constant_array, has_kind
 from vkchi.ir.num import Num
 from vkchi.ir.rebuild import rebuild
+from vkchi.passes.cost_model import is_processor
 from vkchi.passes.formula import where
 from vkchi.target.caps import Caps
 from vkchi.types import SCALARS, scalar_of
@@ -33,14 +35,18 @@ SIGNED, UNSIGNED = "i8 i16 i32 i64", "u8 u16 u32 u64"
 
 def lower_arithmetic(fn: Func, caps: Caps) -> Func:
     """The Func in arithmetic that the device has instructions for."""
-    kinds = KINDS - CHOICES if caps.integer_extremes else KINDS
+    formulas = formulas_for(
+        chooses_integers=not caps.integer_extremes,
+        chooses_floats=is_processor(caps) and caps.signed_zero_inf_nan_f32,
+    )
+    kinds = {kind for kind, _ in formulas}
     if not has_kind(fn.body, kinds):
         return fn
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op.kind not in kinds:
             return None
-        formula = FORMULAS.get((op.kind, scalar_of(args[0].type).name))
+        formula = formulas.get((op.kind, scalar_of(args[0].type).name))
         made = formula and formula(op.kind, *[Num(b, v) for v in args])
         return None if made is None else [made.v]
 
@@ -179,6 +185,21 @@ def choose(kind: str, a: Num, b: Num) -> Num:
     return where(a < b if kind == "min" else a > b, a, b)
 
 
+def choose_float(kind: str, a: Num, b: Num) -> Num | None:
+    """The smaller or larger of a float and a constant by one comparison, which is false of NaN. At
+    a tie the constant is right, but for the zero which the other one goes before. To order zeros,
+    drivers of processors take four more instructions for each `min` and `max`."""
+    if same_number(b) is None:
+        a, b = b, a
+    number = same_number(b)
+    if number is None or math.isnan(number):
+        return None
+    yields = number == 0 and (math.copysign(1.0, number) > 0) == (kind == "min")
+    if kind == "min":
+        return where(a <= b if yields else a < b, a, b)
+    return where(a >= b if yields else a > b, a, b)
+
+
 def sign_of(kind: str, x: Num) -> Num:
     """By comparisons, so that NaN gives 0."""
     return where(x > 0, 1, where(x < 0, -1, x.number(0)))
@@ -192,6 +213,7 @@ FORMULAS: dict[tuple[str, str], Formula] = {
         ("trip_count", f"{SIGNED} {UNSIGNED}", count_trips),
         ("shl shr", f"{SIGNED} {UNSIGNED}", shift),
         ("min max", f"{SIGNED} {UNSIGNED}", choose),
+        ("min max", "f32", choose_float),
         ("sign", "f16 f32 f64", sign_of),
         ("sign", UNSIGNED, lambda kind, x: where(x > 0, 1, x.number(0))),
         ("abs", UNSIGNED, lambda kind, x: x),
@@ -202,4 +224,12 @@ FORMULAS: dict[tuple[str, str], Formula] = {
     for name in names.split()
 }
 KINDS = frozenset(kind for kind, _ in FORMULAS)
-CHOICES = frozenset(kind for (kind, _), formula in FORMULAS.items() if formula is choose)
+
+
+@cache
+def formulas_for(*, chooses_integers: bool, chooses_floats: bool) -> dict[tuple[str, str], Formula]:
+    """FORMULAS without those that a device does better by its instructions."""
+    left_out = {
+        f for f, is_in in ((choose, chooses_integers), (choose_float, chooses_floats)) if not is_in
+    }
+    return {key: formula for key, formula in FORMULAS.items() if formula not in left_out}

@@ -335,6 +335,7 @@ def count_up_to_two(region: Region, kinds: Collection[str]) -> int:
 # what is for processors alone for one.
 PROCESSOR = FULL._replace(subgroup_size=8)
 PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
+PASSES["arithmetic"] = Pass("arithmetic", PROCESSOR._replace(signed_zero_inf_nan_f32=True))
 PASSES["bins"] = Pass("bins", PROCESSOR)
 PASSES["broadcast"] = Pass("broadcast", PROCESSOR)
 PASSES["expand"] = Pass("expand", PROCESSOR)
