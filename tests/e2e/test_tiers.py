@@ -108,6 +108,48 @@ def test_floats_that_could_become_constants_are_not_left():
     assert made(step) == []
 
 
+def test_special_numbers_are_the_same_in_both_tiers():
+    """What only one form of a loop knows to be a constant changes no sign, and no integer."""
+    x = ti.field(ti.f32, (N, M))
+    special = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 1.5], np.float32)
+    x.from_numpy(np.resize(special, (N, M)))
+    y, z = ti.field(ti.f32, (N, M)), ti.field(ti.i32, (N, M))
+
+    @ti.kernel
+    def add():
+        for i, j in x:
+            y[i, j] = 1.0 / (x[ti.max(i - 1, 0), j] + ti.select(i < 1, 2.0, 0.0))
+
+    @ti.kernel
+    def turn():
+        for i, j in x:
+            y[i, j] = ti.atan2(x[ti.max(i - 1, 0), j] + ti.select(i < 1, 2.0, 0.0), -1.0)
+
+    @ti.kernel
+    def larger():
+        for i, j in x:
+            y[i, j] = ti.max(x[ti.max(i - 1, 0), j], x[(i - 1 + N) % N, j]) - x[i, j]
+
+    @ti.kernel
+    def count():
+        for i, j in x:
+            z[i, j] = ti.cast(ti.select(i < 1, x[ti.max(i - 1, 0), j], 3e9), ti.i32)
+
+    @ti.kernel
+    def compare():
+        for i, j in x:
+            z[i, j] = ti.select(i < 1, x[ti.max(i - 1, 0), j], 1e-40) > 0.0
+
+    for kernel, result in (add, y), (turn, y), (larger, y), (count, z), (compare, z):
+        results = []
+        for _ in range(4):
+            kernel()
+            results.append(result.to_numpy())
+        for one in results[1:]:
+            np.testing.assert_array_equal(one, results[0])
+            assert np.array_equal(np.signbit(one), np.signbit(results[0])) or np.isnan(one).any()
+
+
 def test_fast_math_and_draws_leave_nothing():
     x, y = floats(N, M), ti.field(ti.f32, (N, M))
 

@@ -38,19 +38,30 @@ SAME = {
         "%s = if %first : f32 { %b = neg %v : f32\n yield %b } { yield %v }\n"
         " %t = sqrt %s : f32\n store %q, %t"
     ),
-    "a sum in a loop that goes round": (
-        "%s = for %c0, %c9, %half : f32 { ^(%k: i32, %u: f32)\n %w = add %u, %v : f32\n"
+    "what is loaded in a loop that goes round": (
+        "%s = for %c0, %c9, %half : f32 { ^(%k: i32, %u: f32)\n %w = load %p : f32\n"
         " yield %w }\n"
         " %t = sqrt %s : f32\n store %q, %t"
     ),
     "integers alone": "%r = elem %z, %i : ptr<i32 global>\n %k = mul %at, %c9 : i32\n store %r, %k",
     "a constant in one branch, stored": ("%s = select %first, %half, %v : f32\n store %q, %s"),
-    "a constant in one branch, in a sum with what is loaded": (
-        "%s = select %first, %half, %v : f32\n %t = sub %v, %s : f32\n store %q, %t"
-    ),
 }
 OTHER = {
     "a float of an index": "%s = cast %i : f32\n store %q, %s",
+    "a constant in one branch, in a sum with what is loaded": (
+        "%s = select %first, %half, %v : f32\n %t = sub %v, %s : f32\n store %q, %t"
+    ),
+    "the larger of a load and a constant in one branch": (
+        "%s = select %first, %half, %v : f32\n %t = max %v, %s : f32\n store %q, %t"
+    ),
+    "an integer of a constant in one branch": (
+        "%s = select %first, %half, %v : f32\n %r = elem %z, %i : ptr<i32 global>\n"
+        " %k = cast %s : i32\n store %r, %k"
+    ),
+    "a comparison with a constant in one branch": (
+        "%s = select %first, %half, %v : f32\n %r = elem %z, %i : ptr<i32 global>\n"
+        " %l = lt %s, %half : u1\n %k = select %l, %c0, %c9 : i32\n store %r, %k"
+    ),
     "a constant in one branch": (
         "%s = select %first, %half, %v : f32\n %t = sin %s : f32\n store %q, %t"
     ),
@@ -67,8 +78,13 @@ OTHER = {
     "what the loop stored": (
         "store %q, %half\n %w = load %q : f32\n %t = sqrt %w : f32\n store %q, %t"
     ),
+    "a sum in a loop whose first round one form may write out": (
+        "%s = for %c0, %c9, %half : f32 { ^(%k: i32, %u: f32)\n %w = add %u, %v : f32\n"
+        " yield %w }\n"
+        " %t = sqrt %s : f32\n store %q, %t"
+    ),
     "a loop that may not go round": (
-        "%s = for %c0, %at, %half : f32 { ^(%k: i32, %u: f32)\n %w = add %u, %v : f32\n"
+        "%s = for %c0, %at, %half : f32 { ^(%k: i32, %u: f32)\n %w = load %p : f32\n"
         " yield %w }\n"
         " %t = sqrt %s : f32\n store %q, %t"
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_archs_are_asked_for_in_order(
         asked.append((kind, fallback))
         raise DeviceError(f"no {kind} here")
 
-    monkeypatch.setattr(sys.modules["vkchi.device"], "open_device", open_device)
+    monkeypatch.setattr(import_module("vkchi.device"), "open_device", open_device)
     with pytest.raises(DeviceError):
         ti.init(arch=arch)
     assert asked == [(kind, kind == kinds[-1]) for kind in kinds]
@@ -162,12 +162,14 @@ def test_a_cleaning_policy_that_is_none() -> None:
     ("option", "said"),
     [
         ({"debug": "no"}, "debug is True or False, not 'no'"),
+        ({"debug": 2}, "debug is True or False, not 2"),
+        ({"fast_math": []}, r"fast_math is True or False, not \[\]"),
         ({"kernel_profiler": "yes"}, "kernel_profiler is True or False, not 'yes'"),
         ({"opt_level": "high"}, "opt_level is an integer, not 'high'"),
         ({"offline_cache_cleaning_factor": "x"}, "cleaning_factor is a number, not 'x'"),
     ],
 )
-def test_an_option_given_as_text(option: dict[str, str], said: str) -> None:
+def test_an_option_of_another_kind(option: dict[str, object], said: str) -> None:
     with pytest.raises(ti.TaichiRuntimeTypeError, match=said):
         read_options(option, {})
 

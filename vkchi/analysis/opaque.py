@@ -3,10 +3,14 @@
 What is learned of indices (an `if` that all iterations take, a limit that none reaches) leaves
 floats as they are, bit for bit, but where it makes constants of what a float is computed from: the
 compiler computes that one then, by other functions than the device, or in another way (a product
-for a power). So of two forms of a loop, of which one knows more of its indices, both give the same
-where operands of floats are *opaque*, or the same constants in both.
+for a power), and leaves out what it changes nothing by (`x + 0.0`, where x may be -0.0). So of two
+forms of a loop, of which one knows more of its indices, both give the same where what is computed
+of floats has operands that are *opaque*, or the same constants in both.
 
-Opaque is what stands in an array that the loop only reads, and what is computed of that.
+Opaque is what stands in an array that the loop only reads, and what is computed of that. That two
+such are one number may still be known to one form alone (`max(x, x)` is x): what that leaves open
+is the sign of a NaN, and whether a subnormal number becomes zero on a device that makes it so. And
+integers are the same but for what has no meaning (`7 // 0`).
 
 Owns: this proof. Must not know: what the forms are.
 
@@ -23,7 +27,6 @@ from vkchi.ir.ops import (
     CARRIERS,
     CHOICES,
     CONVERSIONS,
-    LINEAR,
     READS,
     TABLE,
     UPDATES,
@@ -34,11 +37,11 @@ from vkchi.types import Scalar, Tensor, scalar_of
 
 
 def gives_the_same_bits(loop: Op) -> bool:
-    """Whether what a `parallel` writes does not depend on what the compiler knows of its indices.
-    Not where several iterations add floats to one place."""
+    """Whether what a `parallel` writes does not depend on what the compiler knows of its indices,
+    nor on the order of iterations, if these do not race. Not where several update one place."""
     body = loop.regions[0]
     ops = list(walk(body))
-    if any(op.kind in UPDATES and is_float(op) for op in ops):
+    if any(op.kind in UPDATES for op in ops):
         return False
     written = {base_of(op.args[0]) for op in ops if op.kind in WRITES}
     regions = [body, *(r for op in ops for r in op.regions)]
@@ -73,11 +76,13 @@ class Reader:
             if isinstance(base, Param) and base not in self.written:
                 self.opaque.update(op.results)
             return True
-        if row.effect is not Effect.PURE or not op.results or not is_float(op):
-            if op.kind in CONVERSIONS:
-                self.opaque.update(op.results if op.args[0] in self.opaque else ())
+        if row.effect is not Effect.PURE or not op.results:
             return True
-        return self.arithmetic(op)
+        if is_float(op):
+            return self.arithmetic(op)
+        if op.kind in CONVERSIONS and op.args[0] in self.opaque:
+            self.opaque.update(op.results)
+        return all(self.is_same(v) for v in op.args if is_float(v))
 
     def arithmetic(self, op: Op) -> bool:
         """The same for a float that is computed, or chosen."""
@@ -87,13 +92,13 @@ class Reader:
             self.opaque.update(op.results if all(found) else ())
             return True
         self.opaque.update(op.results if any(found) else ())
-        is_plain = op.kind in LINEAR | CHOICES and any(found)
-        return is_plain or all(v in self.opaque or self.is_settled(v) for v in operands)
+        return all(self.is_same(v) for v in operands)
 
-    def is_settled(self, v: Value) -> bool:
-        """Whether a value is the same in all forms, and computed in the same way: a constant, or
+    def is_same(self, v: Value) -> bool:
+        """Whether a value is computed in the same way in all forms: opaque, a constant in all, or
         computed before the loop."""
-        return v not in self.inside or (isinstance(v, Op) and v.kind == "const")
+        is_settled = v not in self.inside or (isinstance(v, Op) and v.kind == "const")
+        return is_settled or v in self.opaque
 
     def control(self, op: Op) -> bool:
         """What branches and loops give is opaque where that is, whichever way they go."""

@@ -36,14 +36,13 @@ from vkchi.types import Scalar, Tensor, Type, i32, shape_of, u1, u32, u64, with_
 from vkchi.types.lazy_numpy import np
 
 __all__ = [
-    "ATOMICS", "BITWISE", "CHOICES", "COMMUTATIVE", "COMPARISONS", "COMPONENTS", "CONVERSIONS",
-    "COUNTED", "DIVISIONS", "DIVISION_OF", "ELEMENTWISE", "EQUALITIES", "EXTREMES", "FIXED",
-    "GREATER", "GROUPED", "LINEAR", "LOOPS", "MIRRORED", "NEGATED", "ORDERED", "PER_INVOCATION",
-    "PLACES", "PLAIN_ACCESSES", "QUOTIENTS", "READS", "REMAINDERS", "REMAINDER_OF",
-    "ROUNDED_DOWN", "SUMS",
-    "SWAPS", "SYNCS",
-    "TABLE", "TIED", "TRUTHS", "UPDATES", "VARYING", "WRITES", "Control", "Effect", "Row",
-    "Trait", "effect_of", "invocation_ops", "kinds_with", "report_ops",
+    "ATOMICS", "BITWISE", "CARRIERS", "CHOICES", "COMMUTATIVE", "COMPARISONS", "COMPONENTS",
+    "CONVERSIONS", "COUNTED", "DIVISIONS", "DIVISION_OF", "ELEMENTWISE", "EQUALITIES", "EXTREMES",
+    "FIXED", "GREATER", "GROUPED", "LINEAR", "LOOPS", "MIRRORED", "NEGATED", "ORDERED",
+    "PER_INVOCATION", "PLACES", "PLAIN_ACCESSES", "QUOTIENTS", "READS", "REMAINDERS",
+    "REMAINDER_OF", "ROUNDED_DOWN", "SUMS", "SWAPS", "SYNCS", "TABLE", "TIED", "TRUTHS",
+    "UPDATES", "VARYING", "WRITES", "Control", "Effect", "Row", "Trait", "effect_of",
+    "invocation_ops", "kinds_with", "report_ops",
 ]  # fmt: skip
 
 COMMUTES, COMPARES, MERGES = Trait.COMMUTES, Trait.COMPARES, Trait.MERGES

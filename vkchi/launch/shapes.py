@@ -59,10 +59,11 @@ Shape = tuple[int, ...]
 MOST_SHAPES = 4  # that an executable has code of their own for
 MOST_MET = 64  # that are counted at a time
 # Nanoseconds: what compiling for extents takes, Mesa's lavapipe its larger part; what the next tier
-# takes, for each of its dispatches, which may be one more than there are; what a launch takes,
-# for each number of its arrays, or so many ops. Measured on the programs of
-# `benchmarks/shapes.py`, but for graphics cards, whose memory gives a number in about that time.
-COMPILING, EACH_OF_TIER = 5e7, 6e6
+# takes, for each of its dispatches, which may be one more than there are, or for each of its ops
+# where these are many; what a launch takes, for each number of its arrays, or so many ops.
+# Measured on the programs of `benchmarks/shapes.py`, but for graphics cards, whose memory gives a
+# number in about that time.
+COMPILING, EACH_OF_TIER, OP_OF_TIER = 5e7, 6e6, 1e5
 NUMBER_PROCESSOR, NUMBER_CARD = 2.0, 0.02
 OPS = 50
 WIDEST_PROCESSOR = 16  # lanes of a processor's subgroup, as in `passes.cost_model`
@@ -186,9 +187,12 @@ class Shapes:
         return max(1, int(self._price() / each))
 
     def _price(self) -> float:
-        """What is compiled for, in what launches take: the cheaper one, if both are to be had."""
-        tier = EACH_OF_TIER * (len(self._plain.artifact.dispatches) + 1)
-        return min(tier, COMPILING) if self._has_next else COMPILING
+        """What is compiled for, in what launches take."""
+        if not self._has_next:
+            return COMPILING
+        dispatches = len(self._plain.artifact.dispatches) + 1
+        ops = sum([ops for ops, _ in self._work])
+        return max(EACH_OF_TIER * dispatches, OP_OF_TIER * ops)
 
     def _ops(self, flat: list[Any]) -> int:
         """About how many a launch of these numbers does."""

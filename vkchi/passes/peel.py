@@ -73,7 +73,7 @@ def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         ask = Questions(op) if may_split(op, caps) else None
         spans = ask and find_middle(op, ask, caps)
-        if not (ask and spans) or tier.leaves(op):
+        if not (ask and spans) or tier.leaves(op, fn):
             return None
         build_middle(b, op, ask, spans)
         build_edges(b, op, spans)

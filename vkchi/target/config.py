@@ -88,7 +88,7 @@ def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
     nobody gave. Raises ArgumentError, naming option or variable, for a value that means nothing."""
     found = {name: value for name, value in given.items() if value is not None}
     for name, value in found.items():
-        refuse_text(name, value)
+        refuse_other_kind(name, value)
     for name, default in DEFAULTS.items():
         variable = f"TI_{name.upper()}"
         text = environ.get(variable, "")
@@ -97,11 +97,14 @@ def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
     return found
 
 
-def refuse_text(name: str, value: Any) -> None:
-    """Raise ArgumentError for a text where an option is on or off, or a number: `debug="no"` would
-    be on."""
+def refuse_other_kind(name: str, value: Any) -> None:
+    """Raise ArgumentError for what is neither on nor off where an option is (`debug="no"` would be
+    on), and for a text where it is a number."""
     kind = type(DEFAULTS.get(name, ""))
-    if isinstance(value, str) and kind is not str and name not in TYPES:
+    if kind is str or name in TYPES:
+        return
+    is_wrong = value not in (True, False) if kind is bool else isinstance(value, str)
+    if is_wrong:
         raise ArgumentError(f"{name} is {VALUES[kind]}, not {value!r}")
 
 
