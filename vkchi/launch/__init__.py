@@ -113,9 +113,9 @@ class Plan:
     def may_have_shapes(self) -> bool:
         """Whether other code of the same Func may run in its place: where nobody is told what code
         does, and nothing is drawn, in each dispatch from a stream of its own."""
-        if env.flag("VKCHI_SHAPES") == "0" or not self.has_func:
+        if not (counts_launches(self.runtime) and self.has_func):
             return False
-        return not (self.runtime.options.debug or self.sites or self.draws)
+        return not (self.sites or self.draws)
 
     def give_shapes(
         self, executable: Executable, read: Callable[[], Func], build: Build | None = None,

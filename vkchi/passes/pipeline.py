@@ -369,10 +369,8 @@ def optimise(
     kept = tuple(f for f in made.funcs if len(f.body.ops) > 1)
     used = {p for f in kept for p in f.params}
     clock.show()
-    has_next = given["tier"].has_next
-    return Program(fn.name, kept, made.fills, has_next=has_next), tuple(
-        p for p in made.temps if p in used
-    )
+    program = Program(fn.name, kept, made.fills, has_next=given["tier"].has_next)
+    return program, tuple(p for p in made.temps if p in used)
 
 
 def cut_dispatches(fn: Func, given: Given, clock: Clock, check: Check) -> Made:

@@ -39,9 +39,9 @@ class Tier:
     def leaves(self, loop: Op, fn: Func) -> bool:
         """Whether the edges and middle of a loop of the Func, as passes have it now, are left to
         the next code; notes that. Not of one that is less than half of it: all is compiled then."""
-        if 2 * size_of(loop.regions[0]) < size_of(fn.body):
+        if not (self.is_first and self._exact):
             return False
-        if not (self.is_first and self._exact and gives_the_same_bits(loop)):
+        if 2 * size_of(loop.regions[0]) < size_of(fn.body) or not gives_the_same_bits(loop):
             return False
         if has_kind(self._fn.body, TOLD_APART) or depends_on_tiling(self._fn):
             return False
