@@ -158,7 +158,7 @@ class Fixed(Quantised):
         steps = (x * (1.0 / self.scale)).__abs__() + 0.5  # type checkers know abs() as any Lane's
         steps = steps.equals(steps).where(steps, 0.0)
         width = self.compute.bits
-        sign = (x.bits(scalar_named(f"i{width}")) >> width - 1).cast(i32)  # 0 or -1
+        sign = (x.bits(integer(width, signed=True)) >> width - 1).cast(i32)  # 0 or -1
         if self.bits == 32:
             return self._all_bits(steps, sign.bits(u32))
         count = ((steps.at_most(BELOW_HALF[width]).cast(i32) ^ sign) - sign).bits(self.slot)
