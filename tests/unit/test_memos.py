@@ -102,6 +102,7 @@ FEW = {
     "vkchi.types.integers.range_of": "number types",
     "vkchi.linalg.matrixfree.vectors_of": "number types",
     "vkchi.ir.literal._pattern": "names of PATTERNS",
+    "vkchi.passes.arithmetic.formulas_for": "two truth values",
     "vkchi.passes.pipeline.load_pass": "passes",
     "vkchi.operators.direct.direct_class": "classes that torch has for operators",
 }
