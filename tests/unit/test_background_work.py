@@ -72,7 +72,7 @@ def test_forks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_the_end()
 
 
-@pytest.mark.usefixtures("own_collections")
+@pytest.mark.usefixtures("ctrl_c", "own_collections")
 def test_an_interrupt_of_a_fork_is_given_on() -> None:
     go = allocate_lock()
     go.acquire()
