@@ -12,7 +12,7 @@ from vkchi.ir.interp import run
 from vkchi.ir.verify import verify
 from vkchi.passes.arithmetic import lower_arithmetic
 from vkchi.target.caps import FULL
-from vkchi.types import Array, f32, i32
+from vkchi.types import Array, Tensor, f32, i32
 
 PROCESSOR = FULL._replace(subgroup_size=8, signed_zero_inf_nan_f32=True)
 NUMBERS = np.array([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 3e38], np.float32)
@@ -58,3 +58,20 @@ def test_nan_and_other_devices_have_an_instruction() -> None:
     of_nan, of_zero = (program("max", c, is_first=False) for c in (float("nan"), 0.0))
     assert has_kind(lower_arithmetic(of_nan, PROCESSOR).body, ("max",))
     assert has_kind(lower_arithmetic(of_zero, FULL).body, ("max",))
+
+
+def test_a_vector_of_both_zeros_has_an_instruction() -> None:
+    """No one of its components says for all which zero goes before the other."""
+    pair = Tensor.of(f32, (2,))
+    x, i = Param(Array.of(pair, 1), "x"), Param(i32, "i")
+    b = Builder()
+    with b.region() as body:
+        with b.region(i) as loop:
+            place = b.emit("elem", x, i)
+            zeros = b.const(np.array([0.0, -0.0], np.float32), pair)
+            b.emit("store", place, b.emit("max", b.emit("load", place), zeros))
+            b.emit("yield")
+        b.parallel((b.const(0, i32), b.emit("shape", x, attr=0)), loop)
+        b.emit("yield")
+    fn = lower_arithmetic(Func("f", (x,), body), PROCESSOR)
+    assert has_kind(fn.body, ("max",))

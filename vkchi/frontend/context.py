@@ -424,7 +424,10 @@ def has_same_numbers(read: Any, found: Any) -> bool:
     """Whether an object that a kernel read is a vector, and what stands for it has its numbers."""
     if not isinstance(read, Matrix):
         return False
-    return read is found or np.array_equal(read.entries, found.entries)
+    if read is found:
+        return True
+    signs = [np.signbit(m.entries) for m in (read, found)]  # -0.0 equals 0.0
+    return np.array_equal(read.entries, found.entries) and np.array_equal(*signs)
 
 
 def array_like(cx: Lowering, x: Any) -> ArrayRef | None:

@@ -60,12 +60,14 @@ def power_of(x: Num) -> int | None:
 
 
 def same_number(x: Num) -> Any:
-    """The number of a constant, of a tensor that of all its components; None for other values."""
+    """The number of a constant, of a tensor that of all its components, bit for bit; None for other
+    values."""
     found = constant_int(x.v)
     if found is not None or not is_constant(x.v):
         return found
-    first, *others = constant_array(x.v).ravel().tolist()
-    return first if all(n == first for n in others) else None
+    numbers = constant_array(x.v).ravel()
+    is_one = numbers.tobytes() == numbers[:1].tobytes() * numbers.size
+    return numbers[0].item() if is_one else None
 
 
 def unsigned(x: Num) -> Num:

@@ -522,6 +522,22 @@ def test_vectors_that_functions_change_while_compiling() -> None:
     check(run(), [200, 100, 200, 50])
 
 
+def test_a_zero_whose_sign_functions_change_while_compiling() -> None:
+    changed = ti.Vector([0.0, 1.0], ti.f16)
+
+    def change(k):
+        changed[0] = -0.0
+        return k
+
+    @ti.kernel
+    def run() -> ti.types.vector(2, ti.f32):
+        before = 1.0 / changed[0]
+        k = change(1.0)
+        return ti.Vector([before, k / changed[0]])
+
+    check(run(), [np.inf, -np.inf])
+
+
 @pytest.mark.ours("captured-types")
 def test_a_list_in_itself() -> None:
     own: list[Any] = [narrow()]
