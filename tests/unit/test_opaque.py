@@ -43,6 +43,9 @@ SAME = {
         " yield %w }\n"
         " %t = sqrt %s : f32\n store %q, %t"
     ),
+    "the bits of a load": (
+        "%r = elem %z, %i : ptr<i32 global>\n %k = bitcast %v : i32\n store %r, %k"
+    ),
     "integers alone": "%r = elem %z, %i : ptr<i32 global>\n %k = mul %at, %c9 : i32\n store %r, %k",
     "a constant in one branch, stored": ("%s = select %first, %half, %v : f32\n store %q, %s"),
 }
@@ -57,6 +60,10 @@ OTHER = {
     "an integer of a constant in one branch": (
         "%s = select %first, %half, %v : f32\n %r = elem %z, %i : ptr<i32 global>\n"
         " %k = cast %s : i32\n store %r, %k"
+    ),
+    "the bits of what is computed, which may be NaN": (
+        "%s = add %v, %v : f32\n %r = elem %z, %i : ptr<i32 global>\n"
+        " %k = bitcast %s : i32\n store %r, %k"
     ),
     "a comparison with a constant in one branch": (
         "%s = select %first, %half, %v : f32\n %r = elem %z, %i : ptr<i32 global>\n"

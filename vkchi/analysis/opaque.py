@@ -82,7 +82,12 @@ class Reader:
             return self.arithmetic(op)
         if op.kind in CONVERSIONS and op.args[0] in self.opaque:
             self.opaque.update(op.results)
-        return all(self.is_same(v) for v in op.args if is_float(v))
+        are_same = self.keeps_bits if op.kind == "bitcast" else self.is_same
+        return all(are_same(v) for v in op.args if is_float(v))
+
+    def keeps_bits(self, v: Value) -> bool:
+        """Whether a float is not computed in the loop, which would leave the sign of a NaN open."""
+        return v not in self.inside or (isinstance(v, Op) and v.kind in READS and v in self.opaque)
 
     def arithmetic(self, op: Op) -> bool:
         """The same for a float that is computed, or chosen."""
