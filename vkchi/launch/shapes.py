@@ -61,8 +61,8 @@ MOST_MET = 64  # that are counted at a time
 # Nanoseconds: what compiling for extents takes, Mesa's lavapipe its larger part; what the next tier
 # takes, for each of its dispatches, which may be one more than there are, or for each of its ops
 # where these are many; what a launch takes, for each number of its arrays, or so many ops.
-# Measured on the programs of `benchmarks/shapes.py`, but for graphics cards, whose memory gives a
-# number in about that time.
+# Measured on the programs of `benchmarks/shapes.py`, the ops on a stencil of 126 (15 ms), but for
+# graphics cards, whose memory gives a number in about that time.
 COMPILING, EACH_OF_TIER, OP_OF_TIER = 5e7, 6e6, 1e5
 NUMBER_PROCESSOR, NUMBER_CARD = 2.0, 0.02
 OPS = 50

@@ -124,8 +124,8 @@ class Bits(NamedTuple):
         if len(known) == len(self.shifts):
             kept = ((1 << t.bits) - 1) ^ reduce(operator.or_, known)
             return Num(self.b, self.b.const(kept, t))
-        word = next(k for k in self.shifts if isinstance(k, Num))  # or as good as one
-        return ~reduce(operator.or_, [layout.mask(word, k) for k in self.shifts])
+        ones = Num(self.b, self.b.const(layout.ones, t))
+        return ~reduce(operator.or_, [ones << k for k in self.shifts])
 
     @property
     def is_tensor(self) -> bool:
