@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -303,9 +302,7 @@ def test_a_submission_waits_for_anothers_timeline_and_the_host_does_not(plain):
     assert handle == -1
     plain.wait_for_others(cell, 5)
     plain.fill(x, 0, 1024, 7)
-    start = time.perf_counter()
-    number = plain.submit()
-    assert time.perf_counter() - start < 5
+    number = plain.submit()  # returns although its wait has not ended
     assert not plain._queue.wait_for(number, 20_000_000)
     signal(plain, cell, 4)
     assert not plain._queue.wait_for(number, 20_000_000)

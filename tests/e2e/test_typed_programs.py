@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.terminals import open_terminal
+
 PROGRAM = """import vkchi as ti
 ti.init(log_level=ti.ERROR)
 @ti.kernel
@@ -108,9 +110,7 @@ def test_at_the_prompt() -> None:
 
 def type_in(text: str, limit_s: float = 120.0) -> str:
     """What Python says to these lines, each typed when it asks for the next."""
-    import pty
-
-    ours, theirs = pty.openpty()
+    ours, theirs = open_terminal()
     process = subprocess.Popen(
         [sys.executable, "-q"], stdin=theirs, stdout=theirs, stderr=theirs, env=ENVIRONMENT,
         start_new_session=True,

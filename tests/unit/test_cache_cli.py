@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import pty
 import resource
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ import tarfile
 
 import pytest
 
+from tests.terminals import open_terminal
 from vkchi.__main__ import main
 from vkchi.cache.content import kept
 from vkchi.cache.store import Store
@@ -284,8 +284,9 @@ def test_ls_needs_no_compiler(store):
     assert "vkchi.ir.core" not in done.stderr and "vkchi.compiler" not in done.stderr, done.stderr
 
 
+@pytest.mark.budget
 def test_ls_of_a_thousand_entries(tmp_path, monkeypatch):
-    """In processor time, which other programs do not take part in."""
+    """The time is CPU time of the child process."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     made = Store(str(tmp_path / "many"), version="v1")
     add(made, "scale")
@@ -305,8 +306,8 @@ def test_ls_of_a_thousand_entries(tmp_path, monkeypatch):
 
 
 def on_a_terminal(store, *words, **around):
-    """What is printed where someone looks."""
-    reader, writer = pty.openpty()
+    """Output of `vkchi cache` on a terminal."""
+    reader, writer = open_terminal()
     command = [sys.executable, "-m", "vkchi", "cache", "--folder", store.root, *words]
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "200", **around}
     with subprocess.Popen(command, stdout=writer, stdin=writer, stderr=writer, env=env) as run:

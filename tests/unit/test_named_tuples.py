@@ -124,6 +124,7 @@ def test_wrong_classes_are_refused():
                 pass
 
 
+@pytest.mark.budget
 def test_classes_are_made_quickly():
     def seconds(base):
         began = process_time()

@@ -1,39 +1,52 @@
-"""A window on the screen, by rendercanvas and glfw. Imported where one is opened.
+"""Windows on the screen, by rendercanvas and glfw. Imported when one is opened.
 
-Owns: the canvas of rendercanvas, its events. Must not know: what is drawn.
-
-    screen = Screen("title", (640, 480), pos=(100, 100), vsync=False, listen=print)
-    picture = Picture(screen.canvas); screen.show(picture.present); screen.poll()
+screen = Screen("title", (640, 480), pos=(100, 100), vsync=False, listen=print)
+picture = Picture(screen.canvas); screen.show(picture.present); screen.poll()
 """
 
 from __future__ import annotations
 
+import ctypes
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelRuntimeError
+from vkchi.vk.instance import list_extensions
+from vkchi.vk.raw import load_vulkan
 
 EVENTS = (
     "key_down", "key_up", "char", "pointer_move", "pointer_down", "pointer_up", "wheel",
 )  # fmt: skip
+# Instance extensions by which wgpu draws on a window system with Vulkan.
+SURFACES = {"x11": "VK_KHR_xlib_surface", "wayland": "VK_KHR_wayland_surface"}
 
 
 class Screen:
-    """A window of `size` pixels; `listen` is told of each event. Raises KernelRuntimeError where
-    none can be opened."""
+    """Window of `size` pixels; `listen` receives each event.
+
+    Raises KernelRuntimeError if no window can be opened, or if nothing can draw on it.
+    """
 
     def __init__(
         self, title: str, size: tuple[int, int], *, pos: tuple[int, int], vsync: bool,
         listen: Callable[[dict[str, Any]], None],
     ) -> None:  # fmt: skip
         try:
-            from rendercanvas.glfw import RenderCanvas, glfw
+            from rendercanvas.glfw import RenderCanvas, get_glfw_present_info, glfw
 
+            check_display(glfw)
             self.canvas = RenderCanvas(
                 size=size, title=title, update_mode="manual", vsync=vsync
             )  # fmt: skip
         except (ImportError, RuntimeError) as error:
             raise KernelRuntimeError(f"no window can be opened: {error}") from None
+        platform = get_glfw_present_info(self.canvas._window)["platform"]
+        if not has_surface(platform):
+            self.canvas.close()
+            raise KernelRuntimeError(
+                f"the Vulkan drivers lack {SURFACES[platform]}, and libEGL.so.1 is not installed"
+            )
         glfw.set_window_pos(self.canvas._window, *pos)  # rendercanvas has no public way
         self.canvas.add_event_handler(listen, *EVENTS)
         self.poll()
@@ -70,3 +83,30 @@ class Screen:
     def close(self) -> None:
         """Take it from the screen."""
         self.canvas.close()
+
+
+def check_display(glfw: Any) -> None:
+    """Raise RuntimeError if GLFW reaches no display: making a window would abort the process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", glfw.GLFWError)
+        if not glfw.init():
+            code, reason = glfw.get_error()
+            raise RuntimeError((reason or b"").decode(errors="replace") or f"GLFW error {code}")
+
+
+def has_surface(platform: str) -> bool:
+    """True if Vulkan or OpenGL can draw on windows of rendercanvas' `platform`.
+
+    wgpu aborts the process if neither can, so this test precedes the first call of wgpu.
+    """
+    extension = SURFACES.get(platform)
+    return extension is None or extension in list_extensions(load_vulkan()) or has_egl()
+
+
+def has_egl() -> bool:
+    """True if the EGL library, which wgpu's OpenGL backend loads, is installed."""
+    try:
+        ctypes.CDLL("libEGL.so.1")
+    except OSError:
+        return False
+    return True

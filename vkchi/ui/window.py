@@ -85,12 +85,14 @@ class Window:
             return None
         from vkchi.ui.screen import Screen
 
-        screen = Screen(self.name, size, pos=pos, vsync=vsync, listen=self._take)
+        screen = None
         try:
+            screen = Screen(self.name, size, pos=pos, vsync=vsync, listen=self._take)
             found = Picture(screen.canvas)
-        except RuntimeError as error:  # a device without a way to this screen
-            screen.close()
-            log.warning("%r is drawn off-screen, for windows cannot be shown: %s", self.name, error)
+        except RuntimeError as error:  # the device cannot show windows here
+            if screen is not None:
+                screen.close()
+            log.warning("windows cannot be shown: %s; %r is drawn off-screen", error, self.name)
             return None
         self._screen = screen
         return found

@@ -96,3 +96,42 @@ def test_a_window_on_an_x_server(display: str) -> None:
     if done.stderr.endswith("off-screen\n"):
         pytest.skip("this device shows no windows on X")
     assert done.stdout == SAID, done.stderr
+
+
+WITHOUT_SURFACE = """
+import logging
+import vkchi as ti
+from vkchi.ui import screen
+
+logging.basicConfig(format="%(message)s", level="WARNING")
+screen.list_extensions = lambda vk: frozenset()
+screen.has_egl = lambda: False
+ti.init()
+window = ti.ui.Window("balls", (30, 20))
+window.get_canvas().set_background_color((1, 0, 0))
+window.show()
+print(window.get_image_buffer_as_numpy()[3, 4].tolist())
+"""
+
+
+def test_a_window_that_nothing_can_draw_on_is_off_screen(display: str) -> None:
+    """wgpu would abort the process: drivers without surfaces, and no EGL library."""
+    env = {**os.environ, "DISPLAY": display, "TI_GUI_SHOW": "1"}
+    env.pop("WAYLAND_DISPLAY", None)
+    command = [sys.executable, "-c", WITHOUT_SURFACE]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[1.0, 0.0, 0.0, 1.0]\n"
+    assert done.stderr.splitlines()[1:] == [
+        "windows cannot be shown: the Vulkan drivers lack VK_KHR_xlib_surface, and libEGL.so.1 is "
+        "not installed; 'balls' is drawn off-screen"
+    ]
+
+
+def test_a_dead_display_is_off_screen() -> None:
+    env = {**os.environ, "DISPLAY": ":987", "TI_GUI_SHOW": "1"}
+    env.pop("WAYLAND_DISPLAY", None)
+    command = [sys.executable, "-c", WITHOUT_SURFACE]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+    assert done.stdout == "[1.0, 0.0, 0.0, 1.0]\n", done.stderr
+    assert "is drawn off-screen" in done.stderr
