@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 
 import pytest
 
-from vkchi.analysis.dataflow import Dependence, Flow, closure, largest
+from vkchi.analysis.dataflow import Dependence, Flow, closure
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.text import parse
 
@@ -33,32 +32,6 @@ def test_each_node_is_followed_once_round_circles() -> None:
 
 def test_a_long_chain_takes_no_stack() -> None:
     assert len(closure([0], lambda n: [n + 1] if n < 100_000 else [])) == 100_001
-
-
-def test_the_largest_set_in_which_all_have_what_they_need() -> None:
-    needs = {
-        "free": [[]], "stuck": [], "user": [["free"]], "either": [["stuck"], ["user"]],
-        "both": [["stuck", "user"]], "outside": [["nowhere"]],
-    }  # fmt: skip
-    assert largest(needs) == {"free", "user", "either"}
-
-
-def test_a_circle_supports_itself_until_a_part_falls() -> None:
-    circle = {0: [[2]], 1: [[0]], 2: [[1]]}
-    assert largest(circle) == {0, 1, 2}
-    assert largest(circle | {1: [[0, "gone"]]}) == set()
-
-
-@pytest.mark.parametrize("seed", range(50))
-def test_largest_against_rounds_of_removal(seed: int) -> None:
-    rng = random.Random(seed)
-    nodes = range(12)
-    needs = {n: [rng.sample(nodes, rng.randint(0, 3)) for _ in range(rng.randint(0, 2))]
-             for n in nodes}  # fmt: skip
-    left = set(nodes)
-    while fallen := {n for n in left if not any(left.issuperset(way) for way in needs[n])}:
-        left -= fallen
-    assert largest(needs) == left
 
 
 # --- values and memory ---------------------------------------------------------------------------

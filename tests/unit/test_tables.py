@@ -127,15 +127,12 @@ UNARY = [r for k, r in TABLE.items() if k in ELEMENTWISE and r.numpy and r.sig =
 
 
 @pytest.mark.parametrize("row", UNARY, ids=lambda row: row.name)
-def test_what_becomes_infinite_or_stays_so(row: Row) -> None:
+def test_what_becomes_infinite(row: Row) -> None:
     plain = np.concatenate([np.linspace(-800, 800, 4001), np.linspace(-2, 2, 401), [np.pi / 2]])
-    strange = np.array([np.inf, -np.inf, np.nan])
     assert row.numpy is not None
     with np.errstate(all="ignore"):
         made = not np.isfinite(row.numpy(plain)).all()
-        kept = not np.isfinite(row.numpy(strange)).any()
     assert not made or has(row, Trait.MAKES_NONFINITE)
-    assert kept or not has(row, Trait.KEEPS_NONFINITE)
 
 
 INTEGER = [

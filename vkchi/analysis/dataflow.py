@@ -17,7 +17,7 @@ Must not know: what is followed, and what for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from vkchi.ir.control import bodies_of, carried_params, deciding_values, first_values, is_loop
@@ -38,22 +38,6 @@ def closure(start: Iterable[Node], follow: Callable[[Node], Iterable[Node]]) -> 
             if node not in found:
                 found.add(node)
                 todo.append(node)
-    return found
-
-
-def largest(needs: Mapping[Node, Sequence[Collection[Node]]]) -> set[Node]:
-    """The greatest set of these nodes of which each has all that one of its ways needs in it."""
-    users: dict[Node, list[Node]] = {}
-    for node, ways in needs.items():
-        for way in ways:
-            for need in way:
-                users.setdefault(need, []).append(node)
-    found, todo = set(needs), list(needs)
-    while todo:
-        node = todo.pop()
-        if node in found and not any(found.issuperset(way) for way in needs[node]):
-            found.remove(node)
-            todo += users.get(node, ())
     return found
 
 

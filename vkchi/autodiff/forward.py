@@ -17,8 +17,7 @@ from functools import partial, reduce
 
 from vkchi.autodiff.emit import added, components, place_in, places_at, store_if, zero
 from vkchi.autodiff.minmax import can_precompute, late_roots, precompute
-from vkchi.autodiff.nonfinite import spread_nonfinite
-from vkchi.autodiff.primal import Activity
+from vkchi.autodiff.primal import Activity, Spread
 from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import check_bits, is_adjoint, refuse
 from vkchi.autodiff.rules import NONDIFF, Bilinear, Linear, Partials, Site, multiply, rule_of
@@ -26,13 +25,14 @@ from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.control import first_values, is_loop
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
 from vkchi.ir.names import DUAL
 from vkchi.ir.num import Num
-from vkchi.ir.ops import TABLE, WRITES, Trait
+from vkchi.ir.ops import TABLE, WRITES, Trait, kinds_with
 from vkchi.types import Ptr
 
 Tangent = "Value | None"
+MAKING = kinds_with(Trait.MAKES_NONFINITE)
 
 
 def forward(fn: Func, differentiable: frozenset[str]) -> Func:
@@ -59,7 +59,8 @@ class Forward(Cloner):
         self.private: set[Value] = set()  # memory of one iteration of a parallel loop
         self.precomputed: frozenset[Value] = frozenset()  # memory that holds the loop's results
         self.used = used_in(fn.body)
-        self.nonfinite = spread_nonfinite(fn)
+        made = frozenset[Value](op for op in walk(fn.body) if op.kind in MAKING)
+        self.nonfinite = Spread(fn, frozenset(), made).values
 
     def build(self) -> Func:
         """The whole Func."""

@@ -42,7 +42,6 @@ from vkchi.autodiff.answers import Request
 from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
 from vkchi.autodiff.emit import as_i32, components, exchange, place_in, places_at, trip_count, zero
 from vkchi.autodiff.loop_rotation import rotate_loops
-from vkchi.autodiff.nonfinite import NonFinite
 from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.reaching import Outflows
 from vkchi.autodiff.refusals import check_bits, check_lost, refuse
@@ -90,14 +89,15 @@ def survey(fn: Func, request: Request) -> tuple[Primal, Outflows]:
     return primal, reach
 
 
-def reverse(fn: Func, request: Request) -> Gradient:
-    """The gradient of an unsplit Func. Raises GradientError."""
+def reverse(fn: Func, request: Request, *, is_second: bool = False) -> Gradient:
+    """The gradient of an unsplit Func; `is_second`: to be differentiated again. Raises
+    GradientError."""
     primal, outflows = survey(fn, request)
     kept = Kept(primal)
-    made = Reverse(primal, kept)
+    made = Reverse(primal, kept, is_second=is_second)
     func = made.build()
     if kept.values:  # only now it is known what must be kept
-        made = Reverse(primal, kept)
+        made = Reverse(primal, kept, is_second=is_second)
         func = made.build()
     saves = tuple(describe_saves(primal, kept))
     counting = build_counting(primal, saves)
@@ -108,9 +108,8 @@ def reverse(fn: Func, request: Request) -> Gradient:
 class Reverse:
     """Builds the gradient of one Func."""
 
-    def __init__(self, primal: Primal, kept: Kept) -> None:
-        self.primal, self.kept = primal, kept
-        self.nonfinite = NonFinite(primal)
+    def __init__(self, primal: Primal, kept: Kept, *, is_second: bool) -> None:
+        self.primal, self.kept, self.is_second = primal, kept, is_second
         self.b = Builder()
         self.versions = Versions(self.b, primal)
         self.adjoints: dict[Param, Param] = {}
@@ -186,8 +185,7 @@ class Reverse:
         if g is None:
             return
         active = [k for k, v in enumerate(op.args) if v in self.primal.active]
-        get, is_nonfinite = self.scopes.get, op in self.nonfinite
-        site = Site(self.b, op, get, active, is_nonfinite=is_nonfinite, has_tangents=False)
+        site = Site(self.b, op, self.scopes.get, active, is_second=self.is_second)
         rule = rule_of(op)
         if isinstance(rule, Partials):
             given = [

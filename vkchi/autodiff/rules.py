@@ -4,8 +4,8 @@ Owns: `RULES`. A row is
 - `Partials`: an elementwise op; one partial derivative per operand (ONE and MINUS are the
   constants, None means zero, a `Choice` is 1 or 0). Reverse mode multiplies the incoming adjoint
   with them, forward mode the operands' tangents. Where these are 0, the product is 0 even if the
-  derivative is infinite (`Steep`, and all where operands may be infinite): what was not chosen by a
-  `select` must not make a NaN.
+  derivative is infinite or NaN: a value that nothing uses must not make a NaN. In reverse mode any
+  value may be so, for arrays may hold NaN for missing data.
 - `Linear`: an op that is linear in some operands together: forward mode applies the op to their
   tangents; `vjp` says what each operand receives.
 - `Bilinear`: linear in each operand alone.
@@ -30,7 +30,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Op, Value
+from vkchi.ir.constants import is_constant
+from vkchi.ir.core import Op, Value, constant_array
 from vkchi.ir.num import Num
 from vkchi.ir.ops import PLACES, READS, TABLE, Effect
 from vkchi.ir.sig import Signature
@@ -43,15 +44,17 @@ from vkchi.types.lazy_numpy import np
 class Site:
     """An op that is being differentiated. `get` gives what stands for its operands and its result,
     when asked for; by the operands `active` a derivative is wanted. `is_nonfinite`: an operand may
-    be infinite or no number where it does not count. `has_tangents`: tangents are multiplied, not
-    adjoints: infinite after an infinite slope."""
+    be infinite or NaN where it does not count. `has_tangents`: tangents are multiplied, not
+    adjoints: infinite after an infinite slope. `is_second`: the gradient is differentiated again,
+    and an adjoint of 0 may have a tangent."""
 
     def __init__(
         self, b: Builder, op: Op, get: Callable[[Value], Value], active: Sequence[int],
-        *, is_nonfinite: bool, has_tangents: bool,
+        *, is_nonfinite: bool = True, has_tangents: bool = False, is_second: bool = False,
     ) -> None:  # fmt: skip
         self.b, self.op, self.get, self.active = b, op, get, active
         self.is_nonfinite, self.has_tangents = is_nonfinite, has_tangents
+        self.is_second = is_second
 
     def operand(self, k: int) -> Num:
         """The primal value of operand k."""
@@ -230,7 +233,8 @@ def _extract_at(s: Site, g: Num) -> list[Num | None]:
 
 
 def _insert(s: Site, g: Num) -> list[Num | None]:
-    return [g.with_part(s.op.attr, g.part(s.op.attr) * 0), g.part(s.op.attr)]
+    given = g.part(s.op.attr)
+    return [g.with_part(s.op.attr, given.zero()), given]
 
 
 def _insert_at(s: Site, g: Num) -> list[Num | None]:
@@ -253,25 +257,45 @@ def _matmul(s: Site, g: Num) -> list[Num | None]:
     is_vector = len(shape_of(s.op.args[1].type)) == 1
     left = right = None
     if s.is_active(0):
-        y = _counting(s, s.y, g)
+        y = _counting(s, s.y, g, axis=1)
         left = g.outer(y) if is_vector else g.matmul(y.op("transpose"))
     if s.is_active(1):
-        right = _counting(s, s.x, g).op("transpose").matmul(g)
+        right = _counting(s, s.x, g, axis=0).op("transpose").matmul(g)
     return [left, right]
 
 
 def _outer(s: Site, g: Num) -> list[Num | None]:
-    left = g.matmul(_counting(s, s.y, g)) if s.is_active(0) else None
-    right = g.op("transpose").matmul(_counting(s, s.x, g)) if s.is_active(1) else None
+    left = g.matmul(_counting(s, s.y, g, axis=1)) if s.is_active(0) else None
+    right = None
+    if s.is_active(1):
+        right = g.op("transpose").matmul(_counting(s, s.x, g, axis=0))
     return [left, right]
 
 
-def _counting(s: Site, x: Num, g: Num) -> Num:
-    """A factor; 0 if it may be infinite and all of the adjoint is 0."""
-    if not s.is_nonfinite:
-        return x
-    counts = g.op("abs").op("sum") != 0
-    return counts.splat(with_scalar(x.type, u1)).where(x, x.zero())
+def _counting(s: Site, x: Num, g: Num, axis: int) -> Num:
+    """A factor of a product, with 0 for entries that may be infinite or NaN and of which nothing
+    uses the results: those in a row (`axis` 0) or column (1) in which all adjoints are 0."""
+    counts = _used(g, axis)
+    t = with_scalar(x.type, u1)
+    if isinstance(counts.type, Scalar):
+        mask = counts.splat(t)
+    else:
+        of = [k[axis] if len(k) > 1 else k[0] for k in np.ndindex(shape_of(t))]
+        parts = {k: counts.part(k).v for k in dict.fromkeys(of)}
+        mask = Num(s.b, s.b.emit("pack", *(parts[k] for k in of), type=t))
+    if s.is_second:  # an adjoint of 0 may have a tangent
+        mask = mask | _is_finite(x)
+    return mask.where(x, x.zero())
+
+
+def _used(g: Num, axis: int) -> Num:
+    """True for the rows (axis 0) or columns (axis 1) of an adjoint that are not all 0; of a
+    vector, which is one column, for its components or the whole."""
+    shape, size = shape_of(g.type), g.op("abs")
+    if len(shape) == 1:
+        return (g if axis == 0 else size.op("sum")) != 0
+    one = size.of(1, Tensor.of(scalar_of(g.type), (shape[1 - axis],)))
+    return (size if axis == 0 else size.op("transpose")).matmul(one) != 0
 
 
 _TENSORS: dict[str, Rule] = {
@@ -337,13 +361,22 @@ def multiply(site: Site, g: Num, factor: Factor) -> Num | None:
 
 
 def _times_steep(site: Site, g: Num, slope: Num) -> Num:
-    """The product, 0 for zero times infinity. (Zero times a finite slope is multiplied, not chosen:
-    the product itself has derivatives.) An infinite tangent is what an infinite slope left: that
-    of `ti.exp(-x)` in `1 / (1 + ti.exp(-x))`, where it overflows."""
-    counts = _is_finite(slope) | (g != 0)
-    if site.has_tangents:
-        counts = counts & (_is_finite(g) | (slope != 0))
+    """The product, 0 for zero times infinity. An infinite tangent is what an infinite slope left:
+    that of `ti.exp(-x)` in `1 / (1 + ti.exp(-x))`, where it overflows."""
+    if _is_plain(slope.v):
+        return g * slope
+    counts = g != 0
+    if site.is_second:  # an adjoint of 0 may have a tangent
+        counts = counts | _is_finite(slope)
+    if not site.has_tangents:
+        return g * counts.where(slope, slope.zero())
+    counts = counts & (_is_finite(g) | (slope != 0))
     return counts.where(g * slope, g.zero())
+
+
+def _is_plain(v: Value) -> bool:
+    """True for a constant that is finite."""
+    return is_constant(v) and bool(np.isfinite(constant_array(v)).all())
 
 
 def _is_finite(x: Num) -> Num:

@@ -47,7 +47,7 @@ __all__ = [
 
 COMMUTES, COMPARES, MERGES = Trait.COMMUTES, Trait.COMPARES, Trait.MERGES
 DIVIDES, REMAINDER = Trait.DIVIDES, Trait.REMAINDER
-MAKES, KEEPS = Trait.MAKES_NONFINITE, Trait.KEEPS_NONFINITE
+MAKES = Trait.MAKES_NONFINITE
 NONE, COUNTS, RING = Trait.NONE, Trait.COUNTS, Trait.RING
 IDENTITY, CHOOSES, LOGIC, ROUNDS = Trait.IDENTITY, Trait.CHOOSES, Trait.LOGIC, Trait.ROUNDS
 CARRIES, ZERO, FACTORS = Trait.CARRIES, Trait.KEEPS_ZERO, Trait.KEEPS_FACTORS
@@ -57,11 +57,11 @@ CARRIES, ZERO, FACTORS = Trait.CARRIES, Trait.KEEPS_ZERO, Trait.KEEPS_FACTORS
 
 _ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
     ("add", "T:num, T -> T", np.add,
-     "sum; integers wrap", COMMUTES | KEEPS | COUNTS | RING | FACTORS, intervals.add, "++"),
+     "sum; integers wrap", COMMUTES | COUNTS | RING | FACTORS, intervals.add, "++"),
     ("sub", "T:num, T -> T", np.subtract,
-     "difference; integers wrap", KEEPS | COUNTS | RING | FACTORS, intervals.sub, "+-"),
+     "difference; integers wrap", COUNTS | RING | FACTORS, intervals.sub, "+-"),
     ("mul", "T:num, T -> T", np.multiply,
-     "product; integers wrap", COMMUTES | MERGES | KEEPS | COUNTS | RING | FACTORS, intervals.mul),
+     "product; integers wrap", COMMUTES | MERGES | COUNTS | RING | FACTORS, intervals.mul),
     ("div", "T:float, T -> T", np.divide, "quotient of floats", MAKES),
     ("floordiv", "T:num, T -> T", meaning.floordiv,
      "quotient rounded down, as Python's //", DIVIDES | MERGES | MAKES | COUNTS,
@@ -76,10 +76,10 @@ _ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
      DIVIDES | REMAINDER | MAKES | FACTORS, intervals.rem),
     ("neg", "T:num -> T", meaning.negate,
      "negation; integers wrap",
-     KEEPS | COUNTS | RING | CARRIES | ZERO | FACTORS, intervals.neg, "-"),
+     COUNTS | RING | CARRIES | ZERO | FACTORS, intervals.neg, "-"),
     ("abs", "T:num -> T", np.abs,
      "absolute value; the least integer stays itself",
-     KEEPS | CARRIES | ZERO | FACTORS, intervals.absolute),
+     CARRIES | ZERO | FACTORS, intervals.absolute),
     ("sign", "T:num -> T", meaning.sign, "-1, 0 or 1", ZERO, intervals.sign, "+"),
     ("min", "T:num, T -> T", np.fmin,
      "the smaller; the other one if one is NaN",
@@ -114,14 +114,14 @@ _ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
     ("ne", "T:any, T -> B(T)", np.not_equal, "not equal; true for NaN", COMMUTES | COMPARES),
     ("isnan", "T:float -> B(T)", np.isnan, "whether NaN"),
     ("isinf", "T:float -> B(T)", np.isinf, "whether infinite"),
-    ("sqrt", "T:float -> T", np.sqrt, "square root", MAKES | KEEPS | ZERO),
+    ("sqrt", "T:float -> T", np.sqrt, "square root", MAKES | ZERO),
     ("rsqrt", "T:float -> T", lambda x: x.dtype.type(1) / np.sqrt(x), "1 / square root", MAKES),
     ("exp", "T:float -> T", np.exp, "e to the power", MAKES),
     ("exp2", "T:float -> T", np.exp2, "2 to the power", MAKES),
-    ("log", "T:float -> T", np.log, "natural logarithm", MAKES | KEEPS),
-    ("log2", "T:float -> T", np.log2, "logarithm to base 2", MAKES | KEEPS),
-    ("sin", "T:float -> T", np.sin, "sine of radians", KEEPS | ZERO),
-    ("cos", "T:float -> T", np.cos, "cosine of radians", KEEPS),
+    ("log", "T:float -> T", np.log, "natural logarithm", MAKES),
+    ("log2", "T:float -> T", np.log2, "logarithm to base 2", MAKES),
+    ("sin", "T:float -> T", np.sin, "sine of radians", ZERO),
+    ("cos", "T:float -> T", np.cos, "cosine of radians"),
     ("tan", "T:float -> T", np.tan, "tangent of radians", MAKES | ZERO),
     ("asin", "T:float -> T", np.arcsin, "arc sine in radians", MAKES | ZERO),
     ("acos", "T:float -> T", np.arccos, "arc cosine in radians", MAKES),
@@ -326,14 +326,14 @@ add_row(
     _splat,
     lambda a, shape: np.full(shape, a),
     "a tensor filled with a scalar",
-    traits=KEEPS | CARRIES | ZERO,
+    traits=CARRIES | ZERO,
 )
 add_row(
     "pack",
     _pack,
     lambda *xs, shape: np.stack(xs).reshape(shape),
     "a tensor of components, row by row",
-    traits=KEEPS | CARRIES | ZERO,
+    traits=CARRIES | ZERO,
 )
 add_row(
     "extract",
@@ -365,16 +365,16 @@ add_row(
     "the tensor with a component at a computed place replaced; none if outside",
     traits=CARRIES,
 )
-add_row("matmul", _matmul, meaning.matmul, "matrix times matrix or vector", traits=KEEPS)
+add_row("matmul", _matmul, meaning.matmul, "matrix times matrix or vector")
 add_row(
     "transpose",
     _transpose,
     np.transpose,
     "the matrix with rows and columns exchanged",
-    traits=KEEPS | CARRIES | ZERO,
+    traits=CARRIES | ZERO,
 )
-add_row("outer", _outer, np.multiply.outer, "outer product of two vectors", traits=KEEPS)
-add_row("sum", "T:num.tensor -> E(T)", meaning.total, "sum of all components", traits=KEEPS | ZERO)
+add_row("outer", _outer, np.multiply.outer, "outer product of two vectors")
+add_row("sum", "T:num.tensor -> E(T)", meaning.total, "sum of all components", traits=ZERO)
 
 
 # --- control -------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def draws_of(fn: Func) -> tuple[Draw, ...]:
 def second(fn: Func, request: Request, types: Types) -> Gradient:
     """The derivative of the gradient along a direction: forward mode over reverse mode, with a
     `NAME..dual` for every array of floats in it. Raises GradientError."""
-    made = differentiate(fn, request)
+    made = differentiate(fn, request, is_second=True)
     check_second(made.primal)
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
     func = along(made.func, request.differentiable | frozenset(own))
@@ -92,9 +92,9 @@ def second(fn: Func, request: Request, types: Types) -> Gradient:
     return made._replace(func=lay_out(load_pass("unread")(func), types))
 
 
-def differentiate(fn: Func, request: Request) -> Gradient:
+def differentiate(fn: Func, request: Request, *, is_second: bool = False) -> Gradient:
     """The gradient, freed of what is not read. Raises GradientError."""
-    made = reverse(prepare(fn, request.differentiable), request)
+    made = reverse(prepare(fn, request.differentiable), request, is_second=is_second)
     show("grad", made.func)
     verify(made.func)
     made = made._replace(func=load_pass("unread")(made.func))
