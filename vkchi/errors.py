@@ -223,6 +223,10 @@ class GradientWarning(RuntimeWarning):
     not known whether a gradient is right."""
 
 
+class SolverWarning(RuntimeWarning):
+    """A solver's result is no solution: its residual is too large."""
+
+
 def warn_user(text: str, kind: type[Warning]) -> None:
     """Warn at the innermost line that is not of this package; Python shows one for each line."""
     frame, level = sys._getframe(1), 2

@@ -2,12 +2,13 @@
 
 from vkchi.errors import KernelRuntimeError as TaichiRuntimeError
 from vkchi.errors import KernelTypeError as TaichiTypeError
+from vkchi.errors import SolverWarning
 from vkchi.linalg.builder import SparseMatrixBuilder
 from vkchi.linalg.matrixfree import LinearOperator, MatrixFreeBICGSTAB, MatrixFreeCG
 from vkchi.linalg.solvers import SparseCG, SparseSolver
 from vkchi.linalg.sparse import SparseMatrix
 
 __all__ = [
-    "LinearOperator", "MatrixFreeBICGSTAB", "MatrixFreeCG", "SparseCG", "SparseMatrix",
-    "SparseMatrixBuilder", "SparseSolver", "TaichiRuntimeError", "TaichiTypeError",
+    "LinearOperator", "MatrixFreeBICGSTAB", "MatrixFreeCG", "SolverWarning", "SparseCG",
+    "SparseMatrix", "SparseMatrixBuilder", "SparseSolver", "TaichiRuntimeError", "TaichiTypeError",
 ]  # fmt: skip

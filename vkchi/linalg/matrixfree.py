@@ -24,6 +24,7 @@ from vkchi.fields.storage import Storage
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.lang.ndrange import grouped
 from vkchi.linalg.adjoint import Operator, Solve, System, solved
+from vkchi.linalg.direct import TOLERANCES
 from vkchi.runtime import current
 from vkchi.span import user_span
 from vkchi.tuples import NamedTuple
@@ -111,6 +112,22 @@ def _set_residual(r: Any, v: Vectors, A: Operator, b: Any, x: Any, Ax: Any) -> N
     v.add(r, Ax, -1.0)
 
 
+def _has_solved(
+    r: Any, v: Vectors, A: Operator, b: Any, x: Any, Ax: Any, tol: float, square: float, log: _Log
+) -> bool:
+    """True if the iterations' residual, of norm sqrt(`square`), is below tol, and b - A x is as
+    well or small relative to b: rounding separates the two where x is much larger than b."""
+    if not math.sqrt(square) < tol:
+        return False
+    r.copy_from(b)
+    limit = max(tol, TOLERANCES[str(b.dtype)] * math.sqrt(v.dot(r, r)))
+    _set_residual(r, v, A, b, x, Ax)
+    residual = math.sqrt(v.dot(r, r))
+    if not residual <= limit:
+        log(f"rounding errors: the residual is {residual:e}")
+    return residual <= limit
+
+
 class _Log:
     """What a solver says of its iterations, unless it is quiet."""
 
@@ -184,7 +201,9 @@ def conjugate_gradients(
     for k in range(maxiter):
         if math.sqrt(square) < tol:
             log(f"converged after {k} iterations")
-            return True
+            break
+        if not math.isfinite(square):
+            break
         A.matvec(p, Ap)
         curvature = v.dot(p, Ap)
         if curvature == 0.0:
@@ -195,7 +214,7 @@ def conjugate_gradients(
         square, before = v.dot(r, r), square
         log.iteration(k + 1, math.sqrt(square))
         v.scale_add(p, r, square / before)
-    return bool(math.sqrt(square) < tol)
+    return _has_solved(r, v, A, b, x, Ap, tol, square, log)
 
 
 def MatrixFreeBICGSTAB(
@@ -233,7 +252,9 @@ def biconjugate_gradients(
     for k in range(maxiter):
         if math.sqrt(square) < tol:
             log(f"converged after {k} iterations")
-            return True
+            break
+        if not math.isfinite(square):
+            break
         A.matvec(p, Ap)
         overlap = v.dot(shadow, Ap)
         if overlap == 0.0 or rho == 0.0:
@@ -253,4 +274,4 @@ def biconjugate_gradients(
             break
         v.add(p, Ap, -omega)
         v.scale_add(p, r, rho / before * alpha / omega)
-    return bool(math.sqrt(square) < tol)
+    return _has_solved(r, v, A, b, x, Ap, tol, square, log)

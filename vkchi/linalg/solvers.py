@@ -1,28 +1,26 @@
 """Solvers for linear systems with a sparse matrix.
 
-Owns: `SparseSolver`, `SparseCG`. They run on the host: with scipy where it is installed, else a
-direct solver takes matrices of up to MOST_DENSE rows. Must not know: how matrices are built.
+They run on the host; `linalg.direct` has the factorisations of `SparseSolver`.
 
     solver = SparseSolver(solver_type="LLT"); solver.compute(A); x = solver.solve(b)
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from vkchi.errors import GradientError, KernelRuntimeError, Unsupported
+from vkchi.errors import GradientError, KernelRuntimeError, SolverWarning, warn_user
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.imports import import_whole
 from vkchi.linalg.adjoint import ROUNDINGS
+from vkchi.linalg.direct import Direct
 from vkchi.linalg.entries import Weighted
+from vkchi.linalg.factors import Square
 from vkchi.linalg.sparse import SparseMatrix
 from vkchi.ndarray import Ndarray
 from vkchi.span import user_span
 from vkchi.tape.hosted import compute
-from vkchi.tuples import NamedTuple
 from vkchi.types import cook, f32
 from vkchi.types.lazy_numpy import np
 
@@ -32,33 +30,19 @@ if TYPE_CHECKING:
     from vkchi.types.hints import Column, ScalarDType
 
 
-MOST_DENSE = 4000
-
 SOLVER_TYPES = ("LLT", "LDLT", "LU")
 ORDERINGS = ("AMD", "COLAMD")
 
-Solve = Callable[[Any], Any]
 
-
-class Factors(NamedTuple):
-    """Solvers for a matrix and for its transpose."""
-
-    solve: Solve
-    solve_transposed: Solve
-
-
-class Solution:
-    """x of A x = b, a function of b and of the entries of A; of symmetric matrices only the lower
-    triangle counts. `info` says whether A could be factorised."""
-
-    who = "SparseSolver.solve()"
+class Factorised:
+    """A matrix factorised for a solver type; of symmetric ones only the lower triangle counts."""
 
     def __init__(self, matrix: SparseMatrix, solver_type: str) -> None:
         self.rows, self.columns, self.numbers = matrix.entries
         self.n, self.dtype, self.solver_type = matrix.n, matrix.dtype.dtype, solver_type
-        self.factors = self.factorize(self.numbers)
+        self.direct = self.factorize(self.numbers)
 
-    def factorize(self, numbers: Any) -> Factors | None:
+    def factorize(self, numbers: Any) -> Direct:
         """Factorise the matrix of these numbers."""
         rows, columns, numbers = self.rows, self.columns, numbers.astype(np.float64)
         if self.solver_type != "LU":
@@ -68,29 +52,49 @@ class Solution:
                 np.concatenate([columns[low], rows[off]]),
                 np.concatenate([numbers[low], numbers[off]]),
             )
-        return factorize((rows, columns, numbers), self.n, definite=self.solver_type == "LLT")
+        return Direct(Square(rows, columns, numbers, self.n), self.solver_type, self.dtype)
 
-    def factors_of(self, numbers: Any) -> Factors:
-        """Those for these numbers. Raises KernelRuntimeError where there are none."""
+    def of(self, numbers: Any) -> Direct:
+        """The matrix of these numbers, factorised. Raises KernelRuntimeError if it cannot be."""
         is_same = numbers is self.numbers or np.array_equal(numbers, self.numbers)
-        found = self.factors if is_same else self.factorize(numbers)
-        if found is None:
-            raise KernelRuntimeError("SparseSolver: the matrix could not be factorised")
+        found = self.direct if is_same else self.factorize(numbers)
+        if found.failure:
+            raise KernelRuntimeError(f"SparseSolver: {found.failure}")
         return found
+
+
+class Solution:
+    """x of A x = b, a function of b and of the entries of A. `failure` says why the last x is no
+    solution: "" if it is one."""
+
+    who = "SparseSolver.solve()"
+    failure = ""
+
+    def __init__(self, matrix: Factorised) -> None:
+        self.matrix, self.span = matrix, user_span()
 
     def value(self, *inputs: Any) -> Any:
         """x."""
         b, numbers = inputs
-        return self.factors_of(numbers).solve(b.astype(np.float64)).astype(self.dtype)
+        direct, b = self.matrix.of(numbers), b.astype(np.float64)
+        found = direct.solve(b)
+        self.failure = direct.explain(b, found)
+        return found.x.astype(self.matrix.dtype)
 
     def slopes(self, slope: Any, result: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        """By b it is the solution s of the transposed system, by A the matrix -s x^T."""
-        s = self.factors_of(inputs[1]).solve_transposed(slope)
-        x, rows, columns = result.astype(np.float64), self.rows, self.columns
-        by_entry = -s[rows] * x[columns]
-        if self.solver_type != "LU":
-            mirrored = np.where(rows > columns, -s[columns] * x[rows], 0)
-            by_entry = np.where(rows >= columns, by_entry + mirrored, 0)
+        """By b and by the entries of A. Raises GradientError if x is no solution."""
+        direct = self.matrix.of(inputs[1])
+        failure, s, products = direct.differentiate(inputs[0].astype(np.float64), slope)
+        if failure:
+            raise GradientError(
+                f"the gradient flows through SparseSolver.solve(), and {failure}", self.span
+            )
+        rows, columns = self.matrix.rows, self.matrix.columns
+        by_entry = sum(u[rows] * v[columns] for u, v in products)
+        if self.matrix.solver_type != "LU":
+            mirrored = sum(u[columns] * v[rows] for u, v in products)
+            by_entry = np.where(rows > columns, by_entry + mirrored, by_entry)
+            by_entry = np.where(rows >= columns, by_entry, 0)
         return s, by_entry
 
 
@@ -119,7 +123,8 @@ class SparseSolver:
             )
         self.dtype, self.solver_type, self.ordering = cook(dtype), solver_type, ordering
         self.matrix: SparseMatrix | None = None
-        self._solution: Solution | None = None
+        self._factorised: Factorised | None = None
+        self._failure, self._has_warned = "", False
 
     def compute(self, sparse_matrix: SparseMatrix) -> None:
         """`analyze_pattern` and `factorize`."""
@@ -136,12 +141,13 @@ class SparseSolver:
             raise KernelRuntimeError(
                 f"SparseSolver: the matrix must be square, not {sparse_matrix.shape}"
             )
-        self.matrix, self._solution = sparse_matrix, None
+        self.matrix, self._factorised = sparse_matrix, None
 
     def factorize(self, sparse_matrix: SparseMatrix) -> None:
         """Factorise the matrix; `info` says whether that was possible."""
         self.analyze_pattern(sparse_matrix)
-        self._solution = Solution(sparse_matrix, self.solver_type)
+        self._factorised = Factorised(sparse_matrix, self.solver_type)
+        self._failure = self._factorised.direct.failure
 
     @overload
     def solve(self, b: Ndarray) -> Ndarray: ...
@@ -150,64 +156,33 @@ class SparseSolver:
     def solve(self, b: Column) -> Ndarray | NDArray[np.number]:
         """x with A @ x = b: of an ndarray an ndarray, else a numpy array.
 
+        A singular matrix gives the solution of least norm. If b is not in its range, x has the
+        least residual, `info` is false, and the first such x of the solver warns (SolverWarning).
+
         Raises KernelRuntimeError before `compute`, and for a matrix that could not be factorised.
         """
         if self.matrix is None:
             raise KernelRuntimeError("SparseSolver: call compute() before solve()")
         check_right_side("SparseSolver.solve", b, self.matrix.n)
-        if not self.info():
-            raise KernelRuntimeError("SparseSolver: the matrix could not be factorised")
-        assert self._solution is not None
-        inputs = (b, self._solution.numbers)
+        if self._factorised is None:
+            raise KernelRuntimeError("SparseSolver: call factorize() before solve()")
+        if failure := self._factorised.direct.failure:
+            raise KernelRuntimeError(f"SparseSolver: the matrix could not be factorised: {failure}")
+        solution = Solution(self._factorised)
         is_shown = not isinstance(b, Ndarray)
         found: Ndarray | NDArray[np.number] = compute(
-            self._solution, inputs, None if is_shown else self.matrix.dtype, is_shown=is_shown
-        )
+            solution, (b, self._factorised.numbers), None if is_shown else self.matrix.dtype,
+            is_shown=is_shown,
+        )  # fmt: skip
+        self._failure = solution.failure
+        if self._failure and not self._has_warned:
+            self._has_warned = True
+            warn_user(f"SparseSolver.solve(): {self._failure}", SolverWarning)
         return found
 
     def info(self) -> bool:
-        """Whether the last `factorize` succeeded."""
-        return self._solution is not None and self._solution.factors is not None
-
-
-def factorize(entries: tuple[Any, Any, Any], n: int, *, definite: bool) -> Factors | None:
-    """Solvers for the matrix; None if it is singular, or not positive definite and has to be."""
-    try:
-        csc_matrix = import_whole("scipy.sparse").csc_matrix
-        splu = import_whole("scipy.sparse.linalg").splu
-    except ImportError:
-        return factorize_dense(entries, n, definite=definite)
-    rows, columns, numbers = entries
-    matrix = csc_matrix((numbers, (rows, columns)), (n, n))
-    symmetric = {"SymmetricMode": True}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            lu = splu(matrix, "MMD_AT_PLUS_A", 0.0, options=symmetric) if definite else splu(matrix)
-    except RuntimeError:  # exactly singular
-        return None
-    if definite and not (lu.U.diagonal() > 0).all():
-        return None
-    return Factors(lu.solve, lambda b: lu.solve(b, "T"))
-
-
-def factorize_dense(entries: tuple[Any, Any, Any], n: int, *, definite: bool) -> Factors | None:
-    """The same without scipy. Raises Unsupported for large matrices."""
-    if n > MOST_DENSE:
-        raise Unsupported(
-            f"SparseSolver: without scipy a matrix has at most {MOST_DENSE} rows, this has {n}: "
-            "pip install scipy, or use ti.linalg.SparseCG"
-        )
-    dense = np.zeros((n, n))
-    rows, columns, numbers = entries
-    dense[rows, columns] = numbers
-    try:
-        if definite:
-            np.linalg.cholesky(dense)
-        inverse = np.linalg.inv(dense)
-    except np.linalg.LinAlgError:
-        return None
-    return Factors(lambda b: inverse @ b, lambda b: inverse.T @ b)
+        """True if the last `factorize`, and since then the last `solve`, succeeded."""
+        return self._factorised is not None and not self._failure
 
 
 class SparseCG:
@@ -226,6 +201,8 @@ class SparseCG:
         max_iter: int = 50,
         atol: float = 1e-6,
     ) -> None:
+        if A.n != A.m:
+            raise KernelRuntimeError(f"SparseCG: the matrix must be square, not {A.shape}")
         self.A, self.max_iter, self.atol = A, max_iter, atol
         self.b = right_side(b, A.n)
         self.x0 = np.zeros(A.n) if x0 is None else right_side(x0, A.n)
@@ -310,7 +287,10 @@ class Search:
             if square <= limit:
                 break
             Ap = multiply(p)
-            alpha = square / (p @ Ap)
+            curvature = p @ Ap
+            if curvature == 0 or not np.isfinite(curvature):  # it cannot go on
+                break
+            alpha = square / curvature
             x += alpha * p
             r -= alpha * Ap
             square, before = r @ r, square

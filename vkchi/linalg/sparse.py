@@ -18,7 +18,7 @@ from vkchi.linalg.entries import Products, Weighted
 from vkchi.ndarray import Ndarray
 from vkchi.tape.hosted import compute, current_tape
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, cook, f32
+from vkchi.types import Scalar, cook, f32, f64
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ class SparseMatrix:
         storage_format: str = "col_major",
     ) -> None:
         t = cook(dtype)
-        if not isinstance(t, Scalar) or t.kind != "f":
+        if t not in (f32, f64):
             raise KernelRuntimeError(f"SparseMatrix: dtype is ti.f32 or ti.f64, not {dtype!r}")
         self.dtype: Scalar = t if sm is None else sm.dtype
         self.n: int = sm.n if sm is not None else int(n or 0)
-        self.m: int = sm.m if sm is not None else int(m or n or 0)
+        self.m: int = sm.m if sm is not None else int((n or 0) if m is None else m)
         none = np.zeros(0, np.int64)
         self._keep(sm.entries if sm is not None else (none, none, np.zeros(0)))
 
@@ -156,7 +156,8 @@ class SparseMatrix:
 
     def _like(self, n: int | None = None, m: int | None = None) -> SparseMatrix:
         """A matrix of the same number type, of zeros."""
-        return SparseMatrix(n or self.n, m or self.m, dtype=self.dtype)
+        rows, columns = self.n if n is None else n, self.m if m is None else m
+        return SparseMatrix(rows, columns, dtype=self.dtype)
 
     @property
     def shape(self) -> tuple[int, int]:

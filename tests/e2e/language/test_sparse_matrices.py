@@ -191,21 +191,6 @@ def test_solver_of_an_indefinite_matrix():
     assert not solver.info()
 
 
-def test_solver_without_scipy():
-    if ti.__name__ == "taichi":
-        pytest.skip("of ours")
-    from vkchi.linalg.solvers import factorize_dense
-
-    a = np.array([[4, 1], [1, 3.0]])
-    entries = (np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), a.reshape(-1))
-    found = factorize_dense(entries, 2, definite=True)
-    np.testing.assert_allclose(found.solve(np.array([1, 2.0])), np.linalg.solve(a, [1, 2]))
-    assert factorize_dense((entries[0], entries[1], -a.reshape(-1)), 2, definite=True) is None
-    assert factorize_dense((entries[0], entries[1], np.ones(4)), 2, definite=False) is None
-    with pytest.raises(ti.Unsupported, match="scipy"):
-        factorize_dense(entries, 100000, definite=False)
-
-
 @pytest.mark.ours("sparse-cg", run=False)
 def test_conjugate_gradients():
     n = 30

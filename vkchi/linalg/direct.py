@@ -1,0 +1,240 @@
+"""Direct solution of linear systems, also of singular ones.
+
+A singular matrix gets one pin per null vector: 1 is added to an entry (of the balanced matrix), so
+that the sum is regular. For a consistent right side the sum has the same solution, with 0 at the
+pins. Without its part in the null space it is the solution of least norm, A^+ b.
+
+    >>> Direct(square, "LU", np.float32).solve(np.ones(2))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.linalg.factors import Factors, Square, Values, estimate_condition, factorize
+from vkchi.linalg.null_vectors import (
+    NullSpaces,
+    balance,
+    find_blocks,
+    find_null_spaces,
+    guess_constant,
+)  # fmt: skip
+from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
+
+SINGULAR = 1e11  # condition number from which a matrix may be singular to rounding in f64
+UNRELIABLE = 1e13  # condition number of factors that are of no use
+REFINEMENTS = 3
+REFINED = 1e-2  # part of the tolerance below which a residual is left as it is
+TOLERANCES = {"f32": 1e-3, "f64": 1e-8}  # of residuals relative to the right side
+ROUNDINGS = 16  # rounding errors of the matrix's type that its entries may have
+
+NOT_DEFINITE = 'the matrix is not positive definite: take solver_type="LDLT" or "LU"'
+NOT_FINITE = "the matrix has entries that are not finite"
+NOT_FACTORISED = "the matrix is singular, and its null vectors could not be found"
+
+
+class Pinned(NamedTuple):
+    """A singular matrix: the factors of the sum with its pins, and its null spaces."""
+
+    factors: Factors
+    spaces: NullSpaces
+
+    def solve(self, b: Values) -> Values:
+        """A^+ b."""
+        blocks, left, right, _ = self.spaces
+        return blocks.remove(right, self.factors.solve(blocks.remove(left, b)))
+
+    def solve_transposed(self, b: Values) -> Values:
+        """A^+^T b."""
+        blocks, left, right, _ = self.spaces
+        return blocks.remove(left, self.factors.solve_transposed(blocks.remove(right, b)))
+
+
+class Answer(NamedTuple):
+    """A solution in f64, and the factors that gave it."""
+
+    x: Values
+    by: Factors | Pinned
+
+
+Outer = list[tuple[Values, Values]]
+
+
+class Direct:
+    """A matrix of entries of type `dtype`, factorised for "LLT", "LDLT" or "LU".
+
+    `failure` says why it cannot be used, "" if it can. `pinned` is None unless the matrix is
+    singular.
+    """
+
+    def __init__(self, square: Square, solver_type: str, dtype: Any) -> None:
+        self.square, self.dtype = square, dtype
+        self.is_symmetric, self.is_llt = solver_type != "LU", solver_type == "LLT"
+        self.precision = ROUNDINGS * float(np.finfo(dtype).eps)
+        self.tolerance = TOLERANCES[f"f{8 * np.dtype(dtype).itemsize}"]
+        self.condition = np.inf
+        self.pinned: Pinned | None = None
+        self.factors: Factors | None = None
+        self.failure = ""
+        self._is_searched = self._is_doubtful = False
+        self._nearly: Pinned | None = None  # for a matrix that is singular in its own precision
+        if np.isfinite(square.numbers).all():
+            self._factorize()
+        else:
+            self.failure = NOT_FINITE
+
+    # --- factorisation -----------------------------------------------------------------------
+
+    def _factorize(self) -> None:
+        """Set `factors`, `pinned` if the matrix is singular, or `failure`."""
+        guessed = guess_constant(self.square, find_blocks(self.square))
+        if guessed is not None:
+            every = np.ones(self.square.n)
+            self.pinned = self._pin(guessed, guessed, every, every)
+            if self.pinned is not None:
+                return
+        self.factors = factorize(self.square, is_symmetric=self.is_llt)
+        is_refused = self.is_llt and not (self.factors and self.factors.is_definite)
+        if self.factors is not None:
+            self.condition = estimate_condition(self.square, self.factors)
+        if self.condition >= (1 / self.precision if is_refused else SINGULAR):
+            self._search()
+        if self.pinned is None and is_refused:
+            self.failure = NOT_DEFINITE
+        elif self.pinned is None and self.factors is None:
+            self.failure = NOT_FACTORISED
+
+    def _search(self) -> None:
+        """Set `pinned` if the matrix has null vectors."""
+        self._is_searched = True
+        blocks = find_blocks(self.square)
+        left, right = balance(self.square, is_symmetric=self.is_symmetric)
+        balanced = self.square.scale(left, right)
+        found = find_null_spaces(
+            balanced, blocks, is_symmetric=self.is_symmetric, precision=self.precision
+        )
+        self._is_doubtful = found is None
+        if found is not None and found.ranks.any():
+            spaces = found._replace(
+                left=blocks.orthonormalize(left[:, None] * found.left),
+                right=blocks.orthonormalize(right[:, None] * found.right),
+            )
+            self.pinned = self._pin(spaces, found, left, right)
+            self._is_doubtful = self.pinned is None
+
+    def _pin(
+        self, spaces: NullSpaces, balanced: NullSpaces, left: Values, right: Values
+    ) -> Pinned | None:
+        """The matrix with pins, which are chosen for the matrix scaled by `left` and `right`; None
+        if that is singular as well, or not definite and has to be."""
+        rows, columns = balanced.choose_pins(is_symmetric=self.is_symmetric)
+        scaled = self.square.scale(left, right)
+        pins = np.full(len(rows), scaled.size() or 1.0)
+        scaled = scaled.add(rows, columns, pins)
+        factors = factorize(scaled, is_symmetric=self.is_llt)
+        if factors is None or (self.is_llt and not factors.is_definite):
+            return None
+        if estimate_condition(scaled, factors) >= UNRELIABLE:
+            return None
+        solve, solve_transposed = factors.solve, factors.solve_transposed
+        whole = Factors(
+            lambda b: right * solve(left * b),
+            lambda b: left * solve_transposed(right * b),
+            factors.is_definite,
+        )
+        return Pinned(whole, spaces)
+
+    # --- solution ----------------------------------------------------------------------------
+
+    def solve(self, b: Values) -> Answer:
+        """The solution of A x = b, of least norm and with the least residual if A is singular.
+
+        Precondition: no `failure`.
+        """
+        found = self._answer(b, self._best)
+        if self.pinned is not None or self.precision * self.condition < 1:
+            return found
+        # The matrix is regular in f64. It may be singular within the precision of its own type.
+        if self.residual(b, found.x.astype(self.dtype)) <= self.tolerance:
+            return found
+        if not self._is_searched:
+            self._search()
+            self._nearly, self.pinned, self._is_doubtful = self.pinned, None, False
+        if self._nearly is not None:
+            other = self._answer(b, self._nearly)
+            if self.residual(b, other.x.astype(self.dtype)) <= self.tolerance:
+                return other
+        return found
+
+    def _answer(self, b: Values, by: Factors | Pinned) -> Answer:
+        return Answer(self._refine(by.solve, self.square.multiply, b), by)
+
+    def solve_transposed(self, b: Values, by: Factors | Pinned) -> Values:
+        """The solution of A^T x = b, by the same factors as that of A x = b."""
+        return self._refine(by.solve_transposed, self.square.multiply_transposed, b)
+
+    def differentiate(self, b: Values, slope: Values) -> tuple[str, Values, Outer]:
+        """The derivatives of x, given the slope by it: why there are none, that by b, and that by A
+        as outer products (u, v): the sum of u v^T.
+
+        A singular matrix has derivatives for changes that keep its rank. Source: G. Golub and V.
+        Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose
+        variables separate", 1973.
+        """
+        x, by = self.solve(b)
+        s = self.solve_transposed(slope, by)
+        products = [(-s, x)]
+        if isinstance(by, Pinned):
+            blocks, _, right, _ = by.spaces
+            null_part = slope - blocks.remove(right, slope)
+            rest = b - self.square.multiply(x)
+            products += [(self.solve_transposed(x, by), null_part), (rest, self._answer(s, by).x)]
+        return self.explain(b, Answer(x, by)), s, products
+
+    def explain(self, b: Values, found: Answer) -> str:
+        """The reason why x is no solution of A x = b; "" if it is one."""
+        if not np.isfinite(b).all():
+            return "the right side has numbers that are not finite"
+        # Rounding x enlarges the residual of an ill-conditioned matrix, and is no fault of x.
+        x = found.x.astype(self.dtype) if self._is_doubtful else found.x
+        residual = self.residual(b, x)
+        if residual <= self.tolerance:
+            return ""
+        size = f"the residual is {residual:.2g} times the right side"
+        if isinstance(found.by, Pinned):
+            return f"the matrix is singular and the right side not in its range: {size}"
+        return f"the matrix is singular or too ill-conditioned: {size}"
+
+    @property
+    def _best(self) -> Factors | Pinned:
+        found = self.pinned or self.factors
+        assert found is not None
+        return found
+
+    def residual(self, b: Values, x: Values) -> float:
+        """The norm of b - A x relative to that of b."""
+        return relative(b - self.square.multiply(x.astype(np.float64)), b)
+
+    def _refine(
+        self, solve: Callable[[Values], Values], multiply: Callable[[Values], Values], b: Values
+    ) -> Values:
+        """A solution by `solve`, corrected by solutions for its residual as long as these help."""
+        x = solve(b)
+        rest = b - multiply(x)
+        for _ in range(REFINEMENTS):
+            if relative(rest, b) <= REFINED * self.tolerance:
+                break
+            better = x + solve(rest)
+            smaller = b - multiply(better)
+            if not np.linalg.norm(smaller) < np.linalg.norm(rest):
+                break
+            x, rest = better, smaller
+        return x
+
+
+def relative(rest: Values, b: Values) -> float:
+    """The norm of `rest` relative to that of b."""
+    norm = float(np.linalg.norm(b))
+    return float(np.linalg.norm(rest)) / (norm or 1.0)

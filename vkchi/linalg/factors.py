@@ -1,0 +1,147 @@
+"""Sparse square matrices in f64 and their triangular factorisations.
+
+scipy's SuperLU factorises them where it is installed. Without it, numpy inverts matrices of up to
+MOST_DENSE rows.
+
+    >>> square = Square(np.array([0, 1]), np.array([0, 1]), np.array([2.0, 4.0]), 2)
+    >>> factorize(square, is_symmetric=True).solve(np.ones(2))
+    array([0.5 , 0.25])
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.errors import Unsupported
+from vkchi.interrupts.imports import import_whole
+from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
+
+Values = np.ndarray[Any, Any]
+
+MOST_DENSE = 4000  # rows without scipy
+ESTIMATES = 2  # iterations of the power method that estimate the norm of an inverse
+
+
+class Square(NamedTuple):
+    """An `n` by `n` matrix as triplets in f64; duplicates are added up."""
+
+    rows: Values
+    columns: Values
+    numbers: Values
+    n: int
+
+    def multiply(self, x: Values) -> Values:
+        """A @ x, for a vector or for the columns of a matrix."""
+        return add_rows(self.rows, self.numbers, x, self.columns, self.n)
+
+    def multiply_transposed(self, x: Values) -> Values:
+        """A^T @ x."""
+        return add_rows(self.columns, self.numbers, x, self.rows, self.n)
+
+    def scale(self, left: Values, right: Values) -> Square:
+        """diag(left) A diag(right)."""
+        numbers = left[self.rows] * self.numbers * right[self.columns]
+        return self._replace(numbers=numbers)
+
+    def add(self, rows: Values, columns: Values, numbers: Values) -> Square:
+        """The sum with other triplets."""
+        pairs = (self.rows, rows), (self.columns, columns), (self.numbers, numbers)
+        i, j, x = map(np.concatenate, pairs)
+        return Square(i, j, x, self.n)
+
+    def size(self) -> float:
+        """The largest magnitude of an entry."""
+        return float(np.abs(self.numbers).max(initial=0))
+
+
+def add_rows(where: Values, numbers: Values, x: Values, taken: Values, n: int) -> Values:
+    """result[where[t]] += numbers[t] * x[taken[t]], in each column of x."""
+    if x.ndim == 2:
+        return np.stack([add_rows(where, numbers, c, taken, n) for c in x.T], axis=1)
+    return np.bincount(where, numbers * x[taken], n) if len(where) else np.zeros(n)
+
+
+class Factors(NamedTuple):
+    """Solvers for a matrix and its transpose; `is_definite` if it is positive definite, known for
+    matrices factorised as symmetric ones only."""
+
+    solve: Callable[[Values], Values]
+    solve_transposed: Callable[[Values], Values]
+    is_definite: bool = False
+
+
+def factorize(square: Square, *, is_symmetric: bool) -> Factors | None:
+    """Factorise a matrix, a symmetric one without pivoting; None if a pivot is exactly zero.
+
+    Raises Unsupported for large matrices without scipy.
+    """
+    if square.n == 0:
+        return Factors(np.copy, np.copy, is_definite=True)
+    try:
+        csc_matrix = import_whole("scipy.sparse").csc_matrix
+        splu = import_whole("scipy.sparse.linalg").splu
+    except ImportError:
+        return factorize_dense(square, is_symmetric=is_symmetric)
+    rows, columns, numbers, n = square
+    matrix = csc_matrix((numbers, (rows, columns)), (n, n))
+    symmetric = {"SymmetricMode": True}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if not is_symmetric:
+                lu = splu(matrix)
+            else:
+                lu = splu(matrix, "MMD_AT_PLUS_A", 0.0, options=symmetric)
+    except RuntimeError:  # exactly singular
+        return None
+    # A zero on the diagonal makes SuperLU exchange rows, even in its symmetric mode.
+    is_definite = is_symmetric and np.array_equal(lu.perm_r, lu.perm_c)
+    is_definite = is_definite and bool((lu.U.diagonal() > 0).all())
+    return Factors(lu.solve, lambda b: lu.solve(b, "T"), is_definite)
+
+
+def factorize_dense(square: Square, *, is_symmetric: bool) -> Factors | None:
+    """The same without scipy. Raises Unsupported for large matrices."""
+    rows, columns, numbers, n = square
+    if n > MOST_DENSE:
+        raise Unsupported(
+            f"SparseSolver: without scipy a matrix has at most {MOST_DENSE} rows, this has {n}: "
+            "pip install scipy, or use ti.linalg.SparseCG"
+        )
+    dense = np.zeros((n, n))
+    np.add.at(dense, (rows, columns), numbers)
+    try:
+        inverse = np.linalg.inv(dense)
+    except np.linalg.LinAlgError:
+        return None
+    is_definite = is_symmetric and has_cholesky(dense)
+    return Factors(lambda b: inverse @ b, lambda b: inverse.T @ b, is_definite)
+
+
+def has_cholesky(dense: Values) -> bool:
+    """True if a symmetric matrix is positive definite."""
+    try:
+        np.linalg.cholesky(dense)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def estimate_condition(square: Square, factors: Factors) -> float:
+    """An estimate from below of the condition number: the norm of the inverse by the power method,
+    from a random vector. Source: J. D. Dixon, "Estimating extremal eigenvalues and condition
+    numbers of matrices", 1983. Infinite where the factors give no finite number."""
+    if square.n == 0:
+        return 1.0
+    v, norm = np.random.default_rng(1).standard_normal(square.n), 0.0
+    with np.errstate(all="ignore"):
+        for _ in range(ESTIMATES):
+            v = factors.solve(v / np.linalg.norm(v))
+            norm = float(np.linalg.norm(v))
+            if not 0 < norm < np.inf:
+                return float(np.inf)
+            v = factors.solve_transposed(v / norm)
+    return norm * square.size()

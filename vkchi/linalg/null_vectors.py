@@ -1,0 +1,239 @@
+"""Null spaces of sparse square matrices, by block inverse iteration.
+
+A matrix is block diagonal over the connected components of its graph. Inverse iteration runs on all
+components at once: each has its own basis, of one column per null vector. A symmetric matrix A is
+shifted to A + δI. Any other is embedded in [[δI, A], [A^T, -δI]], which is never singular and whose
+solutions give (A^T A + δ²I)^{-1} and (A A^T + δ²I)^{-1}. Source: G. Golub and C. Van Loan, "Matrix
+computations", 8.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vkchi.linalg.factors import Square, Values, factorize
+from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
+
+SHIFT = 1e-10  # δ, of matrices whose largest entries are about 1
+EXACT = 1e-12  # singular values below it are rounding errors of f64
+GAP = 100.0  # factor between null and other singular values, where those are above EXACT
+ITERATIONS = 6
+MOST = 32  # null vectors of a component
+ROUNDINGS = 64  # rounding errors that the sum of a row's entries may have
+BALANCINGS = 3
+LOST = 1e-12  # of a vector's length: a smaller remainder is rounding
+
+Operator = Callable[[Values], Values]
+
+
+class Blocks(NamedTuple):
+    """Connected components of a matrix's graph: the `labels` of its indices, and their `number`."""
+
+    labels: Values
+    number: int
+
+    def add_up(self, x: Values) -> Values:
+        """The sums over the components."""
+        return np.bincount(self.labels, x, self.number)
+
+    def spread(self, x: Values) -> Values:
+        """The component's value at each index."""
+        return x[self.labels]
+
+    def sizes(self) -> Values:
+        """The number of indices of each."""
+        return np.bincount(self.labels, minlength=self.number)
+
+    def orthonormalize(self, vectors: Values) -> Values:
+        """Gram-Schmidt, twice, in each component; columns beyond its dimension become zero."""
+        vectors = vectors.copy()
+        for j in range(vectors.shape[1]):
+            x = vectors[:, j]
+            before = np.sqrt(self.add_up(x * x))
+            for i in [*range(j)] * 2:
+                x = x - vectors[:, i] * self.spread(self.add_up(vectors[:, i] * x))
+            norm = np.sqrt(self.add_up(x * x))
+            norm[norm <= LOST * before] = np.inf
+            vectors[:, j] = x / self.spread(norm)
+        return vectors
+
+    def remove(self, vectors: Values, x: Values) -> Values:
+        """The part of x that is orthogonal to orthonormal vectors."""
+        for v in vectors.T:
+            x = x - v * self.spread(self.add_up(v * x))
+        return x
+
+    def find_largest(self, x: Values) -> Values:
+        """The index of the largest magnitude of each component."""
+        order = np.lexsort((-np.abs(x), self.labels))
+        starts = np.searchsorted(self.labels[order], np.arange(self.number))
+        found: Values = order[starts]
+        return found
+
+
+class NullSpaces(NamedTuple):
+    """Null vectors of a matrix (`right`) and of its transpose (`left`), `ranks` of them in each
+    component, in the first columns."""
+
+    blocks: Blocks
+    left: Values
+    right: Values
+    ranks: Values
+
+    def choose_pins(self, *, is_symmetric: bool) -> tuple[Values, Values]:
+        """Rows and columns of entries to add, one per null vector, so that the sum is regular."""
+        columns = self._choose(self.right)
+        return (columns if is_symmetric else self._choose(self.left)), columns
+
+    def _choose(self, vectors: Values) -> Values:
+        """One index per null vector, by Gaussian elimination with the largest pivots."""
+        left, found = vectors.copy(), []
+        for j in range(vectors.shape[1]):
+            has = self.ranks > j
+            at = self.blocks.find_largest(left[:, j])
+            pivots = np.where(has, left[at, j], 1)
+            for k in range(j + 1, vectors.shape[1]):
+                left[:, k] -= left[:, j] * self.blocks.spread(left[at, k] / pivots)
+            found.append(at[has])
+        return np.concatenate(found)
+
+
+def find_blocks(square: Square) -> Blocks:
+    """Connected components, by hooking and pointer jumping. Source: Y. Shiloach and U. Vishkin,
+    "An O(log n) parallel connectivity algorithm", 1982."""
+    is_edge = (square.rows != square.columns) & (square.numbers != 0)
+    a, b = square.rows[is_edge], square.columns[is_edge]
+    labels = np.arange(square.n)
+    while True:
+        low, new = np.minimum(labels[a], labels[b]), labels.copy()
+        np.minimum.at(new, labels[a], low)
+        np.minimum.at(new, labels[b], low)
+        while not np.array_equal(new, new[new]):
+            new = new[new]
+        if np.array_equal(new, labels):
+            break
+        labels = new
+    roots, labels = np.unique(labels, return_inverse=True)
+    return Blocks(labels.reshape(-1), len(roots))
+
+
+def balance(square: Square, *, is_symmetric: bool) -> tuple[Values, Values]:
+    """Powers of two that scale rows and columns so that their largest entries are about 1. Source:
+    D. Ruiz, "A scaling algorithm to equilibrate both rows and columns norms in matrices", 2001."""
+    left = right = np.ones(square.n)
+    for _ in range(BALANCINGS):
+        numbers = np.abs(square.scale(left, right).numbers)
+        by_row, by_column = np.zeros(square.n), np.zeros(square.n)
+        np.maximum.at(by_row, square.rows, numbers)
+        np.maximum.at(by_column, square.columns, numbers)
+        if is_symmetric:
+            by_column = by_row
+        left, right = (
+            factor * 2.0 ** -np.round(np.log2(np.where(most > 0, most, 1)) / 2)
+            for factor, most in ((left, by_row), (right, by_column))
+        )
+    return left, right
+
+
+def guess_constant(square: Square, blocks: Blocks) -> NullSpaces | None:
+    """The indicators of the components whose rows and columns sum to 0; None if there are none."""
+    sums, noise = np.stack([square.numbers, np.abs(square.numbers)]), []
+    for where in (square.rows, square.columns):
+        total, most = (np.bincount(where, x, square.n) for x in sums)
+        noise.append(np.abs(total) <= ROUNDINGS * np.finfo(np.float64).eps * most)
+    ranks = (blocks.add_up(~(noise[0] & noise[1])) == 0).astype(np.int64)
+    if not ranks.any():
+        return None
+    vectors = blocks.spread(ranks / np.sqrt(blocks.sizes()))[:, None]
+    return NullSpaces(blocks, vectors, vectors, ranks)
+
+
+def find_null_spaces(
+    square: Square, blocks: Blocks, *, is_symmetric: bool, precision: float
+) -> NullSpaces | None:
+    """The null spaces of a balanced matrix. Singular values of up to `precision` count as zero if
+    the next one is GAP times larger.
+
+    None if its factorisation fails, if a component has more than MOST null vectors, or if rows and
+    columns have different ranks.
+    """
+    operators = shifted_inverses(square, is_symmetric=is_symmetric)
+    if operators is None:
+        return None
+    products = square.multiply, square.multiply_transposed
+    spaces = []
+    for operator, product in list(zip(operators, products))[: 1 if is_symmetric else 2]:
+        found = iterate(operator, product, blocks, precision)
+        if found is None:
+            return None
+        spaces.append(found)
+    (right, ranks), (left, others) = spaces[0], spaces[-1]
+    if not np.array_equal(ranks, others):
+        return None
+    return NullSpaces(blocks, left, right, ranks)
+
+
+def shifted_inverses(square: Square, *, is_symmetric: bool) -> tuple[Operator, Operator] | None:
+    """Operators whose dominant vectors are the null vectors of a matrix and of its transpose."""
+    n, every = square.n, np.arange(square.n)
+    if is_symmetric:
+        shifted = factorize(square.add(every, every, np.full(n, SHIFT)), is_symmetric=False)
+        return None if shifted is None else (shifted.solve, shifted.solve)
+    rows, columns, numbers, _ = square
+    twice = np.arange(2 * n)
+    embedded = Square(
+        np.concatenate([rows, columns + n, twice]),
+        np.concatenate([columns + n, rows, twice]),
+        np.concatenate([numbers, numbers, np.repeat([SHIFT, -SHIFT], n)]),
+        2 * n,
+    )
+    factors = factorize(embedded, is_symmetric=False)
+    if factors is None:
+        return None
+    return (
+        lambda x: factors.solve(np.concatenate([np.zeros_like(x), x]))[n:],
+        lambda x: factors.solve(np.concatenate([x, np.zeros_like(x)]))[:n],
+    )
+
+
+def iterate(
+    operator: Operator, product: Operator, blocks: Blocks, precision: float
+) -> tuple[Values, Values] | None:
+    """Null vectors of a product, and their number in each component; None for more than MOST."""
+    numbers, sizes = np.random.default_rng(1), blocks.sizes()
+    n, width = len(blocks.labels), 2
+    while True:
+        vectors = numbers.standard_normal((n, width))
+        with np.errstate(all="ignore"):
+            for _ in range(ITERATIONS):
+                vectors = blocks.orthonormalize(operator(blocks.orthonormalize(vectors)))
+        if not np.isfinite(vectors).all():
+            return None
+        lengths, singular = (
+            np.stack([np.sqrt(blocks.add_up(x * x)) for x in given.T], axis=1)
+            for given in (vectors, product(vectors))
+        )
+        singular[lengths == 0] = np.inf
+        ranks = count_zeros(singular, precision)
+        if (ranks < np.minimum(width, sizes + 1)).all():
+            break
+        if width > MOST:
+            return None
+        width *= 2
+    order = np.argsort(singular, axis=1)
+    vectors = np.take_along_axis(vectors, order[blocks.labels], axis=1)
+    vectors[np.arange(width) >= ranks[blocks.labels][:, None]] = 0
+    return vectors[:, : int(ranks.max(initial=0))], ranks
+
+
+def count_zeros(singular: Values, precision: float) -> Values:
+    """The number of values in each row that count as zero."""
+    ordered = np.sort(singular, axis=1)
+    exact = (ordered <= EXACT).sum(axis=1)
+    below = (ordered <= precision).sum(axis=1)
+    last = np.take_along_axis(ordered, np.maximum(below - 1, 0)[:, None], axis=1)[:, 0]
+    ahead = np.append(ordered, np.full((len(ordered), 1), np.inf), axis=1)
+    following = np.take_along_axis(ahead, below[:, None], axis=1)[:, 0]
+    ranks: Values = np.where((below > exact) & (following >= GAP * last), below, exact)
+    return ranks
