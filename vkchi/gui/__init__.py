@@ -1,1 +1,1 @@
-"""`ti.GUI`: pictures of two dimensions, in a window, a notebook or a file. Must not know: IR."""
+"""`ti.GUI`: two-dimensional pictures in a window, a notebook or a file."""

@@ -1,7 +1,6 @@
-"""The pixels of a window, and what is still to be painted into them.
+"""Pixels of a window, and the shapes that are not painted yet.
 
-Owns: their order. Shapes are gathered, and painted together when something else needs the pixels.
-Must not know: windows, users' arguments.
+Shapes are batched; they are painted when the pixels are needed.
 
     canvas = Canvas((640, 480)); canvas.add(shapes); canvas.pixels()
 """
@@ -22,7 +21,7 @@ class Canvas:
         self._waiting: list[Shapes] = []
 
     def add(self, shapes: Shapes) -> None:
-        """Paint shapes over what is there."""
+        """Paint shapes over the present pixels."""
         self._waiting.append(shapes)
 
     def clear(self, colour: int) -> None:
@@ -31,12 +30,12 @@ class Canvas:
         self._pixels[:] = from_hex(np.array(colour, np.uint32))
 
     def set(self, pixels: Floats) -> None:
-        """Take over other pixels, f32[w, h, 4]."""
+        """Replace the pixels, f32[w, h, 4]."""
         self._waiting.clear()
         self._pixels = pixels
 
     def stamp(self, mask: Floats, left: int, low: int, colour: int) -> None:
-        """Paint in one colour what a mask f32[w, h], whose lower left is there, covers."""
+        """Paint one colour through a mask f32[w, h] with its lower left corner at a pixel."""
         pixels = self.pixels()
         x0, y0 = max(left, 0), max(low, 0)
         part = mask[x0 - left : self.res[0] - left, y0 - low : self.res[1] - low]
@@ -45,7 +44,7 @@ class Canvas:
             box += part[:, :, None] * (from_hex(np.array(colour, np.uint32)) - box)
 
     def pixels(self) -> Floats:
-        """The pixels, all painted; not a copy."""
+        """Return the pixels with all shapes painted; not a copy."""
         waiting, self._waiting = self._waiting, []
         if waiting:
             paint(self._pixels, join(waiting))

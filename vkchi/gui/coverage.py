@@ -1,9 +1,8 @@
-"""How much of a pixel a shape covers: one formula per shape, for numpy and for kernels.
+"""Pixel coverage of shapes: one formula per shape, used by numpy and by kernels.
 
-Owns: the formulas. Lengths are in pixels; pixel (i, j) has its middle at (i + 0.5, j + 0.5). Must
-not know: canvases, colours.
+Lengths are in pixels; the centre of pixel (i, j) is (i + 0.5, j + 0.5).
 
-    >>> capsule(2.5, 2.5, 2.5, 2.5, 2.5, 2.5, 3.0)  # the middle of a disc of radius 3
+    >>> capsule(2.5, 2.5, 2.5, 2.5, 2.5, 2.5, 3.0)  # the centre of a disc of radius 3
     1.0
 """
 
@@ -19,8 +18,10 @@ TINY = 1e-12  # the squared length of a segment that is a point, pixels^2
 
 @pyfunc  # type: ignore[arg-type]
 def capsule(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, radius: Any) -> Any:
-    """The part, from 0 to 1, of the pixel in the middle of which (x, y) is, that lies within
-    `radius` of the segment from a to b: all of it from one pixel inside the edge on."""
+    """Fraction, from 0 to 1, of the pixel centred at (x, y) within `radius` of the segment a-b.
+
+    It is 1 from one pixel inside the edge on.
+    """
     dx, dy = bx - ax, by - ay
     per_length = 1.0 / max(dx * dx + dy * dy, TINY)
     along = ((x - ax) * dx + (y - ay) * dy) * per_length
@@ -31,7 +32,7 @@ def capsule(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, radius: Any) -> 
 
 @pyfunc  # type: ignore[arg-type]
 def disc(x: Any, y: Any, radius: Any) -> Any:
-    """The same for a disc around the origin."""
+    """Fraction of a pixel covered by a disc around the origin, as in `capsule`."""
     return min(max(radius - sqrt(x * x + y * y), 0.0), 1.0)
 
 

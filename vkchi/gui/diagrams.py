@@ -1,6 +1,6 @@
-"""Diagrams made of arrows, points and colours: their geometry.
+"""Geometry of diagrams: arrows, points and grids.
 
-Owns: where arrows and points are. Positions are parts of the window. Must not know: windows.
+Positions are fractions of the window.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Arrows(NamedTuple):
 
 
 def arrow_lines(orig: Floats, direction: Floats, tip_scale: float, angle: float) -> Arrows:
-    """Lines of arrows that point from `orig` along `direction`, both of shape [n, 2].
+    """Lines of arrows from `orig` along `direction`, both of shape [n, 2].
 
-    tip_scale: length of a tip's halves, in lengths of the arrow; angle: between each of them and
-    the shaft, in degrees.
+    tip_scale: length of a tip's halves, in lengths of the arrow; angle: between each half and the
+    shaft, in degrees.
     """
     turn, ends = np.deg2rad(180 - angle), orig + direction
     x, y = direction.T * tip_scale
@@ -36,15 +36,19 @@ def arrow_lines(orig: Floats, direction: Floats, tip_scale: float, angle: float)
 
 
 def grid(shape: tuple[int, ...], bound: float) -> Floats:
-    """[width * height, 2]: places on a grid of that shape; `bound` is the distance of the outer
-    ones from the window's edge, in distances between two."""
+    """Positions of a grid, shape [width * height, 2].
+
+    bound: distance of the outer points from the window's edge, in grid spacings.
+    """
     x, y = ((np.arange(n) + bound) / max(n + 2 * bound - 1, 1) for n in shape)
     return np.stack(np.meshgrid(x, y, indexing="ij"), -1).reshape(-1, 2)
 
 
 def vector_arrows(who: str, field: object, spacing: int) -> tuple[Floats, Floats]:
-    """Origins and directions [n, 2] of every `spacing`-th vector along both axes; the longest of
-    all vectors would be LONGEST. Raises ToolError."""
+    """Origins and directions [n, 2] of every `spacing`-th vector along both axes.
+
+    They are scaled so that the longest vector of the field has length LONGEST. Raises ToolError.
+    """
     values = plane(who, field, 2).astype(np.float64)
     if not (isinstance(spacing, int | np.integer) and spacing > 0):
         raise ToolError(f"{who}: arrow_spacing is a positive integer, not {spacing!r}")
@@ -56,7 +60,7 @@ def vector_arrows(who: str, field: object, spacing: int) -> tuple[Floats, Floats
 
 
 def plane(who: str, field: object, channels: int = 0) -> Floats:
-    """The numbers of a field of two axes: scalars, or vectors of that many. Raises ToolError."""
+    """Values of a two-dimensional field, scalars or vectors. Raises ToolError."""
     values = numbers(who, "the field", field)
     if values.ndim == 4 and values.shape[3] == 1:
         values = values[:, :, :, 0]

@@ -1,9 +1,7 @@
-"""Events of a window: what they are, how programs choose among them.
+"""Events of a window: kinds, keys, filters and the queue.
 
-Owns: the names of keys and kinds, `Event`, `EventFilter`, `Inbox`. Must not know: pygame.
-
-    >>> EventFilter((EType.PRESS, "a")).match(Event(type=EType.PRESS, key="a"))
-    True
+>>> EventFilter((EType.PRESS, "a")).match(Event(type=EType.PRESS, key="a"))
+True
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import Any
 
 
 class EType(IntEnum):
-    """What kind of event: something moved, or a key or button went down or up."""
+    """Kind of an event: motion, key or button down, key or button up."""
 
     MOTION = 0
     PRESS = 1
@@ -31,9 +29,9 @@ MODIFIERS = (SHIFT, ALT, CTRL)
 class Event:
     """One event.
 
-    type: an EType; key: which key or button, `MOVE` or `WHEEL`; modifier: which of Shift, Alt and
-    Control were down; pos: where the cursor was, parts of the window; delta: how far a wheel
-    turned, 120 a notch.
+    type: an EType; key: name of the key or button, `MOVE` or `WHEEL`; modifier: those of Shift, Alt
+    and Control that were down; pos: cursor position, in fractions of the window; delta: rotation of
+    the wheel, 120 per notch.
     """
 
     def __init__(
@@ -52,18 +50,18 @@ class Event:
 
 
 class EventFilter:
-    """Chooses events: each argument is a type, a key, or a pair of type and key."""
+    """Selection of events: each argument is a type, a key, or a pair of type and key."""
 
     def __init__(self, *e_filter: Any) -> None:
         self.filter = {tuple(x) if isinstance(x, list) else x for x in e_filter}
 
     def match(self, e: Event) -> bool:
-        """Whether one of the arguments names this event."""
+        """True if an argument names this event."""
         return not self.filter.isdisjoint((e.type, e.key, (e.type, e.key)))
 
 
 class Inbox:
-    """Events that arrived and were not asked for yet, and what is down now."""
+    """Queue of unread events, and the set of pressed keys."""
 
     def __init__(self) -> None:
         self.events: deque[Event] = deque()
@@ -71,7 +69,7 @@ class Inbox:
         self.cursor = (0.0, 0.0)
 
     def put(self, type: EType, key: str, delta: tuple[float, float] | None = None) -> Event:
-        """Something happened."""
+        """Add an event and update the set of pressed keys."""
         if type is EType.PRESS:
             self.pressed.add(key)
         elif type is EType.RELEASE:

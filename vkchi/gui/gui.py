@@ -1,7 +1,7 @@
-"""`ti.GUI`: a window to draw in, or pixels alone where there is no screen.
+"""`ti.GUI`: a window to draw in, or pixels alone without a screen.
 
-Owns: Taichi's methods. Positions are parts of the window from the lower left, radii are in pixels,
-colours are 0xRRGGBB. Must not know: how pixels are painted, pygame.
+Positions are fractions of the window from the lower left, radii are in pixels, colours are
+0xRRGGBB.
 
     gui = ti.GUI("balls", res=(640, 480), background_color=0x112F41)
     while gui.running:
@@ -40,10 +40,10 @@ FPS = 60
 class GUI:
     """A window of `res` pixels.
 
-    show_gui: False draws off-screen, which is what happens without a screen too; in a notebook
-    `show` puts the picture into the cell's output. fast_gui: taken for Taichi's sake; pictures are
-    shown as fast without it. The variables TI_GUI_SHOW, TI_GUI_FULLSCREEN and TI_GUI_FAST of the
-    environment, 0 or 1, come before the arguments. Raises ToolError for a size that is none.
+    show_gui: False draws off-screen, as does a missing screen; in a notebook, `show` puts the
+    picture into the cell's output. fast_gui: accepted for Taichi's sake, without effect. The
+    environment variables TI_GUI_SHOW, TI_GUI_FULLSCREEN and TI_GUI_FAST, 0 or 1, override the
+    arguments. Raises ToolError for an invalid size.
     """
 
     ESCAPE, RETURN, TAB, BACKSPACE, SPACE = (
@@ -97,7 +97,7 @@ class GUI:
 
     @staticmethod
     def get_bool_environ(key: str, default: bool) -> bool:
-        """A variable of the environment that is 0 or 1, or the default. Raises ToolError."""
+        """Value of an environment variable that is 0 or 1, or the default. Raises ToolError."""
         text = os.environ.get(key, "")
         if text not in ("", "0", "1"):
             raise ToolError(f"{key} is {text!r}, and may be 0 or 1")
@@ -107,7 +107,7 @@ class GUI:
 
     @property
     def running(self) -> bool:
-        """Whether the window is wanted still: nobody closed it, nor set this to False."""
+        """True until the window is closed or this is set to False."""
         self._poll()
         return self._is_running
 
@@ -117,7 +117,7 @@ class GUI:
 
     @property
     def fps_limit(self) -> float | None:
-        """How many frames per second `show` gives at most; None: any number."""
+        """Maximum number of frames per second of `show`; None: no limit."""
         return self._fps
 
     @fps_limit.setter
@@ -127,9 +127,9 @@ class GUI:
         self._fps = value or None
 
     def show(self, file: Any = None) -> None:
-        """Show what was drawn, or also write it into a picture file, and begin a new frame.
+        """Show the frame, or also write it to a picture file, and begin a new frame.
 
-        Raises KernelRuntimeError after `close`, and where the file cannot be written.
+        Raises KernelRuntimeError after `close`, and if the file cannot be written.
         """
         self._check_open()
         self._panel.draw(self._canvas)
@@ -168,31 +168,33 @@ class GUI:
     # --- the picture -----------------------------------------------------------------------------
 
     def clear(self, color: int | None = None) -> None:
-        """Make the picture one `color` (0xRRGGBB), by default that of the background."""
+        """Fill the picture with one `color` (0xRRGGBB), by default the background's."""
         chosen = self.background_color if color is None else color
         self._canvas.clear(int(shapes.colours("clear", chosen, 1)[0]))
 
     def get_image(self) -> Floats:
-        """What was drawn in this frame: f32[width, height, 4], red, green, blue, alpha from 0 to 1,
-        from the lower left."""
+        """Pixels of this frame: f32[width, height, 4], red, green, blue, alpha from 0 to 1, from
+        the lower left."""
         return self._canvas.pixels().copy()
 
     def set_image(self, img: Numbers | Texture) -> None:
-        """Make a field, ndarray, numpy array or tensor the picture.
+        """Replace the picture by a field, ndarray, numpy array or tensor.
 
-        img: shape (width, height), numbers or vectors of 2 to 4, or a third axis of as many; floats
-        from 0 to 1, or unsigned integers, of which the greatest is 1. Raises ToolError.
+        img: shape (width, height), scalars or vectors of 2 to 4 components, or a third axis of that
+        length; floats from 0 to 1, or unsigned integers up to their maximum. Raises ToolError.
         """
         self._canvas.set(cook(img, self.res))
 
     def cook_image(self, img: Numbers | Texture) -> Floats:
-        """What `set_image` makes of an image `img`: f32[width, height, 4]. Raises ToolError."""
+        """Convert `img` to f32[width, height, 4], as `set_image` does. Raises ToolError."""
         return cook(img, self.res)
 
     def contour(self, scalar_field: Numbers, normalize: bool = False) -> None:
-        """Show a field of numbers as colours from dark blue for 0 to yellow for 1. scalar_field: of
-        two axes, stretched over the window; normalize: from its least to its greatest number.
-        Raises ToolError."""
+        """Show a scalar field as colours from dark blue (0) to yellow (1).
+
+        scalar_field: two axes, stretched over the window; normalize: map its minimum to 0 and its
+        maximum to 1. Raises ToolError.
+        """
         values = stretch(diagrams.plane("contour", scalar_field).astype(np.float64), self.res)
         if normalize:
             least, greatest = values.min(), values.max()
@@ -202,8 +204,11 @@ class GUI:
     # --- shapes ----------------------------------------------------------------------------------
 
     def circle(self, pos: Numbers, color: Numbers = 0xFFFFFF, radius: float = 1) -> None:
-        """Draw a disc. pos: its middle, (x, y) in parts of the window from its lower left corner;
-        color: 0xRRGGBB; radius: in pixels. Raises ToolError."""
+        """Draw a disc.
+
+        pos: centre (x, y), in fractions of the window from its lower left corner; color: 0xRRGGBB;
+        radius: in pixels. Raises ToolError.
+        """
         at = shapes.point("circle", "pos", pos, self.res)
         self._discs("circle", at, radius, shapes.colours("circle", color, 1))
 
@@ -218,7 +223,7 @@ class GUI:
         """Draw discs, later ones over earlier ones.
 
         pos: a field of vectors or an array [n, 2]; radius, color: one for all, or an array of n;
-        palette: colours that `palette_indices`, an array of n integers, choose. Raises ToolError.
+        palette: colours indexed by `palette_indices`, an array of n integers. Raises ToolError.
         """
         at = shapes.positions("circles", "pos", pos, self.res)
         if palette is None:
@@ -233,8 +238,11 @@ class GUI:
     def line(
         self, begin: Numbers, end: Numbers, radius: float = 1, color: Numbers = 0xFFFFFF
     ) -> None:
-        """Draw a line with round ends. begin, end: (x, y) in parts of the window; radius: half its
-        width, in pixels; color: 0xRRGGBB. Raises ToolError."""
+        """Draw a line with round ends.
+
+        begin, end: (x, y) in fractions of the window; radius: half its width, in pixels; color:
+        0xRRGGBB. Raises ToolError.
+        """
         a = shapes.point("line", "begin", begin, self.res)
         b = shapes.point("line", "end", end, self.res)
         self._lines("line", a, b, radius, color)
@@ -242,8 +250,11 @@ class GUI:
     def lines(
         self, begin: Numbers, end: Numbers, radius: Numbers = 1, color: Numbers = 0xFFFFFF
     ) -> None:
-        """Draw lines. begin, end: [n, 2] each, in parts of the window; radius (half the width, in
-        pixels), color: one for all, or an array of n. Raises ToolError."""
+        """Draw lines.
+
+        begin, end: [n, 2] each, in fractions of the window; radius (half the width, in pixels),
+        color: one for all, or an array of n. Raises ToolError.
+        """
         a = shapes.positions("lines", "begin", begin, self.res)
         b = shapes.positions("lines", "end", end, self.res)
         self._lines("lines", a, b, radius, color)
@@ -255,8 +266,10 @@ class GUI:
         self._canvas.add(shapes.segments(begin, end, radius, colour))
 
     def triangle(self, a: Numbers, b: Numbers, c: Numbers, color: Numbers = 0xFFFFFF) -> None:
-        """Draw a filled triangle. a, b, c: its corners, (x, y) in parts of the window; color:
-        0xRRGGBB. Raises ToolError."""
+        """Draw a filled triangle.
+
+        a, b, c: corners (x, y) in fractions of the window; color: 0xRRGGBB. Raises ToolError.
+        """
         corners = zip("abc", (a, b, c))
         self._triangles("triangle", color, *[
             shapes.point("triangle", name, x, self.res) for name, x in corners
@@ -277,8 +290,11 @@ class GUI:
     def rect(
         self, topleft: Numbers, bottomright: Numbers, radius: float = 1, color: Numbers = 0xFFFFFF
     ) -> None:
-        """Draw the outline of a rectangle. topleft, bottomright: (x, y) in parts of the window;
-        radius: half the width of its lines, in pixels; color: 0xRRGGBB. Raises ToolError."""
+        """Draw the outline of a rectangle.
+
+        topleft, bottomright: (x, y) in fractions of the window; radius: half the line width, in
+        pixels; color: 0xRRGGBB. Raises ToolError.
+        """
         (left, top), (right, low) = (
             shapes.point("rect", name, x, self.res)[0]
             for name, x in {"topleft": topleft, "bottomright": bottomright}.items()
@@ -289,8 +305,11 @@ class GUI:
     def text(
         self, content: Any, pos: Numbers, font_size: float = 15, color: Numbers = 0xFFFFFF
     ) -> None:
-        """Write a text. content: what `str` makes of it; pos: its upper left corner, (x, y) in
-        parts of the window; font_size: in pixels; color: 0xRRGGBB. Raises ToolError."""
+        """Draw a string.
+
+        content: converted by `str`; pos: upper left corner (x, y) in fractions of the window;
+        font_size: in pixels; color: 0xRRGGBB. Raises ToolError.
+        """
         x, y = shapes.point("text", "pos", pos, self.res)[0]
         colour = int(shapes.colours("text", color, 1)[0])
         if not font_size > 0:
@@ -309,9 +328,12 @@ class GUI:
         color: Numbers = 0xFFFFFF,
         **kwargs: Any,
     ) -> None:
-        """Draw an arrow. orig: where it begins, direction: how far it goes, (x, y) in parts of the
-        window; radius: half the width of its lines, in pixels; color: 0xRRGGBB; kwargs: `tip_scale`
-        (0.2 of its length) and `angle` (45 degrees) shape its tip. Raises ToolError."""
+        """Draw an arrow.
+
+        orig: start, direction: extent, (x, y) in fractions of the window; radius: half the line
+        width, in pixels; color: 0xRRGGBB; kwargs: `tip_scale` (default 0.2 of the length) and
+        `angle` (default 45 degrees) of the tip. Raises ToolError.
+        """
         ends = {"orig": orig, "direction": direction}
         a, b = (shapes.point("arrow", name, x, (1, 1)) for name, x in ends.items())
         self._arrows("arrow", a, b, radius, color, **kwargs)
@@ -347,17 +369,21 @@ class GUI:
         self, direction: Numbers, radius: Numbers = 1, color: Numbers = 0xFFFFFF,
         bound: float = 0.5, **kwargs: Any,
     ) -> None:  # fmt: skip
-        """Draw the arrows of a field of vectors, on a grid over the window. direction: the field,
-        of two axes; bound: how far the outer ones are from the edge, in distances between two;
-        radius, color, kwargs: as `arrows` takes them. Raises ToolError."""
+        """Draw the arrows of a vector field on a grid over the window.
+
+        direction: the field, with two axes; bound: distance of the outer arrows from the edge, in
+        grid spacings; radius, color, kwargs: as for `arrows`. Raises ToolError.
+        """
         values = diagrams.plane("arrow_field", direction, 2)
         at = diagrams.grid(values.shape[:2], bound).astype(np.float32)
         self._arrows("arrow_field", at, values.reshape(-1, 2), radius, color, **kwargs)
 
     def point_field(self, radius: Numbers, color: Numbers = 0xFFFFFF, bound: float = 0.5) -> None:
-        """Draw discs on a grid over the window. radius: a field of numbers, of two axes, in pixels;
-        color: one for all, or one for each; bound: how far the outer ones are from the edge, in
-        distances between two. Raises ToolError."""
+        """Draw discs on a grid over the window.
+
+        radius: a scalar field with two axes, in pixels; color: one for all, or one for each; bound:
+        distance of the outer discs from the edge, in grid spacings. Raises ToolError.
+        """
         values = diagrams.plane("point_field", radius)
         at = shapes.to_pixels(diagrams.grid(values.shape[:2], bound), self.res)
         colour = shapes.colours("point_field", color, len(at))
@@ -366,16 +392,18 @@ class GUI:
     def vector_field(
         self, vector_field: Numbers, arrow_spacing: int = 5, color: Numbers = 0xFFFFFF
     ) -> None:
-        """Draw arrows of a field of vectors, scaled so that the longest vector would be a tenth of
-        the window. vector_field: of two axes; arrow_spacing: one arrow for every so many elements
-        along both; color: 0xRRGGBB. Raises ToolError."""
+        """Draw arrows of a vector field, scaled so that the longest is a tenth of the window.
+
+        vector_field: two axes; arrow_spacing: elements per arrow along both axes; color: 0xRRGGBB.
+        Raises ToolError.
+        """
         at, direction = diagrams.vector_arrows("vector_field", vector_field, arrow_spacing)
         self._arrows("vector_field", at, direction, 1, color)
 
     # --- events ----------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        """Take in what happened since."""
+        """Read the events that arrived since the last call."""
         inbox, known = self._inbox, len(self._inbox.events)
         if self._window is not None:
             self._window.poll()
@@ -385,13 +413,12 @@ class GUI:
                 self._is_running = False
 
     def has_key_event(self) -> bool:
-        """Whether an event waits to be asked for."""
+        """True if an unread event exists."""
         self._poll()
         return bool(self._inbox.events)
 
     def get_key_event(self) -> events.Event:
-        """The next event; waits for one. Raises KernelRuntimeError without a window, where none
-        can come."""
+        """Return the next event, waiting for one. Raises KernelRuntimeError without a window."""
         while not self.has_key_event():
             if self._window is None:
                 raise KernelRuntimeError("get_key_event: no window, so no event will come")
@@ -400,8 +427,10 @@ class GUI:
         return self.event
 
     def get_events(self, *e_filter: Any) -> Iterator[events.Event]:
-        """The events that wait, those that e_filter names: keys, types, (type, key); all without a
-        filter. The others are dropped."""
+        """Return the unread events, filtered by `e_filter`, and drop the others.
+
+        e_filter: keys, types, or pairs (type, key); none selects all events.
+        """
         chooses = events.EventFilter(*e_filter)
         while self.has_key_event():
             event = self.get_key_event()
@@ -409,43 +438,49 @@ class GUI:
                 yield event
 
     def get_event(self, *e_filter: Any) -> bool:
-        """Whether an event waits that e_filter names (as in `get_events`): it is `event` then.
-        Those before it are dropped."""
+        """True if an unread event matches e_filter (as in `get_events`); it becomes `event`.
+
+        Earlier events are dropped.
+        """
         return any(True for _ in self.get_events(*e_filter))
 
     def is_pressed(self, *keys: Any) -> bool:
-        """Whether one of the keys or buttons is down."""
+        """True if one of the keys or buttons is down."""
         self._poll()
         return not self._inbox.pressed.isdisjoint(keys)
 
     def get_cursor_pos(self) -> tuple[float, float]:
-        """Where the cursor is, or was when it left the window: parts of the window."""
+        """Cursor position, or its last one, in fractions of the window."""
         self._poll()
         return self._inbox.cursor
 
     # --- widgets ---------------------------------------------------------------------------------
 
     def slider(self, text: str, minimum: float, maximum: float, step: float = 1) -> Slider:
-        """A slider from minimum to maximum in steps of `step`, behind its `text`; its `value` can
-        be read and set."""
+        """Add a slider labelled `text`, from minimum to maximum in steps of `step`.
+
+        Its `value` can be read and set.
+        """
         made: Slider = self._panel.add(Slider(text, minimum, maximum, step))
         return made
 
     def label(self, text: str) -> Label:
-        """A label; its `value` is a number that stands behind the text."""
+        """Add a label; its `value` is a number shown after the text."""
         made: Label = self._panel.add(Label(text))
         return made
 
     def button(self, text: str, event_name: str | None = None) -> str:
-        """A button with a `text`; the key of the events that it gives: event_name, if there is
-        one."""
+        """Add a button labelled `text` and return the key of its events.
+
+        event_name: that key, by default `WidgetButton_` and the text.
+        """
         key = event_name or f"WidgetButton_{text}"
         self._panel.add(Button(text, key))
         return key
 
 
 def resolution(res: Any) -> Resolution:
-    """A window's size of a number or of two. Raises ToolError."""
+    """Size of a window given as one number or two. Raises ToolError."""
     sizes = (res, res) if isinstance(res, int | np.integer) else tuple(res)
     are_whole = all(isinstance(n, int | np.integer) and n > 0 for n in sizes)
     if len(sizes) != 2 or not are_whole:

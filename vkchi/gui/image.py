@@ -1,9 +1,7 @@
-"""Pictures as pixels of a window: what `set_image` takes; colours for numbers; text.
+"""Pictures as pixels of a window: conversions for `set_image`, colour maps, text.
 
-Owns: conversions to f32[w, h, 4]. Must not know: windows, shapes.
-
-    >>> cook(np.zeros((4, 3), np.uint8), (4, 3)).shape
-    (4, 3, 4)
+>>> cook(np.zeros((4, 3), np.uint8), (4, 3)).shape
+(4, 3, 4)
 """
 
 from __future__ import annotations
@@ -26,11 +24,12 @@ PLASMA = np.array([
 
 
 def cook(img: Any, res: Resolution) -> Floats:
-    """f32[w, h, 4] of a field, ndarray, numpy array or tensor of the window's shape, with no or 1
-    to 4 channels: floats as they are, unsigned integers as parts of their greatest. One channel is
-    grey, two are red and green; alpha is 1 where the picture has none.
+    """Convert a field, ndarray, numpy array or tensor of the window's shape to f32[w, h, 4].
 
-    Raises ToolError. Source: Taichi's `GUI.set_image`, but for the alpha.
+    It has no channel axis or 1 to 4 channels: floats unchanged, unsigned integers divided by their
+    maximum. One channel is grey, two are red and green; missing alpha is 1.
+
+    Raises ToolError. Source: Taichi's `GUI.set_image`, except for alpha.
     """
     values = numbers("set_image", "the image", img)
     if values.ndim == 2:
@@ -63,14 +62,14 @@ def cook(img: Any, res: Resolution) -> Floats:
 
 
 def colour_map(numbers_: Floats) -> Floats:
-    """f32[..., 4]: the colours of numbers from 0 to 1; those beyond have the last colour."""
+    """Colours f32[..., 4] of numbers from 0 to 1; numbers outside are clamped."""
     table, places = from_hex(PLASMA), np.linspace(0, 1, len(PLASMA))
     clipped = np.clip(np.nan_to_num(numbers_), 0, 1)
     return np.stack([np.interp(clipped, places, table[:, c]) for c in range(4)], -1).astype("f4")
 
 
 def stretch(values: Floats, res: Resolution) -> Floats:
-    """An array of two axes at another size, interpolated; its corners stay corners."""
+    """Resample a two-dimensional array bilinearly; corners stay corners."""
     for axis, size in enumerate(res):
         count = values.shape[axis]
         at = np.linspace(0, count - 1, size)
@@ -86,7 +85,7 @@ def stretch(values: Floats, res: Resolution) -> Floats:
 
 @functools.lru_cache(maxsize=32)
 def find_font(size: float) -> Any:
-    """The font that comes with Pillow. Raises MissingPackageError, Unsupported."""
+    """Return Pillow's own font. Raises MissingPackageError, Unsupported."""
     import_pillow()
     from PIL import ImageFont
 
@@ -97,7 +96,7 @@ def find_font(size: float) -> Any:
 
 
 def draw_text(content: str, size: float) -> tuple[Floats, int]:
-    """How much of each pixel a text covers, f32[w, h], and how many pixels its lines are high."""
+    """Pixel coverage f32[w, h] of a string, and its line height in pixels."""
     font = find_font(float(size))
     height = sum(font.getmetrics())
     lines = content.split("\n")

@@ -1,4 +1,4 @@
-"""Pictures in a notebook's output. Must not know: windows.
+"""Pictures in a notebook's output.
 
 display = Display(); display.show(rows)
 """
@@ -13,21 +13,21 @@ from vkchi.tools.image import to_image
 
 
 def is_notebook() -> bool:
-    """Whether the program runs in a notebook's kernel."""
+    """True if the program runs in a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
 
 
 class Display:
-    """A place in a cell's output that shows one picture after the other."""
+    """An area of a cell's output that shows successive pictures."""
 
     def __init__(self) -> None:
         self.handle: Any = None
         self.cell = -1
 
     def show(self, pixels: Any) -> None:
-        """Show pixels in the cell that runs, in place of those before them there."""
+        """Show pixels in the running cell, replacing the previous picture there."""
         from IPython import display, get_ipython
 
         png = io.BytesIO()

@@ -1,8 +1,7 @@
-"""Painting shapes into pixels, one over the other: few by numpy, many by a kernel.
+"""Painting shapes into pixels in order: few by numpy, many by a kernel.
 
-Owns: both ways, and which is taken. Shape by shape, numpy paints a shape's box. The kernel has an
-iteration for each column of a tile's pixels, and goes through the tile's list of shapes. Both
-evaluate the formulas of `coverage`. Must not know: what users pass, which shapes touch which tiles.
+numpy paints one bounding box after the other. The kernel has one iteration per pixel column of a
+tile, which visits the tile's list of shapes. Both evaluate the formulas of `coverage`.
 
     paint(pixels, shapes)      # pixels: f32[w, h, 4], changed in place
 """
@@ -22,7 +21,7 @@ from vkchi.runtime import running
 from vkchi.types import f32, i32, ndarray, template, vector
 from vkchi.types.lazy_numpy import np
 
-# What numpy takes for a shape and a pixel of its box, in microseconds, and how much is too much.
+# Cost of numpy per shape and per pixel of its box, and the limit, in microseconds.
 SHAPE_US, PIXEL_US, LIMIT_US = 60.0, 0.02, 6000.0
 
 
@@ -38,8 +37,7 @@ def paint(pixels: Floats, shapes: Shapes) -> None:
 
 
 def is_work_for_device(boxes: np.ndarray[Any, Any]) -> bool:
-    """Whether there is much to paint, and a device that does nothing else: a tape would record what
-    is painted."""
+    """True if there is much to paint, and no tape would record the painting."""
     runtime = running()
     if runtime is None or runtime.tape is not None:
         return False
@@ -53,7 +51,7 @@ def is_work_for_device(boxes: np.ndarray[Any, Any]) -> bool:
 
 
 def paint_by_numpy(pixels: Floats, shapes: Shapes, boxes: np.ndarray[Any, Any]) -> None:
-    """Each shape's box at a time."""
+    """Paint the bounding box of each shape in turn."""
     colours = from_hex(shapes.colours)
     each = zip(shapes.points, shapes.radius, colours, boxes.T.tolist())
     for points, radius, colour, (left, right, low, high) in each:
@@ -71,7 +69,7 @@ def paint_by_numpy(pixels: Floats, shapes: Shapes, boxes: np.ndarray[Any, Any]) 
 
 # --- by a kernel ---------------------------------------------------------------------------------
 
-# What stands where in a shape's row of numbers: radius, red, green, blue, then its corners.
+# Columns of a shape's row: radius, red, green, blue, then its corners.
 RADIUS, RED, GREEN, BLUE, FIRST = range(5)
 DISCS, SEGMENTS, TRIANGLES, MIXED = range(1, 5)
 
@@ -79,8 +77,11 @@ DISCS, SEGMENTS, TRIANGLES, MIXED = range(1, 5)
 def paint_tiles(
     pixels: Any, shapes: Any, starts: Any, rows: Any, kind: Any, has_alpha: Any
 ) -> None:
-    """Tile t, of `rows` tiles in a column of them, is painted with the shapes from starts[t] up to
-    starts[t + 1]. An iteration has a column of a tile's pixels, a vector for each channel."""
+    """Paint tile t with the shapes from starts[t] up to starts[t + 1].
+
+    Tiles are counted in columns of `rows`. An iteration has one pixel column of a tile, in one
+    vector per channel.
+    """
     for k in range((starts.shape[0] - 1) * TILE):
         tile = k // TILE
         i, low = tile // rows * TILE + k % TILE, tile % rows * TILE
@@ -110,7 +111,7 @@ def paint_tiles(
 def part_of(
     x: Any, y: Any, shapes: Any, n: Any, kind: template()  # type: ignore[valid-type]
 ) -> Any:  # fmt: skip
-    """How much of the pixels in the middle of which (x, y[...]) are the n-th shape covers."""
+    """Coverage by the n-th shape of the pixels centred at (x, y[...])."""
     part, radius = Vector.zero(f32, TILE), shapes[n, RADIUS]
     ax, ay = shapes[n, FIRST], shapes[n, FIRST + 1]
     if static(kind == DISCS):
@@ -142,7 +143,7 @@ KERNEL = make_kernel()
 
 
 def paint_by_kernel(pixels: Floats, shapes: Shapes, boxes: np.ndarray[Any, Any]) -> None:
-    """All shapes in one launch, or in as many as their tiles' lists need."""
+    """Paint all shapes in one launch, or in several if the tiles' lists are long."""
     rows = -(-pixels.shape[1] // TILE)
     has_alpha = bool((pixels[:, :, 3] != 1).any())  # else it stays 1
     kind = shapes.corners

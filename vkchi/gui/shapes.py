@@ -1,8 +1,7 @@
-"""Shapes to be painted, as arrays, made of what users pass: positions, radii, colours.
+"""Shapes as arrays, made from user arguments: positions, radii, colours.
 
-Owns: what the arguments of the drawing methods may be, and the errors where they are not; `Shapes`.
-Positions come as parts of the window, from (0, 0) in the lower left to (1, 1), and are kept in
-pixels. Must not know: how shapes are painted.
+Positions are given as fractions of the window, from (0, 0) in the lower left to (1, 1), and stored
+in pixels.
 
     >>> positions("circles", np.zeros((5, 2)), (640, 480)).shape
     (5, 2)
@@ -26,11 +25,11 @@ SHIFTS = (16, 8, 0)  # of red, green and blue in 0xRRGGBB
 
 
 class Shapes(NamedTuple):
-    """Shapes to be painted one over the other.
+    """Shapes to be painted in order.
 
-    points: f32[n, 2 * corners] of pixels, the middles of discs, the two ends of segments, or the
-    corners of triangles (with three corners, a segment or a disc has its last one again); radius:
-    f32[n], of pixels, IS_TRIANGLE for triangles; colours: u32[n], 0xRRGGBB.
+    points: f32[n, 2 * corners] in pixels: centres of discs, ends of segments, or corners of
+    triangles. With three corners, a segment or a disc repeats its last one. radius: f32[n] in
+    pixels, IS_TRIANGLE for triangles; colours: u32[n], 0xRRGGBB.
     """
 
     points: Floats
@@ -39,12 +38,14 @@ class Shapes(NamedTuple):
 
     @property
     def corners(self) -> int:
-        """Of each shape: 1, 2 or 3."""
+        """Corners per shape: 1, 2 or 3."""
         return int(self.points.shape[1]) // 2
 
     def boxes(self, res: Resolution) -> np.ndarray[Any, Any]:
-        """i32[4, n]: first and last columns, first and last rows that each shape may cover; the
-        first is behind the last where it covers none."""
+        """Bounding boxes i32[4, n]: first and last columns, first and last rows.
+
+        The first exceeds the last if a shape covers no pixel.
+        """
         far, box = np.maximum(self.radius, 0), np.empty((4, len(self.radius)), np.int32)
         for axis, size in enumerate(res):
             places = self.points[:, axis::2].T
@@ -57,11 +58,11 @@ class Shapes(NamedTuple):
         return box
 
 
-# --- what users pass -----------------------------------------------------------------------------
+# --- conversion of arguments ---------------------------------------------------------------------
 
 
 def numbers(who: str, name: str, x: Any) -> Floats:
-    """The numbers of a field, ndarray, numpy array, tensor, vector or list. Raises ToolError."""
+    """Array of a field, ndarray, numpy array, tensor, vector or list. Raises ToolError."""
     try:
         values = np.asarray(getattr(x, "entries", x) if is_plain(x) else host.numbers_of(x))
     except (TypeError, ValueError) as e:
@@ -72,12 +73,12 @@ def numbers(who: str, name: str, x: Any) -> Floats:
 
 
 def is_plain(x: Any) -> bool:
-    """Whether x is a number, a list, or a vector of `ti.Vector`."""
+    """True if x is a number, a list, or a `ti.Vector`."""
     return isinstance(x, int | float | list | tuple | np.generic) or hasattr(x, "entries")
 
 
 def point(who: str, name: str, x: Any, res: Resolution) -> Floats:
-    """f32[1, 2]: one position, in pixels. Raises ToolError."""
+    """One position f32[1, 2], in pixels. Raises ToolError."""
     values = numbers(who, name, x)
     if values.size != 2:
         raise ToolError(f"{who}: {name} is a position of two numbers, not {x!r}")
@@ -85,7 +86,7 @@ def point(who: str, name: str, x: Any, res: Resolution) -> Floats:
 
 
 def positions(who: str, name: str, x: Any, res: Resolution) -> Floats:
-    """f32[n, 2]: positions, in pixels. Raises ToolError."""
+    """Positions f32[n, 2], in pixels. Raises ToolError."""
     values = numbers(who, name, x)
     if values.ndim == 3 and values.shape[2] == 1:  # of a ti.Matrix.field(2, 1, ...)
         values = values[:, :, 0]
@@ -98,23 +99,23 @@ def positions(who: str, name: str, x: Any, res: Resolution) -> Floats:
 
 
 def to_pixels(values: Floats, res: Resolution) -> Floats:
-    """Parts of the window as pixels."""
+    """Convert fractions of the window to pixels."""
     return rounded(values * np.array(res, np.float64))
 
 
 def rounded(values: Floats) -> Floats:
-    """The numbers as f32; greater ones than that holds are infinite, and so nowhere (`make`)."""
+    """Convert to f32; values beyond its range become infinite, and `make` drops those shapes."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
 
 
 def radii(who: str, x: Any, count: int) -> Floats:
-    """f32[n]: radii in pixels, of one number or an array. Raises ToolError."""
+    """Radii f32[n] in pixels, from one number or an array. Raises ToolError."""
     return rounded(one_each(who, "radius", numbers(who, "radius", x), count))
 
 
 def one_each(who: str, name: str, values: Floats, count: int) -> Floats:
-    """One number for each of `count` shapes, of one number or an array. Raises ToolError."""
+    """One value for each of `count` shapes, from one number or an array. Raises ToolError."""
     if values.ndim == 0:
         return np.broadcast_to(values, count)
     if values.shape not in ((count,), (count, 1)):
@@ -126,7 +127,7 @@ def one_each(who: str, name: str, values: Floats, count: int) -> Floats:
 
 
 def colours(who: str, x: Any, count: int) -> Floats:
-    """u32[n] of one colour 0xRRGGBB or an array of such. Raises ToolError."""
+    """Colours u32[n] from one colour 0xRRGGBB or an array. Raises ToolError."""
     values = one_each(who, "color", numbers(who, "color", x), count)
     if count and not (values.min() >= 0 and values.max() <= 0xFFFFFF):
         raise ToolError(f"{who}: a color is a number from 0 to 0xFFFFFF, not {x!r}")
@@ -134,7 +135,7 @@ def colours(who: str, x: Any, count: int) -> Floats:
 
 
 def from_hex(values: np.ndarray[Any, Any]) -> Floats:
-    """f32[..., 4] of colours 0xRRGGBB, opaque."""
+    """Opaque colours f32[..., 4] from 0xRRGGBB."""
     channels = np.ones((*values.shape, 4), np.float32)
     for k, shift in enumerate(SHIFTS):
         channels[..., k] = (values >> np.uint32(shift) & np.uint32(255)) / np.float32(255)
@@ -142,7 +143,7 @@ def from_hex(values: np.ndarray[Any, Any]) -> Floats:
 
 
 def from_palette(who: str, palette: Any, indices: Any, count: int) -> Floats:
-    """u32[n]: the colours of a palette that `indices` choose. Raises ToolError."""
+    """Colours u32[n] of a palette at `indices`. Raises ToolError."""
     if indices is None:
         raise ToolError(f"{who}: palette must be used together with palette_indices")
     chosen = one_each(who, "palette_indices", numbers(who, "palette_indices", indices), count)
@@ -161,8 +162,7 @@ def from_palette(who: str, palette: Any, indices: Any, count: int) -> Floats:
 
 
 def make(points: Floats, radius: Floats, colour: Floats) -> Shapes:
-    """Shapes without those that are nowhere: of numbers that are nan or out of all proportion, or
-    with a radius that is not positive."""
+    """Shapes without invalid ones: NaN or huge coordinates, or a radius that is not positive."""
     is_shown = (radius > 0) & (radius < FARTHEST) | (radius == IS_TRIANGLE)
     for column in points.T:  # .all(1) takes ten times as long
         is_shown &= np.abs(column) < FARTHEST
@@ -172,8 +172,7 @@ def make(points: Floats, radius: Floats, colour: Floats) -> Shapes:
 
 
 def discs(middles: Floats, radius: Floats, colour: Floats) -> Shapes:
-    """Discs: where the middle is at a pixel's lower left corner, that pixel is wholly covered, as
-    in Taichi."""
+    """Discs. A centre on a pixel's lower left corner covers that pixel wholly, as in Taichi."""
     return make(middles + np.float32(0.5), np.maximum(radius, 0), colour)
 
 
@@ -183,7 +182,7 @@ def segments(begin: Floats, end: Floats, radius: Floats, colour: Floats) -> Shap
 
 
 def triangles(a: Floats, b: Floats, c: Floats, colour: Floats) -> Shapes:
-    """Triangles; those without an area are left out."""
+    """Triangles with a positive area."""
     with np.errstate(over="ignore", invalid="ignore"):  # of those that are nowhere
         (ux, uy), (vx, vy) = (b - a).T, (c - a).T
         has_area = ux * vy != uy * vx
@@ -192,7 +191,7 @@ def triangles(a: Floats, b: Floats, c: Floats, colour: Floats) -> Shapes:
 
 
 def join(parts: list[Shapes]) -> Shapes:
-    """Several lots as one."""
+    """Concatenate shapes."""
     if len(parts) == 1:
         return parts[0]
     most = max(part.corners for part in parts)

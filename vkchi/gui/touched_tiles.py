@@ -1,9 +1,8 @@
-"""Which tiles of a window shapes may touch.
+"""Binning of shapes into tiles of a window.
 
-Owns: the lists of tiles. A window is cut into tiles of TILE x TILE pixels, counted column by column
-from the lower left; each has the shapes that may touch it, in the order in which they are painted.
-What a shape does not touch of its box is left out, where boxes are large. Must not know: how shapes
-are painted.
+A window is divided into tiles of TILE x TILE pixels, counted column by column from the lower left.
+Each tile has the shapes that may cover it, in painting order. For large bounding boxes, tiles that
+the shape does not cover are left out.
 
     for lot in bin_shapes(shapes, shapes.boxes(res), res): ...
 """
@@ -23,12 +22,15 @@ TILE = 1 << LOG_TILE  # pixels
 MOST_ENTRIES = 1 << 20  # of the tiles' lists, at a time
 LARGE = 16  # tiles in a box from which on it is worth asking which are touched
 VERTICAL = 1e30  # one over the width of an edge that has none
-MARGIN = 0.5  # pixels, more than what is lost by rounding
+MARGIN = 0.5  # pixels, more than rounding errors
 
 
 class Lot(NamedTuple):
-    """Some of the shapes, `chosen`, and the tiles' lists of them: tile t has the shapes
-    order[starts[t]] up to order[starts[t + 1]], counted from the first of the lot; both are i32."""
+    """A subset of the shapes, `chosen`, and its lists by tile.
+
+    Tile t has the shapes order[starts[t]] up to order[starts[t + 1]], counted from the lot's first;
+    both arrays are i32.
+    """
 
     chosen: slice
     starts: Array
@@ -36,7 +38,7 @@ class Lot(NamedTuple):
 
 
 class Strips(NamedTuple):
-    """Columns of tiles that shapes may touch, each in the rows `first` to `last`; i32 all."""
+    """Columns of tiles that shapes may cover, each from row `first` to row `last`; i32."""
 
     shape: Array
     column: Array
@@ -45,7 +47,7 @@ class Strips(NamedTuple):
 
 
 def bin_shapes(shapes: Shapes, boxes: Array, res: Resolution) -> Iterator[Lot]:
-    """The shapes as lots whose lists have at most about MOST_ENTRIES entries, in their order."""
+    """Divide the shapes, in order, into lots with at most about MOST_ENTRIES list entries."""
     spans = boxes >> LOG_TILE
     columns, rows = np.maximum(spans[1::2] - spans[0::2] + 1, 0).astype(np.int64)
     entries = np.cumsum(columns * rows)
@@ -59,8 +61,10 @@ def bin_shapes(shapes: Shapes, boxes: Array, res: Resolution) -> Iterator[Lot]:
 
 
 def cut_columns(spans: Array, columns: Array) -> Strips:
-    """The strips of shapes whose boxes have so many columns of tiles; `spans` i32[4, n] are their
-    first and last columns and rows."""
+    """Strips of shapes whose boxes have the given number of tile columns.
+
+    spans: i32[4, n], their first and last columns and rows.
+    """
     shape = np.repeat(np.arange(len(columns), dtype=np.int32), columns)
     behind = (np.cumsum(columns) - columns).astype(np.int32)
     column = np.arange(len(shape), dtype=np.int32) + np.repeat(spans[0] - behind, columns)
@@ -68,7 +72,7 @@ def cut_columns(spans: Array, columns: Array) -> Strips:
 
 
 def narrow(strips: Strips, shapes: Shapes) -> Strips:
-    """The strips without what shapes do not touch: between the edges of lines and triangles."""
+    """Shrink strips to the region between the edges of lines and triangles."""
     far = np.maximum(shapes.radius, 0).astype(np.float64)[strips.shape] + MARGIN
     left = strips.column * TILE - far
     right = left + (TILE + 2 * far)
@@ -96,7 +100,7 @@ def narrow(strips: Strips, shapes: Shapes) -> Strips:
 
 
 def list_tiles(strips: Strips, res: Resolution) -> tuple[Array, Array]:
-    """The lists of all tiles: `starts` and `order` of a lot."""
+    """Lists of all tiles: `starts` and `order` of a lot."""
     columns, rows = (-(-n // TILE) for n in res)
     counts = np.maximum(strips.last - strips.first + 1, 0)
     behind = (np.cumsum(counts) - counts).astype(np.int32)

@@ -1,8 +1,6 @@
 """Widgets in the upper left of a window: labels, sliders, buttons.
 
-Owns: where they are, how they look, what the mouse does to them. Must not know: pygame.
-
-    panel = Panel((640, 480)); radius = panel.add(Slider("radius", 1, 50, 1))
+panel = Panel((640, 480)); radius = panel.add(Slider("radius", 1, 50, 1))
 """
 
 from __future__ import annotations
@@ -30,26 +28,26 @@ class Label:
 
     @property
     def caption(self) -> str:
-        """What stands on it."""
+        """Displayed string."""
         return f"{self.text}: {self.value:.4g}"
 
     @property
     def filled(self) -> float:
-        """How much of it, from 0 to 1, is filled."""
+        """Filled fraction of the width, from 0 to 1."""
         return 0.0
 
     def press(self, part: float, inbox: e.Inbox) -> None:
-        """The mouse went down at this part of its width."""
+        """Handle a press at this fraction of the width."""
 
     def drag(self, part: float) -> None:
-        """The mouse, still down, is at this part of its width."""
+        """Handle a drag to this fraction of the width."""
 
     def release(self, inbox: e.Inbox) -> None:
-        """The mouse went up."""
+        """Handle the release of the mouse."""
 
 
 class Slider(Label):
-    """A number between two others, moved by the mouse in steps."""
+    """A number in a range, changed by the mouse in steps."""
 
     def __init__(self, text: str, minimum: float, maximum: float, step: float) -> None:
         if not (minimum < maximum and step > 0):
@@ -71,7 +69,7 @@ class Slider(Label):
 
 
 class Button(Label):
-    """Something to press: its event has a key of its own."""
+    """A button with its own event key."""
 
     def __init__(self, text: str, key: str) -> None:
         self.text, self.key, self.value = text, key, 0.0
@@ -94,7 +92,7 @@ class Button(Label):
 
 
 class Panel:
-    """The widgets of a window, one under the other."""
+    """The widgets of a window, stacked from the top."""
 
     def __init__(self, res: Resolution) -> None:
         self.res = res
@@ -102,17 +100,17 @@ class Panel:
         self.held: Label | None = None
 
     def add(self, widget: Any) -> Any:
-        """One more; it is given back."""
+        """Add a widget and return it."""
         self.widgets.append(widget)
         return widget
 
     def box(self, number: int) -> Box:
-        """Where a widget is, in pixels."""
+        """Bounding box of a widget, in pixels."""
         high = self.res[1] - GAP - number * (ROW + GAP)
         return GAP, GAP + WIDTH, high - ROW, high
 
     def take(self, event: e.Event, inbox: e.Inbox) -> None:
-        """Do what an event means for widgets."""
+        """Apply an event to the widgets."""
         if event.pos is None:
             return
         x, y = (part * size for part, size in zip(event.pos, self.res))
@@ -144,7 +142,7 @@ class Panel:
 
 
 def fill(canvas: Canvas, box: Box, colour: int) -> None:
-    """Paint a rectangle: two triangles."""
+    """Paint a rectangle as two triangles."""
     left, right, low, high = box
     corners = np.array([[left, low], [right, low], [right, high], [left, high]], np.float32)
     a, b, c = corners[[0, 0]], corners[[1, 2]], corners[[2, 3]]

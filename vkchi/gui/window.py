@@ -1,9 +1,7 @@
-"""A window on the screen, by pygame-ce. The one file of ours that knows it.
+"""Windows on the screen, by pygame-ce. The only module that imports it.
 
-Owns: pygame's windows, and what its events mean. Must not know: how pixels come about.
-
-    window = Window("title", (640, 480), is_fullscreen=False)
-    window.show(pixels); window.poll(inbox)
+window = Window("title", (640, 480), is_fullscreen=False)
+window.show(pixels); window.poll(inbox)
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ KEYS = {
     "K_PAGEDOWN": "Next", **{f"K_F{n}": f"F{n}" for n in range(1, 13)},
 }  # fmt: skip
 
-# The events of all windows come in one queue of the process: by their number, whose they are.
+# One event queue serves all windows of the process; inboxes by window number.
 _INBOXES: WeakTable[int, e.Inbox] = WeakTable()
 
 
 def import_pygame() -> Any:
-    """Pygame. Raises MissingPackageError where it is not installed."""
+    """Import pygame. Raises MissingPackageError if it is not installed."""
     try:
         with contextlib.redirect_stdout(None):  # it greets
             import pygame
@@ -68,7 +66,7 @@ class Window:
         _INBOXES.put(self.window.id, ref(inbox))
 
     def show(self, pixels: Floats) -> None:
-        """Put pixels, f32[w, h, 4] from the lower left, on the screen."""
+        """Show pixels, f32[w, h, 4] from the lower left."""
         self.pygame.surfarray.blit_array(self.frame, to_bytes(pixels)[:, ::-1, :3])
         surface = self.window.get_surface()
         if surface.get_size() == self.res:
@@ -78,16 +76,16 @@ class Window:
         self.window.flip()
 
     def set_title(self, title: str) -> None:
-        """Name the window."""
+        """Set the title."""
         self.window.title = title
 
     def close(self) -> None:
-        """Take the window from the screen."""
+        """Close the window."""
         _INBOXES.drop(self.window.id)
         self.window.destroy()
 
     def poll(self) -> None:
-        """Put all that happened into the inboxes of the windows it happened in."""
+        """Distribute pending events to the inboxes of their windows."""
         for happened in self.pygame.event.get():
             window = getattr(happened, "window", None)
             inbox = self.inbox if window is None else _INBOXES.get(window.id)
@@ -113,11 +111,11 @@ class Window:
             inbox.put(way, self._name_of(happened.key))
         elif kind in (pygame.WINDOWCLOSE, pygame.QUIT):
             inbox.put(e.EType.PRESS, e.EXIT)
-        elif kind == pygame.WINDOWFOCUSLOST:  # what is let go elsewhere is not told here
+        elif kind == pygame.WINDOWFOCUSLOST:  # releases elsewhere are not reported
             inbox.pressed.clear()
 
     def _name_of(self, key: int) -> str:
-        """A key's name: the character on it, in lower case, or what X11 calls it."""
+        """Name of a key: its character in lower case, or its X11 name."""
         if key in self.keys:
             return self.keys[key]
         is_character = 32 <= key < 127
@@ -125,5 +123,5 @@ class Window:
 
 
 def place(pos: tuple[int, int], size: tuple[int, int]) -> tuple[float, float]:
-    """The middle of a pixel, counted from the upper left, as a part of the window."""
+    """Centre of a pixel, counted from the upper left, as a fraction of the window."""
     return ((pos[0] + 0.5) / size[0], (size[1] - pos[1] - 0.5) / size[1])

@@ -1,4 +1,4 @@
-"""`ti.tools`: images, films, meshes and grids as files. Must not know: kernels, devices."""
+"""`ti.tools`: files of images, films, meshes and grids."""
 
 from vkchi.tools.image import imread, imresize, imshow, imwrite
 from vkchi.tools.np2ply import PLYWriter

@@ -1,8 +1,7 @@
-"""Image files and windows: `imread`, `imwrite`, `imresize`, `imshow`, through Pillow.
+"""Image files and windows by Pillow: `imread`, `imwrite`, `imresize`, `imshow`.
 
-Owns: how arrays are images. An array's first axis is x, from left to right, its second y, from the
-bottom to the top; a third has 1, 3 or 4 channels. Pillow is imported when a file is read or
-written. Must not know: kernels, devices.
+The first axis of an array is x, from left to right; the second is y, from bottom to top; a third
+has 1, 3 or 4 channels. Pillow is imported when a file is read or written.
 
     imwrite(pixels, "julia.png"); imread("julia.png").shape     # (320, 640, 3)
 """
@@ -28,7 +27,7 @@ _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
 def import_pillow() -> Any:
-    """Pillow's module of images. Raises MissingPackageError where it is not installed."""
+    """Import Pillow's Image module. Raises MissingPackageError if it is not installed."""
     try:
         from PIL import Image
     except ImportError:
@@ -42,7 +41,7 @@ def import_pillow() -> Any:
 
 
 def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Numbers as u8: floats from 0 to 1, clipped; of unsigned integers the upper eight bits.
+    """Convert to u8: floats from 0 to 1, clipped; unsigned integers by their upper eight bits.
 
     Raises ToolError for other types.
     """
@@ -63,8 +62,10 @@ def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def to_pixels(img: Numbers) -> np.ndarray[Any, Any]:
-    """Rows of pixels from the top, `u8[height, width, channels]`, of a field, ndarray, numpy array
-    or torch tensor. Raises ToolError for what is no image."""
+    """Rows of pixels from the top, `u8[height, width, channels]`.
+
+    The source is a field, ndarray, numpy array or torch tensor. Raises ToolError for other objects.
+    """
     values = to_bytes(host.numbers_of(img))
     if values.ndim == 2:
         values = values[:, :, np.newaxis]
@@ -77,14 +78,14 @@ def to_pixels(img: Numbers) -> np.ndarray[Any, Any]:
 
 
 def from_pixels(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array of rows of pixels: `to_pixels` undone."""
+    """Array of rows of pixels: the inverse of `to_pixels`."""
     if rows.ndim == 2:
         rows = rows[:, :, np.newaxis]
     return rows.swapaxes(0, 1)[:, ::-1]
 
 
 def to_image(img: Any) -> Any:
-    """A Pillow image of an array."""
+    """Pillow image of an array."""
     rows = to_pixels(img)
     return import_pillow().fromarray(rows[:, :, 0] if rows.shape[2] == 1 else rows)
 
@@ -93,11 +94,11 @@ def to_image(img: Any) -> Any:
 
 
 def imwrite(img: Numbers, filename: str | os.PathLike[str]) -> None:
-    """Write a field or array to an image file; its suffix says the format (png, jpg, bmp, ...).
+    """Write a field or array to an image file; its suffix is the format (png, jpg, bmp, ...).
 
-    img: shape (width, height), or (width, height, 1, 3 or 4 channels); floats are from 0 to 1 and
-    clipped to it, of unsigned integers the upper eight bits count. Raises ToolError for others
-    and for unknown suffixes, KernelRuntimeError where the file cannot be written.
+    img: shape (width, height), or (width, height, 1, 3 or 4 channels). Floats from 0 to 1 are
+    clipped to that range; unsigned integers give their upper eight bits. Raises ToolError for
+    others and for unknown suffixes, KernelRuntimeError if the file cannot be written.
     """
     made = to_image(img)
     name = os.fspath(filename)
@@ -114,10 +115,10 @@ def imwrite(img: Numbers, filename: str | os.PathLike[str]) -> None:
 
 
 def imread(filename: str | os.PathLike[str], channels: int = 0) -> np.ndarray[Any, Any]:
-    """The contents of an image file: `u8[width, height, channels]`, x to the right, y up.
+    """Contents of an image file: `u8[width, height, channels]`, x to the right, y up.
 
-    channels: how many to convert to: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as many as the file
-    has. Raises ToolError for another number, KernelRuntimeError where the file cannot be read.
+    channels: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as in the file. Raises ToolError for another
+    number, KernelRuntimeError if the file cannot be read.
     """
     if channels != 0 and channels not in _MODES:
         raise ToolError(f"imread: channels is a number from 0 to 4, not {channels!r}")
@@ -133,14 +134,14 @@ def imread(filename: str | os.PathLike[str], channels: int = 0) -> np.ndarray[An
 
 
 def own_mode(image: Any) -> str:
-    """The mode of eight bits that keeps what a Pillow image shows."""
+    """Eight-bit Pillow mode that keeps the channels of an image."""
     has_alpha = "A" in image.getbands() or "transparency" in image.info
     is_grey = image.mode in ("1", "L", "LA") or image.mode[0] in "IF"
     return ("LA" if is_grey else "RGBA") if has_alpha else ("L" if is_grey else "RGB")
 
 
 def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]:
-    """The array at `w` by `h` (or `w` by `w`) pixels, each that of the nearest source pixel below.
+    """Resize to `w` by `h` (or `w` by `w`) pixels, each the nearest source pixel below.
 
     Raises ToolError for sizes that are no positive integers.
     """
@@ -161,7 +162,7 @@ def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]
 def imshow(img: Numbers, title: str = "imshow") -> None:
     """Show a field or array: in the notebook, else in the system's image viewer.
 
-    Raises Unsupported where there is no screen.
+    Raises Unsupported without a screen.
     """
     image = to_image(img)
     ipython = sys.modules.get("IPython")
@@ -176,7 +177,7 @@ def imshow(img: Numbers, title: str = "imshow") -> None:
 
 
 def has_screen() -> bool:
-    """Whether this process can open windows."""
+    """True if this process can open windows."""
     is_desktop = sys.platform in ("win32", "darwin")
     return is_desktop or any(os.environ.get(key) for key in ("DISPLAY", "WAYLAND_DISPLAY"))
 
@@ -189,8 +190,7 @@ def rgb_to_hex(c: Iterable[float]) -> int: ...
 @overload
 def rgb_to_hex(c: Iterable[Array]) -> Array: ...
 def rgb_to_hex(c: Iterable[float] | Iterable[Array]) -> int | Array:
-    """`0xRRGGBB` of a colour c: three numbers (or arrays) from 0 to 1, which are clipped to
-    that."""
+    """`0xRRGGBB` of a colour c: three numbers (or arrays) from 0 to 1, clipped to that range."""
     red, green, blue = (np.clip(np.asarray(np.asarray(x) * 255, np.int32), 0, 255) for x in c)
     return ((red << 16) + (green << 8) + blue)[()]
 

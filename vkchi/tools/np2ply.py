@@ -1,11 +1,9 @@
-"""Meshes and particles as PLY files: `PLYWriter`.
+"""Meshes and particles as PLY 1.0 files, binary or ASCII: `PLYWriter`.
 
-Owns: the writer, of PLY 1.0 (binary and ASCII); needs no package. Must not know: kernels, devices.
-
-    writer = PLYWriter(num_vertices=3, num_faces=1)
-    writer.add_vertex_pos(x, y, z)
-    writer.add_faces(np.array([0, 1, 2]))
-    writer.export("triangle.ply")
+writer = PLYWriter(num_vertices=3, num_faces=1)
+writer.add_vertex_pos(x, y, z)
+writer.add_faces(np.array([0, 1, 2]))
+writer.export("triangle.ply")
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ CORNERS = {"tri": 3, "quad": 4}
 
 
 class Channel(NamedTuple):
-    """A property of all vertices or faces: its name, PLY's type and the numbers in that type."""
+    """A property of all vertices or faces: name, PLY type and values of that type."""
 
     key: str
     data_type: str
@@ -41,10 +39,11 @@ class Channel(NamedTuple):
 
 
 class PLYWriter:
-    """Collects vertices and faces, and writes them. Source: Taichi's `ti.tools.PLYWriter`.
+    """A collection of vertices and faces that can be written. Source: Taichi's
+    `ti.tools.PLYWriter`.
 
-    face_type: `tri` or `quad`. Raises ToolError here and in the methods for numbers and arrays that
-    do not fit; arrays are numpy's, fields, ndarrays or lists.
+    face_type: `tri` or `quad`. Arrays are numpy arrays, fields, ndarrays or lists. The constructor
+    and the methods raise ToolError for wrong counts and arrays.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class PLYWriter:
     # --- vertices --------------------------------------------------------------------------------
 
     def add_vertex_channel(self, key: str, data_type: str, data: Numbers) -> None:
-        """A property of each vertex; of a table, one per column: `key_1`, `key_2`, ...
+        """Add a property of each vertex; a table adds one per column: `key_1`, `key_2`, ...
 
         data_type: char, uchar, short, ushort, int, uint, float or double.
         """
@@ -102,17 +101,17 @@ class PLYWriter:
         self._add_floats("red green blue Alpha", r, g, b, a)
 
     def add_vertex_id(self) -> None:
-        """The vertices' numbers, from 0."""
+        """Add the vertices' numbers, from 0."""
         self.add_vertex_channel("id", "int", np.arange(self.num_vertices))
 
     def add_vertex_piece(self, piece: Numbers) -> None:
-        """The number of the piece that each vertex belongs to."""
+        """Add the number of the piece that each vertex belongs to."""
         self.add_vertex_channel("piece", "int", piece)
 
     # --- faces -----------------------------------------------------------------------------------
 
     def add_faces(self, indices: Numbers) -> None:
-        """The corners of the faces, one face after the other, as numbers of vertices."""
+        """Add faces, given by the vertex numbers of their corners, one face after the other."""
         values = host.numbers_of(indices)
         shape = self.face_indices.shape
         if values.size != self.face_indices.size:
@@ -120,21 +119,21 @@ class PLYWriter:
         self.face_indices = values.reshape(shape).astype(np.int32)
 
     def add_face_channel(self, key: str, data_type: str, data: Numbers) -> None:
-        """A property of each face, as `add_vertex_channel`."""
+        """Add a property of each face, as `add_vertex_channel`."""
         self.faces += make_channels(self.faces, key, data_type, data, self.num_faces)
 
     def add_face_id(self) -> None:
-        """The faces' numbers, from 0."""
+        """Add the faces' numbers, from 0."""
         self.add_face_channel("id", "int", np.arange(self.num_faces))
 
     def add_face_piece(self, piece: Numbers) -> None:
-        """The number of the piece that each face belongs to."""
+        """Add the number of the piece that each face belongs to."""
         self.add_face_channel("piece", "int", piece)
 
     # --- files -----------------------------------------------------------------------------------
 
     def sanity_check(self) -> None:
-        """Raises ToolError unless there are positions and all corners are vertices."""
+        """Raise ToolError unless positions exist and all corners are vertices."""
         missing = {"x", "y", "z"} - {channel.key for channel in self.vertices}
         if missing:
             raise ToolError("PLYWriter: the positions are missing: call add_vertex_pos(x, y, z)")
@@ -145,7 +144,7 @@ class PLYWriter:
             )
 
     def header(self, form: str) -> str:
-        """What stands before the numbers; form: ascii, binary_little_endian, ..."""
+        """Header lines; form: ascii, binary_little_endian, ..."""
         lines = ["ply", f"format {form} 1.0", f"comment {self.comment}"]
         lines.append(f"element vertex {self.num_vertices}")
         lines += [f"property {channel.data_type} {channel.key}" for channel in self.vertices]
@@ -161,7 +160,7 @@ class PLYWriter:
             out.write(self.header(_format))
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write a binary file. Raises ToolError where positions or corners are wrong."""
+        """Write a binary file. Raises ToolError if positions or corners are wrong."""
         self.sanity_check()
         with open(path, "wb") as out:
             out.write(self.header(f"binary_{sys.byteorder}_endian").encode())
@@ -169,7 +168,7 @@ class PLYWriter:
                 out.write(table.tobytes())
 
     def export_ascii(self, path: str | os.PathLike[str]) -> None:
-        """Write a text file. Raises ToolError where positions or corners are wrong."""
+        """Write a text file. Raises ToolError if positions or corners are wrong."""
         self.sanity_check()
         with open(path, "w", encoding="utf-8", newline="\n") as out:
             out.write(self.header("ascii"))
@@ -187,7 +186,7 @@ class PLYWriter:
         self.export_ascii(frame_path(series_num, path))
 
     def _tables(self) -> list[np.ndarray[Any, Any]]:
-        """The rows of the file: vertices, and faces if there are any."""
+        """Rows of the file: vertices, and faces if there are any."""
         tables = [as_table([channel.data for channel in self.vertices])]
         if self.num_faces:
             count = np.full(self.num_faces, self.face_indices.shape[1], np.uint8)
@@ -208,8 +207,10 @@ def as_table(columns: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
 def make_channels(
     known: list[Channel], key: str, data_type: str, data: Any, count: int
 ) -> list[Channel]:
-    """The properties that an array or a table of `count` rows gives; none, with a warning, of a
-    type that PLY has not. Raises ToolError."""
+    """Properties of an array or a table of `count` rows. Raises ToolError.
+
+    A type that PLY lacks gives none, with a warning.
+    """
     if data_type not in NUMPY_TYPES:
         has = ", ".join(NUMPY_TYPES)
         text = f"`{key}` is left out: PLY has no type {data_type!r}; it has {has}"
@@ -229,5 +230,5 @@ def make_channels(
 
 
 def frame_path(series_num: int, path: str | os.PathLike[str]) -> str:
-    """The file of one frame of a series."""
+    """File name of one frame of a series."""
     return f"{os.fspath(path).removesuffix('.ply')}_{series_num:06d}.ply"

@@ -1,9 +1,7 @@
 """Frames to films: `VideoManager` writes PNG files and makes an MP4 (by ffmpeg) and a GIF of them.
 
-Owns: names and order of the frames, the calls of ffmpeg. Must not know: kernels, devices.
-
-    manager = VideoManager("out", framerate=24, automatic_build=False)
-    manager.write_frame(pixels); manager.make_video(gif=True, mp4=False)
+manager = VideoManager("out", framerate=24, automatic_build=False)
+manager.write_frame(pixels); manager.make_video(gif=True, mp4=False)
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ FIRST_BUILD = 4  # frames; then after twice as many, and so on
 class VideoManager:
     """Writes frames into `output_dir`/frames and makes films of them in `output_dir`.
 
-    width, height: of the MP4, else those of the first frame; post_processor: its `process(img)` is
-    called on each frame; automatic_build: make the films anew after 4, 8, 16, ... frames.
-    Source: Taichi's `ti.tools.VideoManager`.
+    width, height: of the MP4, by default those of the first frame; post_processor: its
+    `process(img)` is called on each frame; automatic_build: make the films after 4, 8, 16, ...
+    frames. Source: Taichi's `ti.tools.VideoManager`.
     """
 
     def __init__(
@@ -63,12 +61,15 @@ class VideoManager:
         return os.path.join(self.directory, stem + suffix)
 
     def get_frame_directory(self) -> str:
-        """The folder that the frames are written to."""
+        """The folder of the frames."""
         return self.frame_directory
 
     def write_frame(self, img: Any) -> None:
-        """Write the next frame: a field or array, as `ti.tools.imwrite` takes it. A last odd row
-        or column is left out, since films have none. Raises ToolError for what is no image."""
+        """Write the next frame: a field or array, as `ti.tools.imwrite` takes it.
+
+        An odd last row or column is left out, since films need even sizes. Raises ToolError for
+        other objects.
+        """
         values = even(host.numbers_of(img))
         if self.post_processor is not None:
             values = host.numbers_of(self.post_processor.process(values))
@@ -97,8 +98,8 @@ class VideoManager:
     def make_video(self, mp4: bool = True, gif: bool = True) -> None:
         """Make the films of the frames written so far.
 
-        Raises ToolError where there are no frames, MissingPackageError where an MP4 is asked for
-        and ffmpeg is not there, KernelRuntimeError where it fails.
+        Raises ToolError without frames, MissingPackageError if an MP4 is requested without ffmpeg,
+        KernelRuntimeError if ffmpeg fails.
         """
         if not self.frame_fns:
             raise ToolError("make_video: no frame has been written")
@@ -108,7 +109,7 @@ class VideoManager:
             self._make_mp4()
 
     def _build(self) -> None:
-        """The films on the way: a missing ffmpeg is no reason to stop."""
+        """Make intermediate films; a missing ffmpeg is not an error here."""
         try:
             self.make_video()
         except MissingPackageError as e:
@@ -146,7 +147,7 @@ class VideoManager:
 
 
 def find_ffmpeg() -> str:
-    """The program ffmpeg: the system's, or that of imageio. Raises MissingPackageError."""
+    """Path of ffmpeg: the system's, or imageio's. Raises MissingPackageError."""
     program = shutil.which("ffmpeg")
     if program is not None:
         return program
@@ -162,7 +163,7 @@ def find_ffmpeg() -> str:
 
 
 def even(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array without a last odd row and column. Raises ToolError for one of fewer axes."""
+    """Drop an odd last row and column. Raises ToolError for arrays of fewer than two axes."""
     if values.ndim < 2 or min(values.shape[:2]) < 2:
         raise ToolError(
             "a frame is an array of shape (width, height), or with a third axis of 1, 3 or 4 "

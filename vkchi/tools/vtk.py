@@ -1,9 +1,6 @@
-"""Fields as VTK files, which ParaView and the like read.
+"""Fields as VTK files (`.vtr`, XML rectilinear grids), which ParaView reads.
 
-Owns: the writer, of VTK's XML format for rectilinear grids (`.vtr`); needs no package. Must not
-know: kernels, devices.
-
-    write_vtk(density, "density")       # writes density.vtr
+write_vtk(density, "density")       # writes density.vtr
 """
 
 from __future__ import annotations
@@ -24,10 +21,10 @@ _INSTEAD = {"bool": np.uint8, "float16": np.float32}  # of types that VTK has no
 
 
 def write_vtk(scalar_field: Any, filename: Any) -> None:
-    """Write a field or array of numbers, of two or three axes, to `filename` with `.vtr` behind it.
+    """Write a scalar field or array with two or three axes to `filename`.vtr.
 
-    Each number is the value of one cell, a unit square or cube; element (i, j, k) lies between
-    the points (i, j, k) and (i + 1, j + 1, k + 1). Raises ToolError for other arrays.
+    Each value belongs to one cell, a unit square or cube: element (i, j, k) lies between the points
+    (i, j, k) and (i + 1, j + 1, k + 1). Raises ToolError for other arrays.
     """
     values = host.numbers_of(scalar_field)
     if values.ndim not in (2, 3) or values.size == 0:
@@ -40,7 +37,7 @@ def write_vtk(scalar_field: Any, filename: Any) -> None:
 
 
 def grid_text(name: str, values: np.ndarray[Any, Any]) -> str:
-    """The file's text. VTK counts x fastest."""
+    """Text of the file. In VTK, x is the fastest axis."""
     extent = " ".join(f"0 {n}" for n in values.shape)
     points = [np.arange(n + 1, dtype=np.float64) for n in values.shape]
     coordinates = [data_array(axis, a) for axis, a in zip("xyz", points)]
@@ -64,7 +61,7 @@ def grid_text(name: str, values: np.ndarray[Any, Any]) -> str:
 
 
 def data_array(name: str, values: np.ndarray[Any, Any]) -> str:
-    """One DataArray element: the count of bytes and the bytes, each in base64."""
+    """One DataArray element: byte count and bytes, each in base64."""
     kind = f"{_NAMES[values.dtype.kind]}{values.dtype.itemsize * 8}"
     raw = values.tobytes()
     text = base64.b64encode(np.uint64(len(raw)).tobytes() + raw).decode("ascii")
