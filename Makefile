@@ -2,12 +2,13 @@
 
 PY := .venv/bin/python
 
-.PHONY: help demo driver test check docs conformance bench format clean
+.PHONY: help demo driver test long check docs conformance bench format clean
 
 help:
 	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run two operators and a fluid that moves"
 	@echo "make driver  the newest software Vulkan driver (Debian's Mesa of the backports), where an old, slow one is there"
 	@echo "make test    lint, types, and the tests on every software driver"
+	@echo "make long    the checks that take hours: 10,000 random programs, interrupts, a shared cache, Ray"
 	@echo "make check   lint and types alone"
 	@echo "make docs    the documentation as a site, in out/site"
 	@echo "make conformance   tests/e2e/language under real Taichi, where TAICHI_PYTHON=... or .venv has it"
@@ -31,6 +32,12 @@ test: check
 	@scripts/ggui
 	@scripts/screen
 	@scripts/test
+
+long:
+	@scripts/environment dev
+	@scripts/vulkan-driver --tests
+	@scripts/partners
+	@scripts/long
 
 check:
 	@scripts/environment dev
