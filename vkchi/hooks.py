@@ -1,7 +1,8 @@
 """Functions of layers above, called by names, and loaded when first called.
 
 Owns: `Hook`, the table of places that `vkchi/__init__` fills, the class of modules whose names are
-loaded when they are first used. Must not know: what any name means.
+loaded when they are first used; the functions that kernels must not call. Must not know: what any
+name means.
 
     class ElementHook:
         make = Hook("element")               # PLACES: {"element": ("lang.element", "element")}
@@ -14,12 +15,22 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 PACKAGE = "vkchi"
 Place = tuple[str, str]  # a module of the package, and what in it is meant
 PLACES: dict[str, Place] = {}  # of hooks, by their names
 NAMES: dict[str, Place] = {}  # of public names
+
+
+PYTHON_SCOPE: set[Any] = set()  # functions and classes that kernels refuse to call
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def python_scope(function: C) -> C:
+    """Decorator of functions and classes that kernels must not call: they act on the host."""
+    PYTHON_SCOPE.add(function)
+    return function
 
 
 def load(place: Place) -> Any:

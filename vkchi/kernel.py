@@ -397,9 +397,12 @@ class Func:
 class BoundFunc:
     """A Func taken from an object: the frontend passes `__self__` as its first argument."""
 
+    @property
+    def __vkchi_kind__(self) -> str:
+        return self.__func__.__vkchi_kind__
+
     def __init__(self, func: Func, obj: Any) -> None:
         self.__func__, self.__self__ = func, obj
-        self.__vkchi_kind__ = func.__vkchi_kind__
         self.__vkchi_func__ = func.__vkchi_func__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

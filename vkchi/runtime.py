@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from vkchi import env
 from vkchi.cache.version import noted_version
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
-from vkchi.hooks import Hook
+from vkchi.hooks import Hook, python_scope
 from vkchi.interrupts.beside import do_beside
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.logs import note, set_logging_level
@@ -262,6 +262,7 @@ def install(runtime: Runtime | None) -> None:
     Slot.runtime = runtime
 
 
+@python_scope
 def init(
     arch: Arch | Arches | str | Sequence[Arch | Arches | str] | None = None,
     default_fp: ScalarDType | str | None = None,
@@ -460,11 +461,13 @@ def _int_type(dtype: Any) -> Scalar:
     return t
 
 
+@python_scope
 def reset() -> None:
     """Free the device and everything made on it. Fields and kernels need a new `init`."""
     install(None)
 
 
+@python_scope
 def sync() -> None:
     """Wait until everything that was launched is done, on all devices."""
     current()

@@ -49,6 +49,12 @@ class Building:
     def call(self, fn: Any, args: Any, kwargs: Any) -> Any:
         raise AssertionError
 
+    def items_of(self, x: Any, most: int | None = None) -> list[Any]:
+        return list(x)[:most]
+
+    def run_python(self, fn: Any, args: Any, kwargs: Any = None) -> Any:
+        return fn(*args, **(kwargs or {}))
+
     # --- for tests -------------------------------------------------------------------------------
 
     def param(self, t: Any, value: Any, name: str = "") -> Param:

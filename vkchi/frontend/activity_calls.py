@@ -29,7 +29,7 @@ from vkchi.frontend.activity import (
 )
 from vkchi.frontend.checks import guard_indices
 from vkchi.frontend.context import Lowering, array_like, is_field
-from vkchi.frontend.operands import name_of
+from vkchi.frontend.kinds import name_of
 from vkchi.frontend.places import array_index, flatten_indices
 from vkchi.frontend.records import fit_member, is_struct_array
 from vkchi.frontend.trees import leaves

@@ -19,6 +19,7 @@ from typing import Any
 from vkchi.errors import CompilationError, KernelTypeError
 from vkchi.frontend.checks import emit_checked, negate_checked
 from vkchi.frontend.foreign import foreign_traceback
+from vkchi.frontend.kinds import describe, failure, name_of
 from vkchi.frontend.operands import (
     Operand,
     Weak,
@@ -27,21 +28,21 @@ from vkchi.frontend.operands import (
     common_scalar,
     components,
     constant,
-    describe,
     dtype_of,
     is_static,
     is_target,
-    name_of,
     operand,
     own_type,
     tensor_of,
     value,
+    weak,
     weak_scalar,
 )
 from vkchi.frontend.power import constant_power, power
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
 from vkchi.ir.ops import EQUALITIES
+from vkchi.lang.matrix import Matrix
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Scalar,
@@ -113,7 +114,7 @@ def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
                 if left:
                     return emit_op(cx, kind, x, constant(cx, y, t))
                 return emit_op(cx, kind, constant(cx, x, t), y)
-    elif is_python(x) and is_python(y):
+    elif folds(x, y):
         return fold(cx, op, x, y)
     if op == "*":
         refuse_repetition(cx, x, y)
@@ -172,6 +173,15 @@ def is_python(x: Any) -> bool:
     return not isinstance(x, Value) and not is_target(x)
 
 
+def folds(x: Any, y: Any) -> bool:
+    """True if Python computes an operator: on constants, and on lists, which it joins and repeats;
+    not on a vector beside a list that holds kernel values."""
+    if not is_python(x) or not is_python(y):
+        return False
+    is_vector = isinstance(x, Matrix) or isinstance(y, Matrix)
+    return not is_vector or (is_static(x) and is_static(y))
+
+
 def fold(cx: Context, op: str, x: Any, y: Any) -> Any:
     """The result of an operator on Python objects. `/` by zero gives what floats give."""
     try:
@@ -189,8 +199,10 @@ def fold(cx: Context, op: str, x: Any, y: Any) -> Any:
             raise
         if isinstance(x, list | tuple) or isinstance(y, list | tuple):
             return apply(cx, op, operand(cx, x), operand(cx, y))
-        sentence = f"`{op}` cannot be computed while compiling: {e}"
-        raise cx.fail(sentence, kind=KernelTypeError) from None
+        wrong = next((v for v in (x, y) if weak(v) is None), x)
+        raise failure(
+            cx, wrong, "number", f"`{op}` cannot be computed at compile time: {e}"
+        ) from None
 
 
 def _divide_by_zero(x: float, y: float) -> float:
@@ -272,7 +284,7 @@ def joint_shape(cx: Context, op: str, a: Operand, b: Operand) -> tuple[int, ...]
         f"operands of `{op}` have different shapes",
         kind=KernelTypeError,
         label=pair_text(cx, a, b),
-        help="`@` is the matrix product" if product else "",
+        help="`@` is the matrix product" if product else "give both the same shape",
     )
 
 
@@ -333,7 +345,7 @@ def _fold_unary(cx: Context, op: str, x: Any) -> Any:
     except TypeError:
         if isinstance(x, list | tuple):
             return unary(cx, op, value(cx, x))
-        raise cx.fail(f"`{op}` does not apply to {name_of(x)}", kind=KernelTypeError) from None
+        raise failure(cx, x, "number", f"`{op}` does not apply to {name_of(x)}") from None
 
 
 def complement(cx: Context, v: Value) -> Value:
@@ -367,9 +379,9 @@ def _fold_comparison(
     except CompilationError as e:
         raise cx.fail(e.sentence, kind=KernelTypeError, label=e.label) from None
     except TypeError:
-        raise cx.fail(
-            f"`{op}` cannot compare {name_of(x)} and {name_of(y)}", kind=KernelTypeError
-        ) from None
+        words = f"`{op}` cannot compare {name_of(x)} and {name_of(y)}"
+        wrong = next((v for v in (x, y) if weak(v) is None), x)
+        raise failure(cx, wrong, "compare", words) from None
 
 
 def as_truth(cx: Context, v: Value) -> Value:

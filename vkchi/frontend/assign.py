@@ -15,12 +15,14 @@ from typing import Any
 from vkchi.errors import KernelCallError, KernelNameError, KernelSyntaxError, KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.checks import watch_atomic
-from vkchi.frontend.context import Lowering, is_field
+from vkchi.frontend.context import Lowering
 from vkchi.frontend.identity import join
+from vkchi.frontend.iteration import items_of
+from vkchi.frontend.kinds import describe, name_of, refuse
 from vkchi.frontend.objects import add_member, is_makeable
-from vkchi.frontend.operands import Weak, describe, name_of, operand, own_type, put_into, weak
+from vkchi.frontend.operands import Weak, operand, own_type, put_into, weak
 from vkchi.frontend.places import lvalue
-from vkchi.frontend.records import StructMethod, as_record, is_places, record_in, refuse_operand
+from vkchi.frontend.records import StructMethod, as_record, is_places, record_in
 from vkchi.frontend.scope import CHANGING, CONSTANT, PASSED, SHARED, VARIABLE, Var
 from vkchi.frontend.syntax import bottom_names
 from vkchi.frontend.targets import ItemSlot, PartsTarget, PartTarget, Slot
@@ -34,7 +36,7 @@ from vkchi.frontend.trees import (
     same_branches,
     with_branches,
 )
-from vkchi.frontend.values import ArrayRef, Place, Target
+from vkchi.frontend.values import Place, Target
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct
@@ -293,28 +295,14 @@ def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
                 "kernels have no starred targets", kind=KernelSyntaxError,
                 help="name every part",
             ))  # fmt: skip
-    parts = parts_of(cx, x)
+    parts = items_of(cx, x, "unpack")
     if len(parts) != len(n.elts):
         raise cx.fail(
             f"{len(n.elts)} names on the left, {len(parts)} values on the right",
             kind=KernelSyntaxError,
+            help=f"name {len(parts)} of them" if parts else "there is nothing to unpack",
         )
     return parts
-
-
-def parts_of(cx: Lowering, x: Any) -> Sequence[Any]:
-    """What x falls into when it is unpacked."""
-    if isinstance(x, Matrix):
-        x = x.to_list() if x.ndim == 1 else arith.value(cx, x)
-    if isinstance(x, Value):
-        t = x.type
-        if isinstance(t, Tensor) and len(t.shape) == 1:
-            return arith.components(cx, x)
-        words = describe(t) if isinstance(t, Scalar | Tensor) else "value"
-        raise cx.fail(f"a {words} cannot be unpacked", kind=KernelSyntaxError)
-    if not hasattr(x, "__iter__") or isinstance(x, str):
-        raise cx.fail(f"{name_of(x)} cannot be unpacked", kind=KernelSyntaxError)
-    return cx.items_of(x)
 
 
 # --- augmented assignment ------------------------------------------------------------------------
@@ -323,9 +311,9 @@ def parts_of(cx: Lowering, x: Any) -> Sequence[Any]:
 def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
     """`n op= x` for the target that n is: atomic on memory for `+ - & | ^`, otherwise read,
     combine, write."""
-    refuse_operand(cx, record_in(target))
+    refuse(cx, record_in(target), "number")
     if isinstance(target, Slot):
-        refuse_array(cx, target.get())
+        refuse(cx, target.get(), "number")
     if cx.act.is_plain and type(target) is Slot and target.var.kind in CHANGING:
         assign_var(cx, target.var, arith.binary(cx, op, target.get(), x))
         return
@@ -344,12 +332,6 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
             watch_atomic(cx, op, old, v)
     else:
         store(cx, target, arith.binary(cx, op, target.load(cx), v))
-
-
-def refuse_array(cx: Lowering, x: Any) -> None:
-    """Raises KernelTypeError for a whole array where a number is meant."""
-    if isinstance(x, ArrayRef) or is_field(x):
-        raise cx.fail("a whole array is not a number", kind=KernelTypeError, help="index it: x[i]")
 
 
 def augmented(cx: Lowering, n: ast.expr) -> Any:

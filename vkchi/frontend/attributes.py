@@ -15,8 +15,7 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError, nearest
 from vkchi.frontend.call import METHODS, Handler
-from vkchi.frontend.context import is_field
-from vkchi.frontend.operands import describe
+from vkchi.frontend.kinds import ARRAY, OUTSIDE_ARRAY, OUTSIDE_TEXTURE, STRUCTS, describe, kind_of
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
 from vkchi.lang.swizzle import components_of, is_name
@@ -59,7 +58,12 @@ def pick(cx: Context, v: Value, places: tuple[int, ...]) -> Value:
 
 def _tensor(cx: Context, v: Value, name: str) -> Tensor:
     if not isinstance(v.type, Tensor):
-        raise cx.fail(f"`.{name}` is for vectors and matrices", kind=KernelTypeError)
+        raise cx.fail(
+            f"`.{name}` is for vectors and matrices",
+            kind=KernelTypeError,
+            label=describe(v.type),
+            help="a number has no axes",
+        )
     return v.type
 
 
@@ -95,6 +99,14 @@ def find_attribute(name: str) -> Handler | None:
 # --- attributes that are not there ----------------------------------------------------------------
 
 
+_OF_ARRAYS = ["shape", "dtype", "grad", "n", "m"]
+
+
+def is_array(obj: Any) -> bool:
+    """True if an object is an array in a kernel, of structs or others."""
+    return kind_of(obj) in (ARRAY, STRUCTS)
+
+
 def names_of(obj: Any, *, is_private: bool) -> list[str]:
     """The names that users may mean as attributes of a Python object: of a module, those that it
     says are its own."""
@@ -106,7 +118,18 @@ def hint_for_attribute(obj: Any, name: str) -> str:
     """What to write for an attribute that an object has not."""
     if isinstance(obj, ModuleType) and name in METHODS:
         return f"it is a method of vectors and matrices: v.{name}(...)"
-    if is_field(obj) and name in METHODS:
+    if is_array(obj) and name in METHODS:
         return f"of an element it is x[i].{name}(...); over all elements, write a loop"
-    close = nearest(name, names_of(obj, is_private=name.startswith("_")))
-    return f"did you mean `{close}`?" if close else ""
+    if kind_of(obj) in (OUTSIDE_ARRAY, OUTSIDE_TEXTURE):
+        return kind_of(obj).helps["index"]
+    if name == "ndim" and is_array(obj):
+        return "write len(x.shape)"
+    if obj is None:
+        return "compare it first: x is not None"
+    names = names_of(obj, is_private=name.startswith("_"))
+    close = nearest(name, names) if kind_of(obj) is not ARRAY else ""
+    if isinstance(obj, ModuleType):  # constants and classes come last
+        names = sorted(names, key=lambda known: not known[:1].islower())
+    names = _OF_ARRAYS if is_array(obj) else names
+    known = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"did you mean `{close}`?" if close else f"it has {known or 'no public attributes'}"

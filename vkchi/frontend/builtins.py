@@ -15,9 +15,13 @@ from typing import Any
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith, methods
 from vkchi.frontend.call import Handler
+from vkchi.frontend.context import plain_number
 from vkchi.frontend.elementwise import ELEMENTWISE, is_plain, round_to_even
-from vkchi.frontend.operands import is_static, name_of
-from vkchi.frontend.texts import formatted, joined
+from vkchi.frontend.iteration import items_of
+from vkchi.frontend.kinds import defines, failure, name_of, refuse
+from vkchi.frontend.operands import is_static, weak
+from vkchi.frontend.records import first_array, is_struct_array
+from vkchi.frontend.texts import Text, formatted, joined
 from vkchi.frontend.trace import traced
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef, Context
@@ -37,7 +41,10 @@ def _convert(python: type, dtype: Any) -> Handler:
             try:
                 return python(x)
             except (ValueError, OverflowError) as e:
-                raise cx.fail(f"{python.__name__}: {e}", kind=KernelTypeError) from None
+                name = python.__name__
+                raise cx.fail(
+                    f"{name}: {e}", kind=KernelTypeError, help=f"give it a number: {name}(1)"
+                ) from None
         return arith.cast(cx, x, dtype)
 
     return call
@@ -48,13 +55,17 @@ def _text_by(conversion: str) -> Handler:
     return lambda cx, x="": joined(formatted(cx, x, conversion=conversion))
 
 
-def _length(cx: Context, x: Any) -> Any:
+def _length(cx: Any, x: Any) -> Any:
+    if is_struct_array(x):
+        x = first_array(cx, x)
     if isinstance(x, ArrayRef):
+        if x.type.ndim == 0:
+            raise cx.fail("an array without axes has no `len`", help="its element is x[None]")
         return x.shape(cx)[0]
     v = x.load(cx) if arith.is_target(x) else x
+    refuse(cx, v, "length")
     if isinstance(v, Value):
-        if not isinstance(v.type, Tensor):
-            raise cx.fail("a number has no `len`", kind=KernelTypeError)
+        assert isinstance(v.type, Tensor)
         return v.type.n
     if isinstance(v, Record) and isinstance(v.type, type):
         raise cx.fail(
@@ -62,40 +73,46 @@ def _length(cx: Context, x: Any) -> Any:
             kind=KernelTypeError,
             help="call a method that counts",
         )
-    try:
-        return len(v)
-    except TypeError:
-        raise cx.fail(f"{name_of(v)} has no `len`", kind=KernelTypeError) from None
+    if not isinstance(v, Record) and not defines(v, "__len__"):
+        raise failure(cx, v, "length")
+    return cx.run_python(len, (v,))
 
 
-def _items(cx: Context, x: Any) -> list[Any] | None:
-    """The items of a Python iterable; None for a value."""
+def _items(cx: Any, x: Any) -> list[Any] | None:
+    """The items of a Python iterable; None for a vector or matrix."""
     if isinstance(x, Value) or arith.is_target(x):
         return None
-    if isinstance(x, Record):
-        raise cx.fail(f"{name_of(x)} cannot be iterated", kind=KernelTypeError)
-    try:
-        return list(x)
-    except TypeError:
-        raise cx.fail(f"{name_of(x)} cannot be iterated", kind=KernelTypeError) from None
+    return items_of(cx, x)
 
 
-def _sum(cx: Context, x: Any, start: Any = 0) -> Any:
+def _sum(cx: Any, x: Any, start: Any = 0) -> Any:
     items = _items(cx, x)
     if items is None:
         return methods.total(cx, arith.value(cx, x))
+    for item in items:
+        refuse_text(cx, item)
     if items and isinstance(start, int) and start == 0:
         start, items = items[0], items[1:]
-    return reduce(lambda a, b: arith.binary(cx, "+", a, b), items, start)
+    return plain_number(reduce(lambda a, b: arith.binary(cx, "+", a, b), items, start))
 
 
-def _of_many(ours: Handler, of_components: Handler) -> Handler:
+def refuse_text(cx: Context, x: Any) -> None:
+    """Raises KernelTypeError for strings where a sum takes numbers."""
+    if isinstance(x, str | Text):
+        raise cx.fail(
+            f"{name_of(x)} cannot be added up", kind=KernelTypeError, help='join them: "".join(...)'
+        )
+
+
+def _of_many(python: Any, ours: Handler, of_components: Handler) -> Handler:
     """`max` and `min`: of several arguments, of a list's items, of a vector's components."""
 
-    def call(cx: Context, *args: Any) -> Any:
+    def call(cx: Any, *args: Any) -> Any:
         if len(args) != 1:
             return ours(cx, *args)
         items = _items(cx, args[0])
+        if items is not None and is_static(items) and any(weak(x) is None for x in items):
+            return cx.run_python(python, (items,))
         if items is not None:
             return ours(cx, *items)
         return of_components(cx, arith.value(cx, args[0]))
@@ -106,7 +123,7 @@ def _of_many(ours: Handler, of_components: Handler) -> Handler:
 def _of_truths(python: Handler, op: str, of_components: Handler) -> Handler:
     """`any` and `all` of a list's items or a vector's components; no item is skipped."""
 
-    def call(cx: Context, x: Any) -> Any:
+    def call(cx: Any, x: Any) -> Any:
         items = _items(cx, x)
         if items is None:
             return of_components(cx, arith.value(cx, x))
@@ -187,8 +204,8 @@ BUILTINS: dict[object, Handler] = {
     format: lambda cx, x, spec="": joined(formatted(cx, x, spec)),
     len: _length,
     sum: _sum,
-    max: _of_many(ELEMENTWISE[elementwise.max], methods.largest),
-    min: _of_many(ELEMENTWISE[elementwise.min], methods.smallest),
+    max: _of_many(max, ELEMENTWISE[elementwise.max], methods.largest),
+    min: _of_many(min, ELEMENTWISE[elementwise.min], methods.smallest),
     any: _of_truths(any, "or", methods.has_any),
     all: _of_truths(all, "and", methods.has_all),
     round: _round,

@@ -19,15 +19,17 @@ from vkchi.errors import KernelNameError, KernelSyntaxError, nearest
 from vkchi.frontend import arith, array_methods
 from vkchi.frontend.activity import ListRef
 from vkchi.frontend.activity_calls import LIST_METHODS
-from vkchi.frontend.assign import assign_to, parts_of
+from vkchi.frontend.assign import assign_to
 from vkchi.frontend.call import find_call
 from vkchi.frontend.construct import check_literal_kind
 from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import METHODS, call_type
+from vkchi.frontend.iteration import items_of
+from vkchi.frontend.kinds import describe, failure, function_kind, name_of
 from vkchi.frontend.objects import init_of, is_makeable, make_object
-from vkchi.frontend.operands import describe, is_static, is_target, name_of
+from vkchi.frontend.operands import is_static, is_target
 from vkchi.frontend.peek import is_static_call, peek
 from vkchi.frontend.places import attribute_of, list_item, lvalue
 from vkchi.frontend.records import (
@@ -41,6 +43,7 @@ from vkchi.frontend.targets import Slot
 from vkchi.frontend.texts import format_text
 from vkchi.frontend.trees import Record, is_container, leaves, records_in
 from vkchi.frontend.values import ArrayRef, Reference
+from vkchi.hooks import PYTHON_SCOPE
 from vkchi.ir.core import Value
 from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix
@@ -53,7 +56,6 @@ from vkchi.types.structs import StructType
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
 _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules of what makes arrays
-_DIFFERENTIATION = "vkchi.autodiff."
 _READING = {
     list: ("index", "count", "copy", "__len__"),
     dict: ("items", "keys", "values", "get", "copy", "__len__"),
@@ -63,6 +65,14 @@ _READING = {
 def is_array(x: Any) -> bool:
     """Whether x is an array in kernels, of structs or others."""
     return isinstance(x, ArrayRef) or is_field(x) or is_struct_array(x)
+
+
+def is_in(x: Any, known: set[Any]) -> bool:
+    """True if x is in a set; False for what cannot be hashed."""
+    try:
+        return x in known
+    except TypeError:
+        return False
 
 
 def find_in(table: Any, callee: Any) -> Any:
@@ -80,7 +90,7 @@ def by_reference(callee: Any) -> Collection[int | str]:
     call = find_call(callee)
     if call is not None:
         return call.targets
-    if getattr(callee, "__vkchi_kind__", "kernel") == "kernel":
+    if function_kind(callee) in (None, "kernel"):
         return ()
     found = signature_of(function_of(callee)).by_reference()
     return _shifted(found, 0 if getattr(callee, "__self__", None) is None else 1)
@@ -120,7 +130,7 @@ def lower_arguments(
     args: list[Any] = []
     for arg in n.args:
         if isinstance(arg, ast.Starred):
-            args += parts_of(cx, cx.expr(arg.value))
+            args += items_of(cx, cx.expr(arg.value), "unpack")
         else:
             args.append(reference(cx, arg) if len(args) in targets else cx.expr(arg))
     kwargs: dict[str, Any] = {}
@@ -267,7 +277,12 @@ def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> 
     if f.attr in _READING[dict if isinstance(base, dict) else list]:
         return cx.run_python(getattr(base, f.attr), args, kwargs)
     if f.attr not in LIST_CHANGES or not isinstance(base, list):
-        raise cx.fail(f"{name_of(base)} has no method `{f.attr}` in a kernel", kind=KernelNameError)
+        help = f"make it a vector: ti.Vector(x).{f.attr}(...)" if f.attr in METHODS else ""
+        raise cx.fail(
+            f"{name_of(base)} has no method `{f.attr}` in a kernel",
+            kind=KernelNameError,
+            help=help or f"it has {', '.join(_READING[dict if isinstance(base, dict) else list])}",
+        )
     slot = lvalue(cx, f.value)
     if not isinstance(slot, Slot):
         raise cx.fail("a captured list cannot change in a kernel", kind=KernelSyntaxError)
@@ -329,7 +344,7 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any, bound: Bound | None = No
         if args and (bound.first or not is_computed(cx, n.args[0])):
             check_literal_kind(cx, callee, args[0])
         return call_type(cx, callee, tuple(args), *kwargs)
-    kind = getattr(callee, "__vkchi_kind__", None)
+    kind = function_kind(callee)
     if kind == "kernel":
         raise cx.fail(
             f"`{callee.__name__}` is a kernel, and kernels cannot call kernels",
@@ -374,7 +389,7 @@ def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: Bou
 def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A plain Python function: inlined if kernel values or arrays are in play, else run now."""
     if not callable(callee):
-        raise cx.fail(f"{name_of(callee)} cannot be called")
+        raise failure(cx, callee.get() if isinstance(callee, Slot) else callee, "call")
     known = is_static(args) and is_static(list(kwargs.values()))
     in_play = not known or any(isinstance(x, Reference) for x in (*args, *kwargs.values()))
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
@@ -390,7 +405,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
             f"{name_of(callee)} cannot be called on values of a kernel",
             help="call it outside the kernel, or on what is known while compiling",
         )
-    if makes_arrays(callee) or differentiates(callee):
+    if makes_arrays(callee) or is_of_python_scope(callee):
         raise refuse_python_scope(cx, fn)
     cx.dependencies.ran(callee)
     given = cx.run_python(callee, args, kwargs)
@@ -421,13 +436,13 @@ def uses_members(callee: Any) -> bool:
     return any(hasattr(inspect.getattr_static(cls, n, None), "__vkchi_kind__") for n in names)
 
 
-def differentiates(callee: Any) -> bool:
-    """Whether a function or method is of `ti.ad`, or the `grad` of a kernel."""
+def is_of_python_scope(callee: Any) -> bool:
+    """True if a function, class or method of vkchi acts on the host: it is marked, belongs to an
+    object of a marked class, or is the `grad` of a kernel."""
     owner = getattr(callee, "__self__", None)
     kernel = owner.func if isinstance(owner, functools.partial) else owner
-    module = str(getattr(callee, "__module__", None))
-    is_kernel = getattr(kernel, "__vkchi_kind__", None) == "kernel"
-    return is_kernel or module.startswith(_DIFFERENTIATION)
+    is_marked = any(is_in(x, PYTHON_SCOPE) for x in (callee, type(owner)))
+    return is_marked or function_kind(kernel) == "kernel"
 
 
 def refuse_python_scope(cx: Lowering, callee: Any) -> Exception:
@@ -446,7 +461,7 @@ def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
     if _is_library(fn):
         return False
     for obj in referred_names(fn).values():
-        if is_array(obj) or isinstance(obj, Function) or hasattr(obj, "__vkchi_kind__"):
+        if is_array(obj) or isinstance(obj, Function) or function_kind(obj) is not None:
             return True
         if isinstance(obj, ModuleType) and obj.__name__.partition(".")[0] == "vkchi":
             return True

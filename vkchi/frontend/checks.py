@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vkchi.frontend.operands import describe
+from vkchi.frontend.kinds import describe
 from vkchi.frontend.texts import Part, Piece
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.constants import constant_int, is_constant

@@ -14,8 +14,8 @@ from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.kinds import name_of
 from vkchi.frontend.objects import Parents
-from vkchi.frontend.operands import name_of
 from vkchi.frontend.places import attribute_of
 from vkchi.frontend.records import is_of_class
 from vkchi.frontend.trees import Record

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import KernelCallError, KernelTypeError
+from vkchi.frontend.kinds import describe, name_of
 from vkchi.frontend.operands import (
     Operand,
     Weak,
@@ -18,11 +19,9 @@ from vkchi.frontend.operands import (
     cast,
     components,
     constant,
-    describe,
     dtype_of,
     is_static,
     is_target,
-    name_of,
     operand,
     own_type,
     tensor_of,

@@ -94,6 +94,7 @@ class Lowering:
         self.stopped: dict[Value, bool] = {}  # arrays without derivatives; whether in this loop
         self.config = LoopConfig()
         self.call_node: ast.Call | None = None
+        self.iterated: ast.expr | None = None  # what a loop or comprehension iterates over
         self.dependencies = Dependencies()
         self.reports = Reports()
         self.cells = Cells()

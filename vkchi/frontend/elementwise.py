@@ -16,7 +16,8 @@ from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.call import Handler
 from vkchi.frontend.construct import make_like
-from vkchi.frontend.operands import constant, describe, dtype_of, operand, weak
+from vkchi.frontend.kinds import describe
+from vkchi.frontend.operands import constant, dtype_of, operand, weak
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
 from vkchi.lang import elementwise

@@ -18,9 +18,10 @@ from typing import Any
 from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.context import Lowering, is_field
-from vkchi.frontend.operands import common_scalar, describe, name_of, operand, own_type, weak
+from vkchi.frontend.kinds import describe, name_of, refuse
+from vkchi.frontend.operands import common_scalar, operand, own_type, weak
 from vkchi.frontend.peek import is_static_call
-from vkchi.frontend.records import refuse_operand
+from vkchi.frontend.records import as_record
 from vkchi.frontend.scope import UNSET, Var
 from vkchi.frontend.syntax import always_leaves, may_leave
 from vkchi.frontend.trees import (
@@ -38,6 +39,7 @@ from vkchi.ir.core import Param, Region, Value
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, shape_of, u1, with_shape
+from vkchi.types.lazy_numpy import np
 
 GoOn = Callable[[], None]
 MOST_NESTED = 1_000  # regions; each takes some 7 Python frames, of compiling.RECURSION_LIMIT
@@ -133,6 +135,7 @@ class Join:
         """One tree of two; Holes where they differ. Raises KernelTypeError where they cannot."""
         if is_same(a, b):
             return a
+        a, b = as_record(self.cx, a), as_record(self.cx, b)
         if a is UNSET or b is UNSET:
             set_one = b if a is UNSET else a
             return map_leaves(set_one, lambda v: self._half(v, name, is_first=b is UNSET))
@@ -351,11 +354,13 @@ def condition(cx: Lowering, n: ast.expr) -> bool | Value:
 
 def truth(cx: Lowering, x: Any) -> bool | Value:
     """x as a condition. Raises KernelTypeError for vectors, structs and arrays."""
-    if isinstance(x, ArrayRef) or is_field(x):
-        raise cx.fail(
-            "an array is neither true nor false", kind=KernelTypeError, help="index it: x[None]"
-        )
     if isinstance(x, Value):
         return arith.truth(cx, x)
-    refuse_operand(cx, x)
+    refuse(cx, x, "truth")
+    if isinstance(x, np.ndarray) and x.size != 1:
+        raise cx.fail(
+            "a numpy array is neither true nor false",
+            kind=KernelTypeError,
+            help="say x.any() or x.all()",
+        )
     return bool(cx.run_python(bool, (x,)))

@@ -18,15 +18,8 @@ from vkchi.frontend.assign import coerce, has_parts, kind_of, own
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.foreign import foreign_traceback
-from vkchi.frontend.operands import (
-    describe,
-    dtype_of,
-    is_target,
-    name_of,
-    operand,
-    own_type,
-    weak,
-)
+from vkchi.frontend.kinds import describe, function_kind, name_of
+from vkchi.frontend.operands import dtype_of, is_target, operand, own_type, weak
 from vkchi.frontend.records import Receiver, fit_member, is_places
 from vkchi.frontend.recursion import give_up, is_too_deep
 from vkchi.frontend.scope import PASSED, REFERENCE, UNSET, VARIABLE, Activation, Var
@@ -150,7 +143,7 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
         is_one = not isinstance(note, tuple) and get_origin(note) is not tuple
         return give_up(cx, fn, types, is_one=is_one)
     cx.dependencies.functions[fn] = None
-    is_plain = not hasattr(callee, "__vkchi_kind__")
+    is_plain = function_kind(callee) is None
     outer, outer_call, span = cx.act, cx.call_node, cx.span
     act = Activation(fn, source_of(fn), cx.span, len(cx.frames), is_kernel=False, outer=outer)
     act.is_plain = is_plain or getattr(callee, "is_plain", False)
@@ -314,7 +307,7 @@ def result_of(cx: Lowering, act: Activation) -> Any:
 
 def is_real(callee: Any) -> bool:
     """Whether a callee is a `ti.real_func`."""
-    return getattr(callee, "__vkchi_kind__", "") == "real_func"
+    return function_kind(callee) == "real_func"
 
 
 def check_annotated_result(cx: Lowering, act: Activation, result: Any, *, is_real: bool) -> None:

@@ -27,7 +27,8 @@ from vkchi.frontend.construct import (
     make_unit,
     make_zero,
 )
-from vkchi.frontend.operands import describe, name_of
+from vkchi.frontend.kinds import describe, name_of
+from vkchi.frontend.operands import check_constants
 from vkchi.frontend.records import make_record
 from vkchi.frontend.trace import traced
 from vkchi.frontend.values import Context, Target
@@ -93,25 +94,14 @@ def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
 # --- compile-time helpers, hints -----------------------------------------------------------------
 
 
-def _static(cx: Context, x: Any, *xs: Any) -> Any:
-    for k, arg in enumerate((x, *xs)):
-        if isinstance(arg, Value) or arith.is_target(arg):
-            raise cx.fail(
-                "`ti.static` needs what is known while compiling",
-                kind=KernelTypeError,
-                label="a value of the kernel",
-                arg=k,
-            )
-    return [x, *xs] if xs else x
-
-
 def _static_print(cx: Context, *args: Any, **options: Any) -> None:
     shown = [describe(x.type) if isinstance(x, Value) else x for x in args]
     static.static_print(*shown, **options)
 
 
 def _static_assert(cx: Context, cond: Any, msg: Any = None) -> None:
-    if not _static(cx, cond):
+    check_constants(cx, [cond])
+    if not cond:
         raise cx.fail(f"static assertion failed{f': {msg}' if msg else ''}", kind=CompilationError)
 
 
@@ -153,7 +143,6 @@ _HANDLERS: dict[object, Handler] = {
     matrix.unit: make_unit,
     matrix.rows: make_rows,
     matrix.cols: make_cols,
-    static.static: _static,
     static.static_print: _static_print,
     static.static_assert: _static_assert,
     static.assume_in_range: _same,

@@ -17,7 +17,7 @@ from typing import Any
 from vkchi.errors import KernelValueError
 from vkchi.frontend import arith
 from vkchi.frontend.context import Demand, Lowering
-from vkchi.frontend.operands import name_of
+from vkchi.frontend.kinds import name_of
 from vkchi.frontend.texts import Part, Piece
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import FIXED, Trait, kinds_with

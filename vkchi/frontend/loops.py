@@ -41,7 +41,7 @@ from vkchi.frontend.spaces import (
     parallel_bounds,
     space_of,
 )
-from vkchi.frontend.static import unrolled_items
+from vkchi.frontend.static import iterated, unrolled_items
 from vkchi.frontend.syntax import first_break, returns
 from vkchi.ir.axes import INT_MAX, checked_total
 from vkchi.ir.axes import space_of as space_of_axes
@@ -63,7 +63,7 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
     """Any `for`."""
     config, cx.config = cx.config, LoopConfig()
     refuse_else(cx, n)
-    iterable = cx.expr(n.iter)
+    iterable = iterated(cx, n.iter)
     if is_static_call(cx, n.iter) or (cx.act.is_plain and is_unrolled(iterable)):
         unroll(cx, n, cx.at(n.iter, lambda cx: unrolled_items(cx, iterable)))
         return

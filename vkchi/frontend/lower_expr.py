@@ -16,7 +16,7 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
-from vkchi.frontend.assign import assign_to, mark_shared, parts_of, refuse_array, unpack
+from vkchi.frontend.assign import assign_to, mark_shared, unpack
 from vkchi.frontend.callee import lower_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import (
@@ -27,16 +27,27 @@ from vkchi.frontend.flow import (
     short_circuit,
     truth,
 )
+from vkchi.frontend.iteration import items_of
+from vkchi.frontend.kinds import (
+    defines,
+    describe,
+    failure,
+    function_kind,
+    is_iterable,
+    name_of,
+    refuse,
+)
 from vkchi.frontend.objects import operate, operate_alone
-from vkchi.frontend.operands import describe, is_static
+from vkchi.frontend.operands import is_static
 from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.places import lower_attribute, lower_name, lower_subscript
-from vkchi.frontend.records import refuse_operand
 from vkchi.frontend.scope import CONSTANT, Var
-from vkchi.frontend.static import unrolled_items
+from vkchi.frontend.static import iterated, unrolled_items
 from vkchi.frontend.texts import Part, Text, formatted, joined, percent_text
 from vkchi.frontend.trees import Record, is_container
+from vkchi.frontend.values import Deferred
 from vkchi.ir.core import Value
+from vkchi.lang.matrix import Matrix
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
 
 _BINARY: dict[type[ast.AST], str] = {
@@ -100,17 +111,17 @@ def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
 def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
     """Raises KernelTypeError for operands that are likely mistakes: arrays, structs; and functions
     and None, which may be asked for their truth."""
-    cx.at(n, lambda cx: refuse_operand(cx, x))
-    cx.at(n, lambda cx: refuse_array(cx, x))
+    cx.at(n, lambda cx: refuse(cx, x, "truth" if is_truth else "number"))
     if is_truth:
         return
-    if hasattr(x, "__vkchi_kind__"):
+    if function_kind(x) is not None:
         name = getattr(x, "__name__", "f")
         raise cx.at(
             n, lambda cx: cx.fail("a function is not a number", help=f"call it: {name}(...)")
         )
     if x is None:
-        help = "the function has no `return`" if isinstance(n, ast.Call) else ""
+        is_call = isinstance(n, ast.Call)
+        help = "the function has no `return`" if is_call else "compare it first: x is not None"
         raise cx.at(n, lambda cx: cx.fail("this is None, not a number", help=help))
 
 
@@ -124,6 +135,9 @@ def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
                 return found
         check_operand(cx, n.operand, x, is_truth=isinstance(n.op, ast.Not))
     if isinstance(n.op, ast.Not):
+        x = arith.value(cx, x) if isinstance(x, Matrix) else x
+        if not isinstance(x, Value):
+            return not truth(cx, x)
         refuse_not(cx, x)
     return arith.unary(cx, _UNARY[type(n.op)], x)
 
@@ -191,26 +205,35 @@ def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
         found = operate(cx, text, x, y)
         if found is not NotImplemented:
             return found
-    refuse_operand(cx, x)
-    refuse_operand(cx, y)
     if text is not None:
+        if x is not None and y is not None:
+            refuse(cx, x, "compare")
+            refuse(cx, y, "compare")
         return arith.compare(cx, text, x, y)
     python = _IDENTITY[type(op)]
     is_membership = isinstance(op, ast.In | ast.NotIn)
     if (x is None or y is None) and not is_membership:
         return python(x, y)
+    if is_membership:
+        refuse(cx, y, "search")
     is_hidden = is_membership and _holds_values(y) and not _is_in_static(cx)
-    if isinstance(x, Value) or isinstance(y, Value) or is_hidden:
+    if isinstance(x, Value | Deferred) or isinstance(y, Value | Deferred) or is_hidden:
         raise cx.fail(
             f"`{_WORDS[type(op)]}` needs what is known while compiling",
             kind=KernelSyntaxError,
             help="compare with `==`",
         )
+    if is_membership and not is_iterable(y) and not defines(y, "__contains__"):
+        raise failure(cx, y, "search")
+    if is_membership and isinstance(y, str) and not isinstance(x, str):
+        raise cx.fail(
+            f"a string is searched for a string, not for {name_of(x)}", help="str(x) in y"
+        )
     return cx.run_python(python, (x, y))
 
 
 def _holds_values(x: Any) -> bool:
-    return is_container(x) and any(isinstance(item, Value) for item in x)
+    return is_container(x) and not isinstance(x, dict) and not is_static(x)
 
 
 def _is_in_static(cx: Lowering) -> bool:
@@ -258,7 +281,7 @@ def lower_items(cx: Lowering, elts: list[ast.expr]) -> list[Any]:
     found: list[Any] = []
     for item in elts:
         if isinstance(item, ast.Starred):
-            found += parts_of(cx, cx.expr(item.value))
+            found += items_of(cx, cx.expr(item.value), "unpack")
         else:
             found.append(cx.expr(item))
     return found
@@ -288,7 +311,7 @@ def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
 
 def _static_key(cx: Lowering, n: ast.expr) -> Any:
     key = cx.expr(n)
-    if isinstance(key, Value):
+    if not is_static(key):
         raise cx.fail("keys of a dict must be known while compiling", help="use a field")
     return key
 
@@ -318,25 +341,14 @@ def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], 
         add()
         return
     part = parts[0]
-    iterable = cx.expr(part.iter)
+    iterable = iterated(cx, part.iter)
     help = "comprehensions are computed while compiling; a `for` over a range runs in the kernel"
-    for item in cx.at(part.iter, lambda cx: _items(cx, iterable, help)):
+    for item in cx.at(part.iter, lambda cx: unrolled_items(cx, iterable, help)):
         with cx.act.block():
             bind_static(cx, part.target, item)
             tests = [_static_test(cx, t) for t in part.ifs]
             if all(tests):
                 _comprehend(cx, parts[1:], add)
-
-
-def _items(cx: Lowering, x: Any, help: str) -> list[Any]:
-    """What a comprehension runs through: the components of a vector, the rows of a matrix."""
-    if not isinstance(x, Value) or not isinstance(x.type, Tensor):
-        return unrolled_items(cx, x, help)
-    parts, rows = arith.components(cx, x), x.type.shape[0]
-    width = len(parts) // rows
-    if len(x.type.shape) == 1:
-        return list(parts)
-    return [arith.value(cx, parts[k * width : (k + 1) * width]) for k in range(rows)]
 
 
 def _static_test(cx: Lowering, n: ast.expr) -> bool:

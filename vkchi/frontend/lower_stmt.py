@@ -17,10 +17,11 @@ from vkchi.frontend.assign import assign_to, augment, augmented, coerce, mark_sh
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import branch, lower_if, truth
 from vkchi.frontend.inline import check_count, convert_result
+from vkchi.frontend.kinds import describe
 from vkchi.frontend.loops import lower_for, lower_while
 from vkchi.frontend.lower_expr import operator_text
 from vkchi.frontend.methods import has_all, has_any
-from vkchi.frontend.operands import describe, dtype_of
+from vkchi.frontend.operands import dtype_of
 from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.records import fit_member
 from vkchi.frontend.texts import shown

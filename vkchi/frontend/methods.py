@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.call import METHODS, Handler
-from vkchi.frontend.operands import components, describe
+from vkchi.frontend.kinds import describe
+from vkchi.frontend.operands import components
 from vkchi.frontend.power import any_of
 from vkchi.frontend.trace import traced
 from vkchi.frontend.values import Context
@@ -28,7 +29,10 @@ def _tensor(cx: Context, v: Value, name: str, axes: tuple[int, ...] = (1, 2)) ->
     """v if it is a tensor with one of these numbers of axes. Raises KernelTypeError."""
     if len(shape_of(v.type)) not in axes:
         words = {(1,): "vectors", (2,): "matrices", (1, 2): "vectors and matrices"}[axes]
-        raise cx.fail(f"`{name}` is for {words}", kind=KernelTypeError, label=describe(v.type))
+        raise cx.fail(
+            f"`{name}` is for {words}", kind=KernelTypeError, label=describe(v.type),
+            help="make one: ti.Vector([x, y])" if 1 in axes else "make one: ti.Matrix([[a, b]])",
+        )  # fmt: skip
     return v
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from vkchi.errors import KernelCallError, KernelTypeError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.identity import new_object
-from vkchi.frontend.operands import name_of
+from vkchi.frontend.kinds import name_of
 from vkchi.frontend.records import Receiver, StructMethod, as_record
 from vkchi.frontend.scope import VARIABLE
 from vkchi.frontend.targets import Slot

@@ -11,14 +11,16 @@ beside f64, else default_fp at least; a truth value is u1. Must not know: operat
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any
 
 from vkchi.errors import KernelTypeError
+from vkchi.frontend.kinds import describe, failure, name_of
 from vkchi.frontend.trees import Record, branches
-from vkchi.frontend.values import ArrayRef, Context
+from vkchi.frontend.values import Assignable, Context, Deferred
 from vkchi.ir.core import Value, bits_of
 from vkchi.lang.matrix import Matrix
+from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Following,
@@ -29,7 +31,6 @@ from vkchi.types import (
     f32,
     f64,
     i64,
-    is_quantised,
     promote,
     scalar_of,
     shape_of,
@@ -62,30 +63,30 @@ Operand = Value | Weak
 
 
 def is_target(x: Any) -> bool:
-    """Whether x is something assignable that has not been read yet."""
-    cls: Any = type(x)
-    return is_target_class(cls)
-
-
-@lru_cache(1024)  # classes of users, too
-def is_target_class(cls: type) -> bool:
-    """Whether instances have what `values.Target` asks for."""
-    return all(hasattr(cls, name) for name in ("load", "store", "atomic"))
+    """True if x is something assignable that has not been read yet."""
+    return isinstance(x, Assignable)
 
 
 def is_static(x: Any) -> bool:
-    """Whether x is a Python object with no kernel value in it, known while compiling."""
-    if isinstance(x, list | tuple | Record):
+    """True if x is a Python object with no kernel value in it: a compile-time constant."""
+    if isinstance(x, list | tuple | dict | Record):
         return all(map(is_static, branches(x)))
-    return not isinstance(x, Value) and not is_target(x)
+    if isinstance(x, ndrange):
+        return is_static(x.bounds)
+    return is_static(x.inner) if isinstance(x, grouped) else not isinstance(x, Value | Deferred)
 
 
-def describe(t: Type) -> str:
-    """A type in words: `f32`, `vector of 3 f32`, `2 by 2 matrix of f32`."""
-    shape = shape_of(t)
-    if len(shape) == 2:
-        return f"{shape[0]} by {shape[1]} matrix of {scalar_of(t)}"
-    return f"vector of {shape[0]} {scalar_of(t)}" if shape else f"scalar {t}"
+def check_constants(cx: Context, args: Sequence[Any]) -> None:
+    """Raises KernelTypeError where an argument of `ti.static` is a kernel value."""
+    for k, x in enumerate(args):
+        if isinstance(x, Value) or is_target(x):
+            raise cx.fail(
+                "`ti.static` needs a compile-time constant",
+                kind=KernelTypeError,
+                label=f"this is {name_of(x)} of the kernel",
+                help="leave ti.static out: the kernel computes it",
+                arg=k,
+            )
 
 
 def dtype_of(cx: Context, t: Any) -> Scalar | Tensor:
@@ -100,40 +101,6 @@ def dtype_of(cx: Context, t: Any) -> Scalar | Tensor:
     if not isinstance(found, Scalar | Tensor):
         raise cx.fail(f"a number type such as ti.f32 is needed here, not {name_of(t)}")
     return found
-
-
-def name_of(x: Any) -> str:
-    """What a thing is called in messages: `a string`, `ti.f32`, `the function f`."""
-    if isinstance(x, Type):
-        return f"the type {x}"
-    if is_quantised(x):
-        return f"{x!r}, a type that fields alone have"
-    words = {
-        str: "a string",
-        dict: "a dict",
-        set: "a set",
-        type(None): "None",
-        complex: "a complex",
-        np.ndarray: "a numpy array",
-    }
-    if isinstance(x, Record):
-        return f"a struct of {', '.join(x.keys())}" if len(x) else "a struct"
-    if hasattr(type(x), "__vkchi_struct__"):
-        return "an array of structs (index it)"
-    if hasattr(type(x), "__vkchi_type__"):
-        return "a struct"
-    if type(x) in words:
-        return words[type(x)]
-    if isinstance(x, ArrayRef) or hasattr(x, "__vkchi_array__"):
-        return "an array (index it)"
-    if isinstance(x, Value):
-        return describe(x.type) if isinstance(x.type, Scalar | Tensor) else f"an {x.type}"
-    if callable(x) and hasattr(x, "__name__"):
-        return f"`{x.__name__}`"
-    word = type(x).__name__
-    if hasattr(type(x), "__vkchi_name__"):
-        return str(x.__vkchi_name__)
-    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 
 # --- Python objects to values --------------------------------------------------------------------
@@ -177,13 +144,14 @@ def operand(cx: Context, x: Any) -> Operand:
         return found
     if isinstance(x, list | tuple):
         return tensor_of(cx, x)
-    raise cx.fail(
-        f"a number, vector or matrix is needed here, not {name_of(x)}",
-        kind=KernelTypeError,
-        help="pass arrays as kernel arguments (ti.types.ndarray), small tables as ti.Vector(...)"
-        if isinstance(x, np.ndarray)
-        else "",
-    )
+    if isinstance(x, np.ndarray):
+        raise cx.fail(
+            "a number, vector or matrix is needed here, not a numpy array",
+            kind=KernelTypeError,
+            help="pass arrays as kernel arguments (ti.types.ndarray), "
+            "small tables as ti.Vector(...)",
+        )
+    raise failure(cx, x, "number", f"a number, vector or matrix is needed here, not {name_of(x)}")
 
 
 def weak_scalar(cx: Context, x: Weak, beside: Scalar | None = None) -> Scalar:

@@ -22,6 +22,7 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import Signature, function_of, signature_of
 from vkchi.frontend.intrinsics import METHODS
+from vkchi.frontend.kinds import function_kind
 from vkchi.frontend.objects import method_called
 from vkchi.frontend.operands import is_target
 from vkchi.frontend.peek import part_seen, peek
@@ -134,7 +135,7 @@ def callee_of(n: ast.Call, see: See) -> FunctionType | None:
         callee = method_called(callee, "__call__")
     if callee is None or find_call(callee) is not None:
         return None
-    is_inlined = getattr(callee, "__vkchi_kind__", "kernel") != "kernel"
+    is_inlined = function_kind(callee) not in (None, "kernel")
     return function_of(callee) if is_inlined else None
 
 

@@ -35,7 +35,10 @@ def part_seen(base: Any, name: str) -> Any:
         return peek_member(base, name)
     if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
         return None
-    return getattr(base, name, None)
+    try:
+        return getattr(base, name, None)
+    except Exception:  # a property's, which is told where the name is read
+        return None
 
 
 def is_static_call(cx: Lowering, n: ast.expr) -> bool:

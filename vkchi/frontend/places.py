@@ -28,8 +28,9 @@ from vkchi.frontend.call import METHODS
 from vkchi.frontend.checks import guard_component, guard_indices
 from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.foreign import foreign_traceback
+from vkchi.frontend.kinds import defines, describe, failure, function_kind, name_of, refuse
 from vkchi.frontend.objects import Parents
-from vkchi.frontend.operands import describe, is_static, is_target, name_of
+from vkchi.frontend.operands import is_static, is_target
 from vkchi.frontend.quantised import QuantisedPlace
 from vkchi.frontend.records import (
     element_of,
@@ -54,6 +55,7 @@ from vkchi.frontend.trees import is_container
 from vkchi.frontend.values import ORIGIN, ArrayRef, Place
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
+from vkchi.lang.struct import Struct
 from vkchi.types import Array, Scalar, Tensor, i32, i64, scalar_of, shape_of, with_shape
 
 # --- reading and assigning: the same, from different bases ---------------------------------------
@@ -128,9 +130,18 @@ def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
         return array_attribute(cx, base, name)
     if isinstance(base, Value) or is_target(base):
         return tensor_attribute(cx, base, name)
-    if is_container(base):
-        raise cx.fail(f"{name_of(base)} has no attribute `{name}` in a kernel")
+    if is_container(base) and type(base) in (list, tuple, dict):
+        raise cx.fail(
+            f"{name_of(base)} has no attribute `{name}` in a kernel", help=_of_container(base, name)
+        )
     return python_attribute(cx, base, name)
+
+
+def _of_container(base: Any, name: str) -> str:
+    """A help for an attribute that lists and dicts have not."""
+    if isinstance(base, dict):
+        return f"write x[{name!r}]" if name in base else _right_key(base)
+    return "index it: x[0]; or make it a vector: ti.Vector(x)"
 
 
 def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
@@ -144,9 +155,13 @@ def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
         raise cx.fail(
             f"a {describe(t)} has no attribute `{name}`",
             kind=KernelNameError,
-            help=f"it is a method: call it, .{name}()" if name in METHODS else "",
+            help=f"it is a method: call it, .{name}()" if name in METHODS else _facts_of(t),
         )
     return attribute(cx, base if isinstance(base, Value) else base.load(cx))
+
+
+def _facts_of(t: Any) -> str:
+    return "it has x, y, z, w, n, m, shape" if isinstance(t, Tensor) else "a number has none"
 
 
 class Extents(tuple[int, ...]):
@@ -171,7 +186,11 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
     if shape:
         facts |= {"n": shape[0], "m": shape[1] if len(shape) == 2 else 1}
     if name not in facts:
-        raise cx.fail(f"an array has no attribute `{name}` in a kernel", kind=KernelNameError)
+        raise cx.fail(
+            f"an array has no attribute `{name}` in a kernel",
+            kind=KernelNameError,
+            help=hint_for_attribute(array, name),
+        )
     return facts[name]
 
 
@@ -181,8 +200,9 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
         value = getattr(obj, name)
     except Unsupported as e:  # a name of Taichi's that is not there
         raise Unsupported(f"{cx.span.place}: {e}") from None
-    except AttributeError as e:
-        if hasattr(type(obj), name) and foreign_traceback(e):  # a property went wrong
+    except (AttributeError, KeyError) as e:
+        is_found = hasattr(type(obj), name) or isinstance(e, KeyError)
+        if is_found and foreign_traceback(e):  # a property went wrong
             raise
         raise cx.fail(
             f"{object_name(obj)} has no attribute `{name}`",
@@ -271,16 +291,17 @@ def _is_static_index(k: Any) -> bool:
 
 
 def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
-    """An item of a Python object, read while compiling; not of what is to be an argument."""
-    has_items, is_ours = hasattr(type(obj), "__getitem__"), hasattr(type(obj), "__vkchi_name__")
-    if is_ours or not has_items:
-        help = "pass it to the kernel" if is_ours and has_items else ""
-        raise cx.fail(f"{name_of(obj)} cannot be indexed", help=help)
+    """An item of a Python object, read at compile time; not of what must be an argument."""
+    refuse(cx, obj, "index")
+    if not defines(obj, "__getitem__"):
+        raise failure(cx, obj, "index")
     key = indices[0] if len(indices) == 1 else tuple(indices)
-    if hasattr(type(obj).__getitem__, "__vkchi_kind__"):
+    if function_kind(type(obj).__getitem__) is not None:
         return cx.call(type(obj).__getitem__, (obj, key), {})
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(obj))
+    if isinstance(obj, Struct):
+        return cx.part(obj, f"[{key!r}]", _item(cx, obj, key))
     return cx.part(obj, f"[{key!r}]", cx.run_python(obj.__getitem__, (key,)))
 
 
@@ -289,16 +310,32 @@ def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(held))
     key = indices[0] if len(indices) == 1 else tuple(indices)
+    item = _item(cx, held, key)
+    if slot is not None and not isinstance(key, slice):
+        return item if is_target(item) else ItemSlot(slot, key)
+    return cx.branch(held, f"[{key!r}]" if isinstance(key, int | str) else None, item)
+
+
+def _item(cx: Lowering, held: Any, key: Any) -> Any:
     try:
-        item = held[key]
+        return held[key]
     except (LookupError, TypeError) as e:
         if foreign_traceback(e):
             raise
         kind = KernelTypeError if isinstance(e, TypeError) else KernelIndexError
-        raise cx.fail(_index_words(held, key, e), kind=kind) from None
-    if slot is not None and not isinstance(key, slice):
-        return item if is_target(item) else ItemSlot(slot, key)
-    return cx.branch(held, f"[{key!r}]" if isinstance(key, int | str) else None, item)
+        raise cx.fail(_index_words(held, key, e), kind=kind, help=_right_key(held)) from None
+
+
+def _right_key(held: Any) -> str:
+    """The keys or indices that a container has."""
+    if isinstance(held, list | tuple):
+        return f"indices are integers from 0 to {len(held) - 1}" if held else "it is empty"
+    keys = ", ".join(repr(key) for key in [*_keys_of(held)][:5])
+    return f"it has {keys}" if keys else "it is empty"
+
+
+def _keys_of(held: Any) -> Any:
+    return Struct._names(held) if isinstance(held, Struct) else held.keys()
 
 
 def _index_words(held: Any, key: Any, error: Exception) -> str:
@@ -420,7 +457,8 @@ def tensor_item(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     t = base.type
     if not isinstance(t, Tensor):
         what = "an array" if isinstance(t, Array) else f"a {describe(t)}"
-        raise cx.fail(f"{what} cannot be indexed")
+        help = "a number has no items: write x instead of x[i]"
+        raise cx.fail(f"{what} cannot be indexed", help=help)
     flat = ([k for k in indices if isinstance(k, slice)] and indices) or flatten_indices(
         cx, indices
     )

@@ -9,15 +9,8 @@ from __future__ import annotations
 
 from vkchi.errors import KernelTypeError
 from vkchi.frontend.checks import guard_exponent
-from vkchi.frontend.operands import (
-    Operand,
-    Weak,
-    as_type,
-    common_scalar,
-    constant,
-    describe,
-    own_type,
-)
+from vkchi.frontend.kinds import describe
+from vkchi.frontend.operands import Operand, Weak, as_type, common_scalar, constant, own_type
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Param, Value
 from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, with_scalar, with_shape

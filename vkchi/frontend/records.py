@@ -16,15 +16,8 @@ from typing import Any
 from vkchi.errors import KernelNameError, nearest
 from vkchi.frontend.construct import construct
 from vkchi.frontend.context import Lowering, array_like
-from vkchi.frontend.operands import (
-    as_type,
-    describe,
-    is_target,
-    name_of,
-    operand,
-    own_type,
-    value,
-)
+from vkchi.frontend.kinds import KINDS, STRUCTS, describe, name_of
+from vkchi.frontend.operands import as_type, is_target, operand, own_type, value
 from vkchi.frontend.targets import ItemSlot, Slot
 from vkchi.frontend.trees import Record, branches, has_leaf, is_container, map_leaves
 from vkchi.frontend.values import ArrayRef
@@ -39,6 +32,9 @@ class ArrayRecord(Record):
     """Arrays of one shape, by the member of a struct that each holds: an array of structs."""
 
     __slots__ = ()
+
+
+KINDS[ArrayRecord] = STRUCTS
 
 
 class Receiver:
@@ -289,18 +285,3 @@ def element_of(cx: Lowering, x: Any, item: Callable[[ArrayRef], Any]) -> Record:
         for name, array in arrays.members.items()
     }
     return Record(members, arrays.methods, arrays.type)
-
-
-# --- arithmetic ----------------------------------------------------------------------------------
-
-
-def refuse_operand(cx: Lowering, x: Any) -> None:
-    """Raises KernelTypeError for a struct where a number, vector or matrix is needed."""
-    if is_struct_array(x):
-        raise cx.fail("a whole array of structs is not a number", help="index it: x[i].a")
-    if isinstance(x, Record | Struct):
-        names = ", ".join(x.keys() if isinstance(x, Record) else members_of(x))
-        raise cx.fail(
-            "a struct is not a number: it has no operators, and is neither true nor false",
-            help=f"use its members ({names}), or write a method",
-        )

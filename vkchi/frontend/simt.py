@@ -12,7 +12,8 @@ from typing import Any
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith, warp
 from vkchi.frontend.call import CALLS, Call, Handler
-from vkchi.frontend.operands import describe, dtype_of
+from vkchi.frontend.kinds import describe
+from vkchi.frontend.operands import dtype_of
 from vkchi.frontend.records import ArrayRecord
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value

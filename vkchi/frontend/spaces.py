@@ -14,6 +14,7 @@ from typing import Any
 
 from vkchi.frontend.activity import Guard, guard_of
 from vkchi.frontend.context import Lowering, array_like
+from vkchi.frontend.kinds import failure, is_iterable, kind_of, name_of
 from vkchi.frontend.loop_limits import (
     INT32,
     INT64,
@@ -28,8 +29,8 @@ from vkchi.frontend.loop_limits import (
     static_bound,
     unsigned,
 )
-from vkchi.frontend.operands import describe, name_of
 from vkchi.frontend.records import first_array, is_struct_array
+from vkchi.frontend.values import RangeOf
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value, is_wide
 from vkchi.lang.ndrange import grouped, ndrange
@@ -38,14 +39,6 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32, i64, u32, u64
 
 TOO_LONG = "this loop has more iterations than can be counted: split it"
-
-
-class RangeOf(NamedTuple):
-    """`range(begin, end, step)` with bounds that are not known while compiling."""
-
-    begin: Any
-    end: Any
-    step: Any = 1
 
 
 class Space(NamedTuple):
@@ -82,12 +75,12 @@ def space_of(cx: Lowering, x: Any) -> Space:
     if isinstance(x, RangeOf):
         ends = same_type(cx, as_bound(cx, x.begin), as_bound(cx, x.end))
         return Space((ends,), "range", as_step(cx, x.step))
-    if hasattr(x, "__vkchi_range__"):  # a texture
+    if hasattr(type(x), "__vkchi_range__"):  # a texture
         x = x.__vkchi_range__()
     if isinstance(x, ndrange):
         axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
         return Space(tuple(axes), "ndrange")
-    if hasattr(x, "__vkchi_space__"):  # a block of a field tree
+    if hasattr(type(x), "__vkchi_space__"):  # a block of a field tree
         return Space(x.__vkchi_space__(), "array", guard=guard_of(cx, x))
     array = first_array(cx, x) if is_struct_array(x) else array_like(cx, x)
     if array is not None:
@@ -105,19 +98,19 @@ def _axis(start: int, extent: Any) -> tuple[Bound, Bound]:
 
 def cannot_loop(cx: Lowering, x: Any) -> Exception:
     """The error for a loop over what has no indices."""
-    if isinstance(x, Value):
-        t = x.type
-        words = describe(t) if isinstance(t, Scalar | Tensor) else "value"
-        length = t.n if isinstance(t, Tensor) else 0
+    if isinstance(x, Value) and isinstance(x.type, Tensor):
         return cx.fail(
-            f"cannot loop over a {words}",
-            help=f"loop over its indices: ti.static(range({length}))" if length else
-            "did you mean range(...)?",
-        )  # fmt: skip
-    is_python = hasattr(x, "__iter__")
-    return cx.fail(
-        f"cannot loop over {name_of(x)} at run time",
-        help="unroll the loop: for ... in ti.static(...)" if is_python else "",
+            f"cannot loop over {name_of(x)}",
+            help=f"loop over its indices: ti.static(range({x.type.n}))",
+        )
+    is_unrolled = not kind_of(x).helps and is_iterable(x)
+    return (
+        cx.fail(
+            f"cannot loop over {name_of(x)} at run time",
+            help="unroll the loop: for ... in ti.static(...)",
+        )
+        if is_unrolled
+        else failure(cx, x, "loop")
     )
 
 

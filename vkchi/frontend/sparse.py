@@ -14,6 +14,7 @@ from typing import Any
 
 from vkchi.errors import KernelIndexError, KernelTypeError
 from vkchi.frontend import arith
+from vkchi.frontend.kinds import BUILDER, KINDS
 from vkchi.frontend.operands import constant
 from vkchi.frontend.values import ArrayRef, Context, Place, Reference
 from vkchi.ir.core import Op, Value
@@ -44,12 +45,19 @@ class SparseRef(Reference):
     def cell(self, cx: Context, indices: list[Any]) -> SparseCell:
         """`A[i, j]`, to be added to. Raises KernelIndexError."""
         if len(indices) != 2:
-            raise cx.fail("a sparse matrix has 2 axes: write A[i, j] += x", kind=KernelIndexError)
+            raise cx.fail(
+                f"a sparse matrix has 2 axes, and {len(indices)} given",
+                kind=KernelIndexError,
+                help="write A[i, j] += x",
+            )
         row, column = (arith.value(cx, k) for k in indices)
         for k in (row, column):
             if not isinstance(k.type, Scalar) or k.type.kind == "f":
                 raise cx.fail("indices are integers", kind=KernelIndexError)
         return SparseCell(self, row, column)
+
+
+KINDS[SparseRef] = BUILDER
 
 
 class SparseCell(Place):

@@ -8,25 +8,23 @@ intrinsics.py): handler(cx, args, kwargs). Must not know: AST classes.
 
 from __future__ import annotations
 
+import ast
 import builtins
 from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend import arith
 from vkchi.frontend.activity_calls import ACTIVITY_FORMS
 from vkchi.frontend.classes import CLASS_FORMS
-from vkchi.frontend.context import LoopConfig, Lowering, is_field
+from vkchi.frontend.context import LoopConfig, Lowering
+from vkchi.frontend.iteration import Begin, items_of, lazy_items
+from vkchi.frontend.kinds import TENSOR, kind_of
 from vkchi.frontend.loop_limits import check_step
-from vkchi.frontend.operands import describe, is_static, name_of
+from vkchi.frontend.operands import check_constants, is_static
 from vkchi.frontend.reports import lower_print
-from vkchi.frontend.spaces import RangeOf
-from vkchi.frontend.values import ArrayRef
-from vkchi.ir.core import Value
-from vkchi.lang.matrix import Matrix
-from vkchi.lang.static import loop_config
+from vkchi.frontend.values import RangeOf
+from vkchi.lang.static import loop_config, static
 from vkchi.target.shader import trip_count
-from vkchi.types import Scalar, Tensor
 
 Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
 UNROLL_LIMIT = 1 << 16
@@ -36,22 +34,30 @@ _AT_RUN_TIME = "leave ti.static out to loop at run time"
 
 
 def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
-    """What a loop over `ti.static(x)` runs through. Raises KernelTypeError, with this help."""
-    if isinstance(x, Value) or arith.is_target(x):
-        t = x.type
-        words = describe(t) if isinstance(t, Scalar | Tensor) else "an array"
-        raise cx.fail(f"cannot unroll a loop over a {words}", help="say ti.static(range(...))")
-    if isinstance(x, ArrayRef | RangeOf) or is_field(x):
-        raise cx.fail("only what is known while compiling can be unrolled", help=help)
-    if isinstance(x, Matrix):
-        return [x[k] for k in range(x.n)] if x.ndim == 1 else x.to_list()
-    if not hasattr(x, "__iter__"):
-        raise cx.fail(f"cannot unroll a loop over {name_of(x)}")
+    """The items of a loop over `ti.static(x)`. Raises KernelTypeError, with this help for those
+    that are too many."""
     if isinstance(x, range):
         check_unrolled(cx, trip_count(x.start, x.stop, x.step), help)
-    items = cx.items_of(x, UNROLL_LIMIT + 1)
+    items = items_of(cx, x, most=UNROLL_LIMIT + 1)
     check_unrolled(cx, len(items), help)
     return items
+
+
+def iterated(cx: Lowering, n: ast.expr) -> Any:
+    """The value that a loop or comprehension iterates over, where `ti.static(v)` may be of a kernel
+    vector."""
+    outer, cx.iterated = cx.iterated, n
+    x = cx.expr(n)
+    cx.iterated = outer
+    return x
+
+
+def _static(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if kwargs or not args:
+        raise cx.fail("ti.static takes values, without names", help="write ti.static(x)")
+    if len(args) > 1 or cx.call_node is not cx.iterated or kind_of(args[0]) is not TENSOR:
+        check_constants(cx, args)
+    return args[0] if len(args) == 1 else args
 
 
 def check_unrolled(cx: Lowering, count: int, help: str) -> None:
@@ -77,36 +83,32 @@ def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return RangeOf(0, *args) if len(args) == 1 else RangeOf(*args)
 
 
-def _items(cx: Lowering, x: Any) -> Any:
-    return cx.iterate(x) if hasattr(x, "__iter__") else x
+def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10) -> Form:
+    """Python's own function of iterables, whose first `count` arguments are such, on what kernels
+    can iterate over at compile time: `gather` of their items."""
+    named = python.__name__
 
-
-def _from_the_end(cx: Lowering, x: Any) -> Any:
-    return cx.iterate(x, reversed)
-
-
-def _itself(cx: Lowering, x: Any) -> Any:
-    return x
-
-
-def _iterate(python: Any, read: Callable[[Lowering, Any], Any], gather: Any) -> Form:
-    """Python's own, on lists that may hold kernel values: `gather` of what is read of each."""
+    def run(*xs: Any, **options: Any) -> Any:
+        found = gather(*xs, **options)
+        return found if isinstance(found, tuple) else list(found)
 
     def form(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        for k, x in enumerate(args):
-            if isinstance(x, Value | ArrayRef) or is_field(x):
+        for k, x in enumerate([*args[count:], *kwargs.values()], start=count):
+            if not is_static(x):
                 raise cx.fail(
-                    f"`{python.__name__}` is for what Python can iterate over", arg=k,
-                    help="in kernels that is lists, tuples and ranges",
-                )  # fmt: skip
-        items = [read(cx, x) for x in args]
-        return cx.run_python(lambda *xs, **kw: _as_list(gather(*xs, **kw)), items, kwargs)
+                    f"`{named}` takes a compile-time constant here",
+                    arg=k,
+                    help="add the value of the kernel to each index",
+                )
+        items = [lazy_items(cx, x, begin) for x in args[:count]]
+        return cx.run_python(run, [*items, *args[count:]], kwargs)
 
+    run.__name__ = run.__qualname__ = named
     return form
 
 
-def _as_list(x: Any) -> Any:
-    return x if isinstance(x, tuple | dict) else list(x)
+def _dict(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return cx.run_python(dict, args, kwargs)
 
 
 def _loop_config(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -126,9 +128,11 @@ FORMS: dict[Any, Form] = {
     builtins.range: _range,
     builtins.print: lower_print,
     loop_config: _loop_config,
+    static: _static,
     **CLASS_FORMS,
     **ACTIVITY_FORMS,
-    **{fn: _iterate(fn, _items, fn) for fn in (enumerate, zip, list, tuple)},
-    reversed: _iterate(reversed, _from_the_end, list),
-    dict: _iterate(dict, _itself, dict),
+    **{fn: _iterate(fn, fn) for fn in (zip, list, tuple)},
+    enumerate: _iterate(enumerate, enumerate, count=1),
+    reversed: _iterate(reversed, list, reversed),
+    dict: _dict,
 }

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.identity import check_unshared, check_unshared_value
-from vkchi.frontend.operands import describe, name_of
+from vkchi.frontend.kinds import describe, name_of
 from vkchi.frontend.scope import Var
 from vkchi.frontend.trees import Record
-from vkchi.frontend.values import Context, Place, Target
+from vkchi.frontend.values import Assignable, Context, Place, Target
 from vkchi.ir.core import Value
 from vkchi.ir.ops import ATOMICS
 from vkchi.types import Scalar, Tensor, i32
@@ -34,7 +34,7 @@ def apply_plainly(cx: Context, target: Target, kind: str, v: Value) -> Value:
     return old
 
 
-class Slot:
+class Slot(Assignable):
     """A variable, as something that holds any compile-time value."""
 
     __slots__ = ("var",)
@@ -103,7 +103,7 @@ class ItemSlot(Slot):
         self.base.put(cx, new)
 
 
-class PartTarget:
+class PartTarget(Assignable):
     """One component of a vector or matrix that is not in memory."""
 
     __slots__ = ("base", "index", "type")
@@ -132,7 +132,7 @@ class PartTarget:
         return apply_plainly(cx, self, kind, v)
 
 
-class PartsTarget:
+class PartsTarget(Assignable):
     """Several components as a vector: `v.xz`, a row of a matrix."""
 
     __slots__ = ("parts", "type")

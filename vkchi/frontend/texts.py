@@ -17,9 +17,10 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend.foreign import foreign_traceback
-from vkchi.frontend.operands import describe, is_target, name_of
-from vkchi.frontend.trees import branches, is_container
-from vkchi.frontend.values import ArrayRef, Context
+from vkchi.frontend.kinds import KINDS, TEXT, describe, name_of, refuse
+from vkchi.frontend.operands import is_target
+from vkchi.frontend.trees import Record, branches, is_container
+from vkchi.frontend.values import Context, Deferred
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.reports.sites import decimals_of, format_number, sample_of, show_number
@@ -42,7 +43,7 @@ _DECIMAL = "eEfFgG%"  # letters of formats that take a number of decimals
 _CONVERSIONS: dict[str, Callable[[Any], str]] = {"r": repr, "s": str, "a": ascii}
 
 
-class Text:
+class Text(Deferred):
     """A text whose values are known when the kernel runs."""
 
     __slots__ = ("parts",)
@@ -61,6 +62,9 @@ class Text:
         return "".join(
             p if isinstance(p, str) else f"<{describe(p.value.type)}>" for p in self.parts
         )
+
+
+KINDS[Text] = TEXT
 
 
 def _is_text(x: Any) -> bool:
@@ -85,15 +89,9 @@ def shown(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
     """How `print` shows a compile-time value: numbers as `sites.show_number` has it, lists and
     vectors in brackets. Raises KernelTypeError for arrays, at the call's argument `arg` if given.
     """
-    if isinstance(x, ArrayRef) or hasattr(type(x), "__vkchi_array__"):
-        raise cx.fail(
-            "a whole array cannot be printed in a kernel",
-            kind=KernelTypeError,
-            help="index it: x[i], or print it in Python",
-            arg=arg,
-        )
     if is_target(x):
         x = x.load(cx)
+    refuse(cx, x, "print", arg)
     if isinstance(x, Value):
         return [Piece(x)]
     if isinstance(x, Text):
@@ -107,7 +105,7 @@ def shown(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
 
 def _shown_items(cx: Context, tree: Any) -> list[Part]:
     """A list or tuple in brackets; a dict or struct with its names."""
-    has_names = hasattr(tree, "keys")
+    has_names = isinstance(tree, dict | Record)
     names = [f"{key!r}: " for key in list(tree.keys())] if has_names else [""] * len(tree)
     parts: list[Part] = []
     for name, item in zip(names, branches(tree)):
@@ -142,8 +140,7 @@ def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list
                 f"the format {spec!r} is for a number, a vector or a matrix", kind=KernelTypeError
             )
         return shown(cx, x)
-    if isinstance(x, ArrayRef):
-        return shown(cx, x)
+    refuse(cx, x, "print")
     if type(x) is float and spec and not conversion:
         x, spec = as_stored(cx, x), completed(spec, cx.options.default_fp)
     try:
@@ -158,7 +155,7 @@ def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list
 def _is_python(x: Any) -> bool:
     """Whether no kernel value is in the tree."""
     if is_container(x):
-        return not hasattr(x, "members") and all(map(_is_python, branches(x)))
+        return not isinstance(x, Record) and all(map(_is_python, branches(x)))
     return not isinstance(x, Value | Text) and not is_target(x)
 
 

@@ -17,7 +17,8 @@ from vkchi.frontend import arith
 from vkchi.frontend.call import CALLS, Call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import branch
-from vkchi.frontend.operands import as_type, components, describe, operand, own_type
+from vkchi.frontend.kinds import KINDS, TEXTURE, describe
+from vkchi.frontend.operands import as_type, components, operand, own_type
 from vkchi.frontend.trace import unwrap, wrap
 from vkchi.frontend.values import ArrayRef, Reference
 from vkchi.ir.core import Value
@@ -179,6 +180,9 @@ class TextureRef(Reference):
 
     def _handles(self, parts: Sequence[Value]) -> tuple[list[Any], list[Any]]:
         return [wrap(self._cx, x) for x in parts], [wrap(self._cx, n) for n in self.shape]
+
+
+KINDS[TextureRef] = TEXTURE
 
 
 # --- the methods ---------------------------------------------------------------------------------

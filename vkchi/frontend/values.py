@@ -68,7 +68,7 @@ class Context(Protocol):
 
 
 class Target(Protocol):
-    """Something assignable: memory, or a variable."""
+    """Something assignable: memory, or a variable. Implementations inherit Assignable."""
 
     @property
     def type(self) -> Scalar | Tensor: ...
@@ -82,7 +82,28 @@ class Target(Protocol):
         ...
 
 
-class Place:
+class Deferred:
+    """Base of compile-time values that hold kernel values out of sight of `trees`."""
+
+    __slots__ = ()
+
+
+class Assignable(Deferred):
+    """Base of all Targets: what is assignable and has not been read yet."""
+
+    __slots__ = ()
+
+
+class RangeOf(Deferred):
+    """`range(begin, end, step)` with bounds that are no compile-time constants."""
+
+    __slots__ = ("begin", "end", "step")
+
+    def __init__(self, begin: Any, end: Any, step: Any = 1) -> None:
+        self.begin, self.end, self.step = begin, end, step
+
+
+class Place(Assignable):
     """A Target in memory: an array element or a component of one."""
 
     __slots__ = ("ptr", "type")

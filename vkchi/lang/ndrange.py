@@ -65,7 +65,10 @@ def _static_int(bound: Any) -> int:
     try:
         return operator.index(bound)
     except TypeError:
-        raise KernelTypeError("the bounds of this ndrange are not known at compile time") from None
+        raise KernelTypeError(
+            "the bounds of this ndrange are no compile-time constants",
+            help="leave ti.static out to loop at run time",
+        ) from None
 
 
 class grouped:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelRuntimeError
+from vkchi.hooks import python_scope
 from vkchi.runtime import current
 
 
@@ -48,17 +49,20 @@ def do_nothing(*args: Any, **kwargs: Any) -> None:
     """The gradient of what is not differentiated."""
 
 
+@python_scope
 def grad_replaced(function: Callable[..., Any]) -> Recorded:
     """Make a Python function whose gradient is given by `grad_for`: a tape records the call, not
     the kernels in it."""
     return Recorded(function, is_skipped=False)
 
 
+@python_scope
 def no_grad(function: Callable[..., Any]) -> Recorded:
     """Make a Python function that tapes do not differentiate."""
     return Recorded(function, is_skipped=True)
 
 
+@python_scope
 def grad_for(primal: Recorded) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate the gradient of `primal`, a function made by `grad_replaced`; it takes the same
     arguments. Raises KernelRuntimeError for other functions, and for a second gradient."""

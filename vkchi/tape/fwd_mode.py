@@ -15,6 +15,7 @@ from typing import Any
 
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
+from vkchi.hooks import python_scope
 from vkchi.races.finder import check_any
 from vkchi.runtime import current
 from vkchi.tape.calls import Given, clear
@@ -27,6 +28,7 @@ from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
 
+@python_scope
 class FwdMode(Recording):
     """Kernels called inside `with` also compute, in the `dual` of every field that has one, the
     derivative of its elements along the direction `seed` of `param`.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.storage import Storage
+from vkchi.hooks import python_scope
 from vkchi.runtime import current
 from vkchi.tape.differences import check_inputs, compare, differences
 from vkchi.tape.requirements import check_alone, check_run
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from vkchi.types.hints import Tensors
 
 
+@python_scope
 def gradcheck(
     run: Callable[[], object],
     loss: Storage | Tensors,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, Unsupported
 from vkchi.fields.storage import Storage
+from vkchi.hooks import python_scope
 from vkchi.interop import host
 from vkchi.ir.names import DUAL
 from vkchi.races.finder import check as check_race
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 WHOLE = "ti.ad.hvp takes fields and ndarrays, not torch tensors nor components of fields"
 
 
+@python_scope
 def hvp(
     run: Callable[[], object], loss: Storage, x: Storage, v: Numbers
 ) -> np.ndarray[Any, Any]:  # fmt: skip

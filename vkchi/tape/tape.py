@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.analysis.boxes import Box
 from vkchi.autodiff.answers import GradientSpec
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
+from vkchi.hooks import python_scope
 from vkchi.interop import host
 from vkchi.interrupts.locks import restoring
 from vkchi.launch import Plan
@@ -73,6 +74,7 @@ class Noted(NamedTuple):
     boxes: Mapping[str, Box]
 
 
+@python_scope
 class Tape(Recording):
     """Records the kernels called inside `with`, and on leaving it adds the derivatives of `loss` to
     the `grad` of what they read.
@@ -456,6 +458,7 @@ def budget_of(memory: int | str | None, usual: int | None) -> int | None:
     return bytes_of(memory)
 
 
+@python_scope
 def clear_all_gradients() -> None:
     """Set the gradients of all fields and ndarrays to 0. Those of torch tensors stay."""
     clear(current().gradients)

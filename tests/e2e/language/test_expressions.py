@@ -160,3 +160,24 @@ def test_not_chain() -> None:
         return 1 if not (a > 1 and a < 5) else 0
 
     check([k(3), k(7)], [0, 1])
+
+
+def test_captured_vectors_beside_lists_and_indices() -> None:
+    off = ti.Vector([1, 2])
+    x = ti.field(ti.f32, (3, 4))
+
+    @ti.kernel
+    def run() -> ti.f32:
+        s = 0.0
+        for i, j in x:
+            v = off + [i, j]
+            w = [i, j] - off
+            s += v.x * w.y
+        for I in ti.grouped(x):
+            u = (I + off) * 0.5
+            s += u.x + u.y
+        return s
+
+    pairs = [(i, j) for i in range(3) for j in range(4)]
+    expected = sum((1 + i) * (j - 2) + (i + j + 3) * 0.5 for i, j in pairs)
+    assert run() == expected

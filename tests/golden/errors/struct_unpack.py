@@ -1,8 +1,0 @@
-import vkchi as ti
-
-S = ti.types.struct(a=ti.i32, v=ti.math.vec3)
-
-
-@ti.kernel
-def k():
-    a, v = S(1)

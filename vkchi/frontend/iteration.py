@@ -1,0 +1,76 @@
+"""Iteration at compile time: one answer for unrolled loops, comprehensions, unpacking, `sum`.
+
+Vectors give their components, matrices their rows, Python objects what Python's iteration gives.
+
+    items_of(cx, v, "unpack")       # the components of a vector
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from vkchi.frontend import arith
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.kinds import defines, failure, is_iterable, name_of, refuse
+from vkchi.frontend.trees import Record, branches
+from vkchi.ir.core import Value
+from vkchi.lang.matrix import Matrix
+from vkchi.lang.ndrange import grouped
+from vkchi.lang.struct import Struct
+from vkchi.types import Tensor
+
+Begin = Callable[[Any], Iterable[Any]]
+
+
+def items_of(cx: Lowering, x: Any, use: str = "items", most: int | None = None) -> list[Any]:
+    """The items of x, `most` of them at most. Raises KernelTypeError where x has none; `use` says
+    what they are for, as kinds.USES has it."""
+    own = own_items(cx, x, use)
+    return cx.items_of(x, most) if own is None else own[:most]
+
+
+def lazy_items(cx: Lowering, x: Any, begin: Begin = iter, use: str = "items") -> Iterable[Any]:
+    """The items of x, those of a Python object one by one as they are taken; `begin` is `iter` or
+    `reversed`. Raises KernelTypeError where x has none."""
+    own = own_items(cx, x, use)
+    if own is not None:
+        return begin(own)
+    if begin is reversed and not is_reversible(x):
+        raise cx.fail(f"{name_of(x)} has no order to reverse", help="write reversed(list(x))")
+    return cx.iterate(x, begin)
+
+
+def is_reversible(x: Any) -> bool:
+    """True if Python can iterate over x from its end."""
+    is_sequence = defines(x, "__len__") and defines(x, "__getitem__")
+    return defines(x, "__reversed__") or (is_sequence and not isinstance(x, Struct))
+
+
+def own_items(cx: Lowering, x: Any, use: str) -> list[Any] | None:
+    """The items of a vector or matrix; None for a Python object, which Python iterates over."""
+    if arith.is_target(x):
+        x = x.load(cx)
+    refuse(cx, x, use)
+    if isinstance(x, Value):
+        return rows_of(cx, x)
+    if isinstance(x, Matrix):
+        return list(x.to_list())
+    if isinstance(x, grouped):
+        refuse(cx, x.inner, use)
+    if isinstance(x, Record) and not isinstance(x.type, type):
+        return branches(x)
+    if isinstance(x, Record) or not is_iterable(x):
+        raise failure(cx, x, use)
+    return None
+
+
+def rows_of(cx: Lowering, x: Value) -> list[Any]:
+    """The components of a kernel vector, the rows of a kernel matrix."""
+    parts = arith.components(cx, x)
+    assert isinstance(x.type, Tensor)
+    if len(x.type.shape) == 1:
+        return list(parts)
+    width = x.type.shape[1]
+    rows = range(0, len(parts), width)
+    return [arith.value(cx, list(parts[k : k + width])) for k in rows]
