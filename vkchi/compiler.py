@@ -83,7 +83,8 @@ def _compile_kernel(
     known = lowered.dependencies
     methods = methods_seen(known.classes, known.functions)
     func = partial(_itself, lowered.func)
-    return Compiled(artifact, interface, func, fields, known, methods=methods)
+    reads = known.reads(fn)
+    return Compiled(artifact, interface, func, fields, known, methods=methods, reads=reads)
 
 
 def _itself(fn: Func) -> Func:

@@ -214,6 +214,10 @@ class KernelRaceWarning(RuntimeWarning):
     """Debug mode: what a kernel gives depends on the order in which its iterations ran."""
 
 
+class RecompilationWarning(RuntimeWarning):
+    """A kernel is compiled again and again, for a value of Python that changes."""
+
+
 class SubgroupWarning(RuntimeWarning):
     """An exchange between invocations goes beyond any subgroup of the device."""
 

@@ -24,18 +24,21 @@ from vkchi.errors import (
     ArgumentError,
     ArgumentListError,
     CompilationError,
+    KernelRuntimeError,
     KernelSyntaxError,
 )
 from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.bounded import remember
 from vkchi.interrupts.locks import restoring
+from vkchi.lang.contents import identities, is_stale
 from vkchi.launch import Plan, counts_launches
+from vkchi.launch.editions import Editions
 from vkchi.launch.repeated_calls import RepeatedCall, note_repeated_call
+from vkchi.launch.value_guards import Guard
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Signer, read_parameters, span_of_function
 from vkchi.signature.declared import VARARGS, VARKEYWORDS, Empty, declared
-from vkchi.signature.static_args import identities, is_stale
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -56,13 +59,15 @@ MOST_PLANS = 1024  # of a kernel, one for each signature: numbers may be parts o
 
 
 class Plans:
-    """What a kernel was compiled to for one runtime: a plan for each signature."""
+    """What a kernel was compiled to for one runtime: plans for each signature."""
 
-    __slots__ = ("by_key", "is_shared", "notes_left", "repeated", "runtime", "signer")
+    __slots__ = (
+        "__weakref__", "by_key", "is_shared", "notes_left", "repeated", "runtime", "signer",
+    )  # fmt: skip
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
         self.runtime, self.signer = runtime, signer
-        self.by_key: dict[tuple[Any, ...], Plan] = {}
+        self.by_key: dict[tuple[Any, ...], Editions] = {}
         # By `id` of the arguments that are objects.
         self.repeated: dict[tuple[int, ...], RepeatedCall] = {}
         self.notes_left = MOST_NOTES
@@ -71,7 +76,7 @@ class Plans:
     def find_repeated_call(self, args: tuple[Any, ...]) -> RepeatedCall | None:
         """What is known of a call like this one."""
         repeated = self.repeated.get(tuple([id(args[k]) for k in self.signer.objects]))
-        if repeated is None or not repeated.takes(args) or not repeated.plan.is_current:
+        if repeated is None or not repeated.takes(args) or not repeated.plan.guard.holds(args):
             return None
         return repeated
 
@@ -126,6 +131,13 @@ class Kernel:
         """What `look` says of the plan for a call and of its arguments; nothing is run."""
         found: T = self._run(args, {}, lambda name, plan, given: look(plan, given))
         return found
+
+    def is_current(self, *first: Any) -> bool:
+        """True if values of Python are as they were when the latest plans were made. `first`: the
+        object of a method."""
+        plans = self._plans
+        found = () if plans is None else list(plans.by_key.values())
+        return all([editions.plans[0].guard.holds(first) for editions in found])
 
     def act(self, act: Callable[..., Any], *args: Any) -> Any:
         """act(name, plan, args), with what is used in place behind these, in place of a launch."""
@@ -187,9 +199,9 @@ class Kernel:
     def _plan_for(self, plans: Plans, args: tuple[Any, ...]) -> Plan:
         key = plans.signer.sign(args)
         found = plans.by_key.get(key)
-        if found is None or not found.is_current:
+        if found is None or not found.plans[0].guard.holds(args):
             return self._find_plan(plans, args, key)
-        return found
+        return found.plans[0]
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else BoundKernel(self, obj)
@@ -205,29 +217,30 @@ class Kernel:
         return found
 
     def _find_plan(self, plans: Plans, args: tuple[Any, ...], key: tuple[Any, ...]) -> Plan:
-        """The plan for a signature that was not met yet, or only by another thread just now."""
-        runtime = plans.runtime
+        """The plan for a signature, or for values of Python, that were not met yet, or only by
+        another thread just now."""
+        runtime, name = plans.runtime, self.__vkchi_func__.__name__
         with restoring(runtime.lock), runtime.lock:
-            plan = plans.by_key.get(key)
-            if plan is not None and not plan.is_current:
-                plan = None
-                plans.repeated.clear()
-                self.edition += 1
+            editions = plans.by_key.get(key) or Editions()
+            last, plan = editions.plans[:1], editions.find(args)
             if plan is None:
-                plan = self._make_plan(runtime, plans.signer, args, key)
+                editions.count(name, args)
+                plan = self._make_plan(plans, args, key, is_kept=not editions.is_volatile)
+                editions.add(plan, args)
+            if not last:
                 for part in identities(key):
                     forget = functools.partial(forget_stale_plans, weakref.ref(self))
                     part.watch(runtime.device.finalizers, forget)
-                remember(plans.by_key, key, plan, MOST_PLANS)
+                remember(plans.by_key, key, editions, MOST_PLANS)
+            elif last[0] is not plan:
+                self.edition += 1
             return plan
 
     def _make_plan(
-        self,
-        runtime: Runtime,
-        signer: Signer,
-        args: tuple[Any, ...],
-        key: tuple[Any, ...],
+        self, plans: Plans, args: tuple[Any, ...], key: tuple[Any, ...], *, is_kept: bool
     ) -> Plan:
+        """A plan, from the cache or compiled; `is_kept`: it goes into the cache."""
+        runtime, signer = plans.runtime, plans.signer
         make = Plan
         if runtime.options.debug:
             from vkchi.races.debug import DetectingPlan as make  # 0.1 s
@@ -237,9 +250,12 @@ class Kernel:
         fn = self.__vkchi_func__
         with compiling(fn.__name__):
             options = runtime.options._replace(first_tier=counts_launches(runtime))
+            options = options if is_kept else options._replace(cache=None)
             compiled = find_compiled(fn, specs, options, runtime.device.caps)
             plan = make(runtime, compiled, signer.parameters, args, show_element)
             plan.path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
+            plan.guard = Guard(fn, compiled.reads, compiled.methods)
+            plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(plans))
         runtime.compiled.append((fn.__name__, perf_counter() - began))
         return plan
 
@@ -319,6 +335,16 @@ def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
         found.forget_stale_plans()
 
 
+def find_plan(
+    kernel: weakref.ref[Kernel], plans: weakref.ref[Plans], args: tuple[Any, ...]
+) -> Plan:
+    """The plan of a kernel for a call now. Raises KernelRuntimeError if the kernel is gone."""
+    found, known = kernel(), plans()
+    if found is None or known is None:
+        raise KernelRuntimeError("values that a kernel was compiled with changed, and it is gone")
+    return found._plan_for(known, args)
+
+
 class BoundKernel(functools.partial[Any]):
     """A kernel taken from an object, which is its first argument."""
 
@@ -330,6 +356,10 @@ class BoundKernel(functools.partial[Any]):
         """The same of the kernel for this object."""
         found: T = self.func.examine(look, *self.args, *args)  # type: ignore[attr-defined]
         return found
+
+    def is_current(self) -> bool:
+        """The same of the kernel for this object."""
+        return bool(self.func.is_current(*self.args))  # type: ignore[attr-defined]
 
     @property
     def edition(self) -> int:

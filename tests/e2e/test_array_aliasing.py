@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.signature.static_args import lie_apart
+from vkchi.signature.aliasing import lie_apart
 
 
 def arrays(count: int, n: int = 8) -> list[Any]:

@@ -242,7 +242,8 @@ def test_dependencies():
             settings.parts[0][i] = helper(settings.parts[1])
 
     lowered = lower(k)
-    captured = {(fn.__name__, path): x for (fn, path), x in lowered.dependencies.captured.items()}
+    reads = lowered.dependencies.reads(k)
+    captured = {(read.path.root.fn.__name__, str(read.path)): read.value for read in reads}
     assert captured["k", "settings.n"] == 3
     assert captured["helper", "scale"] == 4.0
     assert captured["k", "settings.parts[1]"] == 2.5

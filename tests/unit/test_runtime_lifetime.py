@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.signature.static_args import contents
+from vkchi.lang.contents import contents
 
 pytestmark = pytest.mark.device
 
@@ -83,18 +83,21 @@ def test_objects_and_their_fields_are_freed_when_another_comes() -> None:
 
 
 def test_a_field_that_a_kernel_names_lives_with_the_kernel() -> None:
-    x = ti.field(ti.i32, 4)
+    def make() -> Any:
+        x = ti.field(ti.i32, 4)
 
-    @ti.kernel
-    def total() -> ti.i32:
-        s = 0
-        for i in x:
-            x[i] += 1
-            s += x[i]
-        return s
+        @ti.kernel
+        def total() -> ti.i32:
+            s = 0
+            for i in x:
+                x[i] += 1
+                s += x[i]
+            return s
 
+        return total
+
+    total = make()
     assert total() == 4
-    x = None  # the kernel keeps what it captured
     gc.collect()
     others = [ti.field(ti.i32, 4) for _ in range(4)]
     assert total() == 8 and not any(o.to_numpy().any() for o in others)

@@ -15,6 +15,7 @@ from vkchi.tuples import NamedTuple
 if TYPE_CHECKING:
     from vkchi.frontend.dependencies import Dependencies
     from vkchi.frontend.methods_seen import Seen
+    from vkchi.frontend.reads import Read
     from vkchi.ir.core import Func
 
 
@@ -35,7 +36,7 @@ class Home(NamedTuple):
 class Compiled(NamedTuple):
     """A kernel for one signature: what was built, what launches bind to it, what reads the Func it
     was built of, the fields among what is bound, by parameter name, what lowering read, its home in
-    the cache, if it has one, and methods of classes that it depends on."""
+    the cache, if it has one, methods of classes and values of Python that it depends on."""
 
     artifact: Artifact
     interface: Interface
@@ -44,6 +45,7 @@ class Compiled(NamedTuple):
     dependencies: Dependencies | None = None
     home: Home | None = None
     methods: tuple[Seen, ...] = ()
+    reads: tuple[Read, ...] = ()
 
     @property
     def func(self) -> Func:

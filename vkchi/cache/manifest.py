@@ -17,6 +17,7 @@ from typing import Any
 
 from vkchi.cache.codec import Malformed, add_records, decode, encode
 from vkchi.cache.compiled import Compiled, Home, Places
+from vkchi.cache.kept_reads import KeptRead, kept_reads, reads_of
 from vkchi.cache.store import digest
 from vkchi.cache.survey import Survey, Unknown
 from vkchi.cache.version import is_changed
@@ -39,7 +40,7 @@ OWN_FILE = "<vkchi>"
 class Kept(NamedTuple):
     """What an entry holds: fields by their numbers in the survey; what is returned, where it is a
     struct by its number there; of each function its file, its first line and its text, for people;
-    the IR as bytes, which few read."""
+    the IR as bytes, which few read; paths to the values of Python that were read."""
 
     artifact: Artifact
     interface: Interface
@@ -47,9 +48,10 @@ class Kept(NamedTuple):
     results: tuple[int | Type, ...]
     sources: tuple[tuple[str, int, str], ...]
     text: bytes
+    reads: tuple[KeptRead, ...]
 
 
-add_records(Kept)
+add_records(KeptRead, Kept)
 
 
 class Found(NamedTuple):
@@ -141,7 +143,8 @@ def write(made: Compiled, found: Found) -> bytes:
     bare = made.artifact._replace(ir=None)
     interface = made.interface._replace(results=())
     results = numbered(made.interface.results, survey.structs)
-    kept = Kept(bare, interface, fields, results, sources_of(survey), ir)
+    reads = kept_reads(made.reads, survey)
+    kept = Kept(bare, interface, fields, results, sources_of(survey), ir, reads)
     return encode(kept, "Kept", span=move)
 
 
@@ -173,6 +176,7 @@ def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Com
         check_bound(kept, arrays)
         structs = found.survey.structs
         results = tuple([structs[t] if isinstance(t, int) else t for t in kept.results])
+        reads = reads_of(kept.reads, found.survey)
     except (Malformed, LookupError) as e:
         shelf.warn(f"the entry {found.key[:12]} cannot be read ({e}): it is made anew")
         shelf.remove(found.key)
@@ -184,6 +188,7 @@ def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Com
         arrays,
         home=Home(shelf, found.key, entry[0], places),
         methods=methods_seen(found.survey.classes, found.survey.functions),
+        reads=reads,
     )
 
 

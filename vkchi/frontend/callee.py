@@ -316,8 +316,10 @@ def without_partials(cx: Lowering, callee: Any) -> tuple[Any, Bound]:
     """What is called, and what partials of it bind."""
     bound = Bound()
     while isinstance(callee, functools.partial):
-        first = [cx.part(callee, None, x) for x in callee.args]
-        keywords = {name: cx.part(callee, None, x) for name, x in callee.keywords.items()}
+        for name in ("args", "keywords"):
+            cx.dependencies.read_part(callee, ("attr", name), getattr(callee, name))
+        first = [cx.part(callee.args, ("item", k), x) for k, x in enumerate(callee.args)]
+        keywords = {k: cx.part(callee.keywords, ("item", k), x) for k, x in callee.keywords.items()}
         bound = Bound((*first, *bound.first), {**keywords, **bound.keywords})
         callee = callee.func
     return callee, bound

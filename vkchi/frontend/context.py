@@ -29,6 +29,8 @@ from vkchi.frontend.cells import Cells
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.foreign import blame, foreign_traceback
 from vkchi.frontend.operands import is_target
+from vkchi.frontend.reached import reach
+from vkchi.frontend.reads import Step, is_object
 from vkchi.frontend.reports import Reports
 from vkchi.frontend.scope import (
     ARGUMENT,
@@ -249,9 +251,8 @@ class Lowering:
         value = self.peek_captured(name, _MISSING)
         if value is _MISSING:
             raise self.undefined(name)
-        value = plain_number(value)
-        self.dependencies.read(self.act.fn, name, value)
-        return self.found(value)
+        self.dependencies.read(self.act.fn, name, value, self.b.span)
+        return self.found(plain_number(value))
 
     def outside(self, value: Any) -> Any:
         """A Python object that has no name: the default of a parameter, say."""
@@ -259,23 +260,40 @@ class Lowering:
         self.dependencies.outside(value)
         return self.found(value)
 
-    def part(self, base: Any, step: str | None, value: Any) -> Any:
-        """What a kernel reads of a Python object: its attribute (`.name`), an item (`[key]`), or
-        what no path leads to (None)."""
+    def part(self, base: Any, step: Step | None, value: Any) -> Any:
+        """What a kernel reads of a Python object: an attribute, an item, or what no path leads to
+        (None)."""
         return self.found(self.branch(base, step, value))
 
-    def branch(self, base: Any, step: str | None, value: Any) -> Any:
+    def branch(self, base: Any, step: Step | None, value: Any) -> Any:
         """What is in a container, which was found with it or is what a call gave."""
-        value = plain_number(value)
-        self.dependencies.read_part(base, step, value)
-        return value
+        self.dependencies.read_part(base, step, value, self.b.span)
+        return plain_number(value)
+
+    def way(self, n: ast.expr) -> Any:
+        """The value of an expression of which a part is read: of what is found outside the kernel,
+        that part alone matters."""
+        before = self.dependencies.count
+        base = self.ref(n)
+        if isinstance(n, ast.Name | ast.Attribute | ast.Subscript):
+            self.dependencies.was_a_way(base, before)
+        return base
+
+    def looked_into(self, *values: Any) -> None:
+        """Note that operators of Python look into objects, or at their identity."""
+        for value in values:
+            if not isinstance(value, Value) and is_object(value):
+                self.dependencies.compared(value)
+                reach(self.dependencies, None, (value,))
 
     def iterate(self, x: Any, begin: Callable[[Any], Iterable[Any]] = iter) -> Iterator[Any]:
         """What a kernel reads of an object when it iterates over it."""
         take = self.branch if is_container(x) or isinstance(x, MappingView) else self.part
         has_path = isinstance(x, list | tuple) and begin is iter
+        self.dependencies.iterated(x)
+        self.looked_into(x)
         for k, item in enumerate(begin(x)):
-            yield take(x, f"[{k}]" if has_path else None, item)
+            yield take(x, ("item", k) if has_path else None, item)
 
     def items_of(self, x: Any, most: int | None = None) -> list[Any]:
         """What iteration over an object reads; so many at most."""
@@ -400,6 +418,8 @@ class Lowering:
 
     def run_python(self, fn: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
         """Call a Python function while compiling; what it raises becomes a compile error."""
+        if fn is not super:
+            reach(self.dependencies, fn, (*args, *(kwargs or {}).values()))
         try:
             return plain_number(fn(*args, **(kwargs or {})))
         except Exception as e:

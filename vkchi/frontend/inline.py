@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 
 from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.assign import coerce, has_parts, kind_of, own
-from vkchi.frontend.context import Lowering
+from vkchi.frontend.context import Lowering, plain_number
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.kinds import describe, function_kind, name_of
@@ -189,12 +189,19 @@ def bind_arguments(
     if missing:
         words = " and ".join(f"`{key}`" for key in missing)
         raise cx.fail(f"{name}() needs {words}", kind=KernelCallError, label=_shown(fn, s))
-    found = {key: bound[key] if key in bound else cx.outside(s.defaults[key]) for key in every}
+    found = {key: bound[key] if key in bound else default(cx, fn, s, key) for key in every}
     if s.rest:
         found[s.rest] = tuple(args[len(s.names) :])
     if s.keywords:
         found[s.keywords] = {key: x for key, x in kwargs.items() if key not in every}
     return found
+
+
+def default(cx: Lowering, fn: FunctionType, s: Signature, name: str) -> Any:
+    """The default of a parameter, as kernels find it."""
+    value = s.defaults[name]
+    cx.dependencies.default(fn, name, value)
+    return cx.found(plain_number(value))
 
 
 def _shown(fn: FunctionType, s: Signature) -> str:

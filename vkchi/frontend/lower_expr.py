@@ -201,6 +201,7 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
 def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
     """One comparison. `is` and `in` are for what is known while compiling."""
     text = _COMPARE.get(type(op))
+    cx.looked_into(x, y)
     if text is not None and (isinstance(x, Record) or isinstance(y, Record)):
         found = operate(cx, text, x, y)
         if found is not NotImplemented:

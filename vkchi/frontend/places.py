@@ -73,8 +73,8 @@ def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:
     """`x.name`, read."""
     inner = n.value
     if not isinstance(inner, ast.Subscript):
-        return attribute_of(cx, cx.ref(inner), n.attr)
-    return member_of_item(cx, cx.ref(inner.value), inner, n.attr)
+        return attribute_of(cx, cx.way(inner), n.attr)
+    return member_of_item(cx, cx.way(inner.value), inner, n.attr)
 
 
 def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) -> Any:
@@ -88,7 +88,7 @@ def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) ->
 
 def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
     """`x[...]`, read."""
-    base = cx.ref(n.value)
+    base = cx.way(n.value)
     return item_of(cx, base, lower_indices(cx, n.slice))
 
 
@@ -211,10 +211,7 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
         ) from None
     if value is None and name in ("grad", "dual") and is_field(obj):
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
-    found = cx.part(obj, f".{name}", value)
-    if not is_field(obj) and not isinstance(obj, Matrix):
-        cx.dependencies.is_only_a_way(obj)
-    return found
+    return cx.part(obj, ("attr", name), value)
 
 
 def object_name(obj: Any) -> str:
@@ -301,8 +298,8 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(obj))
     if isinstance(obj, Struct):
-        return cx.part(obj, f"[{key!r}]", _item(cx, obj, key))
-    return cx.part(obj, f"[{key!r}]", cx.run_python(obj.__getitem__, (key,)))
+        return cx.part(obj, ("item", key), _item(cx, obj, key))
+    return cx.part(obj, ("item", key), cx.run_python(obj.__getitem__, (key,)))
 
 
 def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any]) -> Any:
@@ -313,7 +310,7 @@ def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any
     item = _item(cx, held, key)
     if slot is not None and not isinstance(key, slice):
         return item if is_target(item) else ItemSlot(slot, key)
-    return cx.branch(held, f"[{key!r}]" if isinstance(key, int | str) else None, item)
+    return cx.branch(held, ("item", key), item)
 
 
 def _item(cx: Lowering, held: Any, key: Any) -> Any:

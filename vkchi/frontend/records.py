@@ -247,7 +247,7 @@ def arrays_of(cx: Lowering, x: Any) -> Record:
     t, arrays = x.__vkchi_struct__()
     members = {}
     for name, array in arrays.items():
-        cx.dependencies.read_part(x, f".{name}", array)
+        cx.dependencies.read_part(x, ("attr", name), array)
         members[name] = arrays_of(cx, array) if is_struct_array(array) else array_like(cx, array)
     return ArrayRecord(members, t.methods, t)
 
@@ -258,7 +258,7 @@ def member_array(cx: Lowering, x: Any, name: str) -> Any:
         return x.members.get(name)
     array = x.__vkchi_struct__()[1].get(name)
     if array is not None:
-        cx.dependencies.read_part(x, f".{name}", array)
+        cx.dependencies.read_part(x, ("attr", name), array)
     return array
 
 

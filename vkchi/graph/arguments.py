@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import ArgumentError
+from vkchi.lang.contents import ById, contents
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter, TensorParameter
-from vkchi.signature.static_args import ById, contents
 from vkchi.signature.wording import describe
 from vkchi.texture import Texture, TextureParameter
 from vkchi.types import Scalar, Tensor, cook

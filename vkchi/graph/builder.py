@@ -21,10 +21,10 @@ from vkchi.errors import ArgumentError, KernelTypeError
 from vkchi.fields.storage import Storage
 from vkchi.graph.arguments import Arg
 from vkchi.interrupts.locks import restoring
+from vkchi.lang.contents import ById, contents, is_stale
 from vkchi.launch.replay import Launch, Replay
 from vkchi.runtime import Runtime, current
 from vkchi.signature import read_parameters, span_of_function
-from vkchi.signature.static_args import ById, contents, is_stale
 from vkchi.signature.wording import describe
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import is_real
@@ -166,6 +166,11 @@ class Recording:
         self.parts = [Part(list(part), values, is_plain=kind) for kind, part in found]
         self.numbers = numbers
 
+    @property
+    def is_current(self) -> bool:
+        """True if values of Python that kernels were compiled with are as they were."""
+        return all([part.replay is None or part.replay.is_current for part in self.parts])
+
     def change(self, numbers: dict[str, Any], values: Values) -> None:
         """Take over the numbers that are others."""
         for name, number in numbers.items():
@@ -219,7 +224,7 @@ class Graph:
             self._recordings = {}
             self._runtime = runtime
         recording = self._recordings.pop(arrays, None)  # comes back where nothing is raised
-        if recording is None:
+        if recording is None or not recording.is_current:
             self._forget()
             recording = Recording(self.nodes, args, numbers)
         else:

@@ -186,6 +186,13 @@ class Record(Block):
 
     # --- running ---------------------------------------------------------------------------------
 
+    def _renew(self) -> None:
+        """Take the kernels for values of Python as they are now."""
+        steps = [step._replace(plan=step.plan.renewed(step.args)) for step in self._steps]
+        if any(new.plan is not old.plan for new, old in zip(steps, self._steps, strict=True)):
+            self._steps, self._loops = steps, {}
+            self._parts = list(self._make_parts())
+
     def run(self, n: int = 1) -> None:
         """Run all recorded calls, n times. Raises ArgumentError for what is no number of times,
         KernelRuntimeError where the runtime, or a field, is gone."""
@@ -193,6 +200,7 @@ class Record(Block):
             raise ArgumentError(f"run() takes a number of times, not {describe(n)}")
         runtime = self._open_runtime()
         with restoring(runtime.lock), runtime.lock:
+            self._renew()
             if self._is_called(runtime):
                 for _ in range(n):
                     for step in self._steps:
@@ -242,6 +250,7 @@ class Record(Block):
         if most is not None and not is_count(most):
             raise ArgumentError(f"max is a number of runs, not {describe(most)}")
         with restoring(runtime.lock), runtime.lock:
+            self._renew()
             if most is None and not self._writes(field) and is_true(field, cell) is wanted:
                 raise ArgumentError(
                     f"no recorded kernel writes to {field!r}, so the loop would never end"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from vkchi import env
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
-from vkchi.frontend.methods_seen import are_current
 from vkchi.interrupts.locks import release_wholly
 from vkchi.lang.struct import build
 from vkchi.launch.executable import Executable, make_cell
+from vkchi.launch.value_guards import Guard
 from vkchi.runtime import Runtime
 from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import, find_changed, is_mixed, tell_owners
@@ -67,9 +67,12 @@ def counts_launches(runtime: Runtime) -> bool:
 
 class Plan:
     """A kernel compiled for one signature on one device. `path`: its module, its class if it is a
-    method, its name."""
+    method, its name. `guard`: the values of Python that it was compiled with. `renew` gives the
+    plan for arguments, with the values as they are."""
 
     path = ""
+    guard = Guard(None)
+    renew: Callable[[tuple[Any, ...]], Plan] | None = None
 
     def __init__(
         self,
@@ -82,7 +85,6 @@ class Plan:
         artifact, interface = compiled.artifact, compiled.interface
         self.runtime, self.parameters, self.show = runtime, parameters, show
         self._read_func, self.home = compiled.read_func, compiled.home
-        self.methods = compiled.methods
         self.draws, self.results = interface.draws, interface.results
         self.returns_tuple = interface.returns_tuple
         self.known_sites = interface.sites
@@ -148,10 +150,16 @@ class Plan:
         """Whether the kernel is one of this package; its IR need not be read for that."""
         return self.path.startswith("vkchi.")
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the classes that the kernel works with have the methods that it was made of."""
-        return not self.methods or are_current(self.methods)
+    def known(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments that are known at compile time; None for the others."""
+        pairs = zip(self.parameters, args, strict=True)
+        return tuple([arg if p.kind in ("template", "self") else None for p, arg in pairs])
+
+    def renewed(self, args: tuple[Any, ...]) -> Plan:
+        """The plan for values of Python as they are now, which may be this one."""
+        if self.renew is None or self.guard.holds(args):
+            return self
+        return self.renew(args)
 
     @property
     def origin(self) -> tuple[str, Span | None]:

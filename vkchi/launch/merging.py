@@ -20,7 +20,7 @@ from vkchi.errors import CompilationError, DeviceError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.launch.executable import Place, Recorded, Step, homes_of
 from vkchi.ndarray import Ndarray
-from vkchi.signature.static_args import lie_apart
+from vkchi.signature.aliasing import lie_apart
 from vkchi.vk.sequence import Command
 
 if TYPE_CHECKING:

@@ -49,13 +49,18 @@ class Launch:
     it works on, until it is part of a replay. Raises ArgumentError where arguments do not fit."""
 
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
-        self.name, self.plan = name, plan
+        self.name, self.plan, self._known = name, plan, plan.known(args)
         self._bound = self._bind(args)
         self.form = plan.executable.form_for(self._bound, RECORDED)
         self.arrays: dict[str, Storage] = {**plan.fields(args), **self._bound.arrays}
         self._patches: dict[int, tuple[int, list[Patch] | None]] = {}
         self._seeds: list[list[Patch]] | None = None
         self.commands = self._prepare()
+
+    @property
+    def is_current(self) -> bool:
+        """True if values of Python that the kernel was compiled with are as they were."""
+        return self.plan.guard.holds(self._known)
 
     @property
     def numbers(self) -> list[Any]:
@@ -183,6 +188,7 @@ class Replay:
         }
         self._lives = list(dict.fromkeys(life for one in launches for life in one.plan.lives))
         self._drawing = [one for one in launches if one.plan.draws]
+        self._watched = [one for one in launches if not one.plan.guard.is_constant]
         self._sequences: dict[int, Sequence] = {}
         self._last: Sequence | None = None  # of other numbers: its barriers stand where ours do
         self._memory: ArgumentMemory | None = None
@@ -201,6 +207,11 @@ class Replay:
     def draws(self) -> bool:
         """Whether random numbers are drawn, others in each run."""
         return bool(self._drawing)
+
+    @property
+    def is_current(self) -> bool:
+        """True if values of Python that kernels were compiled with are as they were."""
+        return all([one.is_current for one in self._watched])
 
     def check_alive(self) -> None:
         """Raises KernelRuntimeError where a field is gone."""

@@ -217,9 +217,14 @@ class Spec:
         assert self.gradient is not None
         return [found[p.name] for p in parameters_of(self.gradient)]
 
+    def _is_current(self) -> bool:
+        """True if the kernels are compiled with values of Python as they are."""
+        return self.kernel.is_current() and (self.gradient is None or self.gradient.is_current())
+
     def _known_now(self) -> dict[Any, Needs | None]:
         runtime, edition = current(), self.kernel.edition
-        if self._known is None or self._known() is not runtime or self._edition != edition:
+        is_same = edition == self._edition and self._is_current()
+        if self._known is None or self._known() is not runtime or not is_same:
             self._known, self._edition, self._read = weakref.ref(runtime), edition, {}
         return self._read
 

@@ -23,11 +23,12 @@ from vkchi.frontend.argspec import ArgSpec
 from vkchi.hooks import Hook
 from vkchi.interop import dlpack, host
 from vkchi.interop.in_place import host_arrays
+from vkchi.lang.contents import ById, contents
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, await_host_memory, current, has_several
+from vkchi.signature.aliasing import lie_apart
 from vkchi.signature.bound import Bound, Import, borrow
 from vkchi.signature.declared import Declared, Empty, declared
-from vkchi.signature.static_args import ById, contents, lie_apart
 from vkchi.signature.wording import (
     axes_text,
     describe,

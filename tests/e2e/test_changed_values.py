@@ -1,0 +1,541 @@
+"""Values of Python that change after a kernel was compiled: the next call has the new ones.
+
+Expected values are those of the plain Python functions, evaluated by hand.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import types
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.errors import RecompilationWarning
+from vkchi.runtime import current
+
+SCALE, WEIGHTS, TABLE, GRAVITY = 2, [1, 2, 4], {"a": 1, "b": 5}, ti.Vector([1.0, 2.0])
+SETTINGS = types.SimpleNamespace(n=3, inner=types.SimpleNamespace(k=4))
+SMALL, LARGE = np.array([1, 2, 3]), np.zeros(1000)
+FIELD: Any = None
+
+
+@ti.func
+def once(x):
+    return x + 1
+
+
+@ti.func
+def twice(x):
+    return x + 2
+
+
+@ti.func
+def stronger():
+    return 2.0
+
+
+STEP = once
+
+
+@pytest.fixture(autouse=True)
+def restored():
+    """The globals are put back after each test."""
+    names = ("SCALE", "WEIGHTS", "TABLE", "GRAVITY", "SETTINGS", "SMALL", "FIELD", "STEP")
+    before = {name: globals()[name] for name in names}
+    globals()["WEIGHTS"], globals()["TABLE"] = list(WEIGHTS), dict(TABLE)
+    globals()["GRAVITY"], globals()["SMALL"] = ti.Vector([1.0, 2.0]), SMALL.copy()
+    globals()["SETTINGS"] = types.SimpleNamespace(n=3, inner=types.SimpleNamespace(k=4))
+    yield
+    globals().update(before)
+
+
+def compiled() -> int:
+    """How many kernels were compiled, or found in the cache."""
+    return len(current().compiled)
+
+
+@ti.func
+def scaled(x):
+    return x * SCALE
+
+
+@ti.kernel
+def read_globals() -> ti.f32:
+    s = 0.0
+    for k in ti.static(range(SETTINGS.n)):
+        s += WEIGHTS[k] * 100
+    return s + scaled(1) + SETTINGS.inner.k * 10 + TABLE["a"] * 1000 + GRAVITY.y * 10000 + STEP(0)
+
+
+def expected() -> float:
+    s = sum(WEIGHTS[k] * 100 for k in range(SETTINGS.n))
+    step = 1 if STEP is once else 2
+    return s + SCALE + SETTINGS.inner.k * 10 + TABLE["a"] * 1000 + GRAVITY.y * 10000 + step
+
+
+def test_globals_items_attributes_and_functions() -> None:
+    global SCALE, STEP, GRAVITY, WEIGHTS, TABLE
+
+    def check() -> None:
+        for _ in range(4):  # the guard is generated in between
+            assert read_globals() == expected()
+
+    check()
+    SCALE = 3
+    check()
+    WEIGHTS[1] = 9
+    check()
+    SETTINGS.n = 2
+    check()
+    SETTINGS.inner.k = 5
+    check()
+    SETTINGS.inner = types.SimpleNamespace(k=6)
+    check()
+    TABLE["a"] = 7
+    check()
+    GRAVITY[1] = 4.0
+    check()
+    GRAVITY = ti.Vector([0.0, 5.0])
+    check()
+    STEP = twice
+    check()
+    WEIGHTS, TABLE = [5, 6, 7], {"a": 3}
+    check()
+
+
+def test_what_is_not_read_and_equal_values_compile_nothing() -> None:
+    global WEIGHTS, SCALE, GRAVITY
+    read_globals()
+    SETTINGS.n = 2
+    read_globals()
+    before = compiled()
+    TABLE["b"], WEIGHTS[2], SETTINGS.other = 50, 70, 1
+    assert read_globals() == expected()
+    WEIGHTS, GRAVITY = list(WEIGHTS), ti.Vector([1.0, 2.0])
+    SETTINGS.inner = types.SimpleNamespace(k=4, more=5)
+    assert read_globals() == expected()
+    assert compiled() == before
+
+
+def test_values_that_come_back_compile_nothing() -> None:
+    global SCALE
+    for SCALE in (2, 3, 2):
+        assert read_globals() == expected()
+    before = compiled()
+    for SCALE in (3, 2, 3, 2):
+        assert read_globals() == expected()
+    assert compiled() == before
+
+
+def test_types_and_bits_count() -> None:
+    global SCALE
+
+    @ti.kernel
+    def halved(n: ti.i32) -> ti.f32:
+        return n / SCALE if ti.static(isinstance(SCALE, float)) else n // SCALE
+
+    @ti.kernel
+    def sign() -> ti.f32:
+        return 1.0 / SCALE
+
+    SCALE = 2
+    assert halved(5) == 2
+    SCALE = 2.0
+    assert halved(5) == 2.5
+    SCALE = True
+    assert halved(5) == 5
+    SCALE = 0.0
+    assert sign() == np.inf
+    SCALE = -0.0
+    assert sign() == -np.inf
+
+
+def test_closure_variables() -> None:
+    def make() -> Any:
+        n, deep = 1, [1, [2, 3]]
+
+        @ti.kernel
+        def k() -> ti.i32:
+            s = n
+            for x in ti.static(deep[1]):
+                s += 10 * x
+            return s
+
+        def change(to: int) -> None:
+            nonlocal n
+            n = to
+
+        return k, change, deep
+
+    k, change, deep = make()
+    assert [k(), k()] == [51, 51]
+    change(4)
+    assert [k(), k(), k()] == [54, 54, 54]
+    deep[1][0] = 7
+    assert k() == 104
+    deep[1].append(1)
+    assert k() == 114
+
+
+@ti.data_oriented
+class Solver:
+    def __init__(self) -> None:
+        self.dt, self.x = 1.0, ti.field(ti.f32, 2)
+        self.grid = types.SimpleNamespace(n=2)
+        self.terms = [types.SimpleNamespace(c=1.0), types.SimpleNamespace(c=2.0)]
+
+    @property
+    def twice(self) -> float:
+        return self.dt * 2
+
+    @ti.func
+    def force(self):
+        return 1.0
+
+    def scale(self, by: float) -> float:
+        return self.grid.n * by
+
+    @ti.kernel
+    def step(self) -> ti.f32:
+        s = 0.0
+        for term in ti.static(self.terms):
+            s += term.c
+        self.x[0] += self.dt
+        return s * 10 + self.twice + self.grid.n * 100 + self.force() * 1000
+
+    @ti.kernel
+    def by_method(self) -> ti.f32:
+        return self.scale(3.0)
+
+
+def test_attributes_of_self() -> None:
+    s, other = Solver(), Solver()
+    assert [s.step() for _ in range(3)] == [1232.0] * 3
+    s.dt = 2.0
+    assert [s.step(), other.step()] == [1234.0, 1232.0]
+    assert s.x[0] == 5.0
+    s.grid.n = 3
+    assert s.step() == 1334.0
+    s.terms[1].c = 5.0
+    assert s.step() == 1364.0
+    s.terms.append(types.SimpleNamespace(c=1.0))
+    assert s.step() == 1374.0
+    s.force = stronger  # of the object itself
+    assert s.step() == 2374.0
+    del s.force
+    assert s.step() == 1374.0
+
+
+def test_a_field_of_self_that_was_replaced() -> None:
+    s = Solver()
+    for _ in range(3):
+        s.step()
+    old, s.x = s.x, ti.field(ti.f32, 3)
+    for _ in range(3):
+        s.step()
+    assert (old[0], s.x[0]) == (3.0, 3.0)
+    s.x, old = old, s.x
+    s.step()
+    assert (s.x[0], old[0]) == (4.0, 3.0)
+
+
+def test_what_methods_that_run_at_compile_time_read() -> None:
+    s = Solver()
+    assert s.by_method() == 6.0
+    s.grid.n = 4
+    assert s.by_method() == 12.0
+
+
+def test_replaced_fields_keep_few_old_ones_alive() -> None:
+    import gc
+    import weakref
+
+    s, old = Solver(), []
+    for _ in range(8):
+        s.x = ti.field(ti.f32, 2)
+        old.append(weakref.ref(s.x))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            s.step()
+    gc.collect()
+    assert sum(x() is not None for x in old) <= 5
+
+
+class Kind(enum.Enum):
+    A = 1
+    B = 5
+
+
+def test_python_functions_that_run_at_compile_time() -> None:
+    state = types.SimpleNamespace(rate=2.0, limits={"low": 1})
+
+    def rate() -> float:
+        return state.rate * len(WEIGHTS) + state.limits["low"]
+
+    @ti.kernel
+    def k() -> ti.f32:
+        return rate()
+
+    assert k() == 7.0
+    state.rate = 3.0
+    assert k() == 10.0
+    state.limits["low"] = 2
+    assert k() == 11.0
+    WEIGHTS.append(1)
+    assert k() == 14.0
+
+
+def test_defaults_partials_and_sets() -> None:
+    import functools
+
+    options, known = {"n": 2}, {1, 2}
+
+    @ti.func
+    def f(x, o=options):
+        return x * o["n"]
+
+    by = functools.partial(f, 3)
+
+    @ti.kernel
+    def k() -> ti.i32:
+        s = by()
+        if ti.static(2 in known):
+            s += 100
+        return s
+
+    assert k() == 106
+    options["n"] = 4
+    assert k() == 112
+    known.remove(2)
+    assert k() == 12
+    f.__vkchi_func__.__defaults__ = ({"n": 1},)
+    assert k() == 3
+    by = functools.partial(f, 5)
+    assert k() == 5
+
+
+def test_small_numpy_arrays_and_replaced_large_ones() -> None:
+    global SMALL
+    box = types.SimpleNamespace(table=np.zeros(1000))
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return SMALL[0] + 10 * ti.static(int(box.table[0]))
+
+    assert k() == 1
+    SMALL[0] = 4
+    assert k() == 4
+    SMALL = np.array([7])
+    assert k() == 7
+    box.table = np.ones(1000)
+    assert k() == 17
+    before = compiled()
+    box.table = np.ones(1000)  # the same contents
+    assert k() == 17 and compiled() == before
+
+
+def test_objects_compared_with_none_and_with_each_other() -> None:
+    box = types.SimpleNamespace(mesh=None, a=object(), b=object())
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return ti.static(1 if box.mesh is None else 2) + ti.static(10 if box.a is box.b else 0)
+
+    assert k() == 1
+    box.mesh = types.SimpleNamespace()
+    assert k() == 2
+    box.b = box.a
+    assert k() == 12
+    box.mesh = None
+    assert k() == 11
+
+
+def test_other_containers() -> None:
+    queue, counts = collections.deque([1, 2]), collections.OrderedDict(a=1)
+
+    @ti.kernel
+    def k() -> ti.i32:
+        s = 0
+        for x in ti.static(queue):
+            s += x
+        for _, v in ti.static(counts.items()):
+            s += 10 * v
+        return s
+
+    assert k() == 13
+    queue.append(3)
+    assert k() == 16
+    counts["b"] = 2
+    assert k() == 36
+
+
+def test_names_that_are_deleted_are_errors() -> None:
+    box = types.SimpleNamespace(n=1)
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return box.n
+
+    assert k() == 1
+    del box.n
+    with pytest.raises(ti.TaichiCompilationError, match="no attribute `n`"):
+        k()
+    box.n = 3
+    assert k() == 3
+
+
+def test_values_that_change_at_each_step_are_warned_of_once() -> None:
+    s = Solver()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(20):
+            s.dt = float(step)
+            assert s.step() == 1230.0 + 2 * step
+    found = [w for w in caught if w.category is RecompilationWarning]
+    assert len(found) == 1  # not of `self.twice`, which is made of it
+    assert "`self.dt` has had more than 8 values" in str(found[0].message)
+    assert "pass it as an argument" in str(found[0].message)
+    line = found[0].lineno
+    assert open(__file__).read().splitlines()[line - 1].strip() == "self.x[0] += self.dt"
+    before = compiled()
+    for step in range(5, 20):  # which are in memory
+        s.dt = float(step)
+        s.step()
+    assert compiled() == before
+
+
+def test_seldom_changes_are_not_warned_of() -> None:
+    s = Solver()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(40):
+            s.dt = float(step % 8)
+            s.step()
+
+
+def test_tapes_and_forward_mode() -> None:
+    box = types.SimpleNamespace(c=2.0)
+    x, loss = ti.field(ti.f32, (), needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def square():
+        loss[None] += box.c * x[None] ** 2
+
+    x[None] = 3.0
+    for c in (2.0, 2.0, 2.0, 5.0, 5.0, 2.0):
+        box.c, loss[None] = c, 0.0
+        with ti.ad.Tape(loss):
+            square()
+        assert (loss[None], x.grad[None]) == (c * 9, c * 6)
+    box.c, x.grad[None], loss.grad[None] = 7.0, 0.0, 1.0
+    square.grad()
+    assert x.grad[None] == 42.0
+
+
+def test_forward_mode() -> None:
+    box = types.SimpleNamespace(c=2.0)
+    x, y = (ti.field(ti.f32, (), needs_dual=True) for _ in range(2))
+    x[None] = 3.0
+
+    @ti.kernel
+    def cube():
+        y[None] = box.c * x[None] ** 3
+
+    for c in (2.0, 2.0, 4.0, 4.0):
+        box.c = c
+        with ti.ad.FwdMode(loss=y, param=x):
+            cube()
+        assert y.dual[None] == c * 27
+
+
+def test_graphs_and_records_look_once_per_run() -> None:
+    box = types.SimpleNamespace(c=1)
+    x = ti.ndarray(ti.i32, 2)
+
+    @ti.kernel
+    def add(x: ti.types.ndarray(ti.i32, 1)):
+        for i in x:
+            x[i] += box.c
+
+    builder = ti.graph.GraphBuilder()
+    builder.dispatch(add, ti.graph.Arg(ti.graph.ArgKind.NDARRAY, "x", ti.i32, ndim=1))
+    graph = builder.compile()
+    with ti.record() as g:
+        add(x)
+    for c in (1, 1, 10, 10, 1):
+        box.c = c
+        before = x[0]
+        graph.run({"x": x})
+        g.run(2)
+        assert x[0] == before + 3 * c
+
+
+@dataclasses.dataclass(frozen=True)
+class Constants:
+    n: Any
+
+
+def test_templates_that_are_equal_and_of_other_types_or_bits() -> None:
+    @ti.kernel
+    def k(c: ti.template(), x: ti.f32) -> ti.f32:
+        return x / c.n if ti.static(isinstance(c.n, float)) else x // c.n
+
+    assert [k(Constants(2), 5), k(Constants(2.0), 5), k(Constants(True), 5)] == [2.0, 2.5, 5.0]
+    assert [k(Constants(0.0), 1), k(Constants(-0.0), 1)] == [np.inf, -np.inf]
+    before = compiled()
+    k(Constants(2.0), 5)
+    assert compiled() == before
+
+
+class Named:
+    """Objects that are equal by their names."""
+
+    def __init__(self, name: str, x: Any) -> None:
+        self.name, self.x = name, x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def test_templates_with_an_equality_of_their_own_are_told_apart() -> None:
+    x, y = ti.field(ti.i32, ()), ti.field(ti.i32, ())
+
+    @ti.kernel
+    def fill(to: ti.template(), value: ti.i32):
+        to.x[None] = value
+
+    a, b = Named("a", x), Named("a", y)
+    fill(a, 5)
+    fill(b, 6)
+    assert (x[None], y[None]) == (5, 6)
+    b.x = x
+    fill(b, 7)
+    assert (x[None], y[None]) == (7, 6)
+
+
+def test_mutable_templates() -> None:
+    @dataclasses.dataclass
+    class State:
+        n: int
+        t: float = 0.0
+
+    @ti.kernel
+    def k(s: ti.template()) -> ti.i32:
+        return s.n * 10
+
+    state = State(2)
+    assert k(state) == 20
+    state.n = 3
+    assert k(state) == 30
+    before = compiled()
+    state.t = 5.0  # which is not read
+    assert k(state) == 30 and compiled() == before

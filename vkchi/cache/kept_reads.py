@@ -1,0 +1,81 @@
+"""Values of Python that a kernel read, as an entry of the cache holds them: paths, not values.
+
+The values are those of the process that reads the entry: its surroundings have the same digest.
+Functions are numbers in the order of the survey. Keys that are no numbers or strings are kept as
+positions in their dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from vkchi.cache.codec import Malformed
+from vkchi.cache.survey import Survey, Unknown
+from vkchi.frontend.reads import Path, Read, Root, Step, stable, value_of
+from vkchi.span import Span
+from vkchi.tuples import NamedTuple
+
+
+class KeptRead(NamedTuple):
+    """A read: the number of the function that its root is of, kind and name of the root."""
+
+    function: int
+    kind: str
+    name: str
+    steps: tuple[tuple[str, int | str], ...]
+    how: str
+    span: Span | None
+
+
+def kept_reads(reads: Iterable[Read], survey: Survey) -> tuple[KeptRead, ...]:
+    """The reads of a kernel in the form of entries. Raises Unknown for what has none."""
+    args = values_of(survey)
+    return tuple([kept_read(read, survey, args) for read in reads])
+
+
+def kept_read(read: Read, survey: Survey, args: tuple[Any, ...]) -> KeptRead:
+    root, steps = read.path
+    if root.fn not in survey.functions:
+        raise Unknown(f"{root.fn.__qualname__} was reached by no name")
+    kept = []
+    for k, (kind, key) in enumerate(steps):
+        if kind == "attr" or type(key) in (int, str):
+            kept.append((kind, key))
+            continue
+        base = value_of(Path(root, steps[:k]), args)
+        found = [at for at, one in enumerate(base) if one is key] if type(base) is dict else []
+        if not found:
+            raise Unknown(f"{read.path} has a key without a form")
+        kept.append(("at", found[0]))
+    number = survey.functions[root.fn]
+    return KeptRead(number, root.kind, root.name, tuple(kept), read.how, read.span)
+
+
+def reads_of(kept: Iterable[KeptRead], survey: Survey) -> tuple[Read, ...]:
+    """The reads, with the values as they are now. Raises Malformed where there are none."""
+    args, functions = values_of(survey), list(survey.functions)
+    try:
+        return stable([read_of(one, functions, args) for one in kept], args)
+    except Exception as e:  # of code of the program, too
+        raise Malformed(f"a value that the kernel reads cannot be read: {e}") from None
+
+
+def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> Read:
+    root = Root(one.kind, functions[one.function], one.name)  # type: ignore[arg-type]
+    steps: tuple[Step, ...] = ()
+    for kind, key in one.steps:
+        if kind == "at":
+            kind, key = "item", list(value_of(Path(root, steps), args))[int(key)]
+        steps = (*steps, (kind, key))
+    path = Path(root, steps)
+    if one.how == "unshadowed":
+        return Read(path, "unshadowed", steps[-1][1], one.span)
+    value = value_of(path, args)
+    how: Any = one.how
+    return Read(path, how, type(value) if how == "kind" else value, one.span)
+
+
+def values_of(survey: Survey) -> tuple[Any, ...]:
+    """The kernel's arguments that are known at compile time."""
+    return tuple([arg.value for arg in survey.args])

@@ -1,0 +1,253 @@
+"""Values of Python that a kernel was compiled with: paths to them, and tests for changes.
+
+A path begins at a global, a closure variable, an argument of the kernel or a function, and goes on
+by attributes and items: `self.grid.dx`, `WEIGHTS[2]`. Values are compared by type and bits
+(numbers, containers, vectors, small numpy arrays) or by identity (fields, functions, classes).
+
+    read = Read(Path(Root("global", fn, "N")), "value", 3)
+    value_of(read.path, args), is_current(read, args)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import partial
+from operator import is_
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, Literal
+
+from vkchi.lang.contents import PLAIN, contents, is_bound
+from vkchi.lang.matrix import Matrix
+from vkchi.lang.struct import Struct
+from vkchi.span import Span
+from vkchi.tuples import NamedTuple
+from vkchi.types import Following, Type
+from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy
+
+MOST_NUMBERS = 64  # of a numpy array whose contents are compared at each call
+MOST_ITEMS = 4096  # of a container whose items are
+NUMBERS: frozenset[type] = PLAIN | {float, complex, range}
+NOT_USERS = ("vkchi", "builtins", "math", "numpy")  # packages whose objects stay as they are
+CONTAINERS = (list, tuple, dict, set, frozenset)
+
+# "value": by contents or identity; "kind": by the class alone; "unshadowed": the object itself does
+# not have this attribute, so that its class decides; "items": by what iteration gives.
+How = Literal["value", "kind", "unshadowed", "items"]
+Test = Callable[[Any], bool]
+
+
+class Root(NamedTuple):
+    """Where a path begins: `name` is that of a global or closure variable of `fn`, of an argument
+    of the kernel `fn`, or of an attribute of `fn` itself."""
+
+    kind: Literal["global", "cell", "argument", "function"]
+    fn: Any  # a FunctionType
+    name: str
+
+
+# An attribute (`"attr"`, name) or an item (`"item"`, key).
+Step = tuple[str, Any]
+
+
+class Path(NamedTuple):
+    """A way from a root to a value."""
+
+    root: Root
+    steps: tuple[Step, ...] = ()
+
+    def __str__(self) -> str:
+        inner = "".join([f".{k}" if kind == "attr" else f"[{k!r}]" for kind, k in self.steps])
+        owner = f"{self.root.fn.__name__}." if self.root.kind == "function" else ""
+        return f"{owner}{self.root.name}{inner}"
+
+
+class Read(NamedTuple):
+    """A value that was read while a kernel was compiled, how it is compared, and the line."""
+
+    path: Path
+    how: How
+    value: Any
+    span: Span | None = None
+
+    def test(self) -> Test:
+        """The comparison with the value, which keeps alive what it must."""
+        return test_of(self.how, self.value)
+
+
+def root_value(root: Root, args: tuple[Any, ...]) -> Any:
+    """The value at a root now. Raises KeyError, ValueError, AttributeError."""
+    kind, fn, name = root
+    if kind == "global":
+        return fn.__globals__[name]
+    if kind == "cell":
+        assert fn.__closure__ is not None
+        return fn.__closure__[fn.__code__.co_freevars.index(name)].cell_contents
+    if kind == "argument":
+        return args[fn.__code__.co_varnames.index(name)]
+    return getattr(fn, name)
+
+
+def value_of(path: Path, args: tuple[Any, ...]) -> Any:
+    """The value at a path now. Raises what the objects on the way raise."""
+    value = root_value(path.root, args)
+    for kind, key in path.steps:
+        value = getattr(value, key) if kind == "attr" else value[key]
+    return value
+
+
+def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
+    """True if the value at the path is the one that the test was made of."""
+    try:
+        return test(value_of(parent_of(read.path) if read.how == "unshadowed" else read.path, args))
+    except Exception:
+        return False
+
+
+def stable(reads: Iterable[Read], args: tuple[Any, ...]) -> tuple[Read, ...]:
+    """The reads that give the same now: not properties that give something else each time."""
+    return tuple([read for read in reads if is_current(read, read.test(), args)])
+
+
+def parent_of(path: Path) -> Path:
+    """The path without its last step."""
+    return path._replace(steps=path.steps[:-1])
+
+
+# --- tests ---------------------------------------------------------------------------------------
+
+
+def test_of(how: How, value: Any) -> Test:
+    """The comparison of a later value with this one."""
+    if how == "kind":
+        return lambda now: type(now) is value
+    if how == "unshadowed":
+        return lambda now: value not in getattr(now, "__dict__", ())
+    if how == "items":
+        given = contents(list(value))
+        return lambda now: contents(list(now)) == given
+    return same_as(value)
+
+
+def same_as(value: Any) -> Test:
+    """The comparison of a value by type and bits, or by identity."""
+    kind = type(value)
+    if isinstance(value, CONTAINERS):
+        return same_container(value)
+    if kind in NUMBERS or is_number_of_numpy(value):
+        given = contents(value)
+        return lambda now: now is value or (type(now) is kind and contents(now) == given)
+    if isinstance(value, Matrix | partial):
+        given = contents(value)
+        return lambda now: type(now) is kind and contents(now) == given
+    if is_array_of_numpy(value):
+        return same_array(value)
+    if isinstance(value, Type | Following):
+        return lambda now: now is value or (type(now) is kind and bool(now == value))
+    if is_bound(value) or isinstance(value, BuiltinFunctionType):
+        owner, function = value.__self__, getattr(value, "__func__", value)
+        return lambda now: (
+            type(now) is kind
+            and now.__self__ is owner
+            and (getattr(now, "__func__", now) is function or now == function)
+        )
+    if is_kept(value):
+        return lambda now: now is value
+    return same_object(value)
+
+
+def is_kept(value: Any) -> bool:
+    """True for values that a compiled kernel may keep alive: its fields, functions and classes."""
+    return (
+        isinstance(value, FunctionType | type | Enum | ModuleType)
+        or hasattr(type(value), "__vkchi_kind__")
+        or is_memory(value)
+    )
+
+
+def same_object(value: Any) -> Test:
+    """The comparison by identity, which keeps nothing alive if that can be."""
+    try:
+        ref = weakref.ref(value)
+    except TypeError:
+        return lambda now: now is value
+    return lambda now: now is not None and ref() is now
+
+
+def same_container(value: Any) -> Test:
+    """The comparison of a list, tuple, dict or set by its items."""
+    if len(value) > MOST_ITEMS:
+        kind, size = type(value), len(value)
+        return lambda now: type(now) is kind and len(now) == size
+    kind, given = type(value), contents(value)
+    if isinstance(value, list | tuple) and all(type(x) in NUMBERS for x in value):
+        items = tuple(value)
+        return lambda now: (
+            type(now) is kind
+            and len(now) == len(items)
+            and (all(map(is_, now, items)) or contents(now) == given)
+        )
+    return lambda now: type(now) is kind and contents(now) == given
+
+
+def same_array(value: Any) -> Test:
+    """The comparison of a numpy array: of a small one by its contents, else by identity; another
+    large one is looked at once whether its contents are the same."""
+    kind, dtype, shape = type(value), value.dtype, value.shape
+    if value.dtype.hasobject:
+        return same_object(value)
+    if value.size <= MOST_NUMBERS:
+        data = value.tobytes()
+        return lambda now: (
+            type(now) is kind
+            and now.dtype == dtype
+            and now.shape == shape
+            and now.tobytes() == data
+        )
+    digest = hashlib.blake2b(value.tobytes()).digest()
+    known = weakref.ref(value)
+
+    def is_same(now: Any) -> bool:
+        nonlocal known
+        if known() is now:
+            return True
+        if type(now) is not kind or now.dtype != dtype or now.shape != shape:
+            return False
+        if hashlib.blake2b(now.tobytes()).digest() != digest:
+            return False
+        known = weakref.ref(now)
+        return True
+
+    return is_same
+
+
+def is_memory(value: Any) -> bool:
+    """True for fields and arrays of structs, which kernels take by reference."""
+    kind = type(value)
+    return hasattr(kind, "__vkchi_array__") or hasattr(kind, "__vkchi_struct__")
+
+
+def is_leaf(value: Any) -> bool:
+    """True for values without parts that could change: they are compared as a whole."""
+    return (
+        type(value) in NUMBERS
+        or isinstance(value, Matrix | Type | Following | Enum | partial)
+        or is_memory(value)
+        or is_number_of_numpy(value)
+        or is_array_of_numpy(value)
+    )
+
+
+def is_object(value: Any) -> bool:
+    """True for objects of users' classes, of which a kernel reads attributes."""
+    kind = type(value)
+    if kind in NUMBERS or isinstance(value, _OTHERS) or hasattr(kind, "__vkchi_kind__"):
+        return False
+    if kind.__module__.partition(".")[0] in NOT_USERS:
+        return isinstance(value, Struct)
+    return not (is_leaf(value) or is_bound(value))
+
+
+_OTHERS = (*CONTAINERS, FunctionType, type, ModuleType, BuiltinFunctionType)

@@ -1,0 +1,159 @@
+"""Keys of Python values: equal only for values that give the same code in a kernel.
+
+Values with contents (numbers, sequences, dicts, vectors, numpy arrays, dataclasses) are compared by
+type and by bits, all others by identity. Keys keep no object alive that has an identity.
+
+    >>> contents([1, 2.0]) == contents([1, 2.0]), contents(1) == contents(1.0)
+    (True, False)
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from types import MethodType
+from typing import Any
+
+from vkchi.interrupts.weak import Finalizer
+from vkchi.lang.matrix import Matrix
+from vkchi.lang.struct import Struct, members_of
+from vkchi.types import Following, Type
+from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy
+
+# Types of immutable values of the standard library whose `repr` says all.
+SHOWN = frozenset(("fractions", "decimal", "datetime", "pathlib", "uuid"))
+PLAIN: frozenset[type] = frozenset((
+    int, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented),
+))  # fmt: skip
+_BITS = struct.Struct("<d").pack
+
+
+class ById:
+    """A key that compares by identity and, where it can, does not keep its object alive."""
+
+    __slots__ = ("_id", "_obj")
+
+    def __init__(self, obj: Any) -> None:
+        self._id = id(obj)
+        try:
+            self._obj: Any = weakref.ref(obj)
+        except TypeError:
+            self._obj = lambda: obj
+
+    @property
+    def is_dead(self) -> bool:
+        """True if the object is gone: no call can have this key any more."""
+        return self._obj() is None
+
+    def watch(self, finalizers: deque[Finalizer[Any]], when_gone: Callable[[], None]) -> None:
+        """Add to `finalizers` when the object is gone. `when_gone` must not refer to this key."""
+        obj = self._obj() if isinstance(self._obj, weakref.ref) else None
+        if obj is not None:
+            finalizer = Finalizer(obj, finalizers.append)
+            finalizer.act = when_gone
+            self._obj = finalizer
+
+    def __hash__(self) -> int:
+        return self._id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ById) and not self.is_dead and self._obj() is other._obj()
+
+
+def identities(key: Any) -> Iterator[ById]:
+    """The keys by identity in a signature."""
+    if isinstance(key, tuple):
+        for part in key:
+            yield from identities(part)
+    elif isinstance(key, ById):
+        yield key
+
+
+def is_stale(key: Any) -> bool:
+    """True if a signature names an object that is gone."""
+    return any(part.is_dead for part in identities(key))
+
+
+def contents(value: Any, within: tuple[int, ...] = ()) -> Any:
+    """A hashable stand-in for a value. `within`: the ids of the containers that it is in."""
+    kind = type(value)
+    if kind in PLAIN:
+        return (kind, value)
+    if kind is float:
+        return (float, _BITS(value))
+    if isinstance(value, Type | Following):
+        return value
+    if id(value) in within:  # a list may be in itself
+        return ("within", within.index(id(value)))
+    inner = (*within, id(value))
+    if isinstance(value, list | tuple):
+        return (kind, *[contents(x, inner) for x in value])
+    if isinstance(value, dict):
+        return (kind, *[(contents(k, inner), contents(x, inner)) for k, x in value.items()])
+    if isinstance(value, Matrix):
+        return (kind, value.dt, contents(value.entries, inner))
+    if isinstance(value, Struct):
+        return (kind, value.__vkchi_type__, contents(members_of(value), inner))
+    if is_array_of_numpy(value) and not value.dtype.hasobject:
+        return (kind, value.dtype.str, value.shape, value.tobytes())
+    if is_number_of_numpy(value):
+        return (kind, value.dtype.str, value.tobytes())
+    if is_compared_by_fields(value):
+        names = kind.__dataclass_fields__
+        return (kind, *[contents(getattr(value, name, None), inner) for name in names])
+    return _others(value, inner)
+
+
+def _others(value: Any, within: tuple[int, ...]) -> Any:
+    """The same of values that are met less often."""
+    kind = type(value)
+    if isinstance(value, frozenset | set):
+        return (kind, frozenset([contents(x, within) for x in value]))
+    if kind is complex:
+        return (complex, _BITS(value.real), _BITS(value.imag))
+    if kind in (range, slice):
+        parts = (value.start, value.stop, value.step)
+        return (kind, *[contents(x, within) for x in parts])
+    if isinstance(value, functools.partial):
+        parts = (value.func, value.args, value.keywords)
+        return (kind, *[contents(x, within) for x in parts])
+    if is_bound(value):
+        return (kind, ById(value.__func__), ById(value.__self__))
+    if isinstance(value, Enum):
+        return ById(value)
+    for base in (int, float, str, bytes):
+        if isinstance(value, base):
+            return (kind, base.__repr__(value))
+    if kind.__module__ in SHOWN:
+        return (kind, repr(value))
+    return ById(value)
+
+
+def is_bound(value: Any) -> bool:
+    """True for a method that is taken from an object, which is made anew each time."""
+    held = getattr(value, "__dict__", ())
+    return isinstance(value, MethodType) or ("__func__" in held and "__self__" in held)
+
+
+def is_compared_by_fields(value: Any) -> bool:
+    """True for objects of dataclasses whose `==` is the generated one and which have a hash."""
+    cls = type(value)
+    if not hasattr(cls, "__dataclass_fields__") or cls.__hash__ is None:
+        return False
+    return cls.__dataclass_params__.eq and not is_own_comparison(cls)
+
+
+def is_own_comparison(cls: type) -> bool:
+    """True if `==` of a dataclass was written, not generated: then `dataclass` leaves it."""
+    own = next((vars(base)["__eq__"] for base in cls.__mro__ if "__eq__" in vars(base)), None)
+    code = getattr(own, "__code__", None)
+    return code is None or code.co_filename != "<string>"
+
+
+def is_small_array(value: Any, most: int) -> bool:
+    """True for a numpy array of so many numbers at most."""
+    return is_array_of_numpy(value) and value.size <= most and not value.dtype.hasobject

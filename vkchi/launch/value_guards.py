@@ -1,0 +1,204 @@
+"""Guards of compiled kernels: tests, before each launch, that values read at compile time are as
+they were.
+
+A guard is a function that is generated from the kernel's `Read`s: a conjunction of identity tests
+on paths, with comparisons by type and bits where an identity differs. The text is compiled when a
+guard is first called for the third time; until then the tests run one by one.
+
+    guard = Guard(fn, compiled.reads, compiled.methods)
+    guard.holds(args), guard.changed(args)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from keyword import iskeyword
+from types import CodeType, FunctionType
+from typing import Any
+
+from vkchi.frontend.methods_seen import Seen, are_current
+from vkchi.frontend.reads import (
+    NUMBERS,
+    Path,
+    Read,
+    Test,
+    is_current,
+    is_kept,
+    is_memory,
+    parent_of,
+    value_of,
+)
+from vkchi.lang.matrix import Matrix
+from vkchi.span import Span
+from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import is_number_of_numpy
+
+CALLS_BEFORE = 2  # that a guard's text is compiled
+PREFIX = "_vk"  # of names in the text
+
+
+class Watch(NamedTuple):
+    """A value that is tested. It keeps alive only what the test needs."""
+
+    path: Path
+    read: Read  # without the value
+    test: Test
+    fast: tuple[str, tuple[Any, ...]]  # an expression with `{x}` for the path, `{0}` for constants
+    is_memory: bool = False
+
+    def is_current(self, args: tuple[Any, ...]) -> bool:
+        """True if the value is as it was."""
+        return is_current(self.read, self.test, args)
+
+
+class Guard:
+    """The tests of a kernel; `holds(args)` is true if the kernel is right for a call."""
+
+    def __init__(self, fn: Any, reads: Sequence[Read] = (), methods: tuple[Seen, ...] = ()) -> None:
+        self.fn, self.methods = fn, methods
+        self.watches = [watch(read) for read in reads]
+        self.left = CALLS_BEFORE
+        if not reads:
+            vars(self)["holds"] = partial(call_with, methods) if methods else always
+
+    def holds(self, args: tuple[Any, ...]) -> bool:
+        """True if all values and methods are as they were. Generated code takes its place."""
+        self.left -= 1
+        if self.left < 0:
+            found = vars(self)["holds"] = generate(self.fn, self.watches, self.methods)
+            return found(args)
+        return next(self.changed(args), None) is None and are_current(self.methods)
+
+    @property
+    def is_constant(self) -> bool:
+        """True if there is nothing to test."""
+        return not (self.watches or self.methods)
+
+    def changed(self, args: tuple[Any, ...]) -> Iterator[tuple[Path, Span | None]]:
+        """The paths whose values are others now, and the lines that read them."""
+        for one in self.watches:
+            if not one.is_current(args):
+                yield one.path, one.read.span
+
+
+def call_with(methods: tuple[Seen, ...], args: tuple[Any, ...]) -> bool:
+    """The guard of a kernel that read nothing but methods."""
+    return are_current(methods)
+
+
+def always(args: tuple[Any, ...]) -> bool:
+    """The guard of a kernel that read nothing."""
+    return True
+
+
+def watch(read: Read) -> Watch:
+    """The test of a value that was read."""
+    test = read.test()
+    fast = fast_test(read, test)
+    return Watch(read.path, read._replace(value=None), test, fast, is_memory(read.value))
+
+
+def fast_test(read: Read, test: Test) -> tuple[str, tuple[Any, ...]]:
+    """The test as an expression."""
+    value = read.value
+    if read.how == "kind":
+        return "{type}({x}) is {0}", (value,)
+    if read.how == "unshadowed":
+        return "{0} not in {x}.__dict__", (value,)
+    if read.how == "value":
+        if isinstance(value, Matrix):
+            given = (type(value), value.entries.tobytes(), test)
+            text = "(({type}({v} := {x}) is {0} and {v}._entries.tobytes() == {1}) or {2}({v}))"
+            return text, given
+        if type(value) in NUMBERS or is_number_of_numpy(value) or is_kept(value):
+            return "(({v} := {x}) is {0} or {1}({v}))", (value, test)
+    return "{0}({x})", (test,)
+
+
+class Text:
+    """The text of a guard, and the constants that it names."""
+
+    def __init__(self, fn: FunctionType) -> None:
+        self.globals = fn.__globals__
+        self.constants: list[Any] = []
+
+    def constant(self, value: Any) -> str:
+        """A name for a value."""
+        self.constants.append(value)
+        return f"{PREFIX}{len(self.constants) - 1}"
+
+    def path(self, path: Path) -> str:
+        """An expression for the value at a path."""
+        if any(kind == "attr" and not is_name(key) for kind, key in path.steps):
+            return f"{self.constant(lambda args: value_of(path, args))}({PREFIX}args)"
+        steps = [f".{key}" if kind == "attr" else f"[{self.key(key)}]" for kind, key in path.steps]
+        return self.root(path) + "".join(steps)
+
+    def root(self, path: Path) -> str:
+        """An expression for the root of a path."""
+        kind, fn, name = path.root
+        if kind == "global":
+            if fn.__globals__ is self.globals and is_name(name) and not name.startswith(PREFIX):
+                return name
+            return f"{self.constant(fn.__globals__)}[{name!r}]"
+        if kind == "cell":
+            assert fn.__closure__ is not None
+            cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
+            return f"{self.constant(cell)}.cell_contents"
+        if kind == "argument":
+            return f"{PREFIX}args[{fn.__code__.co_varnames.index(name)}]"
+        return f"{self.constant(fn)}.{name}"
+
+    def key(self, key: Any) -> str:
+        """An expression for the key of an item."""
+        return repr(key) if type(key) in (int, str) else self.constant(key)
+
+    def test(self, one: Watch) -> str:
+        """An expression for a test."""
+        text, given = one.fast
+        path = one.path if one.read.how != "unshadowed" else parent_of(one.path)
+        x, names = self.path(path), [self.constant(value) for value in given]
+        return text.format(*names, x=x, v=f"{PREFIX}x", type=f"{PREFIX}type")
+
+
+def is_name(key: Any) -> bool:
+    """True for a name that an expression can say."""
+    return isinstance(key, str) and key.isidentifier() and not iskeyword(key)
+
+
+def generate(
+    fn: FunctionType, watches: Sequence[Watch], methods: tuple[Seen, ...]
+) -> Callable[[tuple[Any, ...]], bool]:
+    """A function that makes the tests. It has the globals of the kernel's function."""
+    text = Text(fn)
+    tests = [text.test(one) for one in watches]
+    if methods:
+        tests.append(f"{text.constant(are_current)}({text.constant(methods)})")
+    given = [*text.constants, type, Exception]
+    names = [f"{PREFIX}{k}" for k in range(len(text.constants))]
+    code = compiled((*names, f"{PREFIX}type", f"{PREFIX}error"), " and ".join(tests))
+    cells = dict(zip((*names, f"{PREFIX}type", f"{PREFIX}error"), given))
+    closure = tuple([cell_of(cells[name]) for name in code.co_freevars])
+    return FunctionType(code, fn.__globals__, "guard", None, closure)
+
+
+def cell_of(value: Any) -> Any:
+    """A closure's cell."""
+    return (lambda: value).__closure__[0]  # type: ignore[index]
+
+
+@lru_cache(256)
+def compiled(names: tuple[str, ...], test: str) -> CodeType:
+    """The code of a guard, whose free variables are among these names."""
+    text = (
+        f"def make({', '.join(names)}):\n"
+        f" def guard({PREFIX}args):\n"
+        f"  try: return {test}\n"
+        f"  except {PREFIX}error: return False\n"
+        " return guard\n"
+    )
+    made: dict[str, Any] = {}
+    exec(compile(text, "<vkchi guard>", "exec"), made)
+    code: CodeType = made["make"](*names).__code__
+    return code

@@ -1,0 +1,40 @@
+"""No-alias test of the arrays of a call, which is part of a kernel's signature.
+
+>>> lie_apart([x, y]), lie_apart([x, x])
+(True, False)
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from typing import Any
+
+from vkchi.interop import host
+from vkchi.interop.in_place import HostNdarray
+from vkchi.ndarray import Ndarray
+
+
+def lie_apart(arrays: list[Any]) -> bool:
+    """Whether arrays share no memory on the device: neither they nor their gradients are one, and
+    no two are the same host memory (which is copied there once), or overlap in it."""
+    buffers: set[int] = set()
+    gradients, others, ranges = [], [], []
+    for a in arrays:
+        if isinstance(a, Ndarray):
+            buffers.add(id(a.buffer))
+            if isinstance(a, HostNdarray):
+                ranges.append((a.start, a.end))
+            if a.grad is not None:
+                gradients.append(a.grad.buffer)
+        else:
+            others.append(a)
+    if len(buffers) + len(others) < len(arrays):
+        return False
+    if len(ranges) > 1 and any(end > start for (_, end), (start, _) in pairwise(sorted(ranges))):
+        return False
+    if gradients and not buffers.isdisjoint(map(id, gradients)):
+        return False
+    return len(others) < 2 or not any(
+        a is None or b is None or host.is_same_view(a, b)
+        for a, b in combinations(map(host.view_of, others), 2)
+    )
