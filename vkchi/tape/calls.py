@@ -90,7 +90,7 @@ def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -
     device."""
     numbers = repeated.numbers(args)
     return Call(
-        name, repeated.plan, args, repeated.arrays(args), numbers, {}, {}, (), NO_NAMES,
+        name, repeated.plan, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants,
         repeated.case(numbers), repeated,
     )  # fmt: skip
 
@@ -180,7 +180,8 @@ class Given:
         if repeated is not None:
             return repeat_call(self.name, repeated, self.args)
         found = describe_call(self.name, self.plan, self.args)
-        return found._replace(repeated=note_repeated(self.plan, self.args, found.arrays))
+        noted = note_repeated(self.plan, self.args, found.arrays, found.constants)
+        return found._replace(repeated=noted)
 
 
 def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:

@@ -41,10 +41,15 @@ SERIAL = count()
 
 class RepeatedTapedCall:
     """What calls with these objects have in common. `shapes` are those of their arrays, in the
-    order of `arrays`; `serial` stands for them and the gradient kept, and for no others, ever."""
+    order of `arrays`; `constants` are the names of arrays that the kernel takes for constants;
+    `serial` stands for them and the gradient kept, and for no others, ever."""
 
-    def __init__(self, plan: Plan, call: RepeatedCall, arrays: Mapping[str, Storage]) -> None:
+    def __init__(
+        self, plan: Plan, call: RepeatedCall, arrays: Mapping[str, Storage],
+        constants: frozenset[str],
+    ) -> None:  # fmt: skip
         self.call, self.plan, self.serial = call, plan, next(SERIAL)
+        self.constants = constants
         self.shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         names = [(p.name, k) for k, p in enumerate(plan.parameters)]
         self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]
@@ -121,7 +126,7 @@ def find_repeated(plan: Plan, args: tuple[Any, ...]) -> RepeatedTapedCall | None
 
 
 def note_repeated(
-    plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage]
+    plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage], constants: frozenset[str]
 ) -> RepeatedTapedCall | None:
     """Keep what calls like this one have in common; None where one is not like another. Not for
     ever: some programs repeat none."""
@@ -134,7 +139,7 @@ def note_repeated(
     derived.notes_left -= 1
     if not call.takes(args):  # numbers that are bound otherwise than they are: 2.0 ** 200 as f32
         return None
-    made = RepeatedTapedCall(plan, call, arrays)
+    made = RepeatedTapedCall(plan, call, arrays, constants)
     remember(derived.repeated, objects_among(plan, args), made, MOST_REPEATED)
     return made
 

@@ -135,7 +135,7 @@ class Trace:
         if found is None:
             return None
         memory = repeated.arrays(args)
-        adjoints = adjoints_of(memory)
+        adjoints = adjoints_of(memory, repeated.constants)
         made = repeated.gradient(adjoints)
         if made is None:
             return None
@@ -191,7 +191,7 @@ def may_be_traced(entry: Entry) -> bool:
         call.repeated is not None
         and call.missing == "error"
         and not call.plan.is_ours
-        and not (call.hosts or call.constants or entry.drawn or entry.form)
+        and not (call.hosts or entry.drawn or entry.form)
         and call.repeated.gradient(adjoints) is entry.plan
         and not any(array.is_gradient for array in call.arrays.values())
     )
