@@ -4,11 +4,12 @@ overwritten where a tape cannot see with what.
 Owns: `Breaks`, of one recording: what it knows of such memory, finding derivatives that would flow
 through it, and the errors. Of what arrays with gradients hold: what Python writes is a constant,
 so the derivative of what stood there is 0 from then on (`log.Cut`), and what it adds leaves the
-derivative as it is. But Python that has read an element may write what depends on it otherwise, as
-in `loss[None] *= 2`, and so may a kernel that the tape does not differentiate. So is what others
-than kernels changed in torch tensors: where a later kernel finds something else than a kernel left
-there, nobody knows whether it still depends on that. The same numbers written again through numpy
-or `tensor.data` are not noticed. Must not know: how gradients are built.
+derivative as it is. Inputs that recorded kernels have used are no exception. But Python that has
+read an element may write what depends on it otherwise, as in `loss[None] *= 2`, and so may a kernel
+that the tape does not differentiate. So is what others than kernels changed in torch tensors: where
+a later kernel finds something else than a kernel left there, nobody knows whether it still depends
+on that. The same numbers written again through numpy or `tensor.data` are not noticed. Must not
+know: how gradients are built.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.span import Span, is_ours, user_span
 from vkchi.tape.calls import Call, Given
-from vkchi.tape.derived import facts
+from vkchi.tape.derived import Case, facts
 from vkchi.tape.ledger import (
     Account,
     Break,
@@ -36,11 +38,14 @@ from vkchi.tape.ledger import (
     Holding,
     Index,
     Ledger,
+    Use,
     box_at,
+    overwritten,
 )
 from vkchi.tape.log import Step
 
 if TYPE_CHECKING:
+    from vkchi.launch import Plan
     from vkchi.tape.ledger import Memory
 
 NONE: frozenset[str] = frozenset()
@@ -190,18 +195,32 @@ class Breaks:
 
     # --- functions that are not recorded kernel by kernel ----------------------------------------
 
-    def skip(self, given: Given, who: str) -> list[Holding]:
-        """A kernel is about to run that is not differentiated; what it adds is constant. Whose
-        contents change by that."""
+    def skip(self, given: Given, who: str, boxes: Mapping[str, Box]) -> list[Holding]:
+        """A kernel is about to run that is not differentiated, and writes these parts; what it adds
+        is constant. Return the accounts whose contents change by that."""
         kinds = facts.kinds_of_writes(given.plan)
-        found = [(name, self.ledger.find(given.written[name])) for name in sorted(given.written)]
-        known = [(name, one) for name, one in found if one is not None and one.held]
-        for name, one in known:
+        accounts = [(name, self.ledger.find(given.written[name])) for name in sorted(given.written)]
+        known = [(name, one, found) for name, one in accounts
+                 if one is not None and (found := one.finds(boxes.get(name, ())))]  # fmt: skip
+        for name, one, found in known:
             one.compare()
             if kinds.get(name, NONE) != frozenset({"atomic_add"}):
-                held = next(iter(one.held.values()))
-                one.loss = held.overwritten(one.memory, who, user_span())
-        return [one for _, one in known]
+                box = boxes.get(name, ()) if isinstance(one, Account) else ()
+                one.lose(overwritten(found, one.memory, who, user_span(), box))
+        return [one for _, one, _ in known]
+
+    def lose_results(self, given: Given, kind: str) -> None:
+        """Note that a kernel of another thread did not come to its end: what it wrote is
+        unknown."""
+        who, span = f"{given.name}()", given.plan.func.span
+        by = f"{who}, which failed a check or was interrupted"
+        for name, memory in given.written.items():
+            place = memory.whole if isinstance(memory, Storage) else memory
+            found = overwritten(Held(name, who, span, ()), place, by, span)
+            if isinstance(place, Storage) and place.companion(kind) is not None:
+                self.ledger.open(place).lose(found)
+            else:
+                self.add(found)
 
     @contextmanager
     def ignoring(self) -> Iterator[None]:
@@ -228,9 +247,46 @@ class Breaks:
                 if loss is not None:
                     raise refusal(loss)
 
+    def note_gradient(
+        self, call: Call, adjoints: Mapping[str, Memory], needs: Iterable[str], kind: str
+    ) -> None:
+        """Note that `kernel.grad` adds to these gradients: values with a derivative, if what it
+        reads has one. Their places have none."""
+        names = [name for name in needs if name in call.arrays and name not in call.constants]
+        read = {name: memory_of(call, name) for name in names}
+        varies = any(self.varies(call.arrays[name], kind) for name in read)
+        if varies or any(self.of(memory) for memory in (*read.values(), *adjoints.values())):
+            origin = (f"{call.name}.grad() puts a value with a derivative there", user_span())
+            for name, memory in adjoints.items():
+                box = box_at(memory) if isinstance(memory, Storage) else ()
+                found = Break(memory, f"{name}.grad", origin, box)
+                self.add(found._replace(by_gradient=f"{call.name}.grad"))
+
+    def varies(self, array: Storage, kind: str) -> bool:
+        """True unless an array has no place for derivatives, or is known to hold constants."""
+        account = self.ledger.find(array)
+        is_constant = account is not None and account.fills == frozenset()
+        return array.companion(kind) is not None and not is_constant
+
+    def use(self, launch: Call | Given, case: Case, kind: str) -> None:
+        """Note which parts a recorded launch has used of arrays with a place for derivatives."""
+        for name, box in facts.touched(launch.plan, "reads", case).items():
+            array = launch.arrays.get(name)
+            if array is not None and name not in launch.constants and array.companion(kind):
+                where = partial(first_read, launch.plan, name)
+                self.ledger.open(array).uses.add(Use(name, f"{launch.name}()", where, box))
+
     def check_loss(self, loss: Any) -> None:
         """Raises GradientError if the loss was overwritten."""
         self.check_arrays([loss if isinstance(loss, Storage) else host.array_of_torch(loss)])
+        account = self.ledger.find(loss) if isinstance(loss, Storage) else None
+        if account is not None and account.is_last_by_python:
+            raise GradientError(
+                f"the loss, {loss!r}, was last written by Python: it has no derivative",
+                account.last_write,
+                help="compute the loss in a kernel that is recorded; Python may add constants, as "
+                "in `loss[None] += 1`",
+            )  # fmt: skip
 
 
 def memory_of(call: Call, name: str) -> Memory:
@@ -248,9 +304,9 @@ def seen_by(call: Call, name: str, one: Break) -> Break:
 
 
 def overwrite(account: Account, array: Storage, access: Access, *, is_ours: bool) -> bool:
-    """Python is about to write to an array, or a component of it; whether that is a constant over
-    something with a derivative. It is one for all that is known, unless Python has read there, or
-    (not `is_ours`) somebody writes who knows of derivatives."""
+    """Python is about to write to an array, or a component of it. True if that is a constant over a
+    derivative, or over an input that kernels have used. It is, unless Python has read there, or
+    (not `is_ours`) the writer is a function with a gradient of its own."""
     if access.is_sum:
         return False  # a constant more: the derivative of what stood there is that of the sum
     is_all = access.at is None and account.array is array
@@ -259,11 +315,13 @@ def overwrite(account: Account, array: Storage, access: Access, *, is_ours: bool
     if not is_ours:
         return False
     at = None if access.at is None else access.at[: len(array.shape)]
-    held, reads = account.holds(at), account.reads
-    if held is None:
+    box, reads = box_at(account.array, at), account.reads
+    found = account.finds(box)
+    if found is None:
         return False
     if access.kind == "write" and reads and (at is None or at in reads or None in reads):
-        account.loss = held.overwritten(account.array, "Python, which had read it", user_span())
+        who, part = "Python, which had read it", () if at is None else box
+        account.lose(overwritten(found, account.array, who, user_span(), part))
         return False
     if is_all:
         account.loss = None
@@ -302,6 +360,13 @@ def mark_constants(one: Break, read: Span | None) -> None:
 def line_of(span: Span | None) -> Span | None:
     """The user's line, or, of a kernel of ours, that which has called it."""
     return user_span() if is_ours(span) else span
+
+
+def first_read(plan: Plan, name: str) -> Span | None:
+    """Where a kernel first reads an array."""
+    from vkchi.tape.questions import footprint  # for an error
+
+    return footprint(plan, "reads").span_of(name)
 
 
 def covering(call: Call, name: str, box: Box = ()) -> int | None:
@@ -345,5 +410,13 @@ def refusal(
             "lost", read, notes=notes,
             help='docs/autodiff.md, "Values that travel without a kernel", says what has a '
             "derivative; what a ti.ad.no_grad function gives is a constant",
+        )  # fmt: skip
+    if one.by_gradient:
+        return GradientError(
+            f"the {word} flows through what {one.by_gradient}() computed: second derivatives of a "
+            "kernel's gradient are not supported, and it would be lost", read, notes=notes,
+            help="compute the derivative in a kernel that is recorded; for a constant, call "
+            f"{one.by_gradient}() in a ti.ad.no_grad function, or put ti.stop_grad(...) around "
+            "the value",
         )  # fmt: skip
     return lost(name, read, *one.origin, need)

@@ -180,6 +180,9 @@ def run_gradient(
     del held
     gradients.bring_back()
     count_once(call)
+    recording = plan.runtime.tape
+    if recording is not None and recording.kind != "record":
+        recording.note_gradient(call, gradients, needs)
 
 
 def with_fields(call: Call, memory: Memory) -> Call:

@@ -73,7 +73,7 @@ def describe_call(
     if shared and plan.is_mixed:
         bound.check_types(plan)
     given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
-    constants = {p.name for p, _ in leaves_of(plan, args) if p.is_constant} - plan.written
+    constants = constants_of(plan, args)
     wanted = [one for one in bound.imports if one.name not in constants]
     tensors = {one.name: one.owner for one in wanted if host.has_grad(one.owner)}
     hosts = {one.name: one.view for one in bound.imports}
@@ -81,8 +81,13 @@ def describe_call(
     numbers = numbers_of(plan, args)
     return Call(
         name, plan, given, arrays, numbers, tensors, hosts, tuple(bound.imports),
-        frozenset(constants), case_of(numbers, arrays),
+        constants, case_of(numbers, arrays),
     )  # fmt: skip
+
+
+def constants_of(plan: Plan, args: tuple[Any, ...]) -> frozenset[str]:
+    """The arrays that a kernel only reads, under an annotation that says they have no gradient."""
+    return frozenset(p.name for p, _ in leaves_of(plan, args) if p.is_constant) - plan.written
 
 
 def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -> Call:
@@ -150,6 +155,11 @@ class Given:
 
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
         self.name, self.plan, self.args = name, plan, args
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """The names of the arrays that the kernel takes for constants."""
+        return constants_of(self.plan, self.args)
 
     @cached_property
     def arrays(self) -> dict[str, Storage]:

@@ -45,7 +45,8 @@ class FwdMode(Recording):
         self, loss: Storage | Sequence[Storage], param: Storage,
         seed: Sequence[float] | None = None, clear_gradients: bool = True,
     ) -> None:  # fmt: skip
-        self.losses = list(loss) if isinstance(loss, list | tuple) else [loss]
+        given: Any = loss
+        self.losses: list[Storage] = list(given) if isinstance(given, list | tuple) else [given]
         self.param: Any = param
         self.seed, self.clear_gradients = seed, clear_gradients
         super().__init__(current())
@@ -65,8 +66,8 @@ class FwdMode(Recording):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """The end of the block: the direction is forgotten. Raises GradientError if a loss was
-        overwritten with something unknown."""
+        """The end of the block: the direction is forgotten, unless its memory is that of a result.
+        Raises GradientError if a loss was overwritten with something unknown."""
         try:
             if kind is None:
                 self.ledger.end_looking()
@@ -74,7 +75,9 @@ class FwdMode(Recording):
                     self.breaks.check_loss(loss)
         finally:
             self.close()
-            self.param.dual.fill(0)
+            duals = [loss.companion("dual") for loss in self.losses]
+            if not any(d is not None and d.whole is self.param.dual.whole for d in duals):
+                self.param.dual.fill(0)
 
     def launch_noted(self, given: Given) -> Any:
         """Run a kernel with derivatives."""

@@ -66,12 +66,14 @@ def hvp(
     assert gradient is not None
     clear_all_gradients()
     loss.fill(0)
-    recorder = Recorder(runtime)
+    recorder = Recorder(runtime, loss)
     recorder.dual(x).from_numpy(direction)
     with recorder:
         run()
         recorder.ledger.end_looking()
         recorder.breaks.check_loss(loss)
+        recorder.state = "evaluated"
+        clear_all_gradients()  # what the program has put there is no seed
         gradient.fill(1)
         recorder.reverse()
     return recorder.dual(slopes).to_numpy()
@@ -105,8 +107,9 @@ class Recorder(Recording):
 
     title = "ti.ad.hvp"
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, loss: Storage) -> None:
         super().__init__(runtime)
+        self.loss = loss
         self.duals: dict[int, tuple[Storage, Storage]] = {}
 
     def __enter__(self) -> Recorder:

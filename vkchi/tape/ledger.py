@@ -7,6 +7,7 @@ keeps nothing by array itself:
     what stands there   that means                                     who asks
     escapes             derivatives that its place cannot hold         `breaks`
     held, reads         derivatives; what of them Python has read      `breaks`
+    uses                inputs that kernels have used                  `breaks`
     loss                such were overwritten with something unknown   `breaks`
     fills, puts         constants, which may be inputs                 `constants`
     writes              what was written since a call                  `mutation_log`
@@ -86,7 +87,7 @@ class Break(NamedTuple):
     `by` somebody. `origin` says who put the derivative there, `ways` what became of it since,
     outside of kernels. With `fills`, it is by what Python put into arrays, and by nothing else. The
     user `is_shown` a numpy array that has a derivative if it is put into an array as it is: then
-    this does not hold."""
+    this does not hold. `by_gradient` names a call of `kernel.grad` that put it there."""
 
     memory: Any
     name: str
@@ -97,6 +98,7 @@ class Break(NamedTuple):
     fills: Fills = frozenset()
     is_shown: bool = False
     by: str = ""
+    by_gradient: str = ""
 
     @property
     def is_constant(self) -> bool:
@@ -122,10 +124,47 @@ class Held(NamedTuple):
         """What errors say of it."""
         return f"{self.who} puts a value with a derivative there", self.span
 
-    def overwritten(self, memory: Any, by: str, span: Span | None) -> Break:
-        """That something unknown was put over it, by whom, and where."""
-        ways = (("it was overwritten here", span),) if span is not None else ()
-        return Break(memory, self.name, self.origin, ways=ways, by=by)
+
+class Use(NamedTuple):
+    """A part of an array, which has a place for derivatives, that a recorded kernel has used as it
+    was. `find` gives the line."""
+
+    name: str
+    who: str
+    find: Callable[[], Span | None]
+    box: Box
+
+    @property
+    def origin(self) -> Note:
+        """A note for errors."""
+        return f"{self.who} has used what it held before", self.find()
+
+
+class Uses:
+    """Parts of one array that recorded kernels have used, by their first index."""
+
+    def __init__(self) -> None:
+        self.at: dict[int | None, dict[Box, Use]] = {}
+
+    def add(self, use: Use) -> None:
+        """Add one; the first of equal parts stays."""
+        self.at.setdefault(point_of(use.box), {}).setdefault(use.box, use)
+
+    def find(self, box: Box) -> Use | None:
+        """A part that may meet this one."""
+        place = point_of(box)
+        lists = self.at.values() if place is None else (self.at.get(k, {}) for k in (place, None))
+        return next(
+            (one for known in lists for one in known.values() if may_meet(one.box, box)), None
+        )
+
+
+def overwritten(
+    one: Held | Use, memory: Any, by: str, span: Span | None, box: Box = ()
+) -> Break:  # fmt: skip
+    """The break where `by` put something unknown over what was held or used."""
+    ways = (("it was overwritten here", span),) if span is not None else ()
+    return Break(memory, one.name, one.origin, box, ways=ways, by=by)
 
 
 class Written(NamedTuple):
@@ -217,6 +256,15 @@ class Holding:
         """The derivatives that it has no place for."""
         return [one for one in self.escapes.values() if not one.is_constant]
 
+    def finds(self, box: Box) -> Held | Use | None:
+        """A part that meets this one and holds a derivative."""
+        return next((held for held in self.held.values() if may_meet(held.box, box)), None)
+
+    def lose(self, found: Break) -> None:
+        """Note that something unknown was put over a part."""
+        is_more = self.loss is not None and self.loss.box != found.box
+        self.loss = found._replace(box=()) if is_more else found
+
     def compare(self) -> Break | None:
         """What was lost here, as far as is known."""
         return self.loss
@@ -269,7 +317,7 @@ class HostAccount(Holding):
         """Note if a tensor's derivative was overwritten: what was lost by that, or before."""
         if self.owner is not None and not self.is_known:
             held = next(iter(self.held.values()))
-            self.loss = self.loss or held.overwritten(self.memory, "torch or numpy", None)
+            self.loss = self.loss or overwritten(held, self.memory, "torch or numpy", None)
         return self.loss
 
 
@@ -284,17 +332,38 @@ class Account(Holding):
         self.array = self.memory = self.owner = array
         self.version = 0
         self.is_used = self.is_written = False  # by kernels
+        self.is_cut = False  # by Python
+        self.last_write: Span | None = None  # by Python, of those noted, and the version after it
+        self.last_version = -1
         self.fills: Fills | None = None
         self.reads: set[Index | None] = set()
         self.puts: set[Index] = set()
+        self.uses = Uses()
         self.wants = Wants()
         self.flags: Storage | None = None
         self.shown: dict[int, Shown] = {}
 
     def holds(self, at: Index | None = None) -> Held | None:
         """What it holds with a derivative, at an index or anywhere."""
-        box = box_at(self.array, at)
-        return next((held for held in self.held.values() if may_meet(held.box, box)), None)
+        found = super().finds(box_at(self.array, at))
+        return found if isinstance(found, Held) else None
+
+    def finds(self, box: Box) -> Held | Use | None:
+        """A part that meets this one and holds a derivative, or is an input that was used."""
+        return super().finds(box) or self.uses.find(box)
+
+    @property
+    def is_last_by_python(self) -> bool:
+        """True if Python's last write was noted, and nobody has written since."""
+        return self.version == self.last_version
+
+    def note_write(self, access: Access) -> None:
+        """Note that Python has written; a constant that it adds leaves the state as it is."""
+        if not access.is_sum:
+            self.last_write = user_span()
+        elif self.last_version != self.version - 1:
+            return
+        self.last_version = self.version
 
     def change(self, *, is_whole: bool) -> None:
         """Something else is about to stand there; in all of it, for all that Python knows."""
@@ -311,7 +380,7 @@ class Account(Holding):
     def note_read(self, at: Index | None, *, has_own: bool) -> None:
         """Python reads what has a derivative, perhaps; or who has a gradient of its own does."""
         at = None if at is None else at[: len(self.array.shape)]
-        if self.escapes or (not has_own and self.holds(at)):
+        if self.escapes or (not has_own and self.finds(box_at(self.array, at))):
             self.reads.add(at)
 
 

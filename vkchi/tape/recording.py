@@ -6,7 +6,7 @@ Owns: `Recording`. Must not know: how derivatives are built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +22,25 @@ from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
 from vkchi.span import user_span
 from vkchi.tape.breaks import Breaks, overwrite
-from vkchi.tape.calls import Call, Given
+from vkchi.tape.calls import Call, Given, Gradients
 from vkchi.tape.constant_arrays import Constants
 from vkchi.tape.hosted import Copied, Function, HostStep
-from vkchi.tape.ledger import Account, Break, Holder, HostAccount, Index, Ledger, Wanted
+from vkchi.tape.ledger import (
+    Account,
+    Break,
+    Holder,
+    HostAccount,
+    Index,
+    Ledger,
+    Use,
+    Wanted,
+    box_at,
+)
 from vkchi.tape.log import Cut, Step
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.snapshots import Snapshots
 from vkchi.tape.steps import Custom, drop_copies
+from vkchi.tuples import NamedTuple
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
@@ -41,25 +52,47 @@ if TYPE_CHECKING:
 NOTES = ("entries", "ledger", "breaks", "constants", "mutation_log", "snapshots", "races")
 
 
+class Inside(NamedTuple):
+    """A function whose kernels are not recorded one by one: a call recorded as a whole, or the name
+    of what is not differentiated."""
+
+    custom: Custom | None
+    skipped: str | None
+
+
 class Recording(Block):
     """Knows where derivatives are: in the arrays' `kind`, grad or dual, and where they got lost.
     Entered by `with`, it sees what happens in the block: `launch` and `on_access` are the ways by
-    which it does. `entries` are the steps recorded; `custom` is the call that is recorded as a
-    whole now, `skipped` the function that is running and is not differentiated; `solving` are
-    vectors that gradients of solvers work in. What is noted (NOTES) is there once anybody asks
-    for it."""
+    which it does.
+
+    `entries` are the steps recorded. `inside` are functions, by thread, that are recorded as a
+    whole or not at all. `solving` are vectors that gradients of solvers work in. What is noted
+    (NOTES) is there once anybody asks for it.
+    """
 
     title: str  # what users call it
     kind = "grad"
     # Whether functions with gradients of their own, and what the host computes, are steps.
     records_functions = False
+    loss: Any = None  # the array that derivatives are of, if there is one
 
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
         self.runtime, self.thread, self.budget_bytes = runtime, get_ident(), budget_bytes
         self.solving: dict[Any, tuple[Any, ...]] = {}
-        self.custom: Custom | None = None
-        self.skipped: str | None = None
+        self.inside: dict[int, Inside] = {}
         self.state = "new"
+
+    @property
+    def custom(self) -> Custom | None:
+        """The call that this thread is in and that is recorded as a whole."""
+        found = self.inside.get(get_ident()) if self.inside else None
+        return found.custom if found is not None else None
+
+    @property
+    def skipped(self) -> str | None:
+        """The function that this thread is in and that is not differentiated."""
+        found = self.inside.get(get_ident()) if self.inside else None
+        return found.skipped if found is not None else None
 
     if not TYPE_CHECKING:
 
@@ -145,6 +178,7 @@ class Recording(Block):
         self.breaks.note_escapes(call, flow.escapes)
         self.breaks.note_escapes(call, flow.bits, is_bits=True)
         self.breaks.note_call(call, flow.stores, boxes)
+        self.breaks.use(call, call.case, self.kind)
         for view in (call.hosts[name] for name in call.hosts if name in call.plan.written):
             for array in self.ledger.exports(view):
                 self.note_detached(
@@ -181,18 +215,36 @@ class Recording(Block):
         if self.snapshots.is_over and not was_over:
             drop_copies(self.entries)
 
+    def note_gradient(self, call: Call, gradients: Gradients, needs: Iterable[str]) -> None:
+        """Note that `kernel.grad` has added to gradients, having read these arrays."""
+        if self.state != "recording":
+            return
+        self.leave_trace()
+        adjoints: dict[str, Memory] = {}
+        for name in gradients.names:
+            if name not in call.tensors:
+                adjoints[name] = gradients.arrays[name].whole
+                self.ledger.open(gradients.arrays[name]).change(is_whole=True)
+            elif (view := host.view_of(host.grad_of(call.tensors[name]))) is not None:
+                adjoints[name] = view
+        if not self.is_paused:
+            self.breaks.note_gradient(call, adjoints, needs, self.kind)
+
     def on_access(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""
         self.leave_trace()
         self.mutation_log.note_access(array, access)
-        account = self.ledger.find(array) if self.custom is None else self.ledger.open(array)
         is_ours = self.state == "recording" and self.custom is None
+        is_open = self.custom is not None or (access.kind != "read" and self.must_note(array))
+        account = self.ledger.open(array) if is_open else self.ledger.find(array)
         if access.kind == "read":
             if account is not None:
                 account.note_read(access.at, has_own=not is_ours)
             return
         if account is not None:
             account.change(is_whole=access.at is None or not is_ours)
+            if is_ours and array.whole is self.loss:
+                account.note_write(access)
             is_cut = overwrite(account, array, access, is_ours=is_ours)
             if not is_ours:
                 self.written_inside(account, array)
@@ -202,6 +254,11 @@ class Recording(Block):
                 self.snapshots.save_all(account.array)
         if not (self.is_paused or access.is_sum) and self.breaks.holds(array) is None:
             self.constants.note_fill(array, access.at)
+
+    def must_note(self, array: Storage) -> bool:
+        """True for arrays of which Python's writes count though no kernel has used them: gradients,
+        and the loss."""
+        return self.state == "recording" and (array.is_gradient or array.whole is self.loss)
 
     def written_inside(self, account: Account, array: Storage) -> None:
         """Python is about to write to an array while gradients run, or in a function that has one
@@ -219,6 +276,7 @@ class Recording(Block):
         assert gradient is not None
         self.entries.append(Cut((gradient,), at))
         account = self.ledger.open(array)
+        account.is_cut = True
         if at is None and account.array is array:
             account.fills = frozenset()
 
@@ -260,6 +318,11 @@ class Recording(Block):
             self.protect(function.who, {"output"}, {"output": output}, {})
             self.breaks.hold(output, repr(output), function.who, user_span())
         self.note_detached(inputs, output, f"{function.who} took it from there here", is_all=False)
+        here = user_span()
+        for x in inputs:
+            if isinstance(x, Storage) and x.companion(self.kind) is not None:
+                use = Use(repr(x), function.who, lambda: here, box_at(x))
+                self.ledger.open(x).uses.add(use)
         known = [self.computed(x) or x for x in inputs]
         if isinstance(output, Storage):
             step = HostStep(function, known, found, result, output)

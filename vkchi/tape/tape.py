@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
@@ -41,12 +42,13 @@ from vkchi.tape.calls import (
     copied_where_read,
     leaves_of,
     make_grads,
+    numbers_of,
 )
 from vkchi.tape.constant_arrays import flows_of, pending, plan_where_known
-from vkchi.tape.derived import facts
+from vkchi.tape.derived import case_of, facts
 from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
-from vkchi.tape.recording import Recording
+from vkchi.tape.recording import Inside, Recording
 from vkchi.tape.requirements import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.snapshots import UNLIMITED, Report
 from vkchi.tape.steps import (
@@ -138,20 +140,9 @@ class Tape(Recording):
         """Run the gradients of what was recorded, last call first; from then on nothing is."""
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
-        if self.failed:
-            raise KernelRuntimeError(
-                f"{self.failed}() failed a check or was interrupted inside this tape: how far it "
-                "came is unknown, and so are the gradients: let the exception leave the tape"
-            )
-        if self.ends_as_before():
+        if self.end():
             self.report = self.grad_once()
             return
-        self.ledger.end_looking()
-        self.breaks.check_loss(self.loss)
-        self.trace.end(self.loss)
-        self.state = "evaluated"
-        self.entries += self.snapshots.take_rewritten()
-        self.snapshots.is_reversing = True
         try:
             with self.apart_from_leftovers():
                 self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
@@ -162,15 +153,35 @@ class Tape(Recording):
 
             check_tape(self)
 
+    def end(self) -> bool:
+        """End the recording. True if it is like one before, whose checks hold. Raises
+        KernelRuntimeError where a call did not come to its end, GradientError for a loss without a
+        derivative."""
+        with restoring(self.runtime.lock), self.runtime.lock:  # others may launch
+            if self.failed:
+                raise KernelRuntimeError(
+                    f"{self.failed}() failed a check or was interrupted inside this tape: how far "
+                    "it came is unknown, and so are the gradients: let the exception leave the tape"
+                )
+            if self.ends_as_before():
+                return True
+            self.ledger.end_looking()
+            self.breaks.check_loss(self.loss)
+            self.trace.end(self.loss)
+            self.state = "evaluated"
+            self.entries += self.snapshots.take_rewritten()
+            self.snapshots.is_reversing = True
+            return False
+
     @contextmanager
     def apart_from_leftovers(self) -> Iterator[None]:
-        """While gradients run: what stands in those of arrays that the tape wrote, and of torch
-        tensors, which nobody has cleared, would flow on, though it belongs to other losses. It is
-        put aside, and added again. Gradients of arrays that are only read are just added to."""
-        known = [] if self.clear_gradients else self.ledger.accounts.values()
-        written = (a.array for a in known if a.is_written and a.array is not self.loss)
-        found = (array.companion("grad") for array in written)
-        arrays = State(gradient for gradient in found if gradient is not None)
+        """While gradients run: what is in those of arrays that kernels or Python have overwritten,
+        and of torch tensors, would flow on or be cut, though it belongs to other losses. It is put
+        aside, and added again. Gradients of arrays that are only read are just added to."""
+        accounts = list(self.ledger.accounts.values())
+        changed = [a.array for a in accounts if a.is_written or a.is_cut]
+        found = (array.companion("grad") for array in changed if array is not self.loss)
+        arrays = State(g for g in found if g is not None and self.is_left_over(g))
         given = [t for t in tensors_written(self.entries) if t is not self.loss]
         tensors = [(t, t.grad) for t in given if t.grad is not None]
         for gradient in arrays.arrays:
@@ -185,6 +196,11 @@ class Tape(Recording):
                 new, tensor.grad = tensor.grad, before
                 if new is not None:
                     host.write_grad(tensor, before.detach() + new)
+
+    def is_left_over(self, gradient: Storage) -> bool:
+        """True if something may be in a gradient before the tape's own are computed."""
+        account = self.ledger.find(gradient)
+        return not self.clear_gradients or (account is not None and account.version > 0)
 
     def grad_once(self) -> Report:
         """Run the gradients, with all that they need."""
@@ -263,17 +279,16 @@ class Tape(Recording):
     def ends_as_before(self) -> bool:
         """Whether a tape with this loss has ended after the same calls: then these are the steps,
         though nobody has noted them."""
-        with restoring(self.runtime.lock), self.runtime.lock:  # others may read
-            is_plain = self.clear_gradients and not self.is_noting and not self.runtime.exported
-            if not (is_plain and self.trace.ended_with(self.loss)):
-                return False
-            self.state = "evaluated"
-            self.trace.stop_watching(self.on_access)
-            super().begin_notes()
-            self.entries, self.trace.done = [*self.trace.done], []
-            self.snapshots.saved_bytes = self.trace.saved_bytes
-            self.snapshots.is_reversing = True
-            return True
+        is_plain = self.clear_gradients and not self.is_noting and not self.runtime.exported
+        if not (is_plain and self.trace.ended_with(self.loss)):
+            return False
+        self.state = "evaluated"
+        self.trace.stop_watching(self.on_access)
+        super().begin_notes()
+        self.entries, self.trace.done = [*self.trace.done], []
+        self.snapshots.saved_bytes = self.trace.saved_bytes
+        self.snapshots.is_reversing = True
+        return True
 
     def close(self) -> None:
         """See nothing any more."""
@@ -296,8 +311,13 @@ class Tape(Recording):
                 result = super().launch(name, plan, args)
         except BaseException as error:
             self.trace.leave()  # what was noted of it stays, and is no call's
-            if isinstance(error, VkchiError) and not isinstance(error, KernelAssertionError):
-                self.failed = before  # refused before it began
+            is_refused = isinstance(error, VkchiError) and not isinstance(
+                error, KernelAssertionError
+            )
+            if is_refused or get_ident() != self.thread:
+                self.failed = before
+            if not (is_refused or get_ident() == self.thread):
+                self.breaks.lose_results(Given(name, plan, args), self.kind)
             raise
         self.failed = before
         return result
@@ -377,7 +397,7 @@ class Tape(Recording):
             self.custom.views += given.hosts.values()
         boxes = self.mutation_log.check_launch(given, arrays)
         self.protect(f"{given.name}()", plan.written, arrays, boxes)
-        changed = self.breaks.skip(given, who) if who else ()
+        changed = self.breaks.skip(given, who, boxes) if who else ()
         result = plan.launch(given.args)
         for one in changed:
             one.remember()
@@ -385,6 +405,7 @@ class Tape(Recording):
             step.keep_results(self.snapshots)
         if self.custom is not None:
             self.hold(given, f"{self.custom.function.__name__}()", boxes)
+            self.breaks.use(given, case_of(numbers_of(plan, given.args), arrays), self.kind)
         return result
 
     def hold(self, given: Given, who: str, boxes: Mapping[str, Box]) -> None:
@@ -413,7 +434,8 @@ class Tape(Recording):
         """Whether a kernel that is not to be differentiated writes constants over something with a
         derivative: then it has a gradient all the same, which says just that."""
         near = [one for memory in given.written.values() for one in self.ledger.near(memory)]
-        return any(one.held or one.escapes for one in near) and facts.stores_constants(given.plan)
+        is_known = any(one.escapes or one.finds(()) for one in near)
+        return is_known and facts.stores_constants(given.plan)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that `custom` made, recorded as a whole, or not differentiated."""
@@ -432,8 +454,10 @@ class Tape(Recording):
         """While a function runs whose kernels are not recorded one by one. It may raise, and the
         program catch it; where it was interrupted, nobody knows what is left undone."""
         before, has_ended, name = self.failed, False, function.__name__
-        self.failed, self.custom = before or name, custom
-        self.skipped = f"{name}(), which is not differentiated" if custom is None else None
+        skipped = f"{name}(), which is not differentiated" if custom is None else None
+        if custom is not None or get_ident() == self.thread:  # others' kernels are noted one by one
+            self.failed = before or name
+        self.inside[get_ident()] = Inside(custom, skipped)
         try:
             yield
             has_ended = True
@@ -441,7 +465,7 @@ class Tape(Recording):
             has_ended = True
             raise
         finally:
-            self.custom = self.skipped = None
+            self.inside.pop(get_ident(), None)
             if custom is not None:
                 custom.steps += self.snapshots.take_rewritten()
                 custom.end_call()

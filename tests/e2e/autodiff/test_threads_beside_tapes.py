@@ -1,0 +1,135 @@
+"""Threads that launch kernels while another one is inside a tape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+import vkchi as ti
+from tests.e2e.autodiff.slopes import X, field, is_near, make
+from vkchi.errors import KernelAssertionError
+from vkchi.launch import Plan
+from vkchi.tape.recording import Recording
+
+pytestmark = pytest.mark.device
+
+
+def squares(x: Any, loss: Any) -> Callable[[], None]:
+    @ti.kernel
+    def square():
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    return square
+
+
+def in_thread(act: Callable[[], Any]) -> list[BaseException]:
+    """Do something in another thread, to its end; what it raised."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+    return raised
+
+
+def test_a_launch_that_is_under_way_when_the_tape_ends(monkeypatch) -> None:
+    """The end of the tape waits for it."""
+    x, loss = make()
+    square, y = squares(x, loss), field(4)
+
+    @ti.kernel
+    def other():
+        for i in y:
+            y[i] += 1.0
+
+    other()
+    begun, ends = Event(), Event()
+    launch = Recording.launch
+
+    def slow(self: Any, name: str, plan: Plan, args: Any) -> Any:
+        if name == "other":
+            begun.set()
+            assert not ends.wait(0.3)  # the tape does not end before this launch
+        return launch(self, name, plan, args)
+
+    monkeypatch.setattr(Recording, "launch", slow)
+    thread = Thread(target=other)
+    with ti.ad.Tape(loss):
+        square()
+        thread.start()
+        begun.wait()
+    ends.set()
+    thread.join()
+    is_near(x.grad, 2 * X)
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_failed_launch_of_another_thread(is_used: bool) -> None:
+    ti.init(arch=ti.vulkan, debug=True)
+    x, loss = field(4, values=X), field()
+    y, square = field(4), squares(x, loss)
+
+    @ti.kernel
+    def other():
+        for i in y:
+            assert i < 2
+            y[i] = x[i]
+
+    @ti.kernel
+    def use():
+        for i in y:
+            loss[None] += y[i]
+
+    def run() -> list[BaseException]:
+        with ti.ad.Tape(loss):
+            square()
+            raised = in_thread(other)
+            if is_used:
+                use()
+        return raised
+
+    if is_used:
+        with pytest.raises(ti.ad.GradientError, match="overwritten by other.., which failed"):
+            run()
+    else:
+        assert [type(e) for e in run()] == [KernelAssertionError]
+        is_near(x.grad, 2 * X)
+
+
+def test_functions_of_another_thread_that_are_not_differentiated() -> None:
+    """This thread's kernels are recorded meanwhile, and the tape may end."""
+    x, loss = make()
+    square, y = squares(x, loss), field(4)
+    begun, ends = Event(), Event()
+
+    @ti.kernel
+    def other():
+        for i in y:
+            y[i] += 1.0
+
+    @ti.ad.no_grad
+    def load() -> None:
+        other()
+        begun.set()
+        assert ends.wait(60)
+        other()
+
+    thread = Thread(target=load)
+    with ti.ad.Tape(loss):
+        thread.start()
+        begun.wait()
+        square()
+    ends.set()
+    thread.join()
+    is_near(x.grad, 2 * X)
+    assert y.to_numpy().tolist() == [2] * 4
