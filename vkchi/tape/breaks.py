@@ -282,7 +282,7 @@ class Breaks:
         account = self.ledger.find(loss) if isinstance(loss, Storage) else None
         if account is not None and account.is_last_by_python:
             raise GradientError(
-                f"the loss, {loss!r}, was last written by Python: it has no derivative",
+                "the loss was last written by Python: it has no derivative",
                 account.last_write,
                 help="compute the loss in a kernel that is recorded; Python may add constants, as "
                 "in `loss[None] += 1`",
