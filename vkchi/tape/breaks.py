@@ -413,8 +413,8 @@ def refusal(
         )  # fmt: skip
     if one.by_gradient:
         return GradientError(
-            f"the {word} flows through what {one.by_gradient}() computed: second derivatives of a "
-            "kernel's gradient are not supported, and it would be lost", read, notes=notes,
+            f"the {word} flows through what {one.by_gradient}() computed: the second derivative "
+            "would be lost", read, notes=notes,
             help="compute the derivative in a kernel that is recorded; for a constant, call "
             f"{one.by_gradient}() in a ti.ad.no_grad function, or put ti.stop_grad(...) around "
             "the value",

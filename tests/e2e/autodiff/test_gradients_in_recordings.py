@@ -12,7 +12,7 @@ import vkchi as ti
 from tests.e2e.autodiff.slopes import X, check, is_near, make, refuse
 
 pytestmark = pytest.mark.device
-MESSAGE = "flows through what energy.grad.. computed: second derivatives"
+MESSAGE = "flows through what energy.grad.. computed: the second derivative"
 WEIGHTS = np.arange(1, 5)
 
 
