@@ -289,3 +289,66 @@ def test_not_of_a_captured_vector_is_that_of_a_kernel_vector() -> None:
         return ti.cast(not captured, ti.i32)
 
     assert k().to_list() == [1, 0, 1]
+
+
+STEP = np.float32(1.0)
+
+
+class Limits:
+    high = np.float32(2.0)
+
+
+def test_numpy_computes_constants_in_its_own_types() -> None:
+    limits = Limits()
+
+    @ti.kernel
+    def k() -> ti.types.vector(5, ti.f32):
+        return ti.Vector([
+            np.nextafter(np.float32(1.0), np.float32(2)),
+            np.nextafter(STEP, limits.high),
+            np.nextafter(np.nextafter(STEP, np.float32(2)), limits.high),
+            np.nextafter(np.float32(1), -np.float32(2)),
+            -np.nextafter(-STEP, -limits.high),
+        ])  # fmt: skip
+
+    up = float(np.nextafter(np.float32(1), np.float32(2)))
+    twice = float(np.nextafter(np.float32(up), np.float32(2)))
+    down = float(np.nextafter(np.float32(1), np.float32(-2)))
+    assert [float(x) for x in k().to_list()] == [up, up, twice, down, up]
+
+
+def test_numpy_computes_arrays_that_are_constants() -> None:
+    table = np.array([1.0, 4.0])
+
+    @ti.kernel
+    def k() -> ti.f32:
+        s = np.sqrt(table)[1] + np.maximum(table, 2)[0] + np.dot(table, table)
+        return s + np.linalg.norm(np.array([3.0, 4.0])) + np.sum(np.arange(4)) + np.sin(0.0)
+
+    assert k() == 2 + 2 + 17 + 5 + 6
+
+
+def test_numpy_scalars_of_the_default_types_are_constants() -> None:
+    @ti.kernel
+    def k() -> ti.f32:
+        s = 0.0
+        for i in ti.static(range(np.int32(3))):
+            s += i * ti.static(np.float32(0.5))
+        return s
+
+    assert k() == 1.5
+
+
+def test_numpy_scalars_of_other_types_keep_them(need: Any) -> None:
+    need("i64")
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return (np.int64(2**40) >> 20) + ti.cast(np.uint8(200) + np.uint8(100), ti.i32)
+
+    assert k() == 2**20 + 44
+
+
+def test_numpy_functions_of_kernel_values_are_refused() -> None:
+    refused("np.nextafter(np.float32(n), np.float32(2))", "constants")
+    refused("np.int32(2**40)", "")

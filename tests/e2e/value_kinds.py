@@ -12,6 +12,7 @@ import enum
 import linecache
 import math
 import re
+import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +58,7 @@ KINDS = {
     "a captured struct": Kind("struct"),
     "a captured vector": Kind("vector"),
     "a number": Kind("(3)"),
-    "a numpy scalar": Kind("np.float32(3.0)"),
+    "a numpy scalar of f64": Kind("np.float64(3.0)"),
     "a string": Kind('"abc"'),
     "a string with kernel values": Kind('f"{n}"'),
     "a list of kernel values": Kind("[n, 2, 3]"),
@@ -226,16 +227,23 @@ def lower(fn: Any) -> None:
     verify(lowered.func)
 
 
+def number_of(text: str) -> str:
+    """A number that an error has whatever others there are."""
+    return f"E{zlib.crc32(text.encode()) & 0xFFFFF:05x}"
+
+
 def table(names: dict[str, Any]) -> str:
-    """A row per kind and a column per operation. Errors are numbered, their words below."""
+    """A row per kind and a column per operation. Errors have numbers, made of their words, which
+    are below."""
     errors: dict[str, str] = {}
     rows = [["", *OPERATIONS]]
     for name, kind in KINDS.items():
         row = [name]
         for operation in OPERATIONS.values():
             found, wrong = answer(kind, operation, names)
-            row.append(errors.setdefault(wrong, f"E{len(errors) + 1}") if wrong else found)
+            row.append(errors.setdefault(wrong, number_of(wrong)) if wrong else found)
         rows.append(row)
+    assert len(set(errors.values())) == len(errors)
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = [" | ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
     return "\n".join([*lines, "", *[f"{number}: {text}" for text, number in errors.items()], ""])

@@ -11,12 +11,12 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError, nearest
-from vkchi.frontend import arith, array_methods
+from vkchi.frontend import arith, array_methods, numpy_calls
 from vkchi.frontend.activity import ListRef
 from vkchi.frontend.activity_calls import LIST_METHODS
 from vkchi.frontend.assign import assign_to
@@ -124,18 +124,22 @@ def is_method_of(cx: Lowering, n: ast.Attribute) -> bool:
 
 
 def lower_arguments(
-    cx: Lowering, n: ast.Call, targets: Collection[int | str] = ()
+    cx: Lowering,
+    n: ast.Call,
+    targets: Collection[int | str] = (),
+    expr: Callable[[Lowering, ast.expr], Any] = Lowering.expr,
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call; those at `targets` unread, if they can be assigned."""
+    """The arguments of a call; those at `targets` unread, if they can be assigned, the others as
+    `expr` gives them."""
     args: list[Any] = []
     for arg in n.args:
         if isinstance(arg, ast.Starred):
             args += items_of(cx, cx.expr(arg.value), "unpack")
         else:
-            args.append(reference(cx, arg) if len(args) in targets else cx.expr(arg))
+            args.append(reference(cx, arg) if len(args) in targets else expr(cx, arg))
     kwargs: dict[str, Any] = {}
     for keyword in n.keywords:
-        lower = reference if keyword.arg in targets else Lowering.expr
+        lower = reference if keyword.arg in targets else expr
         x = lower(cx, keyword.value)
         kwargs |= x if keyword.arg is None else {keyword.arg: x}
     return args, kwargs
@@ -305,10 +309,16 @@ class Bound(NamedTuple):
     keywords: Mapping[str, Any] = MappingProxyType({})
 
     def arguments(
-        self, cx: Lowering, n: ast.Call, targets: Collection[int | str] = ()
+        self,
+        cx: Lowering,
+        n: ast.Call,
+        targets: Collection[int | str] = (),
+        *,
+        is_numpy: bool = False,
     ) -> tuple[list[Any], dict[str, Any]]:
         """All arguments of the callee; `targets` are its own."""
-        args, kwargs = lower_arguments(cx, n, _shifted(targets, len(self.first)))
+        expr = numpy_calls.argument if is_numpy else Lowering.expr
+        args, kwargs = lower_arguments(cx, n, _shifted(targets, len(self.first)), expr)
         return [*self.first, *args], {**self.keywords, **kwargs}
 
 
@@ -362,7 +372,8 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any, bound: Bound | None = No
         return cx.tables.call(cx, callee, (*receiver, *args), kwargs)
     if hasattr(inspect.getattr_static(callee, "__call__", None), "__vkchi_kind__"):
         return call_object(cx, n, callee.__call__, bound)
-    return call_python(cx, callee, *bound.arguments(cx, n))
+    is_numpy = numpy_calls.is_of_numpy(callee)
+    return call_python(cx, callee, *bound.arguments(cx, n, is_numpy=is_numpy))
 
 
 def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str]:
@@ -371,7 +382,10 @@ def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str
 
 def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: Bound) -> Any:
     """One of our own functions, a type or a builtin. Wrong arguments are the user's mistake."""
-    args, kwargs = bound.arguments(cx, n, call.targets)
+    is_numpy = numpy_calls.is_of_numpy(callee)
+    args, kwargs = bound.arguments(cx, n, call.targets, is_numpy=is_numpy)
+    if is_numpy and numpy_calls.computes(callee, [*args, *kwargs.values()]):
+        return run_known(cx, callee, args, kwargs)
     if callee not in _UNCONVERTED:
         args = [array_like(cx, x) if is_field(x) else x for x in args]
     try:
@@ -405,14 +419,22 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
     if not known:
         raise cx.fail(
             f"{name_of(callee)} cannot be called on values of a kernel",
-            help="call it outside the kernel, or on what is known while compiling",
+            help="call it outside the kernel, or with compile-time constants",
         )
     if makes_arrays(callee) or is_of_python_scope(callee):
         raise refuse_python_scope(cx, fn)
+    return run_known(cx, callee, args, kwargs)
+
+
+def run_known(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The result of a Python function on compile-time constants. Numpy scalars keep their type
+    where they are arguments of numpy again."""
+    is_kept = cx.kept is not None and cx.call_node is cx.kept
+    is_type = numpy_calls.is_type(callee)
     cx.dependencies.ran(callee)
-    given = cx.run_python(callee, args, kwargs)
+    given = cx.run_python(callee, args, kwargs, as_is=is_kept or is_type)
     cx.forget_changed()
-    return given
+    return numpy_calls.number_of(cx, given) if is_type and not is_kept else given
 
 
 def is_made_of_ours(cls: type) -> bool:

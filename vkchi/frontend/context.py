@@ -96,6 +96,7 @@ class Lowering:
         self.stopped: dict[Value, bool] = {}  # arrays without derivatives; whether in this loop
         self.config = LoopConfig()
         self.call_node: ast.Call | None = None
+        self.kept: ast.expr | None = None  # an argument of numpy, whose numbers keep their type
         self.iterated: ast.expr | None = None  # what a loop or comprehension iterates over
         self.dependencies = Dependencies()
         self.reports = Reports()
@@ -416,12 +417,16 @@ class Lowering:
         """Inline a Python function (a `@func`, or a plain one) on compile-time values."""
         return self.tables.call(self, fn, args, kwargs)
 
-    def run_python(self, fn: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
-        """Call a Python function while compiling; what it raises becomes a compile error."""
+    def run_python(
+        self, fn: Callable[..., Any], args: Any, kwargs: Any = None, *, as_is: bool = False
+    ) -> Any:
+        """Call a Python function while compiling; what it raises becomes a compile error. Numpy
+        scalars become Python's, unless they are wanted `as_is`."""
         if fn is not super:
             reach(self.dependencies, fn, (*args, *(kwargs or {}).values()))
         try:
-            return plain_number(fn(*args, **(kwargs or {})))
+            given = fn(*args, **(kwargs or {}))
+            return given if as_is else plain_number(given)
         except Exception as e:
             if isinstance(e, CompilationError) and e.span is not None:
                 raise

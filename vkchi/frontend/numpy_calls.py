@@ -1,0 +1,72 @@
+"""Calls of numpy's functions on compile-time constants: numpy computes them, in its own types.
+
+Owns: the arguments of such calls, in which numpy scalars keep their type (`np.nextafter` of f32 is
+not that of f64), and the values that numpy's types give in kernels. Must not know: kernel values.
+
+    np.nextafter(np.float32(1.0), np.float32(2.0))      # 1.0000001
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.frontend import arith
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.operands import Weak, constant, is_static, weak_scalar
+from vkchi.frontend.peek import peek
+from vkchi.types import scalar_of_dtype
+from vkchi.types.lazy_numpy import np
+
+
+def is_of_numpy(callee: Any) -> bool:
+    """True if a callee is a function or type of numpy."""
+    module = getattr(callee, "__module__", None) if callable(callee) else None
+    is_numpy = isinstance(module, str) and module.partition(".")[0] == "numpy"
+    return is_numpy or isinstance(callee, np.ufunc)
+
+
+def is_type(callee: Any) -> bool:
+    """True if a callee is the class of numpy's scalars of one type."""
+    return isinstance(callee, type) and issubclass(callee, np.generic)
+
+
+def computes(callee: Any, args: Sequence[Any]) -> bool:
+    """True if numpy computes a call: with constants alone, where these are numpy's or make a scalar
+    of numpy's."""
+    if not is_of_numpy(callee) or not is_static(list(args)):
+        return False
+    if is_type(callee):
+        return all(isinstance(x, bool | int | float | np.generic | np.ndarray) for x in args)
+    return any(isinstance(x, np.generic | np.ndarray) for x in args)
+
+
+def argument(cx: Lowering, n: ast.expr) -> Any:
+    """An argument of a numpy function: a numpy scalar keeps its type, which kernels drop."""
+    if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.USub):
+        inner: Any = argument(cx, n.operand)
+        is_numpy = isinstance(inner, np.generic)
+        return np.negative(inner) if is_numpy else arith.unary(cx, "-", inner)
+    outer, cx.kept = cx.kept, n
+    x = cx.expr(n)
+    cx.kept = outer
+    if isinstance(n, ast.Name | ast.Attribute) and isinstance(x, bool | int | float):
+        found = peek(cx, n)
+        return found if isinstance(found, np.generic) else x
+    return x
+
+
+def number_of(cx: Lowering, x: Any) -> Any:
+    """A numpy scalar in a kernel: a constant without a type where its type is that of literals,
+    else a value of its type."""
+    t = scalar_of_dtype(x.dtype) if isinstance(x, np.generic) else None
+    if t is None:
+        return x
+    number = Weak(x.item(), "b" if t.kind == "b" else "f" if t.kind == "f" else "i")
+    return number.numbers if own_scalar(cx, number) is t else constant(cx, number.numbers, t)
+
+
+def own_scalar(cx: Lowering, x: Weak) -> Any:
+    """The type of a number by itself; default_ip also for those that do not fit it."""
+    return cx.options.default_ip if x.kind == "i" else weak_scalar(cx, x)
