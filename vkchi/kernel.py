@@ -113,6 +113,7 @@ class Kernel:
         self.edition = 0  # how often something that it was compiled of was found to be changed
         self._plans: Plans | None = None  # of the runtime that it was called on last
         self._others: dict[int, Plans] = {}  # by the id of their runtimes, which they keep
+        self._told: dict[Any, Any] = {}  # a registry of Python's warnings
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._run(args, kwargs, launch)
@@ -129,7 +130,7 @@ class Kernel:
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
         """What `look` says of the plan for a call and of its arguments; nothing is run."""
-        found: T = self._run(args, {}, lambda name, plan, given: look(plan, given))
+        found: T = self._run(args, {}, lambda name, plan, given: look(plan, given), is_run=False)
         return found
 
     def is_current(self, *first: Any) -> bool:
@@ -150,9 +151,11 @@ class Kernel:
         act: Callable[..., Any],
         *,
         is_shared: bool = False,
+        is_run: bool = True,
     ) -> Any:
         """act(name, plan, args) with the plan for these arguments, made if there is none; where it
-        `is_shared` and there are such arguments, it is given those that are used in place too."""
+        `is_shared` and there are such arguments, it is given those that are used in place too.
+        `is_run`: it runs the kernel."""
         runtime, plans = current(), self._plans
         if plans is None or runtime is not plans.runtime:
             plans = self._plans = self._plans_on(runtime)
@@ -160,7 +163,7 @@ class Kernel:
             args = self.arrange(args, kwargs)
         try:
             if act is not launch or runtime.recording is not None:
-                return self._act(plans, args, act, is_shared=is_shared)
+                return self._act(plans, args, act, is_shared=is_shared, is_run=is_run)
             if plans.repeated and not plans.is_shared:
                 repeated = plans.find_repeated_call(args)
                 if repeated is not None:
@@ -186,22 +189,41 @@ class Kernel:
             raise e.with_traceback(None) from e.__cause__
 
     def _act(
-        self, plans: Plans, args: tuple[Any, ...], act: Callable[..., Any], *, is_shared: bool
-    ) -> Any:
+        self, plans: Plans, args: tuple[Any, ...], act: Callable[..., Any], *,
+        is_shared: bool, is_run: bool,
+    ) -> Any:  # fmt: skip
         """What is no launch, or one that a tape is told of."""
         args, shared = plans.signer.adopt(args), NOTHING
         if is_shared and plans.runtime.recording is None:
             args, shared = plans.signer.share(args, plans.runtime, is_launch=False)
-        plan = self._plan_for(plans, args)
+        plan = self._plan_for(plans, args, is_run=is_run)
         given = (args, shared) if shared else (args,)
         return act(self.__vkchi_func__.__name__, plan, *given)
 
-    def _plan_for(self, plans: Plans, args: tuple[Any, ...]) -> Plan:
+    def _plan_for(self, plans: Plans, args: tuple[Any, ...], *, is_run: bool = True) -> Plan:
         key = plans.signer.sign(args)
         found = plans.by_key.get(key)
         if found is None or not found.plans[0].guard.holds(args):
-            return self._find_plan(plans, args, key)
-        return found.plans[0]
+            plan = self._find_plan(plans, args, key)
+        else:
+            plan = found.plans[0]
+        return plan if plan.watch is None else self._watched(plans, plan, args, key, is_run)
+
+    def _watched(
+        self, plans: Plans, plan: Plan, args: tuple[Any, ...], key: tuple[Any, ...], is_run: bool
+    ) -> Plan:
+        """The plan, or its variant in which loops that race in this call run in order."""
+        watch, runtime = plan.watch, plans.runtime
+        with restoring(runtime.lock), runtime.lock:
+            assert watch is not None
+            in_order = watch.look(plan, args, self._told, is_run=is_run)
+            if not in_order:
+                return plan
+            if in_order not in watch.plans:
+                made = self._make_plan(plans, args, key, is_kept=watch.is_kept, in_order=in_order)
+                made.watch = watch
+                watch.plans[in_order] = made
+            return watch.plans[in_order]
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else BoundKernel(self, obj)
@@ -237,9 +259,11 @@ class Kernel:
             return plan
 
     def _make_plan(
-        self, plans: Plans, args: tuple[Any, ...], key: tuple[Any, ...], *, is_kept: bool
-    ) -> Plan:
-        """A plan, from the cache or compiled; `is_kept`: it goes into the cache."""
+        self, plans: Plans, args: tuple[Any, ...], key: tuple[Any, ...], *,
+        is_kept: bool, in_order: tuple[int, ...] = (),
+    ) -> Plan:  # fmt: skip
+        """A plan, from the cache or compiled; `is_kept`: it goes into the cache; `in_order`: the
+        parallel loops that are compiled as serial ones."""
         runtime, signer = plans.runtime, plans.signer
         make = Plan
         if runtime.options.debug:
@@ -249,13 +273,19 @@ class Kernel:
         specs = signer.specs(args, key)
         fn = self.__vkchi_func__
         with compiling(fn.__name__):
-            options = runtime.options._replace(first_tier=counts_launches(runtime))
+            options = runtime.options._replace(
+                first_tier=counts_launches(runtime), in_order=in_order
+            )
             options = options if is_kept else options._replace(cache=None)
             compiled = find_compiled(fn, specs, options, runtime.device.caps)
             plan = make(runtime, compiled, signer.parameters, args, show_element)
             plan.path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
             plan.guard = Guard(fn, compiled.reads, compiled.methods)
             plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(plans))
+            if compiled.may_race and not in_order and (make is Plan or runtime.is_cpu_wanted):
+                from vkchi.races.watch import Watch
+
+                plan.watch = Watch(is_kept)
         runtime.compiled.append((fn.__name__, perf_counter() - began))
         return plan
 
@@ -324,8 +354,10 @@ def compile_anew(
 ) -> Compiled:
     """A kernel, lowered and compiled. Raises CompilationError, DeviceError."""
     from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
+    from vkchi.races.suspects import is_watched
 
-    return compile_kernel(fn, args, options, caps)
+    made = compile_kernel(fn, args, options, caps)
+    return made._replace(may_race=is_watched(fn.__module__, made.func))
 
 
 def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:

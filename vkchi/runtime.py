@@ -85,11 +85,12 @@ class Runtime:
     are those of kernels under validation, by number from 1: kernel and place; `host_arrays` finds
     arrays of other libraries that are used in place (`interop.in_place`), and launches do not wait
     for these where that is `deferred`; `cuda` is the link to the same device of CUDA's
-    (`interop.cuda.link`), or why there is none."""
+    (`interop.cuda.link`), or why there is none; `is_cpu_wanted` says that the user asked for
+    `ti.cpu`, and the device is one."""
 
     def __init__(
         self, device: Device, options: Options, config: Config | None = None, *,
-        deferred: bool = False,
+        deferred: bool = False, is_cpu_wanted: bool = False,
     ) -> None:  # fmt: skip
         self.device, self.options, self.config = device, options, config or Config()
         if options.cache is not None:
@@ -106,6 +107,7 @@ class Runtime:
         self.recording: Any = None  # what was last to record kernel calls: `tape`, where it does
         self.host_arrays: Any = None
         self.deferred = deferred
+        self.is_cpu_wanted = is_cpu_wanted
         self.cuda: Any = None
         self.gradients: WeakGroup[Any] = WeakGroup()
         self.duals: WeakGroup[Any] = WeakGroup()
@@ -310,7 +312,10 @@ def init(
     unsigned = SCALARS[f"u{options.default_ip.bits}"]
     config |= {"arch": arch_of(opened, wanted), "default_up": unsigned}
     deferred = config.get("host_arrays") == "deferred"
-    install(Runtime(opened, options, Config(config), deferred=deferred))
+    is_cpu_wanted = asks_for_cpu(opened, wanted)
+    install(
+        Runtime(opened, options, Config(config), deferred=deferred, is_cpu_wanted=is_cpu_wanted)
+    )
     if config.get("kernel_profiler"):
         from vkchi.reports.timings import measure  # few programs ask for it
 
@@ -371,6 +376,13 @@ def arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
         if isinstance(arch, Arch) and KINDS[arch.kind](device.info):
             return arch
     return HOST_ARCH if KINDS["cpu"](device.info) else GPUS["vulkan"]
+
+
+def asks_for_cpu(device: Device, wanted: list[Arch | Arches]) -> bool:
+    """True if the device is a software one, as the user asked."""
+    from vkchi.target.devices import KINDS
+
+    return KINDS["cpu"](device.info) and any(arch.kind == "cpu" for arch in wanted)
 
 
 def tell_idle(config: dict[str, Any]) -> None:

@@ -49,6 +49,7 @@ class Kept(NamedTuple):
     sources: tuple[tuple[str, int, str], ...]
     text: bytes
     reads: tuple[KeptRead, ...]
+    may_race: bool = False
 
 
 add_records(KeptRead, Kept)
@@ -144,7 +145,9 @@ def write(made: Compiled, found: Found) -> bytes:
     interface = made.interface._replace(results=())
     results = numbered(made.interface.results, survey.structs)
     reads = kept_reads(made.reads, survey)
-    kept = Kept(bare, interface, fields, results, sources_of(survey), ir, reads)
+    kept = Kept(
+        bare, interface, fields, results, sources_of(survey), ir, reads, made.may_race
+    )
     return encode(kept, "Kept", span=move)
 
 
@@ -189,6 +192,7 @@ def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Com
         home=Home(shelf, found.key, entry[0], places),
         methods=methods_seen(found.survey.classes, found.survey.functions),
         reads=reads,
+        may_race=kept.may_race,
     )
 
 

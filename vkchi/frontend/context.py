@@ -95,6 +95,7 @@ class Lowering:
         self.in_parallel = False
         self.stopped: dict[Value, bool] = {}  # arrays without derivatives; whether in this loop
         self.config = LoopConfig()
+        self.parallel_loops: dict[Span, int] = {}  # their numbers
         self.call_node: ast.Call | None = None
         self.kept: ast.expr | None = None  # an argument of numpy, whose numbers keep their type
         self.iterated: ast.expr | None = None  # what a loop or comprehension iterates over

@@ -76,6 +76,8 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
     assigned = assigned_names(cx, n) if cx.is_top and not must_be_serial else {}
     if assigned and not leaves and config.block is None:
         must_be_serial = is_ordered(cx, n, assigned)
+    if cx.is_top and not must_be_serial and not leaves:
+        must_be_serial = is_put_in_order(cx, n)
     if cx.is_top and not must_be_serial:
         parallel(cx, n, space, config, own_variables(cx, n, assigned))
         return
@@ -85,6 +87,14 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
         serial_leaving(cx, n, space)
     else:
         serial(cx, n, space)
+
+
+def is_put_in_order(cx: Lowering, n: ast.For) -> bool:
+    """True if the options name this loop, by its number among the parallel ones of the kernel:
+    iterations of it race, and the user asked for `ti.cpu`."""
+    cx.locate(n.iter)
+    number = cx.parallel_loops.setdefault(cx.span, len(cx.parallel_loops))
+    return number in cx.options.in_order
 
 
 def is_unrolled(x: Any) -> bool:

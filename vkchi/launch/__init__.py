@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vkchi.cache.compiled import Compiled
     from vkchi.ir.core import Func
     from vkchi.launch.shapes import Build
+    from vkchi.races.watch import Watch
     from vkchi.reports.delivery import Reports
     from vkchi.span import Span
     from vkchi.tape.derived import Derived
@@ -68,11 +69,13 @@ def counts_launches(runtime: Runtime) -> bool:
 class Plan:
     """A kernel compiled for one signature on one device. `path`: its module, its class if it is a
     method, its name. `guard`: the values of Python that it was compiled with. `renew` gives the
-    plan for arguments, with the values as they are."""
+    plan for arguments, with the values as they are. `watch` examines its calls for races before
+    they run; None if nothing is left to examine."""
 
     path = ""
     guard = Guard(None)
     renew: Callable[[tuple[Any, ...]], Plan] | None = None
+    watch: Watch | None = None
 
     def __init__(
         self,

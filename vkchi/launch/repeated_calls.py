@@ -131,7 +131,8 @@ def note_repeated_call(
 ) -> RepeatedCall | None:
     """What is kept for more calls with the same objects; None where launches do more than record
     the same commands with other numbers."""
-    if type(plan) is not Plan or not plan.is_plain or plan.executable.given:
+    is_plain = type(plan) is Plan and plan.is_plain and plan.watch is None
+    if not is_plain or plan.executable.given:
         return None
     objects: list[tuple[int, weakref.ref[Any]]] = []
     numbers: list[Number] = []

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from vkchi.races.meeting import Races
 
 
-class Observed(Variant):
+class Noting(Variant):
     """A kernel that runs in the form `made`, and notes which of these groups meet. A launch leaves
     its cells clear, so that the next one may use them again; one that was interrupted does not give
     them back."""
 
-    def __init__(self, call: Call, races: Races, groups: Sequence[Group], made: Detector) -> None:
+    def __init__(self, call: Call, groups: Sequence[Group], made: Detector) -> None:
         super().__init__(call, made.func)
-        self.runtime, self.races = call.plan.runtime, races
+        self.runtime = call.plan.runtime
         self.groups, self.cells = groups, made.cells
         self.types = {p.name: p.type for p in made.func.params if p.name in made.cells}
         self.memory: dict[str, Storage] = {}
@@ -48,9 +48,13 @@ class Observed(Variant):
         self.memory |= {name: own[name] for name in self.cells}
         return [int(n) for n in numbers]
 
-    def race(self, own: Mapping[str, Storage]) -> Found | None:
-        """What met, if anything did, after a run; waits."""
-        return tuple(self.races.race_of(self.groups[k]) for k in self.result(own)) or None
+    def try_out(self, call: Call) -> list[int]:
+        """The numbers of the groups that met in a run on copies of what it writes. Raises
+        DeviceError if there is no memory for it."""
+        with restoring(self.runtime.lock), self.runtime.lock:
+            own = self.bind(call)
+            self.dry_run(call, own)
+            return self.result(own)
 
     def _clear_cells(self, name: str, arrays: Mapping[str, Storage]) -> Storage:
         root, first = self.cells[name]
@@ -62,6 +66,18 @@ class Observed(Variant):
             old = Storage(self.runtime, t.elem, shape, t.layout)
             old.fill(first)
         return old
+
+
+class Observed(Noting):
+    """The same of a kernel whose races are known."""
+
+    def __init__(self, call: Call, races: Races, groups: Sequence[Group], made: Detector) -> None:
+        super().__init__(call, groups, made)
+        self.races = races
+
+    def race(self, own: Mapping[str, Storage]) -> Found | None:
+        """What met, if anything did, after a run; waits."""
+        return tuple(self.races.race_of(self.groups[k]) for k in self.result(own)) or None
 
 
 class Trial(Observed):
@@ -87,10 +103,7 @@ class Trial(Observed):
 
     def find(self, call: Call) -> frozenset[int]:
         """The numbers of the groups that met. Raises DeviceError if there is no memory for it."""
-        with restoring(self.runtime.lock), self.runtime.lock:
-            own = self.bind(call)
-            self.dry_run(call, own)
-            return frozenset(self.result(own))
+        return frozenset(self.try_out(call))
 
 
 def numbers_of(call: Call) -> dict[str, Any]:

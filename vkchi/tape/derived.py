@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from vkchi.ir.core import Func
     from vkchi.launch import Plan
     from vkchi.races.meeting import Races
+    from vkchi.races.suspects import Candidates
     from vkchi.tape import questions as facts
     from vkchi.tape.gradients import Live
     from vkchi.tape.plan import GradientPlan
@@ -154,5 +155,6 @@ class Derived:
         self.races: Memo[tuple[GradientSpec | None, Names, bool], Races] = Memo(title)
         self.races_in_run: Memo[tuple[Func, Names, GradientSpec | None, bool], Races] = Memo(title)
         self.reach: Memo[None, Reach] = Memo(title)
+        self.suspects: Memo[None, Candidates] = Memo(title)
         self.watch: Memo[tuple[tuple[str, str], ...], Races] = Memo(title)
         self.warned: dict[Any, Any] = {}

@@ -11,7 +11,9 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, f32, i32
 
 # Those that code depends on.
-IN_CODE = ("fast_math", "block_dim", "exact", "debug", "check_out_of_bound", "first_tier")
+IN_CODE = (
+    "fast_math", "block_dim", "exact", "debug", "check_out_of_bound", "first_tier", "in_order",
+)
 
 
 class Shelf(Protocol):
@@ -55,7 +57,8 @@ class Options(NamedTuple):
     through an array that has none; `accept_races` names kernels (`scatter`, `Solver.scatter`,
     `fluid.Solver.scatter`) whose gradients do not depend on the order of iterations, whatever was
     found; `first_tier` leaves out what only repeated launches repay (`passes.tiers`), for those
-    who count launches. `cache` is where compiled code is kept, on which it does not depend."""
+    who count launches; `in_order` are the numbers of parallel loops of a kernel that are compiled
+    as serial ones (`races.watch`). `cache` is where compiled code is kept, on which it does not depend."""
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32
@@ -68,6 +71,7 @@ class Options(NamedTuple):
     missing_gradient: str = "error"
     accept_races: tuple[str, ...] = ()
     first_tier: bool = False
+    in_order: tuple[int, ...] = ()
     cache: Shelf | None = None
 
     def __eq__(self, other: object) -> bool:

@@ -1,0 +1,247 @@
+"""Warnings of races outside debug mode, and loops that run in order under `ti.cpu` because of them.
+
+A kernel is watched if `suspects` found candidates when it was compiled. Before it runs, its parallel
+loops are looked at, once for each shape and integer argument, in MOST_LOOKS calls at most:
+
+- A witness proves that two iterations conflict (`witness`); the answer is kept in the cache.
+- A loop of 2 to MOST_TRIED iterations that adds to an array at loaded indices, and reads it, is run
+  once on copies, in the form that debug mode runs (`detector`). Sums count whatever is added; a
+  store counts if it changes the element.
+
+Each conflict warns once. If the user asked for `ti.cpu`, the device is one, and the loop has at most
+MOST_IN_ORDER iterations, the call runs a variant of the kernel that is compiled with this loop as
+under `ti.loop_config(serialize=True)`. Nothing is looked at afterwards, unless such a variant exists.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from vkchi.cache.codec import add_records
+from vkchi.errors import DeviceError, KernelRaceWarning
+from vkchi.interop import host
+from vkchi.ir.core import walk
+from vkchi.races.race import name_of
+from vkchi.span import PACKAGE, Span
+from vkchi.tape.derived import Asked, Case, case_of
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array
+
+if TYPE_CHECKING:
+    from vkchi.analysis.boxes import Shaped
+    from vkchi.launch import Plan
+    from vkchi.races import watch as facts
+    from vkchi.races.suspects import Candidates
+
+MOST_LOOKS = 8  # calls of a kernel, of which each may have other shapes and integers
+MOST_TRIED = MOST_IN_ORDER = 1 << 16  # iterations of a loop
+MOST_BYTES = 1 << 28  # of the arrays that a trial copies
+HELP = "write ti.loop_config(serialize=True) before the loop"
+
+
+class Proven(NamedTuple):
+    """A conflict: the number of its loop, the array, whether one access is a read, both places."""
+
+    loop: int
+    array: str
+    is_read: bool
+    first: Span | None
+    second: Span | None
+
+
+class Loops(NamedTuple):
+    """What a kernel has: whether a witness is searched, and the loops to try."""
+
+    has_candidates: bool
+    to_try: tuple[int, ...]
+
+
+add_records(Proven, Loops)
+if not TYPE_CHECKING:
+    facts = Asked(
+        "races.watch",
+        {"loops": "Loops"},
+        {"proven": "tuple[Proven, ...]", "lengths": "dict[int, int]"},
+    )
+
+
+# --- questions -----------------------------------------------------------------------------------
+
+
+def candidates_of(plan: Plan) -> Candidates:
+    """The conflicts to look at, found once per plan."""
+    from vkchi.races.suspects import candidates
+
+    return plan.derived.suspects.find(None, lambda: candidates(plan.func))
+
+
+def numbers_of_loops(plan: Plan) -> dict[Span | None, int]:
+    """The parallel loops by their places, as the frontend numbers them."""
+    found: dict[Span | None, int] = {}
+    for op in walk(plan.func.body):
+        if op.kind == "parallel":
+            found.setdefault(op.span, len(found))
+    return found
+
+
+def loops(plan: Plan) -> Loops:
+    """The loops of a kernel that may be proved to race."""
+    numbers, made = numbers_of_loops(plan), candidates_of(plan)
+    to_try = dict.fromkeys(numbers[m.loop.span] for m in made.by_trial)
+    return Loops(bool(made.by_witness), tuple(to_try))
+
+
+def proven(plan: Plan, case: Case) -> tuple[Proven, ...]:
+    """A conflict of each loop for which there is a witness, in such a call."""
+    from vkchi.races.witness import Search
+
+    numbers, made = numbers_of_loops(plan), candidates_of(plan)
+    search = Search(made.func, made.by_witness, dict(case[0]), dict(case[1]))
+    found: dict[int, Proven] = {}
+    for m in sorted(made.by_witness, key=lambda m: m.first[0].kind != "load"):
+        loop = numbers[m.loop.span]
+        if loop not in found and search.proves(m):
+            sides = m.first[0], m.second[0]
+            is_read = sides[0].kind == "load"
+            found[loop] = Proven(loop, name_of(m.root), is_read, sides[0].span, sides[1].span)
+    return tuple(found.values())
+
+
+def lengths(plan: Plan, case: Case) -> dict[int, int]:
+    """The numbers of iterations of the loops in such a call, where they are known."""
+    from vkchi.races.witness import Search
+
+    search = Search(plan.func, (), dict(case[0]), dict(case[1]))
+    found: dict[int, int] = {}
+    for op in walk(plan.func.body):
+        if op.kind == "parallel":
+            length = search.length(op)
+            if length is not None:
+                number = numbers_of_loops(plan)[op.span]
+                found[number] = max(length, found.get(number, 0))
+    return found
+
+
+def case_of_launch(plan: Plan, args: tuple[Any, ...]) -> Case:
+    """The integers and shapes of a launch; nothing is bound or copied."""
+    from vkchi.tape.calls import leaves_of
+
+    arrays: dict[str, Shaped] = dict(plan.fields(args))
+    numbers: dict[str, int] = {}
+    types = plan.executable.artifact.arrays
+    for parameter, arg in leaves_of(plan, args):
+        if isinstance(arg, int):
+            numbers[parameter.name] = int(arg)
+        elif parameter.kind == "array" and parameter.name in types:
+            view = arg if hasattr(arg, "elem") else host.view_of(arg)
+            if view is not None:
+                arrays[parameter.name] = Extents(tuple(view.shape)[: types[parameter.name].ndim])
+    return case_of(numbers, arrays)
+
+
+class Extents(NamedTuple):
+    """An array, of which only the shape counts."""
+
+    shape: tuple[int, ...]
+
+
+# --- watching ------------------------------------------------------------------------------------
+
+
+class Watch:
+    """Looks at the first calls of a kernel. `plans` are its variants, by the loops in order."""
+
+    def __init__(self) -> None:
+        self.left = MOST_LOOKS
+        self.tried: set[int] = set()
+        self.raced: dict[int, Proven] = {}
+        self.told: set[int] = set()
+        self.plans: dict[tuple[int, ...], Plan] = {}
+
+    def look(
+        self, plan: Plan, args: tuple[Any, ...], registry: dict[Any, Any], *, is_run: bool
+    ) -> tuple[int, ...]:
+        """Warn of what a call of the kernel proves; the loops that are to run in order."""
+        if plan.is_ours or plan.runtime.options.accepts_races(plan.path):
+            plan.watch = None
+            return ()
+        has_candidates, to_try = facts.loops(plan)
+        case = case_of_launch(plan, args)
+        found = {p.loop: p for p in facts.proven(plan, case)} if has_candidates else {}
+        length = facts.lengths(plan, case) if found or to_try else {}
+        if is_run:
+            self.left -= 1
+            for loop in set(to_try) - self.tried - found.keys():
+                if 2 <= length.get(loop, 0) <= MOST_TRIED:
+                    self.tried.add(loop)
+                    self.raced.update((p.loop, p) for p in try_loop(plan, args, loop))
+        found |= self.raced
+        in_order: tuple[int, ...] = ()
+        if plan.runtime.is_cpu_wanted:
+            in_order = tuple(k for k in sorted(found) if length.get(k, LAST) <= MOST_IN_ORDER)
+        for k in found.keys() - self.told:
+            tell(plan, found[k], registry, is_in_order=k in in_order)
+            self.told.add(k)
+        if not self.left and not self.plans and not in_order:
+            plan.watch = None
+        return in_order
+
+
+LAST = 1 << 62
+
+
+def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
+    """The conflict of a loop, if a run on copies has one; nothing where there is no memory."""
+    from vkchi.races.detector import Style, grouped, note
+    from vkchi.races.trials import Noting
+    from vkchi.tape.calls import describe_call
+
+    numbers, found = numbers_of_loops(plan), candidates_of(plan)
+    some = [m for m in found.by_trial if numbers[m.loop.span] == loop]
+    call = describe_call(plan.func.name, plan, args)
+    if sum(call.arrays[name].size_bytes for name in plan.written & call.arrays.keys()) > MOST_BYTES:
+        return
+    groups = grouped(some)
+    added = {op.args[1] for m in some for op in m.second if op.kind != "store"}
+    made = note(found.func, groups, Style(knows_values=True, active=added))
+    try:
+        met = Noting(call, groups, made).try_out(call)
+    except DeviceError:
+        return
+    if met:
+        group = groups[met[0]]
+        spans = group.first[0].span, group.second[0].span
+        yield Proven(loop, name_of(group.root), True, *spans)
+
+
+def tell(plan: Plan, race: Proven, registry: dict[Any, Any], *, is_in_order: bool) -> None:
+    """Warn of a conflict, at the line of its first access."""
+    one, other = outermost(race.first), outermost(race.second)
+    if one is None:
+        return
+    where = "" if other is None or other == one else f" at {other.place}"
+    if race.is_read:
+        text = f"one iteration reads here an element of `{race.array}` that another one of the "
+        text += f"same loop changes{where}: what it finds depends on their order"
+    else:
+        text = f"one iteration stores here to an element of `{race.array}` where another one of "
+        text += f"the same loop puts something else{where}: what stays depends on their order"
+    if is_in_order:
+        text += "; under arch=ti.cpu the loop runs serially, in order"
+    name = plan.path.rpartition(".")[2]
+    warnings.warn_explicit(
+        f"{name}(): {text}\nhelp: {HELP}" + ("" if is_in_order else OTHERWISE.format(race.array)),
+        KernelRaceWarning, one.file, one.line, registry=registry,
+    )  # fmt: skip
+
+
+OTHERWISE = ", or read from a copy of `{}`"
+
+
+def outermost(span: Span | None) -> Span | None:
+    """A place in the user's files: the call, of code of this package."""
+    while span is not None and span.file.startswith(PACKAGE):
+        span = span.caller
+    return span

@@ -1,0 +1,457 @@
+"""Witness search: two concrete iterations of a parallel loop whose accesses conflict.
+
+An iteration is executed symbolically: integers that follow from its indices, from integer arguments
+and from shapes are computed; everything loaded from memory is unknown. A witness is a proof, for
+both iterations exist, both surely reach their access, and both accesses have the same address. The
+search for candidates is a heuristic, so no witness means that nothing is known.
+
+Preconditions: the Func is as `tape.gradients.prepare` returns it. Loops with barriers or workgroup
+memory have no witness, since a barrier may order their accesses.
+
+Not a witness:
+- a read that an earlier store of its own iteration may cover;
+- a read or a write that a `select` or a factor of 0 leaves out (`influence`), or may leave out;
+- two stores, unless both values are known and differ;
+- a read of an element that only monotone atomics (`min`, `max`, `and`, `or`) change.
+
+    >>> Search(fn, conflicts, {"n": 8}, {"x": (8,)}).proves(conflicts[0])
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+
+from vkchi.analysis.alias import EXITS
+from vkchi.analysis.footprint import element_under
+from vkchi.ir.control import axes_of, carried_params, first_values
+from vkchi.ir.core import (
+    Func,
+    Op,
+    Param,
+    Region,
+    Value,
+    base_of,
+    constant_array,
+    has_kind,
+    walk,
+)
+from vkchi.ir.evaluate import evaluate, is_evaluable
+from vkchi.ir.ops import EXTREMES, GROUPED, SYNCS, TABLE, VARYING, WRITES, Effect
+from vkchi.races.conflicts import Conflict, commute
+from vkchi.races.influence import Influence, When
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array, Scalar, Tensor, scalar_of
+from vkchi.types.lazy_numpy import np
+
+MOST_ROUNDS = 3  # of a serial loop that are executed; accesses of the others are unknown
+MOST_DEPTH = 200  # ops between a value and its operands
+MOST_TRIED = 400  # iterations that are executed for one loop
+LEAST_DIFFERENCE = 1e-3  # of floats, relative: less may come of rounding
+SIDES = {1: 16, 2: 4, 3: 3}  # of the first block of iterations, by the number of axes
+
+Indices = tuple[int, ...]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Scope:
+    """Known values of one execution of a region; None stands for an unknown one. A scope is kept
+    with an access: values that are computed after it are found as well."""
+
+    __slots__ = ("known", "launch", "parent")
+
+    def __init__(self, launch: Launch, parent: Scope | None = None) -> None:
+        self.launch, self.parent = launch, parent
+        self.known: dict[Value, object] = {}
+
+    def get(self, v: Value, depth: int = 0) -> object:
+        """The value, or None."""
+        scope: Scope | None = self
+        while scope is not None:
+            if v in scope.known:
+                return scope.known[v]
+            scope = scope.parent
+        found = self._compute(v, depth) if isinstance(v, Op) and depth < MOST_DEPTH else None
+        self.known[v] = found
+        return found
+
+    def _compute(self, op: Op, depth: int) -> object:
+        if op.kind == "const":
+            return constant_array(op)
+        if op.kind == "shape":
+            return self.launch.extent(op)
+        row = TABLE[op.kind]
+        if row.effect is not Effect.PURE or op.kind in VARYING or not is_evaluable(op.kind):
+            return None
+        args = [self.get(v, depth + 1) for v in op.args]
+        if any(arg is None for arg in args) or is_rounded(op):
+            return None
+        return evaluate(op.kind, args, op.attr, op.type)
+
+    def integer(self, v: Value) -> int | None:
+        """The same of an integer."""
+        found = self.get(v)
+        return None if found is None else int(found)  # type: ignore[call-overload,no-any-return]
+
+
+def is_rounded(op: Op) -> bool:
+    """True if an op decides something by floats, which devices round otherwise than numpy."""
+    takes_floats = any(kind_of(v) == "f" for v in op.args)
+    return takes_floats and kind_of(op) != "f"
+
+
+def kind_of(v: Value) -> str:
+    """`f` for floats and vectors of them; empty for what is no number."""
+    return scalar_of(v.type).kind if isinstance(v.type, Scalar | Tensor) else ""
+
+
+class Access(NamedTuple):
+    """One execution of a load or write: its element and component, None where they are unknown;
+    whether it surely happens; what is known there."""
+
+    op: Op
+    element: Indices | None
+    component: object
+    is_certain: bool
+    scope: Scope
+
+
+UNKNOWN = object()  # a component
+
+
+class Launch:
+    """What a launch knows: integers by name, shapes by name."""
+
+    def __init__(self, fn: Func, numbers: Mapping[str, int], shapes: Shapes) -> None:
+        self.shapes = shapes
+        self.scope = Scope(self)
+        for p in fn.params:
+            if isinstance(p.type, Scalar) and p.name in numbers:
+                self.scope.known[p] = p.type.dtype.type(numbers[p.name])
+
+    def shape_of(self, array: Value) -> tuple[int, ...] | None:
+        """The shape of an array."""
+        t = array.type
+        if isinstance(t, Array) and t.shape is not None:
+            return tuple(t.shape)
+        return self.shapes.get(array.name)
+
+    def extent(self, op: Op) -> object:
+        """The result of a `shape`."""
+        shape = self.shape_of(op.args[0])
+        return None if shape is None else scalar_of(op.type).dtype.type(shape[op.attr])
+
+
+class Search:
+    """The witnesses of one Func with these integers and shapes."""
+
+    def __init__(
+        self, fn: Func, conflicts: Sequence[Conflict], numbers: Mapping[str, int], shapes: Shapes
+    ) -> None:  # fmt: skip
+        self.launch = Launch(fn, numbers, shapes)
+        self.influence = Influence(fn, reads_of(conflicts))
+        self.traces: dict[Op, Traces] = {}
+
+    def length(self, loop: Op) -> int | None:
+        """The number of iterations of a parallel loop; None if it is unknown."""
+        space = self.space(loop)
+        return None if space is None else int(np.prod([len(axis) for axis in space], dtype=object))
+
+    def space(self, loop: Op) -> list[range] | None:
+        """The indices of each axis; None if they are unknown."""
+        with np.errstate(all="ignore"):
+            get = self.launch.scope.integer
+            ends = [(get(axis.begin), get(axis.end)) for axis in axes_of(loop)]
+        known = [range(b, e) for b, e in ends if b is not None and e is not None]
+        return known if len(known) == len(ends) else None
+
+    def proves(self, conflict: Conflict) -> bool:
+        """True if two iterations surely conflict in these accesses."""
+        loop = conflict.loop
+        if has_kind(loop.regions[0], GROUPED | SYNCS) or not may_matter(conflict):
+            return False
+        if loop not in self.traces:
+            space = self.space(loop)
+            self.traces[loop] = Traces(self.launch, loop, space or [])
+        with np.errstate(all="ignore"):
+            return self._has_witness(conflict, self.traces[loop])
+
+    def _has_witness(self, conflict: Conflict, traces: Traces) -> bool:
+        first, second = set(conflict.first), set(conflict.second)
+        for point in traces.sample():
+            for access in traces.of(point):
+                if access.op not in second or not self._counts(access):
+                    continue
+                for other, partner in traces.partners(access, point, first):
+                    if self._counts(partner) and differ(partner, access):
+                        is_read = partner.op.kind == "load"
+                        if not is_read or not traces.is_covered(other, partner):
+                            return True
+        return False
+
+    def _counts(self, access: Access) -> bool:
+        """True if an access surely happens, and neither a condition nor a factor leaves it out."""
+        if not access.is_certain or access.element is None:
+            return False
+        if access.op.kind != "load":
+            when = self.influence.change(access.op)
+            return when is None or holds(when, access.scope)
+        endings = self.influence.endings(access.op)
+        if endings is None:
+            return True
+        return any(all(holds(w, access.scope) for w in ending.whens) for ending in endings)
+
+
+def reads_of(conflicts: Iterable[Conflict]) -> list[Op]:
+    """The loads of conflicts."""
+    return list(dict.fromkeys(op for m in conflicts for op in m.first if op.kind == "load"))
+
+
+def may_matter(conflict: Conflict) -> bool:
+    """True if the order of two such accesses matters."""
+    first, second = conflict.first[0], conflict.second[0]
+    if first.kind == "load":
+        return not all(is_monotone(op) for op in conflict.second)
+    return not commute(first, second)
+
+
+def is_monotone(op: Op) -> bool:
+    """True for atomics whose repeated application leads to one result in any order, as in
+    relaxations that run until nothing changes."""
+    return op.kind in EXTREMES or op.kind in ("atomic_and", "atomic_or")
+
+
+def holds(when: When, scope: Scope) -> bool:
+    """True if a condition surely holds, for one component at least."""
+    value = scope.get(when.value)
+    if value is None:
+        return False
+    found = bool(np.any(value))  # type: ignore[call-overload]
+    return not np.all(value) if when.wanted is False else found  # type: ignore[call-overload]
+
+
+def is_same_place(a: Access, b: Access) -> bool:
+    """True if two accesses surely share an address."""
+    if a.element is None or a.element != b.element or UNKNOWN in (a.component, b.component):
+        return False
+    return a.component == b.component or a.component is None or b.component is None
+
+
+def differ(a: Access, b: Access) -> bool:
+    """True if two accesses of an element leave something else in another order: two stores surely
+    store different values."""
+    if a.op.kind != "store" or b.op.kind != "store":
+        return True
+    if a.component != b.component:
+        return False
+    v, w = a.scope.get(a.op.args[1]), b.scope.get(b.op.args[1])
+    if v is None or w is None:
+        return False
+    if kind_of(a.op.args[1]) != "f":
+        return bool(np.any(np.not_equal(v, w)))  # type: ignore[call-overload]
+    x, y = np.asarray(v, np.float64), np.asarray(w, np.float64)
+    return bool(np.any(np.abs(x - y) > LEAST_DIFFERENCE * np.maximum(np.abs(x), np.abs(y))))
+
+
+class Traces:
+    """Executions of iterations of one parallel loop, each once."""
+
+    def __init__(self, launch: Launch, loop: Op, space: Sequence[range]) -> None:
+        self.launch, self.loop, self.space = launch, loop, space
+        self.params = loop.regions[0].params
+        self.found: dict[Indices, list[Access]] = {}
+        self.points: list[Indices] | None = None
+        self.sampled: dict[tuple[Op, Indices], list[tuple[Indices, Access]]] = {}
+
+    def sample(self) -> list[Indices]:
+        """Iterations of a block at the beginning, of one in the middle, and the last one."""
+        if self.points is None:
+            side = SIDES.get(len(self.space), 2)
+            if not self.space or not all(self.space):
+                self.points = []
+            else:
+                middles = [axis[len(axis) // 2 :][:2] for axis in self.space]
+                blocks = [[axis[:side] for axis in self.space], middles]
+                blocks.append([axis[-1:] for axis in self.space])
+                points = (p for block in blocks for p in product(*block))
+                self.points = list(dict.fromkeys(points))[: MOST_TRIED // 2]
+            for point in self.points:
+                for access in self.of(point):
+                    if access.element is not None:
+                        key = access.op, access.element
+                        self.sampled.setdefault(key, []).append((point, access))
+        return self.points
+
+    def partners(
+        self, access: Access, point: Indices, ops: Iterable[Op]
+    ) -> Iterator[tuple[Indices, Access]]:
+        """Accesses of other iterations with the address of this one, by ops among these."""
+        assert access.element is not None
+        for op in ops:
+            for other, partner in self.sampled.get((op, access.element), ()):
+                if other != point and is_same_place(partner, access):
+                    yield other, partner
+            for other in self.guess(op, access, point):
+                for partner in self.of(other):
+                    if partner.op is op and other != point and is_same_place(partner, access):
+                        yield other, partner
+
+    def of(self, point: Indices) -> list[Access]:
+        """The accesses of an iteration, in order."""
+        if point not in self.found:
+            if len(self.found) >= MOST_TRIED:
+                return []
+            run = Execution()
+            run.region(self.loop.regions[0], self._scope(point), is_certain=True)
+            self.found[point] = run.accesses
+        return self.found[point]
+
+    def _scope(self, point: Indices) -> Scope:
+        scope = Scope(self.launch, self.launch.scope)
+        for p, k in zip(self.params, point, strict=True):
+            scope.known[p] = scalar_of(p.type).dtype.type(k)
+        return scope
+
+    def guess(self, op: Op, access: Access, point: Indices) -> Iterator[Indices]:
+        """Iterations in which an op may have the address of an access of this iteration, where its
+        indices are linear and each follows one axis."""
+        here = self._element(op, point)
+        if here is None or access.element is None:
+            return
+        steps: list[Indices] = []
+        for axis, _ in enumerate(point):
+            there = self._element(op, moved(point, axis, 1))
+            if there is None:
+                return
+            steps.append(tuple(t - h for t, h in zip(there, here)))
+        target = list(point)
+        is_free = [not any(step) for step in steps]
+        for m, (wanted, found) in enumerate(zip(access.element, here)):
+            moving = [k for k, step in enumerate(steps) if step[m]]
+            if wanted != found:
+                if len(moving) != 1 or (wanted - found) % steps[moving[0]][m]:
+                    return
+                target[moving[0]] = point[moving[0]] + (wanted - found) // steps[moving[0]][m]
+        for k, free in enumerate(is_free):
+            if free:
+                yield from self._inside(moved(tuple(target), k, 1), moved(tuple(target), k, -1))
+        yield from self._inside(tuple(target))
+
+    def _inside(self, *points: Indices) -> Iterator[Indices]:
+        yield from (p for p in points if all(k in a for k, a in zip(p, self.space)))
+
+    def _element(self, op: Op, point: Indices) -> Indices | None:
+        """The element of an op in an iteration, whatever conditions say; serial loops begin."""
+        scope = self._scope(point)
+        for inner in walk(self.loop.regions[0]):
+            if inner.kind == "for":
+                scope.known[inner.regions[0].params[0]] = scope.get(inner.args[0])
+        return element_at(op, scope)
+
+    def is_covered(self, point: Indices, read: Access) -> bool:
+        """True if an iteration may have stored to the element before it reads it."""
+        root = base_of(read.op.args[0])
+        for access in self.of(point):
+            if access.op is read.op and access.scope is read.scope:
+                return False
+            is_store = access.op.kind == "store" and base_of(access.op.args[0]) is root
+            if is_store and (access.element is None or access.element == read.element):
+                return True
+        return True
+
+
+def moved(point: Indices, axis: int, by: int) -> Indices:
+    """A point, some steps along an axis."""
+    return (*point[:axis], point[axis] + by, *point[axis + 1 :])
+
+
+def element_at(op: Op, scope: Scope) -> Indices | None:
+    """The element that a load or write accesses; None if it is unknown, or outside the array."""
+    elem = element_under(op.args[0])
+    if elem is None:
+        return None
+    indices = [scope.integer(v) for v in elem.args[1:]]
+    shape = scope.launch.shape_of(elem.args[0])
+    known = tuple(k for k in indices if k is not None)
+    if shape is None or len(known) < len(indices) or len(shape) != len(known):
+        return None
+    return known if all(0 <= k < n for k, n in zip(known, shape)) else None
+
+
+def component_at(op: Op, scope: Scope) -> object:
+    """The component of its element that an op accesses; None for all of them."""
+    place = op.args[0]
+    assert isinstance(place, Op)
+    if place.kind == "elem":
+        return None
+    if place.kind == "member":
+        return place.attr
+    found = scope.integer(place.args[1]) if place.kind == "member_at" else None
+    return UNKNOWN if found is None else found
+
+
+class Execution:
+    """The accesses of one iteration, as far as they are known."""
+
+    def __init__(self) -> None:
+        self.accesses: list[Access] = []
+        self.may_have_ended = False
+
+    def region(self, region: Region, scope: Scope, *, is_certain: bool) -> list[object]:
+        """Execute a region; the values that it yields."""
+        for op in region.ops:
+            certain = is_certain and not self.may_have_ended
+            if op.kind == "load" or op.kind in WRITES:
+                self._access(op, scope, is_certain=certain)
+            elif op.kind == "if":
+                self._if(op, scope, is_certain=certain)
+            elif op.kind == "for":
+                self._for(op, scope, is_certain=certain)
+            elif op.kind in EXITS:
+                self.may_have_ended = True
+            elif op.regions:
+                self._unknown(op, scope)
+        return [scope.get(v) for v in region.yielded]
+
+    def _access(self, op: Op, scope: Scope, *, is_certain: bool) -> None:
+        root = base_of(op.args[0])
+        if isinstance(root, Param):
+            element = element_at(op, scope)
+            place = component_at(op, scope)
+            self.accesses.append(Access(op, element, place, is_certain, scope))
+
+    def _if(self, op: Op, scope: Scope, *, is_certain: bool) -> None:
+        condition = scope.get(op.args[0])
+        if condition is None:
+            self._unknown(op, scope)
+            return
+        arm = op.regions[0 if condition else 1]
+        values = self.region(arm, Scope(scope.launch, scope), is_certain=is_certain)
+        scope.known.update(zip(op.results, values))
+
+    def _for(self, op: Op, scope: Scope, *, is_certain: bool) -> None:
+        begin, end = (scope.integer(v) for v in op.args[:2])
+        if begin is None or end is None:
+            self._unknown(op, scope)
+            return
+        values = [scope.get(v) for v in first_values(op)]
+        index, *_ = op.regions[0].params
+        make = scalar_of(index.type).dtype.type
+        for k in range(begin, min(end, begin + MOST_ROUNDS)):
+            inner = Scope(scope.launch, scope)
+            inner.known[index] = make(k)
+            inner.known.update(zip(carried_params(op), values))
+            values = self.region(op.regions[0], inner, is_certain=is_certain)
+        if end > begin + MOST_ROUNDS:
+            self._unknown(op, scope)
+        else:
+            scope.known.update(zip(op.results, values))
+
+    def _unknown(self, op: Op, scope: Scope) -> None:
+        """Execute regions of which nothing is known but what their accesses may be."""
+        for region in op.regions:
+            inner = Scope(scope.launch, scope)
+            inner.known.update(dict.fromkeys(region.params))
+            self.region(region, inner, is_certain=False)
+        scope.known.update(dict.fromkeys(op.results))
