@@ -211,7 +211,8 @@ class KernelOverflowWarning(RuntimeWarning):
 
 
 class KernelRaceWarning(RuntimeWarning):
-    """Debug mode: what a kernel gives depends on the order in which its iterations ran."""
+    """The result of a kernel depends on the order of its iterations: they provably conflict, or, in
+    debug mode, did so in a launch."""
 
 
 class RecompilationWarning(RuntimeWarning):

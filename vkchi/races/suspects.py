@@ -68,7 +68,7 @@ def is_ordered(region: Region) -> bool:
 
 
 def is_suspicious(ops: list[Op], region: Region) -> bool:
-    """True if the accesses of one array may be of one element in two iterations, and not commute."""
+    """True if two iterations may access one element of an array, and do not commute there."""
     kinds = {op.kind for op in ops}
     if kinds == {"load"} or (len(kinds) == 1 and kinds <= UPDATES):
         return False

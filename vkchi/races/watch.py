@@ -1,16 +1,19 @@
-"""Warnings of races outside debug mode, and loops that run in order under `ti.cpu` because of them.
+"""Warnings of races outside debug mode; under `ti.cpu`, such loops run in order.
 
-A kernel is watched if `suspects` found candidates when it was compiled. Before it runs, its parallel
-loops are looked at, once for each shape and integer argument, in MOST_LOOKS calls at most:
+A kernel is watched if `suspects` found candidates when it was compiled. Before it runs, its
+parallel loops are examined, in MOST_LOOKS calls at most:
 
-- A witness proves that two iterations conflict (`witness`); the answer is kept in the cache.
-- A loop of 2 to MOST_TRIED iterations that adds to an array at loaded indices, and reads it, is run
-  once on copies, in the form that debug mode runs (`detector`). Sums count whatever is added; a
-  store counts if it changes the element.
+- A witness proves that two iterations conflict (`witness`). The answer depends on shapes and
+  integer arguments alone, and is kept in the cache.
+- A loop of 2 to MOST_TRIED iterations is tried once if it updates an array at loaded indices and
+  reads it, or if a witness depends on a factor that is loaded. It runs on copies, in the form that
+  debug mode runs (`detector`). An addition counts whatever is added; a store counts if it changes
+  the element.
 
-Each conflict warns once. If the user asked for `ti.cpu`, the device is one, and the loop has at most
-MOST_IN_ORDER iterations, the call runs a variant of the kernel that is compiled with this loop as
-under `ti.loop_config(serialize=True)`. Nothing is looked at afterwards, unless such a variant exists.
+A loop is warned of once. If the user asked for `ti.cpu`, the device is a software one, and the loop
+has at most MOST_IN_ORDER iterations, the call runs a variant of the kernel, which is compiled with
+this loop as under `ti.loop_config(serialize=True)`. Calls of such kernels are examined for ever, as
+other shapes may be too large; other kernels become ordinary plans.
 """
 
 from __future__ import annotations
@@ -22,12 +25,11 @@ from typing import TYPE_CHECKING, Any
 from vkchi.cache.codec import add_records
 from vkchi.errors import DeviceError, KernelRaceWarning
 from vkchi.interop import host
-from vkchi.ir.core import walk
+from vkchi.ir.core import Op, Value, walk
 from vkchi.races.race import name_of
 from vkchi.span import PACKAGE, Span
 from vkchi.tape.derived import Asked, Case, case_of
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array
 
 if TYPE_CHECKING:
     from vkchi.analysis.boxes import Shaped
@@ -38,17 +40,18 @@ if TYPE_CHECKING:
 MOST_LOOKS = 8  # calls of a kernel, of which each may have other shapes and integers
 MOST_TRIED = MOST_IN_ORDER = 1 << 16  # iterations of a loop
 MOST_BYTES = 1 << 28  # of the arrays that a trial copies
-HELP = "write ti.loop_config(serialize=True) before the loop"
 
 
 class Proven(NamedTuple):
-    """A conflict: the number of its loop, the array, whether one access is a read, both places."""
+    """A conflict: the number of its loop, the array, whether one access is a read, both places, and
+    whether only a trial tells if it happens."""
 
     loop: int
     array: str
     is_read: bool
     first: Span | None
     second: Span | None
+    is_open: bool = False
 
 
 class Loops(NamedTuple):
@@ -94,19 +97,24 @@ def loops(plan: Plan) -> Loops:
 
 
 def proven(plan: Plan, case: Case) -> tuple[Proven, ...]:
-    """A conflict of each loop for which there is a witness, in such a call."""
-    from vkchi.races.witness import Search
+    """A conflict of each loop for which there is a witness, in such a call, or open ones."""
+    from vkchi.races.witness import IF, Search
 
     numbers, made = numbers_of_loops(plan), candidates_of(plan)
     search = Search(made.func, made.by_witness, dict(case[0]), dict(case[1]))
     found: dict[int, Proven] = {}
     for m in sorted(made.by_witness, key=lambda m: m.first[0].kind != "load"):
         loop = numbers[m.loop.span]
-        if loop not in found and search.proves(m):
-            sides = m.first[0], m.second[0]
-            is_read = sides[0].kind == "load"
-            found[loop] = Proven(loop, name_of(m.root), is_read, sides[0].span, sides[1].span)
+        if loop not in found or found[loop].is_open:
+            how = search.find(m)
+            if how and (how != IF or loop not in found):
+                found[loop] = described(loop, m.root, m.first[0], m.second[0], is_open=how == IF)
     return tuple(found.values())
+
+
+def described(loop: int, root: Value, one: Op, other: Op, *, is_open: bool = False) -> Proven:
+    """A conflict as data."""
+    return Proven(loop, name_of(root), one.kind == "load", one.span, other.span, is_open)
 
 
 def lengths(plan: Plan, case: Case) -> dict[int, int]:
@@ -171,35 +179,40 @@ class Watch:
         case = case_of_launch(plan, args)
         found = {p.loop: p for p in facts.proven(plan, case)} if has_candidates else {}
         length = facts.lengths(plan, case) if found or to_try else {}
+        is_open = {k for k, p in found.items() if p.is_open}
+        found = {k: p for k, p in found.items() if not p.is_open}
         if is_run:
             self.left -= 1
-            for loop in set(to_try) - self.tried - found.keys():
+            for loop in sorted(is_open.union(to_try) - self.tried - found.keys()):
                 if 2 <= length.get(loop, 0) <= MOST_TRIED:
                     self.tried.add(loop)
                     self.raced.update((p.loop, p) for p in try_loop(plan, args, loop))
         found |= self.raced
         in_order: tuple[int, ...] = ()
         if plan.runtime.is_cpu_wanted:
-            in_order = tuple(k for k in sorted(found) if length.get(k, LAST) <= MOST_IN_ORDER)
-        for k in found.keys() - self.told:
-            tell(plan, found[k], registry, is_in_order=k in in_order)
+            in_order = tuple(
+                k for k in sorted(found) if length.get(k, MOST_IN_ORDER + 1) <= MOST_IN_ORDER
+            )
+        for k in sorted(found.keys() - self.told):
+            if k in in_order or not plan.runtime.options.debug:  # which warns by itself
+                tell(plan, found[k], registry, is_in_order=k in in_order)
             self.told.add(k)
-        if not self.left and not self.plans and not in_order:
+        if self.left <= 0 and not self.plans and not in_order:
             plan.watch = None
         return in_order
 
 
-LAST = 1 << 62
-
-
 def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
-    """The conflict of a loop, if a run on copies has one; nothing where there is no memory."""
+    """A conflict of a loop, if a run on copies has one; none where there is no memory for it."""
     from vkchi.races.detector import Style, grouped, note
     from vkchi.races.trials import Noting
+    from vkchi.races.witness import IF, Search
     from vkchi.tape.calls import describe_call
 
     numbers, found = numbers_of_loops(plan), candidates_of(plan)
-    some = [m for m in found.by_trial if numbers[m.loop.span] == loop]
+    search = Search(found.func, found.by_witness, *map(dict, case_of_launch(plan, args)))
+    is_open = [m for m in found.by_witness if search.find(m) == IF]
+    some = [m for m in (*found.by_trial, *is_open) if numbers[m.loop.span] == loop]
     call = describe_call(plan.func.name, plan, args)
     if sum(call.arrays[name].size_bytes for name in plan.written & call.arrays.keys()) > MOST_BYTES:
         return
@@ -212,8 +225,7 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
         return
     if met:
         group = groups[met[0]]
-        spans = group.first[0].span, group.second[0].span
-        yield Proven(loop, name_of(group.root), True, *spans)
+        yield described(loop, group.root, group.first[0], group.second[0])
 
 
 def tell(plan: Plan, race: Proven, registry: dict[Any, Any], *, is_in_order: bool) -> None:
@@ -225,19 +237,19 @@ def tell(plan: Plan, race: Proven, registry: dict[Any, Any], *, is_in_order: boo
     if race.is_read:
         text = f"one iteration reads here an element of `{race.array}` that another one of the "
         text += f"same loop changes{where}: what it finds depends on their order"
+        otherwise = f"read from a copy of `{race.array}`"
     else:
         text = f"one iteration stores here to an element of `{race.array}` where another one of "
         text += f"the same loop puts something else{where}: what stays depends on their order"
+        otherwise = "let one iteration store"
     if is_in_order:
         text += "; under arch=ti.cpu the loop runs serially, in order"
     name = plan.path.rpartition(".")[2]
     warnings.warn_explicit(
-        f"{name}(): {text}\nhelp: {HELP}" + ("" if is_in_order else OTHERWISE.format(race.array)),
+        f"{name}(): {text}\nhelp: write ti.loop_config(serialize=True) before the loop"
+        + ("" if is_in_order else f", or {otherwise}"),
         KernelRaceWarning, one.file, one.line, registry=registry,
     )  # fmt: skip
-
-
-OTHERWISE = ", or read from a copy of `{}`"
 
 
 def outermost(span: Span | None) -> Span | None:

@@ -10,12 +10,13 @@ memory have no witness, since a barrier may order their accesses.
 
 Not a witness:
 - a read that an earlier store of its own iteration may cover;
-- a read or a write that a `select` or a factor of 0 leaves out (`influence`), or may leave out;
+- a read or a write that a `select` or a factor of 0 leaves out (`influence`). If only memory tells
+  whether it does, there is a witness `IF` it does not;
 - two stores, unless both values are known and differ;
 - a read of an element that only monotone atomics (`min`, `max`, `and`, `or`) change.
 
-    >>> Search(fn, conflicts, {"n": 8}, {"x": (8,)}).proves(conflicts[0])
-    True
+    >>> Search(fn, conflicts, {"n": 8}, {"x": (8,)}).find(conflicts[0])
+    "surely"
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ MOST_TRIED = 400  # iterations that are executed for one loop
 LEAST_DIFFERENCE = 1e-3  # of floats, relative: less may come of rounding
 SIDES = {1: 16, 2: 4, 3: 3}  # of the first block of iterations, by the number of axes
 
+SURELY, IF = "surely", "if"
 Indices = tuple[int, ...]
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -92,7 +94,7 @@ class Scope:
     def integer(self, v: Value) -> int | None:
         """The same of an integer."""
         found = self.get(v)
-        return None if found is None else int(found)  # type: ignore[call-overload,no-any-return]
+        return None if found is None else int(found)  # type: ignore[call-overload]
 
 
 def is_rounded(op: Op) -> bool:
@@ -166,41 +168,49 @@ class Search:
         known = [range(b, e) for b, e in ends if b is not None and e is not None]
         return known if len(known) == len(ends) else None
 
-    def proves(self, conflict: Conflict) -> bool:
-        """True if two iterations surely conflict in these accesses."""
+    def find(self, conflict: Conflict) -> str:
+        """SURELY or IF there are two iterations that conflict in these accesses; empty if none were
+        found."""
         loop = conflict.loop
         if has_kind(loop.regions[0], GROUPED | SYNCS) or not may_matter(conflict):
-            return False
+            return ""
         if loop not in self.traces:
             space = self.space(loop)
             self.traces[loop] = Traces(self.launch, loop, space or [])
         with np.errstate(all="ignore"):
-            return self._has_witness(conflict, self.traces[loop])
+            return self._find(conflict, self.traces[loop])
 
-    def _has_witness(self, conflict: Conflict, traces: Traces) -> bool:
+    def _find(self, conflict: Conflict, traces: Traces) -> str:
+        found = ""
         first, second = set(conflict.first), set(conflict.second)
         for point in traces.sample():
             for access in traces.of(point):
                 if access.op not in second or not self._counts(access):
                     continue
                 for other, partner in traces.partners(access, point, first):
-                    if self._counts(partner) and differ(partner, access):
-                        is_read = partner.op.kind == "load"
-                        if not is_read or not traces.is_covered(other, partner):
-                            return True
-        return False
+                    sides = self._counts(access), self._counts(partner)
+                    is_read = partner.op.kind == "load"
+                    if "" in sides or not differ(partner, access):
+                        continue
+                    if not is_read or not traces.is_covered(other, partner):
+                        found = IF
+                        if IF not in sides:
+                            return SURELY
+        return found
 
-    def _counts(self, access: Access) -> bool:
-        """True if an access surely happens, and neither a condition nor a factor leaves it out."""
+    def _counts(self, access: Access) -> str:
+        """SURELY if an access happens, and neither a condition nor a factor leaves it out; IF
+        memory tells whether one does."""
         if not access.is_certain or access.element is None:
-            return False
+            return ""
         if access.op.kind != "load":
             when = self.influence.change(access.op)
-            return when is None or holds(when, access.scope)
+            return SURELY if when is None else holds([when], access.scope)
         endings = self.influence.endings(access.op)
         if endings is None:
-            return True
-        return any(all(holds(w, access.scope) for w in ending.whens) for ending in endings)
+            return SURELY
+        found = {holds(ending.whens, access.scope) for ending in endings}
+        return SURELY if SURELY in found else IF if IF in found else ""
 
 
 def reads_of(conflicts: Iterable[Conflict]) -> list[Op]:
@@ -222,13 +232,16 @@ def is_monotone(op: Op) -> bool:
     return op.kind in EXTREMES or op.kind in ("atomic_and", "atomic_or")
 
 
-def holds(when: When, scope: Scope) -> bool:
-    """True if a condition surely holds, for one component at least."""
-    value = scope.get(when.value)
-    if value is None:
-        return False
-    found = bool(np.any(value))  # type: ignore[call-overload]
-    return not np.all(value) if when.wanted is False else found  # type: ignore[call-overload]
+def holds(whens: Iterable[When], scope: Scope) -> str:
+    """SURELY if all these conditions hold, for one component at least; IF some are unknown."""
+    found = SURELY
+    for when in whens:
+        value = scope.get(when.value)
+        if value is None:
+            found = IF
+        elif not np.any(np.logical_not(value) if when.wanted is False else value):
+            return ""
+    return found
 
 
 def is_same_place(a: Access, b: Access) -> bool:

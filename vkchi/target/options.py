@@ -12,7 +12,13 @@ from vkchi.types import Scalar, f32, i32
 
 # Those that code depends on.
 IN_CODE = (
-    "fast_math", "block_dim", "exact", "debug", "check_out_of_bound", "first_tier", "in_order",
+    "fast_math",
+    "block_dim",
+    "exact",
+    "debug",
+    "check_out_of_bound",
+    "first_tier",
+    "in_order",
 )
 
 
@@ -58,7 +64,8 @@ class Options(NamedTuple):
     `fluid.Solver.scatter`) whose gradients do not depend on the order of iterations, whatever was
     found; `first_tier` leaves out what only repeated launches repay (`passes.tiers`), for those
     who count launches; `in_order` are the numbers of parallel loops of a kernel that are compiled
-    as serial ones (`races.watch`). `cache` is where compiled code is kept, on which it does not depend."""
+    as serial ones (`races.watch`). `cache` is where compiled code is kept, on which it does not
+    depend."""
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32

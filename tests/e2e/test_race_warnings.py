@@ -1,0 +1,763 @@
+"""Outside debug mode, loops whose iterations provably conflict warn; under `ti.cpu` they run in
+order. Programs that are right in any order say nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.errors import KernelRaceWarning
+from vkchi.runtime import current
+
+N = 64
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[None]:
+    ti.init(arch=ti.vulkan, log_level=ti.ERROR)
+    yield
+    ti.reset()
+
+
+def on_cpu(**options: Any) -> None:
+    """Begin again, as a program that asks for `ti.cpu`."""
+    ti.init(arch=ti.cpu, log_level=ti.ERROR, **options)
+    if current().device.info.kind != "cpu":
+        pytest.skip("needs a software device")
+
+
+def told(*runs: Callable[[], Any]) -> list[str]:
+    """The warnings of these calls, one after the other."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for run in runs:
+            run()
+    assert all(w.category is KernelRaceWarning for w in found), found
+    return [f"{w.filename}:{w.lineno}: {w.message}" for w in found]
+
+
+def line_of(run: Any, text: str) -> str:
+    """`file:line` of a line of a kernel."""
+    code = run.__wrapped__.__code__
+    with open(code.co_filename) as source:
+        lines = source.read().splitlines()
+    number = next(k for k in range(code.co_firstlineno, len(lines) + 1) if text in lines[k - 1])
+    return f"{code.co_filename}:{number}"
+
+
+# --- the two programs of others ------------------------------------------------------------------
+
+
+def prefix_sums() -> tuple[Any, Any]:
+    """A kernel that sums along the rows of 65 x 40 ones in place, and its result."""
+    p, c = ti.field(ti.f32, (65, 40)), ti.field(ti.f32, (65, 40))
+    c.fill(1)
+
+    @ti.kernel
+    def sum_along_rows():
+        for i, j in p:
+            if j == 0:
+                p[i, j] = c[i, j]
+            else:
+                p[i, j] = p[i, j - 1] + c[i, j]
+
+    return sum_along_rows, p
+
+
+def test_sums_along_rows_warn_with_line_and_help() -> None:
+    run, _ = prefix_sums()
+    (text,) = told(run, run, run)
+    place = line_of(run, "p[i, j] = p[i, j - 1] + c[i, j]")
+    assert text.startswith(f"{place}: sum_along_rows(): one iteration reads here an element of `p`")
+    assert "help: write ti.loop_config(serialize=True) before the loop" in text
+    assert "in order" not in text
+
+
+def test_sums_along_rows_are_right_under_ti_cpu() -> None:
+    on_cpu()
+    run, p = prefix_sums()
+    (text,) = told(run, run)
+    assert "under arch=ti.cpu the loop runs serially, in order" in text
+    rows = (p.to_numpy() == np.arange(1, 41)).all(axis=1)
+    assert rows.sum() == 65
+
+
+SIDE = 12
+
+
+def cloth() -> tuple[np.ndarray, np.ndarray]:
+    """The points of a stretched cloth, and its edges, sorted by point."""
+    i, j = np.meshgrid(np.arange(SIDE), np.arange(SIDE), indexing="ij")
+    points = np.stack([i, j], -1).reshape(-1, 2) * 1.2
+    edges = [
+        (a * SIDE + b, (a + da) * SIDE + b + db)
+        for a in range(SIDE)
+        for b in range(SIDE)
+        for da, db in ((1, 0), (0, 1))
+        if a + da < SIDE and b + db < SIDE
+    ]
+    return points.astype(np.float32), np.array(edges, np.int32)
+
+
+def sweeps_in_order(points: np.ndarray, edges: np.ndarray, count: int) -> np.ndarray:
+    """Constraints of unit length, one after the other, in f64."""
+    p = points.astype(np.float64)
+    for _ in range(count):
+        for a, b in edges:
+            d = p[b] - p[a]
+            length = np.sqrt(d @ d)
+            move = 0.5 * (length - 1) / length * d
+            p[a] += move
+            p[b] -= move
+    return p
+
+
+def constraints() -> tuple[Any, Any]:
+    """A kernel that sweeps over the constraints of a cloth, and its points."""
+    points, edges = cloth()
+    pos = ti.Vector.field(2, ti.f32, len(points))
+    edge = ti.Vector.field(2, ti.i32, len(edges))
+    pos.from_numpy(points)
+    edge.from_numpy(edges)
+
+    @ti.kernel
+    def constraints_in_a_loop():
+        for e in edge:
+            a, b = edge[e][0], edge[e][1]
+            d = pos[b] - pos[a]
+            move = 0.5 * (d.norm() - 1) / d.norm() * d
+            pos[a] += move
+            pos[b] -= move
+
+    return constraints_in_a_loop, pos
+
+
+def test_constraints_in_a_loop_warn() -> None:
+    run, _ = constraints()
+    (text,) = told(run, run)
+    assert text.startswith(line_of(run, "d = pos[b] - pos[a]"))
+    assert line_of(run, "pos[a] += move") in text
+    assert "help: write ti.loop_config(serialize=True) before the loop" in text
+
+
+def test_constraints_in_a_loop_run_in_order_under_ti_cpu() -> None:
+    on_cpu()
+    run, pos = constraints()
+    (text,) = told(*[run] * 5)
+    assert "in order" in text
+    points, edges = cloth()
+    expected = sweeps_in_order(points, edges, 5)
+    np.testing.assert_allclose(pos.to_numpy(), expected, atol=1e-4)
+
+
+def test_constraints_that_change_nothing_at_first_warn() -> None:
+    run, pos = constraints()
+    points, _ = cloth()
+    pos.from_numpy(points / np.float32(1.2))
+    assert len(told(run)) == 1
+
+
+# --- what is proved ------------------------------------------------------------------------------
+
+
+def test_both_lines_and_a_guard_that_is_no_excuse() -> None:
+    x, y = ti.field(ti.f32, N), ti.field(ti.f32, N)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            if i > 0:
+                y[i] = x[i - 1]
+            x[i] = i
+
+    (text,) = told(run)
+    assert text.startswith(line_of(run, "y[i] = x[i - 1]"))
+    assert line_of(run, "x[i] = i") in text
+
+
+def test_extents_and_numbers_of_later_calls() -> None:
+    @ti.kernel
+    def run(x: ti.types.ndarray(), step: ti.i32):
+        for i in range(step, x.shape[0]):
+            x[i] += x[i - step]
+
+    small, large = ti.ndarray(ti.f32, 2), ti.ndarray(ti.f32, N)
+    assert told(lambda: run(small, 1), lambda: run(large, N // 2)) == []
+    assert len(told(lambda: run(large, 3), lambda: run(large, 2))) == 1
+
+
+@pytest.mark.parametrize("make", [lambda n: np.zeros((n, 2), np.float32), None])
+def test_arrays_of_vectors_from_numpy(make: Callable[[int], Any] | None) -> None:
+    @ti.kernel
+    def run(x: ti.types.ndarray(dtype=ti.math.vec2, ndim=1)):
+        for i in range(1, x.shape[0]):
+            x[i] = x[i - 1] + 1
+
+    array = make(N) if make is not None else ti.Vector.ndarray(2, ti.f32, N)
+    assert len(told(lambda: run(array))) == 1
+
+
+def test_one_component_reads_another_iteration() -> None:
+    v, w = ti.Vector.field(2, ti.f32, N), ti.Vector.field(2, ti.f32, N)
+
+    @ti.kernel
+    def same():
+        for i in range(1, N):
+            v[i][0] = v[i - 1][0] + 1
+
+    @ti.kernel
+    def other():
+        for i in range(1, N):
+            w[i][0] = w[i - 1][1] + 1
+
+    assert len(told(same)) == 1
+    assert told(other) == []
+
+
+def test_far_and_mirrored_places_in_long_loops() -> None:
+    n = 1 << 18
+    x, y = ti.field(ti.f32, n), ti.field(ti.f32, n)
+
+    @ti.kernel
+    def far():
+        for i in range(n - 100_000):
+            x[i + 100_000] = x[i] + 1
+
+    @ti.kernel
+    def mirrored():
+        for i in y:
+            y[i] = y[n - 1 - i]
+
+    assert len(told(far)) == 1
+    assert len(told(mirrored)) == 1
+
+
+def test_loops_inside_and_functions() -> None:
+    x = ti.field(ti.f32, (N, N))
+
+    @ti.func
+    def left(i, j):
+        return x[i, j - 1]
+
+    @ti.kernel
+    def run():
+        for j in range(1, N):
+            for i in range(N):
+                x[i, j] = 0.5 * left(i, j)
+
+    (text,) = told(run)
+    assert "test_race_warnings.py" in text
+
+
+def test_stores_of_different_numbers() -> None:
+    x, y = ti.field(ti.i32, 4), ti.field(ti.i32, 4)
+
+    @ti.kernel
+    def numbers():
+        for i in range(N):
+            x[i % 4] = i
+
+    @ti.kernel
+    def stores_and_sums():
+        for i in range(N):
+            y[i % 4] = 0
+            y[0] += 1
+
+    (text,) = told(numbers)
+    assert "stores here to an element of `x`" in text
+    assert len(told(stores_and_sums)) == 1
+
+
+def test_factors_in_memory_decide() -> None:
+    x, a = ti.field(ti.f32, N), ti.field(ti.f32, N)
+    x.fill(1)
+
+    @ti.kernel
+    def run():
+        for i in range(1, N):
+            x[i] = x[i] + a[i] * x[i - 1]
+
+    a.from_numpy((np.arange(N) % 2).astype(np.float32))
+    assert told(run) == []
+    ti.init(arch=ti.vulkan, log_level=ti.ERROR)
+    x, a = ti.field(ti.f32, N), ti.field(ti.f32, N)
+    x.fill(1)
+    a.fill(0.5)
+    assert len(told(run)) == 1
+
+
+def test_only_the_loop_that_races_runs_in_order() -> None:
+    on_cpu()
+    x, y = ti.field(ti.f32, N), ti.field(ti.f32, N)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            x[i] = 1
+        for i in x:
+            if i > 0:
+                x[i] += x[i - 1]
+        for i in x:
+            y[i] = x[i]
+
+    assert len(told(run)) == 1
+    np.testing.assert_array_equal(y.to_numpy(), np.arange(1, N + 1))
+    shaders = run.examine(
+        lambda plan, args: [d.shader for d in plan.executable.artifact.dispatches]
+    )
+    assert len(shaders) == 3
+
+
+def test_long_loops_stay_parallel_under_ti_cpu() -> None:
+    on_cpu()
+    n = (1 << 16) + 2
+
+    @ti.kernel
+    def run(x: ti.types.ndarray()):
+        for i in range(1, x.shape[0]):
+            x[i] = x[i - 1] + 1
+
+    long, short = ti.ndarray(ti.i32, n), ti.ndarray(ti.i32, N)
+    (text,) = told(lambda: run(long))
+    assert "in order" not in text
+    assert told(lambda: run(short), lambda: run(short), lambda: run(long)) == []
+    np.testing.assert_array_equal(short.to_numpy(), np.arange(N))
+
+
+def test_other_archs_never_run_in_order() -> None:
+    run, _ = prefix_sums()
+    told(run)
+    text = run.examine(lambda plan, args: plan.func.name and plan.runtime.is_cpu_wanted)
+    assert text is False
+
+
+# --- what else a call is -------------------------------------------------------------------------
+
+
+def test_gradients_of_loops_in_order() -> None:
+    on_cpu()
+    x = ti.field(ti.f64, N, needs_grad=True)
+    a = ti.field(ti.f64, N, needs_grad=True)
+    loss = ti.field(ti.f64, (), needs_grad=True)
+
+    @ti.kernel
+    def chain():
+        for i in a:
+            if i == 0:
+                x[i] = a[i]
+            else:
+                x[i] = 0.5 * x[i - 1] * a[i] + a[i]
+
+    @ti.kernel
+    def last():
+        loss[None] = x[N - 1]
+
+    given = np.linspace(0.5, 1.5, N)
+
+    def value(v: np.ndarray) -> float:
+        found = v[0]
+        for k in range(1, N):
+            found = 0.5 * found * v[k] + v[k]
+        return float(found)
+
+    def in_tape() -> None:
+        with ti.ad.Tape(loss):
+            chain()
+            last()
+
+    a.from_numpy(given)
+    assert len(told(in_tape)) == 1
+    h = 1e-6
+    slopes = [(value(given + h * e) - value(given - h * e)) / (2 * h) for e in np.eye(N)]
+    np.testing.assert_allclose(loss[None], value(given), rtol=1e-12)
+    np.testing.assert_allclose(a.grad.to_numpy(), slopes, atol=1e-8)
+
+    a.grad.fill(0)
+    x.grad.fill(0)
+    chain()
+    x.grad[N - 1] = 1
+    chain.grad()
+    np.testing.assert_allclose(a.grad.to_numpy(), slopes, atol=1e-8)
+
+
+def test_the_first_call_may_be_in_a_tape() -> None:
+    on_cpu()
+    pos = ti.field(ti.f64, 4, needs_grad=True)
+    first = ti.field(ti.f64, 4, needs_grad=True)
+    edge = ti.field(ti.i32, (6, 2))
+    edges = np.array([[0, 1], [1, 2], [2, 3], [3, 0], [0, 2], [1, 3]], np.int32)
+    edge.from_numpy(edges)
+    loss = ti.field(ti.f64, (), needs_grad=True)
+
+    @ti.kernel
+    def begin():
+        for i in pos:
+            pos[i] = first[i]
+
+    @ti.kernel
+    def relax():
+        for e in range(6):
+            a, b = edge[e, 0], edge[e, 1]
+            move = 0.1 * (pos[b] - pos[a]) ** 2
+            pos[a] += move
+            pos[b] -= move
+
+    @ti.kernel
+    def total():
+        for i in pos:
+            loss[None] += pos[i] ** 2
+
+    def value(v: np.ndarray) -> float:
+        p = v.copy()
+        for i, j in edges:
+            move = 0.1 * (p[j] - p[i]) ** 2
+            p[i] += move
+            p[j] -= move
+        return float(p @ p)
+
+    given = np.array([0.3, 1.0, -0.4, 0.7])
+    first.from_numpy(given)
+
+    def in_tape() -> None:
+        with ti.ad.Tape(loss):
+            begin()
+            relax()
+            total()
+
+    (text,) = told(in_tape)
+    assert "in order" in text
+    np.testing.assert_allclose(loss[None], value(given), rtol=1e-12)
+    h = 1e-6
+    slopes = [(value(given + h * e) - value(given - h * e)) / (2 * h) for e in np.eye(4)]
+    np.testing.assert_allclose(first.grad.to_numpy(), slopes, atol=1e-8)
+
+
+def test_recorded_calls_run_in_order() -> None:
+    on_cpu()
+    run, p = prefix_sums()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        with ti.record() as g:
+            run()
+    assert len(found) == 1
+    g.run(2)
+    assert (p.to_numpy() == np.arange(1, 41)).all()
+
+
+def test_debug_mode_warns_once() -> None:
+    on_cpu(debug=True)
+    run, p = prefix_sums()
+    assert len(told(run, run)) == 1
+    assert (p.to_numpy() == np.arange(1, 41)).all()
+
+
+def test_accepted_races_say_nothing_and_stay_parallel() -> None:
+    on_cpu(accept_races=["sum_along_rows"])
+    run, _ = prefix_sums()
+    assert told(run) == []
+
+
+def test_a_loop_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vkchi.races import watch
+
+    tried: list[int] = []
+    try_loop = watch.try_loop
+    monkeypatch.setattr(
+        watch, "try_loop", lambda plan, args, k: tried.append(k) or try_loop(plan, args, k)
+    )
+    count = ti.field(ti.i32, ())
+    x, near = ti.field(ti.f32, 4), ti.field(ti.i32, N)
+    x.fill(1)
+
+    @ti.kernel
+    def run():
+        for i in near:
+            count[None] += 1
+            x[near[i]] += 0.5 * x[near[i]]
+
+    assert len(told(*[run] * 12)) == 1
+    assert tried == [0]
+    assert count[None] == 12 * N  # the trial left no trace
+
+
+def test_warm_processes_warn(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent("""
+        import sys
+        import vkchi as ti
+
+        ti.init(arch=ti.vulkan)
+        x = ti.field(ti.f32, 64)
+
+        @ti.kernel
+        def run():
+            for i in range(1, 64):
+                x[i] = x[i - 1] + 1
+
+        run()
+        print("vkchi.compiler" in sys.modules)
+        """)
+    )
+    env = {**os.environ, "VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(tmp_path / "cache")}
+    for is_cold in (True, False):
+        done = subprocess.run(
+            [sys.executable, program], env=env, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == str(is_cold)
+        assert f"{program}:11: KernelRaceWarning: run(): one iteration reads" in done.stderr
+
+
+# --- programs that are right in any order --------------------------------------------------------
+
+
+def quiet(*runs: Callable[[], Any]) -> None:
+    """Nothing is said, on any arch."""
+    assert told(*runs, *runs) == []
+
+
+def test_red_black_sweeps() -> None:
+    x, mask = ti.field(ti.f32, (N, N)), ti.field(ti.f32, (N, N))
+
+    @ti.kernel
+    def branch(color: ti.i32):
+        for i, j in x:
+            if (i + j) % 2 == color and 0 < i < N - 1 and 0 < j < N - 1:
+                x[i, j] = 0.25 * (x[i - 1, j] + x[i + 1, j] + x[i, j - 1] + x[i, j + 1])
+
+    @ti.kernel
+    def select(color: ti.i32):
+        for i, j in ti.ndrange((1, N - 1), (1, N - 1)):
+            new = 0.25 * (x[i - 1, j] + x[i + 1, j] + x[i, j - 1] + x[i, j + 1])
+            x[i, j] = ti.select((i + j) % 2 == color, new, x[i, j])
+
+    @ti.kernel
+    def factor(color: ti.i32):
+        for i, j in ti.ndrange((1, N - 1), (1, N - 1)):
+            new = 0.25 * (x[i - 1, j] + x[i + 1, j] + x[i, j - 1] + x[i, j + 1])
+            x[i, j] += ti.cast((i + j) % 2 == color, ti.f32) * (new - x[i, j])
+
+    @ti.kernel
+    def masked():
+        for i, j in ti.ndrange((1, N - 1), (1, N - 1)):
+            x[i, j] += mask[i, j] * (x[i - 1, j] + x[i + 1, j] - 2 * x[i, j])
+
+    @ti.kernel
+    def compact(color: ti.i32):
+        for i, k in ti.ndrange((1, N - 1), N // 2 - 1):
+            j = 2 * k + 1 + (i + color) % 2
+            x[i, j] = 0.5 * (x[i, j - 1] + x[i, j + 1])
+
+    for run in (branch, select, factor, compact):
+        quiet(lambda run=run: run(0), lambda run=run: run(1))
+    mask.from_numpy((np.indices((N, N)).sum(0) % 2).astype(np.float32))
+    x.from_numpy(np.random.default_rng(1).random((N, N), np.float32))
+    quiet(masked)
+
+
+def test_double_buffers() -> None:
+    x = ti.field(ti.f32, (2, N))
+    a, b = ti.ndarray(ti.f32, N), ti.ndarray(ti.f32, N)
+
+    @ti.kernel
+    def parity(t: ti.i32):
+        for i in range(1, N):
+            x[(t + 1) % 2, i] = x[t % 2, i - 1] + x[t % 2, i]
+
+    @ti.kernel
+    def swapped(new: ti.types.ndarray(), old: ti.types.ndarray()):
+        for i in range(1, N):
+            new[i] = old[i - 1] + old[i]
+
+    quiet(lambda: parity(0), lambda: parity(1), lambda: swapped(a, b), lambda: swapped(b, a))
+
+
+def test_places_of_ones_own() -> None:
+    x, y = ti.field(ti.i32, N), ti.field(ti.i32, (N, N))
+
+    @ti.kernel
+    def mirror():
+        for i in range(N // 2):
+            x[i], x[N - 1 - i] = x[N - 1 - i], x[i]
+
+    @ti.kernel
+    def halves(n: ti.i32):
+        for i in range(n):
+            x[i] += x[i + n]
+
+    @ti.kernel
+    def odd_even(first: ti.i32):
+        for k in range((N - first) // 2):
+            i = first + 2 * k
+            if x[i] > x[i + 1]:
+                x[i], x[i + 1] = x[i + 1], x[i]
+
+    @ti.kernel
+    def transpose():
+        for i, j in y:
+            if i < j:
+                y[i, j], y[j, i] = y[j, i], y[i, j]
+
+    @ti.kernel
+    def diagonal(d: ti.i32):
+        for i in range(1, d):
+            j = d - i
+            if 0 < j < N:
+                y[i, j] = y[i - 1, j] + y[i, j - 1]
+
+    @ti.kernel
+    def rows():
+        for i in range(N):
+            for j in range(1, N):
+                y[i, j] += y[i, j - 1]
+
+    @ti.kernel
+    def butterfly(step: ti.i32):
+        for k in range(N // 2):
+            i = k // step * 2 * step + k % step
+            a, b = x[i], x[i + step]
+            x[i] = a + b
+            x[i + step] = a - b
+
+    quiet(mirror, lambda: halves(N // 2), lambda: odd_even(0), lambda: odd_even(1), transpose)
+    quiet(lambda: diagonal(N - 1), rows, lambda: butterfly(1), lambda: butterfly(4))
+
+
+def test_equal_stores_flags_and_atomics() -> None:
+    x, out = ti.field(ti.f32, N), ti.field(ti.f32, N)
+    flag, most, count = ti.field(ti.i32, ()), ti.field(ti.f32, ()), ti.field(ti.i32, ())
+    kept, total, some = ti.field(ti.i32, N), ti.field(ti.f32, 4), ti.field(ti.f32, 8)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            if x[i] > 0.5:
+                flag[None] = 1
+            some[i % 8] = (i % 8) * 0.5
+            total[i % 4] += x[i]
+        for i in x:
+            if x[i] > most[None]:
+                ti.atomic_max(most[None], x[i])
+            k = ti.atomic_add(count[None], 1)
+            if k < N:
+                kept[k] = i
+        for i in x:
+            if flag[None] == 0:
+                flag[None] = 1
+            out[i] = x[i]
+        for i in range(N - 1):
+            ti.atomic_min(x[i + 1], x[i] + 1)
+
+    def again() -> None:
+        count.fill(0)
+        run()
+
+    quiet(again)
+
+
+def test_one_scratch_element_that_holds_one_number() -> None:
+    scratch, y = ti.field(ti.f32, ()), ti.field(ti.f32, N)
+
+    @ti.kernel
+    def run():
+        for i in y:
+            scratch[None] = 3.0
+            y[i] = scratch[None] * i
+
+    quiet(run)
+
+
+def test_scatters_that_are_read_elsewhere() -> None:
+    x, grid, near = ti.field(ti.f32, N), ti.field(ti.f32, 16), ti.field(ti.i32, N)
+    near.from_numpy(np.arange(N, dtype=np.int32) % 16)
+
+    @ti.kernel
+    def particles():
+        for p in x:
+            base = int(x[p] * 8)
+            for k in range(3):
+                grid[base + k] += 0.25 * x[p]
+        for g in grid:
+            grid[g] *= 0.5
+        for p in x:
+            x[p] += grid[near[p]]
+
+    quiet(particles)
+
+
+def test_searches_by_levels_and_counters_of_cells() -> None:
+    n = N
+    level, ends = ti.field(ti.i32, n), ti.field(ti.i32, (n, 2))
+    count, table = ti.field(ti.i32, 8), ti.field(ti.i32, (8, 4))
+    level.fill(-1)
+    level[0] = 0
+    ends.from_numpy(np.stack([np.arange(n) + 1, np.arange(n) + 3], 1).astype(np.int32) % n)
+
+    @ti.kernel
+    def search(now: ti.i32):
+        for i in level:
+            if level[i] == now:
+                for k in range(2):
+                    j = ends[i, k]
+                    if level[j] == -1:
+                        level[j] = now + 1
+
+    @ti.kernel
+    def insert():
+        for i in range(n):
+            c = ends[i, 0] % 8
+            if count[c] < 4:
+                k = ti.atomic_add(count[c], 1)
+                if k < 4:
+                    table[c, k] = i
+
+    quiet(lambda: search(0), lambda: search(1), insert)
+
+
+def test_constraints_by_colors_and_disjoint_pairs() -> None:
+    pos, color = ti.field(ti.f32, N), ti.field(ti.i32, N - 1)
+    pair = ti.field(ti.i32, (N // 2, 2))
+    color.from_numpy(np.arange(N - 1, dtype=np.int32) % 2)
+    pair.from_numpy(np.random.default_rng(3).permutation(N).astype(np.int32).reshape(-1, 2))
+    edge = ti.field(ti.i32, (N - 1, 2))
+    edge.from_numpy(np.stack([np.arange(N - 1), np.arange(1, N)], 1).astype(np.int32))
+    pos.from_numpy(np.linspace(0, 9, N).astype(np.float32))
+
+    @ti.kernel
+    def solve(c: ti.i32):
+        for e in range(N - 1):
+            if color[e] == c:
+                a, b = edge[e, 0], edge[e, 1]
+                d = 0.1 * (pos[b] - pos[a])
+                pos[a] += d
+                pos[b] -= d
+
+    @ti.kernel
+    def exchange():
+        for e in range(N // 2):
+            a, b = pair[e, 0], pair[e, 1]
+            pos[a], pos[b] = pos[b], 0.5 * pos[a]
+
+    quiet(lambda: solve(0), lambda: solve(1), exchange)
+
+
+def test_loops_that_were_told_to_run_serially() -> None:
+    x = ti.field(ti.f32, N)
+
+    @ti.kernel
+    def run():
+        ti.loop_config(serialize=True)
+        for i in range(1, N):
+            x[i] = x[i - 1] + 1
+
+    quiet(run)
