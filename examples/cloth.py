@@ -19,12 +19,12 @@ NEAR = [(i, j) for i in range(-2, 3) for j in range(-2, 3) if (i, j) != (0, 0)]
 class Cloth:
     def __init__(self, n: int = 48) -> None:
         self.n, self.t = n, 0.0
-        self.x, self.v = (ti.Vector.field(3, ti.f32, (n, n)) for _ in range(2))
+        self.x, self.v, self.force = (ti.Vector.field(3, ti.f32, (n, n)) for _ in range(3))
         self.make_kernels()
         self.start()
 
     def make_kernels(self) -> None:
-        x, v, n = self.x, self.v, self.n
+        x, v, force, n = self.x, self.v, self.force, self.n
         spacing = SIZE / (n - 1)
 
         @ti.kernel
@@ -36,7 +36,7 @@ class Cloth:
         @ti.kernel
         def push(wind: ti.f32):
             for i, j in x:
-                force = ti.Vector([0.0, -GRAVITY, wind])
+                total = ti.Vector([0.0, -GRAVITY, wind])
                 for k in ti.static(NEAR):
                     a, b = i + k[0], j + k[1]
                     if 0 <= a < n and 0 <= b < n:
@@ -44,14 +44,15 @@ class Cloth:
                         rest = spacing * ti.Vector([k[0], k[1]]).norm()
                         length = d.norm(1e-9)
                         way = d / length
-                        force += way * (STIFFNESS * (length / rest - 1) * spacing)
-                        force += way * (DAMPING * u.dot(way))
-                v[i, j] = ti.exp(-DRAG * DT) * (v[i, j] + DT * force)
+                        total += way * (STIFFNESS * (length / rest - 1) * spacing)
+                        total += way * (DAMPING * u.dot(way))
+                force[i, j] = total
 
         @ti.kernel
         def move():
             for i, j in x:
                 if j > 0 or (i > 0 and i < n - 1):
+                    v[i, j] = ti.exp(-DRAG * DT) * (v[i, j] + DT * force[i, j])
                     x[i, j] += DT * v[i, j]
                 else:
                     v[i, j] = [0.0, 0.0, 0.0]

@@ -21,7 +21,7 @@ NEAR = [(i, j) for i in range(-2, 3) for j in range(-2, 3) if (i, j) != (0, 0)]
 class Cloth:
     def __init__(self, n: int = 64) -> None:
         self.n = n
-        self.x, self.v = (ti.Vector.field(3, ti.f32, (n, n)) for _ in range(2))
+        self.x, self.v, self.force = (ti.Vector.field(3, ti.f32, (n, n)) for _ in range(3))
         self.indices = ti.field(ti.i32, 6 * (n - 1) ** 2)
         self.colours = ti.Vector.field(3, ti.f32, (n, n))
         self.ball = ti.Vector.field(3, ti.f32, 1)
@@ -52,13 +52,13 @@ class Cloth:
         self.start = start
 
     def make_steps(self) -> None:
-        x, v, n = self.x, self.v, self.n
+        x, v, force, n = self.x, self.v, self.force, self.n
         spacing = SIZE / (n - 1)
 
         @ti.kernel
         def push():
             for i, j in x:
-                force = ti.Vector([0.0, -GRAVITY, 0.0])
+                total = ti.Vector([0.0, -GRAVITY, 0.0])
                 for k in ti.static(NEAR):
                     a, b = i + k[0], j + k[1]
                     if 0 <= a < n and 0 <= b < n:
@@ -66,13 +66,14 @@ class Cloth:
                         rest = spacing * ti.Vector([k[0], k[1]]).norm()
                         length = d.norm(1e-9)
                         way = d / length
-                        force += way * (STIFFNESS * (length / rest - 1) * spacing)
-                        force += way * (DAMPING * u.dot(way))
-                v[i, j] = ti.exp(-DRAG * DT) * (v[i, j] + DT * force)
+                        total += way * (STIFFNESS * (length / rest - 1) * spacing)
+                        total += way * (DAMPING * u.dot(way))
+                force[i, j] = total
 
         @ti.kernel
         def move():
             for i, j in x:
+                v[i, j] = ti.exp(-DRAG * DT) * (v[i, j] + DT * force[i, j])
                 x[i, j] += DT * v[i, j]
                 out = x[i, j] - ti.Vector(BALL)
                 far = out.norm()

@@ -21,6 +21,7 @@ from vkchi.ir.ops import (  # fmt: skip
     ELEMENTWISE,
     EQUALITIES,
     EXTREMES,
+    IDEMPOTENT,
     GREATER,
     LINEAR,
     MIRRORED,
@@ -200,6 +201,15 @@ def test_comparisons_have_an_opposite_and_a_mirror() -> None:
 def test_extremes_are_the_atomics_that_keep_one_of_two() -> None:
     keep = {k for k, row in ATOMICS.items() if set(np.unique(row.numpy(NUMBERS, 2))) <= {*NUMBERS}}
     assert EXTREMES == keep
+
+
+def test_idempotent_atomics_change_nothing_when_done_again() -> None:
+    keep = set()
+    for k, row in ATOMICS.items():
+        once = row.numpy(NUMBERS, 6)
+        if (row.numpy(once, 6) == once).all():
+            keep.add(k)
+    assert IDEMPOTENT == keep
 
 
 def test_what_replaces_writes_and_asks_for_nothing() -> None:

@@ -245,6 +245,12 @@ ATOMICS = {
 UPDATES = frozenset(ATOMICS) | {"atomic_exchange", "atomic_cas"}  # these give the old value
 WRITES = UPDATES | {"store"}
 READS = UPDATES | {"load"}
+_TRAITS = {
+    "min": Trait.EXTREME | Trait.IDEMPOTENT,
+    "max": Trait.EXTREME | Trait.IDEMPOTENT,
+    "and": Trait.IDEMPOTENT,
+    "or": Trait.IDEMPOTENT,
+}
 for _name, _row in ATOMICS.items():
     add_row(
         _name,
@@ -252,7 +258,7 @@ for _name, _row in ATOMICS.items():
         _row.numpy,
         f"{_row.combine} into a place, per component; gives the old value",
         Effect.ATOMIC,
-        traits=Trait.EXTREME if _row.combine in ("min", "max") else Trait.NONE,
+        traits=_TRAITS.get(_row.combine, Trait.NONE),
     )
 add_row(
     "atomic_exchange",

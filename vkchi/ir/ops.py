@@ -38,8 +38,8 @@ from vkchi.types.lazy_numpy import np
 __all__ = [
     "ATOMICS", "BITWISE", "CARRIERS", "CHOICES", "COMMUTATIVE", "COMPARISONS", "COMPONENTS",
     "CONVERSIONS", "COUNTED", "DIVISIONS", "DIVISION_OF", "ELEMENTWISE", "EQUALITIES", "EXTREMES",
-    "FIXED", "GREATER", "GROUPED", "LINEAR", "LOOPS", "MIRRORED", "NEGATED", "ORDERED",
-    "PER_INVOCATION", "PLACES", "PLAIN_ACCESSES", "QUOTIENTS", "READS", "REMAINDERS",
+    "FIXED", "GREATER", "GROUPED", "IDEMPOTENT", "LINEAR", "LOOPS", "MIRRORED", "NEGATED",
+    "ORDERED", "PER_INVOCATION", "PLACES", "PLAIN_ACCESSES", "QUOTIENTS", "READS", "REMAINDERS",
     "REMAINDER_OF", "ROUNDED_DOWN", "SUMS", "SWAPS", "SYNCS", "TABLE", "TIED", "TRUTHS",
     "UPDATES", "VARYING", "WRITES", "Control", "Effect", "Row", "Trait", "effect_of",
     "invocation_ops", "kinds_with", "report_ops",
@@ -435,6 +435,7 @@ QUOTIENTS = DIVISIONS - REMAINDERS
 PLACES = kinds_with(Trait.PLACE)
 CONVERSIONS = kinds_with(Trait.CONVERTS)
 EXTREMES = kinds_with(Trait.EXTREME)
+IDEMPOTENT = kinds_with(Trait.IDEMPOTENT)
 FIXED = kinds_with(Trait.FIXED)
 VARYING = kinds_with(Trait.VARIES)
 COMPONENTS = kinds_with(Trait.COMPONENT)

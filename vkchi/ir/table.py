@@ -62,6 +62,7 @@ class Trait:
     KEEPS_FACTORS = 1 << 25  # of integers: a power of two that divides all operands divides it
     OWNED = 1 << 26  # memory or state of an invocation or its workgroup, that others have not
     WAITLESS = 1 << 27  # a SYNC op that waits for no other invocation
+    IDEMPOTENT = 1 << 28  # an atomic that changes nothing when it is done again
 
 
 ALL = -1  # operands, or parameters

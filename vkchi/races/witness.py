@@ -39,7 +39,7 @@ from vkchi.ir.core import (
     walk,
 )
 from vkchi.ir.evaluate import evaluate, is_evaluable
-from vkchi.ir.ops import EXTREMES, GROUPED, SYNCS, TABLE, VARYING, WRITES, Effect
+from vkchi.ir.ops import GROUPED, IDEMPOTENT, SYNCS, TABLE, VARYING, WRITES, Effect
 from vkchi.races.conflicts import Conflict, commute
 from vkchi.races.influence import Influence, When
 from vkchi.tuples import NamedTuple
@@ -229,7 +229,7 @@ def may_matter(conflict: Conflict) -> bool:
 def is_monotone(op: Op) -> bool:
     """True for atomics whose repeated application leads to one result in any order, as in
     relaxations that run until nothing changes."""
-    return op.kind in EXTREMES or op.kind in ("atomic_and", "atomic_or")
+    return op.kind in IDEMPOTENT
 
 
 def holds(whens: Iterable[When], scope: Scope) -> str:
