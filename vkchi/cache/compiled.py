@@ -36,8 +36,8 @@ class Home(NamedTuple):
 class Compiled(NamedTuple):
     """A kernel for one signature: what was built, what launches bind to it, what reads the Func it
     was built of, the fields among what is bound, by parameter name, what lowering read, its home in
-    the cache, if it has one, methods of classes and values of Python that it depends on, and whether
-    its first calls are watched for races (`races.watch`)."""
+    the cache, if it has one, methods of classes and values of Python that it depends on, and
+    whether calls are watched for races (`races.watch`)."""
 
     artifact: Artifact
     interface: Interface

@@ -145,9 +145,7 @@ def write(made: Compiled, found: Found) -> bytes:
     interface = made.interface._replace(results=())
     results = numbered(made.interface.results, survey.structs)
     reads = kept_reads(made.reads, survey)
-    kept = Kept(
-        bare, interface, fields, results, sources_of(survey), ir, reads, made.may_race
-    )
+    kept = Kept(bare, interface, fields, results, sources_of(survey), ir, reads, made.may_race)
     return encode(kept, "Kept", span=move)
 
 

@@ -159,9 +159,11 @@ class Extents(NamedTuple):
 
 
 class Watch:
-    """Looks at the first calls of a kernel. `plans` are its variants, by the loops in order."""
+    """Examines the first calls of a kernel. `plans` are its variants, by the loops in order;
+    `is_kept`: they go into the cache."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_kept: bool) -> None:
+        self.is_kept = is_kept
         self.left = MOST_LOOKS
         self.tried: set[int] = set()
         self.raced: dict[int, Proven] = {}
@@ -210,7 +212,8 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
     from vkchi.tape.calls import describe_call
 
     numbers, found = numbers_of_loops(plan), candidates_of(plan)
-    search = Search(found.func, found.by_witness, *map(dict, case_of_launch(plan, args)))
+    given, shapes = case_of_launch(plan, args)
+    search = Search(found.func, found.by_witness, dict(given), dict(shapes))
     is_open = [m for m in found.by_witness if search.find(m) == IF]
     some = [m for m in (*found.by_trial, *is_open) if numbers[m.loop.span] == loop]
     call = describe_call(plan.func.name, plan, args)

@@ -239,7 +239,7 @@ def holds(whens: Iterable[When], scope: Scope) -> str:
         value = scope.get(when.value)
         if value is None:
             found = IF
-        elif not np.any(np.logical_not(value) if when.wanted is False else value):
+        elif not (np.asarray(value) != (when.wanted is False)).any():
             return ""
     return found
 
