@@ -1,7 +1,7 @@
 """Host time of a repeated launch for kernels that read values of Python, beside another checkout.
 
     git worktree add /tmp/before COMMIT
-    python benchmarks/changed_values.py --beside /tmp/before [--rounds 15]
+    python benchmarks/changed_values.py --beside /tmp/before [--rounds 300]
 
 Each checkout runs in a process of its own; the two take turns. A row is a kernel that reads so many
 globals and attributes of `self`; figures are microseconds of the calling thread for a launch, the
@@ -24,7 +24,7 @@ CASES = {
     "20 globals": (20, 0),
     "20 attributes": (0, 20),
 }
-LAUNCHES = 400  # of a round, fewer than make a submission
+LAUNCHES = 60  # of a round: short enough to find quiet moments
 
 
 def kernel_text(name: str, globals_: int, attributes: int) -> str:
@@ -79,7 +79,7 @@ def measure(rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--beside", type=Path)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--measure", action="store_true")
     given = parser.parse_args()
     if given.measure:

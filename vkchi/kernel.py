@@ -75,7 +75,7 @@ class Plans:
 
     def find_repeated_call(self, args: tuple[Any, ...]) -> RepeatedCall | None:
         """What is known of a call like this one."""
-        repeated = self.repeated.get(tuple([id(args[k]) for k in self.signer.objects]))
+        repeated = self.repeated.get(self.signer.identify(args))
         if repeated is None or not repeated.takes(args) or not repeated.plan.guard.holds(args):
             return None
         return repeated
@@ -90,7 +90,7 @@ class Plans:
             return
         if len(self.repeated) >= MOST_KEPT:
             self.repeated.clear()
-        self.repeated[tuple([id(args[k]) for k in self.signer.objects])] = noted
+        self.repeated[self.signer.identify(args)] = noted
 
 
 class Kernel:

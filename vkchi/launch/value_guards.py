@@ -112,7 +112,9 @@ def fast_test(read: Read, test: Test) -> tuple[str, tuple[Any, ...]]:
             text = "(({type}({v} := {x}) is {0} and {v}._entries.tobytes() == {1}) or {2}({v}))"
             return text, given
         if type(value) in NUMBERS or is_number_of_numpy(value) or is_kept(value):
-            return "(({v} := {x}) is {0} or {1}({v}))", (value, test)
+            is_cheap = all(kind == "item" for kind, _ in read.path.steps)  # no property runs twice
+            twice = "({x} is {0} or {1}({x}))"
+            return (twice if is_cheap else "(({v} := {x}) is {0} or {1}({v}))"), (value, test)
     return "{0}({x})", (test,)
 
 
@@ -122,6 +124,7 @@ class Text:
     def __init__(self, fn: FunctionType) -> None:
         self.globals = fn.__globals__
         self.constants: list[Any] = []
+        self.arguments: dict[int, None] = {}  # that are read
 
     def constant(self, value: Any) -> str:
         """A name for a value."""
@@ -147,7 +150,9 @@ class Text:
             cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
             return f"{self.constant(cell)}.cell_contents"
         if kind == "argument":
-            return f"{PREFIX}args[{fn.__code__.co_varnames.index(name)}]"
+            k = fn.__code__.co_varnames.index(name)
+            self.arguments[k] = None
+            return f"{PREFIX}arg{k}"
         return f"{self.constant(fn)}.{name}"
 
     def key(self, key: Any) -> str:
@@ -177,7 +182,9 @@ def generate(
         tests.append(f"{text.constant(are_current)}({text.constant(methods)})")
     given = [*text.constants, type, Exception]
     names = [f"{PREFIX}{k}" for k in range(len(text.constants))]
-    code = compiled((*names, f"{PREFIX}type", f"{PREFIX}error"), " and ".join(tests))
+    arguments = "".join([f"{PREFIX}arg{k} = {PREFIX}args[{k}]; " for k in text.arguments])
+    body = f"{arguments}return {' and '.join(tests)}"
+    code = compiled((*names, f"{PREFIX}type", f"{PREFIX}error"), body)
     cells = dict(zip((*names, f"{PREFIX}type", f"{PREFIX}error"), given))
     closure = tuple([cell_of(cells[name]) for name in code.co_freevars])
     return FunctionType(code, fn.__globals__, "guard", None, closure)
@@ -189,12 +196,12 @@ def cell_of(value: Any) -> Any:
 
 
 @lru_cache(256)
-def compiled(names: tuple[str, ...], test: str) -> CodeType:
+def compiled(names: tuple[str, ...], body: str) -> CodeType:
     """The code of a guard, whose free variables are among these names."""
     text = (
         f"def make({', '.join(names)}):\n"
         f" def guard({PREFIX}args):\n"
-        f"  try: return {test}\n"
+        f"  try: {body}\n"
         f"  except {PREFIX}error: return False\n"
         " return guard\n"
     )

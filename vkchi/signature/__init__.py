@@ -10,6 +10,7 @@ components.
 
 from __future__ import annotations
 
+import functools
 import math
 import types as pytypes
 from collections.abc import Callable, Iterator, Mapping
@@ -339,7 +340,8 @@ class Signer:
     def __init__(self, parameters: list[Parameter]) -> None:
         self.parameters = parameters
         self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
-        self.objects = [k for k, p in enumerate(parameters) if p.kind != "scalar"]
+        objects = [k for k, p in enumerate(parameters) if p.kind != "scalar"]
+        self.identify = identities_of(tuple(objects))
 
     def adopt(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments with numpy views in place of arrays of other libraries. Raises
@@ -412,6 +414,14 @@ class Signer:
                 like = "" if first == k else self.parameters[first].name
                 signed[k] = signed[k].given(like, apart=apart)
         return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
+
+
+@functools.cache
+def identities_of(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
+    """A function from arguments to the `id` of those at these places."""
+    parts = "".join([f"id(a[{k}])," for k in places])
+    found: Callable[[tuple[Any, ...]], tuple[int, ...]] = eval(f"lambda a: ({parts})")
+    return found
 
 
 def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:
