@@ -93,10 +93,12 @@ class Detector(NamedTuple):
 
 
 class Style(NamedTuple):
-    """`knows_values`: what is stored is compared. `writes`: the arrays that it writes to, all if
-    None. `active`: values with derivatives. `reports`: whether it does."""
+    """`knows_values`: what is stored is compared; with `knows_old`, to what was there as well.
+    `writes`: the arrays that it writes to, all if None. `active`: values with derivatives.
+    `reports`: whether it does."""
 
     knows_values: bool
+    knows_old: bool = True
     writes: Container[Value] | None = None
     active: Container[Value] = ()
     reports: bool = False
@@ -235,7 +237,7 @@ class DetectorBuilder:
         v = op.args[1]
         if not self.style.knows_values or v in self.style.active:
             return None
-        if op.kind not in ("store", "atomic_add"):
+        if op.kind != "atomic_add" and (op.kind != "store" or not self.style.knows_old):
             return None
         new = self.get(v)
         assert isinstance(new.type, Scalar | Tensor)

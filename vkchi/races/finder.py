@@ -26,6 +26,7 @@ from vkchi.fields.storage import Storage
 from vkchi.races.race import Doubt, Found, Race, name_of
 from vkchi.tape.calls import Call
 from vkchi.tape.derived import Asked
+from vkchi.tape.derived import facts as tape_facts
 
 if TYPE_CHECKING:
     from vkchi.races import meeting as facts
@@ -45,12 +46,17 @@ DRAWN = "random numbers or counters decide it"
 
 
 class RaceFinder:
-    """Looks at the calls of a tape. What a trial found holds as long as the arrays that decided it
-    are of the same `version`, without which nothing of the kind is kept. `trials` counts calls of
-    which a trial decides."""
+    """Looks at calls before they run, or afterwards (`has_run`). What a trial found holds as long
+    as the arrays that decided it are of the same `version`, without which nothing of the kind is
+    kept. `trials` counts calls of which a trial decides.
 
-    def __init__(self, version: Callable[[Storage], int] | None = None) -> None:
-        self.version = version
+    After a call, a trial finds the memory that the call left: a store that seems to change nothing
+    may have changed something, and a trial proves nothing if it reads what the call overwrote."""
+
+    def __init__(
+        self, version: Callable[[Storage], int] | None = None, *, has_run: bool = False
+    ) -> None:
+        self.version, self.has_run = version, has_run
         self.known: dict[object, tuple[list[int], frozenset[int]]] = {}
         self.trials = 0
 
@@ -95,11 +101,27 @@ class RaceFinder:
         """The numbers of the groups that met; None if no trial can tell."""
         if not trials.places.is_certain:
             return None
+        if self._is_lost(call, trials.places):
+            return frozenset(range(len(trials.groups)))
         numbers = self._find(call, races, trials.places)
         if not numbers:
             return numbers
-        values = races.values_of(call, trials)
-        return values.find(call) if values.is_certain else None
+        values = races.values_of(call, trials, knows_old=not self.has_run)
+        if not values.is_certain:
+            return None
+        return numbers if self._is_lost(call, values) else values.find(call)
+
+    def _is_lost(self, call: Call, trial: Trial) -> bool:
+        """True if a trial reads what the call itself overwrote."""
+        if not self.has_run:
+            return False
+        writes = tape_facts.touched(call.plan, "writes", call.case)
+        both = {name: writes[name] for name in trial.needs if name in writes}
+        if not both:
+            return False
+        from vkchi.tape.staleness import find_stale  # few calls come here
+
+        return find_stale(call, None, both, frozenset()) is not None
 
     def _find(self, call: Call, races: Races, trial: Trial) -> frozenset[int]:
         """What a trial finds, or found before."""

@@ -144,7 +144,7 @@ class Trials(NamedTuple):
 
     groups: list[Group]
     places: Trial
-    values: list[Trial]
+    values: dict[bool, Trial]
 
 
 class Races:
@@ -182,16 +182,16 @@ class Races:
         if near not in self.trials:
             groups = grouped([self.conflicts[k] for k in near], self.strict)
             places = Trial(call, self, groups, pruned(self.fn, groups, Style(knows_values=False)))
-            self.trials[near] = Trials(groups, places, [])
+            self.trials[near] = Trials(groups, places, {})
         return self.trials[near]
 
-    def values_of(self, call: Call, trials: Trials) -> Trial:
+    def values_of(self, call: Call, trials: Trials, *, knows_old: bool) -> Trial:
         """The trial of all that a kernel does."""
-        if not trials.values:
-            style = Style(knows_values=True, active=self.active)
+        if knows_old not in trials.values:
+            style = Style(knows_values=True, knows_old=knows_old, active=self.active)
             made = note(self.fn, trials.groups, style)
-            trials.values.append(Trial(call, self, trials.groups, made))
-        return trials.values[0]
+            trials.values[knows_old] = Trial(call, self, trials.groups, made)
+        return trials.values[knows_old]
 
     def observed(self, call: Call, near: tuple[int, ...]) -> Observed:
         """The kernel itself, in a form that notes whether these meet."""

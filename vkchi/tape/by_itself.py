@@ -162,7 +162,7 @@ def run_gradient(
         memory = {**call.arrays, **call.hosts}
         history.check_all(made.span_of, needs, memory, redefined.__contains__)
     memory = {k: a.copied() if k in needs and a.is_gradient else a for k, a in call.arrays.items()}
-    race = RaceFinder().look(call, gradients.names, made.spec)
+    race = RaceFinder(has_run=True).look(call, gradients.names, made.spec)
     gradients.fetch()
     check_race(race, gradients.arrays)
     check_depth(call)

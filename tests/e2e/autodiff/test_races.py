@@ -233,6 +233,61 @@ def test_a_gradient_outside_a_tape() -> None:
         run.grad()
 
 
+def test_a_gradient_outside_a_tape_after_stores_of_a_constant() -> None:
+    """The kernel has run: what it stores is there already, and was not when others read it."""
+    x, y = field(N), field()
+
+    @ti.kernel
+    def run(k: ti.i32):
+        for i in range(N):
+            y[None] += x[k] * 0.125
+            x[(k + i) % N] = -0.25
+
+    run(3)
+    y.grad.fill(1)
+    with pytest.raises(ti.ad.GradientError, match=RACE):
+        run.grad(3)
+
+
+def test_a_gradient_outside_a_tape_where_a_switch_is_gone() -> None:
+    """The condition under which others write is overwritten: nothing proves that it was false."""
+    x, y = field(N), field()
+    is_on = ti.field(ti.i32, N)
+    is_on.fill(1)
+
+    @ti.kernel
+    def run():
+        for i in range(N):
+            y[None] += x[3] * 0.125
+            if is_on[i] > 0:
+                x[i // 2] += 1.0
+        for i in is_on:
+            is_on[i] = 0
+
+    run()
+    y.grad.fill(1)
+    with pytest.raises(ti.ad.GradientError, match=RACE):
+        run.grad()
+
+
+def test_a_gradient_outside_a_tape_where_all_store_one_computed_number() -> None:
+    x, y = field(N), field()
+    shared, table = ti.field(ti.f32, ()), ti.field(ti.f32, 4)
+    table.fill(3)
+
+    @ti.kernel
+    def run():
+        for _ in range(N):
+            shared[None] = table[1] * 2
+        for i in x:
+            y[None] += x[i] * shared[None]
+
+    run()
+    y.grad.fill(1)
+    run.grad()
+    is_near(x.grad, 6)
+
+
 def test_vectors_are_told_apart_by_component() -> None:
     v, loss = ti.Vector.field(2, ti.f32, N, needs_grad=True), field()
     v.fill(1.5)
