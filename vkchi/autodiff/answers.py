@@ -56,7 +56,8 @@ class Differentiated(NamedTuple):
     """A gradient, ready to be launched. `copies` and `counting_copies` map arrays of its own to
     those that they are like; `adjoints` names of arrays to those of their adjoints; `stores` and
     `escapes` are the arrays with and without gradient into which the kernel puts derivatives;
-    `has_draws` says that it needs what the kernel drew."""
+    `undefined` are calls of decompositions whose vectors it stores, by number; `has_draws` says
+    that it needs what the kernel drew."""
 
     title: str
     main: Artifact
@@ -67,6 +68,7 @@ class Differentiated(NamedTuple):
     sizes: tuple[Size, ...]
     stores: Spans
     escapes: Spans
+    undefined: Spans
     has_draws: bool
 
 

@@ -198,6 +198,7 @@ _ELEMENTWISE: dict[str, tuple[Factor, ...]] = {
     "sinh": (lambda s: s.x.op("cosh"),),
     "cosh": (lambda s: s.x.op("sinh"),),
     "tanh": (lambda s: 1 - s.out * s.out,),
+    "undefined_slope": (lambda s: s.out.number(math.nan),),
 }
 
 # --- tensors -------------------------------------------------------------------------------------

@@ -139,8 +139,11 @@ _ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
     ("stop_first_grad", "T:any -> T", lambda x: x,
      "the same; its first derivative is added elsewhere",
      IDENTITY | CARRIES | ZERO, intervals.first, "+"),
-    ("with_derivative_of", "T:any, T -> T", lambda x, y: x,
-     "the first; the second in derivatives", IDENTITY | CARRIES, intervals.first),
+    ("undefined_slope", "T:float -> T", lambda x: x,
+     "the same; its derivative is NaN", IDENTITY | CARRIES | ZERO),
+    ("with_derivative_of", "T:any, T, T -> T", lambda x, y, z: x,
+     "the first; in derivatives the second, or the third where it is stored as it is",
+     IDENTITY | CARRIES, intervals.first),
 ]
 for _name, _sig, _numpy, _doc, *_more in _ELEMENTWISE:
     add_row(_name, _sig, _numpy, _doc, **dict(zip(("traits", "interval", "monotone"), _more)))

@@ -7,11 +7,18 @@ and has the right one. Of A = U S V', with P = U' dA V: dU = U (t + d) / 2 and
 dV = V (t - d) / 2, where d_ij = (P_ij - P_ji) / (s_i + s_j) and t_ij = (P_ij + P_ji) / (s_j - s_i).
 Of a symmetric A = Q W Q': dQ = Q t, t_ij = P_ij / (w_j - w_i).
 
-Where s_i and s_j are equal there is no t_ij, for U and V can be turned together by any amount. What
-does not depend on this choice, such as U f(S) V', has a derivative, which comes of the limit of
+Where s_i and s_j are equal there is no t_ij, for U and V can be turned together by any amount.
+Functions that do not depend on this choice, such as U f(S) V', have a derivative: the limit of
 (f(s_j) - f(s_i)) / (s_j - s_i). So the gradient is taken at S with close values `spread` by the
 square root of the type's precision, where both this quotient and its rounding are about as exact
 as that root. Second derivatives are refused.
+
+That needs f at the spread values. Where U or V is stored as it is, f is somewhere else, at equal
+values: its adjoints of U and V are the same for f(s) = s and f(s) = s**2 at s = 1, and tell nothing
+of f'. So the derivative of stored vectors (third operand of `with_derivative_of`), and of values
+stored beside them, is taken at S itself. It is NaN (`undefined_slope`) where values are closer
+than precision**0.75: beyond, rounding takes three quarters of the digits at most. Values that are
+stored alone are symmetric functions' and have their derivative. An adjoint of 0 stays 0.
 
 Must not know: how the values are found. Source: Papadopoulo and Lourakis, "Estimating the Jacobian
 of the singular value decomposition", 2000.
@@ -25,7 +32,7 @@ from typing import Any
 from vkchi.lang.elementwise import abs, max, select
 from vkchi.lang.function import Function, Traced
 from vkchi.lang.jacobi import Precision
-from vkchi.lang.linear import shape_of
+from vkchi.lang.linear import read_rows, shape_of
 from vkchi.lang.matrix import pack
 
 Triple = tuple[Any, Any, Any]
@@ -35,13 +42,16 @@ def _same(x: Any) -> Any:
     return x
 
 
-def _first(x: Any, y: Any) -> Any:
+def _first(x: Any, y: Any, z: Any) -> Any:
     return x
 
 
 stop_first_grad = Function("stop_first_grad", _same, "x; its first derivative is added elsewhere.")
+undefined_slope = Function("undefined_slope", _same, "x; its derivative is NaN.")
 with_derivative_of = Function(
-    "with_derivative_of", _first, "x; y where a derivative of it is taken."
+    "with_derivative_of",
+    _first,
+    "x; y where a derivative of it is taken, z where it is stored as it is.",
 )
 
 
@@ -80,22 +90,62 @@ def spread(s: list[Any], precision: Precision) -> list[Any]:
     return apart
 
 
+def are_close(x: Any, y: Any, precision: Precision) -> Any:
+    """True if rounding leaves no derivative of what belongs to x and y alone."""
+    return abs(x - y) <= precision.epsilon**0.75 * max(abs(x), abs(y))
+
+
+def undefined_where_close(parts: list[Any], numbers: list[Any], precision: Precision) -> list[Any]:
+    """What belongs to each of these numbers, with an undefined derivative for close ones."""
+    for i, x in enumerate(numbers):
+        for j, y in enumerate(numbers):
+            if i != j:
+                is_close = are_close(x, y, precision)
+                parts[i] = select(is_close, undefined_slope(parts[i]), parts[i])
+    return parts
+
+
+def undefined_columns(m: Any, numbers: list[Any], precision: Precision) -> Any:
+    """The matrix, with an undefined derivative for the columns of close numbers."""
+    columns = [pack(list(column)) for column in zip(*read_rows(m))]
+    return pack(undefined_where_close(columns, numbers, precision)).transpose()
+
+
+def values_with_derivatives(found: Any, slopes: Any, beside: Any) -> Any:
+    """Singular values or eigenvalues, with the derivatives `beside` only where vectors of the same
+    call are stored as they are."""
+    return with_derivative_of(found, slopes, with_derivative_of(slopes, slopes, beside))
+
+
+def apart(x: Any, y: Any, precision: Precision) -> Any:
+    """y - x; 1 where they are close."""
+    return select(are_close(x, y, precision), 1.0, y - x)
+
+
 def svd_with_slopes(m: Any, found: Triple, precision: Precision) -> Triple:
     """U, S, V of m as found, with derivatives."""
     if not isinstance(m, Traced):
         return found
     u, s, v = map(stop_first_grad, found)
-    numbers = diagonal_of(s)
-    numbers = [*spread([*numbers[:-1], abs(numbers[-1])], precision)[:-1], numbers[-1]]
+    exact = diagonal_of(s)
+    size = [*exact[:-1], abs(exact[-1])]
+    numbers = [*spread(size, precision)[:-1], exact[-1]]
     e = only_slope(u.transpose() @ m @ v)
-    d = skew(lambda i, j: (e[i, j] - e[j, i]) / (numbers[i] + numbers[j]), len(numbers))
-    t = skew(lambda i, j: (e[i, j] + e[j, i]) / (numbers[j] - numbers[i]), len(numbers))
-    turned = (
-        u + u @ (t + d) * 0.5,
-        with_diagonal([x + slope for x, slope in zip(numbers, diagonal_of(e))]),
-        v + v @ (t - d) * 0.5,
+
+    def turned(numbers: list[Any], minus: Callable[[Any, Any], Any]) -> Triple:
+        d = skew(lambda i, j: (e[i, j] - e[j, i]) / minus(-numbers[i], numbers[j]), len(numbers))
+        t = skew(lambda i, j: (e[i, j] + e[j, i]) / minus(numbers[i], numbers[j]), len(numbers))
+        values = [x + slope for x, slope in zip(numbers, diagonal_of(e))]
+        return u + u @ (t + d) * 0.5, with_diagonal(values), v + v @ (t - d) * 0.5
+
+    stored_u, stored_s, stored_v = turned(exact, lambda x, y: apart(x, y, precision))
+    stored_s = undefined_where_close(diagonal_of(stored_s), size, precision)
+    new_u, new_s, new_v = turned(numbers, lambda x, y: y - x)
+    return (
+        with_derivative_of(found[0], new_u, undefined_columns(stored_u, size, precision)),
+        values_with_derivatives(found[1], new_s, with_diagonal(stored_s)),
+        with_derivative_of(found[2], new_v, undefined_columns(stored_v, size, precision)),
     )
-    return tuple(map(with_derivative_of, found, turned))
 
 
 def polar_with_slopes(
@@ -117,7 +167,7 @@ def polar_with_slopes(
 
     r = stop_first_grad(rotation) + u @ skew(turn, len(numbers)) @ v.transpose()
     p = stop_first_grad(stretch) + only_slope(r.transpose() @ m)
-    return with_derivative_of(rotation, r), with_derivative_of(stretch, p)
+    return with_derivative_of(rotation, r, r), with_derivative_of(stretch, p, p)
 
 
 def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: Precision) -> tuple[Any, Any]:
@@ -126,9 +176,18 @@ def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: Precision) -> tup
         return found
     w, q = map(stop_first_grad, found)
     n = shape_of(m)[0]
-    falling = [w[i] for i in range(n)]
-    numbers = spread(falling, precision) if n == 2 else spread(falling[::-1], precision)[::-1]
+    exact = [w[i] for i in range(n)]
+    numbers = spread(exact, precision) if n == 2 else spread(exact[::-1], precision)[::-1]
     e = only_slope(q.transpose() @ m @ q)
-    t = skew(lambda i, j: e[i, j] / (numbers[j] - numbers[i]), n)
-    values = pack([x + slope for x, slope in zip(numbers, diagonal_of(e))])
-    return with_derivative_of(found[0], values), with_derivative_of(found[1], q + q @ t)
+
+    def turned(numbers: list[Any], minus: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+        t = skew(lambda i, j: e[i, j] / minus(numbers[i], numbers[j]), n)
+        return [x + slope for x, slope in zip(numbers, diagonal_of(e))], q + q @ t
+
+    stored_w, stored_q = turned(exact, lambda x, y: apart(x, y, precision))
+    stored_w = undefined_where_close(stored_w, exact, precision)
+    new_w, new_q = turned(numbers, lambda x, y: y - x)
+    return (
+        values_with_derivatives(found[0], pack(new_w), pack(stored_w)),
+        with_derivative_of(found[1], new_q, undefined_columns(stored_q, exact, precision)),
+    )

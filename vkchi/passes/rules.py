@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 ROWS: tuple[Row, ...] = (
-    Row("iufb", "with_derivative_of x y", "x"),  # `gradients.prepare` has chosen, in a gradient
+    Row("iufb", "with_derivative_of x y z", "x"),  # `gradients.prepare` has chosen, in a gradient
     # constants stand right; what follows relies on it
     Row("iuf", "add C x", "add x C"),
     Row("iuf", "mul C x", "mul x C"),

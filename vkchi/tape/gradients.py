@@ -6,8 +6,10 @@ by Caps, launches, tapes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from vkchi.analysis.dataflow import closure
 from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.host_numbers import trips_of
 from vkchi.analysis.loop_bounds import nest_of, widened
@@ -22,10 +24,10 @@ from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.strip_mine import strip_mine
 from vkchi.compiler import build, show
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.core import Func, Op, Param, Value, uses_in, walk
 from vkchi.ir.names import DUAL
-from vkchi.ir.ops import EXTREMES, PER_INVOCATION, WRITES, Effect, effect_of
-from vkchi.ir.rebuild import rebuild, with_params
+from vkchi.ir.ops import EXTREMES, PER_INVOCATION, WRITES, Effect, Trait, effect_of, kinds_with
+from vkchi.ir.rebuild import Rebuilder, with_params
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import load_pass
 from vkchi.target.artifact import Artifact
@@ -180,15 +182,73 @@ def prepare(fn: Func, differentiable: frozenset[str]) -> Func:
 
 
 def put_in_place(fn: Func, differentiable: frozenset[str]) -> Func:
-    """The Func with the second operand of every `with_derivative_of` through which a derivative
-    flows, and without reports, which the kernel itself makes; `fn` itself if there is none."""
-    found = {op for op in walk(fn.body) if op.kind == "with_derivative_of"}
+    """The Func with the second or third operand of every `with_derivative_of` through which a
+    derivative flows, and without reports, which the kernel itself makes; `fn` itself if there is
+    none."""
+    found = {op for op in walk(fn.body) if is_choice(op)}
     active = Activity(fn, differentiable).values if found else set()
     ours = {op for op in found if op.args[1] in active}
+    return Chooser(fn, ours, active).run(fn) if ours else fn
 
-    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+
+# Ops that give numbers of their operands.
+MOVING = kinds_with(Trait.CARRIES) - {"with_derivative_of"} | {"cast"}
+
+
+def is_choice(v: Value) -> bool:
+    """True for a `with_derivative_of`."""
+    return isinstance(v, Op) and v.kind == "with_derivative_of"
+
+
+def is_passing(user: Op, active: set[Value]) -> bool:
+    """True if a derivative may flow on through an op that uses a value."""
+    return user in active or user.kind in WRITES or user.kind == "yield" or bool(user.regions)
+
+
+class Chooser(Rebuilder):
+    """Puts operands of `with_derivative_of` in its place: the second, or the third
+    - in what is stored as it is;
+    - of vectors, if derivatives flow through nothing else of their call: what does not depend on
+      the choice of vectors has values in it, or U and V.
+
+    A third operand that is a choice in turn is that of values: its own third one counts if vectors
+    of the same call are stored too."""
+
+    def __init__(self, fn: Func, ours: set[Op], active: set[Value]) -> None:
+        super().__init__(self.choose)
+        self.ours = ours
+        self.stored: dict[Value, Value] = {}
+        written = [v for op in walk(fn.body) if op.kind in WRITES for v in op.args[1:]]
+        moved = closure(written, lambda v: v.args if isinstance(v, Op) and v.kind in MOVING else ())
+        self.beside = {op.span for op in ours & moved if not is_choice(op.args[2])}
+        uses = uses_in(fn.body)
+        used = [op for op in ours if any(is_passing(user, active) for user in uses.get(op, ()))]
+        calls = Counter(op.span for op in used)
+        self.alone = {op for op in used if calls[op.span] == 1 and not is_choice(op.args[2])}
+
+    def choose(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """What stands for an op."""
         if effect_of(op.kind) is Effect.REPORT:
             return ()
-        return [args[1]] if op in ours else None
+        if op in self.ours:
+            self.stored[op] = args[2]
+            if is_choice(op.args[2]) and op.span in self.beside:
+                self.stored[op] = self.stored[op.args[2]]
+            return [args[2] if op in self.alone else args[1]]
+        values = op.args[1:] if op.kind in WRITES else ()
+        new = [self.as_stored(b, v) for v in values]
+        if all(x is None for x in new):
+            return None
+        given = [x if x is not None else v for x, v in zip(new, args[1:])]
+        made = b.emit(op.kind, args[0], *given, attr=op.attr)
+        return [made] if op.results else ()
 
-    return rebuild(fn, visit) if ours else fn
+    def as_stored(self, b: Builder, v: Value) -> Value | None:
+        """The value with third operands; None if none are moved into it."""
+        if v in self.stored or not isinstance(v, Op) or v.kind not in MOVING:
+            return self.stored.get(v)
+        new = [self.as_stored(b, x) for x in v.args]
+        if all(x is None for x in new):
+            return None
+        args = [x if x is not None else self.map.get(y, y) for x, y in zip(new, v.args)]
+        return b.emit(v.kind, *args, attr=v.attr, type=v.type)

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
-from vkchi.autodiff.answers import GradientSpec, Size
+from vkchi.autodiff.answers import Differentiated, GradientSpec, Size
 from vkchi.cache.answers import text_of
-from vkchi.errors import DeviceError
+from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.names import COUNT, DUAL, WIDTH
@@ -25,6 +25,7 @@ from vkchi.span import Span
 from vkchi.tape.derived import does_warn, facts
 from vkchi.target.shader import compile_count
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.autodiff.replay_log import Draw
@@ -76,6 +77,24 @@ def no_room(title: str, count: int, why: str = "for which there is no memory") -
         f"the gradient of {title}() must save {count} numbers, {why}: let loops go round less "
         "often in one launch"
     )
+
+
+def has_nan(array: Storage) -> bool:
+    """True if an array holds a NaN; waits."""
+    return bool(np.isnan(array.to_numpy()).any())
+
+
+def undefined(made: Differentiated) -> GradientError:
+    """The error for a gradient that became NaN where vectors of decompositions have none."""
+    first, *more = made.undefined.values()
+    return GradientError(
+        f"the gradient of {made.title}() is NaN: singular vectors or eigenvectors of a matrix with "
+        "equal singular values or eigenvalues have no derivative by themselves, nor when stored",
+        first,
+        notes=tuple(("or those of this call", span) for span in more),
+        help="put them together where they are computed, as in U @ f(S) @ V.transpose(), or use "
+        "ti.polar_decompose",
+    )  # fmt: skip
 
 
 class Room:
@@ -159,7 +178,11 @@ class GradientPlan:
         others. Raises DeviceError before anything runs where there is not enough memory for what
         must be saved."""
         with restoring(self.runtime.lock), self.runtime.lock:
+            watched = adjoints if self.made.undefined and self.runtime.options.debug else {}
+            is_bad = any(has_nan(array) for array in watched.values())
             self._launch(args, arrays, adjoints, repeated)
+            if not is_bad and any(has_nan(array) for array in watched.values()):
+                raise undefined(self.made)
 
     def _launch(
         self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays,

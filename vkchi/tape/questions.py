@@ -117,6 +117,7 @@ def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
     """The kernel's gradient. Raises GradientError."""
     one = live(plan, spec)
     made, active = one.made, one.made.primal.active
+    undefined = [op.span for op in walk(one.kernel.body) if op.kind == "undefined_slope"]
     return Differentiated(
         one.kernel.name,
         one.main,
@@ -127,6 +128,7 @@ def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
         tuple(size_of(save, one.kernel) for save in made.saves_used()),
         spans_of(active.stores),
         spans_of(active.escapes),
+        {str(k): span for k, span in enumerate(dict.fromkeys(undefined))},
         bool(one.draws),
     )
 
