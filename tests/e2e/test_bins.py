@@ -202,7 +202,7 @@ def test_indices_far_outside_are_nowhere() -> None:
 
 
 def test_bins_fit_a_workgroups_memory_with_the_spare_one() -> None:
-    caps = pipeline.PROCESSOR._replace(shared_bytes=8 * 4 * 100)
+    caps = pipeline.CPU._replace(shared_bytes=8 * 4 * 100)
     fits, exceeds = (plan_bins(("const", 1 << 20), [(m, 4)], caps) for m in (99, 100))
     assert fits is not None and fits.has_own
     assert exceeds is not None and not exceeds.has_own

@@ -160,7 +160,7 @@ def test_where_lanes_are_asked() -> None:
     fn = body(ONE)
     assert combine_lanes(fn, LACKS) is not fn
     for other in (
-        LACKS._replace(subgroup_size=8),
+        LACKS._replace(kind="cpu", subgroup_size=8),
         LACKS._replace(subgroup_arithmetic=False),
         LACKS._replace(subgroup_ballot=False),
         LACKS._replace(subgroup_size=64, int64=False),

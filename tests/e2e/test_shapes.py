@@ -642,7 +642,7 @@ def test_what_dispatches_hand_on_has_memory_of_its_own(monkeypatch):
     found = layer.examine(lambda plan, _: list(plan.derived.gradients.found.values()), w, x, y)
     forms = [met.form for one in found for met in one.main.shapes.made.values()]
     shapes_of_temps = [[array.shape for array in form.temps.values()] for form in forms]
-    if cost_model.is_processor(current().device.caps):
+    if current().device.caps.is_cpu:
         assert shapes_of_temps == [[(64,)], [(96,)]]
 
 

@@ -132,7 +132,7 @@ def test_passes_keep_results(seed: int) -> None:
 
 # The least device, but for bytes in memory, where the programs keep truth values.
 LEAST = SMALLEST._replace(int8=True, storage8=True)
-NARROW = FULL._replace(subgroup_size=2)  # a processor
+NARROW = FULL._replace(kind="cpu", subgroup_size=2)  # a processor
 
 
 @pytest.mark.parametrize("caps", [FULL, LEAST, NARROW], ids=["full", "least", "processor"])

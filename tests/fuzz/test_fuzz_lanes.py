@@ -22,7 +22,7 @@ from vkchi.target.caps import FULL
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
 WIDTH, N = 4, 7
 NAMES = "xyz"
-CAPS = FULL._replace(subgroup_size=WIDTH)
+CAPS = FULL._replace(kind="cpu", subgroup_size=WIDTH)
 
 
 class Program:

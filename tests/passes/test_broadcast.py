@@ -16,7 +16,7 @@ from vkchi.target.caps import FULL
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "passes" / "broadcast"
 N = 128
-PROCESSOR = FULL._replace(subgroup_size=8)
+PROCESSOR = FULL._replace(kind="cpu", subgroup_size=8)
 
 
 def golden(name: str) -> Func:

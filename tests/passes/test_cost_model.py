@@ -17,7 +17,7 @@ from vkchi.passes.cost_model import (
 )
 from vkchi.target.caps import FULL, SMALLEST
 
-PROCESSOR = FULL._replace(subgroup_size=8)
+PROCESSOR = FULL._replace(kind="cpu", subgroup_size=8)
 NARROW = FULL._replace(workgroup_size=(16, 8, 2), workgroup_invocations=128)
 
 

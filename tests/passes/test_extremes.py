@@ -14,7 +14,7 @@ from vkchi.passes.arithmetic import lower_arithmetic
 from vkchi.target.caps import FULL
 from vkchi.types import Array, Tensor, f32, i32
 
-PROCESSOR = FULL._replace(subgroup_size=8, signed_zero_inf_nan_f32=True)
+PROCESSOR = FULL._replace(kind="cpu", subgroup_size=8, signed_zero_inf_nan_f32=True)
 NUMBERS = np.array([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 3e38], np.float32)
 
 

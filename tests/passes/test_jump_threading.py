@@ -5,7 +5,7 @@ from __future__ import annotations
 from vkchi.ir.core import walk
 from vkchi.ir.text import parse
 from vkchi.passes.jump_threading import thread_jumps
-from vkchi.passes.pipeline import PROCESSOR
+from vkchi.passes.pipeline import CPU
 from vkchi.target.caps import FULL
 
 CONDITION = """
@@ -50,11 +50,11 @@ def test_of_nested_conditions_as_well() -> None:
     yield %more"""
     fn = parse(CONDITION.replace(asked, inner)).funcs[0]
     assert thread_jumps(fn, FULL) is fn
-    assert thread_jumps(fn, PROCESSOR) is not fn
+    assert thread_jumps(fn, CPU) is not fn
 
 
 def test_processors_branch() -> None:
-    fn = thread_jumps(parse(CONDITION).funcs[0], PROCESSOR)
+    fn = thread_jumps(parse(CONDITION).funcs[0], CPU)
     first, *others = (op for op in walk(fn.body) if op.kind == "if")
     assert all(op in first.regions[0].ops for op in others)
     assert [op.kind for op in fn.body.ops].count("if") == 1
@@ -63,4 +63,4 @@ def test_processors_branch() -> None:
 def test_what_invocations_meet_in_is_not_written_twice() -> None:
     other = "    %one = subgroup_add %n : i32\n    yield\n  }\n  yield\n}"
     fn = parse(CONDITION.replace("    yield\n  }\n  yield\n}", other)).funcs[0]
-    assert thread_jumps(fn, PROCESSOR) is fn
+    assert thread_jumps(fn, CPU) is fn

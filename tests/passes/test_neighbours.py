@@ -14,7 +14,7 @@ from vkchi.ir.verify import verify
 from vkchi.passes.neighbours import join_neighbours
 from vkchi.target.caps import FULL
 
-PROCESSOR = FULL._replace(subgroup_size=8)
+PROCESSOR = FULL._replace(kind="cpu", subgroup_size=8)
 COPY = """
 func @copy(%x: array<{t}[?]> apart aligned {aligned}, %y: array<{t}[?]> {y}, %i: u32) {{
   %c{count} = const {count} : u32

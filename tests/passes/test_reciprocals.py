@@ -11,7 +11,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
 from vkchi.ir.interp import run
 from vkchi.ir.verify import verify
-from vkchi.passes.pipeline import PROCESSOR, Pass
+from vkchi.passes.pipeline import CPU, Pass
 from vkchi.target.caps import FULL, Caps
 from vkchi.target.magic import MAGIC, factor, shift
 from vkchi.types import Array, i32, u32
@@ -54,7 +54,7 @@ def divisors() -> list[int]:
     return sorted(n for n in near if 1 <= n <= MOST)
 
 
-@pytest.mark.parametrize("caps", [FULL, PROCESSOR], ids=["card", "processor"])
+@pytest.mark.parametrize("caps", [FULL, CPU], ids=["card", "processor"])
 @pytest.mark.parametrize("kind", ["floordiv", "mod"])
 def test_all_that_could_go_wrong(kind: str, caps: Caps) -> None:
     """By the ops that the pass writes, as the interpreter computes them."""

@@ -14,7 +14,7 @@ import vkchi as ti
 from vkchi.__main__ import main
 from vkchi.cache import radv
 from vkchi.target.caps import Caps
-from vkchi.target.described import find_described, known_names, read_described
+from vkchi.target.described import described_by, find_described, known_names, read_described
 
 Run = Callable[..., tuple[str, str]]
 Shaders = Callable[..., list[dict[str, Any]]]
@@ -181,6 +181,8 @@ def test_arrays_that_are_none(text: str, program: str, run: Run) -> None:
         ('{"caps": {"subgroup_size": 0}}', "subgroup_size is 0"),
         ('{"caps": {"workgroup_size": [1, 2]}}', "workgroup_size is (1, 2)"),
         ('{"name": 3, "caps": {}}', "name is a text, not 3"),
+        ('{"caps": {"kind": "gpu"}}', "kind is 'gpu'"),
+        ('{"kind": 4, "caps": {}}', "kind is 4"),
     ],
 )
 def test_files_that_describe_no_device(
@@ -199,8 +201,17 @@ def test_descriptions_that_come_with_vkchi() -> None:
     found = {name: find_described(name) for name in known_names()}
     assert {"navi31", "mali-valhall", "intel-xe", "apple-moltenvk", "smallest"} <= found.keys()
     assert all(d is not None and d.name and d.source for d in found.values())
+    assert not any(d.caps.is_cpu for d in found.values() if d is not None)
     smallest = found["smallest"]
     assert smallest is not None and smallest.caps == Caps()
+
+
+def test_the_kind_of_a_described_device() -> None:
+    """A GPU unless it says otherwise; in the capabilities or beside them."""
+    assert described_by({"caps": {}}, "x").caps == Caps()
+    assert described_by({"caps": {"subgroup_size": 4}}, "x").caps.kind == "other"
+    for found in ({"caps": {"kind": "cpu"}}, {"kind": "cpu", "caps": {}}):
+        assert described_by(found, "x").caps.is_cpu
 
 
 # --- another vendor's compiler -------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.conftest import look_like_gpu
-from vkchi.passes.cost_model import is_processor
 from vkchi.target.caps import FULL, Caps
 from vkchi.tuples import NamedTuple
 from vkchi.vk import physical
@@ -20,8 +19,8 @@ class Row(NamedTuple):
 
 
 def test_a_processor_is_taken_for_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    processor: Any = lambda *args: Row(FULL._replace(subgroup_size=8))  # noqa: E731
+    processor: Any = lambda *args: Row(FULL._replace(kind="cpu", subgroup_size=8))  # noqa: E731
     monkeypatch.setattr(physical, "read_physical", processor)
     look_like_gpu()
     (row,) = physical.read_all(None, [0])  # type: ignore[arg-type]
-    assert not is_processor(row.caps)
+    assert not row.caps.is_cpu

@@ -83,7 +83,9 @@ def shared(fn: Func, crowd: Crowd) -> Func:
 
 
 @pytest.mark.parametrize("kind", ["const", "given", "found"])
-@pytest.mark.parametrize("crowd", [Crowd(4, 2), Crowd(16, 4), Crowd(8, 8), Crowd(6, 3)], ids=str)
+@pytest.mark.parametrize(
+    "crowd", [Crowd(*n, is_cpu=True) for n in ((4, 2), (16, 4), (8, 8), (6, 3))], ids=str
+)
 def test_every_iteration_is_run_once(kind: str, crowd: Crowd) -> None:
     for extents in EXTENTS:
         fn, values = loop_over(extents, kind)
@@ -97,7 +99,7 @@ def test_axes_that_are_too_long_together_are_gone_through(
 ) -> None:
     """As where i32 counts no further than `most`."""
     monkeypatch.setattr(share, "INT_MAX", most)
-    for extents, crowd in product(EXTENTS, [Crowd(4, 2), Crowd(6, 3)]):
+    for extents, crowd in product(EXTENTS, [Crowd(4, 2, is_cpu=True), Crowd(6, 3, is_cpu=True)]):
         fn, values = loop_over(extents, "found")
         run(shared(fn, crowd), values)
         assert (np.asarray(values["out"]) == 1).all(), extents
@@ -109,7 +111,7 @@ def test_iterations_keep_their_numbers(most: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(share, "INT_MAX", most)
     for extents in EXTENTS:
         fn, values = loop_over(extents, "found", is_numbered=True)
-        run(shared(fn, Crowd(4, 2)), values)
+        run(shared(fn, Crowd(4, 2, is_cpu=True)), values)
         numbers = 1 + np.arange(np.prod(extents)).reshape(extents)
         np.testing.assert_array_equal(np.asarray(values["out"]), numbers)
 
@@ -136,7 +138,11 @@ def test_loops_along_an_empty_axis_are_not_too_long(extents: tuple[int, ...]) ->
 def test_no_division_is_left_in_the_body() -> None:
     """But where an invocation begins."""
     fn, _ = loop_over((500, 700), "const")
-    (loop,) = (op for op in map_grid(fn, Caps(subgroup_size=8)).body.ops if op.kind == "parallel")
+    (loop,) = (
+        op
+        for op in map_grid(fn, Caps(kind="cpu", subgroup_size=8)).body.ops
+        if op.kind == "parallel"
+    )
     inner = next(op for op in loop.regions[0].ops if op.kind == "for").regions[0]
     assert not {op.kind for op in inner.ops} & {"mod", "rem", "floordiv", "truncdiv"}
 

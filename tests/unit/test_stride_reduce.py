@@ -27,7 +27,7 @@ from vkchi.passes.share import (
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.types import Array, i32
 
-FEW = Caps(subgroup_arithmetic=True)  # little to interpret: 8,192 invocations
+FEW = Caps(kind="cpu", subgroup_arithmetic=True)  # little to interpret: 8,192 invocations
 
 
 def run_on(fn: Func, **args: Any) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_pieces_of_a_range(length: int) -> None:
             b.emit("yield")
         op = Builder.parallel(b, (begin, end), empty)
         b.ops.clear()
-        share = share_range(b, op, (begin, end), Crowd(8192, 4))
+        share = share_range(b, op, (begin, end), Crowd(8192, 4, is_cpu=True))
         first = first_offset(b, share, t)
         trips = count_trips(b, share, first)
         last = iteration(b, share, first, b.emit("sub", trips, b.const(1, i32)))

@@ -94,7 +94,11 @@ def caps_of(names: Iterable[str], device: Caps) -> Caps:
             raise ArgumentError(f"ti.aot.Module: no capability is called {name!r}{hint}")
         found |= dict.fromkeys(MEANING.get(name, ()), True)
     found["integer_extremes"] = False
-    facts = {"subgroup_size": device.subgroup_size, "workgroup_count": least_count(device)}
+    facts = {
+        "kind": device.kind,
+        "subgroup_size": device.subgroup_size,
+        "workgroup_count": least_count(device),
+    }
     return SMALLEST._replace(**facts, **found)  # type: ignore[arg-type]
 
 

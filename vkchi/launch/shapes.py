@@ -66,7 +66,6 @@ MOST_MET = 64  # that are counted at a time
 COMPILING, EACH_OF_TIER, OP_OF_TIER = 5e7, 6e6, 1e5
 NUMBER_PROCESSOR, NUMBER_CARD = 2.0, 0.02
 OPS = 50
-WIDEST_PROCESSOR = 16  # lanes of a processor's subgroup, as in `passes.cost_model`
 FEWEST_NUMBERS = 2048  # to begin and end a launch takes longer than so few
 # What bugs raise.
 BUGS = (VkchiError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError,
@@ -182,8 +181,8 @@ class Shapes:
         numbers = max(sum(sizes), self._ops(flat) // OPS)
         if numbers < FEWEST_NUMBERS:
             return 0
-        is_processor = self._runtime.device.caps.subgroup_size <= WIDEST_PROCESSOR
-        each = numbers * (NUMBER_PROCESSOR if is_processor else NUMBER_CARD)
+        is_cpu = self._runtime.device.caps.is_cpu
+        each = numbers * (NUMBER_PROCESSOR if is_cpu else NUMBER_CARD)
         return max(1, int(self._price() / each))
 
     def _price(self) -> float:

@@ -24,7 +24,6 @@ from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.core import Func, Op, Value, constant_array, has_kind
 from vkchi.ir.num import Num
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes.cost_model import is_processor
 from vkchi.passes.formula import where
 from vkchi.target.caps import Caps
 from vkchi.types import SCALARS, scalar_of
@@ -37,7 +36,7 @@ def lower_arithmetic(fn: Func, caps: Caps) -> Func:
     """The Func in arithmetic that the device has instructions for."""
     formulas = formulas_for(
         chooses_integers=not caps.integer_extremes,
-        chooses_floats=is_processor(caps) and caps.signed_zero_inf_nan_f32,
+        chooses_floats=caps.is_cpu and caps.signed_zero_inf_nan_f32,
     )
     kinds = {kind for kind, _ in formulas}
     if not has_kind(fn.body, kinds):

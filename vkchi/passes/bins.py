@@ -160,7 +160,7 @@ class Form:
     def build(self, args: Sequence[Value]) -> None:
         """Append the loop with these bounds."""
         plan = self.plan
-        crowd = Crowd(plan.groups * plan.block, plan.block, plan.least)
+        crowd = Crowd(plan.groups * plan.block, plan.block, self.caps.is_cpu, plan.least)
         build_shared(self.b, self.op, args, crowd, self.run, plan.block)
 
     def run(self, shared: Shared, t: Value) -> None:

@@ -43,7 +43,7 @@ from vkchi.ir.ops import (
     kinds_with,
 )
 from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
-from vkchi.passes.cost_model import BY_TURNS, is_processor, subgroup_width
+from vkchi.passes.cost_model import BY_TURNS, subgroup_width
 from vkchi.passes.tiles import cut
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -58,7 +58,7 @@ SAME = kinds_with(Trait.UNIFORM)
 def broadcast_loads(fn: Func, caps: Caps) -> Func:
     """The Func with serial loops whose invocations load by turns, on a processor."""
     width = subgroup_width(caps)
-    if width == 1 or not (is_processor(caps) and caps.subgroup_ballot and caps.subgroup_vote):
+    if width == 1 or not (caps.is_cpu and caps.subgroup_ballot and caps.subgroup_vote):
         return fn
     return load_by_turns(fn, width)
 

@@ -63,7 +63,6 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, find_parallel
 from vkchi.ir.ops import ATOMICS, PER_INVOCATION, PLACES, READS, WRITES
 from vkchi.ir.rebuild import rebuild
 from vkchi.ir.swaps import same_bits
-from vkchi.passes.cost_model import is_processor
 from vkchi.passes.legalize import (
     Args,
     by_components,
@@ -85,7 +84,7 @@ def combine_lanes(fn: Func, caps: Caps) -> Func:
     loop = find_parallel(fn)
     can_count = caps.ballot_fits_word or caps.ballot_fits_long
     can_ask = caps.subgroup_arithmetic and caps.subgroup_ballot and can_count
-    if loop is None or is_processor(caps) or not can_ask:
+    if loop is None or caps.is_cpu or not can_ask:
         return fn
     body = loop.regions[0]
     free = set(isolated(set(swapped(fn, caps)), body))

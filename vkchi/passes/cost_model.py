@@ -1,21 +1,21 @@
 """What devices like, as numbers: the one place that knows.
 
-A device is described by its `Caps`, and of one of two kinds, told apart by the width of subgroups:
+A device is described by its `Caps`, and of one of two kinds, told apart by `Caps.is_cpu`:
 
-- *Processors* (SIMD of 16 numbers at most; Mesa's lavapipe, SwiftShader). A workgroup is run by one
-  thread, row by row along x, a subgroup at a time; what a row leaves of its last subgroup idles. An
-  invocation costs as much as a few operations, a loop much less. So from WORTH_A_LOOP iterations
-  for each on, as many invocations as keep the threads busy share a loop out (`most_threads`), in
-  contiguous pieces, which are streams that the prefetcher follows. Of iterations that are light,
-  without loops inside, fewer are worth that: FEWEST_LIGHT, of which each does LIGHT_EACH.
-- *Graphics cards*. An invocation costs nothing, integer division 20 to 40 instructions. So each
-  iteration has an invocation of its own, and the hardware's indices along up to three axes are the
-  loop's. A workgroup is cut into subgroups along x, then y, then z; what it leaves of its last one
-  idles. Best is a workgroup that is one row along x: then all other indices are the workgroup's,
-  and what is computed of them alone, addresses of rows and comparisons, is computed once for it.
-  Memory is fetched in lines of 64 to 128 bytes. Loops that read along one axis and write along
-  another have tiles of TILE by TILE, of which both ways each line is used whole while it is in the
-  cache.
+- *CPUs* (software drivers: Mesa's lavapipe, SwiftShader). A workgroup is run by one thread, row by
+  row along x, a subgroup at a time. Invocations beyond a row's end idle in its last subgroup.
+  Starting an invocation costs as much as a few operations, a loop much less. So from WORTH_A_LOOP
+  iterations for each on, as many invocations as keep the threads busy (`most_threads`) share a
+  loop, in contiguous pieces, which are streams that the prefetcher follows. For light iterations,
+  without inner loops, FEWEST_LIGHT of them suffice, LIGHT_EACH per invocation.
+- *GPUs*, with subgroups of any width (16 on Mali and VideoCore). Starting an invocation costs
+  nothing, integer division 20 to 40 instructions. So each iteration has an invocation of its own,
+  and the hardware's indices along up to three axes are the loop's. A workgroup is cut into
+  subgroups along x, then y, then z; invocations beyond its end idle in the last one. A workgroup
+  of one row along x is best: all other indices are then uniform in it, and addresses of rows and
+  comparisons are computed once. Memory is fetched in lines of 64 to 128 bytes. Loops that read
+  along one axis and write along another have tiles of TILE by TILE, so that each line is used
+  whole while it is in the cache.
 
 A tile's cost (`cost_of`) is the share of invocations that idle, at the edges and in subgroups,
 GUARD more for each comparison that keeps some from running, ROWS for more than one row, and STRAY
@@ -44,10 +44,9 @@ DEFAULT_BLOCK = 128
 SMALLEST_EXACT_BLOCK = 32  # a smaller workgroup costs more than the guard that it would save
 LARGEST_EXACT_BLOCK = 256
 
-GROUPS_SOFTWARE = 64  # workgroups of a device with narrow subgroups: a processor's
+GROUPS_SOFTWARE = 64  # workgroups of a CPU
 SPARE = 8  # so many times fewer invocations keep a processor busy, if they are longer
 GROUPS_HARDWARE = 512
-WIDEST_SOFTWARE = 16  # invocations of a processor's subgroup at most
 WORTH_A_LOOP = 4  # iterations per invocation
 FEWEST_LIGHT = 2048  # iterations that are light, and partitioned
 LIGHT_EACH, GROUPS_LIGHT = 8, 16  # of each invocation, and workgroups that are enough for them
@@ -85,11 +84,6 @@ WORST_TILE = 1.5  # invocations to those of one row; beyond that, dividing there
 HUGE = 1 << 20  # what an extent is taken to be that nobody knows
 
 
-def is_processor(caps: Caps) -> bool:
-    """Whether the device is a processor, as far as that can be told."""
-    return caps.subgroup_size <= WIDEST_SOFTWARE
-
-
 def subgroup_width(caps: Caps) -> int:
     """The invocations that run side by side: the largest power of two in a subgroup's size."""
     return 1 << (min(max(1, caps.subgroup_size), DEFAULT_BLOCK).bit_length() - 1)
@@ -100,19 +94,19 @@ def subgroup_width(caps: Caps) -> int:
 
 def most_threads(caps: Caps, block: int = DEFAULT_BLOCK) -> int:
     """The invocations that keep the device busy, in whole workgroups; more only cost."""
-    return block * (GROUPS_SOFTWARE if is_processor(caps) else GROUPS_HARDWARE)
+    return block * (GROUPS_SOFTWARE if caps.is_cpu else GROUPS_HARDWARE)
 
 
 def least_threads(caps: Caps) -> int:
     """The invocations that keep the device busy where each has more to do."""
-    return most_threads(caps) // (SPARE if is_processor(caps) else 1)
+    return most_threads(caps) // (SPARE if caps.is_cpu else 1)
 
 
 def is_worth_sharing(most: int, caps: Caps, *, is_light: bool) -> bool:
     """Whether a loop of so many iterations, at most, is best partitioned; of light ones, to begin
     an invocation for each costs more than to do what is in it."""
     least = WORTH_A_LOOP * most_threads(caps)
-    return is_processor(caps) and most >= (min(least, FEWEST_LIGHT) if is_light else least)
+    return caps.is_cpu and most >= (min(least, FEWEST_LIGHT) if is_light else least)
 
 
 def sharing_threads(count: Count | None, caps: Caps) -> tuple[int, int | None]:
@@ -132,7 +126,7 @@ def is_worth_splitting(work: int, middle: int, strays: int, caps: Caps) -> bool:
     those in the middle gain, the strays at the ends of rows lose, and the code is compiled twice.
     Graphics cards take branches that whole subgroups take, so they gain little."""
     gain = SAVED * work * middle - ALONE * strays
-    return is_processor(caps) and LAUNCHES * gain >= DISPATCH + OP * work
+    return caps.is_cpu and LAUNCHES * gain >= DISPATCH + OP * work
 
 
 def words_a_round(most: int, loads: int, rounds: int) -> int:
@@ -151,7 +145,7 @@ def is_worth_lanes(rounds: int, width: int) -> bool:
 def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> bool:
     """Whether elements are best gathered that so many atomics of an iteration add to, if so many
     ops are done for that, in two or three dispatches more."""
-    if not is_processor(caps):
+    if not caps.is_cpu:
         return ops <= GATHERED * atomics
     gain = (ATOMIC * atomics - SAVED * ops) * iterations
     return LAUNCHES * gain >= 3 * DISPATCH + 2 * OP * ops
@@ -160,7 +154,7 @@ def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> b
 def is_worth_expanding(before: float, after: float, numbers: int, caps: Caps) -> bool:
     """Whether sums are best done in a loop behind theirs, where so many numbers are handed on for
     that; what they cost before and after, in nanoseconds."""
-    dispatch = DISPATCH / LAUNCHES if is_processor(caps) else 0.0
+    dispatch = DISPATCH / LAUNCHES if caps.is_cpu else 0.0
     return before >= after + HANDED * numbers + dispatch
 
 
@@ -184,7 +178,7 @@ def is_worth_keeping(repeated: Repeated, caps: Caps) -> bool:
     one for each of them, under a mask. Loads that are alike are one already, and many of them are
     made by turns. Graphics cards have caches for what is the same for many, and fewer invocations
     under way for each register that one of them keeps."""
-    if not is_processor(caps) or repeated.numbers > KEPT or repeated.ops > WRITTEN:
+    if not caps.is_cpu or repeated.numbers > KEPT or repeated.ops > WRITTEN:
         return False
     return not (repeated.is_alike and repeated.rounds >= BY_TURNS * subgroup_width(caps))
 
@@ -198,7 +192,7 @@ def summing_threads(count: Count | None, caps: Caps) -> int | None:
     n: int = count[1]
     if n < SMALLEST_SUM:
         return None
-    share = n // (WORK_SOFTWARE if is_processor(caps) else WORK_HARDWARE)
+    share = n // (WORK_SOFTWARE if caps.is_cpu else WORK_HARDWARE)
     return min(most, max(DEFAULT_BLOCK, 1 << (share.bit_length() - 1)))
 
 
@@ -217,9 +211,8 @@ class Binning(NamedTuple):
 def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps) -> Binning | None:
     """How a loop of so many iterations gets bins for arrays of these numbers of elements, and bytes
     of each; None where that is worth it for none."""
-    on_processor = is_processor(caps)
-    block = subgroup_width(caps) if on_processor else min(DEFAULT_BLOCK, caps.workgroup_invocations)
-    meetings = MEETINGS_SOFTWARE if on_processor else MEETINGS_HARDWARE
+    block = subgroup_width(caps) if caps.is_cpu else min(DEFAULT_BLOCK, caps.workgroup_invocations)
+    meetings = MEETINGS_SOFTWARE if caps.is_cpu else MEETINGS_HARDWARE
     n = count[1] if count is not None and count[0] == "const" else None
     for arrays in range(len(sizes), 0, -1):
         elements = sum(size for size, _ in sizes[:arrays])
@@ -229,9 +222,9 @@ def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps)
         has_room = needed <= MOST_BIN_BYTES and with_spare <= caps.shared_bytes
         if not has_room or (n is not None and n < worth):
             continue
-        most = GROUPS_SOFTWARE if on_processor else GROUPS_HARDWARE
+        most = GROUPS_SOFTWARE if caps.is_cpu else GROUPS_HARDWARE
         groups = most if n is None else max(1, min(most, n // worth))
-        has_own = on_processor and with_spare * block <= caps.shared_bytes
+        has_own = caps.is_cpu and with_spare * block <= caps.shared_bytes
         return Binning(arrays, groups, block, -(-worth // block), has_own)
     return None
 
@@ -286,9 +279,9 @@ def wish_for(caps: Caps, *, is_square: bool, demand: int | None) -> Wish:
     """What is best where the extents allow it."""
     most = caps.workgroup_invocations
     if demand is not None:
-        width = TILE if is_square and demand >= TILE * TILE and not is_processor(caps) else ROW
+        width = TILE if is_square and demand >= TILE * TILE and not caps.is_cpu else ROW
         return Wish(demand, min(width, demand), is_demanded=True)
-    if is_square and not is_processor(caps):
+    if is_square and not caps.is_cpu:
         return Wish(TILE * TILE, TILE) if most >= TILE * TILE else Wish(TILE * TILE // 4, TILE // 2)
     return Wish(min(DEFAULT_BLOCK, most), ROW)
 
@@ -356,10 +349,10 @@ def cost_of(
         idle *= -(-long // n) * n / long
         guards += extent is None or extent % n != 0
     width, size = tile[-1], math.prod(tile)
-    row = width if is_processor(caps) else size
+    row = width if caps.is_cpu else size
     idle *= -(-row // caps.subgroup_size) * caps.subgroup_size / row
     strays = [abs(math.log2(width / wish.width)), abs(math.log2(size / wish.size))]
     flat = 0 if len(tile) < 3 else math.log2(tile[0])  # the third index is best the workgroup's
-    is_row_best = wish.width == wish.size and not is_processor(caps)
+    is_row_best = wish.width == wish.size and not caps.is_cpu
     rows = ROWS if is_row_best and width < size else 0.0
     return idle, idle + GUARD * guards + STRAY * (sum(strays) + 0.5 * flat) + rows

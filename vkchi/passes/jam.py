@@ -44,7 +44,7 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, has_kind, use
 from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.axis_order import find_order
-from vkchi.passes.cost_model import is_processor, least_threads, words_a_round
+from vkchi.passes.cost_model import least_threads, words_a_round
 from vkchi.passes.walks import bits_at, step_of
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -69,7 +69,7 @@ def jam(fn: Func, caps: Caps) -> Func:
 def jam_sums(fn: Func, caps: Caps) -> Func:
     """The Func with neighbouring terms of sums done side by side, on processors: before `reduce`,
     which takes the sums out of the loop, and after which they are no neighbours."""
-    if not is_processor(caps):
+    if not caps.is_cpu:
         return fn
     return jam_loops(fn, lambda op: choose_terms(op, caps))
 
@@ -141,7 +141,7 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
         saved = sum(saving(load, loop, axis.param, variance) for load, loop in loads)
         if carried_scalars(op.regions[0], variance) * factor > MOST_CARRIED:
             continue
-        if k == len(axes) - 1 and saved < len(loads) and not is_processor(caps):
+        if k == len(axes) - 1 and saved < len(loads) and not caps.is_cpu:
             continue
         score = saved, sum(x in lanes.found and x not in variance.found for x, _ in loads)
         if 4 * saved >= len(loads) > 0 and (best is None or score > best[0]):
@@ -157,9 +157,9 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
     index, first = axis.param, constant_int(axis.begin)
     if factor != neighbours_of(op, caps) or not has_enough(op, last, factor, caps):
         return None
-    if first is None or first % factor or not (is_processor(caps) or is_multiple(axis, factor)):
+    if first is None or first % factor or not (caps.is_cpu or is_multiple(axis, factor)):
         return None  # not aligned; branches cost other devices more than they gain
-    if not is_processor(caps) and (len(body.ops) > MOST_STRAIGHT or not has_at_most(op, MOST_OPS)):
+    if not caps.is_cpu and (len(body.ops) > MOST_STRAIGHT or not has_at_most(op, MOST_OPS)):
         return None
     return Choice(last, Variance(body, index), factor) if moves_along(op) else None
 
@@ -168,7 +168,7 @@ def neighbours_of(op: Op, caps: Caps) -> int | None:
     """How many neighbours one access is best of: a vector, on processors a word of 64 bits, or of
     32 where numbers are narrow; None where those are many, or no processor's."""
     bits = min((bits_at(x) for x in op.regions[0].ops if x.kind in MEMORY), default=32)
-    if not is_processor(caps):
+    if not caps.is_cpu:
         return FACTORS[0] if bits >= 32 else None
     factor = FACTORS[1] if bits >= 32 else FACTORS[0]
     return factor if has_at_most(op, MOST_IN_WORDS * FACTORS[1] // factor) else None

@@ -31,7 +31,6 @@ from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Func, Op, Region, Result, Value
 from vkchi.ir.ops import SYNCS, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.cost_model import is_processor
 from vkchi.passes.predicate import will_be_straight
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -41,7 +40,7 @@ MOST_COPIED = 4  # ops that are written once more, constants not counted
 
 def thread_jumps(fn: Func, caps: Caps) -> Func:
     """The Func with each `if` that asks another one inside it, where that is worth it."""
-    return Threader(is_straight=not is_processor(caps)).run(fn)
+    return Threader(is_straight=not caps.is_cpu).run(fn)
 
 
 class Chain(NamedTuple):

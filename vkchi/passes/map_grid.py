@@ -150,7 +150,9 @@ def share_iterations(
     def run(shared: Shared, t: Value) -> None:
         shared.emit(b, t, lambda indices, number: copy_body(b, op, indices, number))
 
-    build_shared(b, op, args, Crowd(most, op.attr or subgroup_width(caps)), run, block)
+    is_cpu = caps.is_cpu and op.attr is None
+    crowd = Crowd(most, op.attr or subgroup_width(caps), is_cpu)
+    build_shared(b, op, args, crowd, run, block)
 
 
 def build_shared(

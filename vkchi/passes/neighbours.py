@@ -28,7 +28,6 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_of, walk
 from vkchi.ir.memory_ops import WIDEST
 from vkchi.ir.ops import PLAIN_ACCESSES, READS, SYNCS, WRITES
-from vkchi.passes.cost_model import is_processor
 from vkchi.passes.layouts import from_stored, parts_of, to_stored, whole_of
 from vkchi.passes.offsets import Writer
 from vkchi.target.caps import SMALLEST, Caps
@@ -136,7 +135,7 @@ class Plan:
     def __init__(self, caps: Caps) -> None:
         self.runs: dict[Op, Run | None] = {}
         self.likely: dict[Op, Run] = {}
-        self.words = WORDS[0 if caps.int64 else 1 :] if is_processor(caps) else ()
+        self.words = WORDS[0 if caps.int64 else 1 :] if caps.is_cpu else ()
         self.multiples, self.changes = Multiples(), ChangeTable()
         self.chunks: dict[Op, tuple[Chunk, ...]] = {}
         self.groups: dict[Way, dict[Start, Group]] = {}

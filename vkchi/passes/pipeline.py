@@ -26,7 +26,6 @@ from vkchi.ir.core import NO_FILLS, Func, Param, Program, Region
 from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.ir.verify import verify
-from vkchi.passes.cost_model import is_processor
 from vkchi.passes.memo import Memo
 from vkchi.passes.tiers import Tier
 from vkchi.target.caps import FULL, SMALLEST, Caps
@@ -332,22 +331,22 @@ def count_up_to_two(region: Region, kinds: Collection[str]) -> int:
 
 
 # By name, for tests and the command line: a device that can do all; legalize for the least device,
-# what is for processors alone for one.
-PROCESSOR = FULL._replace(subgroup_size=8)
+# what is for CPUs alone for one.
+CPU = FULL._replace(kind="cpu", subgroup_size=8)
 PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
-PASSES["arithmetic"] = Pass("arithmetic", PROCESSOR._replace(signed_zero_inf_nan_f32=True))
-PASSES["bins"] = Pass("bins", PROCESSOR)
-PASSES["broadcast"] = Pass("broadcast", PROCESSOR)
-PASSES["expand"] = Pass("expand", PROCESSOR)
+PASSES["arithmetic"] = Pass("arithmetic", CPU._replace(signed_zero_inf_nan_f32=True))
+PASSES["bins"] = Pass("bins", CPU)
+PASSES["broadcast"] = Pass("broadcast", CPU)
+PASSES["expand"] = Pass("expand", CPU)
 PASSES["combine"] = Pass("combine", FULL._replace(f32_atomic_add=False, f64_atomic_add=False))
-PASSES["jam_sums"] = Pass("jam_sums", PROCESSOR)
-PASSES["jump_threading"] = Pass("jump_threading", PROCESSOR)
-PASSES["peel"] = Pass("peel", PROCESSOR)
-PASSES["remainders"] = Pass("remainders", PROCESSOR)
-PASSES["lanes"] = Pass("lanes", PROCESSOR)
-PASSES["rounds"] = Pass("rounds", PROCESSOR)
-PASSES["unroll_loads"] = Pass("unroll_loads", PROCESSOR)
-PASSES["unroll_words"] = Pass("unroll_words", PROCESSOR)
+PASSES["jam_sums"] = Pass("jam_sums", CPU)
+PASSES["jump_threading"] = Pass("jump_threading", CPU)
+PASSES["peel"] = Pass("peel", CPU)
+PASSES["remainders"] = Pass("remainders", CPU)
+PASSES["lanes"] = Pass("lanes", CPU)
+PASSES["rounds"] = Pass("rounds", CPU)
+PASSES["unroll_loads"] = Pass("unroll_loads", CPU)
+PASSES["unroll_words"] = Pass("unroll_words", CPU)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 
@@ -383,7 +382,7 @@ def cut_dispatches(fn: Func, given: Given, clock: Clock, check: Check) -> Made:
 
 def find_fills(program: Program, caps: Caps) -> dict[str, tuple[Fill, ...]]:
     """The dispatches, by name, that a device need not run to do what they do."""
-    if "fills" in left_out() or not is_processor(caps):
+    if "fills" in left_out() or not caps.is_cpu:
         return {}
     return {f.name: found for f in program.funcs if (found := fills_of(f))}
 

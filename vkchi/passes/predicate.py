@@ -24,7 +24,6 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, base_of
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.cost_model import is_processor
 from vkchi.target.caps import Caps
 from vkchi.types import Array, Ptr, Tensor, u1, with_shape
 
@@ -34,7 +33,7 @@ MOST_OPS = 16
 
 def predicate(fn: Func, caps: Caps) -> Func:
     """The Func with branches over few loads made straight, for a graphics card."""
-    return fn if is_processor(caps) else straighten(fn)
+    return fn if caps.is_cpu else straighten(fn)
 
 
 def straighten(fn: Func) -> Func:

@@ -27,7 +27,6 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Value, find_parallel, walk
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes.cost_model import is_processor
 from vkchi.target.caps import Caps
 from vkchi.target.magic import MAGIC
 from vkchi.tuples import NamedTuple
@@ -111,7 +110,7 @@ def emit(b: Builder, extent: Extent, caps: Caps) -> Magic:
     array, axis = extent
     m, length = (b.emit(kind, array, attr=axis) for kind in MAGIC)
     factor = b.emit("cast", m, type=u64)
-    if is_processor(caps):
+    if caps.is_cpu:
         wide = b.emit("add", b.emit("cast", length, type=u64), b.const(31, u64))
         return Magic(factor, b.emit("and", wide, b.const(u64.bits - 1, u64)))
     return Magic(factor, b.emit("and", length, b.const(u32.bits - 1, u32)))

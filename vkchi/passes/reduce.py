@@ -156,7 +156,7 @@ class _Reducer:
             for found in sums:
                 self.finish_subgroup(b, found)
 
-        build_shared(b, op, args, Crowd(threads, subgroup_width(self.caps)), run)
+        build_shared(b, op, args, Crowd(threads, subgroup_width(self.caps), self.caps.is_cpu), run)
         return ()
 
     def finish_subgroup(self, b: Builder, found: Sum) -> None:

@@ -28,7 +28,6 @@ from vkchi.analysis.turns import Turn, Turns
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, find_parallel, walk
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes.cost_model import is_processor
 from vkchi.target.caps import Caps
 from vkchi.types import i32, u32
 
@@ -36,7 +35,7 @@ from vkchi.types import i32, u32
 def turn_remainders(fn: Func, caps: Caps) -> Func:
     """The Func with remainders of numbers that are likely near in that form."""
     loop = find_parallel(fn)
-    if loop is None or not is_processor(caps):
+    if loop is None or not caps.is_cpu:
         return fn
     turns = Turns(loop.regions[0].ops, loop)
     found = {op: turn for op in walk(loop.regions[0]) if (turn := turns.find(op)) is not None}

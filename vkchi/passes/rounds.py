@@ -24,7 +24,6 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Value, walk
-from vkchi.passes.cost_model import is_processor
 from vkchi.passes.offsets import Offset, Writer
 from vkchi.target.caps import Caps
 from vkchi.types import Scalar, scalar_of
@@ -34,7 +33,7 @@ MOST_ROUNDS = 32  # Mesa writes out no longer loops
 
 def spell_rounds(fn: Func, caps: Caps) -> Func:
     """The Func with offsets that rounds share spelled alike, on a processor."""
-    if not is_processor(caps):
+    if not caps.is_cpu:
         return fn
     rounds = short_loops(fn)
     shared = shared_offsets(fn, rounds) if rounds else {}

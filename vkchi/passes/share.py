@@ -26,7 +26,7 @@ as it does count are partitioned so, and every invocation goes through the other
 
 Owns: this form. Must not know: which loops want it, how many invocations.
 
-    >>> shared = partition(b, op, args, Crowd(8192, 8))
+    >>> shared = partition(b, op, args, Crowd(8192, 8, is_cpu=True))
     >>> shared.emit(b, t, body)       # in a `parallel` over shared.threads
 """
 
@@ -41,7 +41,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import ROLLED
-from vkchi.passes.cost_model import FEW_ROUNDS, SPARE, WIDEST_SOFTWARE
+from vkchi.passes.cost_model import FEW_ROUNDS, SPARE
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
 
@@ -54,11 +54,13 @@ Step = Callable[[Value, Sequence[Value]], Sequence[Value]]
 
 class Crowd(NamedTuple):
     """How many invocations there are at most, and how many of them run side by side, which divides
-    that. With `least`, there are as many whatever the host finds, and some of them go through no
-    iterations where others would have fewer than that."""
+    that. `is_cpu` if those are a subgroup of a CPU. With `least`, there are as many whatever the
+    host finds, and some of them go through no iterations where others would have fewer than
+    that."""
 
     most: int
     width: int
+    is_cpu: bool
     least: int = 0
 
 
@@ -87,13 +89,15 @@ class Rows(NamedTuple):
 class Share(NamedTuple):
     """How `threads` (an i32) invocations share the iterations from `begin` on: `width` side by
     side, at most `most` (an i32) each; `total` is the number of all iterations, a u32, or None if
-    each invocation has `most`. With `may_wrap`, offsets may go beyond 32 bits."""
+    each invocation has `most`. With `may_wrap`, offsets may go beyond 32 bits; `is_cpu` as that of
+    the crowd."""
 
     begin: Value
     threads: Value
     width: int
     most: Value
     total: Value | None
+    is_cpu: bool
     may_wrap: bool = False
 
 
@@ -224,14 +228,14 @@ class Shared(NamedTuple):
 
     def _rounds(self, b: Builder, trips: Value, first: Sequence[Value], step: Step) -> None:
         """A `for` that runs `trips` times, from 0, and carries what `step` gives. Where a driver
-        sees how many that are at most, a processor's should not write them one after the other."""
+        sees how many that are at most, a CPU's should not write them one after the other."""
         k, carried = Param(i32, "k"), [Param(v.type, "d") for v in first]
         with b.region(k, *carried) as region:
             following = step(k, carried)
             b.span = None
             b.emit("yield", *following)
         most = constant_int(trips if self.rows is not None else self.share.most)
-        is_rolled = most is not None and most > FEW_ROUNDS and self.share.width <= WIDEST_SOFTWARE
+        is_rolled = most is not None and most > FEW_ROUNDS and self.share.is_cpu
         b.for_(b.const(0, i32), trips, first, region, ROLLED if is_rolled else None)
 
     def _following(
@@ -269,7 +273,7 @@ def partition(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Or
         rows = plan_rows(space, crowd) if op.attr is None else None
         if rows is not None:
             threads = b.const(rows.groups * rows.width, i32)
-            whole = Share(zero, threads, rows.width, b.const(rows.each, i32), None)
+            whole = Share(zero, threads, rows.width, b.const(rows.each, i32), None, crowd.is_cpu)
             return Shared(whole, space, rows=rows)
         total = total_of(b, space)
         return Shared(share_range(b, op, (zero, total), crowd), space)
@@ -279,10 +283,10 @@ def partition(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Or
 
 
 def plan_rows(space: Space, crowd: Crowd) -> Rows | None:
-    """How a processor's subgroups share rows; None where these are short, or not known."""
+    """How a CPU's subgroups share rows; None where these are short, or not known."""
     extents = [constant_int(digit.extent) for digit in space.digits]
     known = [n for n in extents if n is not None]
-    if crowd.width > WIDEST_SOFTWARE or len(known) < len(extents) or min(known) < 1:
+    if not crowd.is_cpu or len(known) < len(extents) or min(known) < 1:
         return None
     count, length, groups = prod(known[:-1]), known[-1], crowd.most // crowd.width
     if length < LONG_ROW * crowd.width:
@@ -323,7 +327,9 @@ def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd) -> Shar
         most = -(-n // limit)
         exact = most * limit == n
         total = None if exact else b.const(n, u32)
-        return Share(begin, b.const(limit, i32), crowd.width, b.const(most, i32), total)
+        return Share(
+            begin, b.const(limit, i32), crowd.width, b.const(most, i32), total, crowd.is_cpu
+        )
     known = host_length(op) is not None  # a launch checks then that i32 holds it
     if known and first == 0:
         count = b.emit("bitcast", end, type=u32)  # what runs at all has a positive length
@@ -345,7 +351,7 @@ def share_count(b: Builder, begin: Value, count: Value, threads: Value, crowd: C
         most = b.emit("max", most, b.const(crowd.least, u32))
     # else limit * most is 2**32 at most
     may_wrap = crowd.most & (crowd.most - 1) != 0 or crowd.least > 1
-    return Share(begin, threads, crowd.width, as_i32(b, most), count, may_wrap)
+    return Share(begin, threads, crowd.width, as_i32(b, most), count, crowd.is_cpu, may_wrap)
 
 
 def first_offset(b: Builder, share: Share, t: Value) -> Value:

@@ -26,7 +26,6 @@ from vkchi.analysis.variance import is_private
 from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in
 from vkchi.ir.ops import ATOMICS, SYNCS, WRITES
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.cost_model import is_processor
 from vkchi.target.caps import Caps
 
 MOST_WAITING = 8  # stores
@@ -34,7 +33,7 @@ MOST_WAITING = 8  # stores
 
 def keep_stores_back(fn: Func, caps: Caps) -> Func:
     """The Func with loads before stores, for a graphics card."""
-    if is_processor(caps):
+    if caps.is_cpu:
         return fn
     return Waiter(used_in(fn.body)).run(fn)
 

@@ -29,7 +29,6 @@ from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of
 from vkchi.ir.ops import READS, TABLE, Effect
 from vkchi.ir.rebuild import rebuild_chosen
-from vkchi.passes.cost_model import is_processor
 from vkchi.passes.tiles import cut
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -43,7 +42,7 @@ SHORT = 8  # rounds, of a known number, that drivers unroll by themselves
 
 def unroll(fn: Func, caps: Caps) -> Func:
     """The Func with some rounds of some serial loops done at once, for a graphics card."""
-    if is_processor(caps):
+    if caps.is_cpu:
         return fn
     return unroll_loops(fn, lambda loop: Way(ROUNDS) if is_worth_it(loop) else None)
 

@@ -29,7 +29,7 @@ from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Func, Op, Value, base_of, find_parallel
 from vkchi.ir.ops import PLAIN_ACCESSES, TABLE, Effect
 from vkchi.passes.broadcast import Lanes
-from vkchi.passes.cost_model import is_processor, subgroup_width
+from vkchi.passes.cost_model import subgroup_width
 from vkchi.passes.unroll import ROUNDS, Way, unroll_loops
 from vkchi.passes.walks import Walks, bits_at
 from vkchi.target.caps import Caps
@@ -40,7 +40,7 @@ MOST_OPS = 160  # of all rounds that are done at once
 
 def unroll_words(fn: Func, caps: Caps) -> Func:
     """The Func with some rounds of some serial loops done at once, for a processor."""
-    if not is_processor(caps):
+    if not caps.is_cpu:
         return fn
     return unroll_loops(fn, Finder(fn, subgroup_width(caps)).way)
 

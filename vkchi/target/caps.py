@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from vkchi.tuples import NamedTuple
 
+KINDS = ("other", "integrated", "discrete", "virtual", "cpu")  # in VkPhysicalDeviceType's order
+
 
 class Caps(NamedTuple):
     """Capabilities and limits. The defaults are the least that any Vulkan 1.3 device offers us."""
 
+    kind: str = "other"  # one of KINDS
     # arithmetic types
     int8: bool = False
     int16: bool = False
@@ -53,6 +56,11 @@ class Caps(NamedTuple):
     shared_bytes: int = 16384
 
     @property
+    def is_cpu(self) -> bool:
+        """True for software drivers, False for GPUs of all kinds."""
+        return self.kind == "cpu"
+
+    @property
     def ballot_fits_word(self) -> bool:
         """Whether 32 bits hold one of each invocation of a subgroup."""
         return self.subgroup_size <= 32
@@ -86,6 +94,7 @@ class Caps(NamedTuple):
 
 SMALLEST = Caps()
 FULL = Caps(
+    kind="discrete",
     int8=True, int16=True, int64=True, float16=True, float64=True, storage8=True, storage16=True,
     f32_atomic_add=True, f32_atomic_add_shared=True, f64_atomic_add=True, i64_atomics=True,
     i64_atomics_shared=True, subgroup_size=32, subgroup_least=32, subgroup_most=32,

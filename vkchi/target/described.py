@@ -4,9 +4,9 @@ Owns: the form of such files, those that vkchi brings (`known/`). Must not know:
 
     {"name": "AMD RDNA3 (navi31)", "radv": "navi31", "source": "...", "caps": {"int64": true, ...}}
 
-`caps` has fields of `Caps`; what is left out is the least that Vulkan 1.3 asks for, subgroups of
-other sizes than `subgroup_size` none. `radv` is the
-family under which Mesa's RADV compiles for the device.
+`caps` has fields of `Caps`. The default of a field is the least that Vulkan 1.3 asks for, that of
+the sizes of subgroups `subgroup_size`. `kind` may be beside `caps` as well; without it the device
+is a GPU of the kind "other". `radv` is the family under which Mesa's RADV compiles for the device.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 from typing import Any
 
 from vkchi.errors import ArgumentError
-from vkchi.target.caps import SMALLEST, Caps
+from vkchi.target.caps import KINDS, SMALLEST, Caps
 from vkchi.tuples import NamedTuple
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "known")
@@ -64,7 +64,8 @@ def described_by(found: Any, name: str) -> Described:
     for key, text in texts.items():
         if not isinstance(text, str):
             raise ValueError(f"{key} is a text, not {text!r}")
-    given = {field: read_field(field, value) for field, value in found["caps"].items()}
+    kind = {"kind": found["kind"]} if "kind" in found else {}
+    given = {field: read_field(field, value) for field, value in {**kind, **found["caps"]}.items()}
     size = given.get("subgroup_size", SMALLEST.subgroup_size)
     sizes = {"subgroup_least": size, "subgroup_most": size}
     caps = SMALLEST._replace(**{**sizes, **given})
@@ -82,6 +83,8 @@ def read_field(field: str, value: Any) -> Any:
         fits = len(value) == len(least) and all(type(n) is int and n > 0 for n in value)
     elif fits and type(least) is int:
         fits = value > 0
+    elif fits and type(least) is str:
+        fits = value in KINDS
     if not fits:
         raise ValueError(f"{field} is {value!r}, and should be like {least!r}")
     return value

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.target.caps import Caps
+from vkchi.target.caps import KINDS, Caps
 from vkchi.tuples import NamedTuple
 from vkchi.vk.raw import Vulkan
 
@@ -98,7 +98,6 @@ CAPS_OF_SUBGROUPS = {
     "subgroup_shuffle": "VK_SUBGROUP_FEATURE_SHUFFLE_BIT",
     "subgroup_shuffle_relative": "VK_SUBGROUP_FEATURE_SHUFFLE_RELATIVE_BIT",
 }
-KINDS = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
 VENDORS = {
     0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel", 0x106B: "apple", 0x10005: "mesa",
     0x1AE0: "google", 0x13B5: "arm", 0x5143: "qualcomm", 0x1010: "imgtec", 0x14E4: "broadcom",
@@ -158,10 +157,13 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
     text = vk.ffi.string
     limits = plain.limits
     stages = in13.requiredSubgroupSizeStages
+    caps = _read_caps(vk, features, plain, in11, in12, in13)._replace(
+        subgroup_size=choose_subgroup(vk, features, in11, in13)
+    )
     return Physical(
         handle=handle,
         name=text(plain.deviceName).decode(errors="replace"),
-        kind=KINDS.get(plain.deviceType, "other"),
+        kind=caps.kind,
         vendor=VENDORS.get(plain.vendorID, f"vendor {plain.vendorID:#x}"),
         driver=f"{text(in12.driverName).decode()} {text(in12.driverInfo).decode()}".strip(),
         api=_split(plain.apiVersion),
@@ -177,9 +179,7 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
         host_pointer_alignment=host.minImportedHostPointerAlignment if imports else 0,
         can_require_subgroup_size="subgroupSizeControl" in features
         and bool(stages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT),
-        caps=_read_caps(vk, features, limits, in11, in12, in13)._replace(
-            subgroup_size=choose_subgroup(vk, features, in11, in13)
-        ),
+        caps=caps,
     )
 
 
@@ -281,7 +281,7 @@ def _three(lengths: Any) -> tuple[int, int, int]:
 
 
 def _read_caps(
-    vk: Vulkan, features: list[str], limits: Any, in11: Any, in12: Any, in13: Any
+    vk: Vulkan, features: list[str], plain: Any, in11: Any, in12: Any, in13: Any
 ) -> Caps:
     in_compute = in11.subgroupSupportedStages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT
     operations = in11.subgroupSupportedOperations if in_compute else 0
@@ -289,7 +289,9 @@ def _read_caps(
         name: bool(operations & getattr(vk.const, bit)) for name, bit in CAPS_OF_SUBGROUPS.items()
     }
     arithmetic = {name: feature in features for name, feature in CAPS_OF_FEATURES.items()}
+    kind, limits = plain.deviceType, plain.limits
     return Caps(
+        kind=KINDS[kind] if kind < len(KINDS) else "other",
         **arithmetic,
         **subgroups,
         subgroup_size=in11.subgroupSize,
