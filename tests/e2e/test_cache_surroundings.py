@@ -47,6 +47,29 @@ CASES = {
     "dict": "C = {'n': V}" + KERNEL.format("C['n']"),
     "enum": "class E(enum.Enum):\n A = V" + KERNEL.format("ti.static(E.A.value)"),
     "int enum": "class E(enum.IntEnum):\n A = V" + KERNEL.format("E.A"),
+    "enum in a loop": "class E(enum.Enum):\n A = 1\n B = V\n"
+    + KERNEL.format("ti.static(sum([m.value for m in E]))"),
+    "enum unrolled": "class E(enum.Enum):\n A = 1\n B = V\n@ti.kernel\ndef run():\n for i in x:\n"
+    "  for m in ti.static(E):\n   x[i] += m.value",
+    "enum as a list": "class E(enum.IntEnum):\n A = 7\n B = V\n"
+    + KERNEL.format("list(E)[1].value"),
+    "enum's members": "E = enum.Enum('E', 'A B C'[:2 * V])\n"
+    + KERNEL.format("ti.static(len(E.__members__))"),
+    "enum by a name": "class E(enum.Enum):\n A = 1\n B = V\n" + KERNEL.format("E['B'].value"),
+    "enum in a helper": "class E(str, enum.Enum):\n A = 'a'\n B = 'b' * V\n"
+    "def pick(): return sum([len(m.value) for m in E])" + KERNEL.format("ti.static(pick())"),
+    "enum of a member": "class E(enum.Enum):\n A = 1\n B = V\nclass P: pass\np = P()\np.k = E.A\n"
+    + KERNEL.format("ti.static(sum([m.value for m in p.k.__class__]))"),
+    "flag": "class E(enum.Flag):\n A = 1\n B = 2 * V\n"
+    + KERNEL.format("ti.static(sum([m.value for m in E]))"),
+    "function's name": "def f(): pass\nf.__name__ = 'f' * V\n"
+    + KERNEL.format("ti.static(len(f.__name__))"),
+    "function's doc": "def f(): pass\nf.__doc__ = 'f' * V\n"
+    + KERNEL.format("ti.static(len(f.__doc__))"),
+    "class's name": "class C: pass\nC.__name__ = 'C' * V\n"
+    + KERNEL.format("ti.static(len(C.__name__))"),
+    "class's name of an object": "class C: pass\nc = C()\nC.__name__ = 'C' * V\n"
+    + KERNEL.format("ti.static(len(c.__class__.__name__))"),
     "default": "@ti.func\ndef h(a, s=V): return a + s" + KERNEL.format("h(i)"),
     "wrapped": "def d(f):\n @functools.wraps(f)\n def g(): return f() + V\n return g\n"
     "@d\ndef pick(): return 3" + KERNEL.format("ti.static(pick())"),

@@ -539,3 +539,130 @@ def test_mutable_templates() -> None:
     before = compiled()
     state.t = 5.0  # which is not read
     assert k(state) == 30 and compiled() == before
+
+
+# --- classes, names -------------------------------------------------------------------------------
+
+
+class Low:
+    level = 1
+
+    def weight(self):
+        return 10
+
+
+class High:
+    level = 2
+
+    def weight(self):
+        return 20
+
+
+class Item(Low):
+    pass
+
+
+def test_the_class_of_an_object_and_the_bases_of_a_class() -> None:
+    item, low = Item(), Low()
+    boxes = [low]
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return item.level + item.weight()
+
+    @ti.kernel
+    def of_template(t: ti.template()) -> ti.i32:
+        return t.level + t.weight()
+
+    @ti.kernel
+    def of_list() -> ti.i32:
+        s = 0
+        for b in ti.static(boxes):
+            s += b.level
+        return s
+
+    def check(of_item: int, of_low: int) -> None:
+        for _ in range(4):
+            found = [k(), of_template(item), of_template(low), of_list()]
+            assert found == [of_item, of_item, of_low, of_low % 10]
+
+    try:
+        check(11, 11)
+        Item.__bases__ = (High,)
+        check(22, 11)
+        low.__class__ = High
+        check(22, 22)
+        Item.__bases__ = (Low,)
+        check(11, 22)
+        low.__class__ = Low
+        check(11, 11)
+    finally:
+        Item.__bases__ = (Low,)
+
+
+def test_the_class_of_self() -> None:
+    @ti.data_oriented
+    class First:
+        @ti.func
+        def value(self):
+            return 1
+
+        @ti.kernel
+        def run(self) -> ti.i32:
+            return self.value()
+
+    class Second(First):
+        @ti.func
+        def value(self):
+            return 2
+
+    s = First()
+    assert [s.run() for _ in range(4)] == [1] * 4
+    s.__class__ = Second
+    assert [s.run() for _ in range(4)] == [2] * 4
+    s.__class__ = First
+    assert s.run() == 1
+
+
+def test_names_and_texts_of_functions_and_classes() -> None:
+    def f() -> None:
+        """text"""
+
+    class C:
+        pass
+
+    @ti.kernel
+    def k() -> ti.i32:
+        s = 0
+        if ti.static(f.__name__ == "f"):
+            s += 1
+        if ti.static(f.__doc__ == "text"):
+            s += 10
+        if ti.static(C.__name__ == "C"):
+            s += 100
+        return s
+
+    assert [k(), k(), k()] == [111] * 3
+    f.__name__ = "g"
+    assert k() == 110
+    f.__doc__ = "other"
+    assert k() == 100
+    C.__name__ = "D"
+    assert k() == 0
+    f.__name__ = "f"
+    assert k() == 1
+
+
+def test_enums_that_are_made_anew() -> None:
+    box = types.SimpleNamespace(kind=Kind)
+
+    @ti.kernel
+    def k() -> ti.i32:
+        s = 0
+        for m in ti.static(box.kind):
+            s += m.value
+        return s * 100 + box.kind.A.value + len(box.kind.__members__)
+
+    assert [k(), k(), k()] == [603] * 3
+    box.kind = enum.Enum("Kind", {"A": 2, "B": 7, "C": 1})
+    assert k() == 1005

@@ -72,6 +72,7 @@ from vkchi.types.structs import StructType
 MANGLED = r"_\w+?(__\w+)"
 OF_TEXTURES = f"{OWN}.types.formats"  # not loaded where there are none
 OF_KERNELS = ("__vkchi_func__", "__wrapped__", "__func__", "__self__")  # looked at by themselves
+OF_ITSELF = ("__name__", "__qualname__", "__doc__", "__module__")  # that can be assigned
 MOST_BYTES = 16 << 20  # of an array that is looked at
 MOST_OBJECTS = 20_000
 # Methods that Python calls by itself only where objects are made, copied or shown as text. Those of
@@ -164,6 +165,9 @@ class Survey:
         for name, note in fn.__annotations__.items():
             if number or name == "return":  # a kernel's arguments are what they are called with
                 self._part(f"annotation {name} of {fn.__qualname__}", note)
+        own = self._words_of_itself(fn)
+        if own:
+            self.parts[f"names of function {number}"] = digest(repr(x).encode() for x in own)
         return f"function {number} {where if is_own else ''}"
 
     def _source(self, fn: FunctionType, text: str) -> None:
@@ -415,7 +419,16 @@ class Survey:
                 if callable(member) or hasattr(type(member), "__get__"):
                     found.append(f"{name} {self.see(member, f'{path}.{name}')}".encode())
             found.append(self._attributes(held, path).encode())
+        if issubclass(cls, enum.Enum) and not silent:  # whose metaclass iterates over its members
+            for name, member in cls.__members__.items():
+                found.append(f"{name} {self.see(member.value, f'{path}.{name}')}".encode())
+        found += [f"{x} {text}".encode() for x, text in self._words_of_itself(cls)]
         return digest(found)
+
+    def _words_of_itself(self, value: Any) -> list[tuple[str, str]]:
+        """The name and the like of a class or function, where something says `__name__`."""
+        said = [name for name in OF_ITSELF if self._is_said(name)]
+        return [(name, repr(getattr(value, name, None))) for name in said]
 
     def _kernel_function(self, value: Any, path: str) -> str:
         held = getattr(value, "__self__", None)

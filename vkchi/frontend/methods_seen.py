@@ -8,6 +8,8 @@ names its functions say, and those that Python calls by itself. Must not know: l
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
@@ -27,6 +29,8 @@ def methods_seen(classes: Iterable[type], functions: Iterable[FunctionType]) -> 
     said = {name for fn in functions for name in names_in(fn.__code__)}
     found: dict[tuple[type, str], Seen] = {}
     for cls in users:
+        if cls.__module__.partition(".")[0] not in sys.stdlib_module_names - {"__main__"}:
+            found[cls, "__mro__"] = (functools.partial(getattr, cls), "__mro__", cls.__mro__)
         special = {name for base in cls.__mro__[:-1] for name in vars(base) if name[:2] == "__"}
         for name in said | special:
             places = list(looked_up(cls, name))

@@ -178,8 +178,8 @@ def generate(
     """A function that makes the tests. It has the globals of the kernel's function."""
     text = Text(fn)
     tests = [text.test(one) for one in watches]
-    if methods:
-        tests.append(f"{text.constant(are_current)}({text.constant(methods)})")
+    for held, name, item in methods:
+        tests.append(f"{text.constant(held)}({name!r}) is {text.constant(item)}")
     given = [*text.constants, type, Exception]
     names = [f"{PREFIX}{k}" for k in range(len(text.constants))]
     arguments = "".join([f"{PREFIX}arg{k} = {PREFIX}args[{k}]; " for k in text.arguments])
