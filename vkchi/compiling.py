@@ -33,6 +33,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vkchi.errors import KernelSyntaxError
+from vkchi.interrupts.local import local
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import Finalizer
 
@@ -163,5 +164,5 @@ def tell(what: str) -> Telling | None:
     """Begin to tell, where stderr is a terminal."""
     try:
         return Telling(what) if sys.stderr.isatty() else None
-    except (AttributeError, ValueError):  # no stderr, or a closed one
+    except local(AttributeError, ValueError):  # no stderr, or a closed one
         return None

@@ -24,7 +24,6 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import chain
 from threading import RLock
 from typing import Any
@@ -34,6 +33,7 @@ from vkchi.buffer import IMPORTED, Buffer
 from vkchi.errors import DeviceError, InternalError
 from vkchi.interrupts import end_process
 from vkchi.interrupts.callbacks import handing_over
+from vkchi.interrupts.local import suppress
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import Finalizer, WeakGroup
 from vkchi.logs import logger

@@ -13,6 +13,7 @@ import os
 from threading import get_ident
 
 from vkchi.errors import ArgumentError
+from vkchi.interrupts.local import local
 
 FLAGS: dict[str, tuple[str, str]] = {
     "VKCHI_DEVICE": ("", "which Vulkan device: an index, or part of its name"),
@@ -120,7 +121,7 @@ def dump(name: str, file: str, data: bytes) -> None:
         with open(part, "wb") as out:
             out.write(data)
         os.replace(part, path)
-    except (OSError, ValueError) as e:  # ValueError: a NUL in the name
+    except local(OSError, ValueError) as e:  # ValueError: a NUL in the name
         reason = e.strerror if isinstance(e, OSError) else e
         raise ArgumentError(
             f"{name} is {folder!r}, and nothing can be written there: {reason}; name a folder "

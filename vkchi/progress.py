@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from types import TracebackType
 from typing import ClassVar, TypeVar
 
+from vkchi.interrupts.local import local
+
 T = TypeVar("T")
 PATIENCE_S, PAUSE_S = 1.0, 0.1
 CLEAR = "\r\x1b[K"
@@ -77,7 +79,7 @@ def is_terminal() -> bool:
     """Whether stderr is one on which a line can be drawn anew."""
     try:
         return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    except (AttributeError, ValueError):  # no stderr, or a closed one
+    except local(AttributeError, ValueError):  # no stderr, or a closed one
         return False
 
 
@@ -86,7 +88,7 @@ def write(text: str) -> None:
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):
+    except local(AttributeError, OSError, ValueError):
         pass
 
 

@@ -51,10 +51,12 @@ def ask_for_opcodes(frame: FrameType, trace: Callable[..., Any]) -> None:
 
 
 class Trace:
-    """Raises KeyboardInterrupt at the `at`-th line, or bytecode, that runs in vkchi."""
+    """Raises KeyboardInterrupt, or another kind, at the `at`-th line or bytecode of vkchi."""
 
-    def __init__(self, at: int, *, opcodes: bool) -> None:
-        self.at, self.opcodes = at, opcodes
+    def __init__(
+        self, at: int, *, opcodes: bool, kind: type[BaseException] = KeyboardInterrupt
+    ) -> None:
+        self.at, self.opcodes, self.kind = at, opcodes, kind
         self.count = 0
         self.first: dict[tuple[str, int], int] = {}  # file and line: when it first came
         self.where = ""
@@ -76,7 +78,7 @@ class Trace:
             if self.count == self.at:
                 name = frame.f_code.co_filename.removeprefix(OURS)
                 self.where = f"{name}:{frame.f_lineno} at bytecode {frame.f_lasti}"
-                raise KeyboardInterrupt
+                raise self.kind
         return self
 
     def run(self, program: Callable[[], None]) -> bool:
@@ -87,7 +89,7 @@ class Trace:
         sys.settrace(self)
         try:
             program()
-        except KeyboardInterrupt:
+        except self.kind:
             return True
         finally:
             sys.settrace(before)

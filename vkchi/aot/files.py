@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import suppress
 
 from vkchi.errors import ModuleError
+from vkchi.interrupts.local import local, suppress
 
 SUMS = "SHA256SUMS"  # as `sha256sum -c` reads it
 CONTENT = "__content__"  # every module has a file of this name, and nothing else is likely to
@@ -69,7 +69,9 @@ def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
         return checked(read_folder(place) if is_folder else read_archive(place))
     except ModuleError as e:
         raise ModuleError(f"{place} is damaged: {e}") from None
-    except Exception as e:  # wrong bytes in an archive: zipfile does not say what it raises of them
+    except local(
+        Exception
+    ) as e:  # wrong bytes in an archive: zipfile does not say what it raises of them
         raise ModuleError(f"{place} cannot be read: {e}") from None
 
 

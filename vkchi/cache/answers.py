@@ -27,6 +27,7 @@ from vkchi.cache.store import digest
 from vkchi.cache.survey import Unknown
 from vkchi.cache.version import is_changed
 from vkchi.interrupts.bounded import remember
+from vkchi.interrupts.local import local
 from vkchi.target.artifact import Artifact
 from vkchi.tuples import NamedTuple
 from vkchi.types import Type
@@ -151,7 +152,7 @@ def form_in(text: str) -> str:
     """The form of the answer to a question. Raises Malformed."""
     try:
         return str(json.loads(text)[0])
-    except (ValueError, TypeError, LookupError):
+    except local(ValueError, TypeError, LookupError):
         raise Malformed(f"{text} is no question") from None
 
 
@@ -179,7 +180,7 @@ def write(answer: Any, asked: Asked, places: Places) -> bytes | None:
     """An answer as bytes; None for what has no form, or is of no place that is known."""
     try:
         return encode(answer, asked.form, span=lambda span: relative(span, places))
-    except (Unknown, TypeError, ValueError):
+    except local(Unknown, TypeError, ValueError):
         return None
 
 

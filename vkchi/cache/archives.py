@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from vkchi.cache.lookup import by_name
 from vkchi.cache.store import Damaged, Store, is_key, pack_entry, read_entry, unpack_entry
+from vkchi.interrupts.local import local
 
 
 def pack(store: Store, path: str, names: Sequence[str]) -> int:
@@ -22,7 +23,7 @@ def pack(store: Store, path: str, names: Sequence[str]) -> int:
         for entry in by_name(store, *names):
             try:
                 data = pack_entry(*read_entry(store.path_of(entry.key)))
-            except (OSError, Damaged):
+            except local(OSError, Damaged):
                 continue
             info = tarfile.TarInfo(entry.key)
             info.size = len(data)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+from vkchi.interrupts.local import local
 from vkchi.ir.literal import type_named
 from vkchi.reports.sites import Shown, Site
 from vkchi.span import Span
@@ -97,7 +98,7 @@ def decode(data: bytes, form: str, *, span: Move | None = None) -> Any:
         if at != len(data) or any(length < 0 for length in sizes):
             raise Malformed(f"{len(data)} bytes, and not {at}")
         return from_tree(tree, form, blobs, span)
-    except (ValueError, TypeError, KeyError, IndexError, struct.error, RecursionError) as e:
+    except local(ValueError, TypeError, KeyError, IndexError, struct.error, RecursionError) as e:
         raise Malformed(f"{type(e).__name__}: {e}") from None
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from vkchi.cache.codec import Malformed, decode, encode
 from vkchi.cache.store import digest
 from vkchi.cache.version import is_changed
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Func, Op, walk
 from vkchi.ir.text import ir_text, print_func
 from vkchi.span import Span
@@ -42,7 +43,7 @@ def kept(fn: Func, options: Options, caps: Caps, shelf: Shelf, make: Make) -> Ar
     seconds = time.perf_counter() - begin
     try:
         body = encode(anchored(made._replace(ir=ir_text(fn)), fn), "Artifact")
-    except (TypeError, ValueError):  # a part without a form: it is made anew each time
+    except local(TypeError, ValueError):  # a part without a form: it is made anew each time
         return made
     if is_changed():
         return made

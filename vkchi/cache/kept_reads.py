@@ -13,6 +13,7 @@ from typing import Any
 from vkchi.cache.codec import Malformed
 from vkchi.cache.survey import Survey, Unknown
 from vkchi.frontend.reads import Path, Read, Root, Step, stable, value_of
+from vkchi.interrupts.local import local
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 
@@ -57,7 +58,7 @@ def reads_of(kept: Iterable[KeptRead], survey: Survey) -> tuple[Read, ...]:
     args, functions = values_of(survey), list(survey.functions)
     try:
         return stable([read_of(one, functions, args) for one in kept], args)
-    except Exception as e:  # of code of the program, too
+    except local(Exception) as e:  # of code of the program, too
         raise Malformed(f"a value that the kernel reads cannot be read: {e}") from None
 
 

@@ -20,6 +20,7 @@ from vkchi.cache.codec import decode
 from vkchi.cache.manifest import Kept
 from vkchi.cache.referenced_names import without_comments
 from vkchi.errors import VkchiError
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Func, Op, Region
 from vkchi.ir.text import func_of
 from vkchi.passes.map_grid import plan_grid
@@ -209,7 +210,7 @@ def rebuilt(fn: Func, header: Mapping[str, Any], shaders: Sequence[Shader]) -> l
     try:
         options, caps = setting_of(header)
         found = [*compiled(fn, options, caps)]
-    except (VkchiError, ValueError, TypeError, KeyError):
+    except local(VkchiError, ValueError, TypeError, KeyError):
         return nothing
     same = [shader.words for shader, _ in found] == [shader.words for shader in shaders]
     return [spans for _, spans in found] if same else nothing

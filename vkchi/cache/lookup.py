@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from vkchi.cache.listing import SHORT
 from vkchi.cache.store import Damaged, Entry, Store, read_entry
 from vkchi.cache.version import compiler_version
+from vkchi.interrupts.local import local
 
 if TYPE_CHECKING:
     from vkchi.cache.linked import Linked
@@ -55,7 +56,7 @@ def by_key(store: Store, key: str) -> Entry:
         raise Missing(f"{len(found) or 'no'} entries have a key that begins with {key!r}")
     try:
         return store.entry(found[0])
-    except (OSError, Damaged) as e:
+    except local(OSError, Damaged) as e:
         raise Missing(f"{key}: {e}") from None
 
 
@@ -102,7 +103,7 @@ def body_of(store: Store, entry: Entry) -> bytes:
     """An entry's body. Raises Missing where it is damaged."""
     try:
         return read_entry(store.path_of(entry.key))[1]
-    except (OSError, Damaged) as e:
+    except local(OSError, Damaged) as e:
         raise Missing(f"{entry.key[:SHORT]} is damaged: {e}") from None
 
 
@@ -112,7 +113,7 @@ def artifact_of(entry: Entry, body: bytes) -> Artifact:
 
     try:
         return open_body(entry.header, body)[0]
-    except ValueError as e:
+    except local(ValueError) as e:
         raise unreadable(entry.header, entry.key, e) from None
 
 
@@ -122,7 +123,7 @@ def answers_of(entry: Entry, body: bytes) -> list[str]:
 
     try:
         return list(lines_of(body))
-    except ValueError as e:
+    except local(ValueError) as e:
         raise unreadable(entry.header, entry.key, e) from None
 
 
@@ -146,7 +147,7 @@ def linked_of(entry: Entry, body: bytes) -> Linked:
 
     try:
         return link(entry.header, body)
-    except (Malformed, ValueError, LookupError) as e:
+    except local(Malformed, ValueError, LookupError) as e:
         raise unreadable(entry.header, entry.key, e) from None
 
 
@@ -159,7 +160,7 @@ def fault_in(store: Store, key: str, *, validates: bool) -> str:
         header, body = read_entry(store.path_of(key))
         if header.get("key") != key:
             return "it is another entry under its name"
-    except (OSError, Damaged) as e:
+    except local(OSError, Damaged) as e:
         return str(e)
     try:
         made = artifacts_in(header, body)

@@ -25,6 +25,7 @@ from vkchi.cache.whose import is_ours
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.methods_seen import methods_seen
+from vkchi.interrupts.local import local
 from vkchi.span import PACKAGE, Span
 from vkchi.target.artifact import Artifact, Interface
 from vkchi.target.caps import Caps
@@ -84,7 +85,7 @@ def kept(
     ):
         try:
             body = write(made, found)
-        except (Unknown, TypeError, ValueError):
+        except local(Unknown, TypeError, ValueError):
             return made
         header = header_of(fn, args, made, found.parts)
         header |= {"seconds": round(seconds, 4), "device": shelf.device, "version": shelf.version}
@@ -99,7 +100,7 @@ def look_around(
     """The key of a kernel; None where it depends on what has no digest."""
     try:
         survey = Survey(fn, args)
-    except Exception:  # what users' objects raise, where lowering may never look
+    except local(Exception):  # what users' objects raise, where lowering may never look
         return None
     parts = {
         "kind": "kernel",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 
+from vkchi.interrupts.local import local
+
 # What a check's text may hold, which is evaluated: comparisons of `n` and `w` with integers.
 TEST_NODES = (
     ast.Expression, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name,
@@ -19,7 +21,7 @@ def is_plain_test(text: str) -> bool:
     """Whether a check compares numbers, and does nothing else."""
     try:
         nodes = list(ast.walk(ast.parse(text, mode="eval")))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except local(SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return len(text) < 1000 and all(
         isinstance(n, TEST_NODES)

@@ -16,6 +16,7 @@ from vkchi.cache.codec import Malformed, decode, encode
 from vkchi.cache.compiled import Home
 from vkchi.cache.store import digest
 from vkchi.cache.version import is_changed
+from vkchi.interrupts.local import local
 from vkchi.target.artifact import Artifact
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def make(
     bare = made._replace(limits=())  # which the kernel's own launches check
     try:
         body = encode(bare._replace(ir=ir_text(fn)), "Artifact")
-    except (TypeError, ValueError):  # a part without a form
+    except local(TypeError, ValueError):  # a part without a form
         return made
     header = header_of(fn, made, parts, seconds, home.shelf)
     home.shelf.put(key_of(home, what, shapes), header, body)

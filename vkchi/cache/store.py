@@ -27,11 +27,11 @@ import struct
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from copy import copy
 from typing import Any
 
 from vkchi.errors import CacheWarning
+from vkchi.interrupts.local import local, suppress
 
 # hashlib loads OpenSSL, 2.5 ms, for what is some 100 KiB in a process. Source: Python's `random`.
 try:
@@ -124,13 +124,13 @@ class Store:
             found = read_entry(self.path_of(key))
             if found[0].get("key") != key:
                 raise Damaged("it is another entry under its name")
-        except FileNotFoundError:
+        except local(FileNotFoundError):
             return None
         except Damaged as e:
             self.warn(f"{self.path_of(key)} is damaged ({e}): it is removed and made anew")
             self.remove(key)
             return None
-        except OSError as e:
+        except local(OSError) as e:
             self.warn(f"{self.path_of(key)} cannot be read: {e.strerror}")
             return None
         return found
@@ -158,7 +158,7 @@ class Store:
         try:
             uses = os.lstat(path + HITS)
             used, hits = max(uses.st_mtime, info.st_mtime), uses.st_size
-        except OSError:
+        except local(OSError):
             used, hits = info.st_mtime, 0
         return Entry(key, header, info.st_size, info.st_mtime, used, hits)
 
@@ -168,7 +168,7 @@ class Store:
             return []
         try:
             return sorted(name for name in os.listdir(self.folder) if is_key(name))
-        except OSError:
+        except local(OSError):
             return []
 
     def is_empty(self) -> bool:
@@ -178,7 +178,7 @@ class Store:
         try:
             with os.scandir(self.folder) as files:
                 return not any(is_key(file.name) for file in files)
-        except OSError:
+        except local(OSError):
             return True
 
     def path_of(self, key: str) -> str:
@@ -194,7 +194,7 @@ class Store:
             return False
         try:
             self._write(self.path_of(key), pack_entry({"key": key, **header}, body))
-        except (OSError, ValueError) as e:
+        except local(OSError, ValueError) as e:
             reason = e.strerror if isinstance(e, OSError) else e
             self.warn(f"nothing can be written to {self.folder}: {reason}")
             return False
@@ -211,7 +211,7 @@ class Store:
             times = os.lstat(path)
             self._write(path, pack_entry({**header, name: value}, body))
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns), follow_symlinks=False)
-        except (OSError, ValueError, Damaged):
+        except local(OSError, ValueError, Damaged):
             return False
         return True
 
@@ -222,7 +222,7 @@ class Store:
         try:
             with os.fdopen(open_entry(self._note_path(name)), "rb") as file:
                 return file.read(MOST_NOTE_BYTES).decode("ascii", "replace")
-        except (OSError, Damaged):
+        except local(OSError, Damaged):
             return ""
 
     def leave_note(self, name: str, text: str) -> None:
@@ -259,7 +259,7 @@ class Store:
             os.unlink(path + HITS)
         try:
             os.unlink(path)
-        except OSError:
+        except local(OSError):
             return False
         return True
 
@@ -275,7 +275,7 @@ class Store:
                 with suppress(FileExistsError):
                     os.mkdir(self.folder, 0o700)
             info = os.lstat(self.folder)
-        except (OSError, ValueError) as e:
+        except local(OSError, ValueError) as e:
             if isinstance(e, FileNotFoundError) and not make:
                 return False
             reason = e.strerror if isinstance(e, OSError) else e
@@ -372,7 +372,7 @@ def open_entry(path: str) -> int:
     user's."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as e:
+    except local(OSError) as e:
         if os.path.islink(path):
             raise Damaged("a link") from None
         raise e
@@ -433,7 +433,7 @@ def header_of(text: bytes) -> dict[str, Any]:
     """The header that a text says."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except local(ValueError):
         raise Damaged("its header is no JSON") from None
     if not isinstance(found, dict):
         raise Damaged("its header is no JSON object")

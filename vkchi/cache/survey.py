@@ -61,6 +61,7 @@ from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.source import read_block
 from vkchi.hooks import PublicModule
+from vkchi.interrupts.local import local
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
 from vkchi.span import PACKAGE
@@ -157,7 +158,7 @@ class Survey:
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
             try:
                 value = cell.cell_contents
-            except ValueError:  # not assigned yet
+            except local(ValueError):  # not assigned yet
                 continue
             self._part(f"{name} of {fn.__qualname__}", value)
         for k, value in enumerate((*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())):

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Protocol
 
+from vkchi.interrupts.local import local
+
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 IMPORTED = time.time() - 1  # s; modules that were imported before this one count as well
 APART = ("tools", "__pycache__")  # folders that no compiled code depends on
@@ -38,7 +40,7 @@ def compiler_version() -> str:
     not there to be read, as in an archive: then nothing may be kept."""
     try:
         return "" if is_changed(PACKAGE, IMPORTED) else digest_of(PACKAGE)
-    except OSError:
+    except local(OSError):
         return ""
 
 
@@ -55,7 +57,7 @@ def noted_version(notes: Notes, package: str = PACKAGE, since: float = IMPORTED)
         version = digest_of(package)
         if version and newest < time.time() - JUST_NOW_S and state_of(package)[0] == state:
             notes.leave_note(NOTE, f"{state} {version}")
-    except OSError:
+    except local(OSError):
         return ""
     return version
 
@@ -103,7 +105,7 @@ def is_changed(package: str = PACKAGE, since: float = IMPORTED) -> bool:
     there, and what it makes must not be kept under their version. 1 ms."""
     try:
         return any(changed_at(info) > since for _, info in sources_in(package))
-    except OSError:
+    except local(OSError):
         return True
 
 

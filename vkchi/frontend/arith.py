@@ -40,6 +40,7 @@ from vkchi.frontend.operands import (
 )
 from vkchi.frontend.power import constant_power, power
 from vkchi.frontend.values import Context
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.ir.ops import EQUALITIES
 from vkchi.lang.matrix import Matrix
@@ -194,7 +195,7 @@ def fold(cx: Context, op: str, x: Any, y: Any) -> Any:
         raise cx.fail("division by zero", kind=KernelTypeError) from None
     except CompilationError as e:
         raise cx.fail(e.sentence, kind=KernelTypeError, label=e.label, help=e.help) from None
-    except (TypeError, ValueError, OverflowError) as e:
+    except local(TypeError, ValueError, OverflowError) as e:
         if foreign_traceback(e):
             raise
         if isinstance(x, list | tuple) or isinstance(y, list | tuple):

@@ -25,6 +25,7 @@ from vkchi.frontend.texts import Text, formatted, joined
 from vkchi.frontend.trace import traced
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef, Context
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.lang import elementwise
 from vkchi.lang import math as ti_math
@@ -40,7 +41,7 @@ def _convert(python: type, dtype: Any) -> Handler:
         if isinstance(x, bool | int | float | str | np.generic):
             try:
                 return python(x)
-            except (ValueError, OverflowError) as e:
+            except local(ValueError, OverflowError) as e:
                 name = python.__name__
                 raise cx.fail(
                     f"{name}: {e}", kind=KernelTypeError, help=f"give it a number: {name}(1)"

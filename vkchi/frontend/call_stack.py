@@ -34,6 +34,7 @@ from vkchi.frontend.flow import lower_block
 from vkchi.frontend.scope import REFERENCE, Activation, Var
 from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.syntax import always_leaves, function_assigns
+from vkchi.interrupts.local import local
 from vkchi.lang import elementwise, math
 from vkchi.lang.function import Function
 from vkchi.types import Scalar, Type, cook, vector
@@ -119,7 +120,7 @@ def meaning(n: ast.expr, fn: FunctionType) -> Any:
         cell = (fn.__closure__ or ())[fn.__code__.co_freevars.index(n.id)]
         try:
             return cell.cell_contents
-        except ValueError:  # not yet set
+        except local(ValueError):  # not yet set
             return None
     return fn.__globals__.get(n.id, getattr(builtins, n.id, None))
 

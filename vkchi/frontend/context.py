@@ -44,6 +44,7 @@ from vkchi.frontend.scope import (
 )
 from vkchi.frontend.trees import branches, has_leaf, is_container, map_leaves, refilled
 from vkchi.frontend.values import ArrayRef
+from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
 from vkchi.lang.matrix import Matrix
@@ -339,7 +340,7 @@ class Lowering:
             cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
             try:
                 return cell.cell_contents
-            except ValueError:
+            except local(ValueError):
                 return default
         if name in fn.__globals__:
             return fn.__globals__[name]
@@ -428,7 +429,7 @@ class Lowering:
         try:
             given = fn(*args, **(kwargs or {}))
             return given if as_is else plain_number(given)
-        except Exception as e:
+        except local(Exception) as e:
             if isinstance(e, CompilationError) and e.span is not None:
                 raise
             is_own = (getattr(fn, "__module__", None) or "").startswith(_NOT_USERS)

@@ -27,6 +27,7 @@ from vkchi.frontend.reads import (
     is_object,
     stable,
 )
+from vkchi.interrupts.local import local
 from vkchi.lang.contents import is_bound
 from vkchi.span import Span
 
@@ -259,6 +260,6 @@ def referred_names(fn: FunctionType) -> dict[str, Any]:
     for name, cell in zip(code.co_freevars, fn.__closure__ or ()):
         try:
             found[name] = cell.cell_contents
-        except ValueError:  # not assigned yet
+        except local(ValueError):  # not assigned yet
             continue
     return found

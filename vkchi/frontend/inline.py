@@ -27,6 +27,7 @@ from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.syntax import always_leaves, function_assigns, function_rebinds
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.trees import Record, is_container
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
@@ -113,7 +114,7 @@ def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
             name: eval(note, names, dict(closure.nonlocals)) if isinstance(note, str) else note
             for name, note in notes.items()
         }
-    except Exception as e:
+    except local(Exception) as e:
         raise KernelSyntaxError(
             f"an annotation of {fn.__name__}() cannot be evaluated: {e}", source.span(source.node)
         ) from e.with_traceback(foreign_traceback(e))

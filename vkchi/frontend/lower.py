@@ -29,6 +29,7 @@ from vkchi.frontend.source import source_of
 from vkchi.frontend.sparse import SparseRef, names_of
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Func, Param
 from vkchi.reports.sites import Site
 from vkchi.target.options import Options
@@ -70,7 +71,7 @@ def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) 
     cx.dependencies.functions[fn] = None
     try:
         return _lower(cx, fn, args)
-    except Exception as e:
+    except local(Exception) as e:
         if isinstance(e, CompilationError) or not foreign_traceback(e):
             raise
         failed = blame(cx, e)

@@ -18,6 +18,7 @@ from vkchi.errors import KernelTypeError
 from vkchi.frontend.kinds import describe, failure, name_of
 from vkchi.frontend.trees import Record, branches
 from vkchi.frontend.values import Assignable, Context, Deferred
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Value, bits_of
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.ndrange import grouped, ndrange
@@ -212,7 +213,7 @@ def bits_in(cx: Context, number: Any, t: Scalar) -> int:
         if t is f32 and -LARGEST_F32 <= number <= LARGEST_F32:
             return int.from_bytes(_PACK_F32(number), "little")
         return bits_of(number, t)
-    except (OverflowError, ValueError):
+    except local(OverflowError, ValueError):
         raise cx.fail(f"{number} does not fit {t}", kind=KernelTypeError) from None
 
 

@@ -15,6 +15,7 @@ from vkchi.frontend.operands import is_target
 from vkchi.frontend.records import peek_member
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.lang.static import static
 
@@ -37,7 +38,7 @@ def part_seen(base: Any, name: str) -> Any:
         return None
     try:
         return getattr(base, name, None)
-    except Exception:  # a property's, which is told where the name is read
+    except local(Exception):  # a property's, which is told where the name is read
         return None
 
 

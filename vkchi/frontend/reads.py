@@ -19,6 +19,7 @@ from operator import is_
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Literal
 
+from vkchi.interrupts.local import local
 from vkchi.lang.contents import PLAIN, contents, is_bound
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct
@@ -102,7 +103,7 @@ def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
     """True if the value at the path is the one that the test was made of."""
     try:
         return test(value_of(parent_of(read.path) if read.how == "unshadowed" else read.path, args))
-    except Exception:
+    except local(Exception):
         return False
 
 

@@ -21,6 +21,7 @@ from vkchi.frontend.kinds import KINDS, TEXT, describe, name_of, refuse
 from vkchi.frontend.operands import is_target
 from vkchi.frontend.trees import Record, branches, is_container
 from vkchi.frontend.values import Context, Deferred
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.reports.sites import decimals_of, format_number, sample_of, show_number
@@ -146,7 +147,7 @@ def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list
     try:
         shown_as = format_number if isinstance(x, int | float) and not conversion else format
         return [shown_as(_CONVERSIONS[conversion](x) if conversion else x, spec)]
-    except (TypeError, ValueError) as e:
+    except local(TypeError, ValueError) as e:
         if foreign_traceback(e):
             raise
         raise cx.fail(f"{name_of(x)} cannot be formatted: {e}", kind=KernelTypeError) from None
@@ -170,7 +171,7 @@ def spec_for(cx: Context, v: Value, spec: str) -> str:
     spec = completed(spec, elem)
     try:
         format_number(sample_of(elem), spec)
-    except ValueError:
+    except local(ValueError):
         raise cx.fail(
             f"the format {spec!r} does not fit", kind=KernelTypeError, label=describe(t)
         ) from None
@@ -205,7 +206,7 @@ def format_text(
     numbers = count() if numbers is None else numbers
     try:
         fields = list(string.Formatter().parse(text))
-    except ValueError as e:
+    except local(ValueError) as e:
         raise cx.fail(f"`format`: {e}", kind=KernelSyntaxError) from None
     for literal, field, spec, conversion in fields:
         parts.append(literal)

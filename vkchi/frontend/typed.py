@@ -23,6 +23,8 @@ from itertools import combinations_with_replacement, islice
 from types import CodeType
 from typing import Any
 
+from vkchi.interrupts.local import local
+
 # Names under which different texts are compiled; what linecache has of them may be another's.
 SHARED = ("<stdin>", "<string>", "<timed exec>", "<console>")
 _CLOSING_LINES = 8  # most lines of brackets behind a function's last instruction
@@ -46,7 +48,7 @@ def lines_in(text: str, code: CodeType) -> list[str]:
     """The lines of a text, moved so that the code stands in its line; empty if it is not there."""
     try:
         whole = compile(text, code.co_filename, "exec", code.co_flags & _FUTURES, True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except local(SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     found = next((inner for inner in _nested(whole) if is_same(inner, code)), None)
     if found is None:
@@ -127,7 +129,7 @@ def redirected_to(descriptor: int) -> str:
         data = os.pread(descriptor, status.st_size, 0)
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return io.TextIOWrapper(io.BytesIO(data), encoding).read()
-    except (OSError, SyntaxError, ValueError, AttributeError):
+    except local(OSError, SyntaxError, ValueError, AttributeError):
         return ""
 
 
@@ -175,7 +177,7 @@ def _closed(lines: list[str], need: int) -> Iterator[str]:
         text = "\n".join(lines[:count]) + "\n"
         try:
             compile(text, "<typed>", "exec", 0, True)
-        except (SyntaxError, ValueError):
+        except local(SyntaxError, ValueError):
             continue
         yield text
         return

@@ -11,6 +11,7 @@ from typing import Any
 
 from vkchi.errors import ToolError, Unsupported
 from vkchi.gui.shapes import Floats, Resolution, from_hex, numbers
+from vkchi.interrupts.local import local
 from vkchi.tools.image import import_pillow
 from vkchi.types.lazy_numpy import np
 
@@ -91,7 +92,7 @@ def find_font(size: float) -> Any:
 
     try:
         return ImageFont.load_default(size)
-    except (TypeError, ImportError, OSError):  # before 10.1, or built without FreeType
+    except local(TypeError, ImportError, OSError):  # before 10.1, or built without FreeType
         raise Unsupported("text needs Pillow 10.1 or later with FreeType") from None
 
 

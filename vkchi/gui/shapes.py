@@ -14,6 +14,7 @@ from typing import Any
 
 from vkchi.errors import ToolError
 from vkchi.interop import host
+from vkchi.interrupts.local import local
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -65,7 +66,7 @@ def numbers(who: str, name: str, x: Any) -> Floats:
     """Array of a field, ndarray, numpy array, tensor, vector or list. Raises ToolError."""
     try:
         values = np.asarray(getattr(x, "entries", x) if is_plain(x) else host.numbers_of(x))
-    except (TypeError, ValueError) as e:
+    except local(TypeError, ValueError) as e:
         raise ToolError(f"{who}: {name} is an array of numbers: {e}") from None
     if values.dtype.kind not in "fiub":
         raise ToolError(f"{who}: {name} is an array of numbers, not of {values.dtype}")

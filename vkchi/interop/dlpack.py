@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.interop.capsules import Place, capsule_of, make_capsule
+from vkchi.interrupts.local import local
 from vkchi.types.lazy_numpy import is_number_of_numpy, np
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def view_of_capsule(source: Exporter) -> NDArray[np.generic]:
     """
     try:
         kind, number = source.__dlpack_device__()
-    except ValueError as e:  # torch's meta device
+    except local(ValueError) as e:  # torch's meta device
         raise ArgumentError(f"a {type(source).__name__} that DLPack cannot give: {e}") from None
     if int(kind) != CPU:
         raise ArgumentError(
@@ -115,7 +116,7 @@ def view_of_capsule(source: Exporter) -> NDArray[np.generic]:
         )
     try:
         return np.from_dlpack(source)
-    except (BufferError, RuntimeError, TypeError) as e:  # bfloat16, one that requires grad
+    except local(BufferError, RuntimeError, TypeError) as e:  # bfloat16, one that requires grad
         raise ArgumentError(f"a {type(source).__name__} that DLPack cannot give: {e}") from None
 
 
@@ -137,5 +138,5 @@ def view_of_foreign(source: object) -> NDArray[np.generic] | None:
         return np.asarray(source)
     try:
         return np.asarray(memoryview(source))  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # no buffer, or one of a format that numpy does not know
+    except local(TypeError, ValueError):  # no buffer, or one of a format that numpy does not know
         return None

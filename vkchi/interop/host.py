@@ -16,6 +16,7 @@ from typing import Any
 
 from vkchi.errors import ArgumentError
 from vkchi.interrupts.imports import import_whole
+from vkchi.interrupts.local import local
 from vkchi.runtime import await_host_memory
 from vkchi.types import Scalar, cook
 from vkchi.types.lazy_numpy import is_array_of_numpy, np
@@ -85,7 +86,7 @@ def write_grad(tensor: Any, values: Any) -> None:
     """Set a torch tensor's gradient, in its memory unless several elements share that."""
     try:
         grad_of(tensor).detach().copy_(values)
-    except RuntimeError:
+    except local(RuntimeError):
         tensor.grad = values
 
 
@@ -133,7 +134,7 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
         view: np.ndarray[Any, Any] = tensor.detach().numpy()
     except ArgumentError:
         raise
-    except (TypeError, RuntimeError) as e:  # bfloat16, sparse, conjugated
+    except local(TypeError, RuntimeError) as e:  # bfloat16, sparse, conjugated
         raise ArgumentError(f"a tensor of {tensor.dtype} that numpy cannot view: {e}") from None
     return view
 
@@ -175,7 +176,7 @@ def numbers_of(value: Any) -> np.ndarray[Any, Any]:
         value = plain(value)
     try:
         values = np.asarray(value)
-    except (TypeError, ValueError):
+    except local(TypeError, ValueError):
         values = np.asarray(None)
     if values.dtype.kind not in "biuf":
         what = "numbers" if values.dtype.kind in "OUS" else "numbers of at most 64 bits"
@@ -203,7 +204,7 @@ def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     try:
         effort: Any = 10_000  # numpy's stubs allow -1 and 0 only
         return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=effort)
-    except RuntimeError:  # numpy's TooHardError
+    except local(RuntimeError):  # numpy's TooHardError
         return True
 
 

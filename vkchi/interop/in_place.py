@@ -26,6 +26,7 @@ from vkchi.errors import ArgumentError, DeviceError
 from vkchi.fields.elements import choose_stored
 from vkchi.interop import host
 from vkchi.interop.dtypes import to_taichi_type
+from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
@@ -216,7 +217,7 @@ class HostArrays:
             owner = owner.base
         try:
             address = int(self._cast("uintptr_t", self._bytes(array)))
-        except ValueError:  # a dtype that Python's buffers have no name for
+        except local(ValueError):  # a dtype that Python's buffers have no name for
             return None
         return Seen(owner, address, array.dtype, array.shape)
 
@@ -301,7 +302,7 @@ def see_tensor(tensor: Any) -> Seen | None:
         if owner.data_ptr() + owner.nbytes() < address + tensor.nbytes:
             return None  # its storage was made smaller: the copy says so
         return Seen(owner, address, tensor.dtype, tensor.shape)
-    except (RuntimeError, NotImplementedError):  # sparse, or torch's own stand-in for a tensor
+    except local(RuntimeError, NotImplementedError):  # sparse, or torch's own stand-in for a tensor
         return None
 
 

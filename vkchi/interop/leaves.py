@@ -13,6 +13,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from vkchi.interrupts.local import local
+
 
 def is_added_to(tensor: Any) -> bool:
     """Whether torch is going backward through its graph now, and may add to a tensor's `.grad`."""
@@ -24,7 +26,7 @@ def is_added_to(tensor: Any) -> bool:
             return False
         node = torch.autograd.graph.get_gradient_edge(tensor).node
         return bool(torch._C._will_engine_execute_node(node))
-    except (AttributeError, RuntimeError):  # another version of torch; torch.autograd.grad()
+    except local(AttributeError, RuntimeError):  # another version of torch; torch.autograd.grad()
         return False
 
 

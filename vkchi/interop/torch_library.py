@@ -14,6 +14,7 @@ from typing import Any
 
 from vkchi.errors import MissingPackageError
 from vkchi.interrupts.imports import import_whole
+from vkchi.interrupts.local import local
 
 
 def torch_library() -> Any:
@@ -122,7 +123,7 @@ def has_memory(tensor: Any) -> bool:
     """Whether a tensor is a plain one with numbers of its own: not one of a batch."""
     try:
         return type(tensor) in plain_tensors() and tensor.data_ptr() >= 0
-    except (RuntimeError, NotImplementedError):
+    except local(RuntimeError, NotImplementedError):
         return False
 
 

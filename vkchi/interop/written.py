@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from vkchi.errors import ArgumentError, TensorGradientError
+from vkchi.interrupts.local import local
 from vkchi.span import Span
 
 
@@ -87,7 +88,7 @@ def tell_torch(name: str, tensor: Any, writer: Writer) -> None:
         return
     try:
         kernel_write().apply(tensor, *writer.origin)
-    except RuntimeError as e:
+    except local(RuntimeError) as e:
         raise refuse(name, str(e).rstrip(".")) from None
 
 

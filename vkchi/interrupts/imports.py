@@ -22,6 +22,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeVar
 
+from vkchi.interrupts.local import local
+
 T = TypeVar("T")
 
 
@@ -52,7 +54,7 @@ def _do_apart(act: Callable[[], T]) -> T:
     try:
         start_new_thread(_do, (left, said, done))
         _wait(said, done)
-    except RuntimeError:  # there are no more threads, or the interpreter ends
+    except local(RuntimeError):  # there are no more threads, or the interpreter ends
         return act()
     except BaseException:
         if not _take(left):

@@ -17,6 +17,7 @@ from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
+from vkchi.interrupts.local import local
 from vkchi.ir.core import bits_of, value_of
 from vkchi.types import SCALARS, Array, Layout, Ptr, Scalar, Tensor, Type, scalar_named
 from vkchi.types.layout import KINDS
@@ -161,7 +162,7 @@ def _number(text: str) -> Scalar | Tensor:
 def _layout(kind: str, text: str, ndim: int) -> Layout:
     try:
         return KINDS[kind](text, ndim)
-    except (KeyError, ValueError):
+    except local(KeyError, ValueError):
         raise ValueError(f"`@{kind}({text})` is not a layout") from None
 
 

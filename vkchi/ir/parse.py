@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from vkchi.errors import CompilationError
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Func, Op, Param, Program, Region, Value
 from vkchi.ir.literal import LITERAL, NAME, TYPE, attr_of, name_of, number_bits, type_named
 from vkchi.span import Span
@@ -112,7 +113,7 @@ class Parser:
         self.at = found.end()
         try:
             return convert(found[0])
-        except ValueError as e:
+        except local(ValueError) as e:
             raise self.error(str(e), begin) from None
 
     def listed(self, item: Callable[[], T], end: str | None = None) -> list[T]:
@@ -291,7 +292,7 @@ class Parser:
                 return tuple(number_bits(word, t.elem) for word in text)
             if isinstance(t, Scalar) and isinstance(text, str):
                 return number_bits(text, t)
-        except ValueError as e:
+        except local(ValueError) as e:
             raise self.error(str(e), begin) from None
         raise self.error("a constant is a number, or a list of numbers for a tensor type", begin)
 

@@ -18,6 +18,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
+from vkchi.interrupts.local import local
 from vkchi.ir import meaning
 from vkchi.lang.function import Function, function, python_function
 from vkchi.tuples import NamedTuple
@@ -52,7 +53,7 @@ def evaluate(f: Callable[..., Any], *args: Any) -> Any:
     try:
         with np.errstate(all="ignore"):
             result = f(*[entries_of(x) for x in args])
-    except (TypeError, ValueError) as e:
+    except local(TypeError, ValueError) as e:
         texts = [x for x in args if isinstance(x, str)]
         why = f"numbers are needed here, not {texts[0]!r}" if texts else str(e)
         raise KernelTypeError(why) from None

@@ -24,6 +24,7 @@ from vkchi.errors import (
     KernelTypeError,
 )
 from vkchi.hooks import Hook, open_names
+from vkchi.interrupts.local import local
 from vkchi.lang import linear
 from vkchi.lang.algebra import Algebra
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate
@@ -63,7 +64,7 @@ def _numbers(values: Any) -> Any:
     check_unmasked(values)
     try:
         a = np.array(values)
-    except ValueError:
+    except local(ValueError):
         raise KernelShapeError("the rows of a matrix must have the same length") from None
     if a.dtype.kind not in "biuf" or a.ndim not in (1, 2):
         raise KernelTypeError(

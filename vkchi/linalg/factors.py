@@ -16,6 +16,7 @@ from typing import Any
 
 from vkchi.errors import Unsupported
 from vkchi.interrupts.imports import import_whole
+from vkchi.interrupts.local import local
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -95,7 +96,7 @@ def factorize(square: Square, *, is_symmetric: bool) -> Factors | None:
                 lu = splu(matrix)
             else:
                 lu = splu(matrix, "MMD_AT_PLUS_A", 0.0, options=symmetric)
-    except RuntimeError:  # exactly singular
+    except local(RuntimeError):  # exactly singular
         return None
     # A zero on the diagonal makes SuperLU exchange rows, even in its symmetric mode.
     is_definite = is_symmetric and np.array_equal(lu.perm_r, lu.perm_c)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.analysis.fills import fills_of
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
+from vkchi.interrupts.local import local
 from vkchi.ir.core import NO_FILLS, Func, Param, Program, Region
 from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
 from vkchi.ir.report_ops import REPORTS
@@ -415,7 +416,7 @@ def run_verified(run: Callable[[Check], Made], given: Given, clock: Clock) -> Ma
         made = run(lambda _, name: clock.tick(name))
         for fn in made.funcs:
             verify(fn, known)
-    except Exception as e:
+    except local(Exception) as e:
         failure = e
     else:
         clock.tick("verify")

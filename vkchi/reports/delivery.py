@@ -20,6 +20,7 @@ from vkchi.errors import (
     KernelOverflowWarning,
     KernelRangeError,
 )
+from vkchi.interrupts.local import local
 from vkchi.reports.sites import (
     CURSOR,
     FAILURE_SLOTS,
@@ -89,7 +90,7 @@ class Reports:
             if not is_muted:
                 print_lines(lines, lost)
                 self._warn(lines)
-        except Exception:
+        except local(Exception):
             if failed:  # a failed check tells more than a line that could not be printed
                 raise error_of(failed, failures) from None
             raise
@@ -124,7 +125,7 @@ def print_lines(lines: list[Record], lost: int) -> None:
         text += f"vkchi: {lost} more printed lines of this launch were lost: too many at once\n"
     try:
         print(showable(text), end="")
-    except ValueError as e:
+    except local(ValueError) as e:
         raise ArgumentError(f"a kernel printed, but standard output takes nothing: {e}") from None
 
 

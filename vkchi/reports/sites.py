@@ -28,6 +28,7 @@ from math import prod
 from typing import Any
 
 from vkchi.errors import InternalError
+from vkchi.interrupts.local import local
 from vkchi.span import Span, render_carets, render_chain
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, scalar_named
@@ -143,7 +144,7 @@ def format_number(x: Any, spec: str) -> str:
     """
     try:
         return format(x, spec)
-    except ValueError:
+    except local(ValueError):
         found = re.fullmatch(_FORMAT_OF_C, spec)
         if found is None or (found["letter"] in "di") is isinstance(x, float):
             raise

@@ -11,6 +11,7 @@ from typing import Any
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
+from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 from vkchi.types import shape_of
@@ -105,7 +106,7 @@ def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
     try:
         values = given.to_numpy() if isinstance(given, Storage) else np.asarray(given)
         values = values.astype(x.dtype.dtype)
-    except (TypeError, ValueError):
+    except local(TypeError, ValueError):
         raise ArgumentError(f"{who} must be numbers of shape {shape}, not {given!r}") from None
     return values
 

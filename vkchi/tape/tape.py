@@ -26,6 +26,7 @@ from vkchi.autodiff.answers import GradientSpec
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
 from vkchi.hooks import python_scope
 from vkchi.interop import host
+from vkchi.interrupts.local import local
 from vkchi.interrupts.locks import restoring
 from vkchi.launch import Plan
 from vkchi.races.finder import refuse as refuse_race
@@ -461,7 +462,7 @@ class Tape(Recording):
         try:
             yield
             has_ended = True
-        except Exception:
+        except local(Exception):
             has_ended = True
             raise
         finally:

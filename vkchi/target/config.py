@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vkchi.errors import ArgumentError, OptionError
+from vkchi.interrupts.local import local
 
 _ON = """
     advanced_optimization allow_nv_shader_extension cache_loop_invariant_global_vars
@@ -113,7 +114,7 @@ def parse(variable: str, text: str, default: Any) -> Any:
     kind = type(default)
     try:
         return bool(int(text)) if kind is bool else kind(text)
-    except ValueError:
+    except local(ValueError):
         what = "0 or 1" if kind is bool else VALUES[kind]
         raise ArgumentError(f"{variable} is {text!r}, and may be {what}") from None
 

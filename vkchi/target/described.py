@@ -16,6 +16,7 @@ import os
 from typing import Any
 
 from vkchi.errors import ArgumentError
+from vkchi.interrupts.local import local
 from vkchi.target.caps import KINDS, SMALLEST, Caps
 from vkchi.tuples import NamedTuple
 
@@ -51,7 +52,7 @@ def read_described(path: str) -> Described:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
         return described_by(found, os.path.basename(path).removesuffix(ENDING))
-    except (OSError, ValueError) as e:
+    except local(OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else e
         raise ArgumentError(f"{path} describes no device: {reason}") from None
 

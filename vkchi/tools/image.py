@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError, Unsupported
 from vkchi.interop import host
+from vkchi.interrupts.local import local
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def imwrite(img: Numbers, filename: str | os.PathLike[str]) -> None:
         made = made.convert("RGB")
     try:
         made.save(name, fmt, **_OPTIONS.get(fmt, {}))
-    except OSError as e:
+    except local(OSError) as e:
         raise KernelRuntimeError(f"cannot write the image {name!r}: {e}") from None
 
 

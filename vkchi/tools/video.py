@@ -14,6 +14,7 @@ from typing import Any
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
 from vkchi.interop import host
+from vkchi.interrupts.local import local
 from vkchi.logs import logger
 from vkchi.tools.image import import_pillow, imwrite
 from vkchi.types.lazy_numpy import np
@@ -128,7 +129,7 @@ class VideoManager:
                     duration=1000 / self.framerate,
                     loop=0,
                 )
-            except OSError as e:
+            except local(OSError) as e:
                 raise KernelRuntimeError(f"cannot make the film {name!r}: {e}") from None
 
     def _make_mp4(self) -> None:
@@ -155,7 +156,7 @@ def find_ffmpeg() -> str:
         from imageio_ffmpeg import get_ffmpeg_exe
 
         return str(get_ffmpeg_exe())
-    except (ImportError, RuntimeError):
+    except local(ImportError, RuntimeError):
         raise MissingPackageError(
             "MP4 files need the program ffmpeg, which is not installed: install it, or pip install "
             "imageio-ffmpeg, or say make_video(mp4=False)"

@@ -7,7 +7,6 @@ the picture's numbers are those of the program, as in Taichi. Must not know: win
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import pygfx as gfx
 import wgpu
 from pygfx.renderers.wgpu import WgpuRenderer, select_adapter, set_wgpu_limits
 
+from vkchi.interrupts.local import suppress
 from vkchi.runtime import running
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
@@ -152,7 +152,7 @@ def choose_adapter() -> None:
     for adapter in wgpu.gpu.enumerate_adapters_sync():
         found = adapter.info["backend_type"], adapter.info["device"]
         if found == ("Vulkan", runtime.device.info.name):
-            with contextlib.suppress(RuntimeError):  # the program has drawn by pygfx before
+            with suppress(RuntimeError):  # the program has drawn by pygfx before
                 select_adapter(adapter)
                 set_wgpu_limits(**{name: adapter.limits[name] for name in LARGEST})
             return

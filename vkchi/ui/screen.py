@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelRuntimeError
+from vkchi.interrupts.local import local
 from vkchi.vk.instance import list_extensions
 from vkchi.vk.raw import load_vulkan
 
@@ -39,7 +40,7 @@ class Screen:
             self.canvas = RenderCanvas(
                 size=size, title=title, update_mode="manual", vsync=vsync
             )  # fmt: skip
-        except (ImportError, RuntimeError) as error:
+        except local(ImportError, RuntimeError) as error:
             raise KernelRuntimeError(f"no window can be opened: {error}") from None
         platform = get_glfw_present_info(self.canvas._window)["platform"]
         if not has_surface(platform):
@@ -107,6 +108,6 @@ def has_egl() -> bool:
     """True if the EGL library, which wgpu's OpenGL backend loads, is installed."""
     try:
         ctypes.CDLL("libEGL.so.1")
-    except OSError:
+    except local(OSError):
         return False
     return True

@@ -16,6 +16,7 @@ from typing import Any
 from vkchi.errors import ArgumentError, ToolError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
+from vkchi.interrupts.local import local
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -56,7 +57,7 @@ def seen(who: str, name: str, x: Any) -> Numbers:
     to be read at once. Raises ToolError."""
     try:
         values = x.seen() if isinstance(x, Storage) else host.numbers_of(x)
-    except (ArgumentError, TypeError, ValueError) as e:
+    except local(ArgumentError, TypeError, ValueError) as e:
         raise ToolError(f"{who}: {name} is an array of numbers: {e}") from None
     return np.asarray(values)
 

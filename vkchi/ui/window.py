@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import KernelRuntimeError, ToolError
 from vkchi.fields.storage import Storage
 from vkchi.gui import notebook
+from vkchi.interrupts.local import local
 from vkchi.logs import logger
 from vkchi.tools.image import has_screen, imwrite
 from vkchi.types.lazy_numpy import np
@@ -89,7 +90,7 @@ class Window:
         try:
             screen = Screen(self.name, size, pos=pos, vsync=vsync, listen=self._take)
             found = Picture(screen.canvas)
-        except RuntimeError as error:  # the device cannot show windows here
+        except local(RuntimeError) as error:  # the device cannot show windows here
             if screen is not None:
                 screen.close()
             log.warning("windows cannot be shown: %s; %r is drawn off-screen", error, self.name)

@@ -15,6 +15,8 @@ import ctypes
 import json
 import os
 
+from vkchi.interrupts.local import local
+
 FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # the first that is set counts
 FILTERS = ("VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
 
@@ -44,11 +46,11 @@ def find_problem(file: str) -> str:
         with open(file, "rb") as opened:
             manifest = json.load(opened)
         library = manifest["ICD"]["library_path"]
-    except FileNotFoundError:
+    except local(FileNotFoundError):
         return "does not exist"
-    except OSError as e:
+    except local(OSError) as e:
         return f"cannot be read ({e.strerror})"
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except local(ValueError, KeyError, TypeError, RecursionError):
         return "is no manifest of a Vulkan driver (JSON with an ICD and its library_path)"
     if not isinstance(library, str):
         return "has a library_path that is no text"
@@ -56,6 +58,6 @@ def find_problem(file: str) -> str:
         library = os.path.join(os.path.dirname(os.path.abspath(file)), library)
     try:
         ctypes.CDLL(library)
-    except (OSError, ValueError) as e:
+    except local(OSError, ValueError) as e:
         return f"names a library that cannot be loaded ({e})"
     return ""

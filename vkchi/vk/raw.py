@@ -22,6 +22,7 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import Any
 
 from vkchi.errors import DeviceError
+from vkchi.interrupts.local import local
 
 PACKAGE = "vulkan._vulkan"
 DECLARATIONS = "vulkan._vulkancache"  # what C declares, as cffi reads it
@@ -229,7 +230,7 @@ def load_vulkan() -> Vulkan:
         return Vulkan(*load_bindings())
     except ModuleNotFoundError as error:
         raise DeviceError("the Python package `vulkan` is missing: pip install vulkan") from error
-    except OSError as error:
+    except local(OSError) as error:
         raise DeviceError(
             "no Vulkan loader (libvulkan) was found: `apt-get install libvulkan1 "
             "mesa-vulkan-drivers` on Debian and Ubuntu, or the Vulkan SDK elsewhere"
@@ -249,7 +250,7 @@ def load_bindings() -> tuple[Any, Any]:
     for name in LOADERS[:-1]:
         try:
             return ffi, ffi.dlopen(name)
-        except OSError:
+        except local(OSError):
             continue
     return ffi, ffi.dlopen(LOADERS[-1])
 

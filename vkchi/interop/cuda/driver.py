@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from vkchi.errors import DeviceError
+from vkchi.interrupts.local import local
 from vkchi.target.handles import OPAQUE_FD, OPAQUE_WIN32, Payload, close_handle
 from vkchi.tuples import NamedTuple
 
@@ -202,7 +203,9 @@ class Driver:
         made = self._call("cuMemGetAllocationPropertiesFromHandle", allocation)
         try:
             can = int(made.requestedHandleTypes) & int(kind)
-        except (TypeError, ValueError):  # several kinds at once, for which bindings have no name
+        except local(
+            TypeError, ValueError
+        ):  # several kinds at once, for which bindings have no name
             return None
         if int(made.location.id) != self.ordinal or not can:
             return None
@@ -262,7 +265,7 @@ def load_bindings() -> Any:
         raise DeviceError(NO_BINDINGS) from None
     try:
         call(driver, "cuInit", 0)
-    except RuntimeError as error:  # the package's own, where it finds no driver
+    except local(RuntimeError) as error:  # the package's own, where it finds no driver
         raise DeviceError(f"no CUDA driver: {str(error).splitlines()[0]}") from None
     return driver
 

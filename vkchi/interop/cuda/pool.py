@@ -26,6 +26,7 @@ from vkchi.cache.folder import find_folder
 from vkchi.cache.store import fault_of
 from vkchi.errors import DeviceError, MissingPackageError
 from vkchi.interrupts.imports import import_whole
+from vkchi.interrupts.local import local
 
 SOURCE = Path(__file__).with_name("pool.c")
 COMPILERS = ("cc", "gcc", "clang")
@@ -65,7 +66,7 @@ def compile_allocator(folder: Path) -> Path:
         fault = fault_of(str(folder), os.lstat(folder))  # what is in it is code that is run
         if not fault and not path.exists():
             _compile(path)
-    except OSError as e:
+    except local(OSError) as e:
         fault = f"{folder} cannot be used: {e.strerror or e}"
     if fault:
         raise DeviceError(f"ti.torch_memory: {fault}; VKCHI_CACHE_DIR names another folder")

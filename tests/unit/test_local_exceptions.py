@@ -1,0 +1,123 @@
+"""Exceptions of signal handlers and trace functions pass every `except` clause of vkchi."""
+
+from __future__ import annotations
+
+import ast
+import signal
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vkchi.interrupts.local import local, suppress
+
+ROOT = Path(__file__).parents[2]
+BROAD = {
+    "OSError", "FileNotFoundError", "FileExistsError", "Exception", "RuntimeError", "ValueError"
+}  # fmt: skip
+COMMANDS = ("cli.py", "listing.py", "__main__.py", "local.py")
+
+
+def files() -> Iterator[Path]:
+    """The modules that run in users' programs; commands are programs of their own."""
+    for path in sorted((ROOT / "vkchi").rglob("*.py")):
+        if path.parent.name != "cli" and path.name not in COMMANDS:
+            yield path
+
+
+def test_broad_classes_are_caught_through_the_filter() -> None:
+    wrong = []
+    for path in files():
+        text = path.read_text()
+        takes = "from contextlib import suppress" in text
+        for node in ast.walk(ast.parse(text)):
+            kinds: list[ast.expr] = []
+            if isinstance(node, ast.ExceptHandler) and node.type is not None:
+                kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+            elif takes and isinstance(node, ast.Call) and ast.unparse(node.func) == "suppress":
+                kinds = node.args
+            if BROAD & {ast.unparse(kind) for kind in kinds}:
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    allowed = ("vkchi/interrupts/",)  # other threads, and the interpreter's end
+    assert [place for place in wrong if not place.startswith(allowed)] == []
+
+
+class Watch:
+    """Handlers of several forms."""
+
+    def method(self, number: int, frame: Any) -> None:
+        raise TimeoutError
+
+    def __call__(self, *given: Any) -> None:
+        self.deeper()
+
+    def deeper(self) -> None:
+        raise TimeoutError
+
+
+def plain(number: int, frame: Any) -> None:
+    raise TimeoutError
+
+
+def bound(text: str, number: int, frame: Any) -> None:
+    raise TimeoutError(text)
+
+
+HANDLERS = [plain, Watch().method, Watch(), partial(bound, "late"), lambda n, f: plain(n, f)]
+
+
+@pytest.mark.parametrize("handler", HANDLERS, ids=range(len(HANDLERS)))
+@pytest.mark.parametrize("form", ["clause", "suppress"])
+def test_what_a_handler_raises_is_not_caught(handler: Any, form: str) -> None:
+    def guarded() -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TimeoutError):
+            if form == "suppress":
+                with suppress(OSError):
+                    guarded()
+            else:
+                try:
+                    guarded()
+                except local(OSError):
+                    pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_what_a_trace_function_raises_is_not_caught() -> None:
+    def guarded() -> int:
+        return 1
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code is guarded.__code__:
+            raise TimeoutError
+        return trace
+
+    before = sys.gettrace()
+    with pytest.raises(TimeoutError):
+        sys.settrace(trace)
+        try:
+            guarded()
+        except local(OSError):
+            pass
+        finally:
+            sys.settrace(before)
+
+
+def test_errors_of_guarded_code_are_caught() -> None:
+    def fails(value: object = None, *rest: object) -> None:
+        raise TimeoutError
+
+    for given in ((), (1, 2), (fails, {})):
+        with suppress(OSError):
+            fails(*given)
+        try:
+            fails(*given)
+        except local(KeyError, OSError) as e:
+            assert type(e) is TimeoutError
