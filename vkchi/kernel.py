@@ -30,6 +30,7 @@ from vkchi.errors import (
 from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.bounded import remember
+from vkchi.interrupts.imports import do_apart
 from vkchi.interrupts.locks import restoring
 from vkchi.lang.contents import identities, is_stale
 from vkchi.launch import Plan, counts_launches
@@ -344,20 +345,45 @@ def find_compiled(
     """A kernel as the cache has it, or compiled. Raises CompilationError, DeviceError."""
     if options.cache is None or env.shows_stages():
         return compile_anew(fn, args, options, caps)
-    from vkchi.cache.manifest import kept  # not without a cache: 5 ms
-
-    return kept(fn, args, options, caps, options.cache, compile_anew)
+    return _load_cache()(fn, args, options, caps, options.cache, compile_anew)
 
 
 def compile_anew(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
     """A kernel, lowered and compiled. Raises CompilationError, DeviceError."""
-    from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
-    from vkchi.races.suspects import is_watched
-
+    compile_kernel, is_watched = _load_compiler()
     made = compile_kernel(fn, args, options, caps)
     return made._replace(may_race=is_watched(fn.__module__, made.func))
+
+
+# Loaded apart: Python's import system may deadlock where an interrupt leaves it.
+
+
+@functools.cache
+def _load_cache() -> Callable[..., Compiled]:
+    """`manifest.kept`, loaded when the first kernel is looked for: 5 ms."""
+
+    def load() -> Callable[..., Compiled]:
+        from vkchi.cache.manifest import kept
+
+        return kept
+
+    return do_apart(load)
+
+
+@functools.cache
+def _load_compiler() -> tuple[Callable[..., Compiled], Callable[..., bool]]:
+    """`compile_kernel` and `is_watched`, loaded when the first kernel is compiled: 0.1 s."""
+
+    def load() -> tuple[Callable[..., Compiled], Callable[..., bool]]:
+        from vkchi.compiler import compile_kernel, load_compiler
+        from vkchi.races.suspects import is_watched
+
+        load_compiler()
+        return compile_kernel, is_watched
+
+    return do_apart(load)
 
 
 def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:

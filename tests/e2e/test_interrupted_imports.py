@@ -100,11 +100,11 @@ def test_an_interrupt_before_any_instruction_of_the_wait_arrives_when_the_import
             ended.append(1)
             return 7
 
-        interrupts = Interrupts(at, {"_do_apart", "_wait", "_take"})
+        interrupts = Interrupts(at, {"do_apart", "_wait", "_take"})
         start_opcodes()
         sys.settrace(interrupts.trace)
         try:
-            assert imports._do_apart(act) == 7
+            assert imports.do_apart(act) == 7
         except KeyboardInterrupt:
             assert interrupts.left <= 0
             now = len(begun), len(ended)

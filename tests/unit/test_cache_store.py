@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 import time
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def test_the_folder_is_private(store):
     path = put(store)
     assert os.stat(store.folder).st_mode & 0o777 == 0o700
     assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+def test_reading_takes_memory_of_the_entry(store):
+    put(store)
+    tracemalloc.start()
+    assert store.get(KEY) is not None
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 * len(BODY)
 
 
 # --- broken entries

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend import source, typed
+from vkchi.frontend import matching, source, typed
 from vkchi.frontend.source import keep_source, source_of
 
 
@@ -226,4 +226,4 @@ def test_an_example_in_a_documentation() -> None:
 def test_code_is_compared_whole() -> None:
     inner = "def f():\n    def g():\n        return {}\n    return g\n"
     one, two = (typed_code(inner.format(k)).__code__ for k in (1, 2))
-    assert typed.is_same(one, one) and not typed.is_same(one, two)
+    assert matching.is_same(one, one) and not typed.is_same(one, two)

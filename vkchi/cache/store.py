@@ -51,6 +51,7 @@ KEY_LENGTH = 64
 PART, HITS = ".part-", ".hits"
 PART_LIFE_S = 3600.0  # what was being written so long ago was left by a process that was killed
 MOST_HEADER_BYTES, MOST_BODY_BYTES = 1 << 20, 1 << 28
+MOST_ENTRY_BYTES = HEAD.size + MOST_HEADER_BYTES + MOST_BODY_BYTES
 MOST_NOTE_BYTES = 4096
 # What those who show entries may count on, whoever wrote them: archives come from others.
 FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -271,9 +272,7 @@ class Store:
             return False
         try:
             if make:
-                os.makedirs(self.root, mode=0o700, exist_ok=True)
-                with suppress(FileExistsError):
-                    os.mkdir(self.folder, 0o700)
+                make_folders(self.folder)
             info = os.lstat(self.folder)
         except local(OSError, ValueError) as e:
             if isinstance(e, FileNotFoundError) and not make:
@@ -322,6 +321,19 @@ class Store:
         if not self.has_warned:
             self.has_warned = True
             warnings.warn(f"vkchi's cache: {text}", CacheWarning, stacklevel=2)
+
+
+def make_folders(path: str) -> None:
+    """Make a folder, and those around it; nothing where it exists. Raises OSError. Not
+    `os.makedirs`, which discards exceptions of signal handlers."""
+    try:
+        os.mkdir(path, 0o700)
+    except local(FileExistsError):
+        pass
+    except local(FileNotFoundError):
+        make_folders(os.path.dirname(path))
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
 
 def is_left_over(path: str, name: str) -> bool:
@@ -401,9 +413,18 @@ def read_header(path: str) -> tuple[dict[str, Any], os.stat_result]:
 
 def read_entry(path: str) -> tuple[dict[str, Any], bytes]:
     """An entry's header and body. Raises OSError, Damaged."""
-    with os.fdopen(open_entry(path), "rb") as file:
-        data = file.read(HEAD.size + MOST_HEADER_BYTES + MOST_BODY_BYTES)
-    return unpack_entry(data)
+    fd = open_entry(path)
+    try:
+        size = os.fstat(fd).st_size
+        if not HEAD.size <= size <= MOST_ENTRY_BYTES:
+            raise Damaged("its length is wrong")
+        parts = []
+        while size and (part := os.read(fd, size)):
+            parts.append(part)
+            size -= len(part)
+    finally:
+        os.close(fd)
+    return unpack_entry(b"".join(parts))
 
 
 def unpack_entry(data: bytes) -> tuple[dict[str, Any], bytes]:

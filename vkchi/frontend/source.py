@@ -12,13 +12,19 @@ import _ast  # Python's syntax as classes, without the functions of `ast`: 3 ms
 import copy
 import linecache
 import os
+import stat
+import sys
+from functools import partial
 from itertools import count
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from vkchi.errors import KernelSyntaxError
+from vkchi.frontend.matching import is_text_of, quietly
 from vkchi.frontend.typed import SHARED, find_lines
+from vkchi.interrupts.imports import do_apart
+from vkchi.interrupts.local import local
 from vkchi.interrupts.weak import WeakTable
 from vkchi.span import Span
 
@@ -92,7 +98,7 @@ def source_of(fn: FunctionType) -> Source:
 
 def read_block(fn: FunctionType) -> list[str]:
     """The lines of a function's definition, decorators first. Raises KernelSyntaxError."""
-    return _read_block(fn, fn.__code__)[0]
+    return _block_in(_read_lines(fn, fn.__code__)[0], fn.__code__)[0]
 
 
 def keep_source(fn: FunctionType) -> None:
@@ -114,13 +120,16 @@ def span_of_code(code: CodeType) -> Span:
 def _parse(fn: FunctionType, code: CodeType) -> Source:
     if code.co_name == "<lambda>":
         return _parse_lambda(fn, code)
-    lines, file, node = _read_block(fn, code)
+    whole, file = _read_lines(fn, code)
+    lines, node = _block_in(whole, code)
     node = node or _statement_in(lines)
     if isinstance(node, _ast.AsyncFunctionDef):
         raise KernelSyntaxError(
             f"{code.co_name}() is `async`, and kernels do not wait", _line_span(code)
         )
     if not isinstance(node, _ast.FunctionDef) or node.name != code.co_name:
+        raise _changed(code)
+    if not is_text_of(fn, node, whole):
         raise _changed(code)
     return Source(code, node, lines, code.co_firstlineno, file)
 
@@ -129,10 +138,8 @@ def _statement_in(lines: list[str]) -> ast.stmt | None:
     """The one statement that lines are, all indented alike, parsed with one line before it; None
     where they are no statement, or several."""
     opening = "if 1:\n" if lines[0][:1] in " \t" else "\n"
-    try:
-        text = opening + "".join(lines)
-        tree = compile(text, "<unknown>", "exec", _ast.PyCF_ONLY_AST, True)
-    except SyntaxError:
+    tree = quietly(opening + "".join(lines), _ast.PyCF_ONLY_AST)
+    if tree is None:
         return None
     assert isinstance(tree, _ast.Module)
     body = tree.body[0].body if isinstance(tree.body[0], _ast.If) else tree.body
@@ -144,10 +151,9 @@ def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
     import ast  # few kernels and functions are lambdas
 
     lines, file = _read_lines(fn, code)
-    try:
-        tree = ast.parse("\n" + "".join(lines))
-    except SyntaxError:
-        raise _changed(code) from None
+    tree = quietly("\n" + "".join(lines), _ast.PyCF_ONLY_AST)
+    if tree is None:
+        raise _changed(code)
     lambdas = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and _may_be(n, code)]
     if not lambdas:
         raise _changed(code)
@@ -158,6 +164,8 @@ def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
             help="define it with `def`, or on a line of its own",
         )
     found = max(lambdas, key=lambda n: (n.lineno, n.col_offset))  # the inner one of two
+    if not is_text_of(fn, found, lines):
+        raise _changed(code)
     body = ast.copy_location(ast.Return(found.body), found.body)
     node = ast.FunctionDef(code.co_name, found.args, [body], decorator_list=[])
     return Source(code, ast.copy_location(node, found), lines, 1, file)
@@ -181,8 +189,7 @@ def _read_lines(fn: FunctionType, code: CodeType) -> tuple[list[str], str]:
     """(lines, file) of all that the function stands in. What was typed becomes a file of its own
     for messages. Raises KernelSyntaxError where the text is not to be had."""
     file = code.co_filename
-    linecache.checkcache(file)  # a reloaded module has a new text
-    lines = [] if file in SHARED else linecache.getlines(file, fn.__globals__)
+    lines = [] if file in SHARED else _lines_of(file, fn)
     if not lines and file.startswith("<"):
         lines = find_lines(code)
         file = f"<{file.strip('<>')}-{next(_NUMBERS)}>"
@@ -192,17 +199,49 @@ def _read_lines(fn: FunctionType, code: CodeType) -> tuple[list[str], str]:
     return lines, file
 
 
-def _read_block(fn: FunctionType, code: CodeType) -> tuple[list[str], str, ast.stmt | None]:
-    """(lines, file, syntax if it was parsed): the definition, decorators first, as it stands in its
-    file."""
-    lines, file = _read_lines(fn, code)
+def _lines_of(file: str, fn: FunctionType) -> list[str]:
+    """The lines of a file as they are now; empty if it is not there. linecache discards whatever is
+    raised meanwhile, so it reads in a thread that signals do not interrupt."""
+    kept = linecache.cache.get(file)
+    try:
+        status = os.stat(file)
+    except local(OSError, ValueError):  # in an archive, or found by `sys.path`
+        status = None
+    if status is not None and not stat.S_ISREG(status.st_mode):  # a pipe gives its text once
+        linecache.cache[file] = (0, None, [], file)
+        if sys.excepthook is sys.__excepthook__:  # which opens the pipe, and waits for ever
+            sys.excepthook = _print_by_linecache
+        return []
+    if kept is not None and len(kept) == 4:
+        size, time, lines, _ = kept
+        is_current = status is not None and (size, time) == (status.st_size, status.st_mtime)
+        if time is None or is_current:
+            return lines
+    return do_apart(partial(_read_anew, file, fn.__globals__))
+
+
+def _print_by_linecache(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    from traceback import print_exception
+
+    print_exception(kind, error, traceback)
+
+
+def _read_anew(file: str, names: dict[str, Any]) -> list[str]:
+    linecache.checkcache(file)
+    return linecache.getlines(file, names)
+
+
+def _block_in(lines: list[str], code: CodeType) -> tuple[list[str], ast.stmt | None]:
+    """The definition in a text, decorators first, and its syntax if it was parsed."""
     lines = lines[code.co_firstlineno - 1 :]
     if not lines:
         raise _unavailable(code)
     block = _block_of(lines, code)
     node = _statement_in(block) if block else None
     if isinstance(node, _ast.FunctionDef) and node.name == code.co_name:
-        return block, file, node
+        return block, node
     import inspect  # where the end of a function is not seen at once
     import tokenize
 
@@ -212,7 +251,7 @@ def _read_block(fn: FunctionType, code: CodeType) -> tuple[list[str], str, ast.s
         raise _changed(code) from None
     if not block:
         raise _unavailable(code)
-    return block, file, None
+    return block, None
 
 
 def _block_of(lines: list[str], code: CodeType) -> list[str]:
@@ -254,12 +293,25 @@ _HELP = {
 
 def _unavailable(code: CodeType) -> KernelSyntaxError:
     is_file = not code.co_filename.startswith("<")
+    if is_file and _is_pipe(code.co_filename):
+        return KernelSyntaxError(
+            f"the source of {code.co_name}() came through a pipe, which gives it only once",
+            span_of_code(code),
+            help="write it to a file and run that",
+        )
     away = "its file is not there, or is no text: kernels need the .py file beside a .pyc"
     return KernelSyntaxError(
         f"the source of {code.co_name}() is not available, and kernels are compiled from it",
         span_of_code(code),
         help=away if is_file else _HELP.get(code.co_filename, _HELP["<string>"]),
     )
+
+
+def _is_pipe(file: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(file).st_mode)
+    except local(OSError, ValueError):
+        return False
 
 
 def _line_span(code: CodeType) -> Span:
@@ -274,5 +326,6 @@ def _changed(code: CodeType) -> KernelSyntaxError:
     return KernelSyntaxError(
         f"the source of {code.co_name}() is not what stands in its file now",
         span_of_code(code),
-        help="the file was changed after it was imported: start Python again",
+        help="start Python again if the file was changed after it was imported; if that does not "
+        "help, Python runs an old .pyc: remove the folder __pycache__ beside the file",
     )

@@ -23,6 +23,7 @@ from itertools import combinations_with_replacement, islice
 from types import CodeType
 from typing import Any
 
+from vkchi.frontend.matching import compiled_text, is_same, nested
 from vkchi.interrupts.local import local
 
 # Names under which different texts are compiled; what linecache has of them may be another's.
@@ -46,47 +47,15 @@ def find_lines(code: CodeType) -> list[str]:
 
 def lines_in(text: str, code: CodeType) -> list[str]:
     """The lines of a text, moved so that the code stands in its line; empty if it is not there."""
-    try:
-        whole = compile(text, code.co_filename, "exec", code.co_flags & _FUTURES, True)
-    except local(SyntaxError, ValueError, RecursionError, MemoryError):
+    whole = compiled_text(text, code)
+    if whole is None:
         return []
-    found = next((inner for inner in _nested(whole) if is_same(inner, code)), None)
+    found = next((inner for inner in nested(whole) if is_same(inner, code)), None)
     if found is None:
         return []
     lines = text.splitlines(keepends=True)
     shift = found.co_firstlineno - code.co_firstlineno
     return lines[shift:] if shift >= 0 else ["\n"] * -shift + lines
-
-
-def is_same(a: CodeType, b: CodeType) -> bool:
-    """Whether two code objects do the same, in lines that lie alike."""
-    if any(getattr(a, name) != getattr(b, name) for name in _PARTS):
-        return False
-    return _offsets(a) == _offsets(b) and len(a.co_consts) == len(b.co_consts) and all(
-        is_same(x, y) if isinstance(x, CodeType) and isinstance(y, CodeType)
-        else type(x) is type(y) and repr(x) == repr(y)
-        for x, y in zip(a.co_consts, b.co_consts)
-    )  # fmt: skip
-
-
-_FUTURES = annotations.compiler_flag  # of what `from __future__` brings, this alone says something
-_PARTS = (
-    "co_name", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_code",
-    "co_names", "co_varnames", "co_freevars", "co_cellvars",
-)  # fmt: skip
-
-
-def _offsets(code: CodeType) -> list[int]:
-    first = code.co_firstlineno
-    return [0 if line is None else line - first for _, _, line in code.co_lines()]
-
-
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    """Every code object inside one, the last one first: a later definition hides an earlier."""
-    for x in reversed(code.co_consts):
-        if isinstance(x, CodeType):
-            yield x
-            yield from _nested(x)
 
 
 # --- where texts may be --------------------------------------------------------------------------

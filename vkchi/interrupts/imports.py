@@ -31,7 +31,7 @@ def import_whole(name: str) -> ModuleType:
     """A module, imported if it was not. Raises ImportError, and what else its import raises."""
     if name in sys.modules:
         return import_module(name)  # waits where another thread is at it
-    return _do_apart(partial(import_module, name))
+    return do_apart(partial(import_module, name))
 
 
 def take_from(name: str, attribute: str) -> Any:
@@ -40,11 +40,11 @@ def take_from(name: str, attribute: str) -> Any:
     found = vars(import_whole(name))
     if attribute in found:
         return found[attribute]
-    return _do_apart(partial(getattr, import_module(name), attribute))
+    return do_apart(partial(getattr, import_module(name), attribute))
 
 
-def _do_apart(act: Callable[[], T]) -> T:
-    """What this gives or raises, done in a thread of its own.
+def do_apart(act: Callable[[], T]) -> T:
+    """What this gives or raises, done in a thread of its own, where no signal handler runs.
 
     An interrupt may come after any call here. `left` has the act until that thread begins it, or
     until it is taken back; `said` keeps what came of it, so that waiting twice waits once.

@@ -1,0 +1,245 @@
+"""Proof that a text is the text of a code object: compiled again, it gives the same instructions,
+names, constants and lines.
+
+A file may change between the import of its module and the first call of a kernel in it, and an old
+`.pyc` may be run in its place. The definition alone is compiled, inside stand-ins for the functions
+and classes around it; where that does not give the code, the whole text is. Code that was rewritten
+(pytest's assertions, import hooks, coverage tools) is compared by constants and names.
+
+See also: `typed`, which looks for the text of code that is in no file.
+"""
+
+from __future__ import annotations
+import __future__
+
+import _ast
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from vkchi.interrupts.local import local
+
+if TYPE_CHECKING:
+    import ast
+
+NESTED = 16  # inspect.CO_NESTED: says where a function is, not what it does
+FUTURES = 0
+for _name in __future__.all_feature_names:
+    FUTURES |= getattr(__future__, _name).compiler_flag
+FUTURES &= ~NESTED
+OPTIMIZATIONS = (-1, 0, 1, 2)  # the interpreter's own first
+STOCK = ("importlib", "_frozen_importlib", "zipimport", "builtins")  # loaders that rewrite nothing
+NAMELESS = "<vkchi>"  # the file of all that is compiled here
+_SILENCE = ("ignore", None, Warning, re.compile(re.escape(NAMELESS)), 0)
+LITERALS = (int, float, complex, str, bytes, tuple, frozenset, CodeType, type(None), type(...))
+_PARTS = (
+    "co_name", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_code", "co_names",
+    "co_varnames", "co_freevars", "co_cellvars",
+)  # fmt: skip
+
+
+def is_text_of(fn: FunctionType, node: ast.FunctionDef | ast.Lambda, lines: list[str]) -> bool:
+    """True if a definition gives the code of a function; `lines` are those of the whole text."""
+    code = fn.__code__
+    imported = _imported(code, lines)
+    if _is_given(code, _compiled(fn, node, imported, -1)):
+        return True
+    text = "".join(lines)
+    if any(_is_given(code, compiled_text(text, code, k)) for k in OPTIMIZATIONS):
+        return True
+    if any(_is_given(code, _compiled(fn, node, imported, k)) for k in OPTIMIZATIONS[1:]):
+        return True  # a text that is no program as a whole: a cell with `await`
+    return is_rewritten(fn) and _may_be_rewritten(fn, node, imported)
+
+
+def compiled_text(text: str, code: CodeType, optimize: int = -1) -> CodeType | None:
+    """A whole text, compiled as that of some code was; None if it is no program."""
+    return _compiled_text(text, code.co_flags & FUTURES, optimize)
+
+
+@lru_cache(maxsize=2 * len(OPTIMIZATIONS))
+def _compiled_text(text: str, flags: int, optimize: int) -> CodeType | None:
+    made: CodeType | None = quietly(text, flags, optimize)
+    return made
+
+
+def quietly(given: Any, flags: int, optimize: int = -1) -> Any:
+    """`compile` of a text or syntax tree; None if it is no program. Without warnings: Python gave
+    them when it compiled the text first."""
+    before = warnings.filters
+    try:
+        # Not `catch_warnings`, which makes warnings that were shown once appear again.
+        warnings.filters = [_SILENCE, *before]
+        return compile(given, NAMELESS, "exec", flags, True, optimize)
+    except local(SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    finally:
+        warnings.filters = before
+
+
+def is_same(a: CodeType, b: CodeType) -> bool:
+    """True if two code objects do the same, and their lines have the same distances."""
+    if any(getattr(a, name) != getattr(b, name) for name in _PARTS):
+        return False
+    return (
+        (a.co_flags ^ b.co_flags) & ~NESTED == 0
+        and _offsets(a) == _offsets(b)
+        and _are_same(a.co_consts, b.co_consts)
+    )
+
+
+def nested(code: CodeType) -> Iterator[CodeType]:
+    """Every code object inside one, the last one first: a later definition hides an earlier."""
+    for x in reversed(code.co_consts):
+        if isinstance(x, CodeType):
+            yield x
+            yield from nested(x)
+
+
+def _are_same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and all(map(_is_same_constant, a, b))
+
+
+def _is_same_constant(x: Any, y: Any) -> bool:
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, CodeType):
+        return is_same(x, y)
+    if isinstance(x, tuple):
+        return _are_same(x, y)
+    if isinstance(x, frozenset):  # one order in a .pyc, another where it is made
+        return sorted(map(repr, x)) == sorted(map(repr, y))
+    return repr(x) == repr(y)
+
+
+def _offsets(code: CodeType) -> list[int]:
+    first = code.co_firstlineno
+    return [0 if line is None else line - first for _, _, line in code.co_lines()]
+
+
+def _is_given(code: CodeType, whole: CodeType | None) -> bool:
+    return whole is not None and any(is_same(found, code) for found in nested(whole))
+
+
+# --- a definition alone ----------------------------------------------------------------------
+
+
+def _imported(code: CodeType, lines: list[str]) -> list[str]:
+    """The names in some code that the text may import: Python calls their attributes by other
+    instructions."""
+    known, is_open = set[str](), False
+    for line in lines:
+        if is_open or "import" in line:
+            known.update(re.findall(r"\w+", line))
+            is_open = (is_open or "(" in line) and ")" not in line
+    return sorted(known & _global_names(code))
+
+
+def _global_names(code: CodeType) -> set[str]:
+    inner = (_global_names(x) for x in code.co_consts if isinstance(x, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _compiled(
+    fn: FunctionType, node: ast.FunctionDef | ast.Lambda, imported: list[str], optimize: int
+) -> CodeType | None:
+    """The code of a module with these imports and this definition, inside of what its qualified
+    name names."""
+    code = fn.__code__
+    at: dict[str, Any] = {
+        "lineno": node.lineno, "col_offset": 0, "end_lineno": node.lineno, "end_col_offset": 0,
+    }  # fmt: skip
+    inner: ast.stmt = node if isinstance(node, _ast.FunctionDef) else _ast.Expr(node, **at)
+    *around, _ = getattr(code, "co_qualname", fn.__qualname__).split(".")
+    names = [name for name in code.co_freevars if name != "__class__"]
+    if names and "<locals>" not in around:
+        around = ["_", "<locals>", *around]
+    is_outermost = True
+    body: list[ast.stmt] = [inner]
+    while around:
+        name = around.pop()
+        is_function = name == "<locals>"
+        if is_function:
+            name = around.pop()
+            is_outermost = "<locals>" not in around
+        if not name.isidentifier():
+            name = "_"
+        if is_function and is_outermost and names:
+            targets = [_ast.Name(n, _ast.Store(), **at) for n in names]
+            body = [_ast.Assign(targets, _ast.Constant(None, **at), **at), *body]  # type: ignore[arg-type]
+        body = [_function(name, body, at) if is_function else _class(name, body, at)]
+    if imported:
+        body = [_ast.Import([_ast.alias(name, None, **at) for name in imported], **at), *body]
+    made: CodeType | None = quietly(_ast.Module(body, []), code.co_flags & FUTURES, optimize)
+    return made
+
+
+def _function(name: str, body: list[ast.stmt], at: dict[str, Any]) -> ast.stmt:
+    none = _ast.arguments([], [], None, [], [], None, [])
+    made = _ast.FunctionDef(name, none, body, [], **at)
+    if sys.version_info >= (3, 12):
+        made.type_params = []
+    return made
+
+
+def _class(name: str, body: list[ast.stmt], at: dict[str, Any]) -> ast.stmt:
+    made = _ast.ClassDef(name, [], [], body, [], **at)
+    if sys.version_info >= (3, 12):
+        made.type_params = []
+    return made
+
+
+# --- code that something has rewritten ---------------------------------------------------------
+
+
+def is_rewritten(fn: FunctionType) -> bool:
+    """True if a tool has put instructions into a function that its text does not have."""
+    if any(_has_marks(code) for code in (fn.__code__, *nested(fn.__code__))):
+        return True
+    loader = fn.__globals__.get("__loader__")
+    maker = loader if isinstance(loader, type) else type(loader)
+    if not maker.__module__.startswith(STOCK):
+        return True
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return bool(getattr(shell, "ast_transformers", None))
+
+
+def _has_marks(code: CodeType) -> bool:
+    """pytest's names begin with `@`; tools for coverage put objects of their own into constants."""
+    names = (*code.co_names, *code.co_varnames, *code.co_cellvars)
+    return any(name.startswith("@") for name in names) or any(
+        not isinstance(x, LITERALS) for x in code.co_consts
+    )
+
+
+def _may_be_rewritten(
+    fn: FunctionType, node: ast.FunctionDef | ast.Lambda, imported: list[str]
+) -> bool:
+    """True if a function has all constants and names of a text, save those in its assertions."""
+    import ast
+    import copy
+
+    class WithoutAssertions(ast.NodeTransformer):
+        def visit_Assert(self, node: ast.Assert) -> ast.AST:
+            return ast.copy_location(ast.Pass(), node)
+
+    bare = WithoutAssertions().visit(copy.deepcopy(node))
+    whole = _compiled(fn, bare, imported, -1)
+    found = [] if whole is None else [c for c in nested(whole) if c.co_name == fn.__code__.co_name]
+    return any(_words(code) <= _words(fn.__code__) for code in found)
+
+
+def _words(code: CodeType) -> set[Any]:
+    """What a code object and those inside it refer to, but their documentation."""
+    found: set[Any] = {
+        (type(x), repr(x)) for x in code.co_consts if not isinstance(x, CodeType | None)
+    }
+    found |= {*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars}
+    for x in code.co_consts:
+        if isinstance(x, CodeType):
+            found |= _words(x)
+    return found
