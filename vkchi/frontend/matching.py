@@ -169,8 +169,8 @@ def _compiled(
         if not name.isidentifier():
             name = "_"
         if is_function and is_outermost and names:
-            targets = [_ast.Name(n, _ast.Store(), **at) for n in names]
-            body = [_ast.Assign(targets, _ast.Constant(None, **at), **at), *body]  # type: ignore[arg-type]
+            targets: list[ast.expr] = [_ast.Name(n, _ast.Store(), **at) for n in names]
+            body = [_ast.Assign(targets, _ast.Constant(None, **at), **at), *body]
         body = [_function(name, body, at) if is_function else _class(name, body, at)]
     if imported:
         body = [_ast.Import([_ast.alias(name, None, **at) for name in imported], **at), *body]
