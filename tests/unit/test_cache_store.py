@@ -181,7 +181,7 @@ def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
 
     store = Store(str(tmp_path / "none"))
     assert store.get(KEY) is None and not store.problem
-    monkeypatch.setattr(os, "makedirs", missing)
+    monkeypatch.setattr(os, "mkdir", missing)
     with pytest.warns(CacheWarning, match="cannot be used: No such file"):
         assert not store.put(KEY, HEADER, BODY)
 

@@ -331,7 +331,10 @@ def make_folders(path: str) -> None:
     except local(FileExistsError):
         pass
     except local(FileNotFoundError):
-        make_folders(os.path.dirname(path))
+        around = os.path.dirname(path)
+        if not around or os.path.exists(around):
+            raise
+        make_folders(around)
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
 
