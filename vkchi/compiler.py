@@ -27,6 +27,7 @@ from vkchi.ir.report_ops import REPORTS
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact, Dispatch, Interface
 from vkchi.target.caps import Caps
+from vkchi.target.cautions import STRICT, Caution
 from vkchi.target.options import Options
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import Check, without_wraps
@@ -73,13 +74,14 @@ def _compile_kernel(
 
     clock = _Clock(fn.__name__)
     lowered = lower_kernel(fn, args, options)
+    cautions = cautions_of(lowered, options)
     lowered = lowered._replace(func=cut_wide_loops(keep_shallow(lowered.func)))
     clock.tick("lower")
     show("ir", lowered.func)
     artifact = build(lowered.func, options, caps)
     clock.tick("optimise, emit")
     fields = {k: b[1] for k, b in lowered.bindings.items() if b[0] == "field"}
-    interface = interface_of(lowered, artifact)
+    interface = interface_of(lowered, artifact, cautions)
     known = lowered.dependencies
     methods = methods_seen(known.classes, known.functions)
     func = partial(_itself, lowered.func)
@@ -91,7 +93,24 @@ def _itself(fn: Func) -> Func:
     return fn
 
 
-def interface_of(lowered: Lowered, artifact: Artifact) -> Interface:
+def cautions_of(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
+    """The warnings about a kernel's source, one per line and kind. Raises KernelTypeError for those
+    that are errors under `strict`."""
+    if not lowered.cautions:
+        return ()
+    from vkchi.passes.narrowing import unproved  # few kernels have any
+
+    found: dict[tuple[str, str, int], Caution] = {}
+    for caution in unproved(lowered.func, lowered.cautions):
+        if options.strict and caution.kind in STRICT:
+            raise caution.error()
+        found.setdefault((caution.kind, caution.span.file, caution.span.line), caution)
+    return tuple(found.values())
+
+
+def interface_of(
+    lowered: Lowered, artifact: Artifact, cautions: tuple[Caution, ...]
+) -> Interface:  # fmt: skip
     """What launches of a lowered kernel bind and check."""
     bindings = {
         name: ("field", *lowered.dependencies.path_of(b[1])) if b[0] == "field" else b
@@ -99,7 +118,7 @@ def interface_of(lowered: Lowered, artifact: Artifact) -> Interface:
     }
     checks = checks_of(lowered, artifact)
     whole = (lowered.returns, lowered.results, lowered.returns_tuple)
-    return Interface(bindings, *whole, lowered.sites, checks)
+    return Interface(bindings, *whole, lowered.sites, checks, cautions)
 
 
 def build(fn: Func, options: Options, caps: Caps) -> Artifact:

@@ -11,8 +11,11 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from vkchi.span import PACKAGE, Span, is_ours, render_carets, render_chain, user_span
+from vkchi.span import PACKAGE, Span, is_ours, line_of, render_carets, render_chain, user_span
+
+MOST_LINES = 4096  # with warnings, that are remembered
 
 
 class VkchiError(Exception):
@@ -219,6 +222,20 @@ class RecompilationWarning(RuntimeWarning):
     """A kernel is compiled again and again, for a value of Python that changes."""
 
 
+class ConversionWarning(RuntimeWarning):
+    """A conversion that nobody wrote loses numbers: a fraction in an integer, what a narrower type
+    does not hold. `ti.init(strict=True)` makes it an error."""
+
+
+class ConstantWarning(RuntimeWarning):
+    """A kernel calls what gives another result each time (`random.random()`, `time.time()`) at
+    compile time, once. `ti.init(strict=True)` makes it an error."""
+
+
+class UnrollWarning(RuntimeWarning):
+    """A loop is unrolled to so many operations that compiling it takes long."""
+
+
 class SubgroupWarning(RuntimeWarning):
     """An exchange between invocations goes beyond any subgroup of the device."""
 
@@ -238,6 +255,23 @@ def warn_user(text: str, kind: type[Warning]) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, kind, stacklevel=level)
+
+
+_TEXTS: dict[tuple[type[Warning], str], str] = {}  # the first of a line
+_SHOWN: dict[Any, Any] = {}  # the registry of Python's warnings
+
+
+def warn_line(text: str, kind: type[Warning], span: Span | None = None) -> None:
+    """Warn at a line, that of `span` or where the user's code is: the first text of a line stays,
+    whatever the numbers in it are later, so that Python shows one of its kind."""
+    span = span or user_span()
+    file, line = (span.file, span.line) if span is not None else ("<unknown>", 0)
+    if len(_TEXTS) > MOST_LINES:
+        _TEXTS.clear()
+    source = line_of(file, line)
+    if source:
+        text = _TEXTS.setdefault((kind, f"{file}:{line}: {source}"), text)
+    warnings.warn_explicit(text, kind, file, line, registry=_SHOWN)
 
 
 class Unsupported(VkchiError, NotImplementedError):

@@ -40,6 +40,7 @@ from vkchi.launch.value_guards import Guard
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Signer, read_parameters, span_of_function
 from vkchi.signature.declared import VARARGS, VARKEYWORDS, Empty, declared
+from vkchi.target.cautions import tell
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -342,10 +343,15 @@ def load_ahead(cache: Shelf | None) -> None:
 def find_compiled(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
-    """A kernel as the cache has it, or compiled. Raises CompilationError, DeviceError."""
+    """A kernel as the cache has it, or compiled, with warnings about its source. Raises
+    CompilationError, DeviceError."""
     if options.cache is None or env.shows_stages():
-        return compile_anew(fn, args, options, caps)
-    return _load_cache()(fn, args, options, caps, options.cache, compile_anew)
+        found = compile_anew(fn, args, options, caps)
+    else:
+        found = _load_cache()(fn, args, options, caps, options.cache, compile_anew)
+    if found.interface.cautions:
+        tell(found.interface.cautions)
+    return found
 
 
 def compile_anew(

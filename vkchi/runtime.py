@@ -339,6 +339,7 @@ def _cook(config: dict[str, Any]) -> Options:
         debug=env.is_on("VKCHI_DEBUG") if debug is None else bool(debug),
         check_out_of_bound=bool(config.get("check_out_of_bound")),
         fast_math=bool(config.get("fast_math")),
+        strict=bool(config.get("strict")),
         random_seed=_seed(config.get("random_seed")),
         missing_gradient=_error_or_warn(config.get("missing_gradient")),
         accept_races=_names(config.get("accept_races")),

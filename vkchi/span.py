@@ -75,7 +75,12 @@ def is_ours(span: Span | None) -> bool:
 
 def source_line(span: Span) -> str:
     """The text of the span's first line without its newline; empty if the file is not readable."""
-    return linecache.getline(span.file, span.line).rstrip("\n").expandtabs(1)
+    return line_of(span.file, span.line)
+
+
+def line_of(file: str, line: int) -> str:
+    """The text of a line, empty if the file is not readable."""
+    return linecache.getline(file, line).rstrip("\n").expandtabs(1)
 
 
 def render_carets(span: Span, label: str = "") -> list[str]:

@@ -182,7 +182,7 @@ class Module:
             path = made.interface.bindings[name][-1]
             fields[name] = self._name_of(field, path)
         artifact, interface = without_files(
-            (made.artifact._replace(ir=None, work=()), made.interface)
+            (made.artifact._replace(ir=None, work=()), made.interface._replace(cautions=()))
         )
         return SavedKernel(tuple(save(p, s) for p, s in bound), fields, artifact, interface)
 

@@ -25,13 +25,14 @@ from vkchi.ir.literal import type_named
 from vkchi.reports.sites import Shown, Site
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact, Dispatch, Fill, Interface, IrText
+from vkchi.target.cautions import Caution
 from vkchi.target.shader import COUNT_OPS, Check, Grid, GridAxis, Shader, Slot
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
 CLASSES = (
-    Artifact, Check, Dispatch, Fill, Grid, GridAxis, Interface, IrText, Shader, Shown, Site, Slot,
-    Span,
+    Artifact, Caution, Check, Dispatch, Fill, Grid, GridAxis, Interface, IrText, Shader, Shown,
+    Site, Slot, Span,
 )  # fmt: skip
 RECORDS: dict[str, Any] = {cls.__name__: cls for cls in CLASSES}
 ALIASES = {

@@ -61,6 +61,7 @@ class ActiveElements(Storage):
         Raises ArgumentError where it has not the shape of an element."""
         if self.is_sparse:
             values = fitted(host.numbers_of(value), shape_of(self.elem))
+            self.warn_of_losses(values, self.bounds)
             super().from_numpy(self._among_active(np.broadcast_to(values, self._logical_shape())))
         else:
             super().fill(value)
@@ -83,4 +84,6 @@ class ActiveElements(Storage):
         if values.shape != self._logical_shape():
             return values  # which `from_numpy` refuses
         where = ActivityHook.chosen(self.node).reshape(self.shape + (1,) * len(shape_of(self.elem)))
+        if values.dtype != self.compute.dtype:
+            self.warn_of_losses(np.where(where, values, 0), self.bounds)
         return np.where(where, host.cast(values, self.compute), self.contents())

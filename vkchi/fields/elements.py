@@ -26,7 +26,7 @@ from vkchi.fields.late_writes import write_later
 from vkchi.fields.subscripts import check_integer, fitted, lies_inside
 from vkchi.fields.traced_float import TracedFloat, places_of
 from vkchi.hooks import Hook
-from vkchi.interop import host
+from vkchi.interop import host, losses
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
@@ -463,12 +463,22 @@ class Elements:
     def _store_stored(self, index: tuple[int, ...], stored: Any) -> None:
         self.buffer.write(self.offset(index) * self.stored.size_bytes, stored.tobytes())
 
-    def _cooked(self, value: Any, shape: tuple[int, ...]) -> Any:
-        """The value as this array's numbers: one, or as many as `shape` says."""
+    @property
+    def bounds(self) -> losses.Bounds | None:
+        """The numbers that it holds."""
+        return losses.bounds_of(self.number)
+
+    def _cooked(
+        self, value: Any, shape: tuple[int, ...], look: Callable[..., None] = losses.refuse
+    ) -> Any:  # fmt: skip
+        """The value as this array's numbers: one, or as many as `shape` says. `look` is given those
+        that may not fit."""
         kinds, low, high = PLAIN[self.number]
         if type(value) in kinds and low <= value <= high:
             return value  # numpy takes it as it is
-        return fitted(host.cast(host.numbers_of(value), self.number), shape)
+        numbers = host.numbers_of(value)
+        look(numbers, self.bounds)
+        return fitted(host.cast(numbers, self.number), shape)
 
     def offset(self, index: tuple[int, ...]) -> int:
         """Scalars from the start of the buffer to an element, or to a component of it."""

@@ -11,14 +11,16 @@ Owns: `QuantisedField` and its classes: what Python sees of them, in numbers of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, DeviceError, Unsupported
 from vkchi.fields.field import ComponentField, Field, MatrixField, Pending, ScalarField
 from vkchi.fields.snode import Parent, SNode, members_of
+from vkchi.fields.subscripts import fitted
 from vkchi.fields.words import word_of
-from vkchi.interop import host
+from vkchi.interop import host, losses
 from vkchi.runtime import Runtime, current
 from vkchi.types import Array, Layout, Scalar, Tensor, shape_of
 from vkchi.types.lazy_numpy import np
@@ -140,8 +142,16 @@ class QuantisedField(Pending):
         found = self.decoded(super().read(index))
         return found.item() if found.ndim == 0 else found
 
-    def _cooked(self, value: Any, shape: tuple[int, ...]) -> Any:
-        return super()._cooked(self.encoded(value), shape)
+    @property
+    def bounds(self) -> losses.Bounds | None:
+        return losses.bounds_of(self.quantised)
+
+    def _cooked(
+        self, value: Any, shape: tuple[int, ...], look: Callable[..., None] = losses.refuse
+    ) -> Any:  # fmt: skip
+        numbers = host.numbers_of(value)
+        look(numbers, self.bounds)
+        return fitted(self.encoded(numbers), shape)
 
     def contents(self) -> NDArray[Any]:
         return self.decoded(self.kept())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vkchi.errors import ArgumentError
 from vkchi.fields.elements import CODES, PLAIN, Access, Elements
 from vkchi.fields.late_writes import fill_later
-from vkchi.interop import dlpack, host
+from vkchi.interop import dlpack, host, losses
 from vkchi.runtime import Runtime, await_host_memory
 from vkchi.tuples import NamedTuple
 from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8, with_shape
@@ -283,7 +283,8 @@ class Storage(Elements):
 
     def from_numpy(self, source: Numbers) -> None:
         """Take over the contents of an array (`source`) of the same shape, as numbers of this
-        array's type: floats are cut to integers, integers wrap. Raises ArgumentError."""
+        array's type: floats are cut to integers, integers wrap, with one warning per line. Raises
+        ArgumentError."""
         if isinstance(source, Storage):
             self.copy_from(source)
             return
@@ -291,11 +292,16 @@ class Storage(Elements):
         want = self.shape + shape_of(self.elem)
         if values.shape != want:
             raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
+        self.warn_of_losses(values, self.bounds)
         self.tell(Access("write"))
         if self.runtime.tape is not None:
             self.runtime.tape.filled(self, values)
         self.put_unnoticed(values)
         self.tell_written()
+
+    def warn_of_losses(self, values: np.ndarray[Any, Any], bounds: losses.Bounds | None) -> None:
+        """Warn of numbers that do not fit. Raises ArgumentError under `strict`."""
+        losses.warn(values, bounds, is_strict=self.runtime.options.strict)
 
     def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
         """Take over numbers of the same shape; nobody is told."""
@@ -328,7 +334,8 @@ class Storage(Elements):
                 self.ready_to_write()
                 self._fill_memory(value)
         else:
-            values = np.asarray(self._cooked(value, shape_of(self.elem)), self.number.dtype)
+            cooked = self._cooked(value, shape_of(self.elem), self.warn_of_losses)
+            values = np.asarray(cooked, self.number.dtype)
             self.tell(Access("fill"))
             self._fill_elements(values)
         self.tell_written()

@@ -16,6 +16,7 @@ from vkchi.errors import KernelCallError, KernelNameError, KernelSyntaxError, Ke
 from vkchi.frontend import arith
 from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.conversions import UNNAMED, Into, convert
 from vkchi.frontend.identity import join
 from vkchi.frontend.iteration import items_of
 from vkchi.frontend.kinds import describe, name_of, refuse
@@ -146,7 +147,7 @@ def assign_var(cx: Lowering, var: Var, x: Any) -> None:
     if var.kind not in (PASSED, SHARED):  # these can stand for something else
         cx.check_assignable(var)
     if _is_place(var.value):
-        store(cx, var.value, x)
+        store(cx, var.value, x, into_variable(cx, var))
     elif cx.act.is_plain and var.depth == len(cx.frames):
         var.value = own(cx, x)
         var.kind = VARIABLE
@@ -155,7 +156,7 @@ def assign_var(cx: Lowering, var: Var, x: Any) -> None:
     else:
         if cx.act.is_plain:
             _refuse_narrowing(cx, var, x)
-        cx.assign(var, fit(cx, var.value, x, var.name))
+        cx.assign(var, fit(cx, var.value, x, var.name, var))
 
 
 def _is_number(x: Any) -> bool:
@@ -204,7 +205,7 @@ def _is_place(x: Any) -> bool:
     return isinstance(x, Place | PartTarget | PartsTarget | Slot)
 
 
-def store(cx: Lowering, target: Any, x: Any) -> None:
+def store(cx: Lowering, target: Any, x: Any, into: Into = UNNAMED) -> None:
     """Put x where `target` is. Raises KernelTypeError if it does not fit."""
     held, name = target, "item"
     if isinstance(target, ItemSlot):
@@ -216,18 +217,18 @@ def store(cx: Lowering, target: Any, x: Any) -> None:
     elif isinstance(target, Slot):
         assign_var(cx, target.var, x)
     else:
-        target.store(cx, coerce(cx, x, target.type))
+        target.store(cx, coerce(cx, x, target.type, into=into))
 
 
-def fit(cx: Lowering, old: Any, x: Any, name: str) -> Any:
+def fit(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = None) -> Any:
     """x in the types of what a variable holds already. Raises KernelTypeError."""
     if isinstance(old, Value):
         assert isinstance(old.type, Scalar | Tensor)
-        v = coerce(cx, x, old.type, name)
+        v = coerce(cx, x, old.type, name, into=into_variable(cx, var))
         v.name = v.name or name
         return v
     if _is_place(old):
-        store(cx, old, x)
+        store(cx, old, x, into_variable(cx, var))
         return old
     if isinstance(x, Matrix) and isinstance(old, list | tuple):
         x = x.to_list()
@@ -235,7 +236,7 @@ def fit(cx: Lowering, old: Any, x: Any, name: str) -> Any:
         x = Record(x) if isinstance(x, dict) else as_record(cx, x)
     if is_container(old) and (same_branches(old, x) or _both_sequences(old, x)):
         pairs = zip(branches(old), aligned(old, x))
-        made = with_branches(old, [fit(cx, a, b, name) for a, b in pairs])
+        made = with_branches(old, [fit(cx, a, b, name, var) for a, b in pairs])
         if isinstance(made, Record):
             made.objects = x.objects
         if is_places(old):
@@ -268,9 +269,10 @@ def coerce(
     *,
     verb: str = "assign",
     fills: bool = True,
+    into: Into | None = UNNAMED,
 ) -> Value:
     """x as a value of type t: numbers are converted, one number fills a vector or matrix (if it
-    may).
+    may). A loss is noted, in the words of `into`; None: the user asks for the conversion.
 
     Raises KernelTypeError where shapes differ.
     """
@@ -279,12 +281,19 @@ def coerce(
     given = operand(cx, x)
     shape = given.shape if isinstance(given, Weak) else shape_of(given.type)
     if shape == shape_of(t) or (fills and not shape):
-        return put_into(cx, given, t)
+        return put_into(cx, given, t) if into is None else convert(cx, given, t, into)
     own = own_type(cx, given)
     where = f"to `{name}`, which is a {describe(t)}" if name else f"where a {describe(t)} is needed"
     kind = KernelCallError if verb == "pass" else KernelTypeError
     help = "" if shape_of(t) else "take one of its numbers, or make one: .norm(), .sum(), .max()"
     raise cx.fail(f"cannot {verb} a {describe(own)} {where}", kind=kind, help=help)
+
+
+def into_variable(cx: Lowering, var: Var | None) -> Into:
+    """The words for a variable that takes a value."""
+    if var is None:
+        return UNNAMED
+    return Into(f"`{var.name}`", name=var.name, origin=var.span, source=cx.act.source)
 
 
 def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
@@ -325,7 +334,9 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
     if op not in _ATOMIC or elem.kind == ("f" if op in _ON_BITS else "b"):
         store(cx, target, arith.binary(cx, op, target.load(cx), x))
         return
-    v = coerce(cx, x, t, n.id if isinstance(n, ast.Name) else "")
+    var = cx.act.find(n.id) if isinstance(n, ast.Name) else None
+    into = into_variable(cx, var) if var is not None else Into(f"`{ast.unparse(n)}`")
+    v = coerce(cx, x, t, n.id if isinstance(n, ast.Name) else "", into=into)
     if is_shared(cx, target):
         old = target.atomic(cx, _ATOMIC[op], cx.b.emit("neg", v) if op == "-" else v)
         if cx.options.debug:

@@ -23,6 +23,7 @@ from vkchi.frontend.assign import assign_to
 from vkchi.frontend.call import find_call
 from vkchi.frontend.construct import check_literal_kind
 from vkchi.frontend.context import Lowering, array_like, is_field
+from vkchi.frontend.conversions import put
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import METHODS, call_type
@@ -43,6 +44,7 @@ from vkchi.frontend.targets import Slot
 from vkchi.frontend.texts import format_text
 from vkchi.frontend.trees import Record, is_container, leaves, records_in
 from vkchi.frontend.values import ArrayRef, Reference
+from vkchi.frontend.varying import note_varying
 from vkchi.hooks import PYTHON_SCOPE
 from vkchi.ir.core import Value
 from vkchi.lang.function import Function
@@ -256,7 +258,7 @@ def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
     t = arith.value(cx, target).type
     if len(args) != 1 or not isinstance(t, Tensor):
         raise cx.fail("`fill` takes one value and is a method of vectors, matrices and arrays")
-    assign_to(cx, f.value, arith.value(cx, args[0], want=t))
+    assign_to(cx, f.value, put(cx, args[0], t))
 
 
 def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
@@ -383,7 +385,9 @@ def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str
 def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: Bound) -> Any:
     """One of our own functions, a type or a builtin. Wrong arguments are the user's mistake."""
     is_numpy = numpy_calls.is_of_numpy(callee)
+    outer, cx.in_static = cx.in_static, cx.in_static or callee is static
     args, kwargs = bound.arguments(cx, n, call.targets, is_numpy=is_numpy)
+    cx.in_static = outer
     if is_numpy and numpy_calls.computes(callee, [*args, *kwargs.values()]):
         return run_known(cx, callee, args, kwargs)
     if callee not in _UNCONVERTED:
@@ -431,6 +435,7 @@ def run_known(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]
     where they are arguments of numpy again."""
     is_kept = cx.kept is not None and cx.call_node is cx.kept
     is_type = numpy_calls.is_type(callee)
+    note_varying(cx, callee)
     cx.dependencies.ran(callee)
     given = cx.run_python(callee, args, kwargs, as_is=is_kept or is_type)
     cx.forget_changed()

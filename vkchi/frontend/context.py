@@ -26,6 +26,7 @@ from vkchi.errors import (
     nearest,
 )
 from vkchi.frontend.cells import Cells
+from vkchi.frontend.conversions import Noted
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.foreign import blame, foreign_traceback
 from vkchi.frontend.operands import is_target
@@ -104,6 +105,8 @@ class Lowering:
         self.reports = Reports()
         self.cells = Cells()
         self.demands: list[Demand] = []
+        self.cautions: list[Noted] = []
+        self.in_static = False  # whether an argument of `ti.static` is evaluated
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
         self._arrays: dict[int, ArrayRef] = {}

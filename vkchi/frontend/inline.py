@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin
 from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.assign import coerce, has_parts, kind_of, own
 from vkchi.frontend.context import Lowering, plain_number
+from vkchi.frontend.conversions import Into
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.kinds import describe, function_kind, name_of
@@ -225,7 +226,8 @@ def declare_argument(
         x = fit_member(cx, note, x, name, what="argument")
     t = annotated_type(cx, note)
     if t is not None:
-        x = coerce(cx, x, t, name, verb="pass")
+        into = Into(f"argument `{name}` of {act.fn.__name__}()")
+        x = coerce(cx, x, t, name, verb="pass", into=into)
     elif not (is_plain and is_passed_as_it_is(x) and not function_assigns(act.source, name)):
         x = own(cx, x)
     kind = kind_of(x)
@@ -360,15 +362,21 @@ def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
         return x
     if not isinstance(note, tuple) and get_origin(note) is not tuple:
         assert types[0] is not None
-        return coerce(cx, x, _spread(cx, x, types[0]), verb="return")
+        return coerce(cx, x, _spread(cx, x, types[0]), verb="return", into=into_result(cx))
     parts = check_count(cx, x, len(types))
     return tuple(
         [
-            coerce(cx, v, _spread(cx, v, t), verb="return")
+            coerce(cx, v, _spread(cx, v, t), verb="return", into=into_result(cx))
             for v, t in zip(parts, types)
             if t is not None
         ]
     )
+
+
+def into_result(cx: Lowering) -> Into:
+    """The words for the result of the function that is lowered."""
+    help = "annotate the type that is returned, or write ti.cast(...) in the `return`"
+    return Into(f"the result of {cx.act.fn.__name__}()", help)
 
 
 def _tuple_of(note: Any) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ from vkchi.frontend.construct import (
     make_unit,
     make_zero,
 )
+from vkchi.frontend.conversions import put
 from vkchi.frontend.kinds import describe, name_of
 from vkchi.frontend.operands import check_constants
 from vkchi.frontend.records import make_record
@@ -62,7 +63,7 @@ def atomic(fn: Function) -> Handler:
 
     def call(cx: Context, x: Any, y: Any) -> Value:
         target = _check_atomic(cx, fn.__name__, kind, x)
-        v = arith.value(cx, y, target.type)
+        v = put(cx, y, target.type)
         is_difference = fn is atomics.atomic_sub
         old = target.atomic(cx, kind, cx.b.emit("neg", v) if is_difference else v)
         if cx.options.debug and kind == "atomic_add":

@@ -17,6 +17,7 @@ from typing import Any
 from vkchi.errors import KernelValueError
 from vkchi.frontend import arith
 from vkchi.frontend.context import Demand, Lowering
+from vkchi.frontend.conversions import Into, convert, note_constant
 from vkchi.frontend.kinds import name_of
 from vkchi.frontend.texts import Part, Piece
 from vkchi.ir.core import Op, Param, Value
@@ -28,6 +29,7 @@ INT32 = range(-(1 << 31), 1 << 31)
 INT64 = range(-(1 << 63), 1 << 63)
 INDICES = {i32: INT32, i64: INT64}
 GIVEN, ROOTS = kinds_with(Trait.COUNTS), FIXED
+BOUND = Into("a bound of a loop", "write an integer: `//` for a quotient, or int(...)")
 MOST_GIVEN = 48  # values; the host gives up at 100 ops, of which it makes two at most of each
 
 
@@ -36,9 +38,13 @@ def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
     if isinstance(x, float) and not math.isfinite(x):
         raise cx.fail(f"{x} cannot be a bound of a loop", kind=KernelValueError)
     if isinstance(x, bool | int | float):
+        if isinstance(x, float):
+            note_constant(cx, x, "f", i64, BOUND)
         return static_bound(cx, int(x))
     if isinstance(x, Value) and isinstance(x.type, Scalar):
         t = want or (i64 if x.type.bits == 64 and x.type.kind in "iu" else i32)
+        if x.type.kind == "f":
+            return convert(cx, x, t, BOUND)
         return narrowed(cx, x, t)
     raise cx.fail("bounds of a loop must be integers", label=name_of(x))
 

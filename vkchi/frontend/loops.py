@@ -26,6 +26,7 @@ from vkchi.frontend.carry import (
     share_variables,
 )
 from vkchi.frontend.context import LoopConfig, Lowering
+from vkchi.frontend.conversions import Noted
 from vkchi.frontend.flow import lower_block, run_region, truth, unless
 from vkchi.frontend.loop_limits import index_type, is_given, materialise
 from vkchi.frontend.lower_expr import bind_static
@@ -45,12 +46,15 @@ from vkchi.frontend.static import iterated, unrolled_items
 from vkchi.frontend.syntax import first_break, returns
 from vkchi.ir.axes import INT_MAX, checked_total
 from vkchi.ir.axes import space_of as space_of_axes
-from vkchi.ir.core import Param, Region, Value, has_kind
-from vkchi.ir.ops import GROUPED, SYNCS
+from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk
+from vkchi.ir.ops import GROUPED, SYNCS, TABLE, Trait
 from vkchi.lang.matrix import Matrix
+from vkchi.span import PACKAGE
+from vkchi.target.cautions import Caution
 from vkchi.target.shader import trip_count
 from vkchi.types import Scalar, Tensor, i32
 
+MOST_UNROLLED = 2000  # operations, without a warning
 SHORT = 16  # rounds that a Python function's loop over a range is unrolled for
 BARRIERS = frozenset({"barrier"})
 LARGEST_BLOCK = 1024  # invocations of a workgroup at most
@@ -434,4 +438,25 @@ def unroll(cx: Lowering, n: ast.For, items: list[Any]) -> None:
                 unless(cx, flags, partial(lower_from, k + 1))
                 return
 
+    ops, said = cx.b.ops, len(cx.cautions)
+    start = len(ops)
     lower_from(0)
+    if all(noted.caution.kind != "unroll" for noted in cx.cautions[said:]):
+        note_unrolled(cx, n, len(items), count_operations(ops[start:]))
+
+
+def count_operations(ops: list[Op]) -> int:
+    """The operations among ops and in their regions: no constants, no addresses."""
+    free = Trait.FIXED | Trait.PLACE
+    return sum(not TABLE[op.kind].traits & free for op in walk(Region((), ops)))
+
+
+def note_unrolled(cx: Lowering, n: ast.For, rounds: int, count: int) -> None:
+    """Keep a caution about a loop that was unrolled to many operations."""
+    span = cx.act.source.span(n, cx.act.caller)
+    if count > MOST_UNROLLED and not span.file.startswith(PACKAGE):
+        sentence = (
+            f"this loop is unrolled {rounds} times, to {count} operations: compiling takes long"
+        )
+        help = "leave ti.static out, so that it loops at run time"
+        cx.cautions.append(Noted(Caution("unroll", sentence, help, span)))

@@ -16,6 +16,7 @@ from typing import Any
 from vkchi.errors import CompilationError, InternalError, KernelSyntaxError
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.context import Binding, Demand, Lowering, Tables
+from vkchi.frontend.conversions import Noted
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.foreign import blame, foreign_traceback
@@ -49,7 +50,7 @@ class Lowered(NamedTuple):
     `returns` are the types of the numbers, vectors and matrices that the kernel returns, () if
     nothing; `results` those of whole values, structs among them; a kernel whose annotation is a
     tuple `returns_tuple`, even of one. `sites` are what it may report, by number; `demands` what
-    arguments must be like.
+    arguments must be like; `cautions` warnings about its source.
     """
 
     func: Func
@@ -60,6 +61,7 @@ class Lowered(NamedTuple):
     dependencies: Dependencies
     sites: tuple[Site, ...] = ()
     demands: tuple[Demand, ...] = ()
+    cautions: tuple[Noted, ...] = ()
 
 
 def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Lowered:
@@ -93,7 +95,7 @@ def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered
         cx.b.emit("yield")
     func = Func(fn.__name__, tuple(cx.params), body, span)
     is_tuple = isinstance(note, tuple) or len(returns) > 1
-    noted = tuple(cx.reports.sites), tuple(cx.demands)
+    noted = tuple(cx.reports.sites), tuple(cx.demands), tuple(cx.cautions)
     return Lowered(func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, *noted)
 
 

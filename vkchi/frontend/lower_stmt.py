@@ -16,7 +16,7 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.assign import assign_to, augment, augmented, coerce, mark_shared
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import branch, lower_if, truth
-from vkchi.frontend.inline import check_count, convert_result
+from vkchi.frontend.inline import check_count, convert_result, into_result
 from vkchi.frontend.kinds import describe
 from vkchi.frontend.loops import lower_for, lower_while
 from vkchi.frontend.lower_expr import operator_text
@@ -55,7 +55,7 @@ def lower_annassign(cx: Lowering, n: ast.AnnAssign) -> None:
         fitted = cx.at(n.value, lambda cx: fit_member(cx, note, value, name, what="variable"))
     else:
         t = cx.at(n.annotation, lambda cx: dtype_of(cx, note))
-        fitted = cx.at(n.value, lambda cx: coerce(cx, value, t))
+        fitted = cx.at(n.value, lambda cx: coerce(cx, value, t, into=None))
     assign_to(cx, n.target, fitted)
 
 
@@ -201,7 +201,7 @@ def store_result(cx: Lowering, slot: Any, x: Any) -> None:
         for name, inner in slot.members.items():
             store_result(cx, inner, x[name])
         return
-    v = coerce(cx, x, slot.type.elem, verb="return", fills=False)
+    v = coerce(cx, x, slot.type.elem, verb="return", fills=False, into=into_result(cx))
     cx.b.emit("store", cx.b.emit("elem", slot), v)
 
 

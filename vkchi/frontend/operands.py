@@ -228,6 +228,12 @@ def value(cx: Context, x: Any, want: Type | None = None) -> Value:
         return constant(cx, a.numbers, with_shape(weak_scalar(cx, a), a.shape))
     if not isinstance(want, Scalar | Tensor):
         raise cx.fail(f"cannot make {want} of {name_of(x)}", kind=KernelTypeError)
+    check_shape(cx, a, want)
+    return put_into(cx, a, want)
+
+
+def check_shape(cx: Context, a: Operand, want: Scalar | Tensor) -> None:
+    """Raises KernelTypeError unless the operand has the shape of a type, or may fill it."""
     shape = shape_of(want)
     own = a.shape if isinstance(a, Weak) else shape_of(a.type)
     if own != shape and own != ():
@@ -236,7 +242,6 @@ def value(cx: Context, x: Any, want: Type | None = None) -> Value:
             kind=KernelTypeError,
             label=f"{describe(own_type(cx, a))}, where {describe(want)} is needed",
         )
-    return put_into(cx, a, want)
 
 
 def put_into(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:

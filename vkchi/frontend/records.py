@@ -16,8 +16,9 @@ from typing import Any
 from vkchi.errors import KernelNameError, nearest
 from vkchi.frontend.construct import construct
 from vkchi.frontend.context import Lowering, array_like
+from vkchi.frontend.conversions import Into, convert
 from vkchi.frontend.kinds import KINDS, STRUCTS, describe, name_of
-from vkchi.frontend.operands import as_type, is_target, operand, own_type, value
+from vkchi.frontend.operands import is_target, operand, own_type, value
 from vkchi.frontend.targets import ItemSlot, Slot
 from vkchi.frontend.trees import Record, branches, has_leaf, is_container, map_leaves
 from vkchi.frontend.values import ArrayRef
@@ -117,7 +118,7 @@ def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -
     own = own_type(cx, a)
     if shape_of(own) not in ((), shape_of(t)):
         raise _no_fit(cx, t, x, name, what, f"a {describe(own)}")
-    return as_type(cx, a, t)
+    return convert(cx, a, t, Into(f"{what} `{name}`" if name else ""))
 
 
 def _fit_struct(cx: Lowering, t: StructType, x: Any, name: str, what: str) -> Record:

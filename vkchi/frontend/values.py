@@ -23,6 +23,7 @@ from vkchi.target.options import Options
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
 if TYPE_CHECKING:
+    from vkchi.frontend.conversions import Noted
     from vkchi.frontend.reports import Reports
 
 
@@ -33,6 +34,7 @@ class Context(Protocol):
     options: Options
     reports: Reports
     stopped: dict[Value, bool]
+    cautions: list[Noted]
 
     @property
     def span(self) -> Span: ...

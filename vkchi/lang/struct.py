@@ -17,11 +17,15 @@ from typing import Any, Protocol
 
 from vkchi.errors import ArgumentError, KernelSyntaxError, KernelTypeError, nearest
 from vkchi.hooks import open_names
-from vkchi.lang.construct import make_scalar, make_tensor
+from vkchi.interop import losses
+from vkchi.lang.construct import flatten, make_scalar, make_tensor
 from vkchi.lang.matrix import Matrix, Vector
-from vkchi.types import Scalar, Tensor
+from vkchi.types import SCALARS, Scalar, Tensor
+from vkchi.types.integers import range_of
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy, np
 from vkchi.types.structs import METHODS_KEY, StructType
+
+RANGES = {t: range(range_of(t)[0], range_of(t)[1] + 1) for t in SCALARS.values() if t.kind in "iu"}
 
 
 class _Listing:
@@ -276,10 +280,18 @@ def fit(t: Any, x: Any, name: str = "") -> Any:
     is_number = _is_number(x)
     is_several = isinstance(x, list | tuple | Matrix) or is_array_of_numpy(x)
     if isinstance(t, Tensor) and (is_number or is_several):
+        refuse_unfit(t.elem, flatten((x,)))
         return make_tensor(t, x)
     if isinstance(t, Scalar) and is_number:
+        refuse_unfit(t, [x])
         return make_scalar(t, x)
     raise KernelTypeError(f"{t} is needed{where}, not {x!r}")
+
+
+def refuse_unfit(t: Scalar, numbers: list[Any]) -> None:
+    """Raises ArgumentError for a number that integer type t does not hold."""
+    if t.kind in "iu" and not all(type(x) is int and x in RANGES[t] for x in numbers):
+        losses.refuse(np.asarray(numbers), losses.bounds_of(t))
 
 
 def build(t: Any, leaves: Iterator[Any]) -> Any:

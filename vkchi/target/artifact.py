@@ -15,6 +15,7 @@ from typing import Any
 
 from vkchi.reports.sites import Site
 from vkchi.span import Span
+from vkchi.target.cautions import Caution
 from vkchi.target.shader import Check, Count, Shader
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type
@@ -101,7 +102,8 @@ class Interface(NamedTuple):
     """What a kernel's launch binds and gives: `bindings` by parameter name; `returns` the types of
     the numbers, vectors and matrices that it returns, `results` those of whole values, structs
     among them; whether it `returns_tuple`, even of one; `sites` what it may report, by number;
-    `checks` what arguments must be like; `draws` whether it draws random numbers."""
+    `checks` what arguments must be like; `draws` whether it draws random numbers; `cautions`
+    warnings about its source."""
 
     bindings: dict[str, Binding]
     returns: tuple[Scalar | Tensor, ...]
@@ -109,6 +111,7 @@ class Interface(NamedTuple):
     returns_tuple: bool
     sites: tuple[Site, ...]
     checks: tuple[Check, ...]
+    cautions: tuple[Caution, ...] = ()
 
     @property
     def draws(self) -> bool:

@@ -70,6 +70,7 @@ WITH_EFFECT: dict[str, bool | int | float | str] = {
     "offline_cache_file_path": "",
     "offline_cache_max_size_of_files": 100 << 20,
     "random_seed": 0,
+    "strict": False,
 }
 DEFAULTS = {**WITHOUT_EFFECT, **WITH_EFFECT}
 TYPES = ("default_fp", "default_ip")  # given as types, by the environment as their bits

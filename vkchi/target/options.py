@@ -19,6 +19,7 @@ IN_CODE = (
     "check_out_of_bound",
     "first_tier",
     "in_order",
+    "strict",
 )
 
 
@@ -64,8 +65,8 @@ class Options(NamedTuple):
     `fluid.Solver.scatter`) whose gradients do not depend on the order of iterations, whatever was
     found; `first_tier` leaves out what only repeated launches repay (`passes.tiers`), for those
     who count launches; `in_order` are the numbers of parallel loops of a kernel that are compiled
-    as serial ones (`races.watch`). `cache` is where compiled code is kept, on which it does not
-    depend."""
+    as serial ones (`races.watch`); `strict` makes errors of warnings about conversions. `cache` is
+    where compiled code is kept, on which it does not depend."""
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32
@@ -79,6 +80,7 @@ class Options(NamedTuple):
     accept_races: tuple[str, ...] = ()
     first_tier: bool = False
     in_order: tuple[int, ...] = ()
+    strict: bool = False
     cache: Shelf | None = None
 
     def __eq__(self, other: object) -> bool:

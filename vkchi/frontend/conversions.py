@@ -1,0 +1,245 @@
+"""Implicit conversions: a value put into something of another type, and the numbers that it loses.
+
+Owns: detection of lossy conversions, the words about them. A float put into an integer loses its
+fraction, unless it is proved to be whole. Narrower integers and floats are noted in debug mode and
+under `strict` alone; of integers, the compiler drops those that range analysis proves to fit (`op`
+of `Noted`). Conversions that users write (`ti.cast`, `int()`, `ti.i32()`) do not come here.
+
+    v = convert(cx, operand(cx, x), i32, Into("`s`"))
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from vkchi.frontend.kinds import describe
+from vkchi.frontend.operands import (
+    Operand,
+    Weak,
+    check_shape,
+    operand,
+    put_into,
+)
+from vkchi.frontend.source import Source
+from vkchi.frontend.values import Context
+from vkchi.ir.constants import is_constant
+from vkchi.ir.core import Op, Result, Value, value_of
+from vkchi.ir.ops import TABLE, Effect, Trait
+from vkchi.span import PACKAGE, Span, source_line
+from vkchi.target.cautions import Caution
+from vkchi.tuples import NamedTuple
+from vkchi.types import Scalar, Tensor, scalar_of
+from vkchi.types.integers import range_of
+from vkchi.types.lazy_numpy import np
+
+DEEPEST = 40  # ops from a float to those that prove it whole
+GREATEST = {16: 65519.0, 32: float.fromhex("0x1.fffffefffffffp127"), 64: math.inf}  # what is finite
+LONGEST = 40  # characters of source that a sentence quotes
+LOST = {
+    "fraction": "the fraction is lost",
+    "digits": "digits may be lost",
+    "bits": "high bits may be lost",
+    "sign": "the sign may be lost",
+}
+
+
+class Noted(NamedTuple):
+    """A caution. `op`: the cast of an integer, which loses nothing where its operand is proved to
+    be in the range of its type."""
+
+    caution: Caution
+    op: Op | None = None
+
+
+class Into(NamedTuple):
+    """What takes a value, in words; if it is the variable `name`, where it was declared, and the
+    source of its function. `help` replaces the usual one."""
+
+    words: str = ""
+    help: str = ""
+    name: str = ""
+    origin: Span | None = None
+    source: Source | None = None
+
+
+UNNAMED = Into()
+
+
+def convert(cx: Context, a: Operand, t: Scalar | Tensor, into: Into = UNNAMED) -> Value:
+    """The operand in type t, as `as_type`; a loss of values is noted. Raises KernelTypeError for
+    Python integers that t does not hold."""
+    made, elem = put_into(cx, a, t), scalar_of(t)
+    if isinstance(a, Weak):
+        note_constant(cx, a.numbers, a.kind, elem, into)
+    elif scalar_of(a.type) is not elem:
+        note_value(cx, a, made, t, into)
+    return made
+
+
+def put(cx: Context, x: Any, t: Scalar | Tensor, into: Into = UNNAMED) -> Value:
+    """x as a value of type t, which a number fills; see `convert`. Raises KernelTypeError."""
+    a = operand(cx, x)
+    check_shape(cx, a, t)
+    return convert(cx, a, t, into)
+
+
+def note_value(cx: Context, v: Value, made: Value, t: Scalar | Tensor, into: Into) -> None:
+    """Note what a value loses that becomes `made`, of type t."""
+    old, elem = scalar_of(v.type), scalar_of(t)
+    loss = loss_between(cx, old, elem)
+    if loss == "fraction" and is_constant(v):
+        bits = v.attr if isinstance(v.attr, tuple) else (v.attr,)
+        numbers = np.array([value_of(k, old) for k in bits])
+        note_constant(cx, numbers, "f", elem, into)
+    elif loss and not (is_whole(v) if loss == "fraction" else is_widened(v, elem)):
+        names = [describe(x).removeprefix("scalar ") for x in (v.type, t)]
+        sentence = f"{names[0]} becomes {names[1]} {where(cx, into)}: {LOST[loss]}"
+        op = find_cast(made) if loss in ("bits", "sign") else None
+        note(cx, sentence, into, t, op)
+
+
+def loss_between(cx: Context, old: Scalar, new: Scalar) -> str:
+    """The key of `LOST` for a conversion; empty where it loses nothing, or is not looked at."""
+    if old.kind == "f" and new.kind in "iu":
+        return "fraction"
+    is_looked_at = cx.options.debug or cx.options.strict
+    if not is_looked_at or old.kind == "b" or new.kind == "b":
+        return ""
+    if old.kind == "f" and new.kind == "f":
+        return "digits" if new.bits < old.bits else ""
+    if old.kind in "iu" and new.kind in "iu":
+        if new.bits < old.bits:
+            return "bits"
+        is_held = old.kind == new.kind or (old.kind == "u" and new.bits > old.bits)
+        return "sign" if cx.options.strict and not is_held else ""
+    return ""
+
+
+def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: Into) -> None:
+    """Note numbers known at compile time, one or an array, that type t does not hold."""
+    for number in [numbers] if isinstance(numbers, float | int) else numbers.reshape(-1).tolist():
+        if not is_held(number, kind, t):
+            with np.errstate(all="ignore"):
+                found = np.asarray(number).astype(t.dtype).item()
+            note(cx, f"{number} becomes {found} {where(cx, into)}, which is {t}", into, t)
+            return
+
+
+def is_held(number: float, kind: str, t: Scalar) -> bool:
+    """True if a type holds a Python number. An integer whose bits it has (-1 of u32) counts as
+    held."""
+    if t.kind == "f":
+        return kind != "f" or not GREATEST[t.bits] < abs(number) < math.inf
+    if t.kind == "b" or kind == "b":
+        return True
+    if kind == "i":
+        return -(1 << t.bits - 1) <= number < 1 << t.bits
+    low, high = range_of(t)
+    return low <= number <= high and number == number // 1
+
+
+# --- proofs --------------------------------------------------------------------------------------
+
+
+def is_whole(v: Value, depth: int = DEEPEST) -> bool:
+    """True if a float (or vector) surely has no fraction: it was rounded, is made of integers, or
+    of such floats by sums, products and choices."""
+    if isinstance(v, Result):
+        control = TABLE[v.op.kind].control
+        is_choice = control is not None and control.order == "once"
+        regions = v.op.regions if is_choice else ()
+        return bool(regions) and all(is_whole(r.yielded[v.index], depth - 1) for r in regions)
+    if not isinstance(v, Op) or depth < 0:
+        return False
+    row, t = TABLE[v.kind], scalar_of(v.type)
+    if is_constant(v):
+        bits = v.attr if isinstance(v.attr, tuple) else (v.attr,)
+        return all(float(value_of(k, t)).is_integer() for k in bits)
+    if row.effect is not Effect.PURE or v.kind == "bitcast":
+        return False
+    if row.traits & Trait.ROUNDS or v.kind == "sign":
+        return True
+    if row.traits & Trait.DIVIDES and not row.traits & Trait.REMAINDER:
+        return True
+    parts = [arg for arg in v.args if scalar_of(arg.type).kind == "f"]
+    if row.traits & Trait.CONVERTS and not parts:
+        return True
+    is_closed = row.traits & (Trait.RING | Trait.KEEPS_FACTORS | Trait.CARRIES | Trait.CONVERTS)
+    return bool(is_closed and parts) and all(is_whole(part, depth - 1) for part in parts)
+
+
+def is_widened(v: Value, t: Scalar) -> bool:
+    """True if a value is one of type t, or of a narrower type of its kind, that was cast."""
+    op = find_cast(v)
+    if op is None:
+        return False
+    own = scalar_of(op.args[0].type)
+    return own.kind in ("b", t.kind) and own.bits <= t.bits
+
+
+def find_cast(v: Value) -> Op | None:
+    """The cast that a value is, or that fills it."""
+    while isinstance(v, Op) and v.kind == "splat":
+        v = v.args[0]
+    return v if isinstance(v, Op) and v.kind == "cast" else None
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def note(
+    cx: Context, sentence: str, into: Into, t: Scalar | Tensor, op: Op | None = None
+) -> None:  # fmt: skip
+    """Keep a caution about the current expression, unless that is code of this package."""
+    if not cx.span.file.startswith(PACKAGE):
+        caution = Caution("conversion", sentence, help_for(into, t), cx.span, into.origin)
+        cx.cautions.append(Noted(caution, op))
+
+
+def where(cx: Context, into: Into) -> str:
+    """The phrase for what takes a value: its words, or the source of the current expression."""
+    if into.words:
+        return f"in {into.words}"
+    span = cx.span
+    text = source_line(span)[span.col - 1 : span.end_col - 1] if span.line == span.end_line else ""
+    return f"in `{text}`" if 0 < len(text) <= LONGEST else "here"
+
+
+def help_for(into: Into, t: Scalar | Tensor) -> str:
+    """The help of a caution."""
+    cast = f"ti.cast(..., ti.{scalar_of(t)})"
+    if into.help or not into.name or into.origin is None:
+        return into.help or f"to convert on purpose, write {cast}"
+    literal = literal_of(into)
+    if literal:
+        name, because = into.name, f"because line {{line}} assigns {literal}"
+        return f"`{name}` is {t} {because}; write `{name} = {literal}.0`"
+    what = describe(t).removeprefix("scalar ")
+    return f"`{into.name}` is {what} since line {{line}}; to convert on purpose, write {cast}"
+
+
+def literal_of(into: Into) -> str:
+    """The integer that a variable was declared with, where the source says one."""
+    source, origin = into.source, into.origin
+    if source is None or origin is None or source.file != origin.file:
+        return ""
+    for target, value in assignments_in(source.node):
+        is_it = isinstance(target, ast.Name) and target.id == into.name
+        is_it = is_it and source.span(target).line == origin.line
+        if is_it and isinstance(value, ast.Constant) and type(value.value) is int:
+            return str(value.value)
+    return ""
+
+
+def assignments_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The targets in a function, each with what it is assigned; those of tuples one by one."""
+    for n in ast.walk(node):
+        pairs = [(target, n.value) for target in n.targets] if isinstance(n, ast.Assign) else []
+        for target, value in pairs:
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                yield from zip(target.elts, value.elts)
+            else:
+                yield target, value

@@ -1,0 +1,165 @@
+"""Numbers from Python that an array's type does not hold: lost fractions, overflows, infinities.
+
+Owns: the search, one pass over chunks, skipped where numpy's types say that all numbers fit; the
+warning and the errors. Must not know: arrays on devices.
+
+    warn(values, bounds_of(i32), is_strict=False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from vkchi.errors import ArgumentError, ConversionWarning, warn_line
+from vkchi.tuples import NamedTuple
+from vkchi.types import Scalar
+from vkchi.types.integers import range_of
+from vkchi.types.lazy_numpy import np
+from vkchi.types.quantised import Fixed, Quantised, Whole
+
+CHUNK = 1 << 15  # numbers
+
+
+class Bounds(NamedTuple):
+    """The numbers that a type holds: from `low` to `high`, without fractions if it is `whole`.
+    Numbers of a type that numpy casts safely to `dtype` need no search."""
+
+    name: str
+    whole: bool
+    low: float
+    high: float
+    dtype: Any = None
+
+
+@cache
+def bounds_of(t: Scalar | Quantised) -> Bounds | None:
+    """The bounds of a type; None where it takes every number as documented: truth values, and
+    small floats, which saturate."""
+    if isinstance(t, Whole):
+        least = -(1 << t.bits - 1) if t.slot.kind == "i" else 0
+        return Bounds(repr(t), True, least, least + (1 << t.bits) - 1)
+    if isinstance(t, Fixed):
+        least = -(1 << t.bits - 1) if t.signed else 0
+        low, high = least - 0.5, least + (1 << t.bits) - 0.5
+        return Bounds(repr(t), False, low * t.scale, high * t.scale)
+    if isinstance(t, Quantised) or t.kind == "b":
+        return None
+    if t.kind in "iu":
+        return Bounds(str(t), True, *range_of(t), t.dtype)
+    most, digits = float(np.finfo(t.dtype).max), np.finfo(t.dtype).nmant
+    half = 2.0 ** (np.finfo(t.dtype).maxexp - digits - 2)  # of the last digit: what rounds up
+    edge = most + half if t.bits < 64 else most
+    return Bounds(str(t), False, -edge, edge, t.dtype)
+
+
+class Lost(NamedTuple):
+    """Counts of numbers that lose a fraction, and of those out of range; the first of them, and
+    its place among all."""
+
+    fractions: int
+    beyond: int
+    number: Any
+    place: int
+
+
+def find(values: np.ndarray[Any, Any], bounds: Bounds | None) -> Lost | None:
+    """The numbers that do not fit; None where all do."""
+    if bounds is None or not values.size:
+        return None
+    if bounds.dtype is not None and np.can_cast(values.dtype, bounds.dtype, "safe"):
+        return None
+    fractions = beyond = at = 0
+    first: tuple[Any, int] | None = None
+    with np.errstate(all="ignore"):
+        for chunk in chunks(values):
+            if not fits(chunk, bounds):
+                out = out_of_range(chunk, bounds)
+                cut = chunk % 1 != 0 if bounds.whole and chunk.dtype.kind == "f" else np.False_
+                cut = cut & ~out
+                bad = np.flatnonzero(cut | out)
+                if first is None and bad.size:
+                    first = chunk[bad[0]].item(), at + int(bad[0])
+                fractions, beyond = fractions + int(np.sum(cut)), beyond + int(out.sum())
+            at += chunk.size
+    return None if first is None else Lost(fractions, beyond, *first)
+
+
+def chunks(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """The numbers in order, so many at a time."""
+    if values.flags.c_contiguous:
+        flat = values.reshape(-1)
+        for at in range(0, flat.size, CHUNK):
+            yield flat[at : at + CHUNK]
+    else:
+        yield from np.nditer(
+            values, ["external_loop", "buffered"], order="C", buffersize=CHUNK
+        )  # fmt: skip
+
+
+def fits(chunk: np.ndarray[Any, Any], bounds: Bounds) -> bool:
+    """True if all numbers of a chunk fit. NaN makes it False."""
+    low, high = chunk.min().item(), chunk.max().item()
+    is_inside = bounds.low <= low and high <= bounds.high
+    is_cut = bounds.whole and chunk.dtype.kind == "f"
+    return is_inside and not (is_cut and (np.trunc(chunk) != chunk).any())
+
+
+def out_of_range(chunk: np.ndarray[Any, Any], bounds: Bounds) -> np.ndarray[Any, Any]:
+    """Numbers that a type has no place for. Infinities and NaN are only that of integers."""
+    low, high = bounds.low, bounds.high
+    if chunk.dtype.kind in "iu":
+        own = np.iinfo(chunk.dtype)
+        bad = (chunk < max(low, own.min)) | (chunk > min(high, own.max))
+    else:
+        wide = chunk.astype(np.float64)
+        if bounds.whole:  # powers of two, of which floats are exact
+            bad = ~np.isfinite(wide) | (wide < low if low else wide <= -1) | (wide >= high + 1)
+        else:
+            bad = np.isfinite(wide) & ((wide <= low) | (wide >= high))
+    return np.asarray(bad)
+
+
+# --- what is said --------------------------------------------------------------------------------
+
+
+def describe(lost: Lost, bounds: Bounds, values: np.ndarray[Any, Any]) -> str:
+    """The counts, and the first number with its place."""
+    said = [f"{lost.fractions} with a fraction"] if lost.fractions else []
+    if lost.beyond:
+        is_infinite = not bounds.whole and bounds.dtype is not None
+        said.append(f"{lost.beyond} out of range" + ", now infinite" * is_infinite)
+    found = f"{' and '.join(said)}, of {values.size}"
+    if values.ndim == 0:
+        return f"{lost.number} {'has a fraction' if lost.fractions else 'is out of range'}"
+    where = ", ".join(map(str, np.unravel_index(lost.place, values.shape)))
+    return f"{found}; the first is {lost.number} at [{where}]"
+
+
+def warn(values: np.ndarray[Any, Any], bounds: Bounds | None, *, is_strict: bool) -> None:
+    """Warn once per line of the user's that numbers do not fit. Raises ArgumentError where that
+    `is_strict`."""
+    lost = find(values, bounds)
+    if lost is None or bounds is None:
+        return
+    text = f"an array of {bounds.name} takes numbers that do not fit: "
+    text += describe(lost, bounds, values)
+    if is_strict:
+        raise ArgumentError(text)
+    warn_line(text, ConversionWarning)
+
+
+def refuse(values: np.ndarray[Any, Any], bounds: Bounds | None) -> None:
+    """Raises ArgumentError for a number that an integer type does not hold; warns of one that a
+    float type makes infinite."""
+    lost = find(values, bounds)
+    if lost is None or bounds is None:
+        return
+    why = "has a fraction" if lost.fractions else "is out of its range"
+    text = f"{lost.number} does not fit {bounds.name}: it {why}"
+    if not bounds.whole:
+        warn_line(text, ConversionWarning)
+        return
+    help = f"write int({lost.number})" if lost.fractions else "make the array of a wider type"
+    raise ArgumentError(f"{text}\nhelp: {help}")

@@ -1,0 +1,67 @@
+"""Range analysis of implicit integer casts: those whose operand is proved to fit lose nothing.
+
+The walk is that of `bounds`: facts about integers from loops, conditions and the ops between. The
+index of a loop whose end is not constant counts as fitting.
+
+Guarantees: a caution is dropped only for such an index, where every component of the operand is
+proved to be in the range of the type, or where the cast is in no code that is left.
+
+    cautions = unproved(lowered.func, lowered.cautions)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from vkchi.analysis.lattice import Key
+from vkchi.analysis.ranges import resolve
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control import axes_of
+from vkchi.ir.core import Func, Op, Region, Value, walk
+from vkchi.ir.intervals import type_range
+from vkchi.passes.bounds import WALKS, Prover
+from vkchi.target.cautions import Caution
+from vkchi.types import Tensor, scalar_of
+
+if TYPE_CHECKING:
+    from vkchi.frontend.conversions import Noted
+
+
+def unproved(fn: Func, noted: Iterable[Noted]) -> list[Caution]:
+    """The cautions that are not proved to be needless, in order."""
+    casts = {n.op for n in noted if n.op is not None}
+    lossy: set[Op] = set()
+    if casts:
+        prover = FitProver(fn, casts)
+        prover.region(fn.body)
+        lossy = casts.intersection(walk(fn.body)) - set(prover.marked)
+    return [n.caution for n in noted if n.op is None or n.op in lossy]
+
+
+class FitProver(Prover):
+    """Walks a Func; `marked` are the casts that lose nothing."""
+
+    def __init__(self, fn: Func, casts: set[Op]) -> None:
+        super().__init__(fn)
+        self.casts = casts
+        self.indices: set[Value] = set()
+
+    def region(self, region: Region) -> None:
+        for op in region.ops:
+            if op.regions:
+                ends = [(axis.param, axis.end) for axis in axes_of(op)]
+                self.indices |= {param for param, end in ends if constant_int(end) is None}
+                WALKS[op.kind](self, op)
+            elif op in self.casts and self.fits(op):
+                self.marked.append(op)
+
+    def fits(self, op: Op) -> bool:
+        """True if the operand of a cast is such an index, or in the range of its type."""
+        v, (low, high) = op.args[0], type_range(scalar_of(op.type))
+        if v in self.indices:
+            return True
+        count = v.type.size if isinstance(v.type, Tensor) else 0
+        keys: list[Key] = [resolve(v, k) for k in range(count)] if count else [v]
+        facts = [self.facts.of(key) for key in keys]
+        return all(low <= f.lo and f.hi <= high for f in facts)
