@@ -8,6 +8,7 @@ warning and the errors. Must not know: arrays on devices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -23,7 +24,8 @@ CHUNK = 1 << 15  # numbers
 
 
 class Bounds(NamedTuple):
-    """The numbers that a type holds: from `low` to `high`, without fractions if it is `whole`.
+    """The numbers that a type holds: from `low` to `high`, without fractions, if it is `whole`;
+    else between them.
     Numbers of a type that numpy casts safely to `dtype` need no search."""
 
     name: str
@@ -101,7 +103,8 @@ def chunks(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 def fits(chunk: np.ndarray[Any, Any], bounds: Bounds) -> bool:
     """True if all numbers of a chunk fit. NaN makes it False."""
     low, high = chunk.min().item(), chunk.max().item()
-    is_inside = bounds.low <= low and high <= bounds.high
+    is_inside = bounds.low < low and high < bounds.high
+    is_inside |= bounds.whole and bounds.low <= low and high <= bounds.high
     is_cut = bounds.whole and chunk.dtype.kind == "f"
     return is_inside and not (is_cut and (np.trunc(chunk) != chunk).any())
 
@@ -111,6 +114,8 @@ def out_of_range(chunk: np.ndarray[Any, Any], bounds: Bounds) -> np.ndarray[Any,
     low, high = bounds.low, bounds.high
     if chunk.dtype.kind in "iu":
         own = np.iinfo(chunk.dtype)
+        if not bounds.whole:  # both ends are outside
+            low, high = math.floor(low) + 1, math.ceil(high) - 1
         bad = (chunk < max(low, own.min)) | (chunk > min(high, own.max))
     else:
         wide = chunk.astype(np.float64)

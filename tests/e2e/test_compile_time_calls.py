@@ -1,0 +1,158 @@
+"""Calls that vary by themselves and run once, at compile time, warn; so do long unrolled loops."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.errors import ConstantWarning
+from vkchi.frontend.lower import lower_kernel
+from vkchi.target.options import Options
+
+GENERATOR = np.random.default_rng(1)
+
+
+def noise() -> float:
+    return random.uniform(0, 1)
+
+
+def seeded() -> float:
+    random.seed(3)
+    return random.random()
+
+
+def table() -> float:
+    generator = np.random.default_rng(0)
+    return float(generator.random())
+
+
+class Drawing:
+    def __init__(self) -> None:
+        self.rng = random.Random(4)
+        self.clock = 1.5
+
+    def draw(self) -> float:
+        return self.rng.gauss(0, 1)
+
+    def time(self) -> float:
+        return self.clock
+
+
+@pytest.fixture
+def strict() -> Iterator[None]:
+    ti.init(strict=True, log_level=ti.ERROR)
+    yield
+    ti.init(random_seed=7)
+
+
+def told(run: Callable[[], Any]) -> list[tuple[str, str]]:
+    """The source line and the text of each warning."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        run()
+    assert all(w.category is ConstantWarning for w in found)
+    lines = Path(__file__).read_text().splitlines()
+    return [(lines[w.lineno - 1].strip(), str(w.message)) for w in found]
+
+
+def test_random_numbers_and_clocks_warn_with_a_help() -> None:
+    x, drawing = ti.field(ti.f32, 4), Drawing()
+
+    @ti.kernel
+    def run():
+        x[0] = random.random()
+        x[0] = random.randint(1, 3)
+        x[0] = np.random.rand()
+        x[0] = GENERATOR.normal()
+        x[0] = noise()
+        x[0] = drawing.draw()
+        x[0] = uuid.uuid4().int % 7
+        x[1] = time.time()
+        x[1] = time.perf_counter()
+        x[1] = datetime.datetime.now().timestamp()
+
+    found = told(run)
+    assert [line for line, _ in found] == [
+        "x[0] = random.random()", "x[0] = random.randint(1, 3)", "x[0] = np.random.rand()",
+        "x[0] = GENERATOR.normal()", "x[0] = noise()", "x[0] = drawing.draw()",
+        "x[0] = uuid.uuid4().int % 7", "x[1] = time.time()", "x[1] = time.perf_counter()",
+        "x[1] = datetime.datetime.now().timestamp()",
+    ]  # fmt: skip
+    for line, text in found:
+        assert text.startswith("`" + line.split(" = ")[1].split("(")[0] + "()` runs once")
+        assert ("ti.random()" in text) == line.startswith("x[0]")
+        assert "argument of the kernel" in text
+
+
+def test_static_seeded_and_plain_calls_are_quiet() -> None:
+    x, drawing = ti.field(ti.f32, 4), Drawing()
+
+    @ti.kernel
+    def run():
+        x[0] = ti.static(random.random())
+        x[1] = seeded() + table()
+        x[2] = drawing.time() + np.sqrt(2.0) + datetime.date(2026, 1, 1).year
+        x[3] = ti.random()
+
+    assert told(run) == []
+
+
+def test_strict_makes_an_error(strict: None) -> None:
+    x = ti.field(ti.f32, 4)
+
+    @ti.kernel
+    def run():
+        x[0] = random.random()
+
+    with pytest.raises(ti.TaichiTypeError, match="runs once, at compile time"):
+        run()
+
+
+def cautions(run: Any) -> list[Any]:
+    return [n.caution for n in lower_kernel(run.__vkchi_func__, (), Options()).cautions]
+
+
+def test_a_loop_unrolled_to_more_than_2000_operations_warns_once() -> None:
+    x = ti.field(ti.f32, 1024)
+
+    @ti.kernel
+    def short():
+        for i in range(4):
+            for j in ti.static(range(600)):  # a load, a product, an atomic sum
+                x[i] += x[j] * 2.0
+
+    @ti.kernel
+    def long():
+        for i in range(4):
+            for j in ti.static(range(700)):
+                x[i] += x[j] * 2.0
+
+    @ti.kernel
+    def nested():
+        for i in range(4):
+            for _ in ti.static(range(2)):
+                for j in ti.static(range(700)):
+                    x[i] += x[j] * 2.0
+            for _ in ti.static(range(2)):
+                for j in ti.static(range(600)):
+                    x[i] += x[j] * 2.0
+
+    assert cautions(short) == []
+    (one,) = cautions(long)
+    assert (one.kind, one.sentence.partition(":")[0]) == (
+        "unroll", "this loop is unrolled 700 times, to 2100 operations",
+    )  # fmt: skip
+    assert "leave ti.static out" in one.help
+    found = cautions(nested)
+    rounds = [c.sentence.split()[4] for c in found]
+    assert rounds == ["700", "700", "2"] and len({c.span.line for c in found}) == 2
