@@ -1,5 +1,7 @@
 """Differences from Taichi found by comparing programs: bounds in Python, numbers, types."""
 
+import random
+
 import pytest
 
 import vkchi as ti
@@ -55,5 +57,39 @@ def test_truth_values_in_sums() -> None:
 @pytest.mark.ours("floats-into-integers")
 def test_floats_into_integers() -> None:
     x, v = ti.field(ti.i32, 2), ti.Vector.field(2, ti.i32, 2)
-    x[0], v[0] = 1.7, [-1.7, 2]
+    x[0], v[0] = 1.0, [-1.0, 2]
     check([x[0], v[0].to_list()], [1, [-1, 2]])
+
+
+@pytest.mark.ours("numbers-that-do-not-fit")
+def test_numbers_that_do_not_fit() -> None:
+    x = ti.field(ti.i32, 2)
+    with pytest.raises(TypeError):
+        x[0] = 2**40
+    check(x[0], 0)
+
+
+@pytest.mark.ours("lossy-conversions")
+def test_lossy_conversions() -> None:
+    x = ti.field(ti.i32, 2)
+
+    @ti.kernel
+    def k(a: ti.f32):
+        x[0] = a * 2
+
+    with pytest.warns(RuntimeWarning, match="the fraction is lost"):
+        k(1.3)
+    check(x[0], 2)
+
+
+@pytest.mark.ours("calls-at-compile-time")
+def test_calls_at_compile_time() -> None:
+    x = ti.field(ti.f32, 2)
+
+    @ti.kernel
+    def k(a: ti.f32):
+        x[0] = random.random()
+
+    with pytest.warns(RuntimeWarning, match="at compile time"):
+        k(1.3)
+    check(0 <= x[0] < 1, True)
