@@ -274,6 +274,7 @@ def init(
     enable_fallback: bool = True,
     debug: bool | None = None,
     fast_math: bool | None = None,
+    strict: bool | None = None,
     random_seed: int | None = None,
     log_level: str | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
@@ -286,7 +287,8 @@ def init(
     a list of them in order of preference, or a name; device: an index or part of a device's name;
     enable_fallback: whether a device of another kind will do; default_fp, default_ip: the types of
     numbers that say none (f32, i32); debug: check indices and assertions; fast_math: whether sums
-    and quotients may be rounded otherwise; random_seed: an integer from which random numbers
+    and quotients may be rounded otherwise; strict: whether implicit conversions that lose numbers
+    are errors; random_seed: an integer from which random numbers
     follow; log_level: `ti.TRACE` to `ti.CRITICAL`; cache_dir: where compiled kernels are kept
     (docs/cache.md); host_arrays: whether a call waits for what it does in memory of numpy and
     torch, or `ti.sync()` does (docs/interop.md); others: what Taichi has besides (`config`). The
@@ -298,7 +300,7 @@ def init(
     _refuse_unknown(others)
     env.check_flags()
     given = {"default_fp": default_fp, "default_ip": default_ip, "debug": debug,
-             "fast_math": fast_math, "random_seed": random_seed,
+             "fast_math": fast_math, "strict": strict, "random_seed": random_seed,
              "log_level": log_level, "host_arrays": host_arrays}  # fmt: skip
     config = read_options({**given, **others}, os.environ)
     wanted = _arches(os.environ.get("TI_ARCH") or arch)  # in this order, as Taichi has it

@@ -16,6 +16,8 @@ from types import CodeType
 
 from vkchi.tuples import NamedTuple
 
+MOST_CALLS, FIRST_CALLS, LAST_CALLS = 8, 3, 2  # lines of a chain of calls
+
 PACKAGE = os.path.dirname(__file__) + os.sep
 
 
@@ -96,11 +98,15 @@ def render_carets(span: Span, label: str = "") -> list[str]:
 
 
 def render_chain(span: Span) -> list[str]:
-    """One line per inlined call that leads to the span, innermost first."""
+    """One line per inlined call that leads to the span, innermost first; of a long chain the first
+    and the last, and the count of those between."""
     lines = []
     while span.caller is not None:
         call = span.caller
         where = f"called from {call.function}() at {call.place}" if call.function else call.place
         lines.append(f"      in {span.function}(), {where}")
         span = call
-    return lines
+    if len(lines) <= MOST_CALLS:
+        return lines
+    left = len(lines) - FIRST_CALLS - LAST_CALLS
+    return [*lines[:FIRST_CALLS], f"      ... {left} more calls ...", *lines[-LAST_CALLS:]]

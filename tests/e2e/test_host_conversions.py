@@ -182,3 +182,12 @@ def test_strict_refuses_whole_arrays_too(strict: None) -> None:
             run()
     assert x.to_numpy().tolist() == [7, 7, 7]
     x.from_numpy(np.arange(3.0))
+
+
+def test_types_of_numpy_and_torch_that_kernels_lack_are_named() -> None:
+    x = ti.field(ti.f32, 2)
+    with pytest.raises(ValueError, match="kernels have no type for numpy's complex64.*x.real"):
+        x.from_numpy(np.zeros(2, np.complex64))
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=r"torch.bfloat16(.|\n)*help: pass t.float\(\)"):
+        x.from_torch(torch.zeros(2, dtype=torch.bfloat16))

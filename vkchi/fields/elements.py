@@ -99,6 +99,15 @@ def choose_stored(device: Device, t: Scalar) -> Scalar:
     return u8 if device.caps.can_store("u8") else u32
 
 
+FOR_USERS = frozenset(
+    (
+        "copy_from", "dtype", "dual", "element_shape", "element_type", "fill", "from_numpy",
+        "from_torch", "get_scalar_field", "get_type", "grad", "m", "n", "ndim", "parent", "shape",
+        "snode", "to_numpy", "to_torch",
+    )
+)  # fmt: skip
+
+
 class Access(NamedTuple):
     """What Python does to an array: it reads or writes elements, or fills the whole with one value.
     `at`: the index of an element, and perhaps of a component in it; None for all. `is_sum`: what is
@@ -150,6 +159,16 @@ class Elements:
     # How often something was recorded that put other numbers there, but for single elements.
     overwritten = 0
     shape: tuple[int, ...] = property(attrgetter("_shape"))  # type: ignore[assignment]
+
+    @property
+    def ndim(self) -> int:
+        """The count of axes; of fields of vectors and matrices that of an element, as in Taichi."""
+        return len(self.shape)
+
+    def __dir__(self) -> list[str]:
+        """The names that are for users."""
+        names = (name for cls in type(self).__mro__ for name in vars(cls))
+        return sorted({name for name in names if name.startswith("__") or name in FOR_USERS})
 
     @property
     def whole(self) -> Any:

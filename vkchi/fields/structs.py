@@ -82,6 +82,11 @@ class StructArrays:
         return self._first().shape
 
     @property
+    def ndim(self) -> int:
+        """The count of axes."""
+        return len(self.shape)
+
+    @property
     def keys(self) -> list[str]:
         """The names of the members."""
         return list(self.__vkchi_arrays__)

@@ -135,7 +135,9 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
     except ArgumentError:
         raise
     except local(TypeError, RuntimeError) as e:  # bfloat16, sparse, conjugated
-        raise ArgumentError(f"a tensor of {tensor.dtype} that numpy cannot view: {e}") from None
+        help = "\nhelp: pass t.float()" if str(tensor.dtype) == "torch.bfloat16" else ""
+        why = f"a tensor of {tensor.dtype} that numpy cannot view: {e}"
+        raise ArgumentError(why + help) from None
     return view
 
 
@@ -178,10 +180,17 @@ def numbers_of(value: Any) -> np.ndarray[Any, Any]:
         values = np.asarray(value)
     except local(TypeError, ValueError):
         values = np.asarray(None)
-    if values.dtype.kind not in "biuf":
-        what = "numbers" if values.dtype.kind in "OUS" else "numbers of at most 64 bits"
-        raise ArgumentError(f"{what} are needed, not {shorten(value)}")
+    check_dtype(values.dtype, value)
     return values
+
+
+def check_dtype(dtype: np.dtype[Any], value: Any) -> None:
+    """Raises ArgumentError for a type of numpy's that no array of ours has, which `value` is of."""
+    if dtype.kind in "OUS":
+        raise ArgumentError(f"numbers are needed, not {shorten(value)}")
+    if dtype.kind not in "biuf":
+        help = ": take x.real and x.imag" if dtype.kind == "c" else ""
+        raise ArgumentError(f"kernels have no type for numpy's {dtype}{help}")
 
 
 def shorten(value: Any) -> str:

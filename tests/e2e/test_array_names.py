@@ -1,0 +1,36 @@
+"""What completion shows of fields and arrays, and their count of axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import vkchi as ti
+
+S = ti.types.struct(a=ti.i32)
+MAKERS: dict[str, Any] = {
+    "scalar field": lambda: ti.field(ti.f32, (4, 5)),
+    "vector field": lambda: ti.Vector.field(3, ti.f32, (4, 5)),
+    "matrix field": lambda: ti.Matrix.field(2, 3, ti.f32, (4, 5)),
+    "ndarray": lambda: ti.ndarray(ti.f32, (4, 5)),
+    "vector ndarray": lambda: ti.Vector.ndarray(3, ti.f32, (4, 5)),
+    "struct field": lambda: S.field(shape=(4, 5)),
+    "struct ndarray": lambda: S.ndarray((4, 5)),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_dir_lists_names_for_users(kind: str) -> None:
+    array = MAKERS[kind]()
+    shown = {name for name in dir(array) if not name.startswith("_")}
+    assert {"shape", "dtype", "fill", "copy_from", "to_numpy", "from_numpy", "ndim"} <= shown
+    assert len(shown) < 20 and all(hasattr(array, name) for name in shown)
+    assert not shown & {"tell", "claims", "put_unnoticed", "buffer", "ready", "host"}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_the_count_of_axes(kind: str) -> None:
+    """Of fields of vectors and matrices it is that of an element, as in Taichi."""
+    expected = {"vector field": 1, "matrix field": 2}.get(kind, 2)
+    assert MAKERS[kind]().ndim == expected
