@@ -455,6 +455,7 @@ def test_random_sequences_of_operations(seed: int) -> None:
             fields[k].from_numpy(np.arange(16) * step)
             raw = [i * step for i in range(16)]
         else:
+            first = wrapped(first, *types[k])  # Python is refused what does not fit
             fields[k][3] = first
             raw = [first if i == 3 else v for i, v in enumerate(model[k])]
         model[k] = [wrapped(v, *types[k]) for v in raw]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.interop.losses import CHUNK, bounds_of, find
 from vkchi.types import SCALARS
 from vkchi.types.integers import range_of
+from vkchi.types.losses import CHUNK, bounds_of, find
 
 TYPES = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "f32", "f64"]
 GIVEN = ["i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]

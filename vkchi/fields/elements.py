@@ -26,7 +26,7 @@ from vkchi.fields.late_writes import write_later
 from vkchi.fields.subscripts import check_integer, fitted, lies_inside
 from vkchi.fields.traced_float import TracedFloat, places_of
 from vkchi.hooks import Hook
-from vkchi.interop import host, losses
+from vkchi.interop import host
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
@@ -37,6 +37,7 @@ from vkchi.types import (
     Layout,
     Scalar,
     Tensor,
+    losses,
     needs_wide,
     scalar_of,
     shape_of,

@@ -20,9 +20,9 @@ from vkchi.fields.field import ComponentField, Field, MatrixField, Pending, Scal
 from vkchi.fields.snode import Parent, SNode, members_of
 from vkchi.fields.subscripts import fitted
 from vkchi.fields.words import word_of
-from vkchi.interop import host, losses
+from vkchi.interop import host
 from vkchi.runtime import Runtime, current
-from vkchi.types import Array, Layout, Scalar, Tensor, shape_of
+from vkchi.types import Array, Layout, Scalar, Tensor, losses, shape_of
 from vkchi.types.lazy_numpy import np
 from vkchi.types.numpy_lanes import Lanes
 from vkchi.types.packed import Packed

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 from vkchi.errors import ArgumentError
 from vkchi.fields.elements import CODES, PLAIN, Access, Elements
 from vkchi.fields.late_writes import fill_later
-from vkchi.interop import dlpack, host, losses
+from vkchi.interop import dlpack, host
 from vkchi.runtime import Runtime, await_host_memory
 from vkchi.tuples import NamedTuple
-from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8, with_shape
+from vkchi.types import Layout, Scalar, Tensor, losses, row_major, shape_of, u1, u8, with_shape
 from vkchi.types.lazy_numpy import is_numpy_loaded, np
 
 if TYPE_CHECKING:

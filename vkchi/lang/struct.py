@@ -17,10 +17,9 @@ from typing import Any, Protocol
 
 from vkchi.errors import ArgumentError, KernelSyntaxError, KernelTypeError, nearest
 from vkchi.hooks import open_names
-from vkchi.interop import losses
 from vkchi.lang.construct import flatten, make_scalar, make_tensor
 from vkchi.lang.matrix import Matrix, Vector
-from vkchi.types import SCALARS, Scalar, Tensor
+from vkchi.types import SCALARS, Scalar, Tensor, losses
 from vkchi.types.integers import range_of
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy, np
 from vkchi.types.structs import METHODS_KEY, StructType
