@@ -698,3 +698,4 @@ def test_the_form_is_numbered() -> None:
     }
     found = hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:8]
     assert (FORMAT, found) == (8, "0e396522")
+    assert (FORMAT, found) == (8, "8349d2a7")

@@ -346,7 +346,10 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any, bound: Bound | None = No
         callee = attribute_of(cx, callee, "__call__")
     form = find_in(FORMS, callee)
     if form is not None:
-        return form(cx, *bound.arguments(cx, n))
+        outer, cx.in_static = cx.in_static, cx.in_static or callee is static
+        args, kwargs = bound.arguments(cx, n)
+        cx.in_static = outer
+        return form(cx, args, kwargs)
     call = find_call(callee)
     if call is not None:
         return call_intrinsic(cx, n, callee, call, bound)
@@ -385,9 +388,7 @@ def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str
 def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: Bound) -> Any:
     """One of our own functions, a type or a builtin. Wrong arguments are the user's mistake."""
     is_numpy = numpy_calls.is_of_numpy(callee)
-    outer, cx.in_static = cx.in_static, cx.in_static or callee is static
     args, kwargs = bound.arguments(cx, n, call.targets, is_numpy=is_numpy)
-    cx.in_static = outer
     if is_numpy and numpy_calls.computes(callee, [*args, *kwargs.values()]):
         return run_known(cx, callee, args, kwargs)
     if callee not in _UNCONVERTED:
