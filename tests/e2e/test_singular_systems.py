@@ -204,6 +204,29 @@ def test_regular_matrices_at_the_edge(kind: str, backend: str) -> None:
     assert solver.info()
 
 
+@pytest.mark.parametrize("least", [1e-9, 1e-12, 1e-13])
+def test_ill_conditioned_matrices_keep_their_digits(least: float, backend: str) -> None:
+    """A single small eigenvalue, which is none of 0: as exact as numpy's solution."""
+    rng = np.random.default_rng(4)
+    q = np.linalg.qr(rng.standard_normal((40, 40)))[0]
+    dense = q @ np.diag(np.append(np.ones(39), least)) @ q.T
+    dense = (dense + dense.T) / 2
+    x = rng.standard_normal(40)
+    for kind in KINDS:
+        solver = compute(dense, kind, ti.f64)
+        np.testing.assert_allclose(solver.solve(dense @ x), x, atol=1e-14 / least)
+        assert solver.info()
+
+
+def test_whole_numbers_of_f32_are_exact(backend: str) -> None:
+    """A regular matrix that its neighbours in f32 make singular."""
+    n = 4096.0
+    dense = np.array([[n + 1, n], [n, n - 1]])
+    for kind in ("LDLT", "LU"):
+        solver = compute(dense, kind)
+        np.testing.assert_allclose(solver.solve(dense @ [1, 2]), [1, 2], atol=1e-6)
+
+
 def test_an_exchange_is_not_positive_definite(backend: str) -> None:
     """SuperLU finds positive pivots in it, by exchanging rows."""
     exchange = np.array([[0.0, 1], [1, 0]])

@@ -78,7 +78,7 @@ class Direct:
         self.pinned: Pinned | None = None
         self.factors: Factors | None = None
         self.failure = ""
-        self._is_searched = self._is_doubtful = False
+        self._is_missed = self._is_searched = self._is_doubtful = False
         self._nearly: Pinned | None = None  # for a matrix that is singular in its own precision
         if np.isfinite(square.numbers).all():
             self._factorize()
@@ -100,29 +100,32 @@ class Direct:
         if self.factors is not None:
             self.condition = estimate_condition(self.square, self.factors)
         if self.condition >= (1 / self.precision if is_refused else SINGULAR):
-            self._search()
+            self.pinned = self._search(self.precision if is_refused else 0)
+            self._is_doubtful = self.pinned is None and self._is_missed
         if self.pinned is None and is_refused:
             self.failure = NOT_DEFINITE
         elif self.pinned is None and self.factors is None:
             self.failure = NOT_FACTORISED
 
-    def _search(self) -> None:
-        """Set `pinned` if the matrix has null vectors."""
-        self._is_searched = True
+    def _search(self, precision: float) -> Pinned | None:
+        """The matrix with pins, if it has null vectors within `precision`. Set `_is_missed` if they
+        are not found."""
         blocks = find_blocks(self.square)
         left, right = balance(self.square, is_symmetric=self.is_symmetric)
-        balanced = self.square.scale(left, right)
         found = find_null_spaces(
-            balanced, blocks, is_symmetric=self.is_symmetric, precision=self.precision
+            self.square.scale(left, right), blocks, is_symmetric=self.is_symmetric,
+            precision=precision,
+        )  # fmt: skip
+        self._is_missed = found is None
+        if found is None or not found.ranks.any():
+            return None
+        spaces = found._replace(
+            left=blocks.orthonormalize(left[:, None] * found.left),
+            right=blocks.orthonormalize(right[:, None] * found.right),
         )
-        self._is_doubtful = found is None
-        if found is not None and found.ranks.any():
-            spaces = found._replace(
-                left=blocks.orthonormalize(left[:, None] * found.left),
-                right=blocks.orthonormalize(right[:, None] * found.right),
-            )
-            self.pinned = self._pin(spaces, found, left, right)
-            self._is_doubtful = self.pinned is None
+        pinned = self._pin(spaces, found, left, right)
+        self._is_missed = pinned is None
+        return pinned
 
     def _pin(
         self, spaces: NullSpaces, balanced: NullSpaces, left: Values, right: Values
@@ -160,8 +163,7 @@ class Direct:
         if self.residual(b, found.x.astype(self.dtype)) <= self.tolerance:
             return found
         if not self._is_searched:
-            self._search()
-            self._nearly, self.pinned, self._is_doubtful = self.pinned, None, False
+            self._nearly, self._is_searched = self._search(self.precision), True
         if self._nearly is not None:
             other = self._answer(b, self._nearly)
             if self.residual(b, other.x.astype(self.dtype)) <= self.tolerance:

@@ -16,11 +16,11 @@ from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
 SHIFT = 1e-10  # δ, of matrices whose largest entries are about 1
-EXACT = 1e-12  # singular values below it are rounding errors of f64
+EXACT = 1e-14  # singular values below it are rounding errors of f64
 GAP = 100.0  # factor between null and other singular values, where those are above EXACT
 ITERATIONS = 6
 MOST = 32  # null vectors of a component
-ROUNDINGS = 64  # rounding errors that the sum of a row's entries may have
+ROUNDINGS = 16  # rounding errors that the sum of a row's entries may have
 BALANCINGS = 3
 LOST = 1e-12  # of a vector's length: a smaller remainder is rounding
 
@@ -152,8 +152,8 @@ def guess_constant(square: Square, blocks: Blocks) -> NullSpaces | None:
 def find_null_spaces(
     square: Square, blocks: Blocks, *, is_symmetric: bool, precision: float
 ) -> NullSpaces | None:
-    """The null spaces of a balanced matrix. Singular values of up to `precision` count as zero if
-    the next one is GAP times larger.
+    """The null spaces of a balanced matrix. Singular values of up to EXACT count as zero, and those
+    of up to `precision` if the next one is GAP times larger.
 
     None if its factorisation fails, if a component has more than MOST null vectors, or if rows and
     columns have different ranks.
