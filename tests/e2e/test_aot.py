@@ -697,4 +697,4 @@ def test_the_form_is_numbered() -> None:
         for cls in sorted((*CLASSES, Caps), key=lambda cls: cls.__name__)
     }
     found = hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:8]
-    assert (FORMAT, found) == (9, "1ff51113")
+    assert (FORMAT, found) == (10, "d748f9aa")

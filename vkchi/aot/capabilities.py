@@ -67,10 +67,15 @@ MEANING = {
 KNOWN = frozenset(v for k, v in vars(DeviceCapability).items() if k.startswith("spirv"))
 
 
+# What shaders rely on where a driver does not get it wrong.
+RIGHT = ("integer_extremes", "zero_dividends")
+
+
 def portable(caps: Caps) -> Caps:
     """A device's capabilities without what costs nothing to do without."""
     return caps._replace(
         integer_extremes=False,
+        zero_dividends=False,
         push_constant_bytes=SMALLEST.push_constant_bytes,
         workgroup_count=least_count(caps),
     )
@@ -93,7 +98,7 @@ def caps_of(names: Iterable[str], device: Caps) -> Caps:
             hint = f": did you mean {near}?" if near else ""
             raise ArgumentError(f"ti.aot.Module: no capability is called {name!r}{hint}")
         found |= dict.fromkeys(MEANING.get(name, ()), True)
-    found["integer_extremes"] = False
+    found |= dict.fromkeys(RIGHT, False)
     facts = {
         "kind": device.kind,
         "subgroup_size": device.subgroup_size,
@@ -119,8 +124,7 @@ def uses_shared_memory(words: bytes) -> bool:
 def lacks_of(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
     """What a device has not that a shader needs, which was made for others; in words."""
     found = [name for name in shader.needs if not getattr(device, name)]
-    if made_for.integer_extremes and not device.integer_extremes:
-        found.append("integer_extremes")
+    found += [name for name in RIGHT if getattr(made_for, name) and not getattr(device, name)]
     numbers = {"workgroup_invocations": shader.grid.block}
     if "subgroup_size" in shader.needs and made_for.subgroup_size != device.subgroup_size:
         found.append(f"subgroups of {made_for.subgroup_size}")

@@ -22,7 +22,7 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types.structs import StructType
 
-NAME, FORMAT = "vkchi module", 9  # another FORMAT for other records: a test says so
+NAME, FORMAT = "vkchi module", 10  # another FORMAT for other records: a test says so
 METADATA = "module.json"
 CODE = "tuple[Artifact, Interface]"
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)

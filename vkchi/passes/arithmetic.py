@@ -23,12 +23,15 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.core import Func, Op, Value, constant_array, has_kind
 from vkchi.ir.num import Num
+from vkchi.ir.ops import Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.formula import where
 from vkchi.target.caps import Caps
 from vkchi.types import SCALARS, scalar_of
 
 Formula = Callable[..., "Num | None"]
+PASSED_ON = kinds_with(Trait.CARRIES)
+DEEPEST = 4  # ops between a constant and a dividend that holds it
 SIGNED, UNSIGNED = "i8 i16 i32 i64", "u8 u16 u32 u64"
 
 
@@ -37,6 +40,7 @@ def lower_arithmetic(fn: Func, caps: Caps) -> Func:
     formulas = formulas_for(
         chooses_integers=not caps.integer_extremes,
         chooses_floats=caps.is_cpu and caps.signed_zero_inf_nan_f32,
+        divides_zero=not caps.zero_dividends,
     )
     kinds = {kind for kind, _ in formulas}
     if not has_kind(fn.body, kinds):
@@ -201,6 +205,24 @@ def choose_float(kind: str, a: Num, b: Num) -> Num | None:
     return where(a >= b if yields else a > b, a, b)
 
 
+def divide_zero(kind: str, a: Num, b: Num) -> Num | None:
+    """The quotient of a constant that is 0, or has components that are: by comparisons, for drivers
+    that fold it to 0."""
+    if not has_zero(a.v):
+        return None
+    zero = where(b > 0, a, where(b < 0, -a, a.number(math.nan)))
+    return where(a.equals(0), zero, a / b)
+
+
+def has_zero(v: Value, depth: int = 0) -> bool:
+    """True for a constant that is 0 somewhere, and for vectors and the like that hold one."""
+    if is_constant(v):
+        return not constant_array(v).all()
+    if not isinstance(v, Op) or depth == DEEPEST or not (v.kind in PASSED_ON or v.kind == "cast"):
+        return False
+    return any(has_zero(x, depth + 1) for x in v.args)
+
+
 def sign_of(kind: str, x: Num) -> Num:
     """By comparisons, so that NaN gives 0."""
     return where(x > 0, 1, where(x < 0, -1, x.number(0)))
@@ -215,6 +237,7 @@ FORMULAS: dict[tuple[str, str], Formula] = {
         ("shl shr", f"{SIGNED} {UNSIGNED}", shift),
         ("min max", f"{SIGNED} {UNSIGNED}", choose),
         ("min max", "f32", choose_float),
+        ("div", "f16 f32 f64", divide_zero),
         ("sign", "f16 f32 f64", sign_of),
         ("sign", UNSIGNED, lambda kind, x: where(x > 0, 1, x.number(0))),
         ("abs", UNSIGNED, lambda kind, x: x),
@@ -228,9 +251,10 @@ KINDS = frozenset(kind for kind, _ in FORMULAS)
 
 
 @cache
-def formulas_for(*, chooses_integers: bool, chooses_floats: bool) -> dict[tuple[str, str], Formula]:
+def formulas_for(
+    *, chooses_integers: bool, chooses_floats: bool, divides_zero: bool
+) -> dict[tuple[str, str], Formula]:
     """FORMULAS without those that a device does better by its instructions."""
-    left_out = {
-        f for f, is_in in ((choose, chooses_integers), (choose_float, chooses_floats)) if not is_in
-    }
+    choices = {choose: chooses_integers, choose_float: chooses_floats, divide_zero: divides_zero}
+    left_out = {formula for formula, is_in in choices.items() if not is_in}
     return {key: formula for key, formula in FORMULAS.items() if formula not in left_out}

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from vkchi.ir.constants import is_constant
 from vkchi.ir.num import Num
 from vkchi.passes.formula import polynomial, rest_of, short, where
 from vkchi.types import f32, i32
@@ -110,7 +111,9 @@ def atan2(y: Num, x: Num) -> Num:
     ratio = where(small.equals(big), where(big.equals(0.0), big, 1.0), small / big)
     angle = atan_of_part(ratio)
     angle = where(steep, math.pi / 2 - angle, angle)
-    return copy_sign(where(x.bits(i32) < 0, math.pi - angle, angle), y)
+    angle = copy_sign(where(x.bits(i32) < 0, math.pi - angle, angle), y)
+    # Drivers fold a quotient of 0, and the NaN of its divisor is gone.
+    return where(x.op("isnan"), x, angle) if is_constant(y.v) else angle
 
 
 def sinh(x: Num) -> Num:

@@ -47,6 +47,7 @@ class Caps(NamedTuple):
     # min and max of integers; SwiftShader's go wrong in loops where one operand is a constant
     integer_extremes: bool = True
     # float behaviour
+    zero_dividends: bool = True  # 0.0 / x is NaN for 0 and NaN; Mesa's lavapipe folds it to 0
     signed_zero_inf_nan_f32: bool = False
     # limits
     push_constant_bytes: int = 128

@@ -298,6 +298,7 @@ def _read_caps(
         subgroup_least=in13.minSubgroupSize or in11.subgroupSize,
         subgroup_most=in13.maxSubgroupSize or in11.subgroupSize,
         integer_extremes=in12.driverID != vk.const.VK_DRIVER_ID_GOOGLE_SWIFTSHADER,
+        zero_dividends=in12.driverID != vk.const.VK_DRIVER_ID_MESA_LLVMPIPE,
         signed_zero_inf_nan_f32=bool(in12.shaderSignedZeroInfNanPreserveFloat32),
         push_constant_bytes=limits.maxPushConstantsSize,
         workgroup_invocations=limits.maxComputeWorkGroupInvocations,
