@@ -761,3 +761,46 @@ def test_loops_that_were_told_to_run_serially() -> None:
             x[i] = x[i - 1] + 1
 
     quiet(run)
+
+
+def test_bit_packed_integers() -> None:
+    q = ti.types.quant.int(5, signed=False)
+    x, near = ti.field(q), ti.field(ti.i32, N)
+    block = ti.BitpackedFields(max_num_bits=32)
+    block.place(x)
+    ti.root.dense(ti.i, N).place(block)
+    near.from_numpy(np.arange(N, dtype=np.int32)[::-1].copy())
+
+    @ti.kernel
+    def run():
+        for i in near:
+            x[near[i]] = x[near[i]] // 2
+        for i in range(N):
+            x[i] = (x[i] + 1) % 32
+
+    quiet(run)
+
+
+def test_loops_of_64_bit_bounds() -> None:
+    on_cpu()
+    x = ti.field(ti.i32, N)
+
+    @ti.kernel
+    def run(n: ti.i64):
+        for i in range(1, n):
+            x[i] = x[i - 1] + 1
+
+    (text,) = told(lambda: run(N))
+    assert "in order" not in text
+
+
+def test_kernels_whose_globals_have_no_name() -> None:
+    import linecache
+
+    text = "def run(x: ti.types.ndarray()):\n    for i in range(1, 9):\n        x[i] = x[i - 1]\n"
+    linecache.cache["<nameless>"] = (len(text), None, text.splitlines(keepends=True), "<nameless>")
+    space: dict[str, Any] = {"ti": ti}
+    exec(compile(text, "<nameless>", "exec"), space)
+    run = ti.kernel(space["run"])
+    (message,) = told(lambda: run(np.zeros(9, np.float32)))
+    assert message.startswith("<nameless>:3: run()")

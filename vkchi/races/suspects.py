@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.compiling import compiling
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, has_kind, walk
-from vkchi.ir.ops import CONVERSIONS, GROUPED, SYNCS, TABLE, UPDATES, WRITES, Effect
+from vkchi.ir.ops import CONVERSIONS, GROUPED, SWAPS, SYNCS, TABLE, UPDATES, WRITES, Effect
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -42,9 +42,10 @@ def may_race(fn: Func) -> bool:
     return any(map(loop_may_race, loops))
 
 
-def is_watched(module: str, fn: Func) -> bool:
-    """True if a kernel of a module of the user's has candidates."""
-    if module.startswith("vkchi.") or not may_race(fn):
+def is_watched(module: str | None, fn: Func) -> bool:
+    """True if a kernel of a module of the user's has candidates; `module` is None where its globals
+    have no name."""
+    if (module or "").startswith("vkchi.") or not may_race(fn):
         return False
     with compiling(fn.name):
         found = candidates(fn)
@@ -125,10 +126,16 @@ def candidates(fn: Func) -> Candidates:
 
 
 def is_candidate(m: Conflict) -> bool:
-    """True if the order of the accesses matters, and no barrier may be between them."""
+    """True if the order of the accesses matters, and no barrier may be between them. Loops that
+    compare and swap, as those that set bit-packed integers, are no candidates."""
+    from vkchi.analysis.footprint import element_under
     from vkchi.races.witness import may_matter
 
-    return isinstance(m.root, Param) and may_matter(m) and not is_ordered(m.loop.regions[0])
+    if not isinstance(m.root, Param) or not may_matter(m) or is_ordered(m.loop.regions[0]):
+        return False
+    accesses = (*m.first, *m.second)
+    is_plain = all(element_under(op.args[0]) is not None for op in accesses)
+    return is_plain and all(op.kind not in SWAPS for op in accesses)
 
 
 class Loaded:

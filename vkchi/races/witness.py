@@ -43,7 +43,7 @@ from vkchi.ir.ops import GROUPED, IDEMPOTENT, SYNCS, TABLE, VARYING, WRITES, Eff
 from vkchi.races.conflicts import Conflict, commute
 from vkchi.races.influence import Influence, When
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, Tensor, scalar_of
+from vkchi.types import Array, Scalar, Tensor, scalar_of, u64
 from vkchi.types.lazy_numpy import np
 
 MOST_ROUNDS = 3  # of a serial loop that are executed; accesses of the others are unknown
@@ -157,7 +157,7 @@ class Search:
 
     def length(self, loop: Op) -> int | None:
         """The number of iterations of a parallel loop; None if it is unknown."""
-        space = self.space(loop)
+        space = None if is_cut(loop) else self.space(loop)
         return None if space is None else int(np.prod([len(axis) for axis in space], dtype=object))
 
     def space(self, loop: Op) -> list[range] | None:
@@ -211,6 +211,12 @@ class Search:
             return SURELY
         found = {holds(ending.whens, access.scope) for ending in endings}
         return SURELY if SURELY in found else IF if IF in found else ""
+
+
+def is_cut(loop: Op) -> bool:
+    """True if a loop has the iterations of another one in a serial loop (`passes.wide`)."""
+    inner = [op for op in loop.regions[0].ops if op.kind == "for"]
+    return any(op.regions[0].params[0].type is u64 for op in inner)
 
 
 def reads_of(conflicts: Iterable[Conflict]) -> list[Op]:
