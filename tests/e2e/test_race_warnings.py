@@ -3,6 +3,7 @@ order. Programs that are right in any order say nothing."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -665,6 +666,21 @@ def test_equal_stores_flags_and_atomics() -> None:
     quiet(again)
 
 
+def test_writes_that_change_nothing() -> None:
+    x, y, v = ti.field(ti.f32, N), ti.field(ti.f32, N), ti.Vector.field(2, ti.f32, 4)
+
+    @ti.kernel
+    def run(k: ti.i32):
+        for i in range(N - 4):
+            y[i] = x[i]
+            x[i + k] = x[i + k]
+        for i in range(N):
+            ti.atomic_max(v[i % 4][0], i)
+            v[i % 4] += ti.Vector([0, 1])
+
+    quiet(lambda: run(0), lambda: run(3))
+
+
 def test_one_scratch_element_that_holds_one_number() -> None:
     scratch, y = ti.field(ti.f32, ()), ti.field(ti.f32, N)
 
@@ -804,3 +820,58 @@ def test_kernels_whose_globals_have_no_name() -> None:
     run = ti.kernel(space["run"])
     (message,) = told(lambda: run(np.zeros(9, np.float32)))
     assert message.startswith("<nameless>:3: run()")
+
+
+def test_forward_mode_of_loops_in_order() -> None:
+    on_cpu()
+    x, a = ti.field(ti.f64, N, needs_dual=True), ti.field(ti.f64, N, needs_dual=True)
+    a.fill(0.5)
+
+    @ti.kernel
+    def chain():
+        for i in range(1, N):
+            x[i] = x[i - 1] + a[i] ** 2
+
+    def along() -> None:
+        with ti.ad.FwdMode(loss=x, param=a, seed=[1.0] * N):
+            chain()
+
+    (text,) = told(along)
+    assert "in order" in text
+    np.testing.assert_allclose(x.dual.to_numpy(), np.arange(N), rtol=1e-12)  # 2 a each
+
+
+def test_warm_processes_run_in_order(tmp_path: Path) -> None:
+    if current().device.info.kind != "cpu":
+        pytest.skip("needs a software device")
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent("""
+        import numpy as np
+        import vkchi as ti
+
+        ti.init(arch=ti.cpu)
+        x, near = ti.field(ti.f32, 64), ti.field(ti.i32, 64)
+        x.fill(1)
+        near.from_numpy(np.arange(64, dtype=np.int32) // 2)
+
+        @ti.kernel
+        def run():
+            for i in range(1, 64):
+                x[near[i]] += x[near[i] - 1] if near[i] > 0 else 0.0
+
+        run()
+        print(x.to_numpy().tolist())
+        """)
+    )
+    expected = np.ones(64, np.float32)
+    for i in range(2, 64):
+        expected[i // 2] += expected[i // 2 - 1]
+    env = {**os.environ, "VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(tmp_path / "cache")}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, program], env=env, capture_output=True, text=True, check=True
+        )
+        np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=1e-6)
+        assert f"{program}:13: KernelRaceWarning: run(): one iteration reads" in done.stderr
+        assert "in order" in done.stderr

@@ -204,6 +204,8 @@ class Search:
         if not access.is_certain or access.element is None:
             return ""
         if access.op.kind != "load":
+            if self.influence.is_old(access.op.args[1], access.op):
+                return ""
             when = self.influence.change(access.op)
             return SURELY if when is None else holds([when], access.scope)
         endings = self.influence.endings(access.op)
@@ -258,8 +260,11 @@ def is_same_place(a: Access, b: Access) -> bool:
 
 
 def differ(a: Access, b: Access) -> bool:
-    """True if two accesses of an element leave something else in another order: two stores surely
-    store different values."""
+    """True if two accesses of an address leave something else in another order: neither adds 0, and
+    two stores surely store different values."""
+    shared = b.component if a.component is None else a.component
+    if adds_zero(a, shared) or adds_zero(b, shared):
+        return False
     if a.op.kind != "store" or b.op.kind != "store":
         return True
     if a.component != b.component:
@@ -271,6 +276,19 @@ def differ(a: Access, b: Access) -> bool:
         return bool(np.any(np.not_equal(v, w)))  # type: ignore[call-overload]
     x, y = np.asarray(v, np.float64), np.asarray(w, np.float64)
     return bool(np.any(np.abs(x - y) > LEAST_DIFFERENCE * np.maximum(np.abs(x), np.abs(y))))
+
+
+def adds_zero(access: Access, component: object) -> bool:
+    """True if an access adds 0 to a component of its element, or to all of it."""
+    if access.op.kind != "atomic_add":
+        return False
+    value = access.scope.get(access.op.args[1])
+    if value is None:
+        return False
+    parts = np.asarray(value).reshape(-1)
+    if access.component is None and isinstance(component, int):
+        parts = parts[component : component + 1]
+    return not parts.any()
 
 
 class Traces:
