@@ -12,8 +12,9 @@ from vkchi import hooks as _hooks
 from vkchi import names as _names
 from vkchi.cache import version as _version  # notes when this process began to load sources
 from vkchi.compat import aliases as _aliases
+from vkchi.compat.taichi_version import Version as _Version
 
-__version__ = "0.1.0"
+__version__ = _Version("0.1.0")
 
 _hooks.NAMES.update(_names.read_names())
 _hooks.PLACES.update(_names.read_hooks())

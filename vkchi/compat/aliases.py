@@ -28,6 +28,7 @@ SAME = {
     "profiler": "reports.profiler",
     "simt": "lang.simt",
     "sparse": "algorithms.sparse",
+    "ui.utils": "ui.angles",
     **{f"simt.{name}": f"lang.simt.{name}" for name in ("block", "grid", "subgroup", "warp")},
 }
 
@@ -40,8 +41,8 @@ _TYPES = """
     annotations compound_types ndarray_type primitive_types texture_type utils
 """
 _PRIVATE = """
-    _lib _lib.core _logging _snode _snode.fields_builder _snode.snode_tree algorithms._algorithms
-    ad._ad graph._graph
+    _lib _lib.core _lib.core.taichi_python _logging
+    _snode _snode.fields_builder _snode.snode_tree algorithms._algorithms ad._ad graph._graph
     linalg.matrixfree_cg linalg.sparse_cg linalg.sparse_matrix linalg.sparse_solver
     math._complex math.mathimpl
     profiler.kernel_profiler profiler.memory_profiler profiler.scoped_profiler
@@ -71,8 +72,8 @@ _CORE = """
 """
 # Names that only such modules have, and where to find what they mean.
 RENAMED = {
-    "MatrixType": ("types", "Tensor"),
-    "VectorType": ("types", "Tensor"),
+    "MatrixType": ("compat.tensor_types", "MatrixType"),
+    "VectorType": ("compat.tensor_types", "VectorType"),
     "NdarrayType": ("types", "ndarray"),
     "Template": ("types", "template"),
     "cook_dtype": ("types", "cook"),

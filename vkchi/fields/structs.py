@@ -212,9 +212,9 @@ class StructField(StructArrays):
         struct_methods: Mapping[str, Any] | None = None,
         name: str = "",
     ) -> None:
-        del name  # as everywhere: nothing shows it
         members = {key: _element_of(key, member) for key, member in field_dict.items()}
         self._hold(StructType(members, struct_methods), field_dict)
+        self._name = name
         shapes = {member.shape for member in self.__vkchi_members__() if member.has_place}
         if len(shapes) > 1:
             raise ArgumentError(f"ti.StructField: members have different shapes: {shapes}")
@@ -235,6 +235,13 @@ class StructField(StructArrays):
     def members(self) -> dict[str, Any]:
         """The members' fields by name."""
         return self.__vkchi_arrays__
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "field_dict" and "__vkchi_arrays__" in vars(self):
+            return self.__vkchi_arrays__
+        if name == "name":  # no property: a member may be called so
+            return vars(self).get("_name", "")
+        return super().__getattr__(name)
 
     field_members = property(StructArrays.__vkchi_members__)
 
@@ -280,7 +287,9 @@ def struct_field(
     if not t.members:
         raise ArgumentError("a struct without members has no field")
     arrays = {key: _member_field(m, shape, layout, options) for key, m in t.members.items()}
-    return StructField.of(t, arrays)
+    made = StructField.of(t, arrays)
+    made._name = name
+    return made
 
 
 def _member_field(t: Any, shape: Any, layout: Order, options: dict[str, Any]) -> Any:

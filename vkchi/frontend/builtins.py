@@ -17,8 +17,10 @@ from vkchi.frontend import arith, methods
 from vkchi.frontend.call import Handler
 from vkchi.frontend.context import plain_number
 from vkchi.frontend.elementwise import ELEMENTWISE, is_plain, round_to_even
+from vkchi.frontend.flow import truth
 from vkchi.frontend.iteration import items_of
-from vkchi.frontend.kinds import defines, failure, name_of, refuse
+from vkchi.frontend.kinds import PLAIN, defines, failure, kind_of, name_of, refuse
+from vkchi.frontend.objects import call_method, method_called
 from vkchi.frontend.operands import is_static, weak
 from vkchi.frontend.records import first_array, is_struct_array
 from vkchi.frontend.texts import Text, formatted, joined
@@ -35,9 +37,11 @@ from vkchi.types.lazy_numpy import np
 
 
 def _convert(python: type, dtype: Any) -> Handler:
-    """`int(x)`, `float(x)`, `bool(x)`: Python's on Python numbers and strings, else a cast."""
+    """`int(x)`, `float(x)`: Python's on numbers, strings and objects that define it, else a
+    cast."""
+    names = (f"__{python.__name__}__", "__index__")
 
-    def call(cx: Context, x: Any = 0) -> Any:
+    def call(cx: Any, x: Any = 0) -> Any:
         if isinstance(x, bool | int | float | str | np.generic):
             try:
                 return python(x)
@@ -46,9 +50,22 @@ def _convert(python: type, dtype: Any) -> Handler:
                 raise cx.fail(
                     f"{name}: {e}", kind=KernelTypeError, help=f"give it a number: {name}(1)"
                 ) from None
+        for name in names:
+            method = method_called(x, name)
+            if method is not None:
+                return call(cx, call_method(cx, method))
+        is_plain = kind_of(x) is PLAIN and not isinstance(x, np.ndarray)
+        if is_plain and any(defines(x, name) for name in names):
+            return cx.run_python(python, (x,))
         return arith.cast(cx, x, dtype)
 
     return call
+
+
+def _bool(cx: Any, x: Any = False) -> Any:
+    """`bool(x)`: truth values of each component of a vector, else whether x is true."""
+    is_number = isinstance(x, Value | Matrix) or arith.is_target(x)
+    return arith.cast(cx, x, u1) if is_number else truth(cx, x)
 
 
 def _text_by(conversion: str) -> Handler:
@@ -199,7 +216,7 @@ BUILTINS: dict[object, Handler] = {
     abs: ELEMENTWISE[elementwise.abs],
     int: _convert(int, int),
     float: _convert(float, float),
-    bool: _convert(bool, u1),
+    bool: _bool,
     str: _text_by("s"),
     repr: _text_by("r"),
     format: lambda cx, x, spec="": joined(formatted(cx, x, spec)),

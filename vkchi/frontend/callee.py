@@ -20,6 +20,7 @@ from vkchi.frontend import arith, array_methods, numpy_calls
 from vkchi.frontend.activity import ListRef
 from vkchi.frontend.activity_calls import LIST_METHODS
 from vkchi.frontend.assign import assign_to
+from vkchi.frontend.builtins import BUILTINS
 from vkchi.frontend.call import find_call
 from vkchi.frontend.construct import check_literal_kind
 from vkchi.frontend.context import Lowering, array_like, is_field
@@ -29,7 +30,7 @@ from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import METHODS, call_type
 from vkchi.frontend.iteration import items_of
 from vkchi.frontend.kinds import describe, failure, function_kind, name_of
-from vkchi.frontend.objects import init_of, is_makeable, make_object
+from vkchi.frontend.objects import ALONE, SPECIAL, init_of, is_makeable, make_object
 from vkchi.frontend.operands import is_static, is_target
 from vkchi.frontend.peek import is_static_call, peek
 from vkchi.frontend.places import attribute_of, list_item, lvalue
@@ -265,6 +266,8 @@ def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
     """A method of a vector or matrix (numbers have `cast` and the like)."""
     method = METHODS.get(name)
     v = arith.value(cx, base)
+    if method is None and (name in SPECIAL or name in ALONE or name == "__abs__"):
+        return call_operator(cx, n, v, name)
     if method is None:
         close, known = nearest(name, METHODS), ", ".join(sorted(METHODS)[:6])
         words = describe(v.type)
@@ -275,6 +278,20 @@ def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
         )
     args, kwargs = lower_arguments(cx, n)
     return method(cx, v, *args, **kwargs)
+
+
+def call_operator(cx: Lowering, n: ast.Call, v: Value, name: str) -> Any:
+    """`x.__mod__(y)` of a kernel value, which is `x % y`."""
+    args, kwargs = lower_arguments(cx, n)
+    if kwargs or len(args) != (name in SPECIAL):
+        raise cx.fail(f"`{name}` takes {'one value' if name in SPECIAL else 'nothing'}")
+    if name == "__abs__":
+        return BUILTINS[abs](cx, v)
+    if name in ALONE:
+        return arith.unary(cx, ALONE[name], v)
+    op, is_reflected = SPECIAL[name]
+    x, y = (args[0], v) if is_reflected else (v, args[0])
+    return (arith.compare if op in arith.COMPARISONS else arith.binary)(cx, op, x, y)
 
 
 def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> Any:

@@ -152,7 +152,9 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
     for name, x in bound.items():
         if not is_plain:
             check_annotation(cx, fn, name, signature.notes.get(name), x)
-        declare_argument(cx, act, name, signature.notes.get(name), x, is_plain=is_plain)
+        note = signature.notes.get(name)
+        is_typed = is_real(callee)
+        declare_argument(cx, act, name, note, x, is_plain=is_plain, is_typed=is_typed)
     act.returns = signature.notes.get("return")
     act.is_serial |= is_real(callee)
     cx.act, cx.call_node = act, None
@@ -211,9 +213,10 @@ def _shown(fn: FunctionType, s: Signature) -> str:
 
 
 def declare_argument(
-    cx: Lowering, act: Activation, name: str, note: Any, x: Any, *, is_plain: bool
-) -> None:
-    """Make the variable of one parameter."""
+    cx: Lowering, act: Activation, name: str, note: Any, x: Any, *,
+    is_plain: bool, is_typed: bool = False,
+) -> None:  # fmt: skip
+    """Make the variable of one parameter; that of a real function `is_typed`."""
     depth, span = len(cx.frames), act.source.span(act.source.node, act.caller)
     if isinstance(x, Receiver) or is_reference(note):
         if isinstance(note, ref):
@@ -226,6 +229,8 @@ def declare_argument(
         x = fit_member(cx, note, x, name, what="argument")
     t = annotated_type(cx, note)
     if t is not None:
+        # Taichi converts each component of a vector under a number type.
+        t = t if is_typed else _spread(cx, x, t)
         into = Into(f"argument `{name}` of {act.fn.__name__}()")
         x = coerce(cx, x, t, name, verb="pass", into=into)
     elif not (is_plain and is_passed_as_it_is(x) and not function_assigns(act.source, name)):
@@ -358,7 +363,7 @@ def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
     if isinstance(note, StructType):
         return fit_member(cx, note, x, cx.act.fn.__name__, what="the result of")
     types = [annotated_type(cx, item) for item in _tuple_of(note)]
-    if any(t is None for t in types):
+    if not types or any(t is None for t in types):
         return x
     if not isinstance(note, tuple) and get_origin(note) is not tuple:
         assert types[0] is not None

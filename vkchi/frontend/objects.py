@@ -34,6 +34,13 @@ _COMPARED = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
+SPECIAL = {
+    **{f"__{word}__": (op, False) for op, word in (_WORDS | _COMPARED).items()},
+    **{f"__r{word}__": (op, True) for op, word in _WORDS.items()},
+}
+ALONE = {"__neg__": "-", "__pos__": "+", "__invert__": "~"}
+
+
 def is_makeable(cls: Any) -> bool:
     """Whether kernels can make objects of a class: a user's, made as `object` makes them."""
     if not isinstance(cls, type) or inspect.getattr_static(cls, "__new__") is not _NEW:

@@ -54,7 +54,7 @@ from vkchi.frontend.targets import (
 from vkchi.frontend.trees import is_container
 from vkchi.frontend.values import ORIGIN, ArrayRef, Place
 from vkchi.ir.core import Value
-from vkchi.lang.matrix import Matrix
+from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
 from vkchi.types import Array, Scalar, Tensor, i32, i64, scalar_of, shape_of, with_shape
 
@@ -151,6 +151,9 @@ def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
     if places is not None and not isinstance(base, Value):
         return pick(cx, base, list(places), (len(places),) if len(places) > 1 else ())
     attribute = find_attribute(name)
+    added = vars(Vector if len(shape_of(t)) == 1 else Matrix).get(name) or vars(Matrix).get(name)
+    if attribute is None and isinstance(added, property) and isinstance(t, Tensor):
+        return cx.call(added.fget, (base if isinstance(base, Value) else base.load(cx),), {})
     if attribute is None:
         raise cx.fail(
             f"a {describe(t)} has no attribute `{name}`",

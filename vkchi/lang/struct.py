@@ -159,7 +159,6 @@ class Struct:
     ) -> Any:  # fmt: skip
         """A field of structs with these `members` (types by name) and `methods`, of a `shape`;
         options: as `ti.field` takes them. Raises ArgumentError for methods that are no mapping."""
-        options.pop("name", None)
         if methods is not None and not isinstance(methods, Mapping):
             raise ArgumentError(
                 f"the methods of a struct are functions by name, not {methods!r}: "

@@ -133,6 +133,12 @@ class Tensor(Type):
     def __reduce__(self) -> Any:
         return (Tensor.of, (self.elem, self.shape))
 
+    def to_string(self) -> str:
+        """Its name, as Taichi's programs ask for it."""
+        if len(self.shape) == 1:
+            return f"VectorType[{self.n}, {self.elem}]"
+        return f"MatrixType[{self.n},{self.m}, {self.elem}]"
+
     def field(self, *args: Any, **options: Any) -> Any:
         """A field of such vectors or matrices; arguments are those of `ti.field`."""
         return self._field(self, *args, **options)

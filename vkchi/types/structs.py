@@ -84,6 +84,8 @@ class StructType(Type):
         return method.__func__ if isinstance(method, staticmethod) else method
 
     def __getattr__(self, name: str) -> Any:
+        if name == "cast" and name not in self.methods:
+            return self  # a call converts a struct with these members
         if name not in self.methods:
             raise AttributeError(f"{self} has no method `{name}`")
         return self.find_method(name)

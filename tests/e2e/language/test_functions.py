@@ -1,5 +1,8 @@
 """`@ti.func`: arguments by value and by reference, results, calls of calls."""
 
+import enum
+from typing import Any, List, Tuple  # noqa: UP035
+
 import pytest
 
 import vkchi as ti
@@ -289,3 +292,102 @@ def test_starred_call_vec() -> None:
         return f(1, *t)
 
     check(k(), 123)
+
+
+def test_scalar_annotations_convert_each_component() -> None:
+    @ti.func
+    def doubled(x: ti.f32):
+        return x * 2
+
+    @ti.func
+    def whole(x: ti.i32):
+        return x * 2
+
+    @ti.func
+    def same(x: float) -> float:
+        return x
+
+    @ti.kernel
+    def run() -> ti.types.vector(4, ti.f32):
+        a = doubled(ti.Vector([1.5, 2.0]))
+        b = whole(ti.Vector([1.5, 2.0]))
+        c = same(ti.Vector([1, 2]))
+        return ti.Vector([a.sum(), b.sum(), whole(2.5), c.sum() / 2])
+
+    check(run(), [7.0, 6.0, 4.0, 1.5])
+
+
+@pytest.mark.parametrize("note", [Tuple, "Tuple", tuple, List[ti.f32], Any, "Any"])  # noqa: UP006
+def test_return_annotations_that_are_no_types_are_ignored(note) -> None:
+    def pair(x):
+        return x, x + 1
+
+    pair.__annotations__["return"] = note
+    pair = ti.func(pair)
+
+    @ti.kernel
+    def run(n: ti.i32) -> ti.i32:
+        a, b = pair(n)
+        return a * 10 + b
+
+    assert run(3) == 34
+
+
+def test_operators_by_their_special_names() -> None:
+    @ti.kernel
+    def run(u: ti.f32) -> ti.f32:
+        s = (u * 3).__mod__(2.5) + u.__add__(1) + u.__rsub__(1.0) + (-u).__abs__() + u.__neg__()
+        if u.__lt__(2.0):
+            s += 10
+        v = ti.Vector([u, 2.0])
+        return s + v.__mul__(2).sum() + u.__pow__(2)
+
+    u = 1.5
+    check(run(u), (u * 3) % 2.5 + (u + 1) + (1 - u) + u - u + 10 + (2 * u + 4) + u * u)
+
+
+class Level(enum.Enum):
+    LOW = 3
+
+    def __int__(self):
+        return self.value
+
+    def __float__(self):
+        return self.value + 0.5
+
+
+def test_int_and_float_of_objects_that_define_them() -> None:
+    @ti.kernel
+    def run() -> ti.f32:
+        return int(Level.LOW) * 10 + float(Level.LOW)
+
+    assert run() == 33.5
+
+
+@pytest.mark.ours("conversions-of-objects")
+def test_int_and_bool_of_objects_that_kernels_make() -> None:
+    class Box:
+        def __init__(self, x):
+            self.x = x
+
+        def __int__(self):
+            return self.x * 2
+
+    @ti.kernel
+    def run(n: ti.i32) -> ti.i32:
+        return int(Box(n)) + ti.cast(bool([n, 0]), ti.i32)
+
+    assert run(5) == 11
+
+
+def test_real_functions_keep_the_types_of_their_annotations() -> None:
+    @ti.real_func
+    def doubled(x: ti.f32) -> ti.f32:
+        return x * 2
+
+    @ti.kernel
+    def run() -> ti.f32:
+        return doubled(ti.Vector([1.0, 2.0])).sum()
+
+    with pytest.raises(ti.TaichiCompilationError):
+        run()

@@ -137,6 +137,87 @@ def test_extensions() -> None:
 @pytest.mark.ours("version")
 def test_the_version_is_our_own() -> None:
     assert isinstance(ti.__version__, str) and ti.__version__.count(".") == 2
+    assert f"{ti.__version__}" == str(ti.__version__) and ti.__version__ == str(ti.__version__)
+
+
+def test_the_version_is_compared_with_tuples() -> None:
+    assert ti.__version__ >= (1, 1, 0) and (1, 6) < ti.__version__ and not ti.__version__ > (1, 8)
+    assert ti.__version__ == (1, 7, 4) and ti.__version__ != (1, 7, 3)
+    assert ti.__version__ <= (1, 7, 4) and not ti.__version__ < (1, 7)
+
+
+def inner(name: str) -> Any:
+    """A module of Taichi's that is not public."""
+    return importlib.import_module(f"vkchi.{name}")
+
+
+def test_types_of_the_core() -> None:
+    core = inner("_lib.core.taichi_python")
+    assert isinstance(ti.f32, core.DataType) and not isinstance(3, core.DataType)
+
+
+def test_classes_of_tensor_types() -> None:
+    matrix = inner("lang.matrix")
+    mat, vec = matrix.MatrixType(2, 3, 2, ti.f32), matrix.VectorType(3, ti.i32)
+    assert (mat.n, mat.m, mat.ndim, vec.n) == (2, 3, 2, 3)
+    assert isinstance(mat, matrix.MatrixType) and isinstance(vec, matrix.MatrixType)
+    assert isinstance(vec, matrix.VectorType) and not isinstance(mat, matrix.VectorType)
+    assert isinstance(ti.math.vec3, matrix.VectorType) and not isinstance(3, matrix.MatrixType)
+    assert mat.to_string() == "MatrixType[2,3, f32]" and vec.to_string() == "VectorType[3, i32]"
+
+    @ti.kernel
+    def run(n: ti.i32) -> ti.types.vector(3, ti.i32):
+        a = matrix.VectorType(3, ti.i32)([n, 1, 2])
+        b = matrix.MatrixType(2, 2, 2, ti.i32)([[1, 2], [3, 4]])
+        return a + b[1, 1]
+
+    assert list(run(4)) == [8, 5, 6]
+
+
+def test_struct_types_cast() -> None:
+    pair = ti.types.struct(a=ti.i32, b=ti.f32)
+    made = pair.cast(ti.Struct(a=2.0, b=3))
+    assert (made.a, made.b) == (2, 3.0) and isinstance(made.b, float)
+
+    @ti.kernel
+    def run() -> ti.f32:
+        s = pair.cast(ti.Struct(a=2.0, b=3))
+        return s.a * 10 + s.b / 2
+
+    assert run() == 21.5
+
+
+def test_the_members_and_the_name_of_a_struct_field() -> None:
+    pair = ti.types.struct(a=ti.i32, b=ti.f32)
+    x = pair.field(shape=3, name="pairs")
+    made = ti.StructField({"a": ti.field(ti.f32, 3)}, {}, "made")
+    assert (x.name, made.name) == ("pairs", "made")
+    assert list(x.field_dict) == ["a", "b"] and list(made.field_dict) == ["a"]
+    x.field_dict["a"][1] = 7
+    assert x[1].a == 7
+
+
+def test_directions_as_angles() -> None:
+    utils = inner("ui.utils")
+    for yaw, pitch in [(0.5, 0.25), (-2.0, 1.2), (3.0, -0.7)]:
+        v = utils.euler_to_vec(yaw, pitch)
+        expected = [np.sin(yaw) * np.cos(pitch), np.sin(pitch), np.cos(yaw) * np.cos(pitch)]
+        assert np.allclose(v.to_numpy(), expected)
+        assert np.allclose(utils.vec_to_euler(v * 3), (yaw, pitch))
+
+
+@pytest.mark.ours("properties-of-vectors")
+def test_properties_that_programs_give_to_vectors(monkeypatch: Any) -> None:
+    turned = property(lambda v: ti.Vector([-v.y, v.x]))
+    monkeypatch.setattr(ti.Matrix, "Yx", turned, raising=False)
+
+    @ti.kernel
+    def run(n: ti.i32) -> ti.i32:
+        v = ti.Vector([n, 2])
+        return v.Yx.x * 10 + v.Yx.y
+
+    assert run(3) == -17
+    assert list(ti.Vector([3, 2]).Yx) == [-2, 3]
 
 
 @pytest.mark.ours("extensions")

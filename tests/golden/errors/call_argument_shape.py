@@ -4,7 +4,7 @@ v = ti.Vector.field(3, ti.f32, shape=8)
 
 
 @ti.func
-def f(a: ti.f32):
+def f(a: ti.types.vector(2, ti.f32)):
     return a
 
 

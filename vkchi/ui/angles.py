@@ -1,0 +1,31 @@
+"""Directions as angles, for cameras: yaw about the y axis, pitch towards it, in radians.
+
+>>> vec_to_euler(euler_to_vec(0.5, 0.25))
+(0.5, 0.25)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from vkchi.lang.matrix import Vector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def euler_to_vec(yaw: float, pitch: float) -> Vector:
+    """The unit vector of a direction."""
+    across = math.cos(pitch)
+    return Vector([math.sin(yaw) * across, math.sin(pitch), math.cos(yaw) * across])
+
+
+def vec_to_euler(v: Vector | Sequence[float], eps: float = 1e-6) -> tuple[float, float]:
+    """Yaw and pitch of a vector of any length; `eps` is not used, as in Taichi."""
+    x, y, z = (float(c) for c in _components(v))
+    return math.atan2(x, z), math.atan2(y, math.hypot(x, z))
+
+
+def _components(v: Any) -> list[float]:
+    return list(v.to_list() if isinstance(v, Vector) else v)
