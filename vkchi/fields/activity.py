@@ -184,7 +184,7 @@ def active_elements(node: SNode) -> np.ndarray[Any, Any]:
     at = [np.arange(node.shape[way.at]) // way.n for way in ways]
     found = numbers[np.ix_(*at)] if at else numbers
     rest = [k for k in range(len(node.shape)) if k not in [way.at for way in ways]]
-    found = np.expand_dims(found, rest)
+    found = np.expand_dims(found, tuple(rest))
     if level.place is None:
         return np.broadcast_to(found != 0, node.shape)
     places = np.arange(node.shape[level.place.at]) // level.place.n % level.cells

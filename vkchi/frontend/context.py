@@ -457,8 +457,9 @@ def has_same_numbers(read: Any, found: Any) -> bool:
         return False
     if read is found:
         return True
-    signs = [np.signbit(m.entries) for m in (read, found)]  # -0.0 equals 0.0
-    return np.array_equal(read.entries, found.entries) and np.array_equal(*signs)
+    a, b = read.entries, found.entries
+    has_same_signs = np.array_equal(np.signbit(a), np.signbit(b))  # -0.0 equals 0.0
+    return np.array_equal(a, b) and has_same_signs
 
 
 def array_like(cx: Lowering, x: Any) -> ArrayRef | None:
