@@ -111,10 +111,9 @@ class Breaks:
             self.ledger.open(memory).held[box] = Held(name, who, span, box)
             return
         account = self.ledger.open(host.array_of_torch(memory))
-        if account.owner is None:
-            account.owner = memory
+        if not account.held:
             account.held[()] = Held(name, who, span, ())
-            account.remember()
+            account.follow(memory)
 
     def holds(self, array: Storage) -> Held | None:
         """What an array holds with a derivative."""
@@ -270,11 +269,20 @@ class Breaks:
 
     def use(self, launch: Call | Given, case: Case, kind: str) -> None:
         """Note which parts a recorded launch has used of arrays with a place for derivatives."""
+        tensors = launch.tensors if isinstance(launch, Call) else {}
         for name, box in facts.touched(launch.plan, "reads", case).items():
             array = launch.arrays.get(name)
-            if array is not None and name not in launch.constants and array.companion(kind):
-                where = partial(first_read, launch.plan, name)
-                self.ledger.open(array).uses.add(Use(name, f"{launch.name}()", where, box))
+            if array is None or name in launch.constants:
+                continue
+            if name in tensors:
+                account = self.ledger.open(host.array_of_torch(tensors[name]))
+                if account.owner is None:
+                    account.used = use_of(launch, name, box)
+                    account.follow(tensors[name])
+            elif array.companion(kind) is not None:
+                uses = self.ledger.open(array).uses
+                if box not in uses:
+                    uses.add(use_of(launch, name, box))
 
     def check_loss(self, loss: Any) -> None:
         """Raises GradientError if the loss was overwritten."""
@@ -360,6 +368,11 @@ def mark_constants(one: Break, read: Span | None) -> None:
 def line_of(span: Span | None) -> Span | None:
     """The user's line, or, of a kernel of ours, that which has called it."""
     return user_span() if is_ours(span) else span
+
+
+def use_of(launch: Call | Given, name: str, box: Box) -> Use:
+    """The use that a launch makes of a part of an array."""
+    return Use(name, f"{launch.name}()", partial(first_read, launch.plan, name), box)
 
 
 def first_read(plan: Plan, name: str) -> Span | None:

@@ -146,6 +146,9 @@ class Uses:
     def __init__(self) -> None:
         self.at: dict[int | None, dict[Box, Use]] = {}
 
+    def __contains__(self, box: Box) -> bool:
+        return box in self.at.get(point_of(box), ())
+
     def add(self, use: Use) -> None:
         """Add one; the first of equal parts stays."""
         self.at.setdefault(point_of(use.box), {}).setdefault(use.box, use)
@@ -281,6 +284,7 @@ class HostAccount(Holding):
     def __init__(self, view: Values) -> None:
         super().__init__()
         self._view, self.owner = view, None
+        self.used: Use | None = None  # by the first kernel
         self.contents: Values | None = None
         self.slope: Values | None = None
 
@@ -311,14 +315,22 @@ class HostAccount(Holding):
     @property
     def is_of_use(self) -> bool:
         """Whether anything is known."""
-        return bool(self.escapes or self.held or self.writes or self.slope is not None)
+        is_used = self.used is not None
+        return bool(self.escapes or self.held or self.writes or is_used or self.slope is not None)
 
     def compare(self) -> Break | None:
-        """Note if a tensor's derivative was overwritten: what was lost by that, or before."""
+        """Note if a tensor's derivative, or an input that was used, was overwritten: what was lost
+        by that, or before."""
         if self.owner is not None and not self.is_known:
-            held = next(iter(self.held.values()))
-            self.loss = self.loss or overwritten(held, self.memory, "torch or numpy", None)
+            found = next(iter(self.held.values()), None) or self.used
+            assert found is not None
+            self.loss = self.loss or overwritten(found, self.memory, "torch or numpy", None)
         return self.loss
+
+    def follow(self, tensor: Any) -> None:
+        """Notice from now on what others put into a tensor."""
+        self.owner = tensor
+        self.remember()
 
 
 class Account(Holding):

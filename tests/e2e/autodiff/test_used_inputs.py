@@ -4,6 +4,7 @@ are by what the inputs held when the tape began."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -366,3 +367,35 @@ def test_a_direction_of_the_result_itself() -> None:
     with ti.ad.FwdMode(y, x, [1, 2]):
         double()
     assert x.dual.to_numpy().tolist() == [0, 0]  # the direction is forgotten
+
+
+# --- tensors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["torch", "numpy"])
+def test_torch_over_a_used_tensor(by: str) -> None:
+    torch = pytest.importorskip("torch")
+    ti.init(arch=ti.vulkan)
+    t, loss = torch.tensor(X, dtype=torch.float32, requires_grad=True), field()
+
+    @ti.kernel
+    def square(x: ti.types.ndarray()):
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    def halve() -> None:
+        if by == "numpy":
+            t.detach().numpy()[...] *= 0.5
+            return
+        with torch.no_grad():
+            t.mul_(0.5)
+
+    use = partial(square, t)
+    refuse("`x` was overwritten by torch or numpy, and whether", loss, use, halve, use)
+    t.grad = None
+    with ti.ad.Tape(loss):
+        halve()
+        use()
+        use()
+        halve()  # nothing reads it any more
+    is_near(t.grad, X)
