@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,24 +38,34 @@ class Act(NamedTuple):
 
 
 class Num:
-    """A number and its derivatives by all inputs; `lost` if those are unknown."""
+    """A number and its derivatives by all inputs; `lost` if those are unknown. `is_steep` if an
+    infinite slope or NaN is on some way to it: there reverse mode may find NaN for 0."""
 
-    def __init__(self, value: float, slope: Any = None, *, lost: bool = False) -> None:
+    def __init__(
+        self, value: float, slope: Any = None, *, lost: bool = False, is_steep: bool = False
+    ) -> None:
         self.value, self.lost = float(value), lost
+        self.is_steep = is_steep or not math.isfinite(self.value)
         self.slope = np.zeros(COUNT) if slope is None else slope
 
     def __add__(self, other: Any) -> Num:
         o = other if isinstance(other, Num) else Num(other, np.zeros_like(self.slope))
-        return Num(self.value + o.value, self.slope + o.slope, lost=self.lost or o.lost)
+        return self.joined(o, self.value + o.value, self.slope + o.slope)
 
     def __mul__(self, other: Any) -> Num:
         o = other if isinstance(other, Num) else Num(other, np.zeros_like(self.slope))
         slope = times(self.slope, o.value) + times(o.slope, self.value)
-        return Num(self.value * o.value, slope, lost=self.lost or o.lost)
+        return self.joined(o, self.value * o.value, slope)
+
+    def joined(self, other: Num, value: float, slope: Any) -> Num:
+        """A result of both."""
+        lost, is_steep = self.lost or other.lost, self.is_steep or other.is_steep
+        return Num(value, slope, lost=lost, is_steep=is_steep)
 
     def map(self, value: float, factor: float) -> Num:
         """A function of it, given its value and slope."""
-        return Num(value, times(self.slope, factor), lost=self.lost)
+        is_steep = self.is_steep or not math.isfinite(factor)
+        return Num(value, times(self.slope, factor), lost=self.lost, is_steep=is_steep)
 
     def sin(self) -> Num:
         finite = math.isfinite(self.value)
@@ -153,7 +162,8 @@ def metric(q: View, tot: View) -> None:
 
 def pick(p: View, q: View) -> None:
     for i in range(N):
-        p[i] = q[i] * DATA[i] if KNOWN[i] else 0.25
+        product = q[i] * DATA[i]  # which is computed, chosen or not
+        p[i] = product if KNOWN[i] else 0.25
 
 
 def rows(p: View, v: View) -> None:
@@ -497,12 +507,3 @@ def vary(r: random.Random, mode: str, acts: Sequence[Act]) -> list[Act]:
     """The same with something else somewhere."""
     k = r.randrange(len(acts))
     return [*acts[:k], *Drawing(r, mode).acts(), *acts[k + r.randrange(2) :]]
-
-
-@contextmanager
-def naming(what: str) -> Iterator[None]:
-    """Say in errors of comparisons what was run."""
-    try:
-        yield
-    except AssertionError as error:
-        raise AssertionError(f"{what}: {error}") from None

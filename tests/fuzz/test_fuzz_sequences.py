@@ -9,7 +9,7 @@ programs in place of PROGRAMS; `VKCHI_FUZZ_FIRST=k` begins with that seed.
 import os
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,10 +28,12 @@ from tests.fuzz.sequences import (
     Act,
     Machine,
     N,
+    Num,
     Place,
     draw_acts,
     vary,
 )
+from vkchi.errors import KernelRaceWarning
 from vkchi.runtime import current
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "48"))
@@ -282,24 +284,31 @@ class Program:
     def run(self) -> None:
         """Run it, and compare."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ti.ad.GradientWarning)
+            for kind in (ti.ad.GradientWarning, KernelRaceWarning):
+                warnings.simplefilter("ignore", kind)
             getattr(self, f"run_{self.mode}")()
 
-    def attempt(self, what: Any, acts: Any, act: Any) -> Any:
+    def attempt(self, act: Callable[[], Any]) -> Any:
         """What this gives; None if it is refused."""
         self.count += 1
         try:
             return act()
-        except REFUSED as error:
-            if isinstance(error, AssertionError):
-                raise
+        except REFUSED:
             self.refused += 1
             return None
 
-    def compare(self, found: Any, want: Any, acts: Any, what: str) -> None:
-        """Derivatives; those that are no numbers may be anything."""
-        tolerance = 1e-7 if self.world.dtype == np.float64 else 2e-2
+    def compare(
+        self, found: Any, want: Any, acts: Any, what: str, *, loss: Num | None = None,
+        exact: float = 1e-7,
+    ) -> None:  # fmt: skip
+        """Derivatives; those that are no numbers may be anything, and where the loss is steep, NaN
+        is no error but for what nothing uses: second components, without `rows`."""
+        tolerance = exact if self.world.dtype == np.float64 else 2e-2
         known = np.isfinite(want)
+        if loss is not None and loss.is_steep:
+            are_used = "'rows'" in str(acts)
+            must = [n == VECTORS and k % 2 == 1 and not are_used for n, k in PLACES]
+            known &= np.isfinite(found) | np.array(must[: len(found)])
         scale = max(1.0, float(np.abs(np.asarray(want)[known]).max(initial=0.0)))
         if not np.allclose(found[known], want[known], tolerance, tolerance * scale):
             lines = "\n".join(f"  {act}" for act in acts)
@@ -339,12 +348,12 @@ class Program:
                     self.world.run(acts)
                 return self.world.gradients()
 
-            found = self.attempt(k, acts, run)
+            found = self.attempt(run)
             self.expect_refusal(found, machine, acts)
             if found is not None:
                 left = np.array([machine.grads[place].value for place in PLACES])
                 want = left + machine.mem["loss", 0].slope
-                self.compare(found, want, acts, f"tape {k}")
+                self.compare(found, want, acts, f"tape {k}", loss=machine.mem["loss", 0])
 
     def run_forward(self) -> None:
         name, seeds = self.r.choice(NAMES[:3]), [1.0, -0.5, 0.25]
@@ -362,14 +371,14 @@ class Program:
                     self.world.run(acts)
                 return np.array([arrays["loss"].dual[None]])
 
-            found = self.attempt(k, acts, run)
+            found = self.attempt(run)
             loss = machine.mem["loss", 0]
             if loss.lost and not (loss.slope * along).any():
                 loss.lost = False  # what is unknown is by other inputs, perhaps
             self.expect_refusal(found, machine, acts)
             if found is not None:
                 want = np.array([float(np.dot(loss.slope, along))])
-                self.compare(found, want, acts, f"forward {k}")
+                self.compare(found, want, acts, f"forward {k}", loss=loss)
 
     def run_hvp(self) -> None:
         name, along = self.r.choice(NAMES[:3]), [1.0, -0.5, 0.25]
@@ -385,18 +394,19 @@ class Program:
                 product = ti.ad.hvp(run, arrays["loss"], arrays[name], along)
                 return [product, self.world.gradients()]
 
-            found = self.attempt(k, acts, run)
+            found = self.attempt(run)
             self.expect_refusal(found, machine, acts)
             if found is not None:
-                self.compare(found[1], machine.mem["loss", 0].slope, acts, f"gradient of hvp {k}")
+                loss = machine.mem["loss", 0]
+                self.compare(found[1], loss.slope, acts, f"gradient of hvp {k}", loss=loss)
                 ends = [
                     self.slopes_near(acts, name, along, h, machine.constants)[own]
                     for h in (1e-5, -1e-5)
                 ]
                 with np.errstate(invalid="ignore"):
                     want = (ends[0] - ends[1]) / 2e-5
-                if self.world.dtype == np.float64:
-                    self.compare(np.round(found[0], 6), np.round(want, 6), acts, f"hvp {k}")
+                if self.world.dtype == np.float64 and not loss.is_steep:
+                    self.compare(found[0], want, acts, f"hvp {k}", exact=1e-5)
 
     def slopes_near(
         self, acts: list[Act], name: str, along: list[float], h: float, constants: list[float]
@@ -424,7 +434,7 @@ class Program:
                 self.world.run([act, Act("kgrad", act.with_)])
                 return self.world.gradients()
 
-            found = self.attempt(0, [act], run)
+            found = self.attempt(run)
             if found is not None:
                 want = np.array([machine.grads[place].value for place in PLACES])
                 self.compare(found, want, [act], "alone")
@@ -436,7 +446,7 @@ class Program:
             k, n = r.randrange(LONG - ITERATIONS // 8), r.randrange(1, ITERATIONS + 1)
             at = r.randrange(LONG)
             meets = k <= at <= k + (n - 1) // 8
-            want = np.array([0.0 if k <= j <= k + (n - 1) // 8 else 0.0 for j in range(LONG)])
+            want = np.zeros(LONG)
             want[at] += n * 0.125
             acts = [Act("call", ("flood", k, at, n))]
             args = (world.long, world.sum, k, at, n)
@@ -454,7 +464,7 @@ class Program:
                     flood.grad(*args)
                 return world.long.grad.to_numpy()
 
-            found = self.attempt(0, acts, run)
+            found = self.attempt(run)
             if found is not None and meets and n > 1:
                 raise AssertionError(f"seed {self.seed}: a race that is not refused: {acts}")
             if found is not None:
