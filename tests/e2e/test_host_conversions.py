@@ -174,7 +174,7 @@ def test_only_active_elements_of_sparse_blocks_count() -> None:
     assert x.to_numpy().tolist() == [3, 4, 0, 0, 0, 0, 0, 0]
 
 
-def test_strict_refuses_whole_arrays_too(strict: None) -> None:
+def test_strict_refuses_whole_arrays_and_infinities_too(strict: None) -> None:
     x = ti.field(ti.i32, 3)
     x.fill(7)
     for run in (lambda: x.fill(2.9), lambda: x.from_numpy(np.array([1, 2, 2**40]))):
@@ -182,6 +182,9 @@ def test_strict_refuses_whole_arrays_too(strict: None) -> None:
             run()
     assert x.to_numpy().tolist() == [7, 7, 7]
     x.from_numpy(np.arange(3.0))
+    y = ti.field(ti.f32, 3)
+    with pytest.raises(ValueError, match="does not fit f32"):
+        y[0] = 1e300
 
 
 def test_types_of_numpy_and_torch_that_kernels_lack_are_named() -> None:
@@ -191,3 +194,9 @@ def test_types_of_numpy_and_torch_that_kernels_lack_are_named() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(ValueError, match=r"torch.bfloat16(.|\n)*help: pass t.float\(\)"):
         x.from_torch(torch.zeros(2, dtype=torch.bfloat16))
+
+
+def test_fixed_point_numbers_of_32_bits_saturate_quietly() -> None:
+    f = quantised(ti.types.quant.fixed(32, max_value=1.0))
+    assert told(lambda: f.from_numpy(np.array([0.5, 1.0, -1.0, 0]))) == []
+    np.testing.assert_allclose(f.to_numpy(), [0.5, 1, -1, 0], atol=1e-6)

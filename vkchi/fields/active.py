@@ -61,7 +61,7 @@ class ActiveElements(Storage):
         Raises ArgumentError where it has not the shape of an element."""
         if self.is_sparse:
             values = fitted(host.numbers_of(value), shape_of(self.elem))
-            self.warn_of_losses(values, self.bounds)
+            self.warn_of_losses(values)
             super().from_numpy(self._among_active(np.broadcast_to(values, self._logical_shape())))
         else:
             super().fill(value)
@@ -85,5 +85,5 @@ class ActiveElements(Storage):
             return values  # which `from_numpy` refuses
         where = ActivityHook.chosen(self.node).reshape(self.shape + (1,) * len(shape_of(self.elem)))
         if values.dtype != self.compute.dtype:
-            self.warn_of_losses(np.where(where, values, 0), self.bounds)
+            self.warn_of_losses(np.where(where, values, 0))
         return np.where(where, host.cast(values, self.compute), self.contents())

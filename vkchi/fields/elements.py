@@ -488,16 +488,22 @@ class Elements:
         """The numbers that it holds."""
         return losses.bounds_of(self.number)
 
-    def _cooked(
-        self, value: Any, shape: tuple[int, ...], look: Callable[..., None] = losses.refuse
-    ) -> Any:  # fmt: skip
-        """The value as this array's numbers: one, or as many as `shape` says. `look` is given those
-        that may not fit."""
+    def refuse_losses(self, values: np.ndarray[Any, Any]) -> None:
+        """Raises ArgumentError for an element's numbers that do not fit."""
+        losses.refuse(values, self.bounds, is_strict=self.runtime.options.strict)
+
+    def warn_of_losses(self, values: np.ndarray[Any, Any]) -> None:
+        """Warn of numbers that do not fit. Raises ArgumentError under `strict`."""
+        losses.warn(values, self.bounds, is_strict=self.runtime.options.strict)
+
+    def _cooked(self, value: Any, shape: tuple[int, ...], *, is_filled: bool = False) -> Any:
+        """The value as this array's numbers: one, or as many as `shape` says; where it `is_filled`
+        with them, a loss is no error. Raises ArgumentError."""
         kinds, low, high = PLAIN[self.number]
         if type(value) in kinds and low <= value <= high:
             return value  # numpy takes it as it is
         numbers = host.numbers_of(value)
-        look(numbers, self.bounds)
+        (self.warn_of_losses if is_filled else self.refuse_losses)(numbers)
         return fitted(host.cast(numbers, self.number), shape)
 
     def offset(self, index: tuple[int, ...]) -> int:

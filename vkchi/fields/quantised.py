@@ -11,7 +11,6 @@ Owns: `QuantisedField` and its classes: what Python sees of them, in numbers of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -146,11 +145,9 @@ class QuantisedField(Pending):
     def bounds(self) -> losses.Bounds | None:
         return losses.bounds_of(self.quantised)
 
-    def _cooked(
-        self, value: Any, shape: tuple[int, ...], look: Callable[..., None] = losses.refuse
-    ) -> Any:  # fmt: skip
+    def _cooked(self, value: Any, shape: tuple[int, ...], *, is_filled: bool = False) -> Any:
         numbers = host.numbers_of(value)
-        look(numbers, self.bounds)
+        (self.warn_of_losses if is_filled else self.refuse_losses)(numbers)
         return fitted(self.encoded(numbers), shape)
 
     def contents(self) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from vkchi.fields.late_writes import fill_later
 from vkchi.interop import dlpack, host
 from vkchi.runtime import Runtime, await_host_memory
 from vkchi.tuples import NamedTuple
-from vkchi.types import Layout, Scalar, Tensor, losses, row_major, shape_of, u1, u8, with_shape
+from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8, with_shape
 from vkchi.types.lazy_numpy import is_numpy_loaded, np
 
 if TYPE_CHECKING:
@@ -292,16 +292,12 @@ class Storage(Elements):
         want = self.shape + shape_of(self.elem)
         if values.shape != want:
             raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
-        self.warn_of_losses(values, self.bounds)
+        self.warn_of_losses(values)
         self.tell(Access("write"))
         if self.runtime.tape is not None:
             self.runtime.tape.filled(self, values)
         self.put_unnoticed(values)
         self.tell_written()
-
-    def warn_of_losses(self, values: np.ndarray[Any, Any], bounds: losses.Bounds | None) -> None:
-        """Warn of numbers that do not fit. Raises ArgumentError under `strict`."""
-        losses.warn(values, bounds, is_strict=self.runtime.options.strict)
 
     def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
         """Take over numbers of the same shape; nobody is told."""
@@ -334,7 +330,7 @@ class Storage(Elements):
                 self.ready_to_write()
                 self._fill_memory(value)
         else:
-            cooked = self._cooked(value, shape_of(self.elem), self.warn_of_losses)
+            cooked = self._cooked(value, shape_of(self.elem), is_filled=True)
             values = np.asarray(cooked, self.number.dtype)
             self.tell(Access("fill"))
             self._fill_elements(values)

@@ -118,7 +118,8 @@ def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -
     own = own_type(cx, a)
     if shape_of(own) not in ((), shape_of(t)):
         raise _no_fit(cx, t, x, name, what, f"a {describe(own)}")
-    return convert(cx, a, t, Into(f"{what} `{name}`" if name else ""))
+    words = what.removesuffix(",") if what.endswith(",") else f"{what} `{name}`"
+    return convert(cx, a, t, Into(words))
 
 
 def _fit_struct(cx: Lowering, t: StructType, x: Any, name: str, what: str) -> Record:

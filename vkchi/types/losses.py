@@ -42,7 +42,7 @@ def bounds_of(t: Scalar | Quantised) -> Bounds | None:
     if isinstance(t, Whole):
         least = -(1 << t.bits - 1) if t.slot.kind == "i" else 0
         return Bounds(repr(t), True, least, least + (1 << t.bits) - 1)
-    if isinstance(t, Fixed):
+    if isinstance(t, Fixed) and t.bits < 32:  # of 32 bits the ends hold what is beyond
         least = -(1 << t.bits - 1) if t.signed else 0
         low, high = least - 0.5, least + (1 << t.bits) - 0.5
         return Bounds(repr(t), False, low * t.scale, high * t.scale)
@@ -155,15 +155,17 @@ def warn(values: np.ndarray[Any, Any], bounds: Bounds | None, *, is_strict: bool
     warn_line(text, ConversionWarning)
 
 
-def refuse(values: np.ndarray[Any, Any], bounds: Bounds | None) -> None:
+def refuse(
+    values: np.ndarray[Any, Any], bounds: Bounds | None, *, is_strict: bool = False
+) -> None:  # fmt: skip
     """Raises ArgumentError for a number that an integer type does not hold; warns of one that a
-    float type makes infinite."""
+    float type makes infinite, unless that `is_strict`."""
     lost = find(values, bounds)
     if lost is None or bounds is None:
         return
     why = "has a fraction" if lost.fractions else "is out of its range"
     text = f"{lost.number} does not fit {bounds.name}: it {why}"
-    if not bounds.whole:
+    if not bounds.whole and not is_strict:
         warn_line(text, ConversionWarning)
         return
     help = f"write int({lost.number})" if lost.fractions else "make the array of a wider type"
