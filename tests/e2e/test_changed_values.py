@@ -666,3 +666,187 @@ def test_enums_that_are_made_anew() -> None:
     assert [k(), k(), k()] == [603] * 3
     box.kind = enum.Enum("Kind", {"A": 2, "B": 7, "C": 1})
     assert k() == 1005
+
+
+# --- further ways to values -----------------------------------------------------------------------
+
+
+def test_attributes_that_are_added() -> None:
+    box = types.SimpleNamespace(n=1)
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return ti.static(box.more if hasattr(box, "more") else 0) + getattr(box, "other", 5)
+
+    assert [k(), k(), k()] == [5] * 3
+    box.more = 10
+    assert k() == 15
+    box.other = 100
+    assert k() == 110
+    del box.more
+    assert k() == 100
+
+
+def test_python_structs_and_struct_types() -> None:
+    params, pair = ti.Struct(a=1, v=ti.Vector([1.0, 2.0])), ti.types.struct(x=ti.i32)
+    pair.packed = 1
+
+    @ti.func
+    def of(p):
+        return p.a + p.v.y
+
+    @ti.kernel
+    def k() -> ti.f32:
+        p = params
+        return of(params) * 100 + p.a + params.v.x * 10 + ti.static(pair.packed) * 1000
+
+    assert [k(), k(), k()] == [1311.0] * 3
+    params.a = 2
+    assert k() == 1412.0
+    params.v[1] = 3.0
+    assert k() == 1512.0
+    pair.packed = 2
+    assert k() == 2512.0
+
+
+def test_objects_that_no_name_leads_to() -> None:
+    bodies = collections.deque([types.SimpleNamespace(m=1), types.SimpleNamespace(m=2)])
+
+    class Base:
+        level = 1
+
+    class Item(Base):
+        def run(self):
+            return 0
+
+    item = Item()
+
+    @ti.kernel
+    def k() -> ti.i32:
+        s = 0
+        for b in ti.static(bodies):
+            s += b.m
+        return s + type(item).level * 10 + item.__class__.level * 100
+
+    assert [k(), k(), k()] == [113] * 3
+    bodies[0].m = 5
+    assert k() == 117
+    bodies.append(types.SimpleNamespace(m=3))
+    assert k() == 120
+    Base.level = 2
+    assert k() == 230
+    Item.level = 3
+    assert k() == 340
+
+
+def test_objects_made_at_compile_time_compile_nothing_again() -> None:
+    class Made:
+        def __init__(self, n):
+            self.n, self.list = n, [n]
+
+        @property
+        def twice(self):
+            return types.SimpleNamespace(n=self.n * 2)
+
+    def make(n):
+        return Made(n)
+
+    maker = types.SimpleNamespace(make=make, made=Made(2))
+
+    @ti.kernel
+    def k() -> ti.i32:
+        m = ti.static(make(3))
+        return m.n + m.twice.n + m.list[0] + maker.made.twice.n * 100 + ti.static(Made(4)).n
+
+    assert k() == 416
+    before = compiled()
+    assert [k() for _ in range(5)] == [416] * 5
+    assert compiled() == before
+    maker.made.n = 3
+    assert k() == 616
+
+
+def test_properties_that_change_by_themselves_compile_nothing_again() -> None:
+    class Clock:
+        def __init__(self):
+            self.count = 0
+
+        @property
+        def time(self):
+            self.count += 1
+            return self.count
+
+    clock = Clock()
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return ti.static(clock.time) * 0 + 1
+
+    assert k() == 1
+    before = compiled()
+    assert [k() for _ in range(5)] == [1] * 5
+    assert compiled() == before
+
+
+def test_dicts_that_answer_attributes() -> None:
+    class Config(dict):
+        __getattr__ = dict.get
+
+    config = Config(n=1, t=0.0)
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return config.n + ti.static(0 if config.other is None else 10)
+
+    assert [k(), k(), k()] == [1] * 3
+    before = compiled()
+    config["t"] = 5.0
+    assert k() == 1 and compiled() == before
+    config["n"] = 2
+    assert k() == 2
+    config["other"] = 1
+    assert k() == 12
+
+
+def test_types_in_annotations_and_block_sizes() -> None:
+    box = types.SimpleNamespace(t=ti.i32, block=32)
+    x = ti.field(ti.f32, 100)
+
+    @ti.kernel
+    def k() -> ti.f32:
+        v: box.t = 2.7
+        ti.loop_config(block_dim=box.block)
+        for i in x:
+            x[i] = i
+        return v
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert [k(), k(), k()] == [2.0] * 3
+        box.t, box.block = ti.f32, 64
+        assert abs(k() - 2.7) < 1e-6
+
+
+def test_torch_operators() -> None:
+    torch = pytest.importorskip("torch")
+    box = types.SimpleNamespace(c=2.0, squared=True)
+    ti.init()
+
+    @ti.torch_op(outputs={"y": "x"})
+    @ti.kernel
+    def f(x: ti.types.ndarray(ti.f32, 1), y: ti.types.ndarray(ti.f32, 1)):
+        for i in x:
+            y[i] = box.c * x[i] ** 2 if ti.static(box.squared) else box.c * x[i]
+
+    for c, squared in ((2.0, True), (2.0, False), (5.0, False), (5.0, True), (2.0, True)):
+        box.c, box.squared = c, squared
+        x = torch.tensor([1.0, 3.0], requires_grad=True)
+        y = f(x)
+        y.sum().backward()
+        assert y.tolist() == ([c, 9 * c] if squared else [c, 3 * c])
+        assert x.grad.tolist() == ([2 * c, 6 * c] if squared else [c, c])
+    x = torch.tensor([1.0], requires_grad=True)
+    y = f(x)
+    box.c = 7.0
+    with pytest.raises(RuntimeError, match="changed since the forward pass"):
+        y.sum().backward()

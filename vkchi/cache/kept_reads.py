@@ -12,7 +12,7 @@ from typing import Any
 
 from vkchi.cache.codec import Malformed
 from vkchi.cache.survey import Survey, Unknown
-from vkchi.frontend.reads import Path, Read, Root, Step, stable, value_of
+from vkchi.frontend.reads import OF_PARENTS, Path, Read, Root, Step, stable, value_of
 from vkchi.interrupts.local import local
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
@@ -70,10 +70,10 @@ def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> Read:
             kind, key = "item", list(value_of(Path(root, steps), args))[int(key)]
         steps = (*steps, (kind, key))
     path = Path(root, steps)
-    if one.how == "unshadowed":
-        return Read(path, "unshadowed", steps[-1][1], one.span)
-    value = value_of(path, args)
     how: Any = one.how
+    if how in OF_PARENTS:
+        return Read(path, how, steps[-1][1], one.span)
+    value = value_of(path, args)
     return Read(path, how, type(value) if how == "kind" else value, one.span)
 
 

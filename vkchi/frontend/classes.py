@@ -78,6 +78,7 @@ def _getattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     try:
         return attribute_of(cx, *args[:2])
     except KernelNameError:
+        cx.dependencies.absent(*args[:2])
         if len(args) == 2:
             raise
         return args[2]

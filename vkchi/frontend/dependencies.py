@@ -10,7 +10,8 @@ of paths; `reads` has the values at their ends.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterator
+import weakref
+from collections.abc import Callable, Hashable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -34,6 +35,9 @@ from vkchi.span import Span
 _PURE = ("builtins", "math", "numpy")
 
 
+MOST_PATHS = 8  # of one object
+
+
 class Note:
     """A value at a path: how often it was used otherwise than as a step to a part of it."""
 
@@ -53,28 +57,49 @@ class Dependencies:
         self.opaque: dict[str, None] = {}
         self.classes: dict[type, None] = {}
         self.notes: dict[Path, Note] = {}
-        self.last: Path | None = None  # that was noted
+        self.last: tuple[Path, ...] = ()  # paths that were noted together
         self.count = 0  # of what was noted, a path that is noted again too
         self._arguments: dict[str, Any] = {}
         self._iterated: dict[Path, Any] = {}
-        # The object too, so that its id stays its own; no path for what is known to have none.
-        self._origins: dict[int, tuple[Any, Path | None]] = {}
+        self._absent: dict[Path, str] = {}
+        self._roots: dict[int, Reference] = {}  # of objects that no name leads to
+        # The object too, so that its id stays its own; no path for what is known to have none. The
+        # latest path is the last.
+        self._origins: dict[int, tuple[Any, tuple[Path, ...]]] = {}
+        self._globals: dict[int, FunctionType] = {}  # the first function of each module
+        self._cells: dict[int, Root] = {}
 
     # --- reading -----------------------------------------------------------------------------
 
     def read(self, fn: FunctionType, name: str, value: Any, span: Span | None = None) -> None:
         """Note a global or closure variable of `fn`. A module is only a way to its names."""
-        root = Root("cell" if name in fn.__code__.co_freevars else "global", fn, name)
-        is_found = root.kind == "cell" or name in fn.__globals__
-        self._note(Path(root) if is_found else None, value, span)
+        if name in fn.__code__.co_freevars and fn.__closure__ is not None:
+            cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
+            path = Path(self._cells.setdefault(id(cell), Root("cell", fn, name)))
+        elif name in fn.__globals__:
+            path = Path(Root("global", self._globals.setdefault(id(fn.__globals__), fn), name))
+        else:  # of Python itself
+            self._note((), value, span)
+            return
+        self._note((path,), value, span)
 
     def root(self, fn: FunctionType, name: str, value: Any) -> None:
         """Note an argument of the kernel: part of its signature, but not its attributes."""
         self._arguments[name] = value
         path = Path(Root("argument", fn, name))
-        self._origins[id(value)] = (value, path)
+        self._found(value, path)
         self._note_items(path, value)
         self.met(value)
+
+    def _found(self, value: Any, path: Path) -> None:
+        """Let a value be found at a path, and at paths where it was found before."""
+        others = () if is_leaf(value) else self._paths(value)
+        others = tuple([one for one in others if one != path])
+        self._origins[id(value)] = (value, (*others[1 - MOST_PATHS :], path))
+
+    def _paths(self, value: Any) -> tuple[Path, ...]:
+        found = self._origins.get(id(value))
+        return () if found is None else found[1]
 
     def met(self, value: Any) -> None:
         """Note the class of an object, or a class."""
@@ -82,7 +107,7 @@ class Dependencies:
 
     def outside(self, value: Any) -> None:
         """Note a value to which no path leads, such as what an iterator gives."""
-        self._origins.setdefault(id(value), (value, None))
+        self._origins.setdefault(id(value), (value, ()))
         self.met(value)
 
     def default(self, fn: FunctionType, name: str, value: Any) -> None:
@@ -98,38 +123,44 @@ class Dependencies:
         else:
             self.outside(value)
             return
-        self._note(Path(root, (("item", key),)), value, None)
+        self._note((Path(root, (("item", key),)),), value, None)
 
     def read_part(self, base: Any, step: Step | None, value: Any, span: Span | None = None) -> None:
         """Note the attribute or item of an object that was read, or what that gave by a step that
         no path has (None)."""
-        found = self._origins.get(id(base))
+        paths, is_known = self._paths(base), id(base) in self._origins
         self.met(base)
-        if found is None:
+        if not paths and step is not None and step[0] == "attr" and may_change(base):
+            self._origins.setdefault(id(base), (base, ()))
+            root = self._roots.setdefault(id(base), Reference(base))
+            self._note((Path(Root("object", root, step[1])),), value, span)
+        elif not is_known:
             return
-        path = found[1]
-        if path is None or step is None or not isinstance(step[1], Hashable):
+        elif not paths or step is None or not isinstance(step[1], Hashable):
             self.outside(value)
-        elif is_leaf(base):
-            self._origins[id(value)] = (value, path._replace(steps=(*path.steps, step)))
-            self.met(value)
         else:
-            self._note(path._replace(steps=(*path.steps, step)), value, span)
+            made = tuple([path._replace(steps=(*path.steps, step)) for path in paths])
+            if is_leaf(base):
+                self._found(value, made[-1])
+                self.met(value)
+            else:
+                self._note(made, value, span)
 
-    def _note(self, path: Path | None, value: Any, span: Span | None) -> None:
+    def _note(self, paths: tuple[Path, ...], value: Any, span: Span | None) -> None:
         self.met(value)
-        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] in NOT_USERS:
-            path = None
-        self._origins[id(value)] = (value, path)
-        self.last = path
         self.count += 1
-        if path is None:
-            return
-        note = self.notes.get(path)
-        if note is None:
-            note = self.notes[path] = Note(value, span)
-            self._note_items(path, value)
-        note.uses += 1
+        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] in NOT_USERS:
+            paths = ()
+        self.last = paths
+        if not paths:
+            self._origins[id(value)] = (value, ())
+        for path in paths:
+            self._found(value, path)
+            note = self.notes.get(path)
+            if note is None:
+                note = self.notes[path] = Note(value, span)
+                self._note_items(path, value)
+            note.uses += 1
 
     def _note_items(self, path: Path, value: Any) -> None:
         """Let objects in containers be found by their items' paths."""
@@ -137,34 +168,38 @@ class Dependencies:
             return
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
-            if type(item) not in NUMBERS and id(item) not in self._origins:
+            if type(item) not in NUMBERS and not self._paths(item):
                 inner = path._replace(steps=(*path.steps, ("item", key)))
-                self._origins[id(item)] = (item, inner)
+                self._found(item, inner)
                 self._note_items(inner, item)
+
+    def absent(self, base: Any, name: str) -> None:
+        """Note that an object has no such attribute."""
+        for path in self._paths(base):
+            self._absent[path._replace(steps=(*path.steps, ("attr", name)))] = name
 
     def was_a_way(self, base: Any, before: int) -> None:
         """Take back the use of `base`, read since `count` was `before`: only a part matters."""
-        found = self._origins.get(id(base))
-        if self.count != before and found is not None and found[1] == self.last is not None:
-            self.notes[self.last].uses -= 1
+        if self.count != before and self.last and self.last[-1:] == self._paths(base)[-1:]:
+            for path in self.last:
+                self.notes[path].uses -= 1
 
     def iterated(self, base: Any) -> None:
         """Note that iteration over an object gives other objects."""
-        found = self._origins.get(id(base))
-        if found is not None and found[1] is not None and not isinstance(base, CONTAINERS):
-            self._iterated[found[1]] = base
+        for path in self._paths(base):
+            if not isinstance(base, CONTAINERS):
+                self._iterated[path] = base
 
     def compared(self, value: Any) -> None:
         """Note that the identity of an object matters."""
-        found = self._origins.get(id(value))
-        if found is not None and found[1] in self.notes:
-            self.notes[found[1]].is_compared = True
+        for path in self._paths(value):
+            if path in self.notes:
+                self.notes[path].is_compared = True
 
     def stands_for(self, copy: Any, value: Any) -> None:
         """Let a copy, which kernels have of an object, be found where that was."""
-        found = self._origins.get(id(value))
-        if found is not None:
-            self._origins[id(copy)] = (copy, found[1])
+        if id(value) in self._origins:
+            self._origins[id(copy)] = (copy, self._paths(value))
 
     def is_read(self, value: Any) -> bool:
         """True if an object was found somewhere, and not made at compile time."""
@@ -197,10 +232,10 @@ class Dependencies:
             if is_object(value):
                 found.append(Read(Path(Root("argument", fn, name)), "kind", type(value)))
         for path, note in self.notes.items():
-            if is_users(path.root.fn):
+            if path.root.kind == "object" or is_users(path.root.fn):
                 found += [Read(path, *given, note.span) for given in self._tests(path, note)]
-        for path, value in self._iterated.items():
-            found.append(Read(path, "items", value))
+        found += [Read(path, "items", value) for path, value in self._iterated.items()]
+        found += [Read(path, "absent", name) for path, name in self._absent.items()]
         return stable(found, args)
 
     def _tests(self, path: Path, note: Note) -> Iterator[tuple[How, Any]]:
@@ -236,9 +271,28 @@ class Dependencies:
         return ".".join(words[-keep:]).strip(".") or default
 
     def _path_in_functions(self, obj: Any) -> Path | None:
-        found = self._origins.get(id(obj))
-        path = None if found is None else found[1]
-        return None if path is None or path.root.kind == "function" else path
+        path = next(reversed(self._paths(obj)), None)
+        return None if path is None or path.root.kind in ("function", "object") else path
+
+
+def may_change(value: Any) -> bool:
+    """True for an object or class of the program."""
+    return is_of_program(value.__module__, "") if isinstance(value, type) else is_object(value)
+
+
+class Reference:
+    """A reference to an object, weak where its class lets it be, that compares by identity."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, value: Any) -> None:
+        try:
+            self._of: Callable[[], Any] = weakref.ref(value)
+        except TypeError:
+            self._of = lambda: value
+
+    def __call__(self) -> Any:
+        return self._of()
 
 
 def is_users(fn: FunctionType) -> bool:

@@ -27,24 +27,28 @@ from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types import Following, Type
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy
+from vkchi.types.structs import StructType
 
 MOST_NUMBERS = 64  # of a numpy array whose contents are compared at each call
 MOST_ITEMS = 4096  # of a container whose items are
 NUMBERS: frozenset[type] = PLAIN | {float, complex, range}
 NOT_USERS = ("vkchi", "builtins", "math", "numpy")  # packages whose objects stay as they are
-CONTAINERS = (list, tuple, dict, set, frozenset)
+CONTAINERS = (list, tuple, dict, set, frozenset, Struct)
 
 # "value": by contents or identity; "kind": by the class alone; "unshadowed": the object itself does
 # not have this attribute, so that its class decides; "items": by what iteration gives.
-How = Literal["value", "kind", "unshadowed", "items"]
+# "absent": there is no such attribute.
+How = Literal["value", "kind", "unshadowed", "items", "absent"]
+OF_PARENTS = ("unshadowed", "absent")  # tests of the object that the last step is taken from
 Test = Callable[[Any], bool]
 
 
 class Root(NamedTuple):
     """Where a path begins: `name` is that of a global or closure variable of `fn`, of an argument
-    of the kernel `fn`, or of an attribute of `fn` itself."""
+    of the kernel `fn`, or of an attribute of `fn` itself. "object": `fn` is a weak reference to an
+    object that no name leads to, `name` one of its attributes."""
 
-    kind: Literal["global", "cell", "argument", "function"]
+    kind: Literal["global", "cell", "argument", "function", "object"]
     fn: Any  # a FunctionType
     name: str
 
@@ -61,7 +65,10 @@ class Path(NamedTuple):
 
     def __str__(self) -> str:
         inner = "".join([f".{k}" if kind == "attr" else f"[{k!r}]" for kind, k in self.steps])
-        owner = f"{self.root.fn.__name__}." if self.root.kind == "function" else ""
+        owner = ""
+        if self.root.kind in ("function", "object"):
+            held = self.root.fn if self.root.kind == "function" else self.root.fn()
+            owner = f"{getattr(held, '__name__', type(held).__name__)}."
         return f"{owner}{self.root.name}{inner}"
 
 
@@ -88,7 +95,7 @@ def root_value(root: Root, args: tuple[Any, ...]) -> Any:
         return fn.__closure__[fn.__code__.co_freevars.index(name)].cell_contents
     if kind == "argument":
         return args[fn.__code__.co_varnames.index(name)]
-    return getattr(fn, name)
+    return getattr(fn if kind == "function" else fn(), name)
 
 
 def value_of(path: Path, args: tuple[Any, ...]) -> Any:
@@ -100,9 +107,13 @@ def value_of(path: Path, args: tuple[Any, ...]) -> Any:
 
 
 def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
-    """True if the value at the path is the one that the test was made of."""
+    """True if the value at the path is the one that the test was made of. An object that was made
+    at compile time, and is gone, cannot change."""
+    path = read.path
+    if path.root.kind == "object" and path.root.fn() is None:
+        return True
     try:
-        return test(value_of(parent_of(read.path) if read.how == "unshadowed" else read.path, args))
+        return test(value_of(parent_of(path) if read.how in OF_PARENTS else path, args))
     except local(Exception):
         return False
 
@@ -126,6 +137,8 @@ def test_of(how: How, value: Any) -> Test:
         return lambda now: type(now) is value
     if how == "unshadowed":
         return lambda now: value not in getattr(now, "__dict__", ())
+    if how == "absent":
+        return lambda now: not hasattr(now, value)
     if how == "items":
         given = contents(list(value))
         return lambda now: contents(list(now)) == given
@@ -179,7 +192,7 @@ def same_object(value: Any) -> Test:
 
 def same_container(value: Any) -> Test:
     """The comparison of a list, tuple, dict or set by its items."""
-    if len(value) > MOST_ITEMS:
+    if not isinstance(value, Struct) and len(value) > MOST_ITEMS:
         kind, size = type(value), len(value)
         return lambda now: type(now) is kind and len(now) == size
     kind, given = type(value), contents(value)
@@ -234,7 +247,8 @@ def is_leaf(value: Any) -> bool:
     """True for values without parts that could change: they are compared as a whole."""
     return (
         type(value) in NUMBERS
-        or isinstance(value, Matrix | Type | Following | Enum | partial)
+        or isinstance(value, Matrix | Following | Enum | partial)
+        or (isinstance(value, Type) and not isinstance(value, StructType))
         or is_memory(value)
         or is_number_of_numpy(value)
         or is_array_of_numpy(value)
@@ -247,7 +261,7 @@ def is_object(value: Any) -> bool:
     if kind in NUMBERS or isinstance(value, _OTHERS) or hasattr(kind, "__vkchi_kind__"):
         return False
     if kind.__module__.partition(".")[0] in NOT_USERS:
-        return isinstance(value, Struct)
+        return False
     return not (is_leaf(value) or is_bound(value))
 
 

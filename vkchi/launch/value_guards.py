@@ -20,6 +20,7 @@ from typing import Any
 from vkchi.frontend.methods_seen import Seen, are_current
 from vkchi.frontend.reads import (
     NUMBERS,
+    OF_PARENTS,
     Path,
     Read,
     Test,
@@ -29,6 +30,7 @@ from vkchi.frontend.reads import (
     parent_of,
     value_of,
 )
+from vkchi.interrupts.local import local
 from vkchi.lang.matrix import Matrix
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
@@ -161,8 +163,10 @@ class Text:
 
     def test(self, one: Watch) -> str:
         """An expression for a test."""
+        if one.path.root.kind == "object":
+            return f"{self.constant(one.is_current)}({PREFIX}args)"
         text, given = one.fast
-        path = one.path if one.read.how != "unshadowed" else parent_of(one.path)
+        path = parent_of(one.path) if one.read.how in OF_PARENTS else one.path
         x, names = self.path(path), [self.constant(value) for value in given]
         return text.format(*names, x=x, v=f"{PREFIX}x", type=f"{PREFIX}type")
 
@@ -180,12 +184,13 @@ def generate(
     tests = [text.test(one) for one in watches]
     for held, name, item in methods:
         tests.append(f"{text.constant(held)}({name!r}) is {text.constant(item)}")
-    given = [*text.constants, type, Exception]
+    given = [*text.constants, type, local, Exception]
     names = [f"{PREFIX}{k}" for k in range(len(text.constants))]
     arguments = "".join([f"{PREFIX}arg{k} = {PREFIX}args[{k}]; " for k in text.arguments])
     body = f"{arguments}return {' and '.join(tests)}"
-    code = compiled((*names, f"{PREFIX}type", f"{PREFIX}error"), body)
-    cells = dict(zip((*names, f"{PREFIX}type", f"{PREFIX}error"), given))
+    names += [f"{PREFIX}type", f"{PREFIX}local", f"{PREFIX}error"]
+    code = compiled(tuple(names), body)
+    cells = dict(zip(names, given, strict=True))
     closure = tuple([cell_of(cells[name]) for name in code.co_freevars])
     return FunctionType(code, fn.__globals__, "guard", None, closure)
 
@@ -202,7 +207,7 @@ def compiled(names: tuple[str, ...], body: str) -> CodeType:
         f"def make({', '.join(names)}):\n"
         f" def guard({PREFIX}args):\n"
         f"  try: {body}\n"
-        f"  except {PREFIX}error: return False\n"
+        f"  except {PREFIX}local({PREFIX}error): return False\n"
         " return guard\n"
     )
     made: dict[str, Any] = {}
