@@ -244,6 +244,7 @@ class Kernel:
         """The plan for a signature, or for values of Python, that were not met yet, or only by
         another thread just now."""
         runtime, name = plans.runtime, self.__vkchi_func__.__name__
+        runtime.device.require_open()  # before a lock: a thread may hold it when Python ends
         with restoring(runtime.lock), runtime.lock:
             editions = plans.by_key.get(key) or Editions()
             last, plan = editions.plans[:1], editions.find(args)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from vkchi.aot.files import SUMS, read_files, write_folder
 from vkchi.aot.form import FORMAT, METADATA, read
 from vkchi.cache.codec import CLASSES
 from vkchi.cache.store import Store
-from vkchi.errors import ArgumentError, DeviceError, GradientError, ModuleError
+from vkchi.errors import ArgumentError, DeviceError, GradientError, ModuleError, VkchiError
 from vkchi.runtime import current
 from vkchi.target.caps import SMALLEST, Caps
 
@@ -575,6 +577,101 @@ def test_metadata_of_others(tmp_path: Path, key: str, value: Any, message: str) 
     write_folder(tmp_path, {**files, METADATA: json.dumps(tree).encode()})
     with pytest.raises(ModuleError, match=message):
         ti.load(tmp_path)
+
+
+VALUES = (None, -1, 0, 1, 3, 2**31, -(2**40), 1.5, True, "", "x", "f32", [], {}, [0], {"x": 1})
+
+
+def mutated(tree: Any, rng: random.Random) -> Any:
+    """A tree of JSON with one part exchanged, dropped or doubled."""
+    tree = json.loads(json.dumps(tree))
+    places = list(places_in(tree))
+    holder, key = rng.choice(places)
+    what, old = rng.randrange(4), holder[key]
+    if what == 0:
+        del holder[key]
+    elif what == 1 and isinstance(holder, list):
+        holder.insert(key, old)
+    elif what == 2 and isinstance(old, str) and old:
+        at = rng.randrange(len(old))
+        holder[key] = old[:at] + rng.choice("0129-%*;,x() ") + old[at + rng.randrange(2) :]
+    elif what == 3 and type(old) is int:
+        holder[key] = old + rng.choice((-1, 1, 1000, -1000))
+    else:
+        holder[key] = rng.choice(VALUES)
+    return tree
+
+
+def places_in(tree: Any) -> Iterator[tuple[Any, Any]]:
+    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in list(pairs):
+        yield tree, key
+        if isinstance(value, dict | list):
+            yield from places_in(value)
+
+
+def test_changed_metadata_gives_errors_of_vkchi(tmp_path: Path) -> None:
+    """Its sums are right. Fields are read and calls are signed; nothing runs, for shaders are
+    code."""
+    m, x = ti.aot.Module(), ti.field(ti.f32, 12)
+    m.add_kernel(push)
+    m.add_kernel(turn)
+    m.add_kernel(add_into, template_args={"x": x, "k": 2})
+    m.add_field("x", x)
+    m.save(tmp_path)
+    files = read_files(tmp_path)
+    tree, rng = json.loads(files[METADATA]), random.Random(11)
+    one, many = ndarray(np.ones(2, np.float32)), ti.Vector.ndarray(2, ti.f32, 2)
+    given = {"push": (1.0, one, many), "turn": (np.eye(2), 2, many)}
+    refused = 0
+    for _ in range(MUTATIONS):
+        text = json.dumps(mutated(tree, rng)).encode()
+        write_folder(tmp_path, {**files, METADATA: text})
+        try:
+            module = ti.load(tmp_path)
+            for field in module.fields.values():
+                field.to_numpy()
+            for name, kernel in module.kernels.items():
+                kernel.examine(lambda plan, args: None, *given.get(name, ()))
+        except VkchiError as e:
+            assert str(e)
+            refused += 1
+    assert refused > MUTATIONS // 4
+
+
+MUTATIONS = int(os.environ.get("VKCHI_TEST_MUTATIONS", "200"))
+STRIDES = [
+    ("1%0*3", "1%0*-1000000"), ("1%0*3", "1%0*1000000"), ("1%0*3", "0%0*3"), ("[4,3", "[400,3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new"), STRIDES)
+def test_a_field_that_leads_out_of_its_memory(tmp_path: Path, old: str, new: str) -> None:
+    m, x = ti.aot.Module(), ti.field(ti.f32, (4, 3))
+    m.add_field("x", x)
+    m.save(tmp_path)
+    files = read_files(tmp_path)
+    tree = json.loads(files[METADATA])
+    text = tree["fields"]["x"]["type"]
+    tree["fields"]["x"]["type"] = text.replace(old, new)
+    assert tree["fields"]["x"]["type"] != text, text
+    write_folder(tmp_path, {**files, METADATA: json.dumps(tree).encode()})
+    with pytest.raises(ModuleError, match="is no module that vkchi writes"):
+        ti.load(tmp_path)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 4, 20, -1, -4])
+def test_a_shader_that_is_cut(tmp_path: Path, cut: int) -> None:
+    m = ti.aot.Module()
+    m.add_kernel(push)
+    m.save(tmp_path)
+    files = read_files(tmp_path)
+    name = next(name for name in files if name.endswith(".spv"))
+    write_folder(tmp_path, {**files, name: files[name][:cut]})
+    try:
+        ti.load(tmp_path)
+    except VkchiError as e:
+        assert isinstance(e, ModuleError | DeviceError)
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:

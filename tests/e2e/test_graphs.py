@@ -79,6 +79,13 @@ def test_a_graph_runs_its_kernels_in_order() -> None:
         assert np.array_equal(y.to_numpy(), wanted_y)
 
 
+@pytest.mark.parametrize("wrong", [None, 3, [1.0], "a"])
+def test_arguments_that_are_no_dict(wrong: Any) -> None:
+    graph = GraphBuilder().compile()
+    with pytest.raises(ArgumentError, match="takes a dict of values by name"):
+        graph.run(wrong)
+
+
 def test_the_same_arguments_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "MOST_LAUNCHES", 1)
     g, x, y = graph(*[(add, A, X)] * 5, (mix, 1.0, X, Y)), array(), array()

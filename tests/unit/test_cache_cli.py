@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 
 import pytest
 
@@ -62,7 +64,8 @@ def run(store, capsys):
     """Runs a verb on the cache: its exit status and what it prints."""
 
     def run_verb(*words, status=0):
-        assert main(["cache", "--folder", store.root, *words]) == status, capsys.readouterr()
+        found = main(["cache", "--folder", store.root, *words])
+        assert status is None or found == status, capsys.readouterr()
         return capsys.readouterr().out
 
     return run_verb
@@ -219,6 +222,51 @@ def test_an_archive_of_other_things(run, store, tmp_path):
     assert "0 entries taken, 5 refused" in run("unpack", str(file), status=1)
     assert store.keys() == []
     assert "cannot be read" in run("unpack", str(tmp_path / "none.tar"), status=1)
+
+
+def bomb(file, kind):
+    """A small file that says, or is, much."""
+    if kind == "zeros":
+        with tarfile.open(file, "w:xz") as archive:
+            info = tarfile.TarInfo("a" * 64)
+            info.size = 200 << 20
+            archive.addfile(info, io.BytesIO(bytes(info.size)))
+        return
+    info = tarfile.TarInfo("a" * 64)
+    info.size = {"long name": 1 << 26}.get(kind, 1 << 40)
+    info.type = {"sparse": tarfile.GNUTYPE_SPARSE, "long name": tarfile.GNUTYPE_LONGNAME}.get(
+        kind, tarfile.REGTYPE
+    )
+    with gzip.open(file, "wb") as out:
+        out.write(info.tobuf(tarfile.GNU_FORMAT))
+        if kind == "long name":
+            out.write(bytes(info.size))
+
+
+@pytest.mark.parametrize("kind", ["huge", "sparse", "long name", "zeros"])
+def test_an_archive_that_would_take_all_memory(run, store, tmp_path, kind):
+    file = str(tmp_path / "bomb.tar.gz")
+    bomb(file, kind)
+    tracemalloc.start()
+    said = run("unpack", file, status=1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "cannot be read" in said
+    assert peak < 30 << 20
+
+
+def test_names_that_change_a_terminal(run, store, tmp_path):
+    wild = "\x1b]0;owned\x07\x1b[2J\rk\u202e"
+    header = {"kind": "kernel", "name": wild, "place": wild, "seconds": 1.0}
+    store.put("d" * 64, header, b"")
+    file = str(tmp_path / "wild.tgz")
+    run("pack", file)
+    run("unpack", file)
+    for words in (("ls",), ("ls", "--json"), ("show", "dddd"), ("stats",), ("verify",)):
+        said = run(*words, status=None)
+        assert not set(said) & set("\x1b\x07\r\u202e"), words
+    assert "\\x1b]0;owned\\x07" in run("ls")
+    assert "\\x1b" in run("unpack", "\x1b[2J.tar", status=1)
 
 
 def test_what_is_not_there(run):

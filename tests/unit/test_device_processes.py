@@ -126,6 +126,55 @@ print(x[999])
     assert check_output(source).splitlines() == ["True 1 True", "2.0"]
 
 
+def test_a_limit_of_files_is_one_error_and_no_crash() -> None:
+    source = """
+import resource
+import vkchi as ti
+resource.setrlimit(resource.RLIMIT_FSIZE, (100 << 20, resource.RLIM_INFINITY))
+ti.init(log_level=ti.ERROR)
+kept = []
+try:
+    for k in range(4):
+        kept.append(ti.field(ti.f32, 10 << 20))
+        kept[-1].fill(1.0)
+        assert kept[-1][5 << 20] == 1.0
+    print("no limit")
+except RuntimeError as error:
+    print(len(kept), str(error).count("`ulimit -f unlimited`"))
+"""
+    assert check_output(source).splitlines() in (["no limit"], ["1 1"], ["2 1"])
+
+
+END = """
+import vkchi as ti
+ti.init(log_level=ti.ERROR)
+x = ti.field(ti.f32, 8)
+
+@ti.kernel
+def step():
+    for i in x:
+        x[i] += 1
+
+class Late:
+    def __del__(self, step=step, print=print, kind=RuntimeError):
+        try:
+            step()
+        except kind as error:
+            print(error)
+
+late = Late()
+"""
+
+
+@pytest.mark.parametrize("cache", ["0", "1"])
+def test_a_kernel_that_a_destructor_calls_first_when_python_ends(
+    tmp_path: Path, cache: str
+) -> None:
+    for _ in range(3):
+        said = check_output(END, VKCHI_CACHE=cache, VKCHI_CACHE_DIR=str(tmp_path))
+        assert said.startswith("the runtime was reset")
+
+
 def test_no_loader(tmp_path: Path) -> None:
     package = tmp_path / "vulkan"
     package.mkdir()

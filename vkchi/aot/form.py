@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from typing import Any
 
 from vkchi.cache.codec import from_tree, to_tree
 from vkchi.errors import ModuleError
+from vkchi.interrupts.local import local
 from vkchi.ir.literal import type_named
 from vkchi.target.artifact import Artifact, Interface
 from vkchi.target.caps import Caps
@@ -24,8 +26,12 @@ from vkchi.types.structs import StructType
 
 NAME, FORMAT = "vkchi module", 10  # another FORMAT for other records: a test says so
 METADATA = "module.json"
+SPIRV_MAGIC = b"\x03\x02\x23\x07"
 CODE = "tuple[Artifact, Interface]"
-MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+MALFORMED: tuple[type[Exception], ...] = (
+    ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError,
+    StopIteration, AssertionError, struct.error,
+)  # fmt: skip
 
 Tree = Any  # what JSON can hold
 
@@ -135,7 +141,7 @@ def read(files: dict[str, bytes]) -> Saved:
     try:
         tree = json.loads(files[METADATA])
         name, version = tree["format"], tree["version"]
-    except MALFORMED:
+    except local(*MALFORMED):
         raise ModuleError(f"{METADATA} says nothing of a vkchi module") from None
     if name != NAME:
         raise ModuleError(f"{METADATA} is that of a {name!r}, not of a vkchi module")
@@ -146,7 +152,9 @@ def read(files: dict[str, bytes]) -> Saved:
         )
     try:
         return _saved(tree, files)
-    except MALFORMED as e:
+    except ModuleError:
+        raise
+    except local(*MALFORMED) as e:
         raise ModuleError(f"{METADATA} is none that vkchi writes: {e!r}") from None
 
 
@@ -166,6 +174,9 @@ def _saved(tree: Tree, files: dict[str, bytes]) -> Saved:
 
 def _kernel_of(tree: Tree, files: dict[str, bytes]) -> SavedKernel:
     shaders = [files[name] for name in tree["shaders"]]
+    for name, words in zip(tree["shaders"], shaders):
+        if len(words) % 4 or words[:4] != SPIRV_MAGIC:
+            raise ModuleError(f"{name} is no SPIR-V")
     artifact, interface = from_tree(tree["code"], CODE, shaders)
     interface = interface._replace(results=tuple(type_of(t) for t in tree["results"]))
     return SavedKernel(tuple(tree["parameters"]), tree["fields"], artifact, interface)

@@ -28,11 +28,13 @@ from vkchi.errors import (
     InternalError,
     KernelRuntimeError,
     ModuleError,
+    VkchiError,
 )
 from vkchi.fields.cells import Window
 from vkchi.fields.storage import Storage
 from vkchi.graph.arguments import FACTS, Arg, ArgKind
 from vkchi.graph.builder import Graph, Node
+from vkchi.interrupts.local import local
 from vkchi.kernel import launch, show_element
 from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current
@@ -40,7 +42,7 @@ from vkchi.signature import Parameter, Signer
 from vkchi.span import Span
 from vkchi.types import Array
 from vkchi.types.formats import Format
-from vkchi.types.layout import shares_words
+from vkchi.types.layout import check_reach, shares_words
 
 T = TypeVar("T")
 
@@ -111,11 +113,16 @@ class LoadedKernel:
             for p, arg, wanted in zip(self.parameters, args, self._wanted, strict=True):
                 check_signed(p, arg, wanted)
             if self._plan is None:
+                runtime.device.require_open()
                 with runtime.lock:
                     self._plan = self._make_plan(runtime, args)
             return act(self._plan, args)
         except ArgumentError as e:
             raise ArgumentError(f"{self.__name__}(): {e}") from None
+        except VkchiError:
+            raise
+        except local(*MALFORMED) as e:
+            raise ModuleError(f"{self.__name__}() is none that vkchi writes: {e!r}") from e
 
     def _make_plan(self, runtime: Runtime, args: tuple[Any, ...]) -> LoadedPlan:
         saved, fields = self._saved, self._module.all_fields
@@ -204,7 +211,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     saved = read(read_files(path))
     try:
         return LoadedModule(os.fspath(path), saved, runtime)
-    except (*MALFORMED, InternalError) as e:
+    except local(*MALFORMED, InternalError) as e:
         raise ModuleError(f"{path} is no module that vkchi writes: {e!r}") from None
 
 
@@ -226,6 +233,9 @@ def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storag
     """A field of a type in a block of memory. Raises ValueError where it is none."""
     if not isinstance(t, Array) or t.shape is None or t.layout is None:
         raise ValueError(f"{t} is no field")
+    check_reach(t.shape, t.layout)
+    if type(start_bytes) is not int or start_bytes < 0:
+        raise ValueError(f"a field cannot begin at {start_bytes!r}")
     if shares_words(t.layout):
         from vkchi.fields.quantised import quantised_like
 

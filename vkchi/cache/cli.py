@@ -23,9 +23,9 @@ from rich.console import Console
 
 from vkchi.cache import archives, listing, lookup
 from vkchi.cache.folder import find_folder
-from vkchi.cache.listing import SHORT, in_time, in_units
+from vkchi.cache.listing import SHORT, in_time, in_units, printable
 from vkchi.cache.lookup import ANSWERS, SPIRV_VAL, WITHOUT_TEXT, Missing
-from vkchi.cache.store import USUAL, Entry, Limits, Store
+from vkchi.cache.store import USUAL, Damaged, Entry, Limits, Store
 
 if TYPE_CHECKING:
     from vkchi.cache.linked import Linked, Part
@@ -120,7 +120,9 @@ def show_texts(linked: Linked) -> None:
         from rich.text import Text
 
         table = Table(*[title for title, _ in columns], box=None)
-        table.add_row(*[Text("\n".join(lines), no_wrap=True) for _, lines in columns])
+        table.add_row(
+            *[Text(printable("\n".join(lines), "\n\t"), no_wrap=True) for _, lines in columns]
+        )
         Shown.console.print(table)
         return
     for title, lines in columns:
@@ -318,7 +320,7 @@ def unpack(file: str) -> None:
     """Take the entries of an archive, those that are whole, into the cache."""
     try:
         taken, refused = archives.unpack(Shown.store, file)
-    except (OSError, tarfile.TarError, EOFError) as e:
+    except (OSError, tarfile.TarError, EOFError, Damaged) as e:
         raise Missing(f"{file} cannot be read: {e}") from None
     say(f"{taken} entries taken, {refused} refused")
     raise typer.Exit(NOT_FOUND if refused else 0)
@@ -328,8 +330,8 @@ def unpack(file: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line as it is."""
-    Shown.console.print(text, markup=False, soft_wrap=True)
+    """Print lines as they are, without control characters."""
+    Shown.console.print(printable(text, "\n\t"), markup=False, soft_wrap=True)
 
 
 def tell_difference(old: Entry, new: Entry) -> None:

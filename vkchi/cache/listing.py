@@ -102,10 +102,21 @@ def row_of(entry: Entry) -> tuple[str, ...]:
     """An entry for the table."""
     head = entry.header
     kind, name, *rest = (
-        str(head.get(field) or "") for field in ("kind", "name", "device", "place", "signature")
+        printable(str(head.get(field) or ""))
+        for field in ("kind", "name", "device", "place", "signature")
     )
     numbers = (in_units(entry.size_bytes), str(entry.hits), in_time(time.time() - entry.written))
     return (entry.key[:SHORT], kind, name, *numbers, *rest)
+
+
+def printable(text: str, keep: str = "") -> str:
+    """A text whose characters that move the cursor, or change a terminal, are shown as escapes;
+    those of `keep` stay. File names come from others, in archives too."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def as_row(entry: Entry) -> dict[str, Any]:

@@ -201,6 +201,8 @@ class Graph:
         Raises ArgumentError before anything is launched, but for what kernels that are not recorded
         find themselves.
         """
+        if type(args) is not dict and not isinstance(args, Mapping):
+            raise ArgumentError(f"graph.run() takes a dict of values by name, not {args!r:.80}")
         missing = [name for name in self.args if name not in args]
         if missing:
             raise ArgumentError(f"the graph's arguments have no values: {', '.join(missing)}")

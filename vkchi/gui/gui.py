@@ -485,4 +485,9 @@ def resolution(res: Any) -> Resolution:
     are_whole = all(isinstance(n, int | np.integer) and n > 0 for n in sizes)
     if len(sizes) != 2 or not are_whole:
         raise ToolError(f"GUI: res is a number of pixels, or two, not {res!r}")
+    if int(sizes[0]) * int(sizes[1]) > MOST_PIXELS:
+        raise ToolError(f"GUI: {sizes[0]} x {sizes[1]} pixels are more than {MOST_PIXELS}")
     return int(sizes[0]), int(sizes[1])
+
+
+MOST_PIXELS = 1 << 28  # 16,384 x 16,384; the canvas takes 12 bytes of each

@@ -49,6 +49,8 @@ def do_apart(act: Callable[[], T]) -> T:
     An interrupt may come after any call here. `left` has the act until that thread begins it, or
     until it is taken back; `said` keeps what came of it, so that waiting twice waits once.
     """
+    if sys.is_finalizing():  # other threads do not run any more
+        return act()
     left, said, done = [act], list[tuple[T | None, BaseException | None]](), allocate_lock()
     done.acquire()
     try:

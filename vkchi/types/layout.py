@@ -132,6 +132,38 @@ def sum_of_digits(index: Sequence[Any], axes: tuple[tuple[AxisTerm, ...], ...]) 
     return 0 if total is None else total
 
 
+def reach_of(shape: tuple[int, ...], axes: tuple[tuple[AxisTerm, ...], ...]) -> tuple[int, int]:
+    """The least and the greatest sum of digits of all indices of a shape. Raises ValueError for
+    digits that are none."""
+    least = most = 0
+    for extent, terms in zip(shape, axes, strict=True):
+        for divisor, modulus, stride in terms:
+            if divisor < 1 or modulus < 0:
+                raise ValueError("a digit of an index has no divisor")
+            values = max(0, extent - 1) // divisor
+            values = min(values, modulus - 1) if modulus else values
+            least, most = least + min(0, values * stride), most + max(0, values * stride)
+    return least, most
+
+
+def check_reach(shape: tuple[int, ...], layout: Layout) -> None:
+    """Raises ValueError where a layout from a file leads outside of its array."""
+    words = getattr(layout, "words", layout)
+    if not isinstance(words, Affine) or any(extent < 0 for extent in shape):
+        raise ValueError("it has no shape, or no strides")
+    least, most = reach_of(shape, words.axes)
+    within = min(layout.components, default=0), max(layout.components, default=0)
+    if least + within[0] < 0 or most + within[1] >= max(1, layout.size):
+        raise ValueError("its elements are outside of its memory")
+    bits = getattr(layout, "word_bits", 1)
+    if prod(shape) > layout.size * bits:
+        raise ValueError("it has more elements than its memory")
+    if bits > 1:
+        inner = reach_of(shape, layout.inner)  # type: ignore[attr-defined]
+        if inner[0] < 0 or inner[1] + max(layout.starts, default=0) >= bits:  # type: ignore[attr-defined]
+            raise ValueError("its bits are outside of their words")
+
+
 def affine_of(text: str, rank: int) -> Affine:
     """What stands between the parentheses, which has no way to say how many axes without terms.
     Raises ValueError."""

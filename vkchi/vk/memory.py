@@ -104,10 +104,31 @@ def too_large(logical: Logical, size_bytes: int, limit_bytes: int) -> DeviceErro
     )
 
 
+def check_file_limit(logical: Logical, size_bytes: int) -> None:
+    """Count memory that the driver keeps in a file. Raises DeviceError beyond the size that files
+    may have: Mesa's llvmpipe does not look, and using such memory ends the process (SIGBUS)."""
+    if not logical.physical.name.startswith("llvmpipe"):
+        return
+    import resource  # of Unix, as this driver's files
+
+    logical.filed_bytes += size_bytes
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if most != resource.RLIM_INFINITY and logical.filed_bytes + LEAST_FILED > most:
+        logical.filed_bytes -= size_bytes
+        raise DeviceError(
+            f"{logical.physical.name} keeps memory in a file, and this process may write files of "
+            f"{most / MIB:.1f} MiB: allow more (`ulimit -f unlimited`)"
+        )
+
+
+LEAST_FILED = 1 << 20  # bytes: what the driver itself puts there
+
+
 def _make_block(
     logical: Logical, size_bytes: int, placement: Placement, exporter: Exporter | None
 ) -> Block:
     vk = logical.vk
+    check_file_limit(logical, size_bytes)
     outside = chain = vk.NULL
     if exporter is not None:
         outside = vk.new("VkExternalMemoryBufferCreateInfo", handleTypes=exporter.kind)

@@ -142,3 +142,8 @@ def test_filters() -> None:
 def test_colours() -> None:
     assert ti.hex_to_rgb(0x336699) == pytest.approx((0.2, 0.4, 0.6))
     assert ti.rgb_to_hex((0.2, 0.4, 0.6)) == 0x336699
+
+
+def test_a_window_that_is_far_too_large() -> None:
+    with pytest.raises(ToolError, match="1000000 x 1000000 pixels are more than"):
+        ti.GUI("x", (10**6, 10**6), show_gui=False)
