@@ -60,7 +60,7 @@ def unpack(store: Store, path: str) -> tuple[int, int]:
                     is_taken = is_entry and take(store, archive, member)
                     taken, refused = taken + is_taken, refused + (not is_taken)
                     archive.members = []  # type: ignore[attr-defined]
-    except (zlib.error, lzma.LZMAError, ValueError, OverflowError, LookupError) as e:
+    except local(zlib.error, lzma.LZMAError, ValueError, OverflowError, LookupError) as e:
         raise Damaged(str(e)) from None
     return taken, refused
 
