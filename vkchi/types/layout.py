@@ -159,8 +159,9 @@ def check_reach(shape: tuple[int, ...], layout: Layout) -> None:
     if prod(shape) > layout.size * bits:
         raise ValueError("it has more elements than its memory")
     if bits > 1:
-        inner = reach_of(shape, layout.inner)  # type: ignore[attr-defined]
-        if inner[0] < 0 or inner[1] + max(layout.starts, default=0) >= bits:  # type: ignore[attr-defined]
+        inner, starts = getattr(layout, "inner", ()), getattr(layout, "starts", ())
+        least, most = reach_of(shape, inner)
+        if least < 0 or most + max(starts, default=0) >= bits:
             raise ValueError("its bits are outside of their words")
 
 
