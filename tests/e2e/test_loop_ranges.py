@@ -462,6 +462,41 @@ def test_bounds_beyond_the_index(init: Init) -> None:
         assert cells[None] == 5 + 3
 
 
+def test_bounds_of_inner_loops_beyond_the_index() -> None:
+    """The host sees them, unless a condition decides whether the loop runs."""
+    cells = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def inner(a: ti.u32, b: ti.u32):
+        for k in range(2):
+            for m in range(1):
+                for i in range(a, b):
+                    cells[None] += 1
+
+    @ti.kernel
+    def by_a_struct(n: ti.u64):
+        for k in range(2):
+            for m, i in ti.ndrange(2, n):
+                cells[None] += 1
+
+    @ti.kernel
+    def guarded(n: ti.u32):
+        for k in range(2):
+            if n < 1000:
+                for i in range(n):
+                    cells[None] += 1
+
+    inner(3, 7)
+    assert cells[None] == 2 * 4
+    with pytest.raises(ValueError, match="beyond its indices, which are i32"):
+        inner(2**31 - 2, 2**31 + 2)
+    with pytest.raises(ValueError, match="beyond its indices, which are i32"):
+        by_a_struct(2**63)
+    guarded(2**31)
+    guarded(5)
+    assert cells[None] == 8 + 2 * 5
+
+
 def test_bounds_and_steps_that_wrap_are_refused() -> None:
     cells = ti.field(ti.i32, ())
 

@@ -146,7 +146,7 @@ def loop_for(
         body(index)
         return first_values(variables)
 
-    arm = run_region(cx, (index, *params), lower)
+    arm = run_region(cx, (index, *params), lower, is_for=True)
     cx.b.span = span
     check_carried(cx, arm, variables)
     with cx.b.within(arm.region):

@@ -94,6 +94,7 @@ class Lowering:
         self.b = Builder()
         self.act: Activation
         self.frames: list[dict[Var, Any]] = []
+        self.is_certain = True  # no condition decides whether what is lowered now runs
         self.in_parallel = False
         self.stopped: dict[Value, bool] = {}  # arrays without derivatives; whether in this loop
         self.config = LoopConfig()

@@ -55,8 +55,11 @@ class Arm(NamedTuple):
     changed: dict[Var, Any]
 
 
-def run_region(cx: Lowering, params: tuple[Param, ...], lower: Callable[[], Any]) -> Arm:
-    """Open a region, lower into it, and put the variables back to what they were before."""
+def run_region(
+    cx: Lowering, params: tuple[Param, ...], lower: Callable[[], Any], *, is_for: bool = False
+) -> Arm:
+    """Open a region, lower into it, and put the variables back to what they were before. `is_for`:
+    the region is the body of a loop that runs to its end."""
     if len(cx.frames) >= MOST_NESTED:
         raise cx.fail(
             f"more than {MOST_NESTED:,} branches nest here: an `elif` stands in the `else` before "
@@ -65,8 +68,10 @@ def run_region(cx: Lowering, params: tuple[Param, ...], lower: Callable[[], Any]
             help="part them by an `if` in their middle, or look up in a field what depends on them",
         )
     cx.frames.append({})
+    was_certain, cx.is_certain = cx.is_certain, cx.is_certain and is_for
     with cx.b.region(*params) as region:
         value = lower()
+    cx.is_certain = was_certain
     frame = cx.frames.pop()
     changed = {var: var.value for var in frame}
     for var, old in frame.items():

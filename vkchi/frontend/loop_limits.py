@@ -67,7 +67,7 @@ def as_step(cx: Lowering, x: Any) -> Bound:
     assert isinstance(step.type, Scalar)
     is_seen = cx.is_top and is_given(step)
     moves = None if is_seen else cx.b.emit("ne", step, cx.b.const(0, step.type))
-    demand(cx, step, "n != 0", moves, "the step of a range cannot be 0")
+    demand(cx, step, "n != 0", moves, "the step of a range cannot be 0", is_seen=cx.is_top)
     return step
 
 
@@ -94,14 +94,17 @@ def narrowed(cx: Lowering, v: Value, t: Scalar) -> Value:
         fits = cx.b.emit("and", fits, cx.b.emit("ge", v, least)) if fits is not None else None
         near = cx.b.emit("max", near, least)
         test = f"{held[0]} <= n <= {held[-1]}"
-    demand(cx, v, test, fits, f"this bound of a loop is beyond its indices, which are {t}")
+    sentence = f"this bound of a loop is beyond its indices, which are {t}"
+    demand(cx, v, test, fits, sentence, is_seen=cx.is_certain)
     return arith.cast(cx, near, t)
 
 
-def demand(cx: Lowering, v: Value, test: str, ok: Value | None, sentence: str) -> None:
-    """Note what a value must be: the host tests it before launches, if it can know it and the loop
-    runs in any case; with `ok`, of debug mode, the device does."""
-    if cx.is_top:
+def demand(
+    cx: Lowering, v: Value, test: str, ok: Value | None, sentence: str, *, is_seen: bool
+) -> None:
+    """Note what a value must be: the host tests it before launches, if it can know it and
+    `is_seen`; with `ok`, of debug mode, the device does."""
+    if is_seen:
         cx.demands.append(Demand(v, test, sentence, cx.span))
     if ok is not None:
         parts: list[Part] = [sentence, ": it is ", Piece(v)]

@@ -229,7 +229,7 @@ def parallel(
 
     cx.in_parallel = True
     cx.cells.marked.clear()
-    arm = run_region(cx, tuple(params), lower)
+    arm = run_region(cx, tuple(params), lower, is_for=True)
     cx.leave_parallel()
     cx.locate(n.iter)
     check_carried(cx, arm, ())
