@@ -1,4 +1,4 @@
-"""Rules of numbers and texts that the guide states, each with a value from Python or a closed form."""
+"""Rules of numbers and texts that the guide states; expected values are from Python or exact."""
 
 from __future__ import annotations
 
