@@ -81,7 +81,7 @@ def members_of(x: Any) -> list[Placeable]:
     """
     if hasattr(x, "check_placeable"):
         return [x]
-    if hasattr(x, "__vkchi_members__"):
+    if hasattr(type(x), "__vkchi_members__"):
         return list(x.__vkchi_members__())
     if isinstance(x, list | tuple):
         return [field for part in x for field in members_of(part)]

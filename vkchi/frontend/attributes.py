@@ -122,8 +122,6 @@ def hint_for_attribute(obj: Any, name: str) -> str:
         return f"of an element it is x[i].{name}(...); over all elements, write a loop"
     if kind_of(obj) in (OUTSIDE_ARRAY, OUTSIDE_TEXTURE):
         return kind_of(obj).helps["index"]
-    if name == "ndim" and is_array(obj):
-        return "write len(x.shape)"
     if obj is None:
         return "compare it first: x is not None"
     names = names_of(obj, is_private=name.startswith("_"))

@@ -58,7 +58,7 @@ def looked_up(cls: type, name: str) -> Iterator[tuple[type, Any]]:
 
 def is_method(item: Any) -> bool:
     """Whether what a class holds is code that kernels can reach."""
-    return isinstance(item, _IN_CLASSES) or hasattr(item, "__vkchi_func__")
+    return isinstance(item, _IN_CLASSES) or hasattr(type(item), "__vkchi_kind__")
 
 
 def are_current(seen: tuple[Seen, ...]) -> bool:

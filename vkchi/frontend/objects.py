@@ -17,7 +17,7 @@ from typing import Any
 from vkchi.errors import KernelCallError, KernelTypeError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.identity import new_object
-from vkchi.frontend.kinds import name_of
+from vkchi.frontend.kinds import function_kind, name_of
 from vkchi.frontend.records import Receiver, StructMethod, as_record
 from vkchi.frontend.scope import VARIABLE
 from vkchi.frontend.targets import Slot
@@ -106,7 +106,7 @@ def methods_of(cls: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__[:-1]):
         for name, item in vars(base).items():
-            kind = getattr(item, "__vkchi_kind__", None)
+            kind = function_kind(item)
             is_method = isinstance(item, _IN_CLASSES) or kind not in (None, "kernel")
             found.pop(name, None)
             if is_method and not (isinstance(item, FunctionType) and _is_generated(item)):
@@ -157,7 +157,7 @@ def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
         return item.__func__
     if isinstance(item, classmethod):
         return functools.partial(item.__func__, me.value.type)
-    is_method = isinstance(item, FunctionType) or hasattr(item, "__vkchi_func__")
+    is_method = isinstance(item, FunctionType) or function_kind(item) is not None
     return StructMethod(item, Slot(me)) if is_method else item
 
 
@@ -172,7 +172,7 @@ def method_called(x: Any, name: str) -> Any:
     if isinstance(x, Value | Record) or not is_makeable(type(x)):
         return None
     item = inspect.getattr_static(type(x), name, None)
-    is_ours = isinstance(item, FunctionType) or hasattr(item, "__vkchi_func__")
+    is_ours = isinstance(item, FunctionType) or function_kind(item) is not None
     return getattr(x, name) if is_ours else None
 
 

@@ -52,7 +52,7 @@ from vkchi.frontend.targets import (
     extract,
 )
 from vkchi.frontend.trees import is_container
-from vkchi.frontend.values import ORIGIN, ArrayRef, Place
+from vkchi.frontend.values import ORIGIN, ArrayRef, Deferred, Place
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
@@ -185,7 +185,10 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
         return array.shape(cx)
     if name == "grad":
         return cx.gradient_of(array)
-    facts = {"dtype": scalar_of(t.elem), "element_shape": Extents(shape), "element_type": t.elem}
+    facts = {
+        "ndim": t.ndim, "dtype": scalar_of(t.elem), "element_shape": Extents(shape),
+        "element_type": t.elem,
+    }  # fmt: skip
     if shape:
         facts |= {"n": shape[0], "m": shape[1] if len(shape) == 2 else 1}
     if name not in facts:
@@ -214,6 +217,8 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
         ) from None
     if value is None and name in ("grad", "dual") and is_field(obj):
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
+    if isinstance(value, Value | Deferred):  # of a dict that answers attributes by its items
+        return value
     return cx.part(obj, ("attr", name), value)
 
 

@@ -233,6 +233,7 @@ def _gradients(cx: Lowering, held: Record) -> Any:
 
 _FACTS: dict[str, Callable[[Lowering, Record], Any]] = {
     "shape": _shape,
+    "ndim": lambda cx, held: len(_shape(cx, held)),
     "grad": _gradients,
     "keys": lambda cx, held: list(held.members),
     "dtype": lambda cx, held: held.type,

@@ -68,7 +68,7 @@ def with_branches(tree: Any, items: Sequence[Any]) -> Any:
     if isinstance(tree, Record):
         return type(tree)(dict(zip(tree.members, items)), tree.methods, tree.type, tree.objects)
     if isinstance(tree, dict):
-        return dict(zip(tree, items))
+        return dict(zip(tree, items)) if type(tree) is dict else refilled(tree, items)
     return tuple(items) if type(tree) is tuple else list(items)
 
 
@@ -77,7 +77,11 @@ def refilled(tree: Any, items: Sequence[Any]) -> Any:
     items."""
     if type(tree) in (list, tuple, dict):
         return with_branches(tree, items)
-    new = copy(tree)
+    try:
+        new = copy(tree)
+    except Exception:  # `__getattr__ = dict.get` answers what Python asks of objects to copy
+        cls: Any = type(tree)
+        new = cls.__new__(cls)
     if isinstance(tree, dict):
         dict.update(new, zip(tree, items))
     else:

@@ -39,7 +39,7 @@ NOTHING_SHARED: tuple[Import, ...] = ()
 
 def arrays_in(arg: Any) -> list[Any]:
     """The argument itself; of a field of structs, its members."""
-    return arg.__vkchi_members__() if hasattr(arg, "__vkchi_members__") else [arg]
+    return arg.__vkchi_members__() if hasattr(type(arg), "__vkchi_members__") else [arg]
 
 
 def bind_gradient(bound: Bound, name: str, argument: str) -> None:

@@ -84,7 +84,7 @@ def check_array(who: str, x: Any, kind: str = "grad") -> None:
     """Raises ArgumentError for what is no array with a gradient or dual."""
     if not isinstance(x, Storage):
         what = "field" if kind == "dual" else "field or ndarray"
-        more = ": give its members, s.a of s" if hasattr(x, "__vkchi_struct__") else ""
+        more = ": give its members, s.a of s" if hasattr(type(x), "__vkchi_struct__") else ""
         raise ArgumentError(f"{who} must be a {what} with needs_{kind}=True, not {x!r}{more}")
     check_has(who, x, kind)
 
