@@ -115,7 +115,6 @@ class Kernel:
         self.edition = 0  # how often something that it was compiled of was found to be changed
         self._plans: Plans | None = None  # of the runtime that it was called on last
         self._others: dict[int, Plans] = {}  # by the id of their runtimes, which they keep
-        self._told: dict[Any, Any] = {}  # a registry of Python's warnings
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._run(args, kwargs, launch)
@@ -218,7 +217,7 @@ class Kernel:
         watch, runtime = plan.watch, plans.runtime
         with restoring(runtime.lock), runtime.lock:
             assert watch is not None
-            in_order = watch.look(plan, args, self._told, is_run=is_run)
+            in_order = watch.look(plan, args, is_run=is_run)
             if not in_order:
                 return plan
             if in_order not in watch.plans:
@@ -350,7 +349,7 @@ def find_compiled(
         found = compile_anew(fn, args, options, caps)
     else:
         found = _load_cache()(fn, args, options, caps, options.cache, compile_anew)
-    if found.interface.cautions:
+    if found.interface.cautions and not options.in_order:
         tell(found.interface.cautions)
     return found
 

@@ -875,3 +875,40 @@ def test_warm_processes_run_in_order(tmp_path: Path) -> None:
         np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=1e-6)
         assert f"{program}:13: KernelRaceWarning: run(): one iteration reads" in done.stderr
         assert "in order" in done.stderr
+
+
+def test_integers_and_bodies_beyond_what_is_searched() -> None:
+    x, y = ti.field(ti.f32, N), ti.field(ti.f32, (N, 40))
+
+    @ti.kernel
+    def divided(n: ti.i32, k: ti.u32):
+        for i in range(N):
+            x[i % (n + 1)] = x[(i + ti.cast(k, ti.i32)) // n]
+
+    @ti.kernel
+    def long():
+        for i in range(1, N):
+            for a in ti.static(range(4)):
+                for b in range(40):
+                    y[i, b] = y[i - 1, b] + a
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        divided(1, 2**32 - 1)
+    assert len(told(long)) == 1
+
+
+def test_other_warnings_come_once_where_a_loop_runs_in_order() -> None:
+    on_cpu()
+    x = ti.field(ti.i32, N)
+
+    @ti.kernel
+    def run():
+        for i in range(1, N):
+            x[i] = x[i - 1] + 0.5
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        run()
+    kinds = sorted(w.category.__name__ for w in found)
+    assert kinds == ["ConversionWarning", "KernelRaceWarning"]

@@ -23,12 +23,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.cache.codec import add_records
-from vkchi.errors import DeviceError, KernelRaceWarning
+from vkchi.compiling import compiling
+from vkchi.errors import DeviceError
 from vkchi.interop import host
 from vkchi.ir.core import Op, Value, walk
 from vkchi.races.race import name_of
 from vkchi.span import PACKAGE, Span
 from vkchi.tape.derived import Asked, Case, case_of
+from vkchi.target.cautions import KINDS, Caution
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 MOST_LOOKS = 8  # calls of a kernel, of which each may have other shapes and integers
 MOST_TRIED = MOST_IN_ORDER = 1 << 16  # iterations of a loop
+SHOWN: dict[Any, Any] = {}  # a registry of Python's warnings
 MOST_BYTES = 1 << 28  # of the arrays that a trial copies
 
 
@@ -170,9 +173,7 @@ class Watch:
         self.told: set[int] = set()
         self.plans: dict[tuple[int, ...], Plan] = {}
 
-    def look(
-        self, plan: Plan, args: tuple[Any, ...], registry: dict[Any, Any], *, is_run: bool
-    ) -> tuple[int, ...]:
+    def look(self, plan: Plan, args: tuple[Any, ...], *, is_run: bool) -> tuple[int, ...]:
         """Warn of what a call of the kernel proves; the loops that are to run in order."""
         if plan.is_ours or plan.runtime.options.accepts_races(plan.path):
             plan.watch = None
@@ -197,7 +198,7 @@ class Watch:
             )
         for k in sorted(found.keys() - self.told):
             if k in in_order or not plan.runtime.options.debug:  # which warns by itself
-                tell(plan, found[k], registry, is_in_order=k in in_order)
+                tell(plan, found[k], is_in_order=k in in_order)
             self.told.add(k)
         if self.left <= 0 and not self.plans and not in_order:
             plan.watch = None
@@ -213,8 +214,9 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
 
     numbers, found = numbers_of_loops(plan), candidates_of(plan)
     given, shapes = case_of_launch(plan, args)
-    search = Search(found.func, found.by_witness, dict(given), dict(shapes))
-    is_open = [m for m in found.by_witness if search.find(m) == IF]
+    with compiling(plan.derived.title):
+        search = Search(found.func, found.by_witness, dict(given), dict(shapes))
+        is_open = [m for m in found.by_witness if search.find(m) == IF]
     some = [m for m in (*found.by_trial, *is_open) if numbers[m.loop.span] == loop]
     call = describe_call(plan.func.name, plan, args)
     if sum(call.arrays[name].size_bytes for name in plan.written & call.arrays.keys()) > MOST_BYTES:
@@ -231,8 +233,8 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
         yield described(loop, group.root, group.first[0], group.second[0])
 
 
-def tell(plan: Plan, race: Proven, registry: dict[Any, Any], *, is_in_order: bool) -> None:
-    """Warn of a conflict, at the line of its first access."""
+def tell(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
+    """Warn of a conflict, at the line of its first access. By default Python shows a text once."""
     one, other = outermost(race.first), outermost(race.second)
     if one is None:
         return
@@ -240,19 +242,18 @@ def tell(plan: Plan, race: Proven, registry: dict[Any, Any], *, is_in_order: boo
     if race.is_read:
         text = f"one iteration reads here an element of `{race.array}` that another one of the "
         text += f"same loop changes{where}: what it finds depends on their order"
-        otherwise = f"read from a copy of `{race.array}`"
+        otherwise = f", or read from a copy of `{race.array}`"
     else:
         text = f"one iteration stores here to an element of `{race.array}` where another one of "
         text += f"the same loop puts something else{where}: what stays depends on their order"
-        otherwise = "let one iteration store"
+        otherwise = ", or let one iteration store"
     if is_in_order:
         text += "; under arch=ti.cpu the loop runs serially, in order"
-    name = plan.path.rpartition(".")[2]
-    warnings.warn_explicit(
-        f"{name}(): {text}\nhelp: write ti.loop_config(serialize=True) before the loop"
-        + ("" if is_in_order else f", or {otherwise}"),
-        KernelRaceWarning, one.file, one.line, registry=registry,
-    )  # fmt: skip
+        otherwise = ""
+    help = f"write ti.loop_config(serialize=True) before the loop{otherwise}"
+    caution = Caution("race", f"{plan.path.rpartition('.')[2]}(): {text}", help, one)
+    kind = KINDS[caution.kind]
+    warnings.warn_explicit(caution.text(), kind, one.file, one.line, registry=SHOWN)
 
 
 def outermost(span: Span | None) -> Span | None:

@@ -5,8 +5,8 @@ and from shapes are computed; everything loaded from memory is unknown. A witnes
 both iterations exist, both surely reach their access, and both accesses have the same address. The
 search for candidates is a heuristic, so no witness means that nothing is known.
 
-Preconditions: the Func is as `tape.gradients.prepare` returns it. Loops with barriers or workgroup
-memory have no witness, since a barrier may order their accesses.
+Preconditions: equal indices are one value, as after the passes `simplify` and `dce`. Loops with
+barriers or workgroup memory have no witness, since a barrier may order their accesses.
 
 Not a witness:
 - a read that an earlier store of its own iteration may cover;
@@ -26,6 +26,7 @@ from itertools import product
 
 from vkchi.analysis.alias import EXITS
 from vkchi.analysis.footprint import element_under
+from vkchi.errors import InternalError
 from vkchi.ir.control import axes_of, carried_params, first_values
 from vkchi.ir.core import (
     Func,
@@ -36,6 +37,7 @@ from vkchi.ir.core import (
     base_of,
     constant_array,
     has_kind,
+    value_of,
     walk,
 )
 from vkchi.ir.evaluate import evaluate, is_evaluable
@@ -49,6 +51,8 @@ from vkchi.types.lazy_numpy import np
 MOST_ROUNDS = 3  # of a serial loop that are executed; accesses of the others are unknown
 MOST_DEPTH = 200  # ops between a value and its operands
 MOST_TRIED = 400  # iterations that are executed for one loop
+MOST_ACCESSES = 2000  # of an iteration that are known; later serial loops are not
+MOST_SAMPLED = 20_000  # accesses of the iterations that are sampled
 LEAST_DIFFERENCE = 1e-3  # of floats, relative: less may come of rounding
 SIDES = {1: 16, 2: 4, 3: 3}  # of the first block of iterations, by the number of axes
 
@@ -89,7 +93,10 @@ class Scope:
         args = [self.get(v, depth + 1) for v in op.args]
         if any(arg is None for arg in args) or is_rounded(op):
             return None
-        return evaluate(op.kind, args, op.attr, op.type)
+        try:
+            return evaluate(op.kind, args, op.attr, op.type)
+        except (InternalError, ArithmeticError):  # no meaning, as that of 7 // 0
+            return None
 
     def integer(self, v: Value) -> int | None:
         """The same of an integer."""
@@ -130,7 +137,7 @@ class Launch:
         self.scope = Scope(self)
         for p in fn.params:
             if isinstance(p.type, Scalar) and p.name in numbers:
-                self.scope.known[p] = p.type.dtype.type(numbers[p.name])
+                self.scope.known[p] = converted(numbers[p.name], p.type)
 
     def shape_of(self, array: Value) -> tuple[int, ...] | None:
         """The shape of an array."""
@@ -143,6 +150,11 @@ class Launch:
         """The result of a `shape`."""
         shape = self.shape_of(op.args[0])
         return None if shape is None else scalar_of(op.type).dtype.type(shape[op.attr])
+
+
+def converted(n: int, t: Scalar) -> object:
+    """An integer argument in its parameter's type, which wraps; None for floats and bools."""
+    return value_of(n % (1 << t.bits), t) if t.kind in "iu" else None
 
 
 class Search:
@@ -312,7 +324,9 @@ class Traces:
                 blocks = [[axis[:side] for axis in self.space], middles]
                 blocks.append([axis[-1:] for axis in self.space])
                 points = (p for block in blocks for p in product(*block))
-                self.points = list(dict.fromkeys(points))[: MOST_TRIED // 2]
+                first = next(iter(product(*blocks[0])))
+                most = max(4, MOST_SAMPLED // max(1, len(self.of(first))))
+                self.points = list(dict.fromkeys(points))[: min(most, MOST_TRIED // 2)]
             for point in self.points:
                 for access in self.of(point):
                     if access.element is not None:
@@ -469,7 +483,7 @@ class Execution:
 
     def _for(self, op: Op, scope: Scope, *, is_certain: bool) -> None:
         begin, end = (scope.integer(v) for v in op.args[:2])
-        if begin is None or end is None:
+        if begin is None or end is None or len(self.accesses) > MOST_ACCESSES:
             self._unknown(op, scope)
             return
         values = [scope.get(v) for v in first_values(op)]

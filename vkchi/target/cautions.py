@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from vkchi.errors import (
     ConstantWarning,
     ConversionWarning,
+    KernelRaceWarning,
     KernelTypeError,
     UnrollWarning,
     warn_line,
@@ -22,6 +23,7 @@ from vkchi.tuples import NamedTuple
 
 KINDS: dict[str, type[Warning]] = {
     "conversion": ConversionWarning, "constant": ConstantWarning, "unroll": UnrollWarning,
+    "race": KernelRaceWarning,
 }  # fmt: skip
 STRICT = ("conversion", "constant")  # kinds that are errors under `ti.init(strict=True)`
 

@@ -62,11 +62,11 @@ class Options(NamedTuple):
     (None: chosen by the compiler); `exact` rounds every sum and product by itself, so that what is
     computed twice is the same; `missing_gradient` is `error` or `warn`, where a gradient flows
     through an array that has none; `accept_races` names kernels (`scatter`, `Solver.scatter`,
-    `fluid.Solver.scatter`) whose gradients do not depend on the order of iterations, whatever was
-    found; `first_tier` leaves out what only repeated launches repay (`passes.tiers`), for those
-    who count launches; `in_order` are the numbers of parallel loops of a kernel that are compiled
-    as serial ones (`races.watch`); `strict` makes errors of warnings about conversions. `cache` is
-    where compiled code is kept, on which it does not depend."""
+    `fluid.Solver.scatter`) whose races are neither refused in gradients nor warned of;
+    `first_tier` leaves out what only repeated launches repay (`passes.tiers`), for those who count
+    launches; `in_order` are the numbers of parallel loops of a kernel that are compiled as serial
+    ones (`races.watch`); `strict` makes errors of warnings about conversions. `cache` is where
+    compiled code is kept, on which it does not depend."""
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32
