@@ -345,7 +345,8 @@ def test_other_archs_never_run_in_order() -> None:
 # --- what else a call is -------------------------------------------------------------------------
 
 
-def test_gradients_of_loops_in_order() -> None:
+def test_gradients_of_loops_in_order(need: Callable[..., None]) -> None:
+    need("f64")
     on_cpu()
     x = ti.field(ti.f64, N, needs_grad=True)
     a = ti.field(ti.f64, N, needs_grad=True)
@@ -391,7 +392,8 @@ def test_gradients_of_loops_in_order() -> None:
     np.testing.assert_allclose(a.grad.to_numpy(), slopes, atol=1e-8)
 
 
-def test_the_first_call_may_be_in_a_tape() -> None:
+def test_the_first_call_may_be_in_a_tape(need: Callable[..., None]) -> None:
+    need("f64")
     on_cpu()
     pos = ti.field(ti.f64, 4, needs_grad=True)
     first = ti.field(ti.f64, 4, needs_grad=True)
@@ -797,7 +799,8 @@ def test_bit_packed_integers() -> None:
     quiet(run)
 
 
-def test_loops_of_64_bit_bounds() -> None:
+def test_loops_of_64_bit_bounds(need: Callable[..., None]) -> None:
+    need("i64")
     on_cpu()
     x = ti.field(ti.i32, N)
 
@@ -822,7 +825,8 @@ def test_kernels_whose_globals_have_no_name() -> None:
     assert message.startswith("<nameless>:3: run()")
 
 
-def test_forward_mode_of_loops_in_order() -> None:
+def test_forward_mode_of_loops_in_order(need: Callable[..., None]) -> None:
+    need("f64")
     on_cpu()
     x, a = ti.field(ti.f64, N, needs_dual=True), ti.field(ti.f64, N, needs_dual=True)
     a.fill(0.5)
