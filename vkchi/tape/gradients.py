@@ -7,9 +7,9 @@ by Caps, launches, tapes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from vkchi.analysis.dataflow import closure
+from vkchi.analysis.dataflow import Flow, closure
 from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.host_numbers import trips_of
 from vkchi.analysis.loop_bounds import nest_of, widened
@@ -24,12 +24,13 @@ from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.strip_mine import strip_mine
 from vkchi.compiler import build, show
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, uses_in, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, uses_in, walk
 from vkchi.ir.names import DUAL
 from vkchi.ir.ops import EXTREMES, PER_INVOCATION, WRITES, Effect, Trait, effect_of, kinds_with
 from vkchi.ir.rebuild import Rebuilder, with_params
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import load_pass
+from vkchi.span import Span
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
@@ -195,21 +196,34 @@ def put_in_place(fn: Func, differentiable: frozenset[str]) -> Func:
 MOVING = kinds_with(Trait.CARRIES) - {"with_derivative_of"} | {"cast"}
 
 
+class Moved(Flow):
+    """Values, and variables, that hold numbers of some values as they are."""
+
+    def transfer(self, op: Op, v: Value) -> Iterable[Value]:
+        """What of an operand goes on unchanged."""
+        if op.kind in WRITES:
+            root = base_of(op.args[0])
+            return (root,) if v in op.args[1:] and isinstance(root, Op) else ()
+        is_passed = op.kind == "yield" or op.regions or op.kind in MOVING
+        return super().transfer(op, v) if is_passed else ()
+
+
 def is_choice(v: Value) -> bool:
     """True for a `with_derivative_of`."""
     return isinstance(v, Op) and v.kind == "with_derivative_of"
 
 
-def is_passing(user: Op, active: set[Value]) -> bool:
-    """True if a derivative may flow on through an op that uses a value."""
-    return user in active or user.kind in WRITES or user.kind == "yield" or bool(user.regions)
+def is_array_write(op: Op) -> bool:
+    """True for a write to an array."""
+    return op.kind in WRITES and isinstance(base_of(op.args[0]), Param)
 
 
 class Chooser(Rebuilder):
     """Puts operands of `with_derivative_of` in its place: the second, or the third
-    - in what is stored as it is;
-    - of vectors, if derivatives flow through nothing else of their call: what does not depend on
-      the choice of vectors has values in it, or U and V.
+    - in what is stored to arrays as it is;
+    - everywhere, if it is stored by way of a variable or a branch;
+    - everywhere, of vectors, if derivatives flow through nothing else of their call: what does not
+      depend on the choice of vectors has values in it, or U and V.
 
     A third operand that is a choice in turn is that of values: its own third one counts if vectors
     of the same call are stored too."""
@@ -218,13 +232,35 @@ class Chooser(Rebuilder):
         super().__init__(self.choose)
         self.ours = ours
         self.stored: dict[Value, Value] = {}
-        written = [v for op in walk(fn.body) if op.kind in WRITES for v in op.args[1:]]
-        moved = closure(written, lambda v: v.args if isinstance(v, Op) and v.kind in MOVING else ())
-        self.beside = {op.span for op in ours & moved if not is_choice(op.args[2])}
-        uses = uses_in(fn.body)
-        used = [op for op in ours if any(is_passing(user, active) for user in uses.get(op, ()))]
-        calls = Counter(op.span for op in used)
-        self.alone = {op for op in used if calls[op.span] == 1 and not is_choice(op.args[2])}
+        self.uses = uses_in(fn.body)
+        writes = [op for op in walk(fn.body) if is_array_write(op)]
+        written = {v for op in writes for v in op.args[1:]}
+        inner = {op.args[2] for op in ours if is_choice(op.args[2])}
+        outer = [op for op in ours if op not in inner]
+        passed = {op for op in outer if self.is_passed(op, active)}
+        count = Counter(op.span for op in passed)
+        self.beside: set[Span | None] = set()
+        self.everywhere: set[Span | None] = set()
+        for op in outer:
+            if is_choice(op.args[2]):
+                continue
+            start: list[Value] = [op]
+            moved = written & Moved(fn.body, start).found
+            if moved:
+                self.beside.add(op.span)
+            direct = closure(start, self.moved_to)
+            is_alone = op in passed and count[op.span] == 1
+            if is_alone or moved - direct:
+                self.everywhere.add(op.span)
+
+    def is_passed(self, op: Op, active: set[Value]) -> bool:
+        """True if derivatives flow on from an op."""
+        users = self.uses.get(op, ())
+        return any(u in active or u.kind in (*WRITES, "yield") or u.regions for u in users)
+
+    def moved_to(self, v: Value) -> list[Value]:
+        """The results of ops that give numbers of a value."""
+        return [r for op in self.uses.get(v, ()) if op.kind in MOVING for r in op.results]
 
     def choose(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """What stands for an op."""
@@ -234,8 +270,8 @@ class Chooser(Rebuilder):
             self.stored[op] = args[2]
             if is_choice(op.args[2]) and op.span in self.beside:
                 self.stored[op] = self.stored[op.args[2]]
-            return [args[2] if op in self.alone else args[1]]
-        values = op.args[1:] if op.kind in WRITES else ()
+            return [self.stored[op] if op.span in self.everywhere else args[1]]
+        values = op.args[1:] if is_array_write(op) else ()
         new = [self.as_stored(b, v) for v in values]
         if all(x is None for x in new):
             return None

@@ -421,7 +421,7 @@ def test_a_single_vector(form: str) -> None:
     assert np.isnan(found[1]).any()
 
 
-def test_vectors_without_a_derivative_are_an_error_in_debug_mode() -> None:
+def test_vectors_without_a_derivative_are_an_error_in_debug_mode(own_runtime: None) -> None:
     ti.init(debug=True)
     x, loss = matrix(2), ti.field(ti.f32, (), needs_grad=True)
     x.from_numpy(np.eye(2, dtype=np.float32))
@@ -434,3 +434,40 @@ def test_vectors_without_a_derivative_are_an_error_in_debug_mode() -> None:
     with pytest.raises(ti.ad.GradientError, match=r"(?s)equal singular values.*sym_eig\(x"):
         with ti.ad.Tape(loss):
             run()
+
+
+@pytest.mark.parametrize("way", ["branch", "variable", "choice"])
+def test_vectors_that_are_stored_by_way_of(way: str) -> None:
+    x, u, s, v = matrix(2), matrix(2), matrix(2), matrix(2)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def split(is_on: ti.i32):
+        a, b, c = ti.Matrix.identity(ti.f32, 2), x[None], ti.Matrix.identity(ti.f32, 2)
+        if ti.static(way == "branch"):
+            if is_on:
+                a, b, c = ti.svd(x[None])
+        elif ti.static(way == "variable"):
+            p, b, c = ti.svd(x[None])
+            for i in range(2):
+                for j in range(2):
+                    a[i, j] = p[i, j]
+        else:
+            p, q, r = ti.svd(x[None])
+            a, b, c = ti.select(is_on, p, a), ti.select(is_on, q, b), ti.select(is_on, r, c)
+        u[None], s[None], v[None] = a, b, c
+
+    @ti.kernel
+    def use():
+        loss[None] += (u[None] @ (s[None] @ s[None] @ s[None]) @ v[None].transpose())[0, 1]
+
+    for a in (np.array([[2.0, 0.0], [0.5, 1.0]]), np.eye(2)):
+        x.from_numpy(a.astype(np.float32))
+        with ti.ad.Tape(loss):
+            split(1)
+            use()
+        if a[1, 0]:
+            want = slopes(lambda m: float(by_svd(lambda t: t**3, m)[0, 1]), a)
+            np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-4, atol=1e-4)
+        else:
+            assert np.isnan(x.grad.to_numpy()).any()
