@@ -253,7 +253,7 @@ class Breaks:
         reads has one. Their places have none."""
         names = [name for name in needs if name in call.arrays and name not in call.constants]
         read = {name: memory_of(call, name) for name in names}
-        varies = any(self.varies(call.arrays[name], kind) for name in read)
+        varies = any(n in call.tensors or self.varies(call.arrays[n], kind) for n in read)
         if varies or any(self.of(memory) for memory in (*read.values(), *adjoints.values())):
             origin = (f"{call.name}.grad() puts a value with a derivative there", user_span())
             for name, memory in adjoints.items():

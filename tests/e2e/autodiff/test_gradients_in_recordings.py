@@ -195,3 +195,33 @@ def test_values_in_gradients_are_no_seeds_of_products_with_the_hessian() -> None
 
     is_near(ti.ad.hvp(run, loss, x, X), 2 * X * WEIGHTS)
     is_near(x.grad, 2 * X * WEIGHTS)
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_second_derivative_of_a_tensor_is_refused(is_used: bool) -> None:
+    torch = pytest.importorskip("torch")
+    ti.init(arch=ti.vulkan)
+    total, loss = (ti.field(ti.f32, (), needs_grad=True) for _ in range(2))
+    t = torch.tensor(X, dtype=torch.float32, requires_grad=True)
+
+    @ti.kernel
+    def energy(x: ti.types.ndarray()):
+        for i in x:
+            total[None] += x[i] ** 3
+
+    @ti.kernel
+    def use(g: ti.types.ndarray(), x: ti.types.ndarray()):
+        for i in x:
+            loss[None] += g[i] * x[i]
+
+    def find() -> None:
+        total.grad[None] = 1
+        energy.grad(t)
+
+    if is_used:
+        refuse(MESSAGE, loss, find, lambda: use(t.grad, t))
+        return
+    with ti.ad.Tape(loss):
+        find()
+        use(np.ones(4, np.float32), t)
+    is_near(t.grad, 3 * X**2 + 1)
