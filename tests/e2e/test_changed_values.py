@@ -850,3 +850,70 @@ def test_torch_operators() -> None:
     box.c = 7.0
     with pytest.raises(RuntimeError, match="changed since the forward pass"):
         y.sum().backward()
+
+
+def test_one_object_by_two_names() -> None:
+    box = types.SimpleNamespace(a=types.SimpleNamespace(k=1))
+    box.b = box.a
+
+    @ti.func
+    def both(p, q):
+        return p.k * 10 + q.k
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return both(box.a, box.b)
+
+    assert [k(), k(), k()] == [11] * 3
+    box.b = types.SimpleNamespace(k=5)
+    assert k() == 15
+    box.a = types.SimpleNamespace(k=2)
+    assert k() == 25
+
+
+def test_class_attributes_by_super_and_by_class_methods() -> None:
+    class Base:
+        scale = 2
+
+    @ti.data_oriented
+    class Derived(Base):
+        n = 3
+
+        @ti.kernel
+        def run(self) -> ti.i32:
+            return super().scale
+
+        @classmethod
+        @ti.kernel
+        def of_class(cls) -> ti.i32:
+            return cls.n
+
+    d = Derived()
+    assert [d.run(), d.run(), d.run(), Derived.of_class()] == [2, 2, 2, 3]
+    Base.scale, Derived.n = 5, 7
+    assert [d.run(), Derived.of_class()] == [5, 7]
+
+
+def test_objects_that_refer_to_each_other_are_freed() -> None:
+    import gc
+    import weakref
+
+    @ti.data_oriented
+    class Owner:
+        def __init__(self):
+            self.part = types.SimpleNamespace(owner=self, n=2)
+            self.parts = [self.part]
+
+        @ti.kernel
+        def run(self) -> ti.i32:
+            s = 0
+            for part in ti.static(self.parts):
+                s += part.n
+            return s + self.part.n
+
+    owner = Owner()
+    assert [owner.run() for _ in range(4)] == [4] * 4
+    gone = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert gone() is None

@@ -128,6 +128,8 @@ class Dependencies:
     def read_part(self, base: Any, step: Step | None, value: Any, span: Span | None = None) -> None:
         """Note the attribute or item of an object that was read, or what that gave by a step that
         no path has (None)."""
+        if type(base) is super and step is not None:
+            base = holder_of(base, step[1])
         paths, is_known = self._paths(base), id(base) in self._origins
         self.met(base)
         if not paths and step is not None and step[0] == "attr" and may_change(base):
@@ -273,6 +275,13 @@ class Dependencies:
     def _path_in_functions(self, obj: Any) -> Path | None:
         path = next(reversed(self._paths(obj)), None)
         return None if path is None or path.root.kind in ("function", "object") else path
+
+
+def holder_of(base: Any, name: str) -> Any:
+    """The class in which `super()` finds an attribute."""
+    cls = base.__self_class__
+    behind = cls.__mro__[cls.__mro__.index(base.__thisclass__) + 1 :]
+    return next((c for c in behind if name in vars(c)), base)
 
 
 def may_change(value: Any) -> bool:

@@ -20,7 +20,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Literal
 
 from vkchi.interrupts.local import local
-from vkchi.lang.contents import PLAIN, contents, is_bound
+from vkchi.lang.contents import PLAIN, contents, identities, is_bound
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct
 from vkchi.span import Span
@@ -186,7 +186,8 @@ def same_object(value: Any) -> Test:
     try:
         ref = weakref.ref(value)
     except TypeError:
-        return lambda now: now is value
+        address, kind = id(value), type(value)
+        return lambda now: id(now) == address and type(now) is kind
     return lambda now: now is not None and ref() is now
 
 
@@ -196,6 +197,8 @@ def same_container(value: Any) -> Test:
         kind, size = type(value), len(value)
         return lambda now: type(now) is kind and len(now) == size
     kind, given = type(value), contents(value)
+    for part in identities(given):
+        part.weaken()
     if isinstance(value, list | tuple) and all(type(x) in NUMBERS for x in value):
         items = tuple(value)
         return lambda now: (

@@ -47,7 +47,12 @@ class ById:
     @property
     def is_dead(self) -> bool:
         """True if the object is gone: no call can have this key any more."""
-        return self._obj() is None
+        return self._obj is not None and self._obj() is None
+
+    def weaken(self) -> None:
+        """Keep no object alive that has no weak references: compare by its address from now on."""
+        if not isinstance(self._obj, weakref.ref):
+            self._obj = None
 
     def watch(self, finalizers: deque[Finalizer[Any]], when_gone: Callable[[], None]) -> None:
         """Add to `finalizers` when the object is gone. `when_gone` must not refer to this key."""
@@ -61,7 +66,11 @@ class ById:
         return self._id
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ById) and not self.is_dead and self._obj() is other._obj()
+        if not isinstance(other, ById) or self._id != other._id:
+            return False
+        if self._obj is None or other._obj is None:
+            return True
+        return not self.is_dead and self._obj() is other._obj()
 
 
 def identities(key: Any) -> Iterator[ById]:
