@@ -204,6 +204,18 @@ def test_regular_matrices_at_the_edge(kind: str, backend: str) -> None:
     assert solver.info()
 
 
+def test_many_null_vectors_of_a_dense_matrix(backend: str) -> None:
+    rng = np.random.default_rng(7)
+    half = rng.integers(-3, 4, (100, 80)).astype(F64)
+    b = half @ half.T @ rng.standard_normal(100)
+    want = np.linalg.pinv(half @ half.T, rcond=1e-12) @ b
+    for kind in KINDS:
+        solver = compute(half @ half.T, kind)
+        x = solver.solve(b)
+        assert solver.info()
+        np.testing.assert_allclose(x, want, rtol=1e-4, atol=1e-5 * abs(want).max())
+
+
 @pytest.mark.parametrize("least", [1e-9, 1e-12, 1e-13])
 def test_ill_conditioned_matrices_keep_their_digits(least: float, backend: str) -> None:
     """A single small eigenvalue, which is none of 0: as exact as numpy's solution."""

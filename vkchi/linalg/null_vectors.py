@@ -9,6 +9,7 @@ computations", 8.2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from vkchi.linalg.factors import Square, Values, factorize
@@ -16,7 +17,8 @@ from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
 SHIFT = 1e-10  # δ, of matrices whose largest entries are about 1
-EXACT = 1e-14  # singular values below it are rounding errors of f64
+EXACT = 1e-14  # of the largest singular value: smaller ones are rounding errors of f64
+POWERS = 8  # iterations that estimate the largest singular value
 GAP = 100.0  # factor between null and other singular values, where those are above EXACT
 ITERATIONS = 6
 MOST = 32  # null vectors of a component
@@ -152,8 +154,8 @@ def guess_constant(square: Square, blocks: Blocks) -> NullSpaces | None:
 def find_null_spaces(
     square: Square, blocks: Blocks, *, is_symmetric: bool, precision: float
 ) -> NullSpaces | None:
-    """The null spaces of a balanced matrix. Singular values of up to EXACT count as zero, and those
-    of up to `precision` if the next one is GAP times larger.
+    """The null spaces of a balanced matrix. Singular values of up to EXACT of the largest count as
+    zero, and those of up to `precision` of it if the next one is GAP times larger.
 
     None if its factorisation fails, if a component has more than MOST null vectors, or if rows and
     columns have different ranks.
@@ -162,9 +164,9 @@ def find_null_spaces(
     if operators is None:
         return None
     products = square.multiply, square.multiply_transposed
-    spaces = []
+    norm, spaces = estimate_norm(square), []
     for operator, product in list(zip(operators, products))[: 1 if is_symmetric else 2]:
-        found = iterate(operator, product, blocks, precision)
+        found = iterate(operator, product, blocks, precision, norm)
         if found is None:
             return None
         spaces.append(found)
@@ -172,6 +174,17 @@ def find_null_spaces(
     if not np.array_equal(ranks, others):
         return None
     return NullSpaces(blocks, left, right, ranks)
+
+
+def estimate_norm(square: Square) -> float:
+    """The largest singular value, by the power method; 1 for a matrix of zeros."""
+    v, norm = np.random.default_rng(1).standard_normal(square.n), 1.0
+    for _ in range(POWERS):
+        v = square.multiply_transposed(square.multiply(v / norm))
+        norm = float(np.linalg.norm(v))
+        if norm == 0:
+            return 1.0
+    return math.sqrt(norm)
 
 
 def shifted_inverses(square: Square, *, is_symmetric: bool) -> tuple[Operator, Operator] | None:
@@ -198,7 +211,7 @@ def shifted_inverses(square: Square, *, is_symmetric: bool) -> tuple[Operator, O
 
 
 def iterate(
-    operator: Operator, product: Operator, blocks: Blocks, precision: float
+    operator: Operator, product: Operator, blocks: Blocks, precision: float, norm: float
 ) -> tuple[Values, Values] | None:
     """Null vectors of a product, and their number in each component; None for more than MOST."""
     numbers, sizes = np.random.default_rng(1), blocks.sizes()
@@ -215,7 +228,7 @@ def iterate(
             for given in (vectors, product(vectors))
         )
         singular[lengths == 0] = np.inf
-        ranks = count_zeros(singular, precision)
+        ranks = count_zeros(singular / norm, precision)
         if (ranks < np.minimum(width, sizes + 1)).all():
             break
         if width > MOST:
