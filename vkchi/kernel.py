@@ -112,7 +112,6 @@ class Kernel:
             read_parameters(fn, self.is_method)  # a wrong one is told here, where it stands
         kinds = [p.kind for p in declared(fn)]
         self._in_order = -1 if "keyword" in kinds else len(kinds)
-        self.edition = 0  # how often something that it was compiled of was found to be changed
         self._plans: Plans | None = None  # of the runtime that it was called on last
         self._others: dict[int, Plans] = {}  # by the id of their runtimes, which they keep
 
@@ -133,13 +132,6 @@ class Kernel:
         """What `look` says of the plan for a call and of its arguments; nothing is run."""
         found: T = self._run(args, {}, lambda name, plan, given: look(plan, given), is_run=False)
         return found
-
-    def is_current(self, *first: Any) -> bool:
-        """True if values of Python are as they were when the latest plans were made. `first`: the
-        object of a method."""
-        plans = self._plans
-        found = () if plans is None else list(plans.by_key.values())
-        return all([editions.plans[0].guard.holds(first) for editions in found])
 
     def act(self, act: Callable[..., Any], *args: Any) -> Any:
         """act(name, plan, args), with what is used in place behind these, in place of a launch."""
@@ -256,8 +248,6 @@ class Kernel:
                     forget = functools.partial(forget_stale_plans, weakref.ref(self))
                     part.watch(runtime.device.finalizers, forget)
                 remember(plans.by_key, key, editions, MOST_PLANS)
-            elif last[0] is not plan:
-                self.edition += 1
             return plan
 
     def _make_plan(
@@ -420,15 +410,6 @@ class BoundKernel(functools.partial[Any]):
         """The same of the kernel for this object."""
         found: T = self.func.examine(look, *self.args, *args)  # type: ignore[attr-defined]
         return found
-
-    def is_current(self) -> bool:
-        """The same of the kernel for this object."""
-        return bool(self.func.is_current(*self.args))  # type: ignore[attr-defined]
-
-    @property
-    def edition(self) -> int:
-        """How often something that the kernel was compiled of was found to be changed."""
-        return self.func.edition  # type: ignore[attr-defined,no-any-return]
 
     def act(self, act: Callable[..., Any], *args: Any) -> Any:
         """The same of the kernel for this object."""

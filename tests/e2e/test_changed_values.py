@@ -917,3 +917,28 @@ def test_objects_that_refer_to_each_other_are_freed() -> None:
     del owner
     gc.collect()
     assert gone() is None
+
+
+def test_torch_operators_of_several_objects() -> None:
+    torch = pytest.importorskip("torch")
+    ti.init()
+
+    @ti.data_oriented
+    class Scaled:
+        def __init__(self, c: float) -> None:
+            self.c = c
+            self.op = ti.torch_op(self.run, outputs={"y": "x"})
+
+        @ti.kernel
+        def run(self, x: ti.types.ndarray(ti.f32, 1), y: ti.types.ndarray(ti.f32, 1)):
+            for i in x:
+                y[i] = self.c * x[i] ** 2
+
+    first, second = Scaled(2.0), Scaled(3.0)
+    for c in (3.0, 4.0, 5.0):  # between the passes nothing changes
+        second.c = c
+        x = torch.tensor([1.0, 3.0], requires_grad=True)
+        y = second.op(first.op(x))
+        y.sum().backward()
+        assert y.tolist() == [c * 4, c * 4 * 81]
+        assert x.grad.tolist() == [c * 16, c * 16 * 27]

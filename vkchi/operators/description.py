@@ -10,16 +10,17 @@ not know: how an operator is registered, or run.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from vkchi.errors import CompilationError, DeclarationError
 from vkchi.fields.storage import Storage
 from vkchi.interop.torch_library import plain_tensors
 from vkchi.kernel import BoundKernel, Kernel, looks_like_method
 from vkchi.operators.checks import read_shape
-from vkchi.operators.kept_fields import Memories, Memory
+from vkchi.operators.kept_fields import Made, Memories, Memory, are_current
 from vkchi.runtime import current
 from vkchi.signature import (
     ArrayParameter,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from vkchi.launch import Plan
 
+T = TypeVar("T")
 Tensors: TypeAlias = "dict[str, torch.Tensor]"
 Arguments: TypeAlias = "Mapping[str, Any]"  # of the operator, by name
 # The shape of an output from the arguments; with a dtype where that is not the first tensor's.
@@ -47,10 +49,12 @@ SCALARS = {"f": "float", "i": "SymInt", "u": "SymInt", "b": "bool"}  # torch's, 
 
 
 class Needs(NamedTuple):
-    """Outputs and fields whose numbers a gradient needs; None where fields are not known."""
+    """Outputs and fields whose numbers a gradient needs; None where fields are not known. `made`:
+    the values of Python that this is true of."""
 
     outputs: frozenset[str]
     fields: tuple[Storage, ...] | None
+    made: tuple[Made, ...] = ()
 
 
 class Spec:
@@ -68,10 +72,9 @@ class Spec:
         self.tensors = tuple(p.name for p in self.inputs if isinstance(p, ArrayParameter))
         arrays = [p for p in self.parameters if isinstance(p, ArrayParameter)]
         self.element_axes = {p.name: p.element_axes for p in arrays}
-        self._edition = 0
         self._known: weakref.ref[Any] | None = None  # the runtime that the next is true of
         self.memories = Memories(self.name)
-        self._read: dict[Any, Needs | None] = {}  # by kinds of arguments
+        self._read: dict[Any, Needs] = {}  # by kinds of arguments
 
     def check(self) -> None:
         """Raises DeclarationError for what torch cannot call."""
@@ -128,10 +131,13 @@ class Spec:
 
     def check_written(self, arguments: Sequence[Any]) -> None:
         """Raises DeclarationError where the kernel writes an input, of which torch is not told."""
-        known, kinds = self._known_now(), tuple([kind_of(a) for a in arguments])
-        if kinds not in known:
-            self.kernel.examine(self._check_plan, *map(shape_on_host, arguments))
-            known[kinds] = None
+        kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
+
+        def check(made: list[Made]) -> Needs:
+            examine(self.kernel, self._check_plan, given, made)
+            return Needs(frozenset(), ())
+
+        self._recall(("written", *kinds), check)
 
     def _check_plan(self, plan: Plan, args: object) -> None:
         written = sorted(plan.written.intersection(self.tensors))
@@ -143,11 +149,14 @@ class Spec:
 
     def check_gradient_written(self, arguments: Sequence[Any]) -> None:
         """Raises DeclarationError where the gradient of one's own writes what is torch's."""
-        assert self.gradient is not None
-        known, kinds = self._known_now(), ("gradient", *map(kind_of, arguments))
-        if kinds not in known:
-            self.gradient.examine(self._check_gradient_plan, *map(shape_on_host, arguments))
-            known[kinds] = None
+        kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
+
+        def check(made: list[Made]) -> Needs:
+            assert self.gradient is not None
+            examine(self.gradient, self._check_gradient_plan, given, made)
+            return Needs(frozenset(), ())
+
+        self._recall(("gradient", *kinds), check)
 
     def _check_gradient_plan(self, plan: Plan, args: object) -> None:
         made = {slope_of(name) for name in self.tensors}
@@ -166,49 +175,47 @@ class Spec:
         only its own stand-ins for tensors to give."""
         if not all(is_real(a) for a in arguments):
             return Needs(frozenset(self.outputs), None)
-        known, kinds = self._known_now(), tuple([kind_of(a) for a in arguments])
-        found = known.get(kinds)
-        if found is None:
-            found = known[kinds] = self._find_needs(arguments)
-        return found
+        kinds = tuple([kind_of(a) for a in arguments])
+        return self._recall(("needs", *kinds), partial(self._find_needs, arguments))
 
-    def _find_needs(self, arguments: Sequence[Any]) -> Needs:
-        fields = self._find_fields(arguments)
+    def _find_needs(self, arguments: Sequence[Any], made: list[Made]) -> Needs:
+        fields = self._find_fields(arguments, made)
         if self.gradient is not None:
             taken = frozenset(p.name for p in parameters_of(self.gradient))
             return Needs(taken.intersection(self.outputs), fields)
-        used = self.kernel.examine(find_used, *map(shape_on_host, arguments))
+        used = examine(self.kernel, find_used, map(shape_on_host, arguments), made)
         return Needs(used.intersection(self.outputs), fields)
 
-    def _find_fields(self, arguments: Sequence[Any]) -> tuple[Storage, ...]:
+    def _find_fields(self, arguments: Sequence[Any], made: list[Made]) -> tuple[Storage, ...]:
         """The fields that the gradient may read."""
         given = [shape_on_host(a) for a in arguments]
         if self.gradient is None:
-            return self.kernel.examine(find_fields, *given)
+            return examine(self.kernel, find_fields, given, made)
         named = {p.name: a for p, a in zip(self.parameters, given, strict=True)}
         slopes = {slope_of(k): a.new_empty(a.shape) for k, a in named.items() if is_tensor(a)}
-        return self.gradient.examine(find_fields, *self.arrange_gradient({**named, **slopes}))
+        given = self.arrange_gradient({**named, **slopes})
+        return examine(self.gradient, find_fields, given, made)
 
     def remember(self, needs: Needs) -> Memory | None:
         """What fields hold now that a gradient needs; None where they are not known."""
         if needs.fields is None:
             return None
-        is_needed, edition = bool(needs.fields), self.kernel.edition
-        return Memory(self.name, needs.fields, is_needed=is_needed, edition=edition)
+        return Memory(self.name, needs.fields, is_needed=bool(needs.fields), made=needs.made)
 
     def remember_by(self, args: Sequence[Any], made: Sequence[torch.Tensor]) -> None:
         """The same, to be found by the first of the results, of a call that torch may have made out
         of sight of autograd. What is wrong with a gradient of one's own is told when it is run."""
         outputs = dict(zip(self.outputs, made, strict=True))
         arguments = self.arrange({**self.name_arguments(args), **outputs})
-        known, kinds = self._known_now(), ("fields", *map(kind_of, arguments))
-        if kinds not in known:
+
+        def find(made: list[Made]) -> Needs:
             fields: tuple[Storage, ...] = ()
             with suppress(CompilationError):
-                fields = self._find_fields(arguments)
-            known[kinds] = Needs(frozenset(), fields)
-        found = known[kinds]
-        memory = self.remember(found) if found is not None and found.fields else None
+                fields = self._find_fields(arguments, made)
+            return Needs(frozenset(), fields)
+
+        found = self._recall(("fields", *map(kind_of, arguments)), find)
+        memory = self.remember(found) if found.fields else None
         if memory is not None:
             self.memories.add(made[0], memory)
 
@@ -217,16 +224,28 @@ class Spec:
         assert self.gradient is not None
         return [found[p.name] for p in parameters_of(self.gradient)]
 
-    def _is_current(self) -> bool:
-        """True if the kernels are compiled with values of Python as they are."""
-        return self.kernel.is_current() and (self.gradient is None or self.gradient.is_current())
+    def _recall(self, key: Any, find: Callable[[list[Made]], Needs]) -> Needs:
+        """What was found for a key, found anew for another runtime or other values of Python."""
+        runtime = current()
+        if self._known is None or self._known() is not runtime:
+            self._known, self._read = weakref.ref(runtime), {}
+        found = self._read.get(key)
+        if found is None or not are_current(found.made):
+            made: list[Made] = []
+            found = self._read[key] = find(made)._replace(made=tuple(made))
+        return found
 
-    def _known_now(self) -> dict[Any, Needs | None]:
-        runtime, edition = current(), self.kernel.edition
-        is_same = edition == self._edition and self._is_current()
-        if self._known is None or self._known() is not runtime or not is_same:
-            self._known, self._edition, self._read = weakref.ref(runtime), edition, {}
-        return self._read
+
+def examine(
+    kernel: AnyKernel, look: Callable[[Plan, Any], T], given: Iterable[Any], made: list[Made]
+) -> T:
+    """What `look` says of a plan. The values that the kernel is compiled with are put in `made`."""
+
+    def seen(plan: Plan, args: tuple[Any, ...]) -> T:
+        made.append(Made(plan.guard, plan.known(args)))
+        return look(plan, args)
+
+    return kernel.examine(seen, *given)
 
 
 def find_used(plan: Plan, args: object) -> frozenset[str]:

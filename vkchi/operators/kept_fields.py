@@ -20,15 +20,30 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import TensorGradientError
 from vkchi.fields.keeping import Kept, keep
 from vkchi.fields.storage import Storage
+from vkchi.launch.value_guards import Guard
 from vkchi.span import Span
+from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     import torch
 
 
+class Made(NamedTuple):
+    """The values of Python that a kernel was compiled with for a call, and its arguments that are
+    known at compile time."""
+
+    guard: Guard
+    known: tuple[Any, ...]
+
+
+def are_current(made: Iterable[Made]) -> bool:
+    """True if the values are the same now."""
+    return all([one.guard.holds(one.known) for one in made])
+
+
 class Memory:
-    """What some fields held when an operator, `who`, had been called, of a kernel that was of some
-    edition then, if that is known. `is_needed`: there may be fields that the gradient reads."""
+    """What some fields held when an operator, `who`, had been called, of a kernel that was `made`
+    of some values. `is_needed`: there may be fields that the gradient reads."""
 
     def __init__(
         self,
@@ -36,9 +51,9 @@ class Memory:
         fields: Iterable[Storage] = (),
         *,
         is_needed: bool = True,
-        edition: int | None = None,
+        made: tuple[Made, ...] = (),
     ) -> None:
-        self.who, self.is_needed, self.edition = who, is_needed, edition
+        self.who, self.is_needed, self.made = who, is_needed, made
         self.kept: dict[int, Kept] = {id(field): keep(field) for field in fields}
 
     def find(self, array: Storage) -> Storage:
@@ -50,9 +65,9 @@ class Memory:
         """Whether it is known what a field held."""
         return id(array) in self.kept
 
-    def check_edition(self, edition: int) -> None:
-        """Raises TensorGradientError where the kernel is of another edition now."""
-        if self.edition not in (None, edition):
+    def check_values(self) -> None:
+        """Raises TensorGradientError where the kernel would be made of other values now."""
+        if not are_current(self.made):
             raise TensorGradientError(
                 f"what {self.who}() is compiled of was changed since the forward pass: its "
                 "gradient would be that of another kernel",

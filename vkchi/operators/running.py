@@ -78,8 +78,9 @@ def _run_generated(
             tensor.grad = new_zeros(runtime, tensor, tensor.shape, tensor.dtype, axes)
     from vkchi.tape.by_itself import run_gradient as act  # most programs have no gradients
 
+    memory.check_values()
+
     def differentiate(name: str, plan: Plan, *given: Any) -> None:
-        memory.check_edition(spec.kernel.edition)  # which is known once there is a plan
         act(name, plan, *given, fields=memory)
 
     spec.kernel.act(differentiate, *spec.arrange(known))
