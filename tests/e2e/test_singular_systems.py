@@ -13,7 +13,7 @@ import pytest
 import vkchi as ti
 from tests.e2e.autodiff.slopes import is_near
 from vkchi.linalg import SolverWarning, SparseMatrix, SparseSolver
-from vkchi.linalg.direct import Direct
+from vkchi.linalg.direct_solver import Direct
 from vkchi.linalg.factors import Square
 
 KINDS = ("LLT", "LDLT", "LU")

@@ -10,7 +10,6 @@ by attributes and items: `self.grid.dx`, `WEIGHTS[2]`. Values are compared by ty
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -223,7 +222,9 @@ def same_array(value: Any) -> Test:
             and now.shape == shape
             and now.tobytes() == data
         )
-    digest = hashlib.blake2b(value.tobytes()).digest()
+    from hashlib import blake2b  # not at start: its C library takes milliseconds
+
+    digest = blake2b(value.tobytes()).digest()
     known = weakref.ref(value)
 
     def is_same(now: Any) -> bool:
@@ -232,7 +233,7 @@ def same_array(value: Any) -> Test:
             return True
         if type(now) is not kind or now.dtype != dtype or now.shape != shape:
             return False
-        if hashlib.blake2b(now.tobytes()).digest() != digest:
+        if blake2b(now.tobytes()).digest() != digest:
             return False
         known = weakref.ref(now)
         return True

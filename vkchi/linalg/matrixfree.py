@@ -24,7 +24,7 @@ from vkchi.fields.storage import Storage
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.lang.ndrange import grouped
 from vkchi.linalg.adjoint import Operator, Solve, System, solved
-from vkchi.linalg.direct import TOLERANCES
+from vkchi.linalg.direct_solver import TOLERANCES
 from vkchi.runtime import current
 from vkchi.span import user_span
 from vkchi.tuples import NamedTuple

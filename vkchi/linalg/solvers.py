@@ -1,6 +1,6 @@
 """Solvers for linear systems with a sparse matrix.
 
-They run on the host; `linalg.direct` has the factorisations of `SparseSolver`.
+They run on the host; `linalg.direct_solver` has the factorisations of `SparseSolver`.
 
     solver = SparseSolver(solver_type="LLT"); solver.compute(A); x = solver.solve(b)
 """
@@ -14,7 +14,7 @@ from vkchi.errors import GradientError, KernelRuntimeError, SolverWarning, warn_
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
 from vkchi.linalg.adjoint import ROUNDINGS
-from vkchi.linalg.direct import Direct
+from vkchi.linalg.direct_solver import Direct
 from vkchi.linalg.entries import Weighted
 from vkchi.linalg.factors import Square
 from vkchi.linalg.sparse import SparseMatrix
