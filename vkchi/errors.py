@@ -15,8 +15,6 @@ from typing import Any
 
 from vkchi.span import PACKAGE, Span, is_ours, line_of, render_carets, render_chain, user_span
 
-MOST_LINES = 4096  # with warnings, that are remembered
-
 
 class VkchiError(Exception):
     """Base of everything vkchi raises on purpose."""
@@ -257,21 +255,32 @@ def warn_user(text: str, kind: type[Warning]) -> None:
     warnings.warn(text, kind, stacklevel=level)
 
 
-_TEXTS: dict[tuple[type[Warning], str], str] = {}  # the first of a line
 _SHOWN: dict[Any, Any] = {}  # the registry of Python's warnings
 
 
+class LineText(str):
+    """The text of a warning, equal to every other of the same `line`: of those Python shows one,
+    whatever the numbers in it are, and each as it is where the filter says "always"."""
+
+    __slots__ = ("line",)
+    line: str
+
+    def __eq__(self, other: object) -> bool:
+        return self.line == other.line if isinstance(other, LineText) else super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash(self.line)
+
+
 def warn_line(text: str, kind: type[Warning], span: Span | None = None) -> None:
-    """Warn at a line, that of `span` or where the user's code is: the first text of a line stays,
-    whatever the numbers in it are later, so that Python shows one of its kind."""
+    """Warn at a line, that of `span` or where the user's code is; by default Python shows one of
+    its kind."""
     span = span or user_span()
     file, line = (span.file, span.line) if span is not None else ("<unknown>", 0)
-    if len(_TEXTS) > MOST_LINES:
-        _TEXTS.clear()
     source = line_of(file, line)
-    if source:
-        text = _TEXTS.setdefault((kind, f"{file}:{line}: {source}"), text)
-    warnings.warn_explicit(text, kind, file, line, registry=_SHOWN)
+    told = LineText(text)
+    told.line = f"{file}:{line}: {source}" if source else text
+    warnings.warn_explicit(told, kind, file, line, registry=_SHOWN)
 
 
 class Unsupported(VkchiError, NotImplementedError):

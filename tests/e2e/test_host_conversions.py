@@ -154,6 +154,23 @@ def test_one_warning_per_line_of_a_loop() -> None:
     assert len(told(run)) == 1
 
 
+def test_all_texts_of_a_line_are_as_they_are_where_a_filter_asks_for_all() -> None:
+    x, y = ti.field(ti.i32, 2), ti.field(ti.u8, 2)
+
+    def run() -> None:
+        for field, numbers in ((x, [0.5, 1]), (y, [1, 256]), (y, [1, 2])):
+            field.from_numpy(np.array(numbers))
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        run()
+        run()
+    first, second, third, fourth = [str(w.message) for w in found]
+    assert "array of i32" in first and "0.5 at [0]" in first and first == third
+    assert "array of u8" in second and "256 at [1]" in second and second == fourth
+    assert len(told(run)) == 1
+
+
 def test_numbers_of_few_bits_have_a_range() -> None:
     q, f = quantised(ti.types.quant.int(5)), quantised(ti.types.quant.fixed(10, max_value=2.0))
     (text,) = told(lambda: q.from_numpy(np.array([1, 15, 16, -16])))
