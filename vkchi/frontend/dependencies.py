@@ -66,6 +66,7 @@ class Dependencies:
         # The object too, so that its id stays its own; no path for what is known to have none. The
         # latest path is the last.
         self._origins: dict[int, tuple[Any, tuple[Path, ...]]] = {}
+        self._made: set[int] = set()  # objects among those that were found nowhere
         self._globals: dict[int, FunctionType] = {}  # the first function of each module
         self._cells: dict[int, Root] = {}
 
@@ -133,6 +134,8 @@ class Dependencies:
         paths, is_known = self._paths(base), id(base) in self._origins
         self.met(base)
         if not paths and step is not None and step[0] == "attr" and may_change(base):
+            if not is_known:
+                self._made.add(id(base))  # which stays alive as an origin
             self._origins.setdefault(id(base), (base, ()))
             root = self._roots.setdefault(id(base), Reference(base))
             self._note((Path(Root("object", root, step[1])),), value, span)
@@ -205,7 +208,7 @@ class Dependencies:
 
     def is_read(self, value: Any) -> bool:
         """True if an object was found somewhere, and not made at compile time."""
-        return id(value) in self._origins
+        return id(value) in self._origins and id(value) not in self._made
 
     def ran(self, callee: Any) -> None:
         """Note that a Python callable was run at compile time. Of a function, all names that it

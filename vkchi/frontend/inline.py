@@ -20,7 +20,7 @@ from vkchi.frontend.conversions import Into
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.kinds import describe, function_kind, name_of
-from vkchi.frontend.operands import dtype_of, is_target, operand, own_type, weak
+from vkchi.frontend.operands import Weak, dtype_of, is_target, operand, weak
 from vkchi.frontend.records import Receiver, fit_member, is_places
 from vkchi.frontend.recursion import give_up, is_too_deep
 from vkchi.frontend.scope import PASSED, REFERENCE, UNSET, VARIABLE, Activation, Var
@@ -401,5 +401,6 @@ def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
 
 def _spread(cx: Lowering, x: Any, t: Scalar | Tensor) -> Scalar | Tensor:
     """The annotated type; of a vector or matrix under a number type, that number per component."""
-    shape = shape_of(own_type(cx, operand(cx, x)))
+    given = operand(cx, x)
+    shape = given.shape if isinstance(given, Weak) else shape_of(given.type)
     return with_shape(t, shape) if isinstance(t, Scalar) else t

@@ -103,6 +103,10 @@ def test_literals_take_the_type_of_what_they_are_put_into() -> None:
     def mask(a: ti.u32) -> ti.u32:
         return a & 0xFFFF0000
 
+    @ti.func
+    def top() -> ti.u32:
+        return 0x80000000
+
     @ti.kernel
     def k() -> ti.u32:
         x[0] = 0xFFFFFFFF
@@ -113,9 +117,9 @@ def test_literals_take_the_type_of_what_they_are_put_into() -> None:
         y[1] -= 10**12
         a = ti.u32(5)
         a |= 0xF0000000
-        return mask(0xF0F0F0F0) | a
+        return mask(0xF0F0F0F0) | a | (top() >> 4)
 
-    check(k(), 0xF0F00005)
+    check(k(), 0xF8F00005)
     check(x.to_numpy().tolist(), [0xFFFFFFFF, 0x80000000, 0xE0000000])
     check(y.to_numpy().tolist(), [2.0**40, -999999995904.0])
 
