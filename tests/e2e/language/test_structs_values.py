@@ -26,9 +26,18 @@ def test_missing_members_are_zero() -> None:
 
 
 def test_members_take_their_types() -> None:
-    s = ti.types.struct(i=ti.i32, u=ti.u8, f=ti.f32)(2.9, 3, 4)
-    assert s.i == 2 and s.u == 3
+    s = ti.types.struct(i=ti.i32, u=ti.u8, f=ti.f32)(2.0, 3, 4)
+    assert s.i == 2 and isinstance(s.i, int) and s.u == 3
     assert isinstance(s.f, float)
+
+
+@pytest.mark.ours("numbers-that-do-not-fit")
+def test_numbers_that_members_do_not_hold_are_errors() -> None:
+    S = ti.types.struct(i=ti.i32, u=ti.u8)
+    with pytest.raises(ValueError, match=r"2\.9 does not fit i32: it has a fraction"):
+        S(2.9, 3)
+    with pytest.raises(ValueError, match="300 does not fit u8"):
+        S(2, 300)
 
 
 def test_number_fills_a_vector() -> None:
