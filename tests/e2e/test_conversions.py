@@ -225,6 +225,37 @@ def test_whole_floats_constants_that_fit_and_casts_are_quiet() -> None:
     assert told(run, 3, 1.5, True) == []
 
 
+def test_floats_that_loops_and_long_chains_keep_whole_are_quiet() -> None:
+    """Also where each float is used twice: the proof looks at each once."""
+
+    @ti.kernel
+    def right(x: ti.f32, n: ti.i32) -> ti.i32:
+        f, g = ti.floor(x), 2.0
+        for i in range(n):
+            f, g = g + 1, f * 2
+            while g < 10:
+                g += f
+            if g > 50:
+                f -= 3
+        for i in ti.static(range(100)):
+            f = ti.min(f + f, 64.0)
+        s = 0
+        s = f + g
+        return s
+
+    @ti.kernel
+    def wrong(x: ti.f32, n: ti.i32) -> ti.i32:
+        f, g = ti.floor(x), 2.0
+        for i in range(n):
+            f, g = g, f * 0.5
+        s = 0
+        s = f
+        return s
+
+    assert told(right, 2.5, 3) == [] and right(2.5, 3) == 64 + 22
+    assert [line for line, _ in told(wrong, 2.5, 3)] == ["s = f"]
+
+
 def test_narrower_types_are_quiet_outside_debug_mode(need: Here) -> None:
     need("i64", "f64")
     b, x = ti.field(ti.u8, 2), ti.field(ti.f32, 2)

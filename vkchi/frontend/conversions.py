@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vkchi.frontend.kinds import describe
@@ -26,6 +26,7 @@ from vkchi.frontend.operands import (
 from vkchi.frontend.source import Source
 from vkchi.frontend.values import Context
 from vkchi.ir.constants import is_constant
+from vkchi.ir.control import first_values
 from vkchi.ir.core import Op, Result, Value, value_of
 from vkchi.ir.ops import TABLE, Effect, Trait
 from vkchi.span import PACKAGE, Span, source_line
@@ -35,7 +36,7 @@ from vkchi.types import Scalar, Tensor, scalar_of
 from vkchi.types.integers import range_of
 from vkchi.types.lazy_numpy import np
 
-DEEPEST = 40  # ops from a float to those that prove it whole
+MOST_VALUES = 1000  # that are looked at for a proof that a float is whole
 GREATEST = {16: 65519.0, 32: float.fromhex("0x1.fffffefffffffp127"), 64: math.inf}  # what is finite
 LONGEST = 40  # characters of source that a sentence quotes
 LOST = {
@@ -44,6 +45,9 @@ LOST = {
     "bits": "high bits may be lost",
     "sign": "the sign may be lost",
 }
+
+
+Reasons = Sequence[Value]  # values that make another one whole where they are
 
 
 class Noted(NamedTuple):
@@ -144,31 +148,55 @@ def is_held(number: float, kind: str, t: Scalar) -> bool:
 # --- proofs --------------------------------------------------------------------------------------
 
 
-def is_whole(v: Value, depth: int = DEEPEST) -> bool:
+def is_whole(v: Value) -> bool:
     """True if a float (or vector) surely has no fraction: it was rounded, is made of integers, or
-    of such floats by sums, products and choices."""
+    of such floats by sums, products, choices and loops."""
+    seen: set[Value] = set()
+    carried: dict[Value, Reasons] = {}
+    pending = [v]
+    while pending:
+        one = pending.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        reasons = carried.get(one) or whole_if(one, carried)
+        if reasons is None or len(seen) > MOST_VALUES:
+            return False
+        pending += reasons
+    return True
+
+
+def whole_if(v: Value, carried: dict[Value, Reasons]) -> Reasons | None:
+    """The floats that make v whole where they are; None if no such floats do. Of a loop, what is
+    `carried` is whole where its first and next values are: by induction."""
     if isinstance(v, Result):
-        control = TABLE[v.op.kind].control
+        op, control = v.op, TABLE[v.op.kind].control
+        if control is not None and control.order == "serial":
+            nexts = op.regions[-1].yielded
+            for k, pair in enumerate(zip(first_values(op), nexts, strict=True)):
+                for region in op.regions:
+                    places = region.params[control.index_params :]
+                    carried[places[k]] = pair
+            return first_values(op)[v.index], nexts[v.index]
         is_choice = control is not None and control.order == "once"
-        regions = v.op.regions if is_choice else ()
-        return bool(regions) and all(is_whole(r.yielded[v.index], depth - 1) for r in regions)
-    if not isinstance(v, Op) or depth < 0:
-        return False
+        return [r.yielded[v.index] for r in op.regions] if is_choice else None
+    if not isinstance(v, Op):
+        return None
     row, t = TABLE[v.kind], scalar_of(v.type)
     if is_constant(v):
         bits = v.attr if isinstance(v.attr, tuple) else (v.attr,)
-        return all(float(value_of(k, t)).is_integer() for k in bits)
+        return () if all(float(value_of(k, t)).is_integer() for k in bits) else None
     if row.effect is not Effect.PURE or v.kind == "bitcast":
-        return False
+        return None
     if row.traits & Trait.ROUNDS or v.kind == "sign":
-        return True
+        return ()
     if row.traits & Trait.DIVIDES and not row.traits & Trait.REMAINDER:
-        return True
+        return ()
     parts = [arg for arg in v.args if scalar_of(arg.type).kind == "f"]
     if row.traits & Trait.CONVERTS and not parts:
-        return True
+        return ()
     is_closed = row.traits & (Trait.RING | Trait.KEEPS_FACTORS | Trait.CARRIES | Trait.CONVERTS)
-    return bool(is_closed and parts) and all(is_whole(part, depth - 1) for part in parts)
+    return parts if is_closed and parts else None
 
 
 def is_widened(v: Value, t: Scalar) -> bool:
