@@ -85,6 +85,16 @@ def test_unsigned_and_small_integers_have_their_own_ranges() -> None:
             array[0] = value
 
 
+def test_the_help_names_a_type_that_holds_the_number() -> None:
+    x, u = ti.field(ti.i32, 4), ti.field(ti.u32, 4)
+    for array, value, help in (
+        (x, 2.5, r"write int\(2.5\)"), (x, 2**31, "of a wider type"), (u, -1, "of a signed type"),
+        (x, float("nan"), "of floats"), (u, float("-inf"), "of floats"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=f"help: .*{help}"):
+            array[0] = value
+
+
 def test_a_finite_float_that_becomes_infinite_warns() -> None:
     x = ti.field(ti.f32, 4)
 

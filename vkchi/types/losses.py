@@ -21,6 +21,7 @@ from vkchi.types.lazy_numpy import np
 from vkchi.types.quantised import Fixed, Quantised, Whole
 
 CHUNK = 1 << 15  # numbers
+FEW = 16  # numbers that are faster to look at without numpy
 
 
 class Bounds(NamedTuple):
@@ -70,6 +71,8 @@ def find(values: np.ndarray[Any, Any], bounds: Bounds | None) -> Lost | None:
     """The numbers that do not fit; None where all do."""
     if bounds is None or not values.size:
         return None
+    if values.size <= FEW and all(holds(bounds, x) for x in values.reshape(-1).tolist()):
+        return None
     if bounds.dtype is not None and np.can_cast(values.dtype, bounds.dtype, "safe"):
         return None
     fractions = beyond = at = 0
@@ -86,6 +89,13 @@ def find(values: np.ndarray[Any, Any], bounds: Bounds | None) -> Lost | None:
                 fractions, beyond = fractions + int(np.sum(cut)), beyond + int(out.sum())
             at += chunk.size
     return None if first is None else Lost(fractions, beyond, *first)
+
+
+def holds(bounds: Bounds, number: Any) -> bool:
+    """True if a number surely fits."""
+    if bounds.whole:
+        return bool(bounds.low <= number <= bounds.high and number % 1 == 0)
+    return bool(bounds.low < number < bounds.high)
 
 
 def chunks(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
@@ -168,5 +178,14 @@ def refuse(
     if not bounds.whole and not is_strict:
         warn_line(text, ConversionWarning)
         return
-    help = f"write int({lost.number})" if lost.fractions else "make the array of a wider type"
-    raise ArgumentError(f"{text}\nhelp: {help}")
+    raise ArgumentError(f"{text}\nhelp: {help_for(lost, bounds)}")
+
+
+def help_for(lost: Lost, bounds: Bounds) -> str:
+    """A way to keep a number that an integer type does not hold."""
+    if lost.fractions:
+        return f"write int({lost.number})"
+    if not math.isfinite(lost.number):
+        return "make the array of floats"
+    is_signless = lost.number < 0 and bounds.low == 0
+    return f"make the array of a {'signed' if is_signless else 'wider'} type"
