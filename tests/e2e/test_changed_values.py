@@ -942,3 +942,54 @@ def test_torch_operators_of_several_objects() -> None:
         y.sum().backward()
         assert y.tolist() == [c * 4, c * 4 * 81]
         assert x.grad.tolist() == [c * 16, c * 16 * 27]
+
+
+def test_vectors_of_the_same_bits_and_of_another_type_or_shape() -> None:
+    box = types.SimpleNamespace(v=ti.Vector([0.0, 0.0]), m=ti.Matrix([[1.0, 2.0, 3.0, 4.0]]))
+
+    @ti.kernel
+    def k() -> ti.f32:
+        x = box.v
+        x += 0.75
+        return x[0] + ti.static(box.m.n) * 10
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert [k() for _ in range(4)] == [10.75] * 4
+        box.v = ti.Vector([0, 0])  # whose sum is cut
+        assert [k() for _ in range(4)] == [10.0] * 4
+        box.m = ti.Matrix([[1.0, 2.0], [3.0, 4.0]])
+        assert [k() for _ in range(4)] == [20.0] * 4
+
+
+def test_containers_of_the_same_objects_are_compared_by_these() -> None:
+    from vkchi.frontend.reads import same_as
+    from vkchi.lang import contents
+
+    cyclic: list[Any] = [1, [2]]
+    cyclic.append(cyclic)
+    given = [
+        [types.SimpleNamespace(m=1) for _ in range(3)],
+        [[1.0, 2.0], (3.0, [4.0])],
+        {"a": [1], "b": ti.Vector([1.0, 2.0])},
+        {1, 2, "c"},
+        (np.zeros(3), Kind.A, twice, SMALL.dtype),
+        cyclic,
+    ]
+    tests = [same_as(value) for value in given]
+    assert all(test(value) for test, value in zip(tests, given, strict=True))
+    looks: list[Any] = []
+    before = contents._others
+    contents._others = lambda *args: (looks.append(args), before(*args))[1]
+    try:
+        assert all(test(value) for test, value in zip(tests, given, strict=True))
+    finally:
+        contents._others = before
+    assert not looks  # the keys of contents are not made anew
+    given[0][1] = types.SimpleNamespace(m=1)
+    given[1][1][1][0] = 5.0
+    given[2]["b"][1] = 3.0
+    given[3].remove("c")
+    given[4][0][2] = 1.0
+    cyclic[1][0] = 3
+    assert not any(test(value) for test, value in zip(tests, given, strict=True))

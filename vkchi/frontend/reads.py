@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
-from operator import is_
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Literal
 
@@ -152,7 +151,9 @@ def same_as(value: Any) -> Test:
     if kind in NUMBERS or is_number_of_numpy(value):
         given = contents(value)
         return lambda now: now is value or (type(now) is kind and contents(now) == given)
-    if isinstance(value, Matrix | partial):
+    if isinstance(value, Matrix):
+        return same_matrix(value)
+    if isinstance(value, partial):
         given = contents(value)
         return lambda now: type(now) is kind and contents(now) == given
     if is_array_of_numpy(value):
@@ -169,6 +170,19 @@ def same_as(value: Any) -> Test:
     if is_kept(value):
         return lambda now: now is value
     return same_object(value)
+
+
+def same_matrix(value: Matrix) -> Test:
+    """The comparison of a vector or matrix by shape, types and bits."""
+    kind, dt, entries = type(value), value.dt, value.entries
+    given, dtype, shape = entries.tobytes(), entries.dtype, entries.shape
+    return lambda now: (
+        type(now) is kind
+        and now.entries.tobytes() == given
+        and now.dt == dt
+        and now.entries.dtype == dtype
+        and now.entries.shape == shape
+    )
 
 
 def is_kept(value: Any) -> bool:
@@ -190,22 +204,59 @@ def same_object(value: Any) -> Test:
     return lambda now: now is not None and ref() is now
 
 
-def same_container(value: Any) -> Test:
-    """The comparison of a list, tuple, dict or set by its items."""
+def same_container(value: Any, within: tuple[int, ...] = ()) -> Test:
+    """The comparison of a list, tuple, dict or set by its items, which are mostly the same objects.
+    `within`: the ids of the containers that it is in."""
+    kind = type(value)
     if not isinstance(value, Struct) and len(value) > MOST_ITEMS:
-        kind, size = type(value), len(value)
+        size = len(value)
         return lambda now: type(now) is kind and len(now) == size
-    kind, given = type(value), contents(value)
+    given = contents(value)
     for part in identities(given):
         part.weaken()
-    if isinstance(value, list | tuple) and all(type(x) in NUMBERS for x in value):
-        items = tuple(value)
-        return lambda now: (
-            type(now) is kind
-            and len(now) == len(items)
-            and (all(map(is_, now, items)) or contents(now) == given)
-        )
-    return lambda now: type(now) is kind and contents(now) == given
+    if isinstance(value, Struct):
+        return lambda now: type(now) is kind and contents(now) == given
+    items, inner, is_plain = parts_of(value), (*within, id(value)), kind in (list, tuple)
+    addresses, gone = list(map(id, items)), list[object]()
+    tests, kept = [], list[object]()
+    for k, item in enumerate(items):
+        if has_parts(item):
+            if id(item) not in inner:
+                is_container = isinstance(item, CONTAINERS)
+                test = same_container(item, inner) if is_container else same_as(item)
+                tests.append((k, test))
+        else:
+            kept.append(item if type(item) in NUMBERS else reference(item, gone))
+
+    def is_same(now: Any, _kept: object = kept) -> bool:
+        if type(now) is not kind:
+            return False
+        parts = now if is_plain else parts_of(now)
+        if list(map(id, parts)) != addresses or gone:
+            return contents(now) == given  # type: ignore[no-any-return]
+        return not tests or all([test(parts[k]) for k, test in tests])
+
+    return is_same
+
+
+def parts_of(value: Any) -> list[Any]:
+    """The items of a container, of a dict its keys too."""
+    return [*value, *value.values()] if isinstance(value, dict) else [*value]
+
+
+def has_parts(value: Any) -> bool:
+    """True for values that are compared by contents, and may have others."""
+    if type(value) in NUMBERS:
+        return False
+    return isinstance(value, (*CONTAINERS, Matrix, partial)) or is_array_of_numpy(value)
+
+
+def reference(value: Any, gone: list[object]) -> object:
+    """What tells, in `gone`, that an object is gone; its address where nothing can tell."""
+    try:
+        return weakref.ref(value, gone.append)
+    except TypeError:
+        return id(value)
 
 
 def same_array(value: Any) -> Test:

@@ -18,7 +18,7 @@ from enum import Enum
 from types import MethodType
 from typing import Any
 
-from vkchi.interrupts.weak import Finalizer
+from vkchi.interrupts.weak import Finalizer, WeakGroup
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, members_of
 from vkchi.types import Following, Type
@@ -30,6 +30,7 @@ PLAIN: frozenset[type] = frozenset((
     int, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented),
 ))  # fmt: skip
 _BITS = struct.Struct("<d").pack
+_BY_IDENTITY: WeakGroup[type] = WeakGroup()  # classes whose objects have no contents
 
 
 class ById:
@@ -94,6 +95,8 @@ def contents(value: Any, within: tuple[int, ...] = ()) -> Any:
         return (kind, value)
     if kind is float:
         return (float, _BITS(value))
+    if kind in _BY_IDENTITY:
+        return ById(value)
     if isinstance(value, Type | Following):
         return value
     if id(value) in within:  # a list may be in itself
@@ -139,6 +142,8 @@ def _others(value: Any, within: tuple[int, ...]) -> Any:
             return (kind, base.__repr__(value))
     if kind.__module__ in SHOWN:
         return (kind, repr(value))
+    if not is_array_of_numpy(value):  # those of objects
+        _BY_IDENTITY.add(kind)
     return ById(value)
 
 

@@ -31,7 +31,6 @@ from vkchi.frontend.reads import (
     value_of,
 )
 from vkchi.interrupts.local import local
-from vkchi.lang.matrix import Matrix
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import is_number_of_numpy
@@ -108,15 +107,11 @@ def fast_test(read: Read, test: Test) -> tuple[str, tuple[Any, ...]]:
         return "{type}({x}) is {0}", (value,)
     if read.how == "unshadowed":
         return "{0} not in {x}.__dict__", (value,)
-    if read.how == "value":
-        if isinstance(value, Matrix):
-            given = (type(value), value.entries.tobytes(), test)
-            text = "(({type}({v} := {x}) is {0} and {v}._entries.tobytes() == {1}) or {2}({v}))"
-            return text, given
-        if type(value) in NUMBERS or is_number_of_numpy(value) or is_kept(value):
-            is_cheap = all(kind == "item" for kind, _ in read.path.steps)  # no property runs twice
-            twice = "({x} is {0} or {1}({x}))"
-            return (twice if is_cheap else "(({v} := {x}) is {0} or {1}({v}))"), (value, test)
+    is_held = type(value) in NUMBERS or is_number_of_numpy(value) or is_kept(value)
+    if read.how == "value" and is_held:
+        is_cheap = all(kind == "item" for kind, _ in read.path.steps)  # no property runs twice
+        twice = "({x} is {0} or {1}({x}))"
+        return (twice if is_cheap else "(({v} := {x}) is {0} or {1}({v}))"), (value, test)
     return "{0}({x})", (test,)
 
 
