@@ -216,3 +216,40 @@ def test_the_functions_of_a_module_whose_name_is_a_type() -> None:
     """`__loader__` may be a class: of built-in and frozen modules."""
     fn = types.FunctionType(source_of.__code__, {"__loader__": importlib.machinery.BuiltinImporter})
     assert not matching.is_rewritten(fn)
+
+
+def test_another_function_of_the_name_that_stands_in_its_line_now(tmp_path: Path) -> None:
+    variants = "def f():\n        return 1", "def f():\n        return 2"
+    text = "if {}1:\n    {}\nelse:\n    {}\n"
+    path = tmp_path / "variants.py"
+    fn = function_in(path, text.format("", *variants))
+    assert fn() == 1
+    path.write_text(text.format("not ", *reversed(variants)))
+    with pytest.raises(KernelSyntaxError, match=CHANGED):
+        source_of(fn)
+
+
+PAIR = "f = [lambda x: x + 1, lambda x: x * 1, lambda x: (lambda y: x - y)(1)]\n"
+
+
+@pytest.mark.parametrize("options", [(), ("-X", "no_debug_ranges")])
+def test_lambdas_of_one_line_are_told_apart_by_their_code(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    path = tmp_path / "pair.py"
+    path.write_text(
+        f"import ast\nfrom vkchi.frontend.source import source_of\n{PAIR}"
+        "print([ast.unparse(source_of(g).node.body[0].value) for g in f])\n"
+    )
+    ran = subprocess.run([sys.executable, *options, path], capture_output=True, text=True)
+    assert ran.stdout.strip() == "['x + 1', 'x * 1', '(lambda y: x - y)(1)']", ran.stderr
+
+
+def test_lambdas_that_changed_places_in_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "places.py"
+    path.write_text("f = [lambda x: x + 1, lambda x: x * 2]\n")
+    space: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    path.write_text("f = [lambda x: x * 2, lambda x: x + 1]\n")
+    found = [ast.unparse(source_of(g).node.body[0]) for g in space["f"]]
+    assert found == ["return x + 1", "return x * 2"]

@@ -42,18 +42,21 @@ _PARTS = (
 )  # fmt: skip
 
 
-def is_text_of(fn: FunctionType, node: ast.FunctionDef | ast.Lambda, lines: list[str]) -> bool:
-    """True if a definition gives the code of a function; `lines` are those of the whole text."""
+def is_text_of(
+    fn: FunctionType, node: ast.FunctionDef | ast.Lambda, lines: list[str], *, is_sole: bool = True
+) -> bool:
+    """True if a definition gives the code of a function; `lines` are those of the whole text.
+    `is_sole`: no other definition that may give the code stands in that line."""
     code = fn.__code__
     imported = _imported(code, lines)
     if _is_given(code, _compiled(fn, node, imported, -1)):
         return True
-    text = "".join(lines)
-    if any(_is_given(code, compiled_text(text, code, k)) for k in OPTIMIZATIONS):
+    text, line = "".join(lines), code.co_firstlineno
+    if is_sole and any(_is_given(code, compiled_text(text, code, k), line) for k in OPTIMIZATIONS):
         return True
     if any(_is_given(code, _compiled(fn, node, imported, k)) for k in OPTIMIZATIONS[1:]):
         return True  # a text that is no program as a whole: a cell with `await`
-    return is_rewritten(fn) and _may_be_rewritten(fn, node, imported)
+    return is_sole and is_rewritten(fn) and _may_be_rewritten(fn, node, imported)
 
 
 def compiled_text(text: str, code: CodeType, optimize: int = -1) -> CodeType | None:
@@ -121,8 +124,11 @@ def _offsets(code: CodeType) -> list[int]:
     return [0 if line is None else line - first for _, _, line in code.co_lines()]
 
 
-def _is_given(code: CodeType, whole: CodeType | None) -> bool:
-    return whole is not None and any(is_same(found, code) for found in nested(whole))
+def _is_given(code: CodeType, whole: CodeType | None, line: int = 0) -> bool:
+    """True if some code is part of a whole, where a line is given as what begins there."""
+    return whole is not None and any(
+        is_same(found, code) and line in (0, found.co_firstlineno) for found in nested(whole)
+    )
 
 
 # --- a definition alone ----------------------------------------------------------------------

@@ -157,15 +157,18 @@ def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
     lambdas = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and _may_be(n, code)]
     if not lambdas:
         raise _changed(code)
-    if len(lambdas) > 1 and not hasattr(code, "co_positions"):  # Python 3.10
+    is_sole = len(lambdas) == 1
+    # The one that stands where the code says, the inner one of two; any other that gives the code.
+    lambdas.sort(key=lambda n: (_is_around(n, code), n.lineno, n.col_offset), reverse=True)
+    found = next((n for n in lambdas if is_text_of(fn, n, lines, is_sole=is_sole)), None)
+    if found is None and is_sole:
+        raise _changed(code)
+    if found is None:
         raise KernelSyntaxError(
             "which lambda of this line is meant cannot be told",
             _line_span(code),
             help="define it with `def`, or on a line of its own",
         )
-    found = max(lambdas, key=lambda n: (n.lineno, n.col_offset))  # the inner one of two
-    if not is_text_of(fn, found, lines):
-        raise _changed(code)
     body = ast.copy_location(ast.Return(found.body), found.body)
     node = ast.FunctionDef(code.co_name, found.args, [body], decorator_list=[])
     return Source(code, ast.copy_location(node, found), lines, 1, file)
@@ -175,10 +178,13 @@ def _may_be(n: ast.Lambda, code: CodeType) -> bool:
     """Whether a lambda, parsed with one line before it, can have given this code object."""
     names = [a.arg for a in (*n.args.posonlyargs, *n.args.args, *n.args.kwonlyargs)]
     count = code.co_argcount + code.co_kwonlyargcount
-    if n.lineno - 1 != code.co_firstlineno or names != list(code.co_varnames[:count]):
+    return n.lineno - 1 == code.co_firstlineno and names == list(code.co_varnames[:count])
+
+
+def _is_around(n: ast.Lambda, code: CodeType) -> bool:
+    """True if all of a code object is of places in a lambda, parsed with one line before it."""
+    if not hasattr(code, "co_positions"):  # Python 3.10
         return False
-    if not hasattr(code, "co_positions"):
-        return True
     begin = (n.body.lineno - 1, n.body.col_offset)
     end = (n.body.end_lineno - 1, n.body.end_col_offset)  # type: ignore[operator]
     places = [p for p in code.co_positions() if None not in p and p[2] != p[3]]
