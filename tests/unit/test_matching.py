@@ -253,3 +253,15 @@ def test_lambdas_that_changed_places_in_their_line(tmp_path: Path) -> None:
     path.write_text("f = [lambda x: x * 2, lambda x: x + 1]\n")
     found = [ast.unparse(source_of(g).node.body[0]) for g in space["f"]]
     assert found == ["return x + 1", "return x * 2"]
+
+
+def test_a_cell_whose_statements_are_compiled_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "cell.py"  # as IPython does: the import is in no code that calls
+    text = "import math as m\n\n\ndef f(x):\n    return m.sin(x) + m.floor(x)\n"
+    path.write_text(text)
+    space: dict[str, Any] = {}
+    for statement in ast.parse(text).body:
+        exec(compile(ast.Module([statement], []), str(path), "exec"), space)
+    assert source_of(space["f"]).node.name == "f"
+    exec(compile(text, str(path), "exec"), space)
+    assert source_of(space["f"]).node.name == "f"

@@ -33,6 +33,7 @@ for _name in __future__.all_feature_names:
 FUTURES &= ~NESTED
 OPTIMIZATIONS = (-1, 0, 1, 2)  # the interpreter's own first
 STOCK = ("importlib", "_frozen_importlib", "zipimport", "builtins")  # loaders that rewrite nothing
+NOTHING: list[str] = []
 NAMELESS = "<vkchi>"  # the file of all that is compiled here
 _SILENCE = ("ignore", None, Warning, re.compile(re.escape(NAMELESS)), 0)
 LITERALS = (int, float, complex, str, bytes, tuple, frozenset, CodeType, type(None), type(...))
@@ -49,8 +50,8 @@ def is_text_of(
     `is_sole`: no other definition that may give the code stands in that line."""
     code = fn.__code__
     imported = _imported(code, lines)
-    if _is_given(code, _compiled(fn, node, imported, -1)):
-        return True
+    if any(_is_given(code, _compiled(fn, node, names, -1)) for names in (imported, NOTHING)):
+        return True  # of a module, or of a cell: IPython compiles its statements one by one
     text, line = "".join(lines), code.co_firstlineno
     if is_sole and any(_is_given(code, compiled_text(text, code, k), line) for k in OPTIMIZATIONS):
         return True
