@@ -19,6 +19,7 @@ from vkchi.launch import Plan
 from vkchi.ndarray import Ndarray
 from vkchi.races.detector import Group
 from vkchi.races.meeting import Races
+from vkchi.races.race import name_of, sentence
 from vkchi.tape.calls import describe_call, leaves_of
 from vkchi.tape.gradients import prepare
 
@@ -93,13 +94,7 @@ def warn(races: Races, group: Group, registry: dict[Any, Any]) -> None:
     one, other = group.first[0].span, group.second[0].span
     if one is None or other is None:
         return
-    name, where = getattr(group.root, "name", ""), "" if other == one else f" at {other.place}"
-    if group.first[0].kind == "load":
-        text = f"one iteration reads here an element of `{name}` that another one of the same "
-        text += f"loop changes{where}: what it finds depends on their order"
-    else:
-        text = f"one iteration stores here to an element of `{name}` where another one of the "
-        text += f"same loop puts something else{where}: what stays depends on their order"
+    text = sentence(name_of(group.root), one, other, is_read=group.first[0].kind == "load")
     warnings.warn_explicit(
         f"{races.fn.name}(): {text}", KernelRaceWarning, one.file, one.line,
         registry=registry,

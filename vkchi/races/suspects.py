@@ -1,4 +1,4 @@
-"""Which kernels are watched for races outside debug mode, found when they are compiled.
+"""Race candidates: kernels to watch outside debug mode, found when they are compiled.
 
 `may_race` is a filter that is cheap enough for every compile: most loops access each array that
 they write at one element, whose indices are the loop's. `candidates` are the conflicts of the
@@ -53,7 +53,7 @@ def is_watched(module: str | None, fn: Func) -> bool:
 
 
 def loop_may_race(loop: Op) -> bool:
-    """The same of one loop."""
+    """`may_race` of one parallel loop."""
     (region,) = loop.regions
     accesses: dict[Value, list[Op]] = {}
     for op in walk(region):
@@ -139,7 +139,7 @@ def is_candidate(m: Conflict) -> bool:
 
 
 class Loaded:
-    """Which values of a loop depend on loads, by what is computed, not by what is decided."""
+    """Values of a loop that depend on loads by data flow; control flow does not count."""
 
     def __init__(self, loop: Op) -> None:
         (self.region,) = loop.regions

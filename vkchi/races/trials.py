@@ -76,7 +76,7 @@ class Observed(Noting):
         self.races = races
 
     def race(self, own: Mapping[str, Storage]) -> Found | None:
-        """What met, if anything did, after a run; waits."""
+        """The races of the groups that met in a run; waits for its end."""
         return tuple(self.races.race_of(self.groups[k]) for k in self.result(own)) or None
 
 

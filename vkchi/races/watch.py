@@ -27,7 +27,7 @@ from vkchi.compiling import compiling
 from vkchi.errors import DeviceError
 from vkchi.interop import host
 from vkchi.ir.core import Op, Value, walk
-from vkchi.races.race import name_of
+from vkchi.races.race import name_of, sentence
 from vkchi.span import PACKAGE, Span
 from vkchi.tape.derived import Asked, Case, case_of
 from vkchi.target.cautions import KINDS, Caution
@@ -46,8 +46,8 @@ MOST_BYTES = 1 << 28  # of the arrays that a trial copies
 
 
 class Proven(NamedTuple):
-    """A conflict: the number of its loop, the array, whether one access is a read, both places, and
-    whether only a trial tells if it happens."""
+    """A conflict: the number of its loop, the array, whether one access is a read, both lines, and
+    whether only a trial can prove it."""
 
     loop: int
     array: str
@@ -58,7 +58,7 @@ class Proven(NamedTuple):
 
 
 class Loops(NamedTuple):
-    """What a kernel has: whether a witness is searched, and the loops to try."""
+    """The candidates of a kernel: whether it has some for a witness, and the loops to try."""
 
     has_candidates: bool
     to_try: tuple[int, ...]
@@ -238,15 +238,9 @@ def tell(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
     one, other = outermost(race.first), outermost(race.second)
     if one is None:
         return
-    where = "" if other is None or other == one else f" at {other.place}"
-    if race.is_read:
-        text = f"one iteration reads here an element of `{race.array}` that another one of the "
-        text += f"same loop changes{where}: what it finds depends on their order"
-        otherwise = f", or read from a copy of `{race.array}`"
-    else:
-        text = f"one iteration stores here to an element of `{race.array}` where another one of "
-        text += f"the same loop puts something else{where}: what stays depends on their order"
-        otherwise = ", or let one iteration store"
+    text = sentence(race.array, one, other, is_read=race.is_read)
+    otherwise = f"read from a copy of `{race.array}`" if race.is_read else "let one iteration store"
+    otherwise = f", or {otherwise}"
     if is_in_order:
         text += "; under arch=ti.cpu the loop runs serially, in order"
         otherwise = ""

@@ -99,7 +99,7 @@ class Scope:
             return None
 
     def integer(self, v: Value) -> int | None:
-        """The same of an integer."""
+        """The value of an integer, or None."""
         found = self.get(v)
         return None if found is None else int(found)  # type: ignore[call-overload]
 
@@ -130,7 +130,7 @@ UNKNOWN = object()  # a component
 
 
 class Launch:
-    """What a launch knows: integers by name, shapes by name."""
+    """The known values of a launch: integers by name, shapes by name."""
 
     def __init__(self, fn: Func, numbers: Mapping[str, int], shapes: Shapes) -> None:
         self.shapes = shapes
