@@ -29,6 +29,8 @@ from vkchi.cache.store import (
 )
 from vkchi.interrupts.local import local
 
+MOST_RATIO, LEAST_BYTES = 200, 16 << 20  # SPIR-V and JSON become a tenth
+
 
 def pack(store: Store, path: str, names: Sequence[str]) -> int:
     """Write the entries of kernels of these names (`*` is any) to a file; how many. Raises
@@ -145,6 +147,3 @@ def open_plain(path: str) -> BinaryIO:
     if begins.startswith(b"\xfd7zXZ\x00"):
         return cast(BinaryIO, lzma.open(path))
     return open(path, "rb")
-
-
-MOST_RATIO, LEAST_BYTES = 200, 16 << 20  # SPIR-V and JSON become a tenth

@@ -33,8 +33,6 @@ from vkchi.lang.contents import is_bound
 from vkchi.span import Span
 
 _PURE = ("builtins", "math", "numpy")
-
-
 MOST_PATHS = 8  # of one object
 
 
@@ -244,7 +242,7 @@ class Dependencies:
         return stable(found, args)
 
     def _tests(self, path: Path, note: Note) -> Iterator[tuple[How, Any]]:
-        """How a value at a path is compared, and what with."""
+        """The comparisons of a value at a path, each with its operand."""
         value = note.value
         if isinstance(value, ModuleType) or (isinstance(value, CONTAINERS) and note.uses <= 0):
             return

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 E = TypeVar("E", bound=BaseException)
+VARARGS = 4  # inspect.CO_VARARGS
 
 
 def local(*kinds: type[E]) -> tuple[type[E], ...]:
@@ -62,6 +63,3 @@ def _holds(value: Any, frame: object) -> bool:
     if type(value) is tuple:
         return any(item is frame for item in value)
     return value is frame
-
-
-VARARGS = 4  # inspect.CO_VARARGS

@@ -84,7 +84,7 @@ def identities(key: Any) -> Iterator[ById]:
 
 
 def is_stale(key: Any) -> bool:
-    """True if a signature names an object that is gone."""
+    """True if a key by identity in a signature is dead."""
     return any(part.is_dead for part in identities(key))
 
 
@@ -121,7 +121,7 @@ def contents(value: Any, within: tuple[int, ...] = ()) -> Any:
 
 
 def _others(value: Any, within: tuple[int, ...]) -> Any:
-    """The same of values that are met less often."""
+    """`contents` of the rarer types; identity for all others."""
     kind = type(value)
     if isinstance(value, frozenset | set):
         return (kind, frozenset([contents(x, within) for x in value]))
@@ -166,8 +166,3 @@ def is_own_comparison(cls: type) -> bool:
     own = next((vars(base)["__eq__"] for base in cls.__mro__ if "__eq__" in vars(base)), None)
     code = getattr(own, "__code__", None)
     return code is None or code.co_filename != "<string>"
-
-
-def is_small_array(value: Any, most: int) -> bool:
-    """True for a numpy array of so many numbers at most."""
-    return is_array_of_numpy(value) and value.size <= most and not value.dtype.hasobject

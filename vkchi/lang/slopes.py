@@ -96,7 +96,7 @@ def are_close(x: Any, y: Any, precision: Precision) -> Any:
 
 
 def undefined_where_close(parts: list[Any], numbers: list[Any], precision: Precision) -> list[Any]:
-    """What belongs to each of these numbers, with an undefined derivative for close ones."""
+    """`parts`, one per number, with undefined derivatives for those of close numbers."""
     for i, x in enumerate(numbers):
         for j, y in enumerate(numbers):
             if i != j:
