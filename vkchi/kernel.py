@@ -61,7 +61,7 @@ MOST_PLANS = 1024  # of a kernel, one for each signature: numbers may be parts o
 
 
 class Plans:
-    """What a kernel was compiled to for one runtime: plans for each signature."""
+    """The plans of a kernel on one runtime, by signature."""
 
     __slots__ = (
         "__weakref__", "by_key", "is_shared", "notes_left", "repeated", "runtime", "signer",

@@ -268,8 +268,8 @@ class Lowering:
         return self.found(value)
 
     def part(self, base: Any, step: Step | None, value: Any) -> Any:
-        """What a kernel reads of a Python object: an attribute, an item, or what no path leads to
-        (None)."""
+        """A part of a Python object that a kernel reads: an attribute, an item, or a value that no
+        path leads to (None)."""
         return self.found(self.branch(base, step, value))
 
     def branch(self, base: Any, step: Step | None, value: Any) -> Any:

@@ -1,9 +1,9 @@
 """Implicit conversions: a value put into something of another type, and the numbers that it loses.
 
-Owns: detection of lossy conversions, the words about them. A float put into an integer loses its
-fraction, unless it is proved to be whole. Narrower integers and floats are noted in debug mode and
-under `strict` alone; of integers, the compiler drops those that range analysis proves to fit (`op`
-of `Noted`). Conversions that users write (`ti.cast`, `int()`, `ti.i32()`) do not come here.
+A float put into an integer loses its fraction, unless it is proved to be whole. Narrower integers
+and floats are noted in debug mode and under `strict` alone. Of integers, the compiler drops those
+that range analysis proves to fit (`op` of `Noted`). Conversions that users write (`ti.cast`,
+`int()`, `ti.i32()`) do not come here.
 
     v = convert(cx, operand(cx, x), i32, Into("`s`"))
 """
@@ -59,8 +59,8 @@ class Noted(NamedTuple):
 
 
 class Into(NamedTuple):
-    """What takes a value, in words; if it is the variable `name`, where it was declared, and the
-    source of its function. `help` replaces the usual one."""
+    """The target of a conversion in words; of the variable `name`, the line that declares it and
+    the source of its function. `help` replaces the usual one."""
 
     words: str = ""
     help: str = ""

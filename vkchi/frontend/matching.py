@@ -241,7 +241,7 @@ def _may_be_rewritten(
 
 
 def _words(code: CodeType) -> set[Any]:
-    """What a code object and those inside it refer to, but their documentation."""
+    """Names and constants of a code object and of those inside it."""
     found: set[Any] = {
         (type(x), repr(x)) for x in code.co_consts if not isinstance(x, CodeType | None)
     }

@@ -1,7 +1,6 @@
 """Calls of numpy's functions on compile-time constants: numpy computes them, in its own types.
 
-Owns: the arguments of such calls, in which numpy scalars keep their type (`np.nextafter` of f32 is
-not that of f64), and the values that numpy's types give in kernels. Must not know: kernel values.
+Numpy scalars keep their type as arguments of such calls: `np.nextafter` of f32 is not that of f64.
 
     np.nextafter(np.float32(1.0), np.float32(2.0))      # 1.0000001
 """

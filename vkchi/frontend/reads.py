@@ -42,7 +42,7 @@ Test = Callable[[Any], bool]
 
 
 class Root(NamedTuple):
-    """Where a path begins: `name` is that of a global or closure variable of `fn`, of an argument
+    """The start of a path: `name` is that of a global or closure variable of `fn`, of an argument
     of the kernel `fn`, or of an attribute of `fn` itself. "object": `fn` is a weak reference to an
     object that no name leads to, `name` one of its attributes."""
 

@@ -1,8 +1,7 @@
 """Calls that give another result each time, made once, at compile time: random numbers, clocks.
 
-Owns: detection of such functions, also inside Python functions that lowering runs, and the caution.
-Calls inside `ti.static(...)` say that compile time is meant; functions that seed their generator
-give one result.
+Such calls are also found inside Python functions that lowering runs. Calls inside `ti.static(...)`
+are meant for compile time. Functions that seed their generator give one result.
 
     note_varying(cx, random.random)
 """

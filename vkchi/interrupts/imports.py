@@ -44,7 +44,7 @@ def take_from(name: str, attribute: str) -> Any:
 
 
 def do_apart(act: Callable[[], T]) -> T:
-    """What this gives or raises, done in a thread of its own, where no signal handler runs.
+    """Return or raise the outcome of a call in a thread of its own, where no signal handler runs.
 
     An interrupt may come after any call here. `left` has the act until that thread begins it, or
     until it is taken back; `said` keeps what came of it, so that waiting twice waits once.

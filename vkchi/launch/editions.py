@@ -1,5 +1,5 @@
-"""Editions of a kernel: what it was compiled to for one signature, one for each set of values that
-it read in Python.
+"""Editions of a kernel: its plans for one signature, one for each set of values that it read in
+Python.
 
     editions.find(args) or editions.add(make())
 """
@@ -47,7 +47,7 @@ class Editions:
         return None
 
     def add(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Take in the edition for values that were not met, and count these."""
+        """Add the edition for new values."""
         plans = self.plans
         if plans and any(is_on_others(one.guard, args) for one in plans[MOST_ARRAYS - 1 :]):
             others = [one for one in plans if is_on_others(one.guard, args)]
@@ -76,7 +76,7 @@ def is_on_others(guard: Guard, args: tuple[Any, ...]) -> bool:
 
 
 def warn(name: str, path: Path, span: Span | None) -> None:
-    """Tell the user that a value changes often."""
+    """Warn that a value changes often."""
     text = (
         f"{name}(): `{path}` has had more than {MOST_VALUES} values, and the kernel is compiled "
         "for each\nhelp: pass it as an argument of the kernel"

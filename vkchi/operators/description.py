@@ -225,7 +225,7 @@ class Spec:
         return [found[p.name] for p in parameters_of(self.gradient)]
 
     def _recall(self, key: Any, find: Callable[[list[Made]], Needs]) -> Needs:
-        """What was found for a key, found anew for another runtime or other values of Python."""
+        """The entry of a key; made anew for another runtime or other values of Python."""
         runtime = current()
         if self._known is None or self._known() is not runtime:
             self._known, self._read = weakref.ref(runtime), {}

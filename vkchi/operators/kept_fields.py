@@ -42,8 +42,8 @@ def are_current(made: Iterable[Made]) -> bool:
 
 
 class Memory:
-    """What some fields held when an operator, `who`, had been called, of a kernel that was `made`
-    of some values. `is_needed`: there may be fields that the gradient reads."""
+    """Saved contents of fields after a call of the operator `who`, of a kernel that was `made` of
+    some values. `is_needed`: there may be fields that the gradient reads."""
 
     def __init__(
         self,

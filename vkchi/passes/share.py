@@ -283,7 +283,7 @@ def partition(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Or
 
 
 def plan_rows(space: Space, crowd: Crowd) -> Rows | None:
-    """How a CPU's subgroups share rows; None where these are short, or not known."""
+    """The partition of rows among a CPU's subgroups; None for rows that are short or unknown."""
     extents = [constant_int(digit.extent) for digit in space.digits]
     known = [n for n in extents if n is not None]
     if not crowd.is_cpu or len(known) < len(extents) or min(known) < 1:

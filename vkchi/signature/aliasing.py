@@ -15,7 +15,7 @@ from vkchi.ndarray import Ndarray
 
 
 def lie_apart(arrays: list[Any]) -> bool:
-    """Whether arrays share no memory on the device: neither they nor their gradients are one, and
+    """True if arrays share no memory on the device: neither they nor their gradients are one, and
     no two are the same host memory (which is copied there once), or overlap in it."""
     buffers: set[int] = set()
     gradients, others, ranges = [], [], []

@@ -195,8 +195,8 @@ class Breaks:
     # --- functions that are not recorded kernel by kernel ----------------------------------------
 
     def skip(self, given: Given, who: str, boxes: Mapping[str, Box]) -> list[Holding]:
-        """A kernel is about to run that is not differentiated, and writes these parts; what it adds
-        is constant. Return the accounts whose contents change by that."""
+        """Note the writes of a kernel that is not differentiated, before it runs; what it adds is
+        constant. Return the accounts whose contents change."""
         kinds = facts.kinds_of_writes(given.plan)
         accounts = [(name, self.ledger.find(given.written[name])) for name in sorted(given.written)]
         known = [(name, one, found) for name, one in accounts
@@ -376,7 +376,7 @@ def use_of(launch: Call | Given, name: str, box: Box) -> Use:
 
 
 def first_read(plan: Plan, name: str) -> Span | None:
-    """Where a kernel first reads an array."""
+    """The line where a kernel first reads an array."""
     from vkchi.tape.questions import footprint  # for an error
 
     return footprint(plan, "reads").span_of(name)

@@ -200,7 +200,7 @@ class Moved(Flow):
     """Values, and variables, that hold numbers of some values as they are."""
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """What of an operand goes on unchanged."""
+        """The values that an operand goes on to unchanged."""
         if op.kind in WRITES:
             root = base_of(op.args[0])
             return (root,) if v in op.args[1:] and isinstance(root, Op) else ()
@@ -263,7 +263,7 @@ class Chooser(Rebuilder):
         return [r for op in self.uses.get(v, ()) if op.kind in MOVING for r in op.results]
 
     def choose(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """What stands for an op."""
+        """The values that replace an op; None to keep it."""
         if effect_of(op.kind) is Effect.REPORT:
             return ()
         if op in self.ours:

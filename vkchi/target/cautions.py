@@ -1,7 +1,6 @@
-"""Warnings about a kernel's source, as plain data: kept with the compiled kernel, so that a process
-that finds the kernel in the cache gives them too.
+"""Warnings about a kernel's source, as plain data.
 
-Must not know: ops, how a warning is found.
+They are kept with the compiled kernel, so that a process that finds it in the cache gives them too.
 
     tell(compiled.interface.cautions)
 """
@@ -49,7 +48,7 @@ class Caution(NamedTuple):
         return "\n".join([*lines, f"help: {self.advice}"] if self.help else lines)
 
     def error(self) -> KernelTypeError:
-        """The same as an error at the line."""
+        """The warning as an error at its line."""
         return KernelTypeError(self.sentence, self.span, help=self.advice)
 
 

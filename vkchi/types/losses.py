@@ -1,7 +1,6 @@
 """Numbers from Python that an array's type does not hold: lost fractions, overflows, infinities.
 
-Owns: the search, one pass over chunks, skipped where numpy's types say that all numbers fit; the
-warning and the errors. Must not know: arrays on devices.
+The search is one pass over chunks. It is skipped where numpy's types say that all numbers fit.
 
     warn(values, bounds_of(i32), is_strict=False)
 """
@@ -26,8 +25,7 @@ FEW = 16  # numbers that are faster to look at without numpy
 
 class Bounds(NamedTuple):
     """The numbers that a type holds: from `low` to `high`, without fractions, if it is `whole`;
-    else between them.
-    Numbers of a type that numpy casts safely to `dtype` need no search."""
+    else between them. Numbers of a type that numpy casts safely to `dtype` need no search."""
 
     name: str
     whole: bool
@@ -136,7 +134,7 @@ def out_of_range(chunk: np.ndarray[Any, Any], bounds: Bounds) -> np.ndarray[Any,
     return np.asarray(bad)
 
 
-# --- what is said --------------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------------
 
 
 def describe(lost: Lost, bounds: Bounds, values: np.ndarray[Any, Any]) -> str:
