@@ -297,6 +297,35 @@ def test_factors_in_memory_decide() -> None:
     assert len(told(run)) == 1
 
 
+def test_minima_of_what_stands_there_count_where_they_change_it() -> None:
+    far = np.random.default_rng(3).integers(1, 50, (N, N)).astype(np.float32)
+    np.fill_diagonal(far, 0)
+    d, best = ti.field(ti.f32, (N, N)), ti.field(ti.i32, 100)
+    d.from_numpy(far)
+
+    @ti.kernel
+    def shorten(k: ti.i32):  # Floyd and Warshall: row and column k stay, as d[k, k] is 0
+        for i, j in d:
+            d[i, j] = ti.min(d[i, j], d[i, k] + d[k, j])
+
+    @ti.kernel
+    def shorten_by_choice(k: ti.i32):
+        for i, j in d:
+            new = d[i, k] + d[k, j]
+            d[i, j] = ti.select(new < d[i, j], new, d[i, j])
+
+    @ti.kernel
+    def pack(size: ti.i32, value: ti.i32):  # a knapsack that may take the same piece twice
+        for i in range(size, 100):
+            best[i] = ti.max(best[i], best[i - size] + value)
+
+    for k in range(N):
+        quiet(lambda k=k: (shorten_by_choice if k % 2 else shorten)(k))  # type: ignore[misc]
+        far = np.minimum(far, far[:, k : k + 1] + far[k : k + 1])
+    np.testing.assert_array_equal(d.to_numpy(), far)
+    assert len(told(lambda: pack(3, 4))) == 1
+
+
 def test_only_the_loop_that_races_runs_in_order() -> None:
     on_cpu()
     x, y = ti.field(ti.f32, N), ti.field(ti.f32, N)
@@ -740,6 +769,28 @@ def test_searches_by_levels_and_counters_of_cells() -> None:
                     table[c, k] = i
 
     quiet(lambda: search(0), lambda: search(1), insert)
+
+
+def test_the_second_that_arrives_joins_what_both_made() -> None:
+    leaves = 64
+    box, arrived = ti.field(ti.i32, 2 * leaves - 1), ti.field(ti.i32, leaves)
+    parent, children = ti.field(ti.i32, 2 * leaves - 1), ti.Vector.field(2, ti.i32, leaves - 1)
+    inner = np.arange(leaves - 1, dtype=np.int32)
+    children.from_numpy(np.stack([2 * inner + 1, 2 * inner + 2], 1))
+    parent.from_numpy((np.arange(2 * leaves - 1, dtype=np.int32) - 1) // 2)
+
+    @ti.kernel
+    def climb():
+        for i in range(leaves - 1, 2 * leaves - 1):
+            box[i] = 1
+            k = parent[i]
+            while ti.atomic_add(arrived[k], 1) == 1:
+                box[k] = box[children[k][0]] + box[children[k][1]]
+                if k == 0:
+                    break
+                k = parent[k]
+
+    quiet(climb)
 
 
 def test_constraints_by_colors_and_disjoint_pairs() -> None:

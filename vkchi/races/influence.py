@@ -19,11 +19,23 @@ from vkchi.analysis.dataflow import Dependence, made_inside
 from vkchi.autodiff.emit import components
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_of, constant_array, uses_in, walk
-from vkchi.ir.ops import LOOPS, TABLE, VARYING, WRITES, Effect, Trait, effect_of, kinds_with
+from vkchi.ir.memory_ops import ATOMICS
+from vkchi.ir.ops import (
+    IDEMPOTENT,
+    LOOPS,
+    TABLE,
+    VARYING,
+    WRITES,
+    Effect,
+    Trait,
+    effect_of,
+    kinds_with,
+)
 from vkchi.tuples import NamedTuple
 from vkchi.types import Ptr, Scalar, Tensor, scalar_of, u1
 
 NEUTRAL = kinds_with(Trait.KEEPS_ZERO)
+KEEPING = frozenset(("select", *(ATOMICS[kind].combine for kind in IDEMPOTENT)))
 MOST_STEPS = 1000  # that what was read is followed
 
 
@@ -115,6 +127,14 @@ class Influence:
             if is_old[0] != is_old[1]:
                 return When(v.args[0], is_old[1])
         return None
+
+    def may_keep(self, v: Value, write: Op) -> bool:
+        """Whether a value is a minimum, maximum, `and`, `or` or selection of what its iteration
+        loaded at the place of the write: memory tells if storing it is a change."""
+        if not isinstance(v, Op) or v.kind not in KEEPING:
+            return False
+        args = v.args[1:] if v.kind == "select" else v.args
+        return any(self.is_old(x, write) or self.may_keep(x, write) for x in args)
 
     def is_old(self, v: Value, write: Op) -> bool:
         """Whether a value is what its iteration loaded at the place of the write. Storing it is no

@@ -7,7 +7,9 @@ others (`conflicts`) that a launch can prove:
 - by a witness (`witness`): the indices of both accesses follow from what a launch knows;
 - by a trial (`watch`): a write at loaded indices, of a value that depends on what the loop reads of
   the same array, as in `pos[a] += f(pos[a], pos[b])`. Reads that only decide whether something is
-  written, as in a breadth-first search, are no candidates, nor are minima and maxima.
+  written, as in a breadth-first search, are no candidates, nor are minima and maxima. Neither are
+  writes behind a decision by what an atomic gave, which may have put the iterations in order:
+  `if ti.atomic_add(arrived[k], 1) == 1: box[k] = join(box[left[k]], box[right[k]])`.
 """
 
 from __future__ import annotations
@@ -146,6 +148,7 @@ class Loaded:
         self.loads = [op for op in walk(self.region) if op.kind == "load" or op.kind in UPDATES]
         self.of_loads = self._follow(self.loads)
         self.of_root: dict[Value, set[Value]] = {}
+        self.behind_atomics: set[Op] | None = None
 
     def _follow(self, seeds: Iterable[Value]) -> set[Value]:
         from vkchi.analysis.dataflow import Flow
@@ -168,8 +171,18 @@ class Loaded:
             reads = [op for op in self.loads if base_of(op.args[0]) is m.root]
             self.of_root[m.root] = self._follow(reads)
         return any(
-            self._has_loaded_indices(op) and op.args[1] in self.of_root[m.root] for op in m.second
-        )
+            self._has_loaded_indices(op) and op.args[1] in self.of_root[m.root]
+            and not self._is_behind_atomics(op) for op in m.second
+        )  # fmt: skip
+
+    def _is_behind_atomics(self, op: Op) -> bool:
+        """True if what an atomic gave decides whether an op runs."""
+        if self.behind_atomics is None:
+            from vkchi.analysis.dataflow import Dependence
+
+            updates = [op for op in self.loads if op.kind in UPDATES]
+            self.behind_atomics = Dependence(self.region, updates, lambda op: ()).decided
+        return op in self.behind_atomics
 
 
 def places_under(ptr: Value) -> Iterator[Value]:

@@ -11,7 +11,8 @@ barriers or workgroup memory have no witness, since a barrier may order their ac
 Not a witness:
 - a read that an earlier store of its own iteration may cover;
 - a read or a write that a `select` or a factor of 0 leaves out (`influence`). If only memory tells
-  whether it does, there is a witness `IF` it does not;
+  whether it does, there is a witness `IF` it does not, as where the minimum of what stands there
+  and another number is stored;
 - two stores, unless both values are known and differ;
 - a read of an element that only monotone atomics (`min`, `max`, `and`, `or`) change.
 
@@ -219,7 +220,10 @@ class Search:
             if self.influence.is_old(access.op.args[1], access.op):
                 return ""
             when = self.influence.change(access.op)
-            return SURELY if when is None else holds([when], access.scope)
+            if when is not None:
+                return holds([when], access.scope)
+            is_kept = self.influence.may_keep(access.op.args[1], access.op)
+            return IF if is_kept and access.op.kind == "store" else SURELY
         endings = self.influence.endings(access.op)
         if endings is None:
             return SURELY
