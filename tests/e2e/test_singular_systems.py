@@ -204,6 +204,19 @@ def test_regular_matrices_at_the_edge(kind: str, backend: str) -> None:
     assert solver.info()
 
 
+@pytest.mark.parametrize("dtype", [ti.f32, ti.f64])
+def test_a_triangle_is_regular_though_its_condition_exceeds_rounding(
+    dtype: Any, backend: str
+) -> None:
+    n = 50
+    dense = np.eye(n) - 2 * np.eye(n, k=1)
+    b = np.zeros(n, dtype.dtype)
+    b[-1] = 1
+    solver = compute(dense, "LU", dtype)
+    np.testing.assert_array_equal(solver.solve(b), 2.0 ** np.arange(n - 1, -1, -1))
+    assert solver.info()
+
+
 def test_many_null_vectors_of_a_dense_matrix(backend: str) -> None:
     rng = np.random.default_rng(7)
     half = rng.integers(-3, 4, (100, 80)).astype(F64)

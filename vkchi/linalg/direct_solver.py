@@ -157,7 +157,9 @@ class Direct:
         Precondition: no `failure`.
         """
         found = self._answer(b, self._best)
-        if self.pinned is not None or self.precision * self.condition < 1:
+        if self.pinned is not None:
+            return self._solve_as_regular(b, found)
+        if self.precision * self.condition < 1:
             return found
         # The matrix is regular in f64. It may be singular within the precision of its own type.
         if self.residual(b, found.x.astype(self.dtype)) <= self.tolerance:
@@ -169,6 +171,18 @@ class Direct:
             if self.residual(b, other.x.astype(self.dtype)) <= self.tolerance:
                 return other
         return found
+
+    def _solve_as_regular(self, b: Values, found: Answer) -> Answer:
+        """A solution by the factors without pins, if `found` is none: a matrix that is singular to
+        rounding may be regular, as triangular ones of whole numbers are."""
+        if self.factors is None or (self.is_llt and not self.factors.is_definite):
+            return found
+        if self.residual(b, found.x.astype(self.dtype)) <= self.tolerance:
+            return found
+        with np.errstate(all="ignore"):
+            other = self._answer(b, self.factors)
+            is_better = self.residual(b, other.x.astype(self.dtype)) <= self.tolerance
+        return other if is_better else found
 
     def _answer(self, b: Values, by: Factors | Pinned) -> Answer:
         return Answer(self._refine(by.solve, self.square.multiply, b), by)
