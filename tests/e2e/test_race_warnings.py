@@ -712,6 +712,35 @@ def test_writes_that_change_nothing() -> None:
     quiet(lambda: run(0), lambda: run(3))
 
 
+def test_ghost_cells_by_an_index_that_leaves_the_inside_as_it_is() -> None:
+    n = 8
+    u, v = ti.field(ti.f32, (n + 2, n + 2)), ti.Vector.field(2, ti.f32, n + 2)
+
+    @ti.kernel
+    def wrap():
+        for i, j in u:
+            u[i, j] = u[(i + n - 1) % n + 1, (j + n - 1) % n + 1]
+
+    @ti.kernel
+    def extend():
+        for i in v:
+            v[i] = v[ti.math.clamp(i, 1, n)]
+
+    inside = np.arange(n * n, dtype=np.float32).reshape(n, n)
+    u.from_numpy(np.pad(inside, 1))
+    v.from_numpy(np.pad(inside[:, :2], ((1, 1), (0, 0))))
+    quiet(wrap, extend)
+    np.testing.assert_array_equal(u.to_numpy(), np.pad(inside, 1, "wrap"))
+    np.testing.assert_array_equal(v.to_numpy(), np.pad(inside[:, :2], ((1, 1), (0, 0)), "edge"))
+
+    @ti.kernel
+    def shift():
+        for i, j in u:
+            u[i, j] = u[(i + n) % n + 1, j]
+
+    assert len(told(shift)) == 1
+
+
 def test_one_scratch_element_that_holds_one_number() -> None:
     scratch, y = ti.field(ti.f32, ()), ti.field(ti.f32, N)
 

@@ -13,6 +13,7 @@ Not a witness:
 - a read or a write that a `select` or a factor of 0 leaves out (`influence`). If only memory tells
   whether it does, there is a witness `IF` it does not, as where the minimum of what stands there
   and another number is stored;
+- a store of what its iteration loaded of the same element;
 - two stores, unless both values are known and differ;
 - a read of an element that only monotone atomics (`min`, `max`, `and`, `or`) change.
 
@@ -217,12 +218,15 @@ class Search:
         if not access.is_certain or access.element is None:
             return ""
         if access.op.kind != "load":
-            if self.influence.is_old(access.op.args[1], access.op):
+            v = access.op.args[1]
+            if self.influence.is_old(v, access.op):
+                return ""
+            if v in self.influence.in_loops and is_put_back(access):
                 return ""
             when = self.influence.change(access.op)
             if when is not None:
                 return holds([when], access.scope)
-            is_kept = self.influence.may_keep(access.op.args[1], access.op)
+            is_kept = self.influence.may_keep(v, access.op)
             return IF if is_kept and access.op.kind == "store" else SURELY
         endings = self.influence.endings(access.op)
         if endings is None:
@@ -273,6 +277,19 @@ def is_same_place(a: Access, b: Access) -> bool:
     if a.element is None or a.element != b.element or UNKNOWN in (a.component, b.component):
         return False
     return a.component == b.component or a.component is None or b.component is None
+
+
+def is_put_back(access: Access) -> bool:
+    """True if an access stores what its iteration loaded of the same place, whose indices are
+    computed otherwise: it is no change, as `Influence.is_old` has it."""
+    v = access.op.args[1]
+    if access.op.kind != "store" or not isinstance(v, Op) or v.kind != "load":
+        return False
+    if base_of(v.args[0]) is not base_of(access.op.args[0]) or element_under(v.args[0]) is None:
+        return False
+    component = component_at(v, access.scope)
+    is_same = component == access.component and component is not UNKNOWN
+    return is_same and element_at(v, access.scope) == access.element
 
 
 def differ(a: Access, b: Access) -> bool:
