@@ -355,7 +355,8 @@ def test_trees_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
 
         for _ in range(2):
             assert world.slopes(run) == expected([1, 1], [k, k + 1])
-    (plan,) = world.square._plans.by_key.values()
+    (editions,) = world.square._plans.by_key.values()
+    (plan,) = editions.plans
     assert plan.derived.traces.count <= 20
 
 
