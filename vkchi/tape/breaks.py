@@ -410,7 +410,8 @@ def refusal(
             f"`{one.name}` was overwritten by {one.by}, and whether it still depends on what stood "
             "there is unknown: the derivative would be wrong", read,
             notes=one.ways if reader is None else notes,
-            help="write to it in a kernel that the tape records",
+            help="write to it in a kernel that the tape records"
+            + (", or keep constants in an array without gradient" if one.is_input else ""),
         )  # fmt: skip
     if one.is_bits:
         return GradientError(

@@ -87,7 +87,8 @@ class Break(NamedTuple):
     `by` somebody. `origin` says who put the derivative there, `ways` what became of it since,
     outside of kernels. With `fills`, it is by what Python put into arrays, and by nothing else. The
     user `is_shown` a numpy array that has a derivative if it is put into an array as it is: then
-    this does not hold. `by_gradient` names a call of `kernel.grad` that put it there."""
+    this does not hold. `by_gradient` names a call of `kernel.grad` that put it there. `is_input`:
+    what was overwritten was an input that kernels had used."""
 
     memory: Any
     name: str
@@ -99,6 +100,7 @@ class Break(NamedTuple):
     is_shown: bool = False
     by: str = ""
     by_gradient: str = ""
+    is_input: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -167,7 +169,8 @@ def overwritten(
 ) -> Break:  # fmt: skip
     """The break where `by` put something unknown over what was held or used."""
     ways = (("it was overwritten here", span),) if span is not None else ()
-    return Break(memory, one.name, one.origin, box, ways=ways, by=by)
+    is_input = isinstance(one, Use)
+    return Break(memory, one.name, one.origin, box, ways=ways, by=by, is_input=is_input)
 
 
 class Written(NamedTuple):

@@ -174,6 +174,43 @@ def test_python_that_has_read_a_used_input() -> None:
     check(x, loss, square, halve, gradient=2 * X)  # nothing reads it any more
 
 
+@pytest.mark.parametrize("writer", ["Python", "no_grad"])
+def test_the_help_on_used_inputs_that_are_constants(writer: str) -> None:
+    """Weights w decay between two uses: 1, then 1 / 2. The help of the refusal is to the point."""
+
+    def run(*, needs_grad: bool) -> Any:
+        x, loss = make()
+        w = ti.field(ti.f32, 4, needs_grad=needs_grad)
+        w.fill(1)
+
+        @ti.kernel
+        def total():
+            for i in x:
+                loss[None] += w[i] * x[i] ** 2
+
+        @ti.kernel
+        def decay():
+            for i in w:
+                w[i] *= 0.5
+
+        @ti.ad.no_grad
+        def halve() -> None:
+            decay()
+
+        with ti.ad.Tape(loss):
+            total()
+            if writer == "Python":
+                w.from_numpy(w.to_numpy() / 2)
+            else:
+                halve()
+            total()
+        return x.grad
+
+    with pytest.raises(ti.ad.GradientError, match="or keep constants in an array without gradient"):
+        run(needs_grad=True)
+    is_near(run(needs_grad=False), 3 * X)
+
+
 @pytest.mark.parametrize("is_used", [True, False])
 def test_functions_that_are_not_differentiated(is_used: bool) -> None:
     x, loss = make()
