@@ -993,3 +993,28 @@ def test_containers_of_the_same_objects_are_compared_by_these() -> None:
     given[4][0][2] = 1.0
     cyclic[1][0] = 3
     assert not any(test(value) for test, value in zip(tests, given, strict=True))
+
+
+def test_the_numbers_of_an_array_do_not_matter_where_its_shape_is_read() -> None:
+    box = types.SimpleNamespace(image=np.zeros((100, 50)), table=np.arange(4))
+
+    @ti.kernel
+    def size() -> ti.i32:
+        return box.image.shape[0] * box.image.ndim + box.image.size * 10
+
+    @ti.kernel
+    def both() -> ti.i32:
+        return box.table.shape[0] * 100 + box.table[1]
+
+    assert size() == 50200
+    before = compiled()
+    for k in range(4):
+        box.image = np.full((100, 50), float(k))
+        assert size() == 50200
+    assert compiled() == before
+    box.image = np.zeros((7, 2))
+    assert size() == 154
+    for _ in range(4):
+        assert both() == 401
+    box.table[1] = 9
+    assert both() == 409

@@ -31,8 +31,12 @@ from vkchi.frontend.reads import (
 from vkchi.interrupts.local import local
 from vkchi.lang.contents import is_bound
 from vkchi.span import Span
+from vkchi.types.lazy_numpy import is_array_of_numpy
 
 _PURE = ("builtins", "math", "numpy")
+FACTS = ("shape", "ndim", "dtype", "size")  # of numpy arrays: they say nothing of the numbers
+
+
 MOST_PATHS = 8  # of one object
 
 
@@ -57,6 +61,7 @@ class Dependencies:
         self.notes: dict[Path, Note] = {}
         self.last: tuple[Path, ...] = ()  # paths that were noted together
         self.count = 0  # of what was noted, a path that is noted again too
+        self._way: Any = None  # the array of which a part is about to be read
         self._arguments: dict[str, Any] = {}
         self._iterated: dict[Path, Any] = {}
         self._absent: dict[Path, str] = {}
@@ -141,6 +146,13 @@ class Dependencies:
             return
         elif not paths or step is None or not isinstance(step[1], Hashable):
             self.outside(value)
+        elif is_array_of_numpy(base) and step[1] in FACTS:
+            if self._way is base:
+                for path in self.last:
+                    self.notes[path].uses -= 1
+            self._note(
+                tuple([one._replace(steps=(*one.steps, step)) for one in paths]), value, span
+            )
         else:
             made = tuple([path._replace(steps=(*path.steps, step)) for path in paths])
             if is_leaf(base):
@@ -183,7 +195,12 @@ class Dependencies:
 
     def was_a_way(self, base: Any, before: int) -> None:
         """Take back the use of `base`, read since `count` was `before`: only a part matters."""
-        if self.count != before and self.last and self.last[-1:] == self._paths(base)[-1:]:
+        self._way = None
+        if self.count == before or not self.last or self.last[-1:] != self._paths(base)[-1:]:
+            return
+        if is_array_of_numpy(base):
+            self._way = base  # its numbers may matter all the same
+        else:
             for path in self.last:
                 self.notes[path].uses -= 1
 
@@ -244,7 +261,8 @@ class Dependencies:
     def _tests(self, path: Path, note: Note) -> Iterator[tuple[How, Any]]:
         """The comparisons of a value at a path, each with its operand."""
         value = note.value
-        if isinstance(value, ModuleType) or (isinstance(value, CONTAINERS) and note.uses <= 0):
+        has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
+        if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):
             return
         if is_bound(value) and path.steps and path.steps[-1][0] == "attr":
             if hasattr(getattr(value, "__self__", None), "__dict__"):
