@@ -13,7 +13,7 @@ import os
 from threading import get_ident
 
 from vkchi.errors import ArgumentError
-from vkchi.interrupts.local import local
+from vkchi.interrupts.local import local, make_folders
 
 FLAGS: dict[str, tuple[str, str]] = {
     "VKCHI_DEVICE": ("", "which Vulkan device: an index, or part of its name"),
@@ -117,7 +117,7 @@ def dump(name: str, file: str, data: bytes) -> None:
     path = os.path.join(folder, file)
     part = f"{path}.{os.getpid()}-{get_ident()}.part"
     try:
-        os.makedirs(folder, exist_ok=True)
+        make_folders(folder)
         with open(part, "wb") as out:
             out.write(data)
         os.replace(part, path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import signal
+import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,28 +47,36 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_runtime: None
 def test_timeouts_by_a_signal(own_cache: None) -> None:
     make, rng = maker(ti.field(ti.f32, 64)), random.Random(3)
     raised = arrived = 0
+    stacks, lost = [""], list[str]()
 
     def late(number: int, frame: Any) -> None:
         nonlocal raised
         raised += 1
+        stacks[0] = "".join(traceback.format_stack(frame)[-8:])
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, late)
+    began = time.perf_counter()
     make(0)()
+    longest_s = time.perf_counter() - began  # of a first call
     try:
         for k in range(1, COUNT):
+            if raised > arrived + len(lost):
+                lost.append(stacks[0])
             try:
                 step = make(k)
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 0.03))
+                began = time.perf_counter()
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 0.7 * longest_s))
                 step()
                 signal.setitimer(signal.ITIMER_REAL, 0)
+                longest_s = time.perf_counter() - began
             except TimeoutError:
                 arrived += 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert raised > COUNT // 4
-    assert arrived == raised
+    assert arrived == raised, "\n\n".join(lost)
 
 
 @pytest.mark.parametrize("kind", [TimeoutError, RuntimeError])

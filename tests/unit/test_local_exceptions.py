@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from vkchi.interrupts.local import local, suppress
+from vkchi.interrupts.local import is_file, local, make_folders, suppress
 
 ROOT = Path(__file__).parents[2]
 BROAD = {
@@ -44,6 +44,32 @@ def test_broad_classes_are_caught_through_the_filter() -> None:
     allowed = ("vkchi/interrupts/",)  # other threads, and the interpreter's end
     found = [place for place in wrong if not place.startswith(allowed)]
     assert found == [], "write `except local(...)`, or `suppress`, of vkchi.interrupts.local"
+
+
+def test_functions_of_os_that_discard_exceptions_are_not_called() -> None:
+    """`os.makedirs` and `os.path.isfile` catch every OSError, a handler's TimeoutError too."""
+    discarding = {"os.makedirs", "os.path.exists", "os.path.isfile", "os.path.isdir"}
+    found = {
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in files()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in discarding
+    }
+    aside = ("vkchi/aot/", "vkchi/cache/linked.py", "vkchi/tools/", "vkchi/gui/", "vkchi/ui/")
+    assert {place for place in found if not place.startswith(aside)} == set()
+
+
+def test_folders_are_made_with_their_parents(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "c"
+    make_folders(str(path), 0o700)
+    make_folders(str(path))
+    assert path.is_dir() and path.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        make_folders(str(tmp_path / "file" / "d" / "e"))
+    with pytest.raises(FileNotFoundError):
+        make_folders("")
+    assert is_file(str(tmp_path / "file")) and not is_file(str(path)) and not is_file("a\0b")
 
 
 class Watch:

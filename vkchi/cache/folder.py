@@ -9,6 +9,7 @@ import os
 import sys
 
 from vkchi import env
+from vkchi.interrupts.local import is_file
 
 
 def find_folder(given: str | os.PathLike[str] | None = None) -> str:
@@ -17,7 +18,7 @@ def find_folder(given: str | os.PathLike[str] | None = None) -> str:
     if chosen:
         return os.path.abspath(os.path.expanduser(os.fspath(chosen)))
     checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if os.path.isfile(os.path.join(checkout, "pyproject.toml")):
+    if is_file(os.path.join(checkout, "pyproject.toml")):
         return os.path.join(checkout, "shaders_cache")
     return os.path.join(user_cache_folder(), "vkchi")
 

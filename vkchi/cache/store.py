@@ -31,7 +31,7 @@ from copy import copy
 from typing import Any
 
 from vkchi.errors import CacheWarning
-from vkchi.interrupts.local import local, suppress
+from vkchi.interrupts.local import local, make_folders, suppress
 
 # hashlib loads OpenSSL, 2.5 ms, for what is some 100 KiB in a process. Source: Python's `random`.
 try:
@@ -272,7 +272,7 @@ class Store:
             return False
         try:
             if make:
-                make_folders(self.folder)
+                make_folders(self.folder, 0o700)
             info = os.lstat(self.folder)
         except local(OSError, ValueError) as e:
             if isinstance(e, FileNotFoundError) and not make:
@@ -321,22 +321,6 @@ class Store:
         if not self.has_warned:
             self.has_warned = True
             warnings.warn(f"vkchi's cache: {text}", CacheWarning, stacklevel=2)
-
-
-def make_folders(path: str) -> None:
-    """Make a folder, and those around it; nothing where it exists. Raises OSError. Not
-    `os.makedirs`, which discards exceptions of signal handlers."""
-    try:
-        os.mkdir(path, 0o700)
-    except local(FileExistsError):
-        pass
-    except local(FileNotFoundError):
-        around = os.path.dirname(path)
-        if not around or os.path.exists(around):
-            raise
-        make_folders(around)
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
 
 
 def is_left_over(path: str, name: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
+from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 
 
@@ -79,7 +80,7 @@ def refilled(tree: Any, items: Sequence[Any]) -> Any:
         return with_branches(tree, items)
     try:
         new = copy(tree)
-    except Exception:  # `__getattr__ = dict.get` answers what Python asks of objects to copy
+    except local(Exception):  # `__getattr__ = dict.get` answers what Python asks of objects to copy
         cls: Any = type(tree)
         new = cls.__new__(cls)
     if isinstance(tree, dict):

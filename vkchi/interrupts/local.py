@@ -15,6 +15,8 @@ Not recognized: exceptions that C code raises without a frame (`PyThreadState_Se
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from types import TracebackType
 from typing import Any, TypeVar
@@ -63,3 +65,29 @@ def _holds(value: Any, frame: object) -> bool:
     if type(value) is tuple:
         return any(item is frame for item in value)
     return value is frame
+
+
+# --- functions of os that discard exceptions of handlers ---
+
+
+def make_folders(path: str, mode: int = 0o777) -> None:
+    """Make a folder and its missing parents, as `os.makedirs` with `exist_ok`. Raises OSError."""
+    try:
+        os.mkdir(path, mode)
+    except local(FileExistsError):
+        pass
+    except local(FileNotFoundError):
+        parent = os.path.dirname(path)
+        if parent in ("", path):
+            raise
+        make_folders(parent, mode)
+        with suppress(FileExistsError):
+            os.mkdir(path, mode)
+
+
+def is_file(path: str) -> bool:
+    """True if a regular file exists, as `os.path.isfile`."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except local(OSError, ValueError):  # ValueError: a NUL in the name
+        return False

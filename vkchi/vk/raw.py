@@ -22,7 +22,7 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import Any
 
 from vkchi.errors import DeviceError
-from vkchi.interrupts.local import local
+from vkchi.interrupts.local import is_file, local
 
 PACKAGE = "vulkan._vulkan"
 DECLARATIONS = "vulkan._vulkancache"  # what C declares, as cffi reads it
@@ -243,7 +243,7 @@ def load_bindings() -> tuple[Any, Any]:
     package = find_spec("vulkan")
     folder = next(iter(package.submodule_search_locations or ()), "") if package else ""
     place = os.path.join(folder, "_vulkancache.py")
-    if PACKAGE in sys.modules or not os.path.isfile(place):
+    if PACKAGE in sys.modules or not is_file(place):
         whole = importlib.import_module(PACKAGE)
         return whole.ffi, whole.lib
     ffi = load_file(DECLARATIONS, place).ffi
