@@ -9,6 +9,7 @@ Must not know: assignment.
 
 from __future__ import annotations
 
+from enum import Enum
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -111,6 +112,8 @@ def names_of(obj: Any, *, is_private: bool) -> list[str]:
     """The names that users may mean as attributes of a Python object: of a module, those that it
     says are its own."""
     names = getattr(obj, "__all__", dir(obj)) if isinstance(obj, ModuleType) else dir(obj)
+    if isinstance(obj, Enum):  # some versions of Python list the other members too
+        names = [name for name in names if name not in type(obj).__members__]
     return [name for name in names if is_private or not name.startswith("_")]
 
 
