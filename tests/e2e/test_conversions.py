@@ -76,7 +76,8 @@ def test_later_assignments_of_variables_and_their_components() -> None:
     assert lines == ["a = x * 0.5", "v[0] = x", "v = v * x", "b = x", "a /= 2"]
 
 
-def test_stores_to_arrays_members_and_bits() -> None:
+def test_stores_to_arrays_members_and_bits(need: Callable[..., None]) -> None:
+    need("i64", "u8")
     S = ti.types.struct(n=ti.i32, v=ti.types.vector(2, ti.i32))
     y, s, q = ti.field(ti.i32, 4), S.field(shape=2), ti.field(ti.types.quant.int(8))
     w = ti.Vector.field(2, ti.i64, 2)
@@ -151,7 +152,8 @@ def test_bounds_of_loops() -> None:
     ]  # fmt: skip
 
 
-def test_numbers_that_do_not_fit() -> None:
+def test_numbers_that_do_not_fit(need: Callable[..., None]) -> None:
+    need("u8", "f16")
     b, h, x = ti.field(ti.u8, 2), ti.field(ti.f16, 2), ti.field(ti.f32, 2)
 
     @ti.kernel
@@ -185,7 +187,8 @@ def test_methods_of_arrays_and_vectors() -> None:
 # --- what loses nothing --------------------------------------------------------------------------
 
 
-def test_whole_floats_constants_that_fit_and_casts_are_quiet() -> None:
+def test_whole_floats_constants_that_fit_and_casts_are_quiet(need: Callable[..., None]) -> None:
+    need("f16")
     y, u, x = ti.field(ti.i32, 8), ti.field(ti.u32, 2), ti.field(ti.f32, 4)
     h = ti.field(ti.f16, 2)
 
@@ -309,7 +312,8 @@ def test_debug_mode_tells_of_narrower_types_unless_the_value_is_proved_to_fit(ne
 # --- strict, filters, caches ---------------------------------------------------------------------
 
 
-def test_strict_makes_an_error_at_the_line() -> None:
+def test_strict_makes_an_error_at_the_line(need: Callable[..., None]) -> None:
+    need("u8")
     ti.init(strict=True, log_level=ti.ERROR, offline_cache=False)
     y, b = ti.field(ti.i32, 2), ti.field(ti.u8, 2)
 
@@ -356,7 +360,9 @@ def test_the_warning_can_be_filtered_and_made_an_error() -> None:
     assert y[0] == 1
 
 
-def test_one_warning_per_line_however_often_it_is_compiled() -> None:
+def test_one_warning_per_line_however_often_it_is_compiled(need: Callable[..., None]) -> None:
+    need("f16")
+
     @ti.func
     def cut(y: ti.template(), x):
         y = x * 2  # noqa: F841

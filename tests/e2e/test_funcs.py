@@ -298,7 +298,7 @@ def test_functions_cannot_be_called_from_python():
 # --- what a kernel captures --------------------------------------------------------------------
 
 
-def test_closures_are_captured_when_compiled():
+def test_closures_are_read_as_they_are_now():
     scale = 3
     offset = np.float32(0.5)
     table = [1, 10, 100]
@@ -313,7 +313,7 @@ def test_closures_are_captured_when_compiled():
 
     assert run(2) == 6.5 + 111 + 4000
     scale = 4
-    assert run(2) == 6.5 + 111 + 4000
+    assert run(2) == 8.5 + 111 + 4000
 
 
 WIDTH = 6

@@ -63,7 +63,8 @@ def test_an_element_that_does_not_fit_an_integer_is_an_error(make: str, value: A
     assert not np.any(found["a"] if make == "struct element" else found)
 
 
-def test_numbers_that_fit_are_taken() -> None:
+def test_numbers_that_fit_are_taken(need: Callable[..., None]) -> None:
+    need("u8")
     x, u, b = ti.field(ti.i32, 4), ti.field(ti.u8, 4), quantised(ti.types.quant.int(4))
 
     def put() -> None:
@@ -78,7 +79,8 @@ def test_numbers_that_fit_are_taken() -> None:
     assert b.to_numpy().tolist() == [7, -8, 2, 0]
 
 
-def test_unsigned_and_small_integers_have_their_own_ranges() -> None:
+def test_unsigned_and_small_integers_have_their_own_ranges(need: Callable[..., None]) -> None:
+    need("u8")
     u, b = ti.field(ti.u8, 4), quantised(ti.types.quant.int(4))
     for array, value in ((u, 256), (u, -1), (b, 8), (b, -9)):
         with pytest.raises(TypeError, match=f"{value} does not fit"):
@@ -128,7 +130,8 @@ def test_whole_arrays_convert_and_count_what_is_lost() -> None:
     assert "6 out of range, of 6; the first is 2147483648 at [0, 0]" in text
 
 
-def test_arrays_that_fit_are_quiet() -> None:
+def test_arrays_that_fit_are_quiet(need: Callable[..., None]) -> None:
+    need("u8")
     x, y, v = ti.field(ti.i32, 3), ti.ndarray(ti.f32, 3), ti.Vector.field(2, ti.u8, 3)
 
     def put() -> None:
@@ -164,7 +167,10 @@ def test_one_warning_per_line_of_a_loop() -> None:
     assert len(told(run)) == 1
 
 
-def test_all_texts_of_a_line_are_as_they_are_where_a_filter_asks_for_all() -> None:
+def test_all_texts_of_a_line_are_as_they_are_where_a_filter_asks_for_all(
+    need: Callable[..., None],
+) -> None:
+    need("u8")
     x, y = ti.field(ti.i32, 2), ti.field(ti.u8, 2)
 
     def run() -> None:

@@ -462,8 +462,9 @@ def test_bounds_beyond_the_index(init: Init) -> None:
         assert cells[None] == 5 + 3
 
 
-def test_bounds_of_inner_loops_beyond_the_index() -> None:
+def test_bounds_of_inner_loops_beyond_the_index(need: Callable[..., None]) -> None:
     """The host sees them, unless a condition decides whether the loop runs."""
+    need("u64")
     cells = ti.field(ti.i32, ())
 
     @ti.kernel

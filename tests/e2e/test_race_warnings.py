@@ -4,7 +4,6 @@ order. Programs that are right in any order say nothing."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -522,7 +521,9 @@ def test_a_loop_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count[None] == 12 * N  # the trial left no trace
 
 
-def test_warm_processes_warn(tmp_path: Path) -> None:
+def test_warm_processes_warn(
+    tmp_path: Path, cache_environment: Callable[[Path], dict[str, str]]
+) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         textwrap.dedent("""
@@ -541,7 +542,7 @@ def test_warm_processes_warn(tmp_path: Path) -> None:
         print("vkchi.compiler" in sys.modules)
         """)
     )
-    env = {**os.environ, "VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(tmp_path / "cache")}
+    env = cache_environment(tmp_path / "cache")
     for is_cold in (True, False):
         done = subprocess.run(
             [sys.executable, program], env=env, capture_output=True, text=True, check=True
@@ -925,7 +926,9 @@ def test_forward_mode_of_loops_in_order(need: Callable[..., None]) -> None:
     np.testing.assert_allclose(x.dual.to_numpy(), np.arange(N), rtol=1e-12)  # 2 a each
 
 
-def test_warm_processes_run_in_order(tmp_path: Path) -> None:
+def test_warm_processes_run_in_order(
+    tmp_path: Path, cache_environment: Callable[[Path], dict[str, str]]
+) -> None:
     if current().device.info.kind != "cpu":
         pytest.skip("needs a software device")
     program = tmp_path / "program.py"
@@ -951,7 +954,7 @@ def test_warm_processes_run_in_order(tmp_path: Path) -> None:
     expected = np.ones(64, np.float32)
     for i in range(2, 64):
         expected[i // 2] += expected[i // 2 - 1]
-    env = {**os.environ, "VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(tmp_path / "cache")}
+    env = cache_environment(tmp_path / "cache")
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, program], env=env, capture_output=True, text=True, check=True

@@ -52,7 +52,8 @@ def test_edits_between_processes_that_share_a_cache(first: int, tmp_path: Path) 
     count = min(TOGETHER, max(2, PROGRAMS // 10))
     for seed in range(first, first + count):
         (tmp_path / f"program_{seed}.py").write_text(write_program(seed))
-    env = {**os.environ, "VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(tmp_path / "cache")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("VKCHI_DUMP")}
+    env |= {"VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(tmp_path / "cache")}
     for values in range(3):
         command = [sys.executable, "-m", "tests.fuzz.test_fuzz_values", str(tmp_path), str(values)]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

@@ -11,6 +11,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.device import open_device
+from vkchi.errors import ArgumentError
 from vkchi.runtime import Runtime, current, install
 from vkchi.target.options import Options
 
@@ -106,12 +107,15 @@ def test_numbers_of_another_type_are_cast() -> None:
     i.from_numpy(np.array([1.7, -1.7, 3.0]))
     assert i.to_numpy().tolist() == [1, -1, 3]
     i.fill(2.9)
-    i[0] = -2.9
-    i[1] = 2**40 + 5
-    assert i.to_numpy().tolist() == [-2, 5, 2]
+    i[0] = -2.0
+    for number in (-2.9, 2**40 + 5):
+        with pytest.raises(ArgumentError, match="does not fit i32"):
+            i[1] = number
+    assert i.to_numpy().tolist() == [-2, 2, 2]
     u.fill(-1)
-    u[1] = -2
-    assert u.to_numpy().tolist() == [2**32 - 1, 2**32 - 2, 2**32 - 1]
+    with pytest.raises(ArgumentError, match="does not fit u32"):
+        u[1] = -2
+    assert u.to_numpy().tolist() == [2**32 - 1] * 3
     f.fill(1e300)
     f[1] = -1e300
     f[2] = 2**60
