@@ -33,6 +33,7 @@ class Building:
         self.b, self.options = Builder(), Options(**options)
         self.span = Span("here.py", 1, 1, 1, 2)
         self.params: dict[str, tuple[Param, Any]] = {}
+        self.cautions: list[Any] = []
         self._region = self.b.region()
         self.body = self._region.__enter__()
 
