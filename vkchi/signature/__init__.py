@@ -416,7 +416,7 @@ class Signer:
         return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def identities_of(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
     """A function from arguments to the `id` of those at these places."""
     parts = "".join([f"id(a[{k}])," for k in places])

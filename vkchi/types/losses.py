@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from vkchi.errors import ArgumentError, ConversionWarning, warn_line
@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
     dtype: Any = None
 
 
-@cache
+@lru_cache(maxsize=256)
 def bounds_of(t: Scalar | Quantised) -> Bounds | None:
     """The bounds of a type; None where it takes every number as documented: truth values, and
     small floats, which saturate."""
