@@ -59,7 +59,7 @@ class Building:
     # --- for tests -------------------------------------------------------------------------------
 
     def param(self, t: Any, value: Any, name: str = "") -> Param:
-        """A value that is not known while compiling."""
+        """A value that is not a compile-time constant."""
         name = name or f"p{len(self.params)}"
         p = Param(t, name)
         self.params[name] = (p, np.array(value, scalar_of(t).dtype))

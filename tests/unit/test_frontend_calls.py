@@ -1,4 +1,4 @@
-"""Calls: inlined functions, methods, plain Python, what runs while compiling."""
+"""Calls: inlined functions, methods, plain Python, what runs at compile time."""
 
 import functools
 import math

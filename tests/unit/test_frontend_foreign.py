@@ -118,7 +118,7 @@ def test_the_cause_is_the_users_exception(statement: str) -> None:
     error = caught.value
     assert error.span is not None and error.span.place.startswith(f"<{statement}>:2:")
     first, *rest = str(error).splitlines()
-    assert first.endswith("() raised LookupError while compiling: no such material")
+    assert first.endswith("() raised LookupError at compile time: no such material")
     line = fail.__code__.co_firstlineno + 1
     assert f"note: {__file__}:{line}:5: raised here" in rest
     assert isinstance(error.__cause__, LookupError)
@@ -138,7 +138,7 @@ def test_an_attribute_that_a_property_misses_is_not_the_property() -> None:
 def test_what_python_itself_refuses_has_no_other_place() -> None:
     with pytest.raises(CompilationError) as caught:
         lower("x = ti.static([1].index(2))")
-    assert "index() raised ValueError while compiling: 2 is not in list" in str(caught.value)
+    assert "index() raised ValueError at compile time: 2 is not in list" in str(caught.value)
     assert "raised here" not in str(caught.value)
 
 
@@ -167,7 +167,7 @@ def test_a_call_shows_both_places() -> None:
     before, _, after = whole.partition("KeyError: 'steel'")
     assert 'in material\n    return {"water": 1}[name]' in before
     assert "vkchi" + os.sep + "frontend" not in before
-    assert "material() raised KeyError while compiling: 'steel'" in after
+    assert "material() raised KeyError at compile time: 'steel'" in after
     assert "return ti.static(material(" in after
 
 

@@ -143,7 +143,7 @@ def look_at_devices() -> Found:
             wrong.append(problem(f"{row.driver} is slow: newer ones are several times as fast",
                                  MENDED_BY_DRIVER))  # fmt: skip
     if all(row.kind == "cpu" for row in rows):
-        lines.append("  software only: no graphics card has a Vulkan driver here")
+        lines.append("  software only: no GPU has a Vulkan driver here")
     return Found("devices (* is taken by ti.init)", lines, wrong)
 
 

@@ -81,8 +81,8 @@ class Extension(Enum):
     """What Taichi's backends may lack."""
 
     sparse = "fields with inactive cells"
-    quant = "numbers of any width"
-    quant_basic = "numbers of any width, one to a word"
+    quant = "quantised numbers"
+    quant_basic = "quantised numbers, one to a word"
     mesh = "meshes"
     data64 = "64-bit numbers"
     adstack = "gradients of loops with changing variables"

@@ -180,7 +180,7 @@ def quantities(
             raise DeclarationError(f"{WHERE}: make it without {key}=")
     if needs_companion:
         raise Unsupported(
-            "fields of numbers of any width have no gradients: compute in fields of ti.f32, and "
+            "quantised fields have no gradients: compute in fields of ti.f32, and "
             "copy what they hold"
         )
     if isinstance(elem, Quantities):

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from vkchi.types.hints import Numbers
 
 WHERE = (
-    "a field of numbers of any width has a place in a word: ti.BitpackedFields, or a block of "
-    "quant_array(...)"
+    "a quantised field has a place in a word: ti.BitpackedFields, or a block of quant_array(...)"
 )
 
 
@@ -161,7 +160,7 @@ class QuantisedField(Pending):
 
     def __dlpack__(self, **options: Any) -> NoReturn:
         """Not supported: raises BufferError."""
-        raise BufferError("numbers of any width share words with others: use x.to_numpy()")
+        raise BufferError("quantised numbers share words with others: use x.to_numpy()")
 
 
 class QuantisedScalarField(QuantisedField, ScalarField):
@@ -186,7 +185,7 @@ class QuantisedComponentField(QuantisedField, ComponentField):
         self.quantised = whole.quantised
 
     def check_placeable(self) -> None:
-        raise Unsupported("the components of a field of numbers of any width are placed together")
+        raise Unsupported("the components of a quantised field are placed together")
 
 
 def make_quantised(
@@ -231,8 +230,7 @@ class BitpackedFields:
         for field in [member for arg in args for member in members_of(arg)]:
             if not isinstance(field, QuantisedField):
                 raise ArgumentError(
-                    f"{field!r} is no field of numbers of any width: make it of a type of "
-                    "ti.types.quant"
+                    f"{field!r} is not a quantised field: make it of a type of ti.types.quant"
                 )
             field.check_placeable()
             self._take(field)

@@ -129,7 +129,7 @@ def refuse_repetition(cx: Context, x: Any, y: Any) -> None:
         is_count = isinstance(count, Value) and isinstance(count.type, Scalar)
         if isinstance(items, list | tuple) and is_count and scalar_of(count.type).kind in "iu":
             raise cx.fail(
-                "a list can only be repeated as often as is known while compiling",
+                "the count of a repeated list must be a compile-time constant",
                 kind=KernelTypeError,
                 help="for a product write ti.Vector([...]) * n",
             )

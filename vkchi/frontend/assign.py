@@ -184,7 +184,7 @@ def assignable(cx: Lowering, n: ast.expr) -> Any:
         return target
     is_value = isinstance(target, Value)
     raise cx.fail(
-        f"`{ast.unparse(n)}` is {'a value' if is_value else 'known while compiling'} "
+        f"`{ast.unparse(n)}` is {'a value' if is_value else 'a compile-time constant'} "
         "and cannot be assigned",
         kind=KernelSyntaxError,
         help="" if is_value else _help_to_change(cx, n),

@@ -74,7 +74,7 @@ def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _getattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`x.name` for a name that is known while compiling; the third argument if x has none."""
     if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
-        raise cx.fail("getattr takes a value, a name that is known while compiling, a default")
+        raise cx.fail("getattr takes a value, a name that is a compile-time constant, a default")
     try:
         return attribute_of(cx, *args[:2])
     except KernelNameError:

@@ -150,7 +150,7 @@ def _extent(cx: Context, n: Any, what: str) -> int:
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
         given = "a value of the kernel" if isinstance(n, Value) or is_target(n) else repr(n)
         raise cx.fail(
-            f"{what} must be a positive number known while compiling, not {given}",
+            f"{what} must be a positive compile-time constant, not {given}",
             kind=KernelTypeError,
         )
     return int(n)

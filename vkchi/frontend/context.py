@@ -247,7 +247,7 @@ class Lowering:
             )
         if var.kind == CONSTANT:
             raise self.fail(
-                f"`{var.name}` is known while compiling and cannot change here",
+                f"`{var.name}` is a compile-time constant and cannot change here",
                 kind=KernelSyntaxError,
                 notes=((f"`{var.name}` was bound here", var.span),) if var.span else (),
                 help="give the new value a name of its own",

@@ -189,7 +189,7 @@ class Join:
         what = f"`{name}` is" if name and name != "result" else "this is"
         error = self.cx.fail(
             f"{what} {_word(a)} on one path and {_word(b)} on the other, "
-            "and which is not known while compiling",
+            "and which is not a compile-time constant",
             help="only numbers, vectors and matrices can depend on a run-time condition",
         )
         assert isinstance(error, KernelTypeError)

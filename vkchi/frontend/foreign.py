@@ -39,7 +39,7 @@ def blame(cx: Context, error: Exception, called: str = "") -> CompilationError:
         notes = (("raised here", _place(tb)),)
     what = f": {error}" if str(error) else ""
     failed = cx.fail(
-        f"{called}() raised {type(error).__name__} while compiling{what}",
+        f"{called}() raised {type(error).__name__} at compile time{what}",
         kind=KernelTypeError,
         notes=notes,
     )

@@ -147,7 +147,7 @@ def refuse_not(cx: Lowering, x: Any) -> None:
     t = x.type if isinstance(x, Value) else None
     if isinstance(t, Scalar | Tensor) and scalar_of(t).kind == "f":
         raise cx.fail(
-            "`not` takes truth values and integers",
+            "`not` takes bools and integers",
             label=describe(t),
             help="compare it: x == 0.0",
         )
@@ -220,7 +220,7 @@ def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
     is_hidden = is_membership and _holds_values(y) and not _is_in_static(cx)
     if isinstance(x, Value | Deferred) or isinstance(y, Value | Deferred) or is_hidden:
         raise cx.fail(
-            f"`{_WORDS[type(op)]}` needs what is known while compiling",
+            f"`{_WORDS[type(op)]}` needs a compile-time constant",
             kind=KernelSyntaxError,
             help="compare with `==`",
         )
@@ -313,7 +313,7 @@ def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
 def _static_key(cx: Lowering, n: ast.expr) -> Any:
     key = cx.expr(n)
     if not is_static(key):
-        raise cx.fail("keys of a dict must be known while compiling", help="use a field")
+        raise cx.fail("keys of a dict must be compile-time constants", help="use a field")
     return key
 
 
@@ -343,7 +343,7 @@ def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], 
         return
     part = parts[0]
     iterable = iterated(cx, part.iter)
-    help = "comprehensions are computed while compiling; a `for` over a range runs in the kernel"
+    help = "comprehensions are evaluated at compile time; a `for` over a range runs in the kernel"
     for item in cx.at(part.iter, lambda cx: unrolled_items(cx, iterable, help)):
         with cx.act.block():
             bind_static(cx, part.target, item)
@@ -355,7 +355,7 @@ def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], 
 def _static_test(cx: Lowering, n: ast.expr) -> bool:
     test = cx.at(n, lambda cx: truth(cx, cx.expr(n)))
     if isinstance(test, Value):
-        raise cx.fail("the condition of a comprehension must be known while compiling")
+        raise cx.fail("the condition of a comprehension must be a compile-time constant")
     return bool(test)
 
 
@@ -384,7 +384,7 @@ def lower_formatted(cx: Lowering, n: ast.FormattedValue) -> str | Text:
     """`{x!r:spec}` in an f-string."""
     spec = cx.expr(n.format_spec) if n.format_spec is not None else ""
     if not isinstance(spec, str):
-        raise cx.fail("a format must be known while compiling", kind=KernelSyntaxError)
+        raise cx.fail("a format must be a compile-time constant", kind=KernelSyntaxError)
     conversion = chr(n.conversion) if n.conversion >= 0 else ""
     return joined(formatted(cx, cx.expr(n.value), spec, conversion))
 

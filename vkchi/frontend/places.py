@@ -253,7 +253,7 @@ def static_int(cx: Lowering, n: ast.expr) -> int:
     """An expression that must be an int known while compiling."""
     k = cx.expr(n)
     if not isinstance(k, int):
-        raise cx.at(n, lambda cx: cx.fail("bounds of a slice must be known while compiling"))
+        raise cx.at(n, lambda cx: cx.fail("bounds of a slice must be compile-time constants"))
     return k
 
 
@@ -351,7 +351,7 @@ def _index_words(held: Any, key: Any, error: Exception) -> str:
 
 def _not_static(cx: Lowering, what: str) -> Any:
     return cx.fail(
-        f"{what} is indexed by a value that is not known while compiling",
+        f"{what} is indexed by a value that is not a compile-time constant",
         kind=KernelIndexError,
         help="make it a ti.Vector, or index it in a loop over ti.static(range(...))",
     )

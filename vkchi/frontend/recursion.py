@@ -87,7 +87,7 @@ def _recursive(cx: Lowering, first: Activation, chain: list[str]) -> Exception:
     return cx.fail(
         f"{chain[0]}() calls itself ({' -> '.join(names)}), and kernels have no recursion",
         kind=KernelSyntaxError,
-        help="write a loop, or a ti.real_func; recursion must end while compiling, by an `if` on "
+        help="write a loop, or a ti.real_func; recursion must end at compile time, by an `if` on "
         "ti.static(...) of a ti.template() argument",
     )
 

@@ -100,5 +100,5 @@ def lower_print(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
 
 def _word(cx: Lowering, name: str, x: Any, default: str) -> str:
     if x is not None and not isinstance(x, str):
-        raise cx.fail(f"`{name}` of `print` must be a string known while compiling")
+        raise cx.fail(f"`{name}` of `print` must be a compile-time constant string")
     return default if x is None else x

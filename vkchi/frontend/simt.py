@@ -29,7 +29,7 @@ def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:
     extents = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
     if not extents or any(not isinstance(n, int | np.integer) or n < 1 for n in extents):
         raise cx.fail(
-            "a shared array's shape must be positive numbers known while compiling",
+            "a shared array's shape must be positive compile-time constants",
             kind=KernelTypeError,
             help="SharedArray((64,), ti.f32)",
         )

@@ -117,7 +117,7 @@ def _loop_config(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
         if name not in known:
             raise cx.fail(f"ti.loop_config has no option `{name}`", help=f"it has {known[0]}, ...")
         if not is_static(x):
-            raise cx.fail(f"`{name}` of ti.loop_config must be known while compiling")
+            raise cx.fail(f"`{name}` of ti.loop_config must be a compile-time constant")
     block = kwargs.get("block_dim")
     if args or (block is not None and (not isinstance(block, int) or not 1 <= block <= 1024)):
         raise cx.fail("block_dim of ti.loop_config must be an int from 1 to 1024")

@@ -222,7 +222,7 @@ def format_text(
             ) from None
         inner = format_text(cx, spec or "", args, kwargs, numbers)
         if not isinstance(inner, str):
-            raise cx.fail("a format must be known while compiling", kind=KernelSyntaxError)
+            raise cx.fail("a format must be a compile-time constant", kind=KernelSyntaxError)
         parts += formatted(cx, x, inner, conversion or "")
     return joined(parts)
 

@@ -76,7 +76,7 @@ class Handle(Traced):
         return lambda *args: self.give(method(self.cx, self.value, *map(unwrap, args)))
 
     def __bool__(self) -> bool:
-        raise KernelTypeError("a kernel's value is not known while compiling")
+        raise KernelTypeError("a kernel's value is not a compile-time constant")
 
     def __neg__(self) -> Any:
         return self.give(arith.unary(self.cx, "-", self.value))

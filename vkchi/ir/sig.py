@@ -19,7 +19,7 @@ from vkchi.types import SCALARS, Scalar, Tensor, Type, scalar_of, u1, with_scala
 CLASSES = {"num": "iuf", "int": "iu", "float": "f", "bits": "iub", "any": "iufb"}
 WORDS = {
     "num": "numbers", "int": "integers", "float": "floating-point numbers",
-    "bits": "integers or truth values", "any": "numbers or truth values",
+    "bits": "integers or bools", "any": "numbers or bools",
 }  # fmt: skip
 
 

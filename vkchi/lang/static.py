@@ -24,7 +24,7 @@ def _static_print(*args: Any, **kwargs: Any) -> None:
     print(*args, **kwargs)
 
 
-static_print = Function("static_print", _static_print, "Print while compiling.")
+static_print = Function("static_print", _static_print, "Print at compile time.")
 
 
 @python_function

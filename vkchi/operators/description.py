@@ -85,7 +85,7 @@ class Spec:
                 raise DeclarationError(f"outputs=: {self.name}() has no array `{name}`")
             if not isinstance(rule, str) and not callable(rule):
                 raise DeclarationError(
-                    f"outputs=: the shape of `{name}` is told by the name of a tensor, or by a "
+                    f"outputs=: the shape of `{name}` is given by the name of a tensor, or by a "
                     f"function, not by {rule!r}"
                 )
             if isinstance(rule, str) and rule not in self.tensors:

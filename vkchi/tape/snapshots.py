@@ -39,10 +39,10 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         if not self.repeated:
-            return f"{self.calls} calls, {in_units(self.saved_bytes)} saved, none done again"
+            return f"{self.calls} calls, {in_units(self.saved_bytes)} saved, none recomputed"
         return (
             f"{self.calls} calls, up to {self.states} states of {in_units(self.state_bytes)} kept "
-            f"at once ({in_units(self.saved_bytes)}), {self.repeated} calls done again"
+            f"at once ({in_units(self.saved_bytes)}), {self.repeated} calls recomputed"
         )
 
 

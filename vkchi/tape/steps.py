@@ -253,7 +253,7 @@ def check_repeatable(entries: Iterable[Any]) -> int:
     for launch in launches_in(entries):
         if any(a.is_gradient for a in launch.call.arrays.values()):
             raise KernelRuntimeError(
-                f"{launch.call.name}() works on gradients, so it cannot be done again, and "
+                f"{launch.call.name}() works on gradients, so it cannot be recomputed, and "
                 "Tape(memory=...) is too little to save everything: give more memory"
             )
         held_bytes += launch.results.size_bytes if launch.results is not None else 0

@@ -248,4 +248,4 @@ def quantised_of(text: str) -> Quantised:
         number = int(bits), signed == "1", scalar_named(compute)
         return Fixed(*number, float.fromhex(*scale)) if kind == "fixed" else Whole(*number)
     except (KeyError, TypeError) as e:
-        raise ValueError(f"`{text}` is no type of numbers of any width") from e
+        raise ValueError(f"`{text}` is not a quantised type") from e

@@ -77,7 +77,7 @@ def test_checkpoints_change_nothing(states: int) -> None:
     assert report.states <= states
     assert report.saved_bytes <= states * STATE
     assert report.repeated > 0
-    assert f"{report.repeated} calls done again" in str(report)
+    assert f"{report.repeated} calls recomputed" in str(report)
 
 
 def test_more_memory_repeats_less() -> None:

@@ -536,7 +536,7 @@ def test_shared_shapes(shape: Any) -> None:
         for _ in range(BLOCK):
             ti.simt.block.SharedArray(shape, ti.f32)
 
-    with pytest.raises(ti.TaichiTypeError, match="positive numbers known while compiling"):
+    with pytest.raises(ti.TaichiTypeError, match="positive compile-time constants"):
         run()
 
 

@@ -1,4 +1,4 @@
-"""`ti.static`: returns in it, recursion while compiling, lists and dicts."""
+"""`ti.static`: returns in it, recursion at compile time, lists and dicts."""
 
 import pytest
 
