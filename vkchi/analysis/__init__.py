@@ -1,1 +1,1 @@
-"""What is known of IR, for passes, autodiff and the emitter."""
+"""Analyses of the IR, used by the passes, autodiff and the emitter."""

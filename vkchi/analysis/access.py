@@ -1,13 +1,14 @@
-"""Which elements iterations of a loop come to, and whether two iterations ever come to one.
+"""Dependence test for `parallel` loops: do two iterations ever access the same element?
 
-The relation: an access takes an iteration to an element, whose indices are polynomials (`forms`) of
-the loop's indices and of other numbers. Two accesses meet where theirs are equal. If it follows
-(`equations`) that all indices of the loop are equal then, or that nothing is, two iterations never
-come to one element by these accesses. What lies outside an array is harmless but holds anything,
-and an index counts in 32 bits there, but in arrays that are wide.
+The subscripts of an access are polynomials (`forms`) in the loop's indices and other values. The
+test assumes that two accesses have equal subscripts and solves for the indices (`equations`). If
+all loop indices must then be equal, or there is no solution, no two iterations conflict.
 
-Owns: `Survey`, of one loop. `must_write` says which elements are surely written, `footprint` which
-are touched at most. Must not know: what the answers are for.
+Out-of-range accesses are harmless but read arbitrary values. Subscripts have 32 bits, except in
+arrays that are wide.
+
+See also: `must_write` (elements that are certainly written), `footprint` (elements that may be
+accessed).
 
     >>> Survey(body.ops, loop).is_private(x, [place_of_x_i, place_of_x_i])
     True
@@ -29,11 +30,11 @@ from vkchi.ir.ops import WRITES
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
-MOST_PLACES = 16  # that are compared in pairs
+MOST_PLACES = 16  # elements that are compared pairwise
 
 
 class Write(NamedTuple):
-    """An op that writes memory, its place, and the serial loops around it, outermost first."""
+    """An op that writes memory, its location, and the serial loops around it, outermost first."""
 
     op: Op
     place: Place
@@ -41,7 +42,7 @@ class Write(NamedTuple):
 
 
 class Survey(Iterations):
-    """The writes of a `parallel`, or of ops beside any (one invocation), and what they meet."""
+    """The writes of a `parallel`, or of ops outside one (one invocation), with conflict tests."""
 
     noted = WRITES
 
@@ -50,14 +51,14 @@ class Survey(Iterations):
         super().__init__(ops, loop, ranges)
 
     def note(self, op: Op, loops: Loops) -> None:
-        """Note what an op writes."""
+        """Record a write."""
         write = Write(op, place_of(op.args[0]), loops)
         self.writes.setdefault(base_of(op.args[0]), []).append(write)
 
-    # --- questions
+    # --- queries
 
     def is_private(self, base: Value, ptrs: Sequence[Value]) -> bool:
-        """Whether each invocation has places of its own in the array."""
+        """True if each invocation accesses elements of its own through these pointers."""
         if self.loop is None:
             return True
         if isinstance(base, Op):
@@ -67,8 +68,7 @@ class Survey(Iterations):
         return self.have_own(base, [element_under(p) for p in ptrs])
 
     def have_own(self, base: Value, elements: Sequence[Op | None]) -> bool:
-        """Whether two iterations never come to one of these elements of an array, or one each to
-        any two of them."""
+        """True if no two iterations access the same element of an array by these `elem` ops."""
         known = [e for e in elements if e is not None]
         if len(known) < len(elements):
             return False
@@ -84,20 +84,23 @@ class Survey(Iterations):
         )
 
     def are_alike(self, values: Sequence[Value]) -> bool:
-        """Whether all are computed alike."""
+        """True if all values have the same value number."""
         first, key = values[0], self.forms.key
         return all(v is first or key(v) == key(first) for v in values)
 
     def never_meet(self, base: Value, a: Op, b: Op) -> bool:
-        """Whether two iterations never come to one element of an array, one by each of these."""
+        """True if no two iterations access the same element by `a` and `b`."""
         if self.is_one_iteration(self.same_places(base, a.args[1:], b.args[1:])):
             return True
         pairs = list(zip(a.args[1:], b.args[1:], strict=True))
         return any(self.lies_beside(v, w) or self.lies_beside(w, v) for v, w in pairs)
 
     def lies_beside(self, v: Value, fixed: Value) -> bool:
-        """Whether a number, an index of the loop and what is the same in all iterations, is never
-        what another is that is the same in all: all indices are greater, or all are less."""
+        """True if subscript v never equals the loop-invariant subscript `fixed`.
+
+        v must be a loop index plus an invariant. All its values are greater than `fixed`, or all
+        are less.
+        """
         own, other = self.forms.exact(v), self.forms.exact(fixed)
         if own is None or other is None or self.has_varying(other):
             return False
@@ -113,23 +116,27 @@ class Survey(Iterations):
         return False
 
     def has_varying(self, p: Polynomial) -> bool:
-        """Whether a polynomial may differ between iterations, or within one."""
+        """True if a polynomial may vary between iterations or within one."""
         return any(map(self.differs, symbols_in(p)))
 
     def same_places(
         self, base: Value, some: Sequence[Value], others: Sequence[Value]
     ) -> set[Symbol] | None:
-        """The symbols that are equal in two executions that come to one element of an array by
-        these indices; None if there are no such executions."""
+        """Symbols that must be equal if two executions access one element by these subscripts.
+
+        None if no such executions exist.
+        """
         return determine(self, some, others, bits_of_indices(base), extents_of(base))
 
     def is_one_iteration(self, determined: set[Symbol] | None) -> bool:
-        """Whether these, equal in two executions, say that one iteration did both; None says that
-        there are no such."""
+        """True if the determined symbols imply that both executions are the same iteration.
+
+        None means that no two executions exist, which also counts.
+        """
         return determined is None or all(index in determined for index in self.indices)
 
     def is_fixed(self, write: Write) -> bool:
-        """Whether the innermost serial loop around a write always comes to the same place."""
+        """True if the innermost serial loop around a write always writes the same element."""
         if not write.loops:
             return False
         used = [i.root for i in write.place.indices if i.root is not None]
@@ -139,8 +146,7 @@ class Survey(Iterations):
 
 
 def has_own_axis(shared: Op, ptrs: Sequence[Value]) -> bool:
-    """Whether an axis of a workgroup array is indexed by the invocation's place in its workgroup at
-    all these places."""
+    """True if some axis of a workgroup array is indexed by `local_index` in all these accesses."""
     elements = [element_under(p) for p in ptrs]
     if shared.kind != "shared" or None in elements:
         return False
@@ -149,17 +155,16 @@ def has_own_axis(shared: Op, ptrs: Sequence[Value]) -> bool:
 
 
 def is_own_place(v: Value) -> bool:
-    """Whether v is the invocation's place in its workgroup."""
     return isinstance(v, Op) and v.kind == "local_index"
 
 
 def bits_of_indices(base: Value) -> int:
-    """The bits of indices that count."""
+    """Number of subscript bits that are significant."""
     return 64 if is_wide(base) else INDEX_BITS
 
 
 def extents_of(base: Value) -> list[Symbol]:
-    """The extents of an array, of which none is 0 where there are elements."""
+    """The dynamic extents of an array; all are at least 1 if an element is accessed."""
     t = base.type
     if not isinstance(t, Array) or t.shape is not None:
         return []

@@ -1,20 +1,18 @@
-"""Which places in memory may be the same. What `forward`, `licm` and `dce` may rely on:
+"""Alias analysis: may two memory locations overlap?
 
-- A place is a base, an index tuple, and a component (None: the whole element).
-- Bases: every `local` and `shared` op is memory of its own. An array parameter with a layout (a
-  field, a temporary, a return slot) is memory of its own too. Array parameters without (ndarray
-  arguments) may be the same memory if they store the same scalar, unless both have the attribute
-  `apart`.
-- Indices are compared as a value plus a constant (`sums.split_offset`): `i + 1` is not `i`,
-  constants differ from each other, `i` may be `j`. One differing axis is enough, for index tuples
-  inside an array's shape lead to distinct places. What lies outside the shape is harmless but holds
-  anything.
-- Components: different constants are distinct, all else may meet.
-- In one invocation, and between two synchronisations, memory changes by this invocation's writes
-  only. `barrier`, `fence` and every other SYNC op end what is known of global and shared memory.
-- A failed check may end the invocation: what it has written by then is there to be seen.
+Guarantees, which passes `forward`, `licm` and `dce` rely on:
 
-Must not know: what is done with the answers.
+- A location is a base, an index tuple, and a component (None: the whole element).
+- Bases: each `local` and `shared` op is a distinct allocation. So is each array parameter with a
+  layout (a field, a temporary, a return slot). Two array parameters without a layout (ndarray
+  arguments) may alias if they store the same scalar, unless both have attribute `apart`.
+- Indices are a value plus a constant (`sums.split_offset`). `i + 1` differs from `i`, and unequal
+  constants differ; `i` may equal `j`. One distinct axis suffices: index tuples inside the shape
+  address distinct elements. Accesses outside the shape are harmless but read arbitrary values.
+- Components: unequal constants are disjoint; all other pairs may overlap.
+- Between two synchronizations, only the invocation's own writes change the memory that it sees.
+  `barrier`, `fence` and every other SYNC op invalidate knowledge of global and shared memory.
+- A failed check may end the invocation; all earlier writes are visible then.
 
     >>> a, b = place_of(elem_x_i), place_of(elem_x_i_plus_1)
     >>> may_alias(a, b)
@@ -35,18 +33,21 @@ from vkchi.types import Array, Ptr, Tensor, scalar_of
 
 
 class Place(NamedTuple):
-    """What a pointer points at; `component` is a number, a computed one, or None for the whole."""
+    """A memory location: the target of a pointer.
+
+    `component` is a constant, a computed value, or None for the whole element.
+    """
 
     base: Value
     indices: tuple[Index, ...]
     component: int | Value | None
 
 
-# --- from pointers to places -------------------------------------------------------------------
+# --- from pointers to locations ----------------------------------------------------------------
 
 
 def place_of(ptr: Value) -> Place:
-    """The place of a pointer. Raises InternalError for what makes no pointers."""
+    """The location that a pointer addresses. Raises InternalError for ops that make no pointers."""
     component: int | Value | None = None
     if isinstance(ptr, Op) and ptr.kind in COMPONENTS:
         component = ptr.attr if ptr.kind == "member" else ptr.args[1]
@@ -55,7 +56,7 @@ def place_of(ptr: Value) -> Place:
         return Place(ptr.args[0], tuple([split_offset(v) for v in ptr.args[1:]]), component)
     if isinstance(ptr, Op) and ptr.kind == "address":
         return Place(ptr.args[0], address_index(ptr), None)
-    if isinstance(ptr, Op) and ptr.kind == "word":  # neighbours are in it
+    if isinstance(ptr, Op) and ptr.kind == "word":  # the word also contains neighbouring elements
         return Place(base_of(ptr.args[0]), (), None)
     if isinstance(ptr, Op) and ptr.kind == "local":
         return Place(ptr, (), component)
@@ -64,7 +65,7 @@ def place_of(ptr: Value) -> Place:
 
 
 def address_index(ptr: Op) -> tuple[Index, ...]:
-    """The scalar at an address; nothing, which may be anything, of several."""
+    """The index of the scalar at an address; empty (unknown) for a vector of scalars."""
     assert isinstance(ptr.type, Ptr)
     if isinstance(ptr.type.elem, Tensor):
         return ()
@@ -75,11 +76,11 @@ def address_index(ptr: Op) -> tuple[Index, ...]:
     return (Index(root, (offset + constant) % (1 << scalar_of(ptr.args[1].type).bits)),)
 
 
-# --- questions ---------------------------------------------------------------------------------
+# --- queries -----------------------------------------------------------------------------------
 
 
 def may_share(a: Value, b: Value) -> bool:
-    """Whether two bases may be the same memory."""
+    """True if two bases may be the same memory."""
     if a is b:
         return True
     if not isinstance(a, Param) or not isinstance(b, Param):
@@ -91,7 +92,7 @@ def may_share(a: Value, b: Value) -> bool:
 
 
 def memory_of(bases: Collection[Value]) -> dict[Value, object]:
-    """A key for each base, equal for those that may share."""
+    """A key per base; bases that may alias have equal keys."""
     free = {
         b: b.type.stored
         for b in bases
@@ -103,7 +104,7 @@ def memory_of(bases: Collection[Value]) -> dict[Value, object]:
 
 
 def are_distinct(a: tuple[Index, ...], b: tuple[Index, ...]) -> bool:
-    """Whether two index tuples of one array lead to different elements."""
+    """True if two index tuples of one array address different elements."""
     return any(map(_differ, a, b))
 
 
@@ -114,39 +115,43 @@ def _differ(i: Index, j: Index) -> bool:
 
 
 def may_meet(a: int | Value | None, b: int | Value | None) -> bool:
-    """Whether two components of one element may be the same, or one lies in the other."""
+    """True if two components of one element may overlap."""
     return a == b or not isinstance(a, int) or not isinstance(b, int)
 
 
 def may_alias(a: Place, b: Place) -> bool:
-    """Whether writing one place may change the other."""
+    """True if a write to one location may change the other."""
     if a.base is not b.base:
         return may_share(a.base, b.base)
     return not are_distinct(a.indices, b.indices) and may_meet(a.component, b.component)
 
 
 def never_meet(a: Value, b: Value) -> bool:
-    """Whether two pointers never lead to one place, in whatever iterations they are made: their
-    memory differs, or constants in their indices or components do."""
+    """True if two pointers never address the same location, in any pair of iterations.
+
+    Their bases differ, or their indices or components contain different constants.
+    """
     p, q = place_of(a), place_of(b)
     return p.base is not q.base or are_apart(p, q, lambda root: False)
 
 
 def are_apart(p: Place, q: Place, is_fixed: Callable[[Value], bool]) -> bool:
-    """Whether two places of one base are never the same, in whatever iterations they are found:
-    those of an axis are a number and a value that `is_fixed`, the same in all iterations, and the
-    numbers differ; or constant components do."""
+    """True if two locations of one base are disjoint in any pair of iterations.
+
+    On some axis both indices have the same root with different offsets, and the root satisfies
+    `is_fixed` (loop-invariant). Or the components are different constants.
+    """
     pairs = [(i, j) for i, j in zip(p.indices, q.indices) if i.root is None or is_fixed(i.root)]
     return any(_differ(i, j) for i, j in pairs) or not may_meet(p.component, q.component)
 
 
 def kinds_at(writes: Iterable[Op], ptr: Value) -> set[str]:
-    """The kinds of those of these ops that may write, in any iteration, what stands at a place."""
+    """Kinds of the given write ops that may write the location of `ptr` in any iteration."""
     return {op.kind for op in writes if not never_meet(op.args[0], ptr)}
 
 
 def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
-    """The kinds of ops that write each base, in these ops and inside them, in order."""
+    """Kinds of ops that write each base, in these ops and their regions, in program order."""
     found: dict[Value, set[str]] = {}
     for op in ops:
         for x in (op, *(inner for region in op.regions for inner in walk(region))):
@@ -156,7 +161,7 @@ def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
 
 
 def kinds_of_accesses(region: Region) -> dict[Value, set[str]]:
-    """The kinds of ops in a region that touch each base, or another that may be the same memory."""
+    """Kinds of ops in a region that access each base or a base that may alias it."""
     found: dict[Value, set[str]] = {}
     for op in walk(region):
         if op.kind in READS or op.kind in WRITES:
@@ -164,14 +169,17 @@ def kinds_of_accesses(region: Region) -> dict[Value, set[str]]:
     return {b: {k for o, ks in found.items() if may_share(b, o) for k in ks} for b in found}
 
 
-# --- what regions do ---------------------------------------------------------------------------
+# --- side effects of regions -------------------------------------------------------------------
 
 EXITS = frozenset({"report_failure"})
 
 
 class Changes(NamedTuple):
-    """Places that ops write and read, whether they synchronise (then others' writes appear, and
-    others read ours), and whether the invocation may end there."""
+    """Side effects of ops: locations written and read.
+
+    `sync`: the ops synchronize, so writes become visible between invocations. `ends`: the
+    invocation may end there.
+    """
 
     writes: tuple[Place, ...] = ()
     reads: tuple[Place, ...] = ()
@@ -179,31 +187,31 @@ class Changes(NamedTuple):
     ends: bool = False
 
     def may_change(self, place: Place) -> bool:
-        """Whether the place may hold another value afterwards."""
+        """True if the location may hold another value afterwards."""
         if self.sync and is_visible(place.base):
             return True
         return any(may_alias(w, place) for w in self.writes)
 
     def may_read(self, place: Place) -> bool:
-        """Whether what stands at the place now may be asked for."""
+        """True if the current value of the location may be observed."""
         if (self.sync or self.ends) and is_visible(place.base):
             return True
         return any(may_alias(r, place) for r in self.reads)
 
 
 def is_visible(base: Value) -> bool:
-    """Whether other invocations can write the memory: all but a `local`."""
+    """True if other invocations can write the memory: all but a `local`."""
     return not isinstance(base, Op) or base.kind != "local"
 
 
 class ChangeTable:
-    """The changes that regions make, remembered per region."""
+    """Side effects of regions, memoized per region."""
 
     def __init__(self) -> None:
         self._found: dict[Region, Changes] = {}
 
     def of(self, regions: Sequence[Region]) -> Changes:
-        """What all the regions together may change and read."""
+        """Combined side effects of all the regions."""
         found = [self._of_region(r) for r in regions]
         if len(found) == 1:
             return found[0]

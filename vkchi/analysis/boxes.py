@@ -1,6 +1,7 @@
-"""Parts of arrays: one range per axis, (least, greatest); an axis of unknown range is None.
+"""Boxes: axis-aligned parts of arrays, one range (least, greatest) per axis.
 
-Must not know: IR, of which `footprint` finds boxes and `must_write` those that are overwritten.
+An axis of unknown range is None. See also: `footprint` (boxes that are accessed), `must_write`
+(boxes that are overwritten).
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from vkchi.tuples import NamedTuple
 
 Range = tuple[int, int]
 Box = tuple["Range | None", ...]
-MOST_PARTS = 64  # that are left of an array
+MOST_PARTS = 64  # uncovered boxes of an array
 
 
 class Shaped(Protocol):
-    """An array, of which only this counts here."""
+    """An array of which only the shape matters."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents."""
+        """Extents of the axes."""
 
 
 class Covered(NamedTuple):
-    """That a segment stores to every element of a part of an array."""
+    """A box of an array of which a segment overwrites every element."""
 
     segment: int
     name: str
@@ -32,25 +33,27 @@ class Covered(NamedTuple):
 
 
 def joined(a: Range | None, b: Range | None) -> Range | None:
-    """The range that holds both."""
+    """The hull of two ranges."""
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
 def may_meet(a: Box, b: Box) -> bool:
-    """Whether two boxes may have an element in common."""
+    """True if two boxes may intersect."""
     pairs = zip(a, b)
     return all(x is None or y is None or (x[0] <= y[1] and y[0] <= x[1]) for x, y in pairs)
 
 
 def is_inside(a: Box, b: Box) -> bool:
-    """Whether all of a box is known to lie in another."""
+    """True if box a is known to lie within box b."""
     pairs = zip(a, b)
     return all(y is None or (x is not None and y[0] <= x[0] and x[1] <= y[1]) for x, y in pairs)
 
 
 def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Range | None:
-    """The indices of the first axis that some boxes hold; None if they may be all, or if a box is
-    not known to lie in the array, for there the index that counts is another."""
+    """Range of first-axis indices in some boxes; None if it may be the whole axis.
+
+    Also None if a box may exceed the array, because out-of-range indices are clamped.
+    """
     whole: Box = tuple([(0, extent - 1) for extent in shape])
     found: list[Range] = []
     for box in boxes:
@@ -63,8 +66,10 @@ def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Range | None:
 
 
 def filled_by(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
-    """The first segment by whose end these, which are in order, have overwritten all of a box, in
-    an array of this full box."""
+    """The first segment by whose end the boxes have overwritten all of `box`, or None.
+
+    `boxes` are in program order; `full` is the box of the whole array.
+    """
     left: list[Box] = [within(box, full)]
     for covered in boxes:
         left = [rest for part in left for rest in without(part, covered.box)]
@@ -76,26 +81,29 @@ def filled_by(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
 
 
 def is_covered(box: Box, covers: Iterable[Box], full: Box) -> bool:
-    """Whether some boxes together hold all of a box, in an array of this full box."""
+    """True if the union of the boxes contains `box`; `full` is the box of the whole array."""
     found = [Covered(0, "", within(cover, full)) for cover in covers]
     return filled_by(found, box, full) is not None
 
 
 def within(box: Box, full: Box) -> Box:
-    """The same box, its axes known: where one is not, it is all of that of an array's full box."""
+    """The box with unknown axes replaced by those of the full box."""
     return tuple([b or f for b, f in zip(box or full, full, strict=True)])
 
 
 def meeting(a: Box, b: Box) -> Box | None:
-    """What two boxes of known axes have in common."""
+    """The intersection of two boxes with known axes, or None."""
     pairs = zip(a, b, strict=True)
     found = [(max(x[0], y[0]), min(x[1], y[1])) for x, y in pairs if x and y]
     return tuple(found) if all(low <= high for low, high in found) else None
 
 
 def add_box(boxes: list[Box], box: Box) -> None:
-    """Note one more box of known axes. What continues the last one becomes one box with it: so
-    elements that are written in order stay few boxes."""
+    """Append a box with known axes.
+
+    It is merged with the last box if their union is a box, so elements written in order stay few
+    boxes.
+    """
     while boxes and (longer := continued(boxes[-1], box)) is not None:
         boxes.pop()
         box = longer
@@ -103,8 +111,10 @@ def add_box(boxes: list[Box], box: Box) -> None:
 
 
 def continued(a: Box, b: Box) -> Box | None:
-    """Two boxes as one, where that holds nothing else: they differ along one axis at most, and meet
-    or touch there."""
+    """The union of two boxes if that is a box, otherwise None.
+
+    They may differ along one axis at most, and must overlap or touch there.
+    """
     apart = [k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
     if not apart:
         return a
@@ -115,7 +125,7 @@ def continued(a: Box, b: Box) -> Box | None:
 
 
 def without(box: Box, cover: Box) -> list[Box]:
-    """What is left of a box, as boxes. No axis is unknown."""
+    """The difference of two boxes as a list of boxes. All axes are known."""
     found: list[Box] = []
     inner = list(box)
     for k, (b, c) in enumerate(zip(box, cover, strict=True)):
@@ -131,6 +141,6 @@ def without(box: Box, cover: Box) -> list[Box]:
 
 
 def full_box(shape: Sequence[int], origin: Sequence[int] = ()) -> Box:
-    """The box of all elements."""
+    """The box of all elements; `origin` is the index of the first one."""
     first = origin or (0,) * len(shape)
     return tuple((o, o + e - 1) for o, e in zip(first, shape, strict=True))

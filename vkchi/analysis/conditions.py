@@ -1,13 +1,9 @@
-"""What must hold where a condition does: its conjuncts.
+"""Condition analysis: the conjuncts of a condition, and whether intervals refute it.
 
     where `a and not b` is true, a is true and b is false
     where `r = if c { yield x } else { yield false }` is true, c and x are
 
-The second form is what `passes.shallow` leaves of branches that nest deeply.
-
-and whether it can, where integers lie in known intervals.
-
-Owns: `conjuncts`, `may_hold`, `guards_of`. Must not know: what is done with them.
+`passes.shallow` produces the second form from deeply nested branches.
 """
 
 from __future__ import annotations
@@ -23,8 +19,10 @@ Conjunct = tuple[Value, bool]
 
 
 def conjuncts(condition: Value, truth: bool, deepest: int) -> Iterator[Conjunct]:
-    """The values that are known to be true or false where a truth value is, as far as they are not
-    made of others by logic; those under more than `deepest` steps of logic are left out."""
+    """Values implied to be true or false if `condition` equals `truth`.
+
+    Logical ops are decomposed, up to a depth of `deepest`; conjuncts below that are omitted.
+    """
     todo = [(condition, truth, 0)]
     while todo:
         v, is_true, depth = todo.pop()
@@ -38,7 +36,7 @@ def conjuncts(condition: Value, truth: bool, deepest: int) -> Iterator[Conjunct]
 
 
 def split(v: Value, truth: bool) -> list[Conjunct] | None:
-    """What a truth value says of what it is made of; None if it is not made by logic."""
+    """Implications of a bool for its operands; None if no logical op computes it."""
     if isinstance(v, Result):
         if v.op.kind != "if":
             return None
@@ -53,7 +51,7 @@ def split(v: Value, truth: bool) -> list[Conjunct] | None:
 
 
 def split_branch(parts: tuple[Value, ...], truth: bool) -> list[Conjunct]:
-    """The same for `parts[1] if parts[0] else parts[2]`."""
+    """Implications of `parts[1] if parts[0] else parts[2]` being equal to `truth`."""
     condition, then, orelse = parts
     found: list[Conjunct] = []
     for side, other, taken in ((then, orelse, True), (orelse, then, False)):
@@ -62,11 +60,11 @@ def split_branch(parts: tuple[Value, ...], truth: bool) -> list[Conjunct]:
     return found
 
 
-# --- what can hold -------------------------------------------------------------------------------
+# --- refutation by intervals ---------------------------------------------------------------------
 
-DEEPEST = 8  # steps of logic that are looked through
+DEEPEST = 8  # nested logical ops that are decomposed
 Test = Callable[[Interval, Interval], bool]
-NEVER: dict[str, tuple[Test, Test]] = {  # when a comparison is false for sure, when true
+NEVER: dict[str, tuple[Test, Test]] = {  # tests: certainly false, certainly true
     "lt": (lambda a, b: a[0] >= b[1], lambda a, b: a[1] < b[0]),
     "le": (lambda a, b: a[0] > b[1], lambda a, b: a[1] <= b[0]),
     "gt": (lambda a, b: a[1] <= b[0], lambda a, b: a[0] > b[1]),
@@ -77,12 +75,12 @@ NEVER: dict[str, tuple[Test, Test]] = {  # when a comparison is false for sure, 
 
 
 def may_hold(condition: Value, truth: bool, ranges: Intervals) -> bool:
-    """Whether a truth value may be this one, as far as these ranges tell."""
+    """True unless the intervals prove that `condition` never equals `truth`."""
     return not any(is_refuted(v, t, ranges) for v, t in conjuncts(condition, truth, DEEPEST))
 
 
 def is_refuted(v: Value, truth: bool, ranges: Intervals) -> bool:
-    """Whether a value is known to be the other one."""
+    """True if a value is known to differ from `truth`."""
     if isinstance(v, Op) and v.kind in NEVER:
         a, b = (ranges.of(x) for x in v.args)
         return a is not None and b is not None and NEVER[v.kind][0 if truth else 1](a, b)
@@ -91,7 +89,7 @@ def is_refuted(v: Value, truth: bool, ranges: Intervals) -> bool:
 
 
 def guards_of(region: Region, around: tuple[Conjunct, ...] = ()) -> Iterator[tuple[Op, Guards]]:
-    """The ops without regions that stand under conditions, and these."""
+    """Ops without regions that are under conditions, each with these conditions."""
     for op in region.ops:
         if not op.regions and around:
             yield op, around

@@ -1,10 +1,10 @@
-"""Whether two loops over one space may be gone through as one, an iteration of each at a time.
+"""Loop fusion legality: may two parallel loops over the same iteration space be fused?
 
-Then an iteration of the second loop comes before others of the first. That changes nothing if what
-it touches is touched by no other iteration of the first, unless both only read, or both combine
-numbers into it in a way that knows no order, and nobody asks for what was there.
+After fusion, an iteration of the second loop may run before other iterations of the first. That is
+legal if no other iteration of the first accesses the same element. It is also legal if both only
+read it, or both apply the same commutative atomic without using its result.
 
-Owns: this question, about a loop whose body is already that of both. Must not know: what it is for.
+Precondition: the body of the tested loop contains the ops of both loops.
 
     >>> never_cross(first.ops, second.ops, loop)       # y[i] = f(x[i]); z[i] = g(y[i])
     True
@@ -22,28 +22,32 @@ from vkchi.ir.core import Op, Region, Value, base_of, used_in, walk
 from vkchi.ir.ops import ATOMICS, COMMUTATIVE, READS, WRITES
 from vkchi.tuples import NamedTuple
 
-MOST_PAIRS = 64  # of places of one array that are compared
-Accesses = dict[Value, list[Op]]  # by array, or private place
+MOST_PAIRS = 64  # pairs of elements of one array that are compared
+Accesses = dict[Value, list[Op]]  # by array or private allocation
 
 
 class Spot(NamedTuple):
-    """A place that a part of a body touches, by an op for it, and how: the kinds of its ops, None
-    where somebody asks for what an atomic found."""
+    """An element accessed by one of the two bodies, with the kinds of its accesses.
+
+    A kind is None for an atomic whose result is used.
+    """
 
     op: Op
     kinds: frozenset[str | None]
 
     @property
     def is_written(self) -> bool:
-        """Whether more is done than reading."""
+        """True if an access is not a load."""
         return self.kinds != {"load"}
 
 
 def never_cross(
     first: Sequence[Op], second: Sequence[Op], loop: Op, ranges: Intervals | None = None
 ) -> bool:
-    """Whether no iteration of a loop minds that others have not come to the end of the `first` ops
-    of its body when it does the `second`. `ranges` are of what is around the loop, too."""
+    """True if no dependence between two iterations leads from the `first` ops to the `second`.
+
+    `ranges` may include intervals of values around the loop.
+    """
     before, behind = accesses_in(first), accesses_in(second)
     met = [
         (a, b)
@@ -58,7 +62,7 @@ def never_cross(
 
 
 def accesses_in(ops: Sequence[Op]) -> Accesses:
-    """The ops that read or write memory, in these and inside them."""
+    """Ops that read or write memory, in these ops and their regions, by base."""
     found: Accesses = {}
     for op in walk(Region((), list(ops))):
         if op.kind in READS or op.kind in WRITES:
@@ -67,12 +71,11 @@ def accesses_in(ops: Sequence[Op]) -> Accesses:
 
 
 def is_written(*accesses: Sequence[Op]) -> bool:
-    """Whether any of these writes."""
     return any(op.kind in WRITES for ops in accesses for op in ops)
 
 
 class Parts:
-    """The parts of a loop's body, and what iterations meet in."""
+    """The fused body, for conflict tests between its two halves."""
 
     def __init__(self, loop: Op, ranges: Intervals | None) -> None:
         body = loop.regions[0]
@@ -80,14 +83,14 @@ class Parts:
         self.used = used_in(body)
 
     def are_apart(self, base: Value, first: Sequence[Op], second: Sequence[Op]) -> bool:
-        """Whether two iterations never meet by these accesses of each, or do not mind."""
+        """True if no two iterations conflict, one through `first` and one through `second`."""
         some, others = list(self.spots(first)), list(self.spots(second))
         if len(some) * len(others) > MOST_PAIRS:
             return False
         return all(self.is_apart(base, a, b) for a in some for b in others)
 
     def spots(self, ops: Sequence[Op]) -> Iterator[Spot]:
-        """The places that accesses to one array come to, each once."""
+        """Group accesses to one array by element."""
         found: dict[Hashable, list[Op]] = {}
         for op in ops:
             found.setdefault(self.key(op), []).append(op)
@@ -96,7 +99,7 @@ class Parts:
             yield Spot(same[0], frozenset(kinds))
 
     def key(self, op: Op) -> Hashable:
-        """Equal for accesses to one place."""
+        """Equal for accesses to the same element and component."""
         element = element_under(op.args[0])
         if element is None:
             return None
@@ -104,7 +107,8 @@ class Parts:
         return component, *map(self.survey.forms.key, element.args[1:])
 
     def is_apart(self, base: Value, a: Spot, b: Spot) -> bool:
-        """Whether two iterations never come to one place, one to each of these, or do not mind."""
+        """True if no two iterations access the same element through `a` and `b`, or the accesses
+        commute."""
         if not (a.is_written or b.is_written) or commute(a, b):
             return True
         one, other = element_under(a.op.args[0]), element_under(b.op.args[0])
@@ -115,7 +119,7 @@ class Parts:
 
 
 def commute(a: Spot, b: Spot) -> bool:
-    """Whether both do the same to a place, in a way that knows no order."""
+    """True if both only apply the same commutative atomic and ignore its result."""
     if a.kinds != b.kinds or len(a.kinds) != 1:
         return False
     (kind,) = a.kinds

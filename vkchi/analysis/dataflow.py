@@ -1,15 +1,12 @@
-"""One solver for what follows from what, and how values flow through structured control.
+"""Data-flow analysis: transitive closure by a worklist, and flow through structured control.
 
-Owns: `closure`, the least set that holds some nodes and what follows from each (a worklist: every
-node is followed once); `largest`, the greatest set whose nodes have what they need in it; `Flow`,
-the closure of values and memory under what ops hand on. Memory is a node, too: an array parameter,
-or the op that makes a private place. A subclass of `Flow` says what an op hands on:
+`closure` computes the least fixpoint of a successor function; each node is expanded once. `Flow` is
+the closure over values and memory. Memory is also a node: an array parameter, or the op that
+allocates private memory. A subclass of `Flow` defines the edges:
 
-- `transfer`, an op that has a value as an operand: its results; of a loop what it carries in that
-  slot; of a `yield` that slot of its op. A region's ops are followed as all others;
-- `transfer_memory`, an op that reads or writes memory which is in: by default its results.
-
-Must not know: what is followed, and what for.
+- `transfer(op, v)`: successors of operand v of an op; by default the op's results. For a loop or a
+  `yield` they are the loop-carried slot of v. Ops in regions are treated like all others.
+- `transfer_memory(op)`: successors of memory that the op accesses; by default the op's results.
 
     >>> Flow(fn.body, [x]).found          # %y = add %x, 1; store %p, %y
     {x, y, p's array}
@@ -30,7 +27,7 @@ MEMORY = frozenset((*READS, *WRITES))
 
 
 def closure(start: Iterable[Node], follow: Callable[[Node], Iterable[Node]]) -> set[Node]:
-    """These nodes, and all that follows."""
+    """Return the start nodes and all nodes reachable from them by `follow`."""
     found = set(start)
     todo = list(found)
     while todo:
@@ -42,20 +39,20 @@ def closure(start: Iterable[Node], follow: Callable[[Node], Iterable[Node]]) -> 
 
 
 def is_memory(v: Value) -> bool:
-    """Whether v is memory: an array, or a private place."""
+    """True if v is memory: an array parameter or a private allocation."""
     if isinstance(v, Param):
         return isinstance(v.type, Array)
     return isinstance(v, Op) and TABLE[v.kind].effect is Effect.ALLOC
 
 
 class Flow:
-    """What follows from some values and memory in a region: `found`."""
+    """Values and memory reachable from the seeds within a region: `found`."""
 
     def __init__(self, body: Region, seeds: Iterable[Value]) -> None:
         self.uses = uses_in(body)
-        self.deciding: dict[Value, list[Op]] = {}  # value -> the control ops that it decides
+        self.deciding: dict[Value, list[Op]] = {}  # value -> control ops that depend on it
         self.accesses: dict[Value, list[Op]] = {}
-        self.owners: dict[Op, Op] = {}  # the `yield` of a body -> its control op
+        self.owners: dict[Op, Op] = {}  # `yield` of a body -> its control op
         for op in walk(body):
             if op.kind in MEMORY:
                 self.accesses.setdefault(base_of(op.args[0]), []).append(op)
@@ -66,7 +63,7 @@ class Flow:
         self.found = closure(seeds, self.follow)
 
     def follow(self, v: Value) -> Iterator[Value]:
-        """What follows from a value, or from memory."""
+        """Successors of a value or of memory."""
         if is_memory(v):
             for op in self.accesses.get(v, ()):
                 yield from self.transfer_memory(op)
@@ -77,21 +74,21 @@ class Flow:
             yield from self.decide(op)
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """What an op hands on of an operand."""
+        """Successors of v through an op that has v as an operand."""
         if op.kind == "yield" or op.regions:
             return self.carry(op, v)
         return op.results
 
     def transfer_memory(self, op: Op) -> Iterable[Value]:
-        """What an op hands on that finds memory."""
+        """Successors of memory through an op that accesses it."""
         return op.results
 
     def decide(self, op: Op) -> Iterable[Value]:
-        """What follows from that a control op goes some way."""
+        """Successors by control dependence: a reached value decides the control op."""
         return ()
 
     def carry(self, op: Op, v: Value) -> Iterator[Value]:
-        """The slots of a control op that it, or its `yield`, puts v in."""
+        """The results and loop-carried parameters that receive v from a control op or `yield`."""
         owner = self.owners.get(op) if op.kind == "yield" else op
         if owner is None or (owner is op and not is_loop(op)):
             return
@@ -103,9 +100,12 @@ class Flow:
 
 
 class Dependence(Flow):
-    """What depends on some values and memory, by what is computed from them and by what they
-    decide: of a control op that depends on them, everything inside (`decided`), and its results.
-    `seen` gives what sees a write: all that reads the memory, if nothing else is said."""
+    """Data and control dependence on the seeds.
+
+    If a control op depends on the seeds, so do its results and everything inside it (`decided`).
+    `seen(op)` returns the nodes that observe a write; the default is the written memory, hence all
+    its readers.
+    """
 
     def __init__(
         self,
@@ -118,13 +118,13 @@ class Dependence(Flow):
         super().__init__(body, seeds)
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """Results, and what sees a write."""
+        """Results, and the observers of a write."""
         if op.kind in WRITES:
             return (*self.seen(op), *op.results)
         return super().transfer(op, v)
 
     def decide(self, op: Op) -> Iterator[Value]:
-        """All that is made inside."""
+        """Results, all values defined inside, and the observers of writes inside."""
         yield from op.results
         yield from made_inside(op)
         for inner in ops_inside(op):
@@ -133,19 +133,19 @@ class Dependence(Flow):
                 yield from self.seen(inner)
 
     def writes(self) -> set[Op]:
-        """The writes of which it depends whether, where or what they write."""
+        """The writes whose execution, address or value depends on the seeds."""
         every = (op for ops in self.accesses.values() for op in ops if op.kind in WRITES)
         return {op for op in every if op in self.decided or not self.found.isdisjoint(op.args)}
 
 
 def ops_inside(op: Op) -> Iterator[Op]:
-    """The ops in an op's regions, however deep."""
+    """Ops in the regions of an op, at any depth."""
     for region in op.regions:
         yield from walk(region)
 
 
 def made_inside(op: Op) -> Iterator[Value]:
-    """The values that stand in an op's regions: what ops give, and parameters."""
+    """Values defined in the regions of an op: results and region parameters."""
     for x in (op, *ops_inside(op)):
         yield from (p for region in x.regions for p in region.params)
         if x is not op:
@@ -153,6 +153,6 @@ def made_inside(op: Op) -> Iterator[Value]:
 
 
 def slot_params(loop: Op, k: int) -> Iterator[Value]:
-    """What stands for a carried value in a loop's regions."""
+    """The parameter of each region of a loop that holds carried slot k."""
     skip = len(loop.regions[-1].params) - len(carried_params(loop))
     return (r.params[skip + k] for r in loop.regions)

@@ -1,20 +1,21 @@
-"""What follows if two executions of a loop's body find equal numbers: which symbols are equal, too.
+"""Dependence equations: if two iterations compute equal subscripts, which symbols must be equal?
 
-Polynomials (`forms`) of a loop's indices, of others that differ between iterations or within one
-(serial loops, what was read), and of what is the same all through a launch, are equal modulo
-2**bits, each in an execution of its own. `Solver` finds what that determines:
-- what does not differ between iterations, and what is determined already, cancels;
-- a term `c * s` that both have is determined if c is more than all else can make up for, and the
-  numbers can not wrap around to the same: of `n * i + j` with j in [0, n) so is i, and then j.
-  Wrapping is ruled out by ranges, or because what there is of iterations is counted in i32:
-  launches of more are errors where the host counts them;
-- a conversion that loses nothing determines its operand, a quotient and its remainder the
-  dividend, a remainder one that takes no more values in a row than the divisor;
-- constants that no multiples of all coefficients make up for are a contradiction: `2 * i` is never
-  `2 * j + 1`.
-Divisions by 0 have no meaning, and none is ruled out.
+Each side of an equation is a polynomial (`forms`), evaluated in its own execution of the loop body.
+Its symbols are the loop's indices, other varying values (serial loop indices, loads), and launch
+invariants. The sides are equal modulo 2**bits. `Solver` applies these rules until none adds a
+symbol:
 
-Owns: `determine`, `Solver`. Must not know: memory.
+- Invariant and already determined terms cancel.
+- A term `c * s` on both sides is determined if c exceeds the total variation of all other terms,
+  and the sum cannot wrap. For example, `n * i + j` with j in [0, n) determines i, then j.
+- Ranges exclude wrapping. So does the iteration count, which must fit in i32: the host raises an
+  error for larger launches.
+- A lossless conversion determines its operand. A quotient and its remainder determine the dividend.
+- A remainder alone determines the dividend if that takes at most `divisor` consecutive values.
+- A constant that is not a multiple of the gcd of the coefficients is a contradiction (GCD test):
+  `2 * i` never equals `2 * j + 1`.
+
+Precondition: no division by zero; its result is undefined.
 
     >>> determine(Iterations(ops, loop), [i_times_2], [i_times_2], bits=32)
     {i}
@@ -52,13 +53,13 @@ from vkchi.ir.ops import CONVERSIONS, DIVISIONS, REMAINDER_OF, REMAINDERS
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
 
-MOST_STEPS = 64  # equations that follow from those of indices
+MOST_STEPS = 64  # equations derived from those of subscripts
 INT_MAX = (1 << 31) - 1
-Terms = dict[Monomial, Polynomial]  # by what differs between iterations, with its coefficient
+Terms = dict[Monomial, Polynomial]  # varying monomial -> invariant coefficient
 
 
 class Equation(NamedTuple):
-    """Two polynomials, of one iteration each, that are equal modulo 2**bits."""
+    """Two polynomials, each evaluated in its own iteration, that are equal modulo 2**bits."""
 
     a: Polynomial
     b: Polynomial
@@ -72,8 +73,11 @@ def determine(
     bits: int,
     own: Sequence[Symbol] = (),
 ) -> set[Symbol] | None:
-    """The symbols that are equal in two executions where these integers are, pair by pair, in so
-    many bits; None if there are no such executions. `own` are at least 1."""
+    """Symbols that must be equal in two executions if these integers are pairwise equal modulo
+    2**bits.
+
+    None if no such executions exist. Symbols in `own` are assumed to be at least 1.
+    """
     of = loop.forms.of
     equations = [
         Equation(of(v), of(w), min(bits, bits_of(v), bits_of(w))) for v, w in zip(some, others)
@@ -82,13 +86,12 @@ def determine(
 
 
 def bits_of(v: Value) -> int:
-    """How many bits an integer has."""
     assert isinstance(v.type, Scalar)
     return v.type.bits
 
 
 def only_unit(p: Polynomial) -> Symbol | None:
-    """The symbol that, plus or minus a constant, a polynomial is."""
+    """The symbol s if the polynomial is `s + const` or `const - s`, otherwise None."""
     varying = [m for m in p if m != ONE]
     if len(varying) != 1 or len(varying[0]) != 1 or abs(p[varying[0]]) != 1:
         return None
@@ -97,7 +100,7 @@ def only_unit(p: Polynomial) -> Symbol | None:
 
 
 class Solver:
-    """What follows if some polynomials are equal, each in an execution of its own."""
+    """Fixpoint of the determination rules over a growing set of equations."""
 
     def __init__(
         self, loop: Iterations, equations: Sequence[Equation], own: Sequence[Symbol]
@@ -115,7 +118,7 @@ class Solver:
         return {*self.own, *self.witnesses()}
 
     def witnesses(self) -> Iterator[Symbol]:
-        """Symbols that are at least 1 since loops over them, and no more, have iterations."""
+        """Symbols that are at least 1 because a loop whose trip count they bound has iterations."""
         used = set(all_symbols([p for e in self.equations for p in (e.a, e.b)]))
         inner = [self.loop.axes[s] for s in used if isinstance(s, Value) and s in self.loop.axes]
         for axis in (*self.loop.own_axes, *inner):
@@ -127,11 +130,10 @@ class Solver:
                 yield s
 
     def is_positive(self, s: Symbol) -> bool:
-        """Whether a symbol is at least 1."""
         return s in self.positive or self.forms.range_of(s)[0] >= 1
 
     def solve(self) -> set[Symbol] | None:
-        """The symbols that are equal; None for a contradiction."""
+        """The determined symbols; None for a contradiction."""
         count = -1
         while count < len(self.determined):
             count = len(self.determined)
@@ -147,7 +149,7 @@ class Solver:
         return self.determined
 
     def add(self, equation: Equation) -> None:
-        """One more equation."""
+        """Add an equation unless it is known or the limit is reached."""
         key = freeze(equation.a), equation.bits
         if key not in self.done and len(self.done) < MOST_STEPS:
             self.done.add(key)
@@ -156,7 +158,7 @@ class Solver:
     # --- one equation
 
     def follow(self, equation: Equation) -> set[Symbol] | None:
-        """The symbols that are equal by one equation; None if it cannot be."""
+        """Symbols determined by one equation; None if it is unsatisfiable."""
         alone = only_unit(equation.a) if equation.a == equation.b else None
         if alone is not None and self.is_held(alone, equation.bits):
             return {alone} if self.loop.differs(alone) else set()
@@ -177,20 +179,20 @@ class Solver:
         return found
 
     def is_held(self, s: Symbol, bits: int) -> bool:
-        """Whether so many bits tell a symbol's values apart."""
+        """True if all values of a symbol are distinct modulo 2**bits."""
         low, high = self.forms.range_of(s)
         return high - low < 1 << bits
 
     def left(self, m: Monomial, coefficient: Polynomial) -> Polynomial:
-        """What is left of a term that is determined, with this difference of coefficients."""
+        """A determined term with the difference of its two coefficients."""
         return times(coefficient, {m: 1})
 
     def differs_in(self, m: Monomial) -> bool:
-        """Whether a monomial differs between iterations."""
+        """True if a monomial varies between iterations."""
         return any(self.loop.differs(s) for s, _ in m)
 
     def terms(self, p: Polynomial) -> Terms:
-        """A polynomial by what differs between iterations."""
+        """Collect a polynomial by its varying monomials; coefficients are invariant polynomials."""
         found: Terms = {}
         for m, c in p.items():
             varying = frozenset((s, k) for s, k in m if self.loop.differs(s))
@@ -200,7 +202,8 @@ class Solver:
         return found
 
     def is_contradiction(self, a: Terms, b: Terms, rest: Polynomial, bits: int) -> bool:
-        """Whether the difference is a constant that no multiples of the coefficients make up."""
+        """GCD test: true if the constant difference is not a multiple of the gcd of all
+        coefficients."""
         constants = [is_constant(c) for c in (*a.values(), *b.values())]
         n = is_constant(rest)
         if n is None or None in constants:
@@ -208,7 +211,7 @@ class Solver:
         return n % gcd(1 << bits, *(c for c in constants if c is not None)) != 0
 
     def top(self, a: Terms, b: Terms, rest: Polynomial, bits: int) -> Monomial | None:
-        """A term of both that is more than all else can make up for."""
+        """A monomial with equal coefficients on both sides that dominates all other terms."""
         return next(
             (
                 m for m in a
@@ -224,7 +227,7 @@ class Solver:
         self, m: Monomial, a: Terms, b: Terms, rest: Polynomial, bits: int,
         window: Callable[[Monomial], Window],
     ) -> bool:  # fmt: skip
-        """Whether a term has to be equal in both, if factors lie in such windows."""
+        """True if a term must be equal on both sides, given the windows of all monomials."""
         c = self.size(a[m])
         if c is None:
             return False
@@ -246,7 +249,7 @@ class Solver:
         return is_more and self.fits(times(c, many), bits)
 
     def is_alone(self, c: Polynomial, many: Polynomial, bits: int) -> bool:
-        """Whether different values of so many in a row, c times each, differ modulo 2**bits."""
+        """True if `many` consecutive values, multiplied by c, are distinct modulo 2**bits."""
         n = is_constant(c)
         if n is None:
             return False
@@ -254,13 +257,13 @@ class Solver:
         return self.forms.interval(many)[1] <= most or self.fits(many, most.bit_length() - 1)
 
     def size(self, c: Polynomial) -> Polynomial | None:
-        """The coefficient without its sign; None if that is not known, or it may be 0."""
+        """Absolute value of a coefficient; None if its sign is unknown or it may be 0."""
         if self.is_least(c, number(1)):
             return c
         return negative(c) if self.is_least(negative(c), number(1)) else None
 
     def scaled(self, c: Polynomial, window: Window, sign: int) -> Window | None:
-        """The least and greatest of c times something; None if the sign is not known."""
+        """The range of sign * c * window; None if the sign of c is unknown."""
         if sign < 0:
             c = negative(c)
         low, high = (times(c, end) for end in window)
@@ -269,11 +272,11 @@ class Solver:
         return (high, low) if self.is_least(negative(c), {}) else None
 
     def is_least(self, p: Polynomial, q: Polynomial) -> bool:
-        """Whether p is at least q, by ranges or whatever the symbols are."""
+        """True if p >= q, by ranges or for all values of the symbols."""
         return self.forms.interval(minus(p, q))[0] >= 0 or is_least(p, q, self.is_positive)
 
     def fits(self, p: Polynomial, bits: int) -> bool:
-        """Whether a number of things is surely no more than 2**bits."""
+        """True if a count is at most 2**bits."""
         if self.forms.interval(p)[1] <= 1 << bits:
             return True
         if bits < 31:
@@ -283,22 +286,22 @@ class Solver:
         return any(c is not None and self.is_least(times(many, c), p) for c in counts)
 
     def volumes(self) -> Iterator[Polynomial]:
-        """Numbers of elements of arrays, which i32 holds."""
+        """Element counts of arrays, which fit in i32."""
         if self.own and not any(isinstance(s, Extent) and s.wide for s in self.own):
             total = number(1)
             for s in self.own:
                 total = times(total, symbol(s))
             yield total
 
-    # --- what lies in what
+    # --- ranges of monomials
 
     def numbers(self, m: Monomial) -> Window:
-        """The least and greatest of a monomial, as numbers."""
+        """The constant range of a monomial."""
         low, high = self.forms.term_range((m, 1))
         return number(low), number(high)
 
     def window(self, m: Monomial) -> Window:
-        """The same, as polynomials of what a launch knows, where loops say so."""
+        """The range of a monomial as launch-invariant polynomials, where loop bounds give one."""
         s = next((s for s, power in m if len(m) == power == 1), None)
         if (
             isinstance(s, Digit)
@@ -311,7 +314,7 @@ class Solver:
         return found or self.numbers(m)
 
     def range_of_axis(self, axis: Axis) -> Window | None:
-        """The first and last index of an axis; None if they are no such polynomials."""
+        """First and last index of an axis as invariant polynomials, or None."""
         key = axis.param, self.bits <= INDEX_BITS
         if key not in self.loop.windows:
             self.loop.windows[key] = self._range_of_axis(*axis)
@@ -329,11 +332,11 @@ class Solver:
         return begin, minus(end, number(1))
 
     def varies(self, p: Polynomial) -> bool:
-        """Whether a polynomial differs between iterations."""
+        """True if a polynomial varies between iterations."""
         return any(map(self.differs_in, p))
 
     def width(self, p: Polynomial, window: Callable[[Monomial], Window]) -> Polynomial | None:
-        """How many values in a row a polynomial may take."""
+        """Upper bound on the number of consecutive integers that cover a polynomial's values."""
         total = number(1)
         for m, c in self.terms(p).items():
             if m == ONE:
@@ -344,10 +347,10 @@ class Solver:
             total = plus(total, minus(ends[1], ends[0]))
         return total
 
-    # --- what symbols imply
+    # --- derived equations
 
     def implied_by(self, s: Symbol) -> Iterator[Equation]:
-        """Equations that follow if a symbol, and others that are determined, are equal."""
+        """Equations that follow from equality of a symbol and of other determined symbols."""
         if isinstance(s, Digit):
             if self.is_all_determined(s.of):
                 yield Equation(dict(s.of), dict(s.of), 128)
@@ -359,25 +362,25 @@ class Solver:
                 yield self.same(s.args[0])
 
     def same(self, v: Value) -> Equation:
-        """That a value is equal in both executions."""
+        """The equation that a value is equal in both executions."""
         assert isinstance(v.type, Scalar)
         p = self.forms.of(v)
         return Equation(p, p, v.type.bits)
 
     def has_partner(self, op: Op) -> bool:
-        """Whether a quotient and its remainder are both determined."""
+        """True if a quotient and its remainder are both determined."""
         ops = [x for x in self.determined if isinstance(x, Op)]
         return any(self.is_division(op, x) or self.is_division(x, op) for x in ops)
 
     def is_division(self, quotient: Op, remainder: Op) -> bool:
-        """Whether the two ops are a quotient and its remainder."""
+        """True if the two ops are the quotient and remainder of one division."""
         if REMAINDER_OF.get(quotient.kind) != remainder.kind:
             return False
         pairs = zip(quotient.args, remainder.args)
         return all(self.forms.key(a) == self.forms.key(b) for a, b in pairs)
 
     def comes_round_once(self, op: Op) -> bool:
-        """Whether the dividend of a remainder takes no more values in a row than the divisor."""
+        """True if the dividend of a remainder takes at most `divisor` consecutive values."""
         if op.kind not in REMAINDERS:
             return False
         dividend, divisor = map(self.forms.exact, op.args)
@@ -388,13 +391,16 @@ class Solver:
         return self.is_within(dividend, divisor)
 
     def is_within(self, p: Polynomial, many: Polynomial) -> bool:
-        """Whether a polynomial takes no more than so many values in a row."""
+        """True if a polynomial takes at most `many` consecutive values."""
         widths = [self.width(p, window) for window in (self.window, self.numbers)]
         return any(w is not None and self.is_least(many, w) for w in widths)
 
     def is_all_determined(self, of: object) -> bool:
-        """Whether the digits that are determined say what they are digits of: each begins where the
-        one before ends, and behind the last there is nothing."""
+        """True if the determined digits determine the polynomial that they are digits of.
+
+        The divisor of each digit must equal the product of all moduli below it, and the digits must
+        cover the polynomial's range.
+        """
         digits = [
             d for d in self.determined
             if isinstance(d, Digit) and d.of == of and not any(map(self.varies, d.parts()[1:]))

@@ -1,8 +1,7 @@
-"""Exchanges between invocations that go beyond any subgroup of a given size.
+"""Subgroup exchanges with a lane index, distance or mask that exceeds the subgroup size.
 
-Owns: `beyond`, the exchanges whose other invocation is none for sure: whenever they are done, or in
-the first round of loops that surely have one. What stands under conditions that ask for the size of
-subgroups is left alone. Must not know: devices.
+`beyond` returns exchanges that are certainly out of range: in every execution, or in the first
+iteration of loops that certainly run. Ops that depend on `subgroup_size` by control are skipped.
 
     %c16 = const 16 : u32
     %r = subgroup_shuffle_down %v, %c16      ; beyond subgroups of 8
@@ -21,12 +20,14 @@ from vkchi.ir.intervals import Interval
 from vkchi.ir.invocation_ops import EXCHANGING
 from vkchi.ir.ops import COUNTED, LOOPS
 
-First = Mapping[Value, Interval | None]  # what loops around give their parameters at first
+First = Mapping[Value, Interval | None]  # parameters of enclosing loops in their first iteration
 
 
 def beyond(fn: Func, size: int) -> Iterator[tuple[Op, Interval]]:
-    """The exchanges that go beyond subgroups of `size`, and what the number that says so lies in:
-    an index, a distance or a mask."""
+    """Exchanges out of range for subgroups of `size`, with the interval of the offending operand.
+
+    The operand is a lane index, a distance or a mask.
+    """
     sizes = [op for op in walk(fn.body) if op.kind == "subgroup_size"]
     asked = Dependence(fn.body, sizes).decided if sizes else set()
     axes = axes_in(fn.body)
@@ -45,8 +46,10 @@ def beyond(fn: Func, size: int) -> Iterator[tuple[Op, Interval]]:
 
 
 def round_of(op: Op, ranges: Intervals, first: First) -> First:
-    """What is known of parameters in a first round of a control op, if it has one for sure, and in
-    those around; nothing under a condition."""
+    """Intervals of parameters in the first iteration of a control op and of the loops around it.
+
+    Empty if the op may have no iteration, or is a condition.
+    """
     if op.kind not in LOOPS:
         return first if op.kind == "parallel" else {}
     inits = [ranges.of(v) for v in first_values(op)]

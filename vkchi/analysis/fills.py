@@ -1,11 +1,14 @@
-"""Dispatches that do nothing but set whole arrays to one number each.
+"""Recognition of dispatches that only set whole arrays to one constant each (memset idiom).
 
-A device does that by a command of its own. A processor's driver does it in the thread that goes
-through commands, in a fortieth of what a small dispatch takes, which wakes other threads.
+A device runs those by a fill command. On CPU drivers the command takes one fortieth of the time of
+a small dispatch, which wakes worker threads.
 
-Owns: when a dispatch is that: every op of it is a constant, arithmetic of indices, a counted loop,
-or a store of a constant of which 32 bits repeat; each array lies in one piece, and has all of its
-elements stored to. Must not know: launches, devices.
+Conditions:
+
+- every op is a constant, index arithmetic, a counted loop, or a store of a constant whose 32-bit
+  words are equal;
+- each array is contiguous;
+- every element is stored to (`must_write`).
 
     >>> fills_of(fn)                     # for i, j in x: x[i, j] = 0.0; of 4 by 8 numbers
     (Fill(name="x", word=0, size_bytes=128),)
@@ -27,11 +30,11 @@ WORD_BITS = 32
 
 
 def fills_of(fn: Func) -> tuple[Fill, ...]:
-    """What a dispatch sets; nothing where it does anything else."""
+    """The fills that a dispatch consists of; empty if it does anything else."""
     words = words_in(fn)
     if not words:
         return ()
-    from vkchi.analysis.must_write import MustWrite  # not before there may be some
+    from vkchi.analysis.must_write import MustWrite  # imported only if there may be fills
     from vkchi.analysis.segments import find_segments
 
     types = {p.name: p.type for p in words if isinstance(p.type, Array)}
@@ -43,7 +46,7 @@ def fills_of(fn: Func) -> tuple[Fill, ...]:
 
 
 def words_in(fn: Func) -> dict[Param, int] | None:
-    """The word that each array is set to; None where ops do more than to store such words."""
+    """The 32-bit word that fills each array; None if other ops have effects."""
     found: dict[Param, int] = {}
     for op in walk(fn.body):
         if op.kind == "store":
@@ -57,8 +60,7 @@ def words_in(fn: Func) -> dict[Param, int] | None:
 
 
 def word_of(store: Op) -> int | None:
-    """The 32 bits that a store writes again and again into an array in one piece; None if it does
-    not."""
+    """The 32-bit word that a store repeats in a contiguous array, or None."""
     array, value = base_of(store.args[0]).type, store.args[1]
     if not (isinstance(array, Array) and is_piece(array) and is_constant(value)):
         return None
@@ -71,18 +73,18 @@ def word_of(store: Op) -> int | None:
 
 
 def bits_at(number: int, bits: int, at: int) -> int:
-    """The bits of a number of so many that stand in one word with that one."""
+    """Extract the part of a scalar, `bits` wide, that is in the 32-bit word at bit offset `at`."""
     return number >> at & ((1 << min(bits, WORD_BITS)) - 1)
 
 
 def numbers_of(value: Value) -> tuple[int, ...]:
-    """The bits of a constant's components."""
+    """The bit patterns of a constant's components."""
     assert isinstance(value, Op)
     return value.attr if isinstance(value.type, Tensor) else (value.attr,)
 
 
 def is_piece(t: Array) -> bool:
-    """Whether an array's elements are all that stands between its ends, which are whole words."""
+    """True if an array is contiguous, without padding, and consists of whole 32-bit words."""
     if t.shape is None or t.space != "global" or not isinstance(t.stored, Scalar):
         return False
     if shares_words(t.layout):
@@ -93,17 +95,17 @@ def is_piece(t: Array) -> bool:
 
 
 def numbers_in(t: Array) -> int:
-    """The numbers that the elements of an array are made of."""
+    """Number of scalars in an array."""
     return prod(t.shape or ()) * t.scalars_per_element
 
 
 def size_of(t: Array) -> int:
-    """The bytes of an array in one piece."""
+    """Size of a contiguous array in bytes."""
     return numbers_in(t) * t.stored.size_bytes
 
 
 def box_of(t: Array) -> Box:
-    """Its elements, by the indices that programs know."""
+    """The box of all elements of an array, in the program's indices."""
     extents = t.shape or ()
     origin = (t.layout.origin if t.layout is not None else ()) or (0,) * len(extents)
     return tuple([(first, first + n - 1) for first, n in zip(origin, extents, strict=True)])

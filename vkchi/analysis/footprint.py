@@ -1,10 +1,8 @@
-"""Which part of an array a launch touches: one range per axis, for the arguments of that launch.
+"""Footprint analysis: the parts of arrays that a launch may access, given its arguments.
 
-Owns: `Footprint`, the parts of all arrays that a Func reads or writes; `Accesses`, the places of
-one array that it touches. A range is (least, greatest); an axis of unknown range is None. Needed to
-know that a step which reads `x[t - 1, i]` and writes `x[t, i]` overwrites nothing it has read.
-
-Must not know: gradients, tapes.
+`Footprint` covers all arrays of a Func, `Accesses` one array. A part has one range (least,
+greatest) per axis, None if unknown. It shows, for example, that a step which reads `x[t - 1, i]`
+and writes `x[t, i]` overwrites nothing that it read.
 
     >>> footprint.boxes({"t": 3}, {"x": x})
     {"x": ((2, 2), (0, 3))}
@@ -24,11 +22,11 @@ from vkchi.ir.ops import PLACES
 from vkchi.span import Span
 from vkchi.types import Array, Scalar, scalar_of
 
-MOST_KNOWN = 10_000  # boxes of calls with different numbers that are remembered
+MOST_KNOWN = 10_000  # cached results, by launch arguments
 
 
 class Footprint:
-    """What ops of some kinds touch of arrays, given as parameters of a Func."""
+    """Elements of array parameters that ops of some kinds may access."""
 
     def __init__(self, fn: Func, roots: Iterable[Param], kinds: Container[str]) -> None:
         self.accesses = {p.name: Accesses(fn, p, kinds) for p in roots}
@@ -39,7 +37,8 @@ class Footprint:
         self.varying = made_of(self.given, fn)
 
     def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> dict[str, Box]:
-        """Which part of each array a launch with these arguments touches, if any."""
+        """The part of each array that a launch with these arguments accesses; untouched arrays are
+        absent."""
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         key = (*numbers.items(), shapes)
         found = self.known.get(key)
@@ -54,7 +53,7 @@ class Footprint:
     def ranges(
         self, numbers: Mapping[str, int], shapes: tuple[tuple[str, tuple[int, ...]], ...]
     ) -> Intervals:
-        """Those of a launch; what does not depend on its numbers is found once."""
+        """Intervals for a launch; values that depend only on shapes are cached."""
         extents = {(name, k): e for name, shape in shapes for k, e in enumerate(shape)}
         if shapes not in self.fixed:
             self.fixed.clear()
@@ -66,12 +65,12 @@ class Footprint:
         return Intervals(self.axes, known, extents, self.fixed[shapes])
 
     def span_of(self, name: str) -> Span | None:
-        """Where an array is touched first."""
+        """Source span of the first access to an array."""
         return self.accesses[name].elements[0].span
 
 
 def made_of(given: Iterable[Param], fn: Func) -> set[Value]:
-    """These numbers, and what ops and loops make of them."""
+    """These parameters and all values computed from them."""
     found: set[Value] = set(given)
     for op in walk(fn.body):
         if not found.isdisjoint(op.args):
@@ -81,7 +80,7 @@ def made_of(given: Iterable[Param], fn: Func) -> set[Value]:
 
 
 class Accesses:
-    """The places of `root` at which ops of some kinds stand in a Func."""
+    """Elements of `root` that ops of some kinds access in a Func."""
 
     def __init__(self, fn: Func, root: Param, kinds: Container[str]) -> None:
         assert isinstance(root.type, Array)
@@ -89,7 +88,7 @@ class Accesses:
         self.elements = list(dict.fromkeys(element_of(op.args[0]) for op in found))
 
     def box(self, values: Intervals) -> Box | None:
-        """The ranges that hold all indices; None if nothing is touched."""
+        """The bounding box of all indices; None without accesses."""
         box: Box | None = None
         for element in self.elements:
             ranges = tuple([values.of(v) for v in element.args[1:]])
@@ -98,7 +97,7 @@ class Accesses:
 
 
 def element_of(ptr: Value) -> Op:
-    """The `elem` that a place in an array is made of."""
+    """The `elem` op under a pointer into an array."""
     while isinstance(ptr, Op) and ptr.kind != "elem":
         ptr = ptr.args[0]
     assert isinstance(ptr, Op)
@@ -106,19 +105,18 @@ def element_of(ptr: Value) -> Op:
 
 
 def element_under(ptr: Value) -> Op | None:
-    """The same, or None if a place is no part of an element."""
+    """Like `element_of`, but None if the pointer is not based on an element."""
     while isinstance(ptr, Op) and ptr.kind in PLACES and ptr.kind != "elem":
         ptr = ptr.args[0]
     return ptr if isinstance(ptr, Op) and ptr.kind == "elem" else None
 
 
 def is_integer(v: Value) -> bool:
-    """Whether v is an integer number."""
     return isinstance(v.type, Scalar) and v.type.kind in "iu"
 
 
 def without_limits(v: Value) -> tuple[Value, int | None, int | None]:
-    """An index without the constants that it is kept above and below, and these."""
+    """Strip constant clamps from an index: the inner value, its lower and its upper limit."""
     low = high = None
     while isinstance(v, Op) and v.kind in ("min", "max") and scalar_of(v.type).kind == "i":
         limit, rest = constant_int(v.args[1]), v.args[0]

@@ -1,16 +1,15 @@
-"""Integers as what they are made of: polynomials in loop indices and in what a launch knows.
+"""Exact index expressions: polynomials with quotients and remainders, without overflow.
 
-A symbol of such a `Polynomial` (`sums`) stands for one integer:
-- a value (a loop's index, an argument, whatever is not made by sums and products), as itself: of
-  pure ops with equal operands, wherever they stand, the one that was seen first;
-- `Extent`, of an array's axis;
-- `Digit`, `(p // divisor) % modulus` of a polynomial that is known not to be negative.
+A symbol of such a `Polynomial` (see `sums`) denotes one integer:
 
-A value of a type of n bits is its polynomial modulo 2**n, for sums, differences and products wrap.
-It is the polynomial itself where that lies in the type (`exact`); only then anything but sums and
-products is looked through: quotients, remainders, wider types.
+- a value that is not a sum or product, such as a loop index or an argument. Pure ops with equal
+  operands share one symbol, the first such op seen (value numbering);
+- `Extent`: the extent of an array axis;
+- `Digit`: `(p // divisor) % modulus` of a non-negative polynomial, a mixed-radix component.
 
-Owns: `Forms`, which reads values. Must not know: loops in which values differ, what is asked.
+A value of an n-bit type equals its polynomial modulo 2**n, because sums and products wrap. It
+equals the polynomial itself if the type holds all its values (`exact`). Quotients, remainders and
+widening conversions are decomposed only in that case.
 
     >>> Forms(ranges).of(op)                # 2 * (i + 1) - n
     {i: 2, 1: 2, n: -1}
@@ -52,21 +51,23 @@ INT_MAX = (1 << 31) - 1
 
 
 class Digit(NamedTuple):
-    """`(p // divisor) % modulus`, divisor and modulus as terms of positive symbols; without modulus
-    nothing is cut off."""
+    """`(of // divisor) % modulus`; divisor and modulus are products of positive symbols.
+
+    Without a modulus it is the quotient.
+    """
 
     of: Frozen
     divisor: Term = (ONE, 1)
     modulus: Term | None = None
 
     def parts(self) -> list[Polynomial]:
-        """What it is made of."""
+        """The polynomials `of`, `divisor` and, if given, `modulus`."""
         terms = [self.divisor, *((self.modulus,) if self.modulus is not None else ())]
         return [dict(self.of), *map(as_polynomial, terms)]
 
 
 class Forms(Sums):
-    """The polynomials of values, where their ranges are these, and the array has elements."""
+    """Polynomials of values, given their ranges; `array`, if given, is assumed to be non-empty."""
 
     deepest, most_terms, most_factors = 60, 12, 4
 
@@ -77,13 +78,12 @@ class Forms(Sums):
         self.first: dict[Hashable, Value] = {}
 
     def exact(self, v: Value) -> Polynomial | None:
-        """The polynomial that an integer is, and not only modulo its type's range; None where it
-        might wrap."""
+        """The polynomial that an integer equals without wrapping; None if it may wrap."""
         p = self.of(v)
         return p if isinstance(v.type, Scalar) and self.is_exact(p, v.type) else None
 
     def read(self, v: Value) -> Polynomial:
-        """The polynomial of a value that was not asked for yet."""
+        """Compute the polynomial of a value."""
         if not is_wide_integer(v.type) or self._depth > self.deepest:
             return symbol(v)
         n = constant_int(v)
@@ -94,12 +94,13 @@ class Forms(Sums):
         return symbol(self.representative(v)) if made is None else made
 
     def made(self, op: Op) -> Polynomial | None:
-        """What an op makes of polynomials; None where that is none, or too much."""
+        """The polynomial of an op from those of its operands; None if there is none, or it is too
+        large."""
         made = super().made(op) if op.kind in LINEAR else self._exact_op(op)
         return made if made is not None and self.is_small(made) else None
 
     def _exact_op(self, op: Op) -> Polynomial | None:
-        """What an op makes of polynomials that do not wrap."""
+        """The polynomial of an op that is not a ring operation."""
         if op.kind in CONVERSIONS:
             return self._converted(op)
         if op.kind in DIVISIONS:
@@ -114,7 +115,7 @@ class Forms(Sums):
         return symbol(extent_of(op.args[0], op.attr)) if op.kind == "shape" else None
 
     def _chosen(self, op: Op) -> Polynomial | None:
-        """The lesser or the greater, if it is always the same one."""
+        """The result of `min` or `max`, if it is provably always the same operand."""
         a, b = map(self.exact, op.args)
         if a is None or b is None:
             return None
@@ -124,20 +125,20 @@ class Forms(Sums):
         return high if op.kind == "max" else low
 
     def is_positive(self, s: Symbol) -> bool:
-        """Whether a symbol is at least 1."""
+        """True if a symbol is at least 1."""
         if isinstance(s, Extent):
             return s == self._extent_of_array(s.axis)
         return self.range_of(s)[0] >= 1
 
     def _converted(self, op: Op) -> Polynomial | None:
-        """The operand, where the type holds it or is as narrow as the operand's."""
+        """The operand of a conversion, if the conversion narrows or the operand does not wrap."""
         old, new = op.args[0].type, op.type
         if not is_wide_integer(old) or not isinstance(old, Scalar) or not isinstance(new, Scalar):
             return None
         return self.of(op.args[0]) if new.bits <= old.bits else self.exact(op.args[0])
 
     def _divided(self, op: Op) -> Polynomial | None:
-        """A digit, if the dividend is never negative and the divisor a positive term."""
+        """A digit, if the dividend is non-negative and the divisor is a positive term."""
         a, b = map(self.exact, op.args)
         term = only_term(b) if b is not None else None
         if a is None or b is None or term is None or not self.is_positive_term(term):
@@ -152,10 +153,10 @@ class Forms(Sums):
         (divisor,) = times(as_polynomial(digit.divisor), b).items()
         return symbol(digit._replace(divisor=divisor))
 
-    # --- sameness
+    # --- value numbering
 
     def key(self, v: Value) -> Hashable:
-        """Equal for values that are computed alike, of one invocation: which are the same."""
+        """Value number: equal keys imply equal values within one invocation."""
         found = self.keys.get(v)
         if found is None:
             self._depth += 1
@@ -169,7 +170,7 @@ class Forms(Sums):
         return self.representative(v)
 
     def representative(self, v: Value) -> Value:
-        """The first value seen that is computed like v."""
+        """The first value seen with the same op, attribute, type and operand keys."""
         if not isinstance(v, Op) or TABLE[v.kind].effect is not Effect.PURE:
             return v
         if self._depth > self.deepest:
@@ -180,7 +181,6 @@ class Forms(Sums):
     # --- ranges
 
     def range_of(self, s: Symbol) -> Interval:
-        """What a symbol lies in."""
         if isinstance(s, Extent):
             return 0, INT_MAX
         if isinstance(s, Digit):
@@ -195,7 +195,6 @@ class Forms(Sums):
         return most if d.modulus is None else min(most, max(0, self.term_range(d.modulus)[1] - 1))
 
     def term_range(self, term: Term) -> Interval:
-        """What a term lies in."""
         monomial, c = term
         low = high = c
         for s, power in monomial:
@@ -208,8 +207,10 @@ class Forms(Sums):
         return low, high
 
     def is_volume(self, monomial: Monomial) -> bool:
-        """Whether a monomial is of extents of one array, which i32 holds: all of them, or different
-        ones of the array that has elements."""
+        """True if a monomial is a product of extents that is known to fit in i32.
+
+        It has all extents of one array, or distinct extents of the array assumed to be non-empty.
+        """
         first = next((s for s, _ in monomial), None)
         if not isinstance(first, Extent) or first.wide:
             return False
@@ -219,42 +220,41 @@ class Forms(Sums):
         return is_all and len(axes) == len(monomial)
 
     def _extent_of_array(self, axis: int) -> Extent | None:
-        """The extent of an axis of the array that has elements, if it has the axis."""
+        """The extent of an axis of the non-empty array; None if it has no such axis."""
         t = self.array.type if self.array is not None else None
         if self.array is None or not isinstance(t, Array) or axis >= t.ndim:
             return None
         return extent_of(self.array, axis)
 
     def interval(self, p: Polynomial) -> Interval:
-        """What a polynomial lies in."""
         parts = [self.term_range(term) for term in p.items()]
         return sum(low for low, _ in parts), sum(high for _, high in parts)
 
     def is_exact(self, p: Polynomial, t: Scalar) -> bool:
-        """Whether a type holds all that a polynomial may be."""
+        """True if the type holds all values of the polynomial."""
         (low, high), (least, most) = self.interval(p), type_range(t)
         return least <= low and high <= most
 
     def is_positive_term(self, term: Term) -> bool:
-        """Whether a term is surely above 0, but for extents that are 0: to divide by those has no
-        meaning."""
+        """True if a term is positive. Extents count as positive: division by an extent of 0 is
+        undefined."""
         monomial, c = term
         return c > 0 and all(isinstance(s, Extent) or self.range_of(s)[0] > 0 for s, _ in monomial)
 
 
 def is_wide_integer(t: Type | None) -> bool:
-    """Whether a type is of integers that indices are made of."""
+    """True if a type is an integer of at least 32 bits, as used for indices."""
     return isinstance(t, Scalar) and t.kind in "iu" and t.bits >= LEAST_BITS
 
 
 def only_digit(p: Polynomial) -> Digit | None:
-    """The digit that a polynomial is, if it is nothing else."""
+    """The digit that the polynomial equals, or None."""
     s = only_symbol(p)
     return s if isinstance(s, Digit) else None
 
 
 def all_symbols(ps: Iterable[Polynomial]) -> Iterator[Symbol]:
-    """The symbols of polynomials, and those inside digits."""
+    """The symbols of polynomials, including those inside digits."""
     for p in ps:
         for s in symbols_in(p):
             yield s

@@ -1,16 +1,16 @@
-"""What a loop hands on to its sums, where these are done in another loop behind it.
+"""Minimum cut for loop distribution: values to store and ops to recompute.
 
-The sums need values: of their places, of what they add, of the branches and loops that they stand
-in. In the second loop an op can be done again if it is pure, or loads what nothing in the loop
-writes; any other number is handed on, in an array with a slot for each iteration, and for each
-round of the counted loops around it. Which values are handed on is a least cut (`least_cut`)
-between what cannot be done again and the sums: through a value at the price of a store and its
-loads, through an op at that of doing it in each round of the sums.
+Reductions move to a second loop behind the first. They need values for their subscripts, operands,
+and enclosing branches and loops. The second loop recomputes an op (rematerialization) if the op is
+pure, or loads from memory that the first loop does not write. All other values are stored in an
+array with one slot per iteration (scalar expansion), and per iteration of enclosing counted loops.
 
-Owns: `Cut`, `cut_for`. Must not know: which sums may leave, what becomes of them.
+The choice is a minimum cut (`least_cut`) between non-recomputable values and the reductions.
+Cutting a value costs one store and its loads. Cutting an op costs its execution in each iteration
+of the reductions.
 
     parallel 0, n {(i) g = f(load y[i]); store y[i], 0; for k { atomic_add x[k], g * w[i, k] } }
-    cut_for(shifts, sums).handed == [g]         # y is written: what stood there is gone
+    cut_for(shifts, sums).handed == [g]         # the loop overwrites y
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ from vkchi.ir.ops import READS, TABLE, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
 
-STORE, LOAD, FLOAT, INTEGER = 8.0, 1.0, 0.1, 0.02  # in loads; integers go into addresses
-MOST_OPS = 1024  # of a loop: searches for a cut take the square of that
+STORE, LOAD, FLOAT, INTEGER = 8.0, 1.0, 0.1, 0.02  # costs, in loads; integers fold into addresses
+MOST_OPS = 1024  # in a loop; a cut takes time quadratic in that
 SOURCE, SINK = "source", "sink"
 
 
 class Cut(NamedTuple):
-    """A loop, the sums that leave it, the control ops around these; values that are handed on, and
-    ops that are done again."""
+    """Loop distribution plan.
+
+    `sums` leave the loop; `around` are the control ops around them. `handed` values are stored,
+    `repeated` ops are recomputed.
+    """
 
     shifts: Shifts
     sums: Set[Op]
@@ -49,14 +52,15 @@ class Cut(NamedTuple):
 
 
 def cut_for(shifts: Shifts, sums: Sequence[Op]) -> Cut | None:
-    """How a loop is cut between its sums and all else; None where something that they need can
-    neither be handed on nor be done again."""
+    """Split a loop between its reductions and all other ops.
+
+    None if they need a value that can neither be stored nor recomputed.
+    """
     return Cutter(shifts, sums).cut()
 
 
 def lengths_of(shifts: Shifts, v: Value) -> list[int]:
-    """The lengths of the axes of the loop, and of the serial loops around a value; zeros where they
-    are not known."""
+    """Lengths of the loop's axes and of the serial loops around a value; 0 where unknown."""
     loops = [shifts.loop, *shifts.survey.loops[v]]
     if any(control_of(op).tests for op in loops):
         return [0]
@@ -66,23 +70,26 @@ def lengths_of(shifts: Shifts, v: Value) -> list[int]:
 
 
 def volume(shifts: Shifts, v: Value) -> int:
-    """How often a value is made, by all iterations; 0 if that is not known."""
+    """Number of times that all iterations compute a value; 0 if unknown."""
     return prod(lengths_of(shifts, v))
 
 
 class Cutter:
-    """The network of what sums need: an edge into each op, which costs to do it again, one through
-    each value, which costs to hand it on, and free ones to those that use it."""
+    """Flow network of the values that the reductions need.
+
+    Capacities: source to op, its recomputation; through a value, its store and loads; value to
+    user, infinite.
+    """
 
     def __init__(self, shifts: Shifts, sums: Sequence[Op]) -> None:
         self.shifts, self.sums = shifts, sums
         self.around = {c for op in sums for c in self.control_around(op)}
-        self.rounds: Counter[Value] = Counter()  # of the sums that need a value
+        self.rounds: Counter[Value] = Counter()  # iterations of the reductions that need a value
         self.network = Network()
-        self.known: dict[Value, bool] = {}  # whether a value is a node; others are at hand
+        self.known: dict[Value, bool] = {}  # value -> is a node; other values are available
 
     def control_around(self, op: Op) -> Iterator[Op]:
-        """The control ops that an op stands in."""
+        """Control ops around an op, innermost first."""
         owner = self.shifts.parents.get(op)
         while owner is not None:
             yield owner
@@ -90,11 +97,11 @@ class Cutter:
 
     @cached_property
     def written(self) -> list[Value]:
-        """The arrays that the loop writes."""
+        """Arrays that the loop writes."""
         return list(self.shifts.survey.writes)
 
     def cut(self) -> Cut | None:
-        """A least cut."""
+        """Compute a minimum cut."""
         is_long = len(self.shifts.number) > MOST_OPS
         if is_long or any(control_of(op).tests for op in self.around):
             return None
@@ -115,21 +122,21 @@ class Cutter:
         return Cut(self.shifts, set(self.sums), self.around, handed, repeated)
 
     def place_in_body(self, v: Value) -> int:
-        """Which op makes a value; parameters come first."""
+        """Position in the body of the op that defines a value; parameters come first."""
         op = maker_of(v)
         return self.shifts.number[op] if isinstance(op, Op) else -1
 
     def needed_by(self, op: Op) -> list[Value]:
-        """The values that a sum, and the control ops around it, take."""
+        """Operands of a reduction and of the control ops around it."""
         around = self.control_around(op)
         return [*op.args, *(v for c in around for v in c.args[: control_of(c).fixed])]
 
     def made_of(self, v: Value) -> Sequence[Value]:
-        """What an op takes that might be done again."""
+        """Operands of an op if it can be recomputed."""
         return v.args if isinstance(v, Op) and self.can_repeat(v) else ()
 
     def find(self, v: Value) -> bool:
-        """Whether a value is a node of the network, which it is with all that it is made of."""
+        """True if a value is a node of the network; adds it and its operands if needed."""
         found = self.known.get(v)
         if found is None:
             found = self.known[v] = self.is_made_here(v)
@@ -138,7 +145,8 @@ class Cutter:
         return found
 
     def is_made_here(self, v: Value) -> bool:
-        """Whether a value is made in the loop, and is no index that is at hand."""
+        """True if the loop computes a value. Indices of the loops around the reductions do not
+        count."""
         if isinstance(v, Param):
             owner = self.shifts.parents.get(v)
             indices = axes_of(owner) if owner in self.around else ()
@@ -146,7 +154,7 @@ class Cutter:
         return maker_of(v) in self.shifts.number
 
     def add(self, v: Value) -> None:
-        """Append the edges of a node."""
+        """Add the edges of a node."""
         self.network.add((v, "in"), (v, "out"), self.price_of_slot(v))
         self.network.add(SOURCE, (v, "in"), self.price_of_op(v))
         for arg in self.made_of(v):
@@ -154,14 +162,14 @@ class Cutter:
                 self.network.add((arg, "out"), (v, "in"), math.inf)
 
     def price_of_slot(self, v: Value) -> float:
-        """What it costs to hand a value on."""
+        """Cost of storing and reloading a value."""
         made = volume(self.shifts, v) if isinstance(v.type, Scalar | Tensor) else 0
         if not made:
             return math.inf
         return (STORE * made + LOAD * self.rounds[v]) * prod(shape_of(v.type))
 
     def price_of_op(self, v: Value) -> float:
-        """What it costs to make a value again in each round of the sums."""
+        """Cost of recomputing a value in each iteration of the reductions."""
         if not isinstance(v, Op) or not self.can_repeat(v):
             return math.inf
         if not isinstance(v.type, Scalar | Tensor):
@@ -170,7 +178,7 @@ class Cutter:
         return each * self.rounds[v] * prod(shape_of(v.type))
 
     def can_repeat(self, op: Op) -> bool:
-        """Whether an op gives the same behind the loop."""
+        """True if an op has the same result behind the loop."""
         if op.kind not in READS:
             return TABLE[op.kind].effect is Effect.PURE
         base = base_of(op.args[0])
@@ -182,5 +190,5 @@ class Cutter:
 
 
 def maker_of(v: Value) -> Value:
-    """The op whose result a value is; a parameter is its own."""
+    """The op that defines a value; a parameter is its own."""
     return v.op if isinstance(v, Result) else v

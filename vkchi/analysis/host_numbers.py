@@ -1,7 +1,6 @@
-"""Numbers that the host can compute at launch: bounds and lengths of loops, as counts.
+"""Integers that the host computes at launch: loop bounds and trip counts as `Count` expressions.
 
-Owns: reading ops as a `Count` (the language is specified in `vkchi.target.shader`) with what is
-known of its range. Must not know: what the counts are for, devices.
+Ops are translated to the `Count` language (specified in `vkchi.target.shader`), with an interval.
 
     >>> host_count(op)      # parallel 0, shape x [0]
     ('dim', 'x', 0)
@@ -19,13 +18,13 @@ from vkchi.target.shader import Count
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, i64
 
-LARGEST_BLOCK = 1024  # that can be demanded
+LARGEST_BLOCK = 1024  # the largest workgroup size that can be requested
 BARRIERS = frozenset({"barrier"})
-LARGEST_COUNT = 100  # ops that a launch is willing to evaluate
+LARGEST_COUNT = 100  # ops of a count that a launch evaluates
 
 
 class Number(NamedTuple):
-    """A count, how many ops it has, and what is known of it: `lo <= value <= hi`."""
+    """A `Count` expression, its number of ops, and its interval: `lo <= value <= hi`."""
 
     expr: Count
     lo: int
@@ -34,9 +33,9 @@ class Number(NamedTuple):
 
 
 def host_count(op: Op) -> Count | None:
-    """The number of iterations of a `parallel` op, or None where the host cannot compute it.
+    """Trip count of a `parallel` op; None if the host cannot compute it.
 
-    A constant is never negative; anything else may be, which means none.
+    A constant is never negative. Other results may be; that means no iterations.
     """
     n = host_length(op)
     if n is None:
@@ -45,8 +44,10 @@ def host_count(op: Op) -> Count | None:
 
 
 def host_length(op: Op) -> Number | None:
-    """End minus begin of a `parallel` op, of several axes multiplied; None where the host cannot
-    compute it."""
+    """End minus begin of a `parallel` op, multiplied over its axes.
+
+    None if the host cannot compute it.
+    """
     lengths = [axis_length(axis) for axis in axes_of(op)]
     total = lengths[0]
     if len(lengths) > 1:
@@ -58,25 +59,27 @@ def host_length(op: Op) -> Number | None:
 
 
 def axis_length(axis: Axis) -> Number | None:
-    """End minus begin of an axis, which may be negative; None where the host cannot compute it."""
+    """End minus begin of an axis, possibly negative; None if the host cannot compute it."""
     begin, end = (wrapped(host_number(v), v) for v in (axis.begin, axis.end))
     return None if begin is None or end is None else combine("sub", (end, begin))
 
 
 def most_iterations(op: Op) -> int:
-    """As many iterations of a `parallel` as can run: i32 counts them, those of whole workgroups
-    where these wait for each other."""
+    """Largest trip count of a `parallel` op that can run.
+
+    The count must fit in i32; with barriers, the count rounded up to whole workgroups must fit.
+    """
     return (1 << 31) - (LARGEST_BLOCK + 1 if has_kind(op.regions[0], BARRIERS) else 1)
 
 
 def trips_of(loop: Op, given: frozenset[Param]) -> Number | None:
-    """How often a loop goes round, where the host can compute it from what is given."""
+    """Trip count of a loop, if the host can compute it from the given parameters."""
     if loop.kind == "while":
         return None
     total: Number | None = constant(1)
     for axis in axes_of(loop):
         if any(p not in given for p in params_under((axis.begin, axis.end))):
-            return None  # an index of a loop around is a parameter too, but of its region
+            return None  # an enclosing loop's index is a parameter of its region
         n = axis_length(axis)
         n = combine("max", (n, constant(0))) if n is not None else None
         total = combine("mul", (total, n)) if total is not None and n is not None else None
@@ -84,7 +87,8 @@ def trips_of(loop: Op, given: frozenset[Param]) -> Number | None:
 
 
 def host_number(v: Value) -> Number | None:
-    """An integer value as a count, not yet wrapped to its type; None if the host cannot know it."""
+    """An integer value as a count, not yet wrapped to its type; None if the host cannot compute
+    it."""
     t = v.type
     if isinstance(v, Param):
         return leaf(("arg", v.name), t) if isinstance(t, Scalar) else None
@@ -96,17 +100,16 @@ def host_number(v: Value) -> Number | None:
 
 
 def leaf(count: Count, t: Scalar) -> Number | None:
-    """A number given at launch, of integer type t."""
+    """A launch argument of integer type t."""
     return Number(count, *type_range(t)) if t.kind in "iu" else None
 
 
 def constant(n: int) -> Number:
-    """A known number."""
     return Number(("const", n), n, n)
 
 
 def wrapped(n: Number | None, v: Value) -> Number | None:
-    """The number as the value's type holds it."""
+    """The count, wrapped to the type of v."""
     if n is None or not isinstance(v.type, Scalar):
         return None
     lo, hi = type_range(v.type)
@@ -118,7 +121,7 @@ def wrapped(n: Number | None, v: Value) -> Number | None:
 
 
 def combine(kind: str, args: Sequence[Number]) -> Number | None:
-    """An op of the count language, folded where it can be; None if it grows too large."""
+    """An op of the `Count` language, folded if possible; None if it becomes too large."""
     low, high = limits(kind, args)
     if low == high and all(n.lo == n.hi for n in args):
         return constant(low)
@@ -137,7 +140,7 @@ def combine(kind: str, args: Sequence[Number]) -> Number | None:
 
 
 def limits(kind: str, args: Sequence[Number]) -> Interval:
-    """What an op of the count language can give; of a division by zero, 0."""
+    """Interval of an op of the `Count` language; division by zero yields 0."""
     parts = [(n.lo, n.hi) for n in args]
     rule = TABLE[kind].interval
     assert rule is not None
@@ -150,8 +153,10 @@ def limits(kind: str, args: Sequence[Number]) -> Interval:
 
 
 def _read_args(op: Op) -> Number | None:
-    """An op of numbers. Sums and products may wrap once at the end; all others need their operands
-    as these types hold them."""
+    """Translate an op and its operands.
+
+    Ring ops may wrap once at the end; all others need operands that are wrapped to their types.
+    """
     numbers = []
     for v in op.args:
         n = host_number(v) if op.kind in RING else wrapped(host_number(v), v)

@@ -1,10 +1,7 @@
-"""What integers lie between, wherever they stand: from constants, from loops around, and from what
-a launch is given.
+"""Interval analysis of integers from constants, loop bounds and launch arguments.
 
-Owns: `Intervals`, which evaluates column `interval` of the op table; each value once. Conditions
-are not looked at: `ranges` does that, with the same column.
-
-Must not know: what is touched, what is proved.
+`Intervals` evaluates column `interval` of the op table, once per value. It is flow-insensitive:
+conditions are ignored. See also: `ranges` uses the same column and considers conditions.
 
     >>> Intervals(axes_in(fn.body), {n: 4}).of(i_times_2)       # for i in range(n)
     (0, 6)
@@ -23,11 +20,11 @@ from vkchi.ir.ops import COUNTED, TABLE
 from vkchi.types import Array, Scalar
 
 Extents = Mapping[tuple[str, int], int]  # by array and axis
-DEEPEST = 100  # ops from a value to what it is made of; beyond, nothing is known
+DEEPEST = 100  # levels of operands that are followed; beyond, the interval is unknown
 
 
 class Intervals:
-    """Intervals of integer values, for the numbers and extents that are given."""
+    """Intervals of integer values, given some scalars and some array extents."""
 
     def __init__(
         self,
@@ -41,8 +38,10 @@ class Intervals:
         self._depth = 0
 
     def of(self, v: Value) -> Interval | None:
-        """What v lies in; None if nothing is known, or it may have wrapped. Where v is in a loop
-        that does not run, the least is greater than the greatest."""
+        """The interval of v; None if it is unknown or v may have wrapped.
+
+        In a loop without iterations the lower end exceeds the upper end.
+        """
         if v not in self.found:
             t = v.type
             if not isinstance(t, Scalar) or t.kind == "f" or self._depth > DEEPEST:
@@ -54,7 +53,7 @@ class Intervals:
         return self.found[v]
 
     def bound(self, v: Value) -> Interval | None:
-        """What v lies in, its type's range if nothing is known; None if it is no integer."""
+        """The interval of v, or its type's range if unknown; None if v is not an integer."""
         found, t = self.of(v), v.type
         if found is None and isinstance(t, Scalar) and t.kind != "f":
             return type_range(t)
@@ -79,13 +78,13 @@ class Intervals:
             return None
         args = () if op.kind == "shape" else tuple(map(self.bound, op.args))
         known = [a for a in args if a is not None]
-        empty = next((a for a in known if a[0] > a[1]), None)  # of a loop that does not run
+        empty = next((a for a in known if a[0] > a[1]), None)  # in a loop without iterations
         if empty is not None or len(known) < len(args):
             return empty
         return rule(t, *known)
 
     def _extent(self, op: Op) -> int | None:
-        """An extent that is known."""
+        """The extent that a `shape` op returns, if known."""
         if op.kind != "shape":
             return None
         array = op.args[0]
@@ -97,6 +96,6 @@ class Intervals:
 
 
 def axes_in(region: Region) -> dict[Value, Axis]:
-    """The index parameters of all loops, with what they run over."""
+    """Map the index parameter of every loop to its axis."""
     ops = [op for op in walk(region) if op.kind in COUNTED]
     return {axis.param: axis for op in ops for axis in axes_of(op)}

@@ -1,7 +1,7 @@
-"""What differs between iterations of a loop, and within one.
+"""Loop invariance: which values vary between iterations of a loop, or within one iteration.
 
-Owns: `Iterations`: the loops around each value, which values are the same all through a launch, how
-many iterations there are. Must not know: memory, what is asked.
+`Iterations` collects the serial loops around each value, the launch-invariant values, and the
+iteration count.
 
     >>> Iterations(body.ops, loop).is_steady(n)         # an argument
     True
@@ -42,8 +42,10 @@ Window = tuple[Polynomial, Polynomial]  # least and greatest
 
 
 class Iterations:
-    """A `parallel`, or ops beside any (one execution), by what differs in it: `loops` are the
-    serial loops around each value that is made there, outermost first."""
+    """A `parallel`, or ops outside one (a single execution), with the varying values in it.
+
+    `loops` maps each value defined there to its serial loops, outermost first.
+    """
 
     noted: frozenset[str] = frozenset()
 
@@ -57,7 +59,7 @@ class Iterations:
         self.scan(ops, ())
 
     def scan(self, ops: Sequence[Op], loops: Loops) -> None:
-        """Note what these ops make."""
+        """Record the values, loops and axes of these ops."""
         for op in ops:
             if op.kind in self.noted:
                 self.note(op, loops)
@@ -71,7 +73,7 @@ class Iterations:
                 self.scan(region.ops, inner)
 
     def note(self, op: Op, loops: Loops) -> None:
-        """Note what else one of the ops `noted` does, in these loops."""
+        """Hook for subclasses: called for each op whose kind is in `noted`."""
 
     @cached_property
     def forms(self) -> Forms:
@@ -84,10 +86,10 @@ class Iterations:
         values = [axis.param for axis in self.own_axes]
         return [v for v in values if only_symbol(self.forms.of(v)) is v]
 
-    # --- what is equal if indices are
+    # --- invariance
 
     def is_steady(self, v: Value) -> bool:
-        """Whether v is the same in all invocations, and all through one."""
+        """True if v is the same in all invocations and does not change within one."""
         found = self.steady.get(v)
         if found is None:
             found = v not in self.loops or (isinstance(v, Op) and self.is_repeated(v))
@@ -95,31 +97,36 @@ class Iterations:
         return found
 
     def is_repeated(self, op: Op) -> bool:
-        """Whether an op of the loop always finds the same."""
+        """True if an op in the loop always has the same result."""
         if op.kind in FIXED:
             return True
         is_pure = TABLE[op.kind].effect is Effect.PURE and op.kind not in VARYING
         return is_pure and all(map(self.is_steady, op.args))
 
     def differs(self, s: Symbol) -> bool:
-        """Whether a symbol may differ between iterations, or within one."""
+        """True if a symbol may vary between iterations or within one."""
         if isinstance(s, Digit):
             return any(map(self.differs, all_symbols(s.parts())))
         return isinstance(s, Value) and not self.is_steady(s)
 
-    # --- how many values there are
+    # --- iteration count
 
     @cached_property
     def is_counted(self) -> bool:
-        """Whether the host counts the loop, so that bounds that wrap, and more iterations than i32
-        holds, are errors of the launch; what a serial loop does there is another's to ask."""
+        """True if the host computes the loop's trip count.
+
+        Then a launch raises an error if the bounds wrap or the count exceeds i32. Always false for
+        serial loops.
+        """
         loop = self.loop
         return loop is not None and loop.kind not in LOOPS and host_length(loop) is not None
 
     @cached_property
     def count(self) -> Polynomial | None:
-        """A number of iterations that the loop has, if a launch with more than i32 holds is an
-        error."""
+        """The trip count as a launch-invariant polynomial, if the host checks that it fits in i32.
+
+        None if it is a constant.
+        """
         if not self.is_counted:
             return None
         total = number(1)

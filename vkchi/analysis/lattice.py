@@ -1,23 +1,24 @@
-"""What can be known of an integer: the lattice of pass `bounds`.
+"""Value-range lattice with symbolic upper bounds, for bounds-check elimination.
 
-A `Fact` about a value v (of type t, taken as a mathematical integer) says
+A `Fact` about a value v (of type t, read as a mathematical integer) states
+
 - `lo <= v <= hi`, within the range of t;
 - for every entry s: c of `ups`: `v <= s + c`, where s is a symbol;
 - `exact` = (s, c): `v == s + c`.
 
-A symbol stands for one mathematical integer: a value (as itself), the extent of an array's axis
-(`Extent`), or a product of non-negative symbols (`Product`: never wrapped, unlike a `mul`).
+A symbol denotes one mathematical integer: a value, the extent of an array axis (`Extent`), or a
+product of non-negative symbols (`Product`, which never wraps, unlike a `mul`).
 
-The top of the lattice is the range of the type with no `ups`; less is known upward: intervals join
-to their hull, `ups` to the common symbols with the greater c. Whatever may overflow is top: a
-transfer function computes with Python's integers, and `or_top` gives up on what leaves the type.
-(One bound survives an overflow: a wrapped product of non-negative factors is not above the true
-product, for it is that product minus a multiple of 2**bits.) Dividing by what may be zero is top.
+Top is the range of the type with empty `ups`. The join of two intervals is their hull; the join of
+two `ups` keeps the common symbols with the greater c. Transfer functions use unbounded Python
+integers; `or_top` returns top if the result may leave the type. One bound survives an overflow: a
+wrapped product of non-negative factors is at most the true product. Division by a possible zero is
+top.
 
-Two things are taken from outside: extents are at least 0 and less than 2**31, and the extents of
-one array that is not wide multiply to less than 2**31 unless one is 0.
+Axioms: extents are in [0, 2**31). The extents of one array that is not wide multiply to less than
+2**31, unless one of them is 0.
 
-Must not know: where facts come from (`ranges`), what they are good for (`bounds`).
+See also: `ranges` computes facts; pass `bounds` uses them.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ MOST_UPS = 12
 
 
 class Extent(NamedTuple):
-    """The extent of an axis of a dynamic array: of all arrays that have the shape of the parameter
-    called `shape`, which has `ndim` axes."""
+    """Symbol: the extent of an axis of a dynamic array.
+
+    All arrays with the shape of the parameter named `shape`, which has `ndim` axes, share it.
+    """
 
     shape: str
     ndim: int
@@ -47,21 +50,20 @@ class Extent(NamedTuple):
 
 
 def extent_of(array: Value, axis: int) -> Extent:
-    """The symbol for an extent of an array parameter."""
     t = array.type
     assert isinstance(t, Array)
     return Extent(shape_name(array), t.ndim, axis, is_wide(array))
 
 
 class Product(NamedTuple):
-    """`coefficient` times the product of `factors`, all of them at least 0."""
+    """Symbol: `coefficient` times the product of `factors`, all non-negative."""
 
     coefficient: int
     factors: tuple[Sym, ...]
 
 
 class Fact(NamedTuple):
-    """See the module's docstring."""
+    """Lattice element; see the module docstring."""
 
     lo: int
     hi: int
@@ -70,30 +72,33 @@ class Fact(NamedTuple):
 
 
 def top(t: Scalar) -> Fact:
-    """What holds for every value of a type."""
+    """The fact that holds for every value of a type."""
     return Fact(*type_range(t))
 
 
 def or_top(f: Fact, t: Scalar) -> Fact:
-    """The fact, or top if the value may have left the range of its type."""
+    """The fact, or top if the value may lie outside the range of its type."""
     lo, hi = type_range(t)
     return f if lo <= f.lo and f.hi <= hi else Fact(lo, hi)
 
 
 def shift(f: Fact, c: int) -> Fact:
-    """What is known of v + c."""
+    """The fact about v + c."""
     exact = (f.exact[0], f.exact[1] + c) if f.exact else None
     return Fact(f.lo + c, f.hi + c, {s: k + c for s, k in f.ups.items()}, exact)
 
 
 def meet(a: Fact, b: Fact) -> Fact:
-    """Both facts together."""
+    """Conjunction of two facts."""
     return Fact(max(a.lo, b.lo), min(a.hi, b.hi), least_ups(a.ups, b.ups), a.exact or b.exact)
 
 
 def join(a: Fact, b: Fact, least: Callable[[Sym], int] | None = None) -> Fact:
-    """What both facts say. With `least`, lower bounds of symbols, also what follows from intervals:
-    `v <= hi` is `v <= s + (hi - least(s))`."""
+    """Disjunction of two facts.
+
+    `least` returns lower bounds of symbols. It turns an interval into further symbolic bounds: `v
+    <= hi` implies `v <= s + (hi - least(s))`.
+    """
     ups = {s: max(c, b.ups[s]) for s, c in a.ups.items() if s in b.ups}
     if least is not None:
         for one, other in ((a, b), (b, a)):
@@ -103,7 +108,7 @@ def join(a: Fact, b: Fact, least: Callable[[Sym], int] | None = None) -> Fact:
 
 
 def least_ups(a: Mapping[Sym, int], b: Mapping[Sym, int]) -> Mapping[Sym, int]:
-    """Symbols of both, each with the lesser bound."""
+    """Union of two sets of upper bounds; a common symbol gets the smaller constant."""
     if not a or not b:
         return a or b
     ups = dict(a)
@@ -116,7 +121,10 @@ def least_ups(a: Mapping[Sym, int], b: Mapping[Sym, int]) -> Mapping[Sym, int]:
 
 
 def divide(a: Fact, b: Fact, divisor: Product) -> Fact:
-    """a // b for a >= 0, b >= 1. Of `a <= d * e - 1` with d exactly b follows `a // b <= e - 1`."""
+    """The fact about a // b for a >= 0, b >= 1.
+
+    `a <= d * e - 1` with b equal to d implies `a // b <= e - 1`.
+    """
     lo, hi = a.lo // b.hi, a.hi // b.lo
     ups = {s: c for s, c in a.ups.items() if c <= 0}
     for s, c in a.ups.items():
@@ -129,7 +137,7 @@ def divide(a: Fact, b: Fact, divisor: Product) -> Fact:
 
 
 def cancel(s: Sym, divisor: Product) -> Product | None:
-    """The product with which `divisor` makes the symbol s, if it divides it as written."""
+    """The quotient s / divisor, if the factors of `divisor` occur literally in symbol s."""
     p = s if isinstance(s, Product) else Product(1, (s,))
     factors = list(p.factors)
     for factor in divisor.factors:
@@ -142,5 +150,5 @@ def cancel(s: Sym, divisor: Product) -> Product | None:
 
 
 def as_symbol(p: Product) -> Sym:
-    """A product of one symbol is that symbol."""
+    """Unwrap a product that consists of one symbol."""
     return p.factors[0] if p.coefficient == 1 and len(p.factors) == 1 else p

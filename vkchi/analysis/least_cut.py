@@ -1,11 +1,8 @@
-"""Least cuts of networks: what to take away so that nothing flows from a source to a sink.
+"""Minimum cut of a flow network, by the algorithm of Edmonds and Karp.
 
-A network gives each edge a capacity; `math.inf` for what cannot be cut. By the theorem of Ford and
-Fulkerson the least sum of capacities that parts the two is the most that flows, and the nodes that
-more could flow to from the source are one side of such a cut. Paths are the shortest first (Edmonds
-and Karp), so the number of steps does not depend on capacities.
-
-Owns: `Network`. Must not know: what nodes stand for.
+Each edge has a capacity; `math.inf` marks edges that cannot be cut. By the max-flow min-cut theorem
+(Ford and Fulkerson), the nodes reachable in the residual network form one side of a minimum cut.
+Augmenting paths are shortest first, so the number of steps does not depend on capacities.
 
     >>> net = Network(); net.add("s", "a", 2.0); net.add("a", "t", 1.0)
     >>> net.near_side("s", "t")
@@ -18,24 +15,26 @@ import math
 from collections import deque
 from collections.abc import Hashable
 
-SMALLEST = 1e-9  # of what is left of a capacity; less is rounding
+SMALLEST = 1e-9  # residual capacity; less is rounding error
 
 
 class Network:
-    """Nodes, and what may flow along each edge."""
+    """Flow network with residual capacities."""
 
     def __init__(self) -> None:
         self.left: dict[Hashable, dict[Hashable, float]] = {}
 
     def add(self, a: Hashable, b: Hashable, capacity: float) -> None:
-        """Let so much more flow from a to b."""
+        """Increase the capacity of edge a-b."""
         ahead = self.left.setdefault(a, {})
         ahead[b] = ahead.get(b, 0.0) + capacity
         self.left.setdefault(b, {}).setdefault(a, 0.0)
 
     def near_side(self, source: Hashable, sink: Hashable) -> set[Hashable] | None:
-        """The nodes on the source's side of a least cut; None where no finite one parts them. Uses
-        the network up."""
+        """The nodes on the source's side of a minimum cut; None if every cut is infinite.
+
+        Consumes the network's capacities.
+        """
         while True:
             came_from = self.search(source, sink)
             if sink not in came_from:
@@ -52,7 +51,7 @@ class Network:
                 self.left[b][a] += least
 
     def search(self, source: Hashable, sink: Hashable) -> dict[Hashable, Hashable]:
-        """From where each node was come to, by what still has capacity, up to the sink."""
+        """Breadth-first search in the residual network: the predecessor of each node reached."""
         came_from: dict[Hashable, Hashable] = {source: source}
         waiting = deque([source])
         while waiting and sink not in came_from:

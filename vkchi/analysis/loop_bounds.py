@@ -1,8 +1,6 @@
-"""The widest range that a loop has in any round of the loops around it.
+"""Loop bounds that are valid in every iteration of the enclosing loops (bounding iteration range).
 
-    for i in range(n): for j in range(i + 1, n)        j is in 1 .. n
-
-Owns: `widest`, `widened`, `sums_under`. Must not know: what needs it, what the host can compute.
+for i in range(n): for j in range(i + 1, n)        j is in 1 .. n
 """
 
 from __future__ import annotations
@@ -15,26 +13,28 @@ from vkchi.ir.core import Func, Op, Param, Value, params_under, walk
 from vkchi.ir.ops import COUNTED, TABLE
 from vkchi.tuples import NamedTuple
 
-LEAST, MOST = 0, 1  # also: which of a loop's arguments bounds its index
+LEAST, MOST = 0, 1  # also positions of the bounds in a loop's arguments
 
 
 class Nest(NamedTuple):
-    """The loops of a Func by their index, and what is given."""
+    """The loops of a Func by index parameter, and the given parameters."""
 
     loops: Mapping[Value, Op]
     given: frozenset[Param]
 
 
 def nest_of(fn: Func) -> Nest:
-    """The loops of a Func whose indices have bounds."""
+    """The counted loops of a Func; its parameters are given."""
     loops = [op for op in walk(fn.body) if op.kind in COUNTED]
     axes: dict[Value, Op] = {axis.param: op for op in loops for axis in axes_of(op)}
     return Nest(axes, frozenset(fn.params))
 
 
 def widest(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | None:
-    """Bounds that hold in all rounds, computed in `b` from what is given; None if none are known.
-    Where they are the loop's own, they are the same values."""
+    """Emit bounds that hold in all iterations of enclosing loops, from given values only.
+
+    None if no such bounds are known. If the loop's own bounds qualify, they are returned unchanged.
+    """
     if loop.kind not in COUNTED:
         return None
     ends = [(axis.begin, axis.end) for axis in axes_of(loop)]
@@ -44,7 +44,7 @@ def widest(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | None:
 
 
 def widened(loop: Op, nest: Nest) -> Op | None:
-    """The loop with its widest range, standing nowhere; None if that is not known."""
+    """A detached copy of the loop with its widest bounds, or None."""
     b = Builder()
     with b.region():
         bounds = widest(b, loop, nest)
@@ -54,10 +54,10 @@ def widened(loop: Op, nest: Nest) -> Op | None:
 
 
 def sums_under(loop: Op) -> list[Value]:
-    """What a range is computed from that must not wrap, for extremes to be extremes."""
+    """Values that must not wrap for the widest bounds to be valid."""
     found: list[Value] = []
     todo = list(loop.args[: control_of(loop).fixed])
-    for v in todo:  # grows
+    for v in todo:  # `todo` grows
         if isinstance(v, Op) and TABLE[v.kind].monotone:
             found.append(v)
             todo += v.args
@@ -65,7 +65,7 @@ def sums_under(loop: Op) -> list[Value]:
 
 
 def extreme(b: Builder, v: Value, side: int, nest: Nest) -> Value | None:
-    """The least or greatest that a value can be, or what is beyond it."""
+    """Emit a lower (LEAST) or upper (MOST) bound of a value, or return None."""
     if params_under([v]) <= nest.given:
         return v
     if isinstance(v, Param):
@@ -80,7 +80,7 @@ def extreme(b: Builder, v: Value, side: int, nest: Nest) -> Value | None:
 
 
 def extreme_index(b: Builder, index: Param, side: int, nest: Nest) -> Value | None:
-    """The first or last index of a loop."""
+    """Emit the first or last index of a loop."""
     loop = nest.loops.get(index)
     axes = axes_of(loop) if loop is not None else []
     ends = next(((a.begin, a.end) for a in axes if a.param is index), None)

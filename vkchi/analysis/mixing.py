@@ -1,10 +1,8 @@
-"""What a loop's iterations depend on: their order, their neighbours, the invocation that runs them.
+"""Reordering legality of `parallel` iterations: dependence on order, neighbours or invocation.
 
-Iterations of a `parallel` may run in any order and at once, so every order of their ops is one that
-may happen. But some ops tell which invocation theirs is, wait for others, report to the host, or
-may end the invocation.
-
-Owns: these questions, for all that moves iterations about. Must not know: who asks.
+Iterations of a `parallel` may run in any order and concurrently, so every interleaving is legal by
+default. Exceptions are ops that read the invocation's id, synchronize, report to the host, or may
+end the invocation.
 
     >>> may_mix(loop)       # reports in its body
     False
@@ -20,38 +18,40 @@ _WAITING = SYNCS - kinds_with(Trait.WAITLESS)
 
 
 def keeps_order(body: Region) -> bool:
-    """Whether something in an iteration keeps its place among all that it does."""
+    """True if the body contains an op that must keep its order relative to others."""
     return has_kind(body, ORDERED)
 
 
 def may_mix(loop: Op) -> bool:
-    """Whether one invocation may do several iterations, after each other or their ops side by side:
-    no workgroup is demanded, nothing keeps its place or asks which invocation it is in."""
+    """True if one invocation may run several iterations, in sequence or interleaved.
+
+    There is no demanded workgroup size, no ordered op, and no use of the invocation id.
+    """
     return loop.attr is None and not has_kind(loop.regions[0], TIED | ORDERED)
 
 
 def may_partition(loop: Op) -> bool:
-    """Whether it does not matter which invocation runs which iteration."""
+    """True if any invocation may run any iteration."""
     return loop.attr is None and not has_kind(loop.regions[0], _NUMBERED)
 
 
 def is_numbered(loop: Op) -> bool:
-    """Whether iterations know their number, which says how the axes follow each other."""
+    """True if iterations read their linear number, which depends on the order of the axes."""
     return has_kind(loop.regions[0], TIED)
 
 
 def depends_on_neighbours(loop: Op) -> bool:
-    """Whether it matters which iterations run beside which."""
+    """True if results depend on which iterations share a workgroup or subgroup."""
     return has_kind(loop.regions[0], GROUPED | _WAITING)
 
 
 def is_tied(loop: Op) -> bool:
-    """Whether it matters which invocation runs an iteration, and what else that runs."""
+    """True if results depend on the invocation that runs an iteration, or on its other
+    iterations."""
     return loop.attr is not None or has_kind(loop.regions[0], GROUPED | SYNCS)
 
 
 def depends_on_tiling(fn: Func) -> bool:
-    """Whether what a Func does depends on which iterations are one workgroup where the compiler
-    decides that: no loop demands a size."""
+    """True if results of a Func depend on a workgroup size that the compiler chooses."""
     loops = [op for op in walk(fn.body) if op.kind == "parallel"]
     return any(loop.attr is None and depends_on_neighbours(loop) for loop in loops)

@@ -1,8 +1,6 @@
-"""By which power of two an integer can be divided, whatever the numbers of a launch are.
+"""Known factors of integers: the largest power of two that certainly divides a value.
 
-Arithmetic wraps at a width that is a power of two, so what is known of low bits stays true.
-
-Must not know: what is done with the answers.
+Wrapping arithmetic is modulo a power of two, so facts about low bits remain true.
 
     >>> Multiples().of(mul_i_4)     # 4
 """
@@ -16,18 +14,18 @@ from vkchi.ir.core import Op, Value
 from vkchi.ir.ops import Trait, kinds_with
 from vkchi.types import Scalar, is_integral
 
-MOST = 64  # more is of no use
+MOST = 64  # larger factors are not used
 DEEPEST = 16
 
 
 class Multiples:
-    """Powers of two by value, found when asked for."""
+    """Powers of two that divide values, memoized."""
 
     def __init__(self) -> None:
         self.found: dict[Value, int] = {}
 
     def of(self, v: Value, depth: int = 0) -> int:
-        """A power of two that divides the integer; MOST at most, 1 where nothing is known."""
+        """A power of two that divides v: at most MOST, 1 if nothing is known."""
         known = self.found.get(v)
         if known is None:
             known = min(self._find(v, depth), MOST) if depth < DEEPEST else 1
@@ -47,7 +45,6 @@ class Multiples:
 
 
 def is_integer(v: Value) -> bool:
-    """Whether a value is a scalar integer."""
     return isinstance(v.type, Scalar) and v.type.kind in "iu"
 
 

@@ -1,9 +1,7 @@
-"""Parts of arrays that a launch surely overwrites, all of them.
+"""Must-write analysis: boxes of arrays that a launch certainly overwrites completely.
 
-Owns: `MustWrite`, of one Func. A store counts that every iteration of its loops does, where `whole`
-proves that it fills the box whose ranges `intervals` finds.
-
-Must not know: gradients, tapes.
+`MustWrite` considers the stores that every iteration of their loops executes. `whole` proves that
+such a store fills the box whose ranges `intervals` computes.
 
     >>> covers.boxes({"t": 3}, {"x": x})         # for i in range(4): x[t, i] = 0.0
     [Covered(segment=0, name="x", box=((3, 3), (0, 3)))]
@@ -28,7 +26,7 @@ from vkchi.types import Array, Tensor
 
 
 class MustWrite:
-    """The sure stores of a Func, in order."""
+    """The unconditional stores of a Func, in program order."""
 
     def __init__(self, fn: Func, segments: Sequence[Segment]) -> None:
         self.given = [p for p in fn.params if is_integer(p)]
@@ -44,7 +42,7 @@ class MustWrite:
         self.known: dict[Hashable, list[Covered]] = {}
 
     def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> list[Covered]:
-        """What a launch with these arguments covers."""
+        """The boxes that a launch with these arguments overwrites."""
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         key = tuple(numbers.items()), shapes
         if key not in self.known:
@@ -61,12 +59,12 @@ class MustWrite:
         return with_all_components(found)
 
 
-MOST_KNOWN = 1000  # launches with different numbers that are remembered
+MOST_KNOWN = 1000  # cached results, by launch arguments
 T = TypeVar("T")
 
 
 def with_all_components(found: Sequence[tuple[Sure, T]]) -> list[T]:
-    """Of stores and what they cover: what the stores of all components cover."""
+    """Keep the boxes of which every component of the elements is stored."""
     parts: dict[T, set[int]] = {}
     whole = []
     for store, covered in found:
@@ -81,21 +79,20 @@ def with_all_components(found: Sequence[tuple[Sure, T]]) -> list[T]:
 
 
 def name_of(store: Sure) -> str:
-    """The array's name."""
     root = base_of(store.op.args[0])
     assert isinstance(root, Param)
     return root.name
 
 
 def element_under(place: Value) -> Op | None:
-    """The element that a place is, or is one component of."""
+    """The `elem` op of a pointer to an element or to a component of one."""
     if isinstance(place, Op) and place.kind == "member":
         place = place.args[0]
     return place if isinstance(place, Op) and place.kind == "elem" else None
 
 
 def sure_ops(ops: Sequence[Op], loops: tuple[Op, ...] = ()) -> Iterator[tuple[Op, tuple[Op, ...]]]:
-    """The ops that every iteration of the loops around does, and these."""
+    """Ops that every iteration of the enclosing loops executes, each with these loops."""
     for op in ops:
         if op.kind in COUNTED:
             region: Region = op.regions[0]
@@ -105,7 +102,7 @@ def sure_ops(ops: Sequence[Op], loops: tuple[Op, ...] = ()) -> Iterator[tuple[Op
 
 
 def exact_box(store: Sure, forms: Forms) -> Box | None:
-    """The box that the store fills; None where that is not known."""
+    """The box that the store fills; None if unknown."""
     box = tuple(map(forms.ranges.of, store.element.args[1:]))
     known = [r for r in box if r is not None and r[0] <= r[1]]
     spans = [(number(low), number(high + 1 - low)) for low, high in known]

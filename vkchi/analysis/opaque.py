@@ -1,18 +1,16 @@
-"""Floats that no pass can find to be a constant, whatever it learns of a loop's indices.
+"""Bit-exactness proof: specializing a loop on its index range cannot change float results.
 
-What is learned of indices (an `if` that all iterations take, a limit that none reaches) leaves
-floats as they are, bit for bit, but where it makes constants of what a float is computed from: the
-compiler computes that one then, by other functions than the device, or in another way (a product
-for a power), and leaves out what it changes nothing by (`x + 0.0`, where x may be -0.0). So of two
-forms of a loop, of which one knows more of its indices, both give the same where what is computed
-of floats has operands that are *opaque*, or the same constants in both.
+A pass that restricts the index range (index-set splitting) removes branches and clamps that have no
+effect in that range. That keeps floats bit-identical, except where operands become constants. The
+compiler then folds the op, with other functions than the device. Or it strength-reduces it (a
+product for a power), or deletes an identity (`x + 0.0`, where x may be -0.0).
 
-Opaque is what stands in an array that the loop only reads, and what is computed of that. That two
-such are one number may still be known to one form alone (`max(x, x)` is x): what that leaves open
-is the sign of a NaN, and whether a subnormal number becomes zero on a device that makes it so. And
-integers are the same but for what has no meaning (`7 // 0`).
+So all variants of a loop agree if each float op has operands that are *opaque* or the same
+constants in all variants. Opaque values are loads from arrays that the loop only reads, and results
+computed from them.
 
-Owns: this proof. Must not know: what the forms are.
+Known limits: if one variant finds two opaque values to be equal (`max(x, x)` is x), the sign of a
+NaN and the flushing of subnormals may differ. Undefined integer results (`7 // 0`) may differ.
 
     y[i] = 0.5 * (x[i - 1] + x[max(i, 3)])        gives_the_same_bits(loop): True
     y[i] = sin(i * 0.1) + (x[i] if i > 0 else 0)   False
@@ -37,8 +35,11 @@ from vkchi.types import Scalar, Tensor, scalar_of
 
 
 def gives_the_same_bits(loop: Op) -> bool:
-    """Whether what a `parallel` writes does not depend on what the compiler knows of its indices,
-    nor on the order of iterations, if these do not race. Not where several update one place."""
+    """True if the output of a `parallel` does not depend on compile-time knowledge of its indices.
+
+    It also does not depend on the order of iterations, unless they race. False if the loop contains
+    atomic updates.
+    """
     body = loop.regions[0]
     ops = list(walk(body))
     if any(op.kind in UPDATES for op in ops):
@@ -50,24 +51,27 @@ def gives_the_same_bits(loop: Op) -> bool:
 
 
 def is_float(v: Value) -> bool:
-    """Whether a value is a float, or made of such."""
+    """True if a value is a float or a tensor of floats."""
     return isinstance(v.type, Scalar | Tensor) and scalar_of(v.type).kind == "f"
 
 
 class Reader:
-    """Goes through a loop's body: `opaque` are values that are found to be, of those `inside`;
-    `written` is the memory that the loop writes."""
+    """Traversal of a loop body that collects `opaque` values.
+
+    `inside` are the values defined in the loop; `written` is the memory that it writes.
+    """
 
     def __init__(self, inside: set[Value], written: set[Value]) -> None:
         self.inside, self.written = inside, written
         self.opaque: set[Value] = set()
 
     def region(self, region: Region) -> bool:
-        """Whether all floats that a region computes are the same in all forms."""
+        """True if all floats computed in a region are the same in all variants."""
         return all([self.op(op) for op in region.ops])
 
     def op(self, op: Op) -> bool:
-        """Whether the floats that an op makes are; notes those that are opaque."""
+        """True if the floats computed by an op are the same in all variants; records opaque
+        results."""
         if op.regions:
             return self.control(op)
         row = TABLE[op.kind]
@@ -86,11 +90,11 @@ class Reader:
         return all(are_same(v) for v in op.args if is_float(v))
 
     def keeps_bits(self, v: Value) -> bool:
-        """Whether a float is not computed in the loop, which would leave the sign of a NaN open."""
+        """True if a float is loaded or defined outside: a computed one may be a NaN of any sign."""
         return v not in self.inside or (isinstance(v, Op) and v.kind in READS and v in self.opaque)
 
     def arithmetic(self, op: Op) -> bool:
-        """The same for a float that is computed, or chosen."""
+        """Case of float arithmetic and selection."""
         operands = op.args[1:] if op.kind == "select" else op.args
         found = [v in self.opaque for v in operands]
         if op.kind in CARRIERS and op.kind not in CHOICES:
@@ -100,13 +104,12 @@ class Reader:
         return all(self.is_same(v) for v in operands)
 
     def is_same(self, v: Value) -> bool:
-        """Whether a value is computed in the same way in all forms: opaque, a constant in all, or
-        computed before the loop."""
+        """True if a value is the same in all variants: opaque, a constant, or defined outside."""
         is_settled = v not in self.inside or (isinstance(v, Op) and v.kind == "const")
         return is_settled or v in self.opaque
 
     def control(self, op: Op) -> bool:
-        """What branches and loops give is opaque where that is, whichever way they go."""
+        """Case of control ops: a result is opaque if every region yields an opaque value for it."""
         is_same = all([self.region(r) for r in op.regions])
         runs = op.kind == "if" or (op.kind == "for" and has_rounds(op))
         for k, v in enumerate(op.results if runs else ()):
@@ -116,6 +119,6 @@ class Reader:
 
 
 def has_rounds(loop: Op) -> bool:
-    """Whether a loop goes round once at least, for sure."""
+    """True if a loop has at least one iteration."""
     trips = constant_trips(loop)
     return trips is not None and trips.lo > 0

@@ -1,12 +1,11 @@
-"""What is known of an integer at a point of the program: transfer functions, one per op.
+"""Flow-sensitive value-range analysis: one transfer function per op over `lattice.Fact`.
 
-Components of tensors are followed through elementwise ops: a `Key` is a scalar value, or a tensor
-with a component's number. Facts are computed when asked for, from the ops that make a value, with
-Python's integers; what may leave its type's range is given up (`lattice.or_top`), and so is
-dividing by what may be zero. Conditions that hold around limit symbols, so that everything made of
-them is known better too.
+Facts are computed lazily from the defining ops. Components of tensors are followed through
+elementwise ops: a `Key` is a scalar value, or a pair of tensor and component number. A result that
+may overflow is top (`lattice.or_top`), as is a division by a possible zero. Enclosing conditions
+constrain symbols, which refines all values computed from them.
 
-Must not know: control flow (`bounds` fills `base` and `limits`), what facts are good for.
+See also: pass `bounds` walks the control flow and fills `base` and `limits`.
 
     >>> f = Facts(); f.of(op_i_mod_32)
     Fact(lo=0, hi=31, ...)
@@ -40,18 +39,21 @@ from vkchi.ir.intervals import type_range
 from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, GREATER, MIRRORED, NEGATED, TABLE
 from vkchi.types import Array, Scalar, Tensor, scalar_of
 
-DEEPEST = 60  # ops from an index to what it is made of; beyond, nothing is known
-DEEPEST_CONDITION = 16  # steps of logic in a condition
-DEEPEST_SELECT = 3  # selects in selects whose condition is used
-MOST_UNDER = 300  # values looked at anew under conditions of selects, for one that is asked for
-DEEPEST_BACKWARD = 5  # ops from a limited value to what it is made of
+DEEPEST = 60  # levels of operands that are followed; beyond, the fact is top
+DEEPEST_CONDITION = 16  # nested logical ops in a condition
+DEEPEST_SELECT = 3  # nested selects whose condition is used
+MOST_UNDER = 300  # values recomputed under select conditions, per query
+DEEPEST_BACKWARD = 5  # levels of operands that an assumption is propagated to
 MOST_FACTORS = 8
 INFINITE = INT_MAX << 40
 
 
 class Facts:
-    """Facts by value, found when asked for. `base` holds those of loop indices and of results of
-    control ops, `limits` what conditions around say of symbols."""
+    """Memoized facts by value.
+
+    `base` holds the facts of loop indices and of results of control ops. `limits` holds the
+    constraints of enclosing conditions on symbols.
+    """
 
     def __init__(self, block: int | None = None) -> None:
         self.block = block
@@ -64,28 +66,30 @@ class Facts:
     # --- scopes
 
     def open(self) -> tuple[dict[Sym, Fact], dict[Key, Fact]]:
-        """Begin a scope of assumptions; give the result to `close`."""
+        """Begin a scope of assumptions; pass the result to `close`."""
         saved = self.limits, self._memo
         self.limits, self._memo = dict(self.limits), {}
         return saved
 
     def close(self, saved: tuple[dict[Sym, Fact], dict[Key, Fact]]) -> None:
-        """End a scope."""
+        """End a scope of assumptions; `saved` is the result of `open`."""
         self.limits, self._memo = saved
 
     def set_base(self, key: Key, f: Fact) -> None:
-        """State what is known of a value that no op computes."""
+        """Set the fact of a value that no op computes."""
         self.base[key] = f
 
     def forget(self) -> None:
-        """Look at everything again: limits say more now, or `base` something else. (What was found
-        before limits grew stays true, it only says less.)"""
+        """Clear the memo after `limits` or `base` changed.
+
+        Facts found under weaker limits stay valid but are less precise.
+        """
         self._memo = {}
 
-    # --- looking up
+    # --- queries
 
     def of(self, key: Key) -> Fact:
-        """What is known of an integer (or truth value) here."""
+        """The fact of an integer or bool at this point."""
         found = self._memo.get(key)
         if found is None:
             t = scalar_of(key.type if isinstance(key, Value) else key[0].type)
@@ -111,7 +115,7 @@ class Facts:
         return or_top(self._apply(op, operands(key), t), t)
 
     def _apply(self, op: Op, args: list[Key], t: Scalar) -> Fact:
-        """What an op gives, from its interval and what else is known of such ops."""
+        """The transfer function of an op: its interval, refined by `RULES`."""
         if op.kind in FOLLOWED:
             return FOLLOWED[op.kind](self, op, args)
         interval = TABLE[op.kind].interval
@@ -128,13 +132,13 @@ class Facts:
         known = self.limits.get(s)
         if known is not None:
             f = meet(f, shift(known, c))
-        if f.lo > f.hi:  # what never runs; any fact is true there
+        if f.lo > f.hi:  # unreachable: any fact is true
             f = Fact(f.lo, f.lo, f.ups, f.exact)
         is_constant = f.exact is None and f.lo == f.hi
         return Fact(f.lo, f.hi, f.ups if is_constant else least_ups({s: c}, f.ups), (s, c))
 
     def under(self, condition: Key, truth: bool, key: Key) -> Fact:
-        """What is known of a value where a condition is true (or false)."""
+        """The fact of `key` under the assumption that a condition equals `truth`."""
         if self._selects >= DEEPEST_SELECT or self._looked >= MOST_UNDER:
             return self.of(key)
         self._selects += 1
@@ -149,7 +153,7 @@ class Facts:
     # --- assuming
 
     def limit(self, key: Key, f: Fact) -> None:
-        """Assume a fact about a value, and what follows for what it is made of."""
+        """Assume a fact about a value, and its implications for the operands of that value."""
         s, c = self.of(key).exact or (key, 0)
         new = shift(Fact(f.lo, f.hi, f.ups), -c)
         self._limit_symbol(s, new)
@@ -160,7 +164,7 @@ class Facts:
                 self._limit_symbol(factor, Fact(1, new.hi))
 
     def look_back(self, op: Op, new: Fact) -> None:
-        """Assume what follows for the arguments of an op."""
+        """Propagate an assumed fact to the operands of an op (backward transfer)."""
         if self._steps_back < DEEPEST_BACKWARD:
             self._steps_back += 1
             BACKWARD[op.kind](self, operands(op), new)
@@ -171,7 +175,7 @@ class Facts:
         self.limits[s] = new if known is None else meet(known, new)
 
     def assume(self, condition: Key, truth: bool) -> None:
-        """Assume a condition."""
+        """Assume that a condition equals `truth`."""
         if not isinstance(condition, Value):
             return
         for v, is_true in conjuncts(condition, truth, DEEPEST_CONDITION):
@@ -205,14 +209,13 @@ class Facts:
     # --- symbols
 
     def least(self, s: Sym) -> int:
-        """A lower bound of a symbol."""
         known = self.limits.get(s)
         if isinstance(s, Extent | Product):
             return max(0, known.lo) if known else 0
         return self.of(s).lo
 
     def product(self, keys: Sequence[Key]) -> Product:
-        """The product of non-negative values as a symbol."""
+        """The symbol for the product of non-negative values; an upper bound if it may wrap."""
         coefficient = 1
         factors: list[Sym] = []
         for key in keys:
@@ -232,7 +235,7 @@ class Facts:
         return Product(coefficient, tuple(factors))
 
     def exact_product(self, key: Key) -> Product:
-        """The product that a value is exactly; of itself alone where a product may overflow."""
+        """The product that equals a value; the value alone if its product may overflow."""
         f = self.of(key)
         if f.lo == f.hi:
             return Product(f.lo, ())
@@ -242,7 +245,7 @@ class Facts:
         return Product(1, (s if c == 0 else key,))
 
     def cannot_wrap(self, p: Product) -> bool:
-        """Whether a product is of different extents of one array that has elements."""
+        """True if the factors are distinct extents of one non-empty array that is not wide."""
         extents = [s for s in p.factors if isinstance(s, Extent)]
         if p.coefficient != 1 or len(extents) != len(p.factors) or not extents:
             return False
@@ -254,7 +257,7 @@ class Facts:
 
 
 def resolve(v: Value, k: int) -> Key:
-    """Component k of a tensor, as the scalar it was made of if that can be seen."""
+    """Component k of a tensor as the scalar it was packed from, if that is visible."""
     while isinstance(v, Op):
         if v.kind == "pack":
             return v.args[k]
@@ -269,7 +272,7 @@ def resolve(v: Value, k: int) -> Key:
 
 
 def operands(key: Key) -> list[Key]:
-    """The arguments of the op that computes a value, or a component of it."""
+    """Operands of the op that defines a value or a component of it."""
     if isinstance(key, Value):
         return list(key.args) if isinstance(key, Op) else []
     v, k = key
@@ -310,12 +313,12 @@ def _local_index(f: Facts, op: Op, args: list[Key]) -> Fact:
     return Fact(0, f.block - 1 if f.block else INT_MAX)
 
 
-# Ops that give one of their operands, or what is known otherwise.
+# Ops whose fact does not come from column `interval`.
 FOLLOWED: dict[str, Callable[[Facts, Op, list[Key]], Fact]] = {
     "shape": _shape, "select": _select, "cast": _convert, "bitcast": _convert,
     "extract": _component, "local_index": _local_index,
 }  # fmt: skip
-# What is known of a result besides its interval, which is given as a fact.
+# Refines the interval of a result, which is passed as a fact.
 Rule = Callable[[Facts, Op, "list[Key]", Fact], Fact]
 
 
@@ -355,7 +358,7 @@ def _mul(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
 
 
 def is_exact(f: Facts, keys: Sequence[Key]) -> bool:
-    """Whether a product of these values is the product of the symbols they are known by."""
+    """True if the product of these values equals the product of their symbols."""
     return all(f.product([key]) == f.exact_product(key) for key in keys)
 
 
@@ -399,7 +402,7 @@ def _shr(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     if a.lo < 0 or b.lo != b.hi:
         return wide._replace(ups=a.ups) if a.lo >= 0 else wide
     bits = scalar_of(op.type).bits
-    size = 1 << (b.lo if 0 <= b.lo < bits else bits)  # less than nothing shifts all out, too
+    size = 1 << (b.lo if 0 <= b.lo < bits else bits)  # a negative amount also shifts out all bits
     return meet(wide, divide(a, Fact(size, size), Product(size, ())))
 
 
@@ -418,7 +421,7 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-# --- from a value to what it is made of ----------------------------------------------------------
+# --- backward transfer functions -----------------------------------------------------------------
 
 
 def _both_at_least(f: Facts, args: list[Key], new: Fact) -> None:
@@ -432,7 +435,7 @@ def _both_at_most(f: Facts, args: list[Key], new: Fact) -> None:
 
 
 def _not_zero(f: Facts, args: list[Key], new: Fact) -> None:
-    """A product that is not zero, even a wrapped one, has no factor that is."""
+    """A nonzero product, even a wrapped one, has nonzero factors."""
     if new.lo < 1:
         return
     for key in args:

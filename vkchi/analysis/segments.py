@@ -1,9 +1,4 @@
-"""A Func's body in pieces that run one after the other, and which loads in them may see a write of
-their own invocation.
-
-Owns: `Segment`, `find_segments`, `find_late`; `Order`, which has both of a Func. Must not know:
-what is asked of them.
-"""
+"""Segments of a Func that run one after another, and loads that may observe earlier writes."""
 
 from __future__ import annotations
 
@@ -14,19 +9,19 @@ from vkchi.ir.core import Func, Op, Value, base_of, walk
 from vkchi.ir.ops import LOOPS, WRITES
 from vkchi.tuples import NamedTuple
 
-MOST_PLACES = 64  # written in one array, which loads are compared with
+MOST_PLACES = 64  # written locations of one array that a load is compared with
 Dirty = dict[Value, set[Place]]
 
 
 class Segment(NamedTuple):
-    """Ops of the body that run together; `loop` is the `parallel` if it is one."""
+    """Ops of the body that run as one dispatch; `loop` is the `parallel`, if the segment is one."""
 
     number: int
     ops: tuple[Op, ...]
     loop: Op | None
 
     def walk(self) -> Iterator[Op]:
-        """Every op of it."""
+        """All ops of the segment, including those in regions."""
         for op in self.ops:
             yield op
             for region in op.regions:
@@ -34,7 +29,7 @@ class Segment(NamedTuple):
 
 
 def find_segments(fn: Func) -> tuple[Segment, ...]:
-    """The body in pieces: a `parallel` each, and what stands between."""
+    """Split the body into segments: each `parallel`, and each run of ops between two."""
     found: list[Segment] = []
     run: list[Op] = []
     for op in fn.body.ops:
@@ -50,8 +45,11 @@ def find_segments(fn: Func) -> tuple[Segment, ...]:
 
 
 class Order:
-    """A Func in segments: the `number` of the one that an op stands in, and the loads that are
-    `late`: before them, a write of their place may have come in it."""
+    """A Func in segments.
+
+    `number` is the segment number of each op. `late` are the loads that a write to the same
+    location may precede within their segment.
+    """
 
     def __init__(self, fn: Func) -> None:
         self.segments = find_segments(fn)
@@ -60,13 +58,15 @@ class Order:
 
 
 def find_late(ops: Sequence[Op]) -> set[Op]:
-    """The loads before which a write of their place may have come, in the same invocation."""
+    """Loads that a write to the same location by the same invocation may precede."""
     return Late(ops).found
 
 
 class Late:
-    """Goes through ops in order and finds them. What is the same in all iterations tells places
-    apart, not values that are `moving`: those of regions."""
+    """Forward traversal that collects such loads.
+
+    Only loop-invariant values distinguish locations. Values defined in regions are `moving`.
+    """
 
     def __init__(self, ops: Sequence[Op]) -> None:
         inner = [x for op in ops for region in op.regions for x in walk(region)]
@@ -77,16 +77,16 @@ class Late:
         self.visit(ops, {})
 
     def visit(self, ops: Sequence[Op], dirty: Dirty) -> None:
-        """Go through ops; `dirty` are the places written so far, by root."""
+        """Visit ops in order; `dirty` are the locations written so far, by root."""
         for op in ops:
-            if op.kind in LOOPS:  # an iteration may read what another one wrote
+            if op.kind in LOOPS:  # an iteration may read the writes of an earlier one
                 for x in (x for r in op.regions for x in walk(r) if x.kind in WRITES):
                     self.note(x, dirty)
             if op.kind == "load" and self.is_dirty(op, dirty):
                 self.found.add(op)
             if op.kind in WRITES:
                 self.note(op, dirty)
-            if op.kind == "local":  # which holds nothing yet
+            if op.kind == "local":  # uninitialized
                 dirty.setdefault(op, set()).add(place_of(op))
             arms = [{root: set(places) for root, places in dirty.items()} for _ in op.regions]
             for inner, arm in zip(op.regions, arms, strict=True):
@@ -95,15 +95,15 @@ class Late:
                     dirty.setdefault(root, set()).update(places)
 
     def is_fixed(self, v: Value) -> bool:
-        """Whether a value is the same in all iterations."""
+        """True if a value is the same in all iterations."""
         return v not in self.moving
 
     def note(self, write: Op, dirty: Dirty) -> None:
-        """Its place is written."""
+        """Record the location of a write."""
         dirty.setdefault(base_of(write.args[0]), set()).add(place_of(write.args[0]))
 
     def is_dirty(self, load: Op, dirty: Dirty) -> bool:
-        """Whether what it loads may have been written."""
+        """True if the loaded location may have been written."""
         places = dirty.get(base_of(load.args[0]), ())
         if len(places) > MOST_PLACES:
             return True

@@ -1,16 +1,15 @@
-"""Sums that the iterations of a loop put at their own place, shifted: `x[i - 1, j] += v`.
+"""Affine scatter-adds: reductions whose subscripts are the loop index plus an offset.
 
-Along each axis of the loop one index of such a place is the iteration's, plus what does not depend
-on the iteration: constants, arguments, indices of serial loops; or the remainder of that by the
-axis's length (`x[(i + 1) % n]`). Other indices are steady. Then the iteration that a sum at an
-element comes from is the element's index less the shift, and can be found from there. Where a few
-neighbours share an index (`x[i // 2]`), there is one such iteration for each of them.
+For each axis of the loop, one subscript is the index plus a loop-invariant offset, as in `x[i - 1,
+j] += v`. The offset consists of constants, arguments and indices of serial loops. The subscript may
+also be the remainder of that by the axis's length (`x[(i + 1) % n]`). All other subscripts are
+loop-invariant. So the source iteration of an update is the element's index minus the offset, which
+permits scatter-to-gather. Several iterations may share a subscript (`x[i // 2]`); then each element
+has that many source iterations.
 
-What a loop adds can be added before it, by others, if nobody in it asks for what stands there; and
-the values that it adds are there to be had before it if what they are made of is not written, or
-after it was read, by the same iteration.
-
-Owns: `Shifts`, of one loop. Must not know: what is made of them.
+The updates may run before the loop if the loop does not read the updated elements. In addition, the
+added values must be available before the loop: their inputs are not written, or only after the same
+iteration has read them.
 
     >>> Shifts(loop, used).targets()
 """
@@ -52,9 +51,12 @@ from vkchi.types import WIDE_FROM, scalar_of
 
 
 class Shift(NamedTuple):
-    """What an index, times `every`, is more than the iteration's along an axis, the `nth` of so
-    many: modulo `modulus`, the axis's length, if that is given; where the index is between `low`
-    and `high`, or `at` a number, if these are."""
+    """Offset of a subscript from the loop index: `every * subscript == i + by`.
+
+    With `modulus` (the axis's length) the equation is modulo that. It holds for subscripts in [low,
+    high] or, if given, only for subscript `at`. `nth` numbers the iterations that share a
+    subscript.
+    """
 
     by: Frozen
     every: int = 1
@@ -66,8 +68,11 @@ class Shift(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where sums go to: the axis that each index follows (None: none, which is `steady` then), and
-    a component."""
+    """A family of target elements.
+
+    `axes[k]` is the loop axis that subscript k follows; None for an invariant subscript, listed in
+    `steady`.
+    """
 
     base: Value
     axes: tuple[int | None, ...]
@@ -76,9 +81,12 @@ class Place(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """An op that adds to a place, shifted along each axis; `loops` are those serial loops around it
-    whose indices shift it, and those around them, outermost first. Where limits, or
-    quotients, make several iterations come to one element, there is one for each."""
+    """A scatter-add with its offset along each loop axis.
+
+    `loops` are the enclosing serial loops whose indices occur in offsets, and the loops around
+    those, outermost first. An op has one `Sum` for each iteration that updates the same element
+    through a clamp or quotient.
+    """
 
     op: Op
     place: Place
@@ -86,25 +94,27 @@ class Sum(NamedTuple):
     loops: tuple[Op, ...]
 
 
-FARTHEST_WRAPPED = 1 << 14  # a shift before a remainder; `WIDE_FROM` leaves more room above
-FARTHEST_LIMITED = 1 << 28  # indices with limits, and loops over them: nothing wraps
-MOST_BEYOND = 4  # iterations beyond limits that come to one element
-MOST_SHARING = 4  # iterations that share an index, along an axis
+FARTHEST_WRAPPED = 1 << 14  # offset before a remainder; `WIDE_FROM` leaves room for it
+FARTHEST_LIMITED = 1 << 28  # clamped subscripts and their loop bounds: nothing wraps
+MOST_BEYOND = 4  # iterations beyond a limit that update one element
+MOST_SHARING = 4  # iterations that share a subscript, per axis
 
 
 class WrappedSums(Sums):
-    """The polynomials of numbers of one width, signed or not, which wrap alike."""
+    """Polynomials of integers of one width; signed and unsigned wrap alike."""
 
     def made(self, op: Op) -> Polynomial | None:
-        """Bits are the same number, modulo the range."""
+        """A bitcast between integers preserves the value modulo the range."""
         if op.kind == "bitcast" and is_integer(op) and is_integer(op.args[0]):
             return self.of(op.args[0])
         return super().made(op)
 
 
 class Shifts:
-    """The sums of a `parallel`, of which nothing else is asked but what memory holds. `used` are
-    the values that ops of the Func use."""
+    """The reductions of a `parallel` whose results are not read within it.
+
+    `used` are the values that ops of the Func use.
+    """
 
     def __init__(self, loop: Op, used: set[Value]) -> None:
         self.loop, self.body, self.used = loop, loop.regions[0], used
@@ -113,11 +123,13 @@ class Shifts:
         self.accesses = accesses_in(self.body.ops)
         self.number = {op: k for k, op in enumerate(walk(self.body))}
         self.parents = parents_in(self.body)
-        self.ordered: dict[Frozen, Polynomial] = {}  # the terms of a shift, always in one order
+        self.ordered: dict[Frozen, Polynomial] = {}  # the terms of an offset in a fixed order
 
     def targets(self) -> list[list[Sum]]:
-        """The sums of each place that several iterations may come to, which can be done before the
-        loop."""
+        """Groups of updates that several iterations may make to one element.
+
+        Each group has one target and may run before the loop.
+        """
         found: dict[Place, list[Sum]] = {}
         for writes in self.survey.writes.values():
             for write in writes:
@@ -126,9 +138,12 @@ class Shifts:
         return [sums for sums in found.values() if self.is_spread(sums) and self.may_move(sums)]
 
     def inner_targets(self) -> list[list[Sum]]:
-        """The sums, by array and loops, at places that do not follow all of the loop's axes, but
-        serial loops' indices, or (where there are several) other axes than others do; which can be
-        done before the loop. Their place's `axes` are those that it follows."""
+        """Groups of updates whose subscripts do not follow all axes of the loop.
+
+        The subscripts use indices of serial loops, or the groups follow different axes. Groups are
+        formed by array and loops and may run before the loop. The `axes` of their target are those
+        followed.
+        """
         found: dict[tuple[Place, tuple[Op, ...]], list[Sum]] = {}
         for writes in self.survey.writes.values():
             for write in writes:
@@ -143,7 +158,7 @@ class Shifts:
         ]
 
     def read_inner(self, write: Write) -> Sum | None:
-        """Such a sum."""
+        """Match a write as an update for `inner_targets`."""
         element = element_under(write.op.args[0])
         if element is None or not is_global(write.place.base):
             return None
@@ -159,17 +174,17 @@ class Shifts:
         return Sum(write.op, Place(write.place.base, axes, (), None), (), loops)
 
     def is_sum(self, op: Op) -> bool:
-        """Whether an op adds floats, and nobody asks what stood there."""
+        """True if an op is a float addition to memory whose old value is unused."""
         return self.is_plain_sum(op) and scalar_of(op.args[1].type).kind == "f"
 
     def is_spread(self, sums: Sequence[Sum]) -> bool:
-        """Whether several iterations come to one element."""
+        """True if several iterations update the same element."""
         return any(one.loops for one in sums) or len({one.shifts for one in sums}) > 1
 
-    # --- reading places --------------------------------------------------------------------------
+    # --- matching subscripts ---------------------------------------------------------------------
 
     def read(self, write: Write) -> Sequence[Sum]:
-        """Where a sum goes to; nothing where that is no shifted place."""
+        """Match a write as a shifted update; empty if it is none."""
         element, component = element_under(write.op.args[0]), write.place.component
         if element is None or isinstance(component, Value) or not is_global(write.place.base):
             return ()
@@ -195,8 +210,8 @@ class Shifts:
         return [Sum(write.op, place, way, loops) for way in ways]
 
     def read_index(self, v: Value) -> tuple[int | None, Sequence[Shift]]:
-        """The axis that an index follows, and its shifts; no axis if it follows none, no shift if
-        it is something else."""
+        """The axis that a subscript follows (None if invariant) and its offsets (empty if
+        unsupported)."""
         if isinstance(v, Op) and v.kind in ("min", "max") and not self.survey.is_steady(v):
             return self.read_limited(v)
         if isinstance(v, Op) and v.kind in QUOTIENTS and not self.survey.is_steady(v):
@@ -223,13 +238,15 @@ class Shifts:
         return (followed[0] if followed else None), [Shift(by, modulus=modulus)]
 
     def is_near(self, by: Frozen) -> bool:
-        """Whether a shift is known to be so small that no index overflows, before its remainder is
-        taken: a remainder of what 32 bits have cut off is another one."""
+        """True if an offset is so small that no subscript overflows before its remainder is taken.
+
+        A remainder of an overflowed value would differ.
+        """
         found = self.range_of(by)
         return found is not None and -FARTHEST_WRAPPED <= found[0] <= found[1] <= FARTHEST_WRAPPED
 
     def range_of(self, by: Frozen) -> Interval | None:
-        """The least and the greatest that a shift is, where constants say it."""
+        """Interval of an offset, if constant."""
         low = high = 0
         for monomial, factor in by:
             ends = [self.window(s) for s, _ in monomial] or [(1, 1)]
@@ -240,7 +257,7 @@ class Shifts:
         return low, high
 
     def window(self, s: object) -> Interval | None:
-        """The least and the greatest index of a serial loop between constants."""
+        """First and last index of a serial loop with constant bounds."""
         axis = self.survey.axes.get(s) if isinstance(s, Value) else None
         if axis is None:
             return None
@@ -250,14 +267,14 @@ class Shifts:
         return begin, end - 1
 
     def frozen(self, p: Polynomial) -> Frozen:
-        """A shift."""
+        """Freeze an offset and remember its term order."""
         found = freeze(p)
         self.ordered.setdefault(found, p)
         return found
 
     def read_limited(self, v: Op) -> tuple[int | None, Sequence[Shift]]:
-        """The same of an index with limits: at one of them are all iterations that would be
-        beyond, which are few."""
+        """Case of a clamped subscript: the few iterations beyond a limit all update the element
+        there."""
         inner, low, high = without_limits(v)
         axis, found = self.read_index(inner) if inner is not v else (None, ())
         if axis is None or (low is not None and high is not None and low > high):
@@ -278,8 +295,10 @@ class Shifts:
         return axis, [Shift(found[0].by, low=low, high=high), *extra]
 
     def read_shared(self, v: Op) -> tuple[int | None, Sequence[Shift]]:
-        """The same of a quotient, an index that few neighbours share: of `(i + 1) // 2`, element q
-        has iterations 2 * q - 1 and 2 * q, if there are such."""
+        """Case of a quotient, shared by a few neighbours.
+
+        For `(i + 1) // 2`, element q has iterations 2 * q - 1 and 2 * q, if they exist.
+        """
         digit = only_symbol(self.forms.of(v))
         if not isinstance(digit, Digit) or digit.modulus is not None:
             return None, ()
@@ -299,12 +318,14 @@ class Shifts:
         return followed[0], ways
 
     def is_known(self, s: object) -> bool:
-        """Whether a symbol is steady, or a serial loop's index."""
+        """True if a symbol is loop-invariant or the index of a serial loop."""
         return isinstance(s, Value) and (self.survey.is_steady(s) or s in self.survey.axes)
 
     def is_whole(self, axis: Axis, modulus: Value) -> bool:
-        """Whether an axis runs from 0 to a number that leaves room above it in 32 bits: an extent
-        of an array that is not wide, or a constant that might be one."""
+        """True if an axis runs from 0 to `modulus`, and the sum of two indices fits in 32 bits.
+
+        That requires an extent of an array that is not wide, or an equivalent constant.
+        """
         key, length = self.forms.key, self.forms.of(modulus)
         n, extent = is_constant(length), only_symbol(length)
         has_room = (
@@ -313,17 +334,20 @@ class Shifts:
         return has_room and constant_int(axis.begin) == 0 and key(axis.end) == key(modulus)
 
     def inner_of(self, polynomials: Iterable[Frozen]) -> set[Value]:
-        """The indices of serial loops in these."""
+        """Indices of serial loops in these polynomials."""
         found = {s for p in polynomials for s in symbols_in(dict(p))}
         return {s for s in found if isinstance(s, Value) and s in self.survey.axes}
 
     def loops_in(self, shifts: Iterable[Shift], write: Write) -> tuple[Op, ...] | None:
-        """The serial loops that can be gone through around all that iterations do: those whose
-        indices are in these, and those around them; None where they depend on iterations."""
+        """Serial loops that can be interchanged with the parallel loop.
+
+        They are the loops whose indices occur in the offsets, and the loops around those. None if
+        their bounds depend on the iteration.
+        """
         return self.loops_of(self.inner_of(shift.by for shift in shifts), write)
 
     def loops_of(self, indices: Collection[object], write: Write) -> tuple[Op, ...] | None:
-        """The same, by the indices."""
+        """Like `loops_in`, given the loop indices."""
         known = [
             k
             for k, op in enumerate(write.loops)
@@ -338,7 +362,7 @@ class Shifts:
 
     @cached_property
     def loops_around(self) -> dict[Value, Loops]:
-        """The serial loops around each op."""
+        """The serial loops around each op, outermost first."""
         found: dict[Value, Loops] = {}
         for op in self.number:
             owner = self.parents.get(op)
@@ -346,11 +370,14 @@ class Shifts:
             found[op] = (*around, owner) if owner is not None and is_loop(owner) else around
         return found
 
-    # --- whether sums can be moved before the loop -----------------------------------------------
+    # --- legality: may updates run before the loop? ----------------------------------------------
 
     def may_move(self, sums: Sequence[Sum]) -> bool:
-        """Whether nobody in the loop asks for what stands where these add, and the values that they
-        add do not depend on what others write."""
+        """True if these updates may run before the loop.
+
+        The loop must not read the updated elements, and the added values must not depend on writes
+        of other iterations.
+        """
         if not self.are_unasked([one.op for one in sums]):
             return False
         made_of, moved = self.made_of(sums), {one.op for one in sums}
@@ -365,8 +392,7 @@ class Shifts:
         )
 
     def are_unasked(self, sums: Sequence[Op]) -> bool:
-        """Whether nobody in the loop asks for what stands where these add, to one array: all else
-        that comes there is sums."""
+        """True if the loop accesses the updated elements of one array only by additions."""
         base, ptrs = base_of(sums[0].args[0]), {op.args[0]: None for op in sums}
         return all(
             self.is_plain_sum(op) or self.are_apart(op.args[0], ptr)
@@ -377,12 +403,15 @@ class Shifts:
         )
 
     def is_plain_sum(self, op: Op) -> bool:
-        """Whether an op adds, and nobody asks what stood there."""
+        """True if an op is an `atomic_add` whose result is unused."""
         return op.kind == "atomic_add" and op not in self.used
 
     def are_apart(self, a: Value, b: Value) -> bool:
-        """Whether two places are never one, in whatever iterations: a steady index of theirs
-        differs, or their components do."""
+        """True if two locations are disjoint in any pair of iterations.
+
+        They have different bases, different components, or invariant subscripts that differ by a
+        constant.
+        """
         p, q = place_of(a), place_of(b)
         if p.base is not q.base:
             return not may_share(p.base, q.base)
@@ -397,8 +426,10 @@ class Shifts:
         )
 
     def is_before(self, read: Op, write: Op) -> bool:
-        """Whether what a read finds is what stood there before the loop, for all that a write
-        does: it is elsewhere, or an iteration's own, behind."""
+        """True if a read returns the value from before the loop despite `write`.
+
+        The locations are disjoint, or both are private to the iteration and the write comes later.
+        """
         a, b = read.args[0], write.args[0]
         if self.are_apart(a, b):
             return True
@@ -413,30 +444,30 @@ class Shifts:
         return is_same and is_own and self.number[read] <= self.number[write]
 
     def can_repeat(self, op: Op, opened: Collection[Op]) -> bool:
-        """Whether an op that a value is made of gives the same, done again for its iteration alone,
-        and for one round of the loops `opened`."""
+        """True if an op can be recomputed for its iteration alone, and for one iteration of
+        `opened` loops."""
         if op.kind not in WRITES:
             return TABLE[op.kind].effect in (Effect.PURE, Effect.READ, Effect.ALLOC, Effect.CONTROL)
         base = base_of(op.args[0])
         if is_global(base):
-            return op.kind == "atomic_exchange"  # of the iteration's own place: a load
+            return op.kind == "atomic_exchange"  # own element: acts as a load
         own = self.loops_around[base]
         return all(loop in own or loop not in self.loops_around[op] for loop in opened)
 
     def made_of(self, sums: Sequence[Sum]) -> set[Op]:
-        """The ops of the loop that the values which are added depend on, and whether they are."""
+        """Ops of the loop that the added values depend on, by data and control."""
         return self.under(sums, lambda op: ())
 
     def copied_for(self, sums: Sequence[Sum], *, with_places: bool = False) -> set[Op]:
-        """The same, with all that stands in control ops among them, and what the places depend
-        on."""
+        """Like `made_of`, with all ops inside control ops among them; optionally also for the
+        subscripts."""
         return self.under(sums, inside, first=0 if with_places else 1)
 
     def under(
         self, sums: Sequence[Sum], more: Callable[[Op], Iterable[Value]], first: int = 1
     ) -> set[Op]:
-        """What operands of the sums depend on, from the `first` one on, and `more` of each op among
-        that."""
+        """Ops that the operands from number `first` on depend on, and `more(op)` for each of
+        these."""
         opened = {loop for one in sums for loop in one.loops}
 
         def follow(v: Value) -> Iterator[Value]:
@@ -447,7 +478,7 @@ class Shifts:
         return {v for v in closure(seeds, follow) if isinstance(v, Op) and v in self.number}
 
     def follow(self, v: Value, opened: Container[Op]) -> Iterator[Value]:
-        """What a value depends on."""
+        """Values that v depends on, by data and control."""
         if isinstance(v, Result):
             yield v.op
             yield from (r.yielded[v.index] for r in bodies_of(v.op))
@@ -465,7 +496,7 @@ class Shifts:
             yield from (x for r in bodies_of(owner) for x in r.yielded)
 
     def around(self, op: Op, opened: Container[Op]) -> Iterator[Value]:
-        """The control op that an op stands in, but for those that are opened."""
+        """The innermost control op around an op that is not in `opened`."""
         owner = self.parents.get(op)
         while owner is not None and owner in opened:
             owner = self.parents.get(owner)
@@ -474,14 +505,14 @@ class Shifts:
 
 
 def inside(op: Op) -> Iterator[Value]:
-    """The ops inside an op, and what they use."""
+    """The ops inside an op, and their operands."""
     for region in op.regions:
         for x in walk(region):
             yield from (x, *x.args)
 
 
 def parents_in(region: Region) -> dict[Value, Op]:
-    """The control op that each op, and each region's parameter, stands in."""
+    """The control op around each op and around each region parameter."""
     found: dict[Value, Op] = {}
     for op in walk(region):
         for inner in op.regions:
@@ -491,5 +522,5 @@ def parents_in(region: Region) -> dict[Value, Op]:
 
 
 def is_global(base: Value) -> bool:
-    """Whether memory is that of all invocations."""
+    """True if memory is shared by all invocations."""
     return not isinstance(base, Op)

@@ -1,14 +1,12 @@
-"""Integers as sums: polynomials in other values, modulo the range of their type.
+"""Polynomials over values: integer arithmetic modulo the range of the type.
 
-A `Polynomial` is a sum of monomials with whole coefficients; a symbol in it stands for one integer.
-Sums, differences, negatives and products are taken apart. All of them wrap, so two values of one
-type with equal polynomials are equal whatever overflows on the way. `Sums` stops at products of two
-values, which are symbols then: `7 - (t - u)` is `-1 * t + 1 * u + 7`. `forms` reads further, where
-nothing wraps. `split_offset` goes as far as what passes can still name by one value: a value plus a
-constant.
+A `Polynomial` is a sum of monomials with integer coefficients; each symbol in it denotes one
+integer. Sums, differences, negations and products are decomposed. All of them wrap, so two values
+of one type with equal polynomials are equal even if an intermediate result overflows. `Sums` is
+affine: a product of two values is a symbol. For example, `7 - (t - u)` is `-1 * t + 1 * u + 7`.
 
-Owns: reading ring arithmetic, the arithmetic of polynomials. Must not know: ranges, what the sums
-are for.
+See also: `forms` decomposes further ops if they do not overflow. `split_offset` decomposes only
+into one value plus a constant.
 
     >>> terms_of(Sums().of(v))
     {t: -1, u: 1}
@@ -26,7 +24,7 @@ from vkchi.ir.ops import LINEAR, SUMS
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, scalar_of
 
-Symbol = Hashable  # Value, or what `forms` adds
+Symbol = Hashable  # Value, or a symbol of `forms`
 Monomial = frozenset[tuple[Symbol, int]]  # symbols and their powers
 Polynomial = dict[Monomial, int]
 Frozen = frozenset[tuple[Monomial, int]]
@@ -35,9 +33,9 @@ ONE: Monomial = frozenset()
 
 
 class Sums:
-    """The polynomials of values: of first degree, modulo the type's range."""
+    """Affine polynomials of values, modulo the range of the type."""
 
-    deepest = 24  # ops from a value to what it is made of; beyond, it is a symbol
+    deepest = 24  # levels of operands that are followed; beyond, a value is a symbol
     most_terms, most_factors = 9, 1
 
     def __init__(self) -> None:
@@ -45,7 +43,7 @@ class Sums:
         self._depth = 0
 
     def of(self, v: Value) -> Polynomial:
-        """An integer as a polynomial."""
+        """The polynomial of an integer, memoized."""
         found = self.known.get(v)
         if found is None:
             self._depth += 1
@@ -55,7 +53,7 @@ class Sums:
         return found
 
     def read(self, v: Value) -> Polynomial:
-        """The polynomial of an integer that was not asked for yet."""
+        """Compute the polynomial of an integer."""
         width = scalar_of(v.type).bits
         n = constant_int(v)
         if n is not None:
@@ -67,20 +65,20 @@ class Sums:
         return {m: c for m, c in found.items() if c}
 
     def made(self, op: Op) -> Polynomial | None:
-        """What ring arithmetic makes of its operands' polynomials; None where that is too much."""
+        """The polynomial of an op from those of its operands; None if it has too many terms."""
         if op.kind not in LINEAR or self._depth > self.deepest:
             return None
         made = RING[op.kind](*map(self.of, op.args))
         return made if self.is_small(made) else None
 
     def is_small(self, p: Polynomial) -> bool:
-        """Whether a polynomial has few terms of few factors."""
+        """True if a polynomial has few terms of low degree."""
         most = self.most_factors
         return len(p) <= self.most_terms and all(sum(k for _, k in m) <= most for m in p)
 
 
 def signed(n: int, width: int) -> int:
-    """The number of this width that a wrapped one stands for."""
+    """Reduce n to the signed range of this width."""
     half = 1 << (width - 1)
     return (n + half) % (2 * half) - half
 
@@ -96,7 +94,7 @@ class Index(NamedTuple):
 
 
 def split_offset(v: Value) -> Index:
-    """An index as a value plus a constant."""
+    """Split an index into a value plus a constant."""
     assert isinstance(v.type, Scalar)
     width = 1 << v.type.bits
     offset = 0
@@ -121,27 +119,27 @@ def split_offset(v: Value) -> Index:
 
 
 def number(n: int) -> Polynomial:
-    """A constant."""
+    """The constant polynomial n."""
     return {ONE: n} if n else {}
 
 
 def symbol(s: Symbol) -> Polynomial:
-    """One symbol."""
+    """The polynomial of one symbol."""
     return {frozenset(((s, 1),)): 1}
 
 
 def as_polynomial(term: Term) -> Polynomial:
-    """One term."""
+    """The polynomial of one term."""
     return dict([term])
 
 
 def freeze(p: Polynomial) -> Frozen:
-    """A polynomial that can be a key."""
+    """A hashable copy of a polynomial."""
     return frozenset(p.items())
 
 
 def plus(a: Polynomial, b: Polynomial, sign: int = 1) -> Polynomial:
-    """a + b, or a - b."""
+    """a + sign * b."""
     found = dict(a)
     for m, c in b.items():
         found[m] = found.get(m, 0) + sign * c
@@ -149,17 +147,14 @@ def plus(a: Polynomial, b: Polynomial, sign: int = 1) -> Polynomial:
 
 
 def minus(a: Polynomial, b: Polynomial) -> Polynomial:
-    """a - b."""
     return plus(a, b, -1)
 
 
 def negative(a: Polynomial) -> Polynomial:
-    """-a."""
     return {m: -c for m, c in a.items()}
 
 
 def times(a: Polynomial, b: Polynomial) -> Polynomial:
-    """a times b."""
     found: Polynomial = {}
     for (m, c), (n, d) in product(a.items(), b.items()):
         both = merged(m, n) if m and n else m or n
@@ -174,34 +169,34 @@ def merged(m: Monomial, n: Monomial) -> Monomial:
     return frozenset(powers.items())
 
 
-# What ring arithmetic makes of polynomials.
+# Ring operations on polynomials.
 RING: dict[str, Callable[..., Polynomial]] = {
     "add": plus, "sub": minus, "mul": times, "neg": negative,
 }  # fmt: skip
 
 
 def terms_of(p: Polynomial) -> dict[Value, int]:
-    """The values of a polynomial of first degree, each with its factor."""
+    """Coefficients of the values in an affine polynomial."""
     return {s: c for m, c in p.items() for s, _ in m if isinstance(s, Value)}
 
 
 def factor_of(v: Value, p: Polynomial) -> int:
-    """How often a polynomial has a value by itself."""
+    """Coefficient of the linear monomial v."""
     return p.get(frozenset(((v, 1),)), 0)
 
 
 def constant_of(p: Polynomial) -> int:
-    """What a polynomial adds to its other terms."""
+    """The constant term."""
     return p.get(ONE, 0)
 
 
 def only_term(p: Polynomial) -> Term | None:
-    """The term that a polynomial is, if it has one."""
+    """The single term of a polynomial, or None."""
     return next(iter(p.items())) if len(p) == 1 else None
 
 
 def only_symbol(p: Polynomial) -> Symbol | None:
-    """The symbol that a polynomial is, if it is nothing else."""
+    """The symbol that the polynomial equals, or None."""
     monomial = next(iter(p), ONE)
     if len(monomial) != 1 or p != {monomial: 1}:
         return None
@@ -210,20 +205,22 @@ def only_symbol(p: Polynomial) -> Symbol | None:
 
 
 def symbols_in(p: Polynomial) -> Iterator[Symbol]:
-    """The symbols of a polynomial, not those inside digits."""
+    """The symbols of a polynomial, except those inside a `Digit`."""
     return (s for m in p for s, _ in m)
 
 
 def is_constant(p: Polynomial) -> int | None:
-    """The number that a polynomial is, if it is one."""
+    """The constant that a polynomial equals, or None."""
     if not p:
         return 0
     return p[ONE] if len(p) == 1 and ONE in p else None
 
 
 def is_least(p: Polynomial, q: Polynomial, is_positive: Callable[[Symbol], bool]) -> bool:
-    """Whether p is at least q, whatever the symbols are that are at least 1: written in what they
-    are more than 1, the difference has no negative coefficients."""
+    """True if p >= q for all values of the symbols, each of which is at least 1.
+
+    p - q is rewritten in terms of `s - 1`; it is non-negative if all coefficients are.
+    """
     found: Polynomial = {}
     for m, c in minus(p, q).items():
         factors = [s for s, power in m for _ in range(power)]

@@ -1,8 +1,8 @@
-"""Remainders of numbers that are near the range of their divisor: `(i + 1) % n`, `(i - 1) % n`,
-`(i + n - 1) % n` of an i below n.
+"""Remainders whose dividend lies within one divisor of [0, n): reduce to compare-and-subtract.
 
-Owns: how far a number goes, in a loop, as polynomials of what a launch knows. It is no proof: sums
-are taken not to wrap, and what a launch gives to be 1 at least.
+Examples: `(i + 1) % n`, `(i - 1) % n`, `(i + n - 1) % n` for i in [0, n). The range of the dividend
+is computed as polynomials of launch invariants. It is an estimate, not a proof: sums are assumed
+not to wrap, and launch invariants to be at least 1.
 
     >>> Turns(body.ops, loop).find(remainder)
     Turn(below=False, above=True)
@@ -28,12 +28,14 @@ from vkchi.ir.core import Op, Value
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32
 
-DEEPEST = 8  # loops whose ends are made of other loops' indices
+DEEPEST = 8  # nested loops whose bounds depend on other loops' indices
 
 
 class Turn(NamedTuple):
-    """Whether the dividend may be below 0, by one divisor at most, and whether it may be the
-    divisor or above, by as much."""
+    """Range of a dividend d for divisor n.
+
+    `below`: d may be in [-n, 0). `above`: d may be in [n, 2n).
+    """
 
     below: bool
     above: bool
@@ -43,8 +45,11 @@ class Turns(Iterations):
     """The remainders in a `parallel`."""
 
     def find(self, op: Op) -> Turn | None:
-        """How far the dividend of a remainder goes; None if that is farther than by one divisor, or
-        not known, or the divisor is a constant or differs between iterations."""
+        """The range of a remainder's dividend, or None.
+
+        None if the range is unknown or extends by more than one divisor. Also None if the divisor
+        is a constant or varies between iterations.
+        """
         if op.kind != "mod" or op.type is not i32 or constant_int(op.args[1]) is not None:
             return None
         divisor = self.plain(self.forms.of(op.args[1]))
@@ -58,7 +63,7 @@ class Turns(Iterations):
         return Turn(not is_above(least, {}), not is_above(last, most))
 
     def ends(self, p: Polynomial, depth: int) -> Window | None:
-        """The least and the greatest that a polynomial comes to."""
+        """The least and greatest value of a polynomial."""
         least: Polynomial = {}
         most: Polynomial = {}
         for m, c in p.items():
@@ -70,8 +75,10 @@ class Turns(Iterations):
         return self.plain(least), self.plain(most)
 
     def plain(self, p: Polynomial) -> Polynomial:
-        """About the same, without what passes put around lengths: `max(n, 0)`, and quotients by
-        constants that a factor makes up for."""
+        """Approximate a polynomial without the adjustments that passes make to lengths.
+
+        These are `max(n, 0)`, and quotients whose constant divisor a factor cancels.
+        """
         found: Polynomial = {}
         for m, c in p.items():
             symbols = list(m)
@@ -84,7 +91,7 @@ class Turns(Iterations):
         return found
 
     def under(self, s: Symbol | None) -> tuple[Polynomial | None, int]:
-        """What a symbol is about, and what that is divided by."""
+        """The polynomial that a symbol approximates, and its divisor."""
         if isinstance(s, Digit) and s.modulus is None and s.divisor[0] == ONE:
             return dict(s.of), s.divisor[1]
         if isinstance(s, Op) and s.kind == "max" and constant_int(s.args[1]) == 0:
@@ -94,7 +101,7 @@ class Turns(Iterations):
         return None, 1
 
     def window(self, p: Polynomial, depth: int) -> Window | None:
-        """The same of one monomial."""
+        """The least and greatest value of a monomial."""
         ((m, _),) = p.items()
         if m == ONE or not self.varies(p):
             return p, p
@@ -104,7 +111,7 @@ class Turns(Iterations):
         return self.window_of(symbols[0][0], depth - 1)
 
     def window_of(self, s: Symbol, depth: int) -> Window | None:
-        """The same of an index, or a remainder."""
+        """The least and greatest value of a loop index or a remainder."""
         if isinstance(s, Digit):
             modulus = as_polynomial(s.modulus) if s.modulus is not None else None
             is_known = modulus is not None and not self.varies(modulus)
@@ -118,10 +125,10 @@ class Turns(Iterations):
         )
 
     def varies(self, p: Polynomial) -> bool:
-        """Whether a polynomial differs between iterations."""
+        """True if a polynomial varies between iterations."""
         return any(self.differs(s) for m in p for s, _ in m)
 
 
 def is_above(p: Polynomial, q: Polynomial) -> bool:
-    """Whether p is at least q where all symbols are at least 1."""
+    """True if p >= q, given that all symbols are at least 1."""
     return is_least(p, q, lambda _: True)

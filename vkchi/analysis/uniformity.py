@@ -1,11 +1,9 @@
-"""Barriers that only some invocations of a workgroup come to.
+"""Uniformity analysis of a workgroup: reports barriers in divergent control flow.
 
-A condition diverges if it surely differs within a workgroup: it is computed from the invocation's
-place in it (`local_index`, `i % n`, the place in the subgroup) and constants alone. What is read
-from memory, carried by loops or derived from the iteration's number otherwise may be the same for
-all, and is trusted: programs say `if i // 64 < n` and mean whole workgroups.
-
-Owns: this analysis and its error. Must not know: devices.
+A condition is divergent if it provably differs within a workgroup: it is computed only from
+constants and the invocation's position (`local_index`, `i % n`, the position in the subgroup).
+Loads, loop-carried values and other functions of the global index are assumed to be uniform:
+programs write `if i // 64 < n` and mean whole workgroups.
 """
 
 from __future__ import annotations
@@ -23,18 +21,18 @@ from vkchi.ir.ops import COMPARISONS, REMAINDERS, TABLE, Effect, Trait, effect_o
 from vkchi.span import Span
 
 BARRIERS = frozenset({"barrier"})
-DEEPEST_CONDITION = 1000  # steps of logic in a condition
+DEEPEST_CONDITION = 1000  # nested logical ops in a condition
 
 
 class Uniformity(enum.IntEnum):
-    """How a value may differ within a workgroup; of several, the largest counts."""
+    """Lattice of workgroup uniformity; join is max."""
 
     UNIFORM = 0
     DIVERGENT = 1
     UNKNOWN = 2
 
 
-# What ops without operands are.
+# Uniformity of ops without operands.
 SOURCES = dict.fromkeys(kinds_with(Trait.UNIFORM), Uniformity.UNIFORM) | dict.fromkeys(
     kinds_with(Trait.DISTINCT), Uniformity.DIVERGENT
 )
@@ -42,12 +40,12 @@ MERGING = kinds_with(Trait.MERGES)
 
 
 def check_barriers(loop: Op) -> None:
-    """Raises KernelSyntaxError at a barrier of a `parallel` that some invocations surely miss."""
+    """Raises KernelSyntaxError at a barrier of a `parallel` that some invocations never reach."""
     Checker(loop).check(loop.regions[0], None)
 
 
 class Checker:
-    """Judges the values of one `parallel`."""
+    """Uniformity of the values of one `parallel`."""
 
     def __init__(self, loop: Op) -> None:
         self.axes = axes_of(loop)
@@ -57,7 +55,7 @@ class Checker:
         self.found: dict[Value, Uniformity] = {}
 
     def check(self, region: Region, cause: Op | None) -> None:
-        """Judge the barriers of a region; `cause` is the op around it that not all run alike."""
+        """Check the barriers of a region; `cause` is the innermost divergent op around it."""
         self.inner.update(region.params)
         for op in region.ops:
             if op.kind == "barrier" and cause is not None:
@@ -67,9 +65,11 @@ class Checker:
                     self.check(inner, self.cause(op, truth) or cause)
 
     def cause(self, op: Op, truth: bool) -> Op | None:
-        """What makes invocations surely go different ways at a control op, of which one leads to a
-        region: that of an `if` where its condition is `truth`. A loop whose both ends differ may
-        still have as many iterations for all."""
+        """The op by which invocations diverge at a control op; None if none is known.
+
+        For an `if`, the region in question is entered if the condition equals `truth`. A `for`
+        whose bounds are both divergent may still have the same trip count in all invocations.
+        """
         if op.kind == "for":
             ends = {self.uniformity(v) for v in op.args[:2]}
             return op if ends == {Uniformity.UNIFORM, Uniformity.DIVERGENT} else None
@@ -81,18 +81,18 @@ class Checker:
         return next((v for v in decided if isinstance(v, Op) and self.is_apart(v)), None)
 
     def is_apart(self, v: Value) -> bool:
-        """Whether a value surely differs."""
+        """True if a value is divergent."""
         return self.uniformity(v) is Uniformity.DIVERGENT
 
     def uniformity(self, v: Value) -> Uniformity:
-        """How a value differs."""
+        """Uniformity of a value, memoized."""
         known = self.found.get(v)
         if known is None:
             known = self.found[v] = self.judge(v)
         return known
 
     def judge(self, v: Value) -> Uniformity:
-        """How a value differs, from its op."""
+        """Uniformity of a value, from its op."""
         if isinstance(v, Param):
             if self.limit(v) is not None:
                 return Uniformity.DIVERGENT
@@ -111,12 +111,15 @@ class Checker:
         return found
 
     def remainder(self, op: Op) -> Uniformity:
-        """`i % n` takes all its values in a workgroup that is as long."""
+        """Divergent if `i % n` takes all its values within one workgroup."""
         return Uniformity.DIVERGENT if self.limit(op) is not None else Uniformity.UNKNOWN
 
     def is_certain(self, op: Op) -> bool:
-        """Whether a comparison may come out the same in all invocations: `tid < block`. It does
-        not where the first and the last place in the workgroup, or that number, differ."""
+        """True if a comparison may have the same result in all invocations, as in `tid < block`.
+
+        The result varies if it differs between the first position, the last one, and the constant
+        compared with.
+        """
         if op.kind not in COMPARISONS:
             return False
         compare: Callable[[int, int], bool] = TABLE[op.kind].numpy  # type: ignore[assignment]
@@ -129,8 +132,10 @@ class Checker:
         return len({compare(*((k, n) if place is x else (n, k))) for k in ends}) == 1
 
     def limit(self, v: Value) -> int | None:
-        """What a place in the workgroup, which takes all values from 0 on, is below, if it is known
-        and more than one."""
+        """The number of values that a position in the workgroup takes, counted from 0.
+
+        None if it is unknown or less than two.
+        """
         if self.block is None:
             return None
         if (
@@ -149,17 +154,17 @@ class Checker:
 
 
 def is_consecutive(v: Value, index: Value | None) -> bool:
-    """Whether v counts a workgroup's invocations, from wherever."""
+    """True if v increases by one from each invocation of a workgroup to the next."""
     return v is index or (isinstance(v, Op) and v.kind == "local_index")
 
 
 def has_kind_inside(op: Op) -> bool:
-    """Whether a control op has a barrier in it."""
+    """True if a control op contains a barrier."""
     return any(has_kind(region, BARRIERS) for region in op.regions)
 
 
 def divergent(barrier: Op, cause: Op) -> KernelSyntaxError:
-    """The error for a barrier in an op that invocations run differently."""
+    """The error for a barrier in an op that invocations execute differently."""
     where: Span | None = cause.span
     return KernelSyntaxError(
         "only some invocations of the workgroup come to this `sync`, and they would wait for ever",

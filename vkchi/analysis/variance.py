@@ -1,10 +1,8 @@
-"""What differs between iterations of one axis of a `parallel` that are done side by side.
+"""Variance analysis along one axis of a `parallel` loop, for unroll-and-jam.
 
-Varies: the axis's index, private places, what writes give back, and all that is computed from these
-or decided by them. What is left, loads included, is the same in iterations that go through the
-body in step: what they load they load at one time, from one place.
-
-Owns: this analysis. Must not know: what copies are for.
+A value varies if it depends, by data or control, on the axis's index, on private memory, or on
+results of writes. All other values, loads included, are invariant along the axis. Iterations that
+execute the body in lockstep therefore load them at the same time, from the same address.
 
     >>> Variance(body, i).found
 """
@@ -19,14 +17,16 @@ from vkchi.ir.ops import READS, TABLE, Effect
 
 
 class Dependents(Flow):
-    """What is computed from an axis's index, or from what iterations make for themselves (`found`),
-    whatever decides whether it is."""
+    """Values that depend by data on an axis's index or on per-iteration values (`found`).
+
+    Control dependence is ignored.
+    """
 
     def __init__(self, body: Region, index: Value) -> None:
         super().__init__(body, [index, *own_values(body)])
 
     def follow(self, v: Value) -> Iterator[Value]:
-        """What follows from a value; from a private place also the places inside it."""
+        """Successors of a value; for private memory also the pointers into it."""
         yield from super().follow(v)
         if is_memory(v):
             for op in self.uses.get(v, ()):
@@ -34,30 +34,34 @@ class Dependents(Flow):
 
 
 class Variance(Dependents):
-    """What varies along an axis of the loop with this body: values and private places (`found`),
-    and the ops inside control that does not go the same way in all iterations (`decided`)."""
+    """Values and private memory that vary along an axis (`found`).
+
+    `decided` holds the ops inside control flow that diverges between iterations.
+    """
 
     def __init__(self, body: Region, index: Value) -> None:
         self.decided: set[Op] = set()
         super().__init__(body, index)
 
     def decide(self, op: Op) -> Iterator[Value]:
-        """All that is made inside, and the results."""
+        """Results of the control op and all values defined inside."""
         self.decided.update((op, *ops_inside(op)))
         yield from op.results
         yield from made_inside(op)
 
 
 def own_values(body: Region) -> Iterator[Value]:
-    """What each iteration makes for itself: private places, and what it gets for what it writes."""
+    """Per-iteration values: private allocations, and results of ops with side effects."""
     for op in walk(body):
         if TABLE[op.kind].effect not in (Effect.PURE, Effect.READ, Effect.CONTROL):
             yield from op.results
 
 
 def loads_in_loops(body: Region, variance: Variance) -> list[tuple[Op, Op]]:
-    """The loads from arrays in serial loops that all iterations go through in step, each with the
-    innermost of these loops."""
+    """Loads from arrays in serial loops that all iterations execute in lockstep.
+
+    Each is paired with its innermost loop.
+    """
     found: list[tuple[Op, Op]] = []
 
     def search(ops: Iterable[Op], loop: Op | None) -> None:
@@ -74,5 +78,5 @@ def loads_in_loops(body: Region, variance: Variance) -> list[tuple[Op, Op]]:
 
 
 def is_private(base: Value) -> bool:
-    """Whether a base is a place of one invocation."""
+    """True if a base is memory of one invocation."""
     return isinstance(base, Op) and base.kind == "local"

@@ -1,19 +1,24 @@
-"""Whether a store, done in every iteration of its loops, reaches all elements of a box: a proof.
+"""Coverage proof for must-write analysis: a store in a loop nest writes every element of a box.
 
-Indices are `forms` in loops' indices, in digits of these, and in extents of the array. Each of
-those may stand in one axis only. An axis takes all values from some first one on if
-- it goes with one of them, plus or minus: that one has to take as many values as there are;
-- it is a sum of several, each times something, which is no more than what those before it come to
-  together, plus one: `n * i + j` with j in [0, n).
-The digits of one index take all values independently of each other if each begins where the one
-below has come round, and the last one's values fit into the loop. What is taken for given:
-- sums and products wrap as polynomials do: equal polynomials are equal values;
-- extents are at least 1 (an array without elements is overwritten by nothing at all), and those of
-  an array that is not wide multiply to less than 2**31;
-- the bounds of a `parallel` are what they say: where they overflow, its launch is an error. Those
-  of a `for` may wrap, and have to be seen not to.
+Precondition: every iteration of the store's loops executes it. Subscripts are polynomials (`forms`)
+in loop indices, digits of these (mixed-radix components), and extents of the array. Each index or
+digit may occur in one axis only. A subscript takes consecutive values if
 
-Owns: `Filling`; `Whole`, of one array whatever its shape. Must not know: gradients, launches.
+- it is plus or minus one digit, plus a constant: then the digit must take as many values as the box
+  has;
+- or it is a sum of digits with coefficients, and no coefficient exceeds the range of the terms
+  before it plus one. Example: `n * i + j` with j in [0, n).
+
+The digits of one index are independent if the divisor of each equals the product of all moduli
+below, and the values of the last digit fit into the loop. Assumptions:
+
+- equal polynomials are equal values, because sums and products wrap as polynomials do;
+- extents are at least 1 (an empty array has no element to write), and those of an array that is not
+  wide multiply to less than 2**31;
+- bounds of a `parallel` do not overflow: its launch would raise an error. Bounds of a `for` may
+  wrap, so they must be proved not to.
+
+See also: `Filling` handles a given box, `Whole` one array of any shape.
 
     >>> Whole(y).is_stored(store)      # for i in range(y.shape[0]): y[y.shape[0] - 1 - i] = 0.0
     True
@@ -48,12 +53,12 @@ from vkchi.ir.core import Op, Param, Value, is_wide
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, i32
 
-MOST_OPS = 32  # in a bound: the host counts no loop whose bounds are longer (host_numbers)
-Span = tuple[Polynomial, Polynomial]  # the first, and how many
+MOST_OPS = 32  # in a bound; the host does not evaluate longer ones (host_numbers)
+Span = tuple[Polynomial, Polynomial]  # first value, number of values
 
 
 class Sure(NamedTuple):
-    """A store to an array that every iteration of these loops does."""
+    """A store to an array that every iteration of these loops executes."""
 
     op: Op
     element: Op
@@ -62,8 +67,10 @@ class Sure(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The values of a digit that an axis needs: from `low`, `many` of them. An index is the digit
-    of itself, by 1 and without modulus."""
+    """Values that a digit must take: `many` consecutive ones from `low`.
+
+    An index is its own digit, with divisor 1 and no modulus.
+    """
 
     digit: Digit
     low: Polynomial
@@ -71,13 +78,13 @@ class Taken(NamedTuple):
 
 
 class Filling:
-    """What stores reach, where numbers are these."""
+    """Coverage test for stores, given the polynomials of values."""
 
     def __init__(self, forms: Forms) -> None:
         self.forms = forms
 
     def reaches(self, store: Sure, box: Sequence[Span]) -> bool:
-        """Whether a store reaches all elements of a box."""
+        """True if a store writes all elements of a box."""
         axes: dict[Value, tuple[Op, Axis]] = {
             axis.param: (loop, axis) for loop in store.loops for axis in axes_of(loop)
         }
@@ -98,7 +105,7 @@ class Filling:
     def taken(
         self, p: Polynomial, span: Span, axes: dict[Value, tuple[Op, Axis]]
     ) -> list[Taken] | None:
-        """What an axis needs of the digits that its index goes with; None if that is unknown."""
+        """Values that each digit of subscript p must take to cover an axis; None if unknown."""
         terms: list[tuple[Digit, Polynomial]] = []
         for m, c in p.items():
             digits = [(s, k) for s, k in m if isinstance(s, Digit) or s in axes]
@@ -118,7 +125,7 @@ class Filling:
         return self.several(terms, rest, span, axes)
 
     def one(self, digit: Digit, factor: Polynomial, rest: Polynomial, span: Span) -> Taken:
-        """Of a digit, or its negative, plus something."""
+        """Case `subscript = ±digit + const`."""
         first, many = span
         if factor == number(1):
             return Taken(digit, minus(first, rest), many)
@@ -132,7 +139,8 @@ class Filling:
         span: Span,
         axes: dict[Value, tuple[Op, Axis]],
     ) -> list[Taken] | None:
-        """Of a sum of digits times something: all that these take, if enough and without gaps."""
+        """Case of a sum of digits with coefficients: all their values, if enough and without
+        gaps."""
         left = [(*term, self.values_of(term[0], axes)) for term in terms]
         found: list[Taken] = []
         many, first = number(1), rest
@@ -155,11 +163,11 @@ class Filling:
         return found if is_enough else None
 
     def size(self, c: Polynomial) -> Polynomial:
-        """A coefficient without its sign, which is known of a term."""
+        """The absolute value of a coefficient, which is a term."""
         return negative(c) if next(iter(c.values())) < 0 else c
 
     def values_of(self, digit: Digit, axes: dict[Value, tuple[Op, Axis]]) -> Span | None:
-        """The values that a digit takes: the first, and how many; None if that is not known."""
+        """The first value of a digit and their number; None if unknown."""
         if digit.modulus is not None:
             return {}, as_polynomial(digit.modulus)
         index = only_symbol(dict(digit.of))
@@ -172,7 +180,7 @@ class Filling:
     # --- loops -----------------------------------------------------------------------------------
 
     def goes_round(self, loop: Op, axis: Axis, needed: Sequence[Taken]) -> bool:
-        """Whether a loop's index takes all combinations of these values of its digits."""
+        """True if a loop's index takes all combinations of the needed digit values."""
         begin, t = self.bound(axis.begin), axis.param.type
         if begin is None or not isinstance(t, Scalar):
             return False
@@ -185,17 +193,17 @@ class Filling:
         )
 
     def is_short(self, loop: Op) -> bool:
-        """Whether the bounds are such as the host computes."""
+        """True if the bounds are short enough for the host to compute."""
         bounds = [v for axis in axes_of(loop) for v in (axis.begin, axis.end)]
         return all(count_ops(v, MOST_OPS) <= MOST_OPS for v in bounds)
 
     def bound(self, v: Value) -> Polynomial | None:
-        """A bound made of extents; None if it is made of anything else."""
+        """A bound as a polynomial of extents, or None."""
         p = self.forms.of(v)
         return p if all(isinstance(s, Extent) for m in p for s, _ in m) else None
 
     def bounds_under(self, v: Value) -> Iterator[Polynomial]:
-        """Polynomials that a value is at least."""
+        """Polynomials that are lower bounds of v."""
         found = self.bound(v)
         if found is not None:
             yield found
@@ -204,7 +212,8 @@ class Filling:
                 yield from self.bounds_under(x)
 
     def has_all(self, begin: Polynomial, trips: Polynomial, needed: Sequence[Taken]) -> bool:
-        """The same for an index that takes `trips` values from `begin`, or more."""
+        """True if an index with at least `trips` values from `begin` takes all needed
+        combinations."""
         if not self.is_least(trips, number(1)):
             return False
         if not needed:
@@ -216,8 +225,10 @@ class Filling:
         return begin == {} and self.are_independent(trips, needed)
 
     def are_independent(self, trips: Polynomial, needed: Sequence[Taken]) -> bool:
-        """Whether digits of an index from 0 take all values independently of each other: each
-        begins where the one below has come round, and the last one's values fit into `trips`."""
+        """True if digits of an index from 0 take all their combinations of values.
+
+        The divisor of each equals the product of all moduli below, and the last fits into `trips`.
+        """
         room = number(1)
         for k, (digit, low, many) in enumerate(sorted(needed, key=size_of)):
             needs, divisor = plus(low, many), as_polynomial(digit.divisor)
@@ -233,12 +244,12 @@ class Filling:
         return self.is_least(trips, room)
 
     def is_least(self, p: Polynomial, q: Polynomial) -> bool:
-        """Whether p is at least q, whatever the extents are."""
+        """True if p >= q for all extents."""
         return is_least(p, q, self.forms.is_positive)
 
 
 class Whole(Filling):
-    """One array parameter, of whatever shape; `origin` is the index of its first element."""
+    """Coverage of one array parameter of any shape; `origin` is the index of its first element."""
 
     def __init__(self, array: Param, origin: Sequence[int] = ()) -> None:
         self.array = array
@@ -248,11 +259,10 @@ class Whole(Filling):
         self.box = [(number(o), self.extent(t, k)) for k, o in enumerate(first)]
 
     def extent(self, t: Array, axis: int) -> Polynomial:
-        """The extent of an axis."""
         return number(t.shape[axis]) if t.shape else symbol(extent_of(self.array, axis))
 
     def is_stored(self, store: Sure) -> bool:
-        """Whether the store, done in every iteration of its loops, reaches all elements."""
+        """True if a store that every iteration of its loops executes writes all elements."""
         axes: dict[Value, Axis] = {
             axis.param: axis for loop in store.loops for axis in axes_of(loop)
         }
@@ -261,12 +271,12 @@ class Whole(Filling):
 
 
 def as_digit(s: Symbol) -> Digit:
-    """An index as its own digit."""
+    """Convert an index to its own digit."""
     return s if isinstance(s, Digit) else Digit(freeze(symbol(s)))
 
 
 def divides(p: Polynomial, term: Term) -> bool:
-    """Whether a polynomial of one term divides a term."""
+    """True if a polynomial of one term divides `term`."""
     if len(p) != 1:
         return False
     ((monomial, c),) = p.items()
@@ -274,19 +284,19 @@ def divides(p: Polynomial, term: Term) -> bool:
 
 
 def is_part(some: Monomial, of: Monomial) -> bool:
-    """Whether a monomial divides another one."""
+    """True if monomial `some` divides `of`."""
     powers = dict(of)
     return all(k <= powers.get(s, 0) for s, k in some)
 
 
 def size_of(taken: Taken) -> tuple[int, int]:
-    """By which digits are in order."""
+    """Sort key of digits: the degree and coefficient of the divisor."""
     monomial, c = taken.digit.divisor
     return sum(k for _, k in monomial), c
 
 
 def count_ops(v: Value, most: int) -> int:
-    """How many ops a value is made of, each as often as it is used; more than `most` is enough."""
+    """Number of ops in an expression tree; counting stops above `most`."""
     if not isinstance(v, Op) or most <= 0:
         return 1
     total = 1

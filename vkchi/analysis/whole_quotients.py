@@ -1,18 +1,17 @@
-"""Quotients of integers that are floats, and then rounded: `ti.floor(i / n)`, `int(i / n)`.
+"""Integer quotients computed by rounded float division: `ti.floor(i / n)`, `int(i / n)`.
 
-What IEEE division gives, rounded, is the quotient of the integers themselves where |a| < 2**p, p
-the digits of the float, and the divisor is positive. For let k > 0 be a whole number and
-a = k * b - 1: a / b is as near below k as it can be. Where 2**e < k <= 2**(e+1), floats just below
-k are 2**(e+1-p) apart, so what rounds to k is no farther than 2**(e-p) < k * 2**-p; but a / b is
-1 / b = k / (k * b) away, and k * b = a + 1 <= 2**p. Above k (negative quotients) k * b = a - 1, and
-what rounds to k is no farther than k * 2**-p, too. A divisor of more digits is rounded itself, to
-no less than 2**p, and the quotient lies between -1 and 1 all the same.
+With IEEE division the rounded result equals the integer quotient if b > 0 and |a| < 2**p, where p
+is the float's number of significant bits.
 
-A device may divide less exactly, by 2.5 units in the last place. With dividends below 2**DEVICE
-that is still less than the distance, 2.5 * 2**-23 < 2**-20, so that such a quotient rounds rightly
-if it is corrected where it is whole, as `legalize` does.
+Proof. Consider a = k * b - 1 with an integer k > 0: a / b is as close below k as possible. Let 2**e
+< k <= 2**(e+1). Floats just below k are 2**(e+1-p) apart, so a value that rounds to k is within
+2**(e-p) < k * 2**-p of it. But the distance of a / b is 1 / b = k / (k * b), and k * b = a + 1 <=
+2**p. Above k (negative quotients), k * b = a - 1, and the rounding distance is at most k * 2**-p as
+well. A divisor of more bits is itself rounded, to at least 2**p; the quotient is still in (-1, 1).
 
-Owns: what such an op looks like. Must not know: what is known of its operands.
+Devices may divide with an error of 2.5 ulp. For dividends below 2**DEVICE that is less than the
+distance: 2.5 * 2**-23 < 2**-20. Such a quotient rounds correctly once `legalize` has corrected
+quotients that are whole numbers.
 
     >>> find_quotient("floor", op.args[0], f32)     # floor(cast i / 3.0)
     Quotient(kind="floordiv", a=i, b=3, form=f32, ...)
@@ -31,13 +30,16 @@ from vkchi.ir.ops import DIVISION_OF
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Type, f16, f32, i64
 
-DIGITS = {f16: 11, f32: 24}  # of the form
+DIGITS = {f16: 11, f32: 24}  # significant bits of the type
 DEVICE = {f16: 11, f32: 20}  # f16 is divided as f32
 
 
 class Quotient(NamedTuple):
-    """`kind`: floordiv or truncdiv; `a`, `b`: integers, of any type or known while compiling;
-    `form`: the type of the float quotient, `quotient`."""
+    """An integer division written in floats.
+
+    `kind`: floordiv or truncdiv. `a`, `b`: integer values of any type, or constants. `quotient`:
+    the float division; `form`: its type.
+    """
 
     kind: str
     a: Value | int
@@ -46,12 +48,12 @@ class Quotient(NamedTuple):
     quotient: Op
 
     def operands(self, of: Callable[[Value], Fact]) -> tuple[Fact, Fact]:
-        """What is known of a and b, by what is known of integers."""
+        """Facts about a and b; `of` returns the fact of a value."""
         a, b = (Fact(v, v) if isinstance(v, int) else of(v) for v in (self.a, self.b))
         return a, b
 
     def fact(self, of: Callable[[Value], Fact]) -> Fact | None:
-        """What is known of the rounded quotient, however inexactly a device divides."""
+        """The fact about the rounded quotient, valid for inexact device division; `of` as above."""
         a, b = self.operands(of)
         if b.lo < 1 or max(-a.lo, a.hi) >= 1 << DEVICE[self.form]:
             return None
@@ -61,7 +63,7 @@ class Quotient(NamedTuple):
 
 
 def find_quotient(kind: str, arg: Value, t: Type) -> Quotient | None:
-    """The quotient that an op of this kind with this argument gives as a whole number of type t."""
+    """Match an op of this kind, argument and result type t as an integer division."""
     if not isinstance(t, Scalar) or not isinstance(arg, Op):
         return None
     if kind == "cast":
@@ -78,7 +80,7 @@ def find_quotient(kind: str, arg: Value, t: Type) -> Quotient | None:
 
 
 def divisor(op: Op) -> Value | int | None:
-    """The whole number that an op divides by, or multiplies with the reciprocal of."""
+    """The integer divisor of a division, or of a product with a reciprocal power of two."""
     if op.kind == "div":
         return whole(op.args[1])
     factor = constant_float(op.args[1])
@@ -87,7 +89,7 @@ def divisor(op: Op) -> Value | int | None:
 
 
 def whole(v: Value) -> Value | int | None:
-    """The integer that a float was, or is while compiling."""
+    """The integer that a float was converted from; an int for a constant."""
     number = constant_float(v)
     if number is not None:
         return int(number) if number.is_integer() else None
@@ -98,7 +100,7 @@ def whole(v: Value) -> Value | int | None:
 
 
 def constant_float(v: Value) -> float | None:
-    """The number that a float constant is."""
+    """The value of a float constant, or None."""
     if not is_constant(v) or not isinstance(v.type, Scalar) or v.type.kind != "f":
         return None
     return float(value_of(v.attr, v.type))

@@ -1,9 +1,8 @@
-"""How much a Func does in a launch: its ops, each as often as the loops around it go round.
+"""Static work estimate: number of ops that a launch executes, weighted by trip counts.
 
-Owns: the estimate, as counts of a launch's numbers (`vkchi.target.shader`), or as a number where
-constants alone are asked. Loops whose rounds are not known (`while`, bounds that data or an index
-of a loop around tell) go round once, of branches all are done. Must not know: what an op costs,
-devices.
+The result is a `Count` expression of launch arguments (`vkchi.target.shader`), or a constant.
+Unknown trip counts count as one: `while`, data-dependent bounds, and bounds that use an enclosing
+loop's index. Both sides of a branch are counted.
 
     >>> work_of(fn)                        # parallel 0, shape x [0] { 7 ops }
     ((2, ('const', 1)), (7, ('dim', 'x', 0)))
@@ -21,36 +20,37 @@ from vkchi.ir.control import is_loop
 from vkchi.ir.core import Func, Op, Region
 from vkchi.target.shader import Count
 
-Work = tuple[tuple[int, Count], ...]  # so many ops, so often
-Trips = Callable[[Op], "Number | None"]  # how often a loop goes round, if that is known
+Work = tuple[tuple[int, Count], ...]  # number of ops, executions
+Trips = Callable[[Op], "Number | None"]  # trip count of a loop, if known
 
 
 def work_of(fn: Func) -> Work:
-    """The ops of a launch."""
+    """The ops of a launch, with the number of their executions."""
     found = work_in(fn.body, partial(trips_of, given=frozenset(fn.params)))
     return tuple([(ops, rounds) for rounds, ops in found.items()])
 
 
 def known_work_of(region: Region) -> int:
-    """The ops that a region does at least, of loops whose rounds are no constants one round."""
+    """Number of ops that a region executes; loops without constant trip counts have one
+    iteration."""
     return sum([ops * rounds[1] for rounds, ops in work_in(region, constant_trips).items()])
 
 
 def constant_trips(loop: Op) -> Number | None:
-    """How often a loop goes round, where that is a constant."""
+    """The trip count of a loop, if constant."""
     trips = trips_of(loop, frozenset())
     return trips if trips is not None and trips.lo == trips.hi else None
 
 
 def work_in(region: Region, trips: Trips) -> dict[Count, int]:
-    """The ops of a region, by how often they are done."""
+    """Number of ops in a region, by execution count."""
     found: dict[Count, int] = {}
     add_work(region, constant(1), trips, found)
     return found
 
 
 def add_work(region: Region, rounds: Number, trips: Trips, found: dict[Count, int]) -> None:
-    """Add the ops of a region that runs so often to those found."""
+    """Add the ops of a region that is executed `rounds` times to `found`."""
     found[rounds.expr] = found.get(rounds.expr, 0) + len(region.ops)
     for op in region.ops:
         if op.regions:
@@ -60,6 +60,6 @@ def add_work(region: Region, rounds: Number, trips: Trips, found: dict[Count, in
 
 
 def rounds_in(op: Op, rounds: Number, trips: Trips) -> Number:
-    """How often the regions of an op run, which itself runs so often."""
+    """Execution count of the regions of an op that is itself executed `rounds` times."""
     known = trips(op) if is_loop(op) else None
     return rounds if known is None else combine("mul", (rounds, known)) or rounds
