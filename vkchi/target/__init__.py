@@ -1,1 +1,1 @@
-"""What is compiled for: capabilities, options, shaders as data."""
+"""Compilation targets as plain data: device capabilities, compile options, compiled shaders."""

@@ -1,8 +1,8 @@
-"""What the compiler gives, as plain data: dispatches, arrays they are bound to, what they report.
+"""Output of the compiler as plain data: dispatches, their array bindings, report sites.
 
-Owns: the records; whatever was compiled is one, a kernel, its gradient, a trial or a copy. Nothing
-in them lives: arrays are names with types, places in the user's files are spans. So artifacts can
-be pickled, stored, sent to another process and run there. Must not know: ops, devices, launches.
+Kernels, gradients, race trials and copies all compile to an `Artifact`. It holds no live objects:
+arrays are names with types, source locations are spans. So artifacts can be pickled, stored on
+disk, and run in another process.
 
     artifact = build(fn, options, caps)
     Executable(runtime, artifact).launch(...)
@@ -22,7 +22,7 @@ from vkchi.types import Array, Scalar, Tensor, Type
 
 
 class Fill(NamedTuple):
-    """So many bytes from the beginning of an array, all set to a word of 32 bits."""
+    """Set the first `size_bytes` bytes of an array to a repeated 32-bit word."""
 
     name: str
     word: int
@@ -30,8 +30,8 @@ class Fill(NamedTuple):
 
 
 class Dispatch(NamedTuple):
-    """One shader and the parameters whose memory it reads and writes, by name. `fills`: what does
-    the same, if anything."""
+    """One shader and the names of the array parameters that it reads and writes. `fills`:
+    equivalent memory fills, which may run instead of the shader; empty if there are none."""
 
     shader: Shader
     reads: frozenset[str]
@@ -40,9 +40,12 @@ class Dispatch(NamedTuple):
 
 
 class IrText(NamedTuple):
-    """IR as text; `places[k]` is the index in `spans` of the k-th op's, in the order of the text;
-    the last place is that of the Func. `hints` are the names that values have as hints, those of
-    each op's results, then of its regions' parameters, in that order."""
+    """IR as text, with its spans and name hints.
+
+    `places[k]` is the index in `spans` of the k-th op's span, in text order; the last entry is that
+    of the Func. `hints`: the name hints of values, in text order: for each op its results, then the
+    parameters of its regions.
+    """
 
     text: str
     spans: tuple[Span | None, ...]
@@ -53,11 +56,13 @@ class IrText(NamedTuple):
 class Artifact(NamedTuple):
     """One compiled Func.
 
-    arrays: types of the array parameters, by name; temps: of arrays that a launch must provide
-    besides; sites: numbers of the reports that are left, and the dispatch each stands in; limits:
-    what launches must check of the lengths of loops; ir: the Func that it was made of, where it was
-    asked for; work: how many ops a launch does, how often (`analysis.work`); has_next: whether a
-    second compile, not for the first tier, gives better code.
+    - arrays: types of the array parameters, by name.
+    - temps: types of the temporary arrays that a launch must allocate, by name.
+    - sites: remaining report sites, by number, with the index of their dispatch.
+    - limits: checks of loop lengths that a launch must make.
+    - ir: the source Func, if the caller requested it.
+    - work: op counts and how often a launch runs them (`analysis.work`).
+    - has_next: True if a second-tier compile produces better code.
     """
 
     name: str
@@ -72,38 +77,42 @@ class Artifact(NamedTuple):
 
     @property
     def used(self) -> frozenset[str]:
-        """The arrays that any dispatch reads or writes."""
+        """Names of the arrays that any dispatch reads or writes."""
         return self.reads | self.writes
 
     @property
     def reads(self) -> frozenset[str]:
-        """The arrays that any dispatch reads."""
         return frozenset(name for d in self.dispatches for name in d.reads)
 
     @property
     def writes(self) -> frozenset[str]:
-        """The arrays that any dispatch writes."""
         return frozenset(name for d in self.dispatches for name in d.writes)
 
     def sites_among(self, known: Sequence[Site]) -> dict[int, Site]:
-        """The reports that are left, each with its dispatch; `known` are those of the kernel."""
+        """Return the remaining report sites with their dispatch; `known` are all sites of the
+        kernel."""
         if not known:
             return {}
         return {n: known[n]._replace(dispatch=k) for n, k in self.sites.items()}
 
 
-# What a launch binds to a parameter: ("arg", name), ("grad", name) for the gradient of an ndarray
-# argument, ("field", function, path) for what the kernel's source names so (`self.grid.v`), the
-# function by its number in `Interface.functions`, ("return", index), ("seed",).
+# Source of a parameter's value at launch: ("arg", name); ("grad", name), the gradient of an ndarray
+# argument; ("field", function, path), a global of the kernel's source such as `self.grid.v`;
+# ("return", index); ("seed",).
 Binding = tuple[Any, ...]
 
 
 class Interface(NamedTuple):
-    """What a kernel's launch binds and gives: `bindings` by parameter name; `returns` the types of
-    the numbers, vectors and matrices that it returns, `results` those of whole values, structs
-    among them; whether it `returns_tuple`, even of one; `sites` what it may report, by number;
-    `checks` what arguments must be like; `draws` whether it draws random numbers; `cautions`
-    warnings about its source."""
+    """Host interface of a kernel: parameters, return types, reports, argument checks.
+
+    - bindings: the value that a launch binds to each parameter, by name.
+    - returns: types of the returned scalars, vectors and matrices.
+    - results: types of the returned values as the user sees them, structs included.
+    - returns_tuple: True if the kernel returns a tuple, even of one value.
+    - sites: report sites, by number.
+    - checks: conditions on the arguments.
+    - cautions: warnings about the kernel's source.
+    """
 
     bindings: dict[str, Binding]
     returns: tuple[Scalar | Tensor, ...]
@@ -115,5 +124,5 @@ class Interface(NamedTuple):
 
     @property
     def draws(self) -> bool:
-        """Whether the kernel draws random numbers."""
+        """True if the kernel draws random numbers."""
         return any(binding[0] == "seed" for binding in self.bindings.values())

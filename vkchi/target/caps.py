@@ -1,7 +1,6 @@
-"""What a device can do: one flat record, hashable, so that it can be part of a cache key.
+"""Device capabilities: one flat, hashable record, usable as part of a cache key.
 
-Owns: the record. Must not know: Vulkan calls, ops. Filled by `vkchi.device`, read by passes,
-the emitter and the launch path.
+`vkchi.device` fills it; passes, the emitter and the launch path read it.
 
     >>> SMALLEST.int64
     False
@@ -15,7 +14,8 @@ KINDS = ("other", "integrated", "discrete", "virtual", "cpu")  # in VkPhysicalDe
 
 
 class Caps(NamedTuple):
-    """Capabilities and limits. The defaults are the least that any Vulkan 1.3 device offers us."""
+    """Capabilities and limits of a device. The defaults are the minimum that vkchi requires of a
+    Vulkan 1.3 device."""
 
     kind: str = "other"  # one of KINDS
     # arithmetic types
@@ -34,7 +34,7 @@ class Caps(NamedTuple):
     f32_atomic_minmax: bool = False
     i64_atomics: bool = False
     i64_atomics_shared: bool = False
-    # subgroups: the size that shaders which depend on it are made for, and those that a device has
+    # subgroups: the size that size-dependent shaders are compiled for; the device's range of sizes
     subgroup_size: int = 4
     subgroup_least: int = 4
     subgroup_most: int = 4
@@ -44,10 +44,10 @@ class Caps(NamedTuple):
     subgroup_shuffle_relative: bool = False
     subgroup_vote: bool = False
     subgroup_wide: bool = False  # reductions and scans of 64-bit integers
-    # min and max of integers; SwiftShader's go wrong in loops where one operand is a constant
+    # False: integer min and max are broken (SwiftShader, in loops with a constant operand)
     integer_extremes: bool = True
     # float behaviour
-    zero_dividends: bool = True  # 0.0 / x is NaN for 0 and NaN; Mesa's lavapipe folds it to 0
+    zero_dividends: bool = True  # False: 0.0 / x is folded to 0, even for 0 and NaN (lavapipe)
     signed_zero_inf_nan_f32: bool = False
     # limits
     push_constant_bytes: int = 128
@@ -63,31 +63,31 @@ class Caps(NamedTuple):
 
     @property
     def ballot_fits_word(self) -> bool:
-        """Whether 32 bits hold one of each invocation of a subgroup."""
+        """True if a subgroup ballot (one bit per invocation) fits in 32 bits."""
         return self.subgroup_size <= 32
 
     @property
     def ballot_exceeds_word(self) -> bool:
-        """Whether they do not."""
+        """True if a subgroup ballot needs more than 32 bits."""
         return not self.ballot_fits_word
 
     @property
     def ballot_fits_long(self) -> bool:
-        """Whether 64 bits do, and there are such numbers."""
+        """True if the device has 64-bit integers and a subgroup ballot fits in one."""
         return self.int64 and self.subgroup_size <= 64
 
     def has_type(self, name: str) -> bool:
-        """Whether values of the scalar type called `name` can be computed with."""
+        """True if the device has arithmetic on the scalar type called `name`."""
         return {
             "i8": self.int8, "u8": self.int8, "i16": self.int16, "u16": self.int16,
             "i64": self.int64, "u64": self.int64, "f16": self.float16, "f64": self.float64,
         }.get(name, True)  # fmt: skip
 
     def can_store(self, name: str) -> bool:
-        """Whether scalars called `name` can stand in buffers."""
+        """True if buffers can hold scalars of the type called `name`."""
         bits = int(name[1:])
         if bits == 8:
-            return self.storage8 and self.int8  # spirv-val wants both for pointers to bytes
+            return self.storage8 and self.int8  # spirv-val requires both for pointers to bytes
         if bits == 16:
             return self.storage16 and self.has_type(name)
         return bits == 1 or self.has_type(name)

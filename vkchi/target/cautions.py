@@ -1,6 +1,6 @@
 """Warnings about a kernel's source, as plain data.
 
-They are kept with the compiled kernel, so that a process that finds it in the cache gives them too.
+The cache stores them with the compiled kernel, so a process that loads it issues the same warnings.
 
     tell(compiled.interface.cautions)
 """
@@ -28,8 +28,8 @@ STRICT = ("conversion", "constant")  # kinds that are errors under `ti.init(stri
 
 
 class Caution(NamedTuple):
-    """A warning of a kind of `KINDS` about a place in the user's file. In `help`, `{line}` stands
-    for the line of `origin`."""
+    """A warning about a location in the user's source. `kind` is a key of `KINDS`; `{line}` in
+    `help` is replaced by the line of `origin`."""
 
     kind: str
     sentence: str
@@ -39,20 +39,20 @@ class Caution(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """The help with its line."""
+        """The help text with `{line}` filled in."""
         return self.help.replace("{line}", str(self.origin.line)) if self.origin else self.help
 
     def text(self) -> str:
-        """The warning: sentence, calls that lead to the line, help."""
+        """Return the full message: sentence, call chain, help."""
         lines = [self.sentence, *render_chain(self.span)]
         return "\n".join([*lines, f"help: {self.advice}"] if self.help else lines)
 
     def error(self) -> KernelTypeError:
-        """The warning as an error at its line."""
+        """Return the warning as a KernelTypeError at its span."""
         return KernelTypeError(self.sentence, self.span, help=self.advice)
 
 
 def tell(cautions: Iterable[Caution]) -> None:
-    """Give warnings at their lines; by default Python shows one per line and kind."""
+    """Issue the warnings at their source lines; by default Python shows one per line and kind."""
     for caution in cautions:
         warn_line(caution.text(), KINDS[caution.kind], caution.span)

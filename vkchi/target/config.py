@@ -1,10 +1,7 @@
-"""What `ti.init` takes besides what has an effect here, and what `ti.cfg` says of all options.
+"""Taichi's configuration options: defaults, `TI_*` environment variables, `ti.cfg`.
 
-Owns: the table of Taichi's options, the environment's `TI_*` variables, `Config`. Must not know:
-devices.
-
-    >>> read_options({"packed": True}, {"TI_CUDA_STACK_LIMIT": "4096"})
-    {'packed': True, 'cuda_stack_limit': 4096}
+>>> read_options({"packed": True}, {"TI_CUDA_STACK_LIMIT": "4096"})
+{'packed': True, 'cuda_stack_limit': 4096}
 """
 
 from __future__ import annotations
@@ -33,8 +30,8 @@ _OFF = """
     print_kernel_nvptx print_preprocessed_ir print_struct_llvm_ir timeline use_llvm use_mesh
     verbose_kernel_launches wait_signal
 """
-# Options of Taichi's that change nothing here, as `ti.cfg` shows them where nobody set them. Taken
-# so that programs run unmodified.
+# Taichi's options without an effect here, with their defaults in `ti.cfg`. They are accepted so
+# that programs run unmodified.
 WITHOUT_EFFECT: dict[str, bool | int | float | str] = {
     **dict.fromkeys(_ON.split(), True),
     **dict.fromkeys(_OFF.split(), False),
@@ -52,7 +49,7 @@ WITHOUT_EFFECT: dict[str, bool | int | float | str] = {
     "opt_level": 1,
     "unrolling_limit": 32,
 }
-# Options with an effect that the environment may set too, and what they are where nobody does.
+# Options with an effect that the environment can also set, with their defaults.
 WITH_EFFECT: dict[str, bool | int | float | str] = {
     "accept_races": "",
     "check_out_of_bound": False,
@@ -73,10 +70,10 @@ WITH_EFFECT: dict[str, bool | int | float | str] = {
     "strict": False,
 }
 DEFAULTS = {**WITHOUT_EFFECT, **WITH_EFFECT}
-TYPES = ("default_fp", "default_ip")  # given as types, by the environment as their bits
+TYPES = ("default_fp", "default_ip")  # given as types; in the environment as bit widths
 VALUES = {bool: "True or False", int: "an integer", float: "a number"}
 
-# What to do instead.
+# Replacements for options without an effect, for messages.
 INSTEAD = {
     "debug_mode": "debug=True",
     "print_ir": "set VKCHI_PRINT=ir",
@@ -86,8 +83,9 @@ INSTEAD = {
 
 
 def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Options as they were given, and those that a variable `TI_*` sets, such as TI_DEBUG=1, and
-    nobody gave. Raises ArgumentError, naming option or variable, for a value that means nothing."""
+    """Return the given options, completed from environment variables such as TI_DEBUG=1. Given
+    options take precedence. Raises ArgumentError, naming the option or variable, for an invalid
+    value."""
     found = {name: value for name, value in given.items() if value is not None}
     for name, value in found.items():
         refuse_other_kind(name, value)
@@ -100,8 +98,8 @@ def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
 
 
 def refuse_other_kind(name: str, value: Any) -> None:
-    """Raise ArgumentError for what is neither on nor off where an option is (`debug="no"` would be
-    on), and for a text where it is a number."""
+    """Raise ArgumentError if the value's type does not fit the option: a non-bool for a switch
+    (`debug="no"` would count as true), or a string for a number."""
     kind = type(DEFAULTS.get(name, ""))
     if kind is str or name in TYPES:
         return
@@ -121,16 +119,16 @@ def parse(variable: str, text: str, default: Any) -> Any:
 
 
 def idle_options(options: Mapping[str, Any]) -> Iterator[str]:
-    """What to say of options that were set and change nothing, one after the other."""
+    """Yield a message for each given option that has no effect."""
     for name in options:
         if name in WITHOUT_EFFECT:
             yield name + (f" ({INSTEAD[name]})" if name in INSTEAD else "")
 
 
 class Config:
-    """The current options by name, `ti.cfg.debug` and the like; those without an effect can be
-    assigned. Raises AttributeError for what is no option, and where one is assigned that only
-    `ti.init` can set."""
+    """The current options as attributes, such as `ti.cfg.debug`. Options without an effect can be
+    assigned. Raises OptionError when an unknown option, or one that only `ti.init` can set, is
+    assigned; AttributeError when an unknown one is read."""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         vars(self).update({**DEFAULTS, **(options or {})})

@@ -1,12 +1,13 @@
-"""Devices that are known by description: their capabilities, as JSON.
+"""Device descriptions: capabilities of known devices, read from JSON files.
 
-Owns: the form of such files, those that vkchi brings (`known/`). Must not know: drivers.
+`known/` contains the descriptions that vkchi ships.
 
     {"name": "AMD RDNA3 (navi31)", "radv": "navi31", "source": "...", "caps": {"int64": true, ...}}
 
-`caps` has fields of `Caps`. The default of a field is the least that Vulkan 1.3 asks for, that of
-the sizes of subgroups `subgroup_size`. `kind` may be beside `caps` as well; without it the device
-is a GPU of the kind "other". `radv` is the family under which Mesa's RADV compiles for the device.
+`caps` has fields of `Caps`. A missing field defaults to the Vulkan 1.3 minimum; `subgroup_least`
+and `subgroup_most` default to `subgroup_size`. `kind` may also be given beside `caps`; without it
+the device is a GPU of kind "other". `radv` is the GPU family under which Mesa's RADV compiles for
+the device.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ENDING = ".json"
 
 
 class Described(NamedTuple):
-    """A device: what it is called, what it can do, where that is known from."""
+    """A described device: name, capabilities, RADV family, source of the data."""
 
     name: str
     caps: Caps
@@ -34,20 +35,20 @@ class Described(NamedTuple):
 
 
 def known_names() -> list[str]:
-    """The devices that vkchi brings descriptions of."""
+    """Names of the device descriptions that vkchi ships."""
     return sorted(f.removesuffix(ENDING) for f in os.listdir(FOLDER) if f.endswith(ENDING))
 
 
 def find_described(name: str) -> Described | None:
-    """The device of a file, by its path, or of a description that vkchi brings, by its name; None
-    where that is neither. Raises ArgumentError for a file that describes none."""
+    """Return the device described by a JSON file (given by path) or by a shipped description (given
+    by name), or None if `name` is neither. Raises ArgumentError for an invalid file."""
     if name.endswith(ENDING):
         return read_described(name)
     return read_described(os.path.join(FOLDER, name + ENDING)) if name in known_names() else None
 
 
 def read_described(path: str) -> Described:
-    """The device that a file describes. Raises ArgumentError."""
+    """Read a device description from a file. Raises ArgumentError."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -58,7 +59,7 @@ def read_described(path: str) -> Described:
 
 
 def described_by(found: Any, name: str) -> Described:
-    """The device that JSON describes. Raises ValueError."""
+    """Convert parsed JSON to a device description. Raises ValueError."""
     if not isinstance(found, dict) or not isinstance(found.get("caps"), dict):
         raise ValueError('it has no "caps"')
     texts = {k: found.get(k, "") for k in ("name", "radv", "source")}
@@ -74,7 +75,7 @@ def described_by(found: Any, name: str) -> Described:
 
 
 def read_field(field: str, value: Any) -> Any:
-    """The value of a capability. Raises ValueError."""
+    """Return the checked value of a capability. Raises ValueError."""
     least = getattr(SMALLEST, field, None) if field in Caps._fields else None
     if least is None:
         raise ValueError(f"no capability is called {field!r}")

@@ -1,9 +1,7 @@
-"""What devices are called, and which of them a name or a kind means.
+"""Device information, and device selection by index, name or kind.
 
-Owns: `DeviceInfo`, kinds of devices, their order of preference. Must not know: Vulkan.
-
-    >>> select_device(infos, "llvmpipe")
-    0
+>>> select_device(infos, "llvmpipe")
+0
 """
 
 from __future__ import annotations
@@ -23,7 +21,8 @@ KINDS: dict[str, Callable[[DeviceInfo], bool]] = {
 
 
 class DeviceInfo(NamedTuple):
-    """One Vulkan device. kind: cpu, discrete, integrated, virtual or other; api: (1, 3, 275)."""
+    """One Vulkan device. kind: cpu, discrete, integrated, virtual or other; api: Vulkan version,
+    such as (1, 3, 275)."""
 
     index: int  # type: ignore[assignment]  # no method of tuples
     name: str
@@ -35,7 +34,8 @@ class DeviceInfo(NamedTuple):
 
 
 def select_device(infos: list[DeviceInfo], select: str | int) -> int:
-    """Index of the device that `select`, an index or a part of a name, means."""
+    """Return the index of the first device that `select`, an index or part of a name, matches.
+    Raises DeviceError if there is none."""
     for info in infos:
         if is_named(info, select):
             return info.index
@@ -43,13 +43,13 @@ def select_device(infos: list[DeviceInfo], select: str | int) -> int:
 
 
 def is_named(info: DeviceInfo, select: str | int) -> bool:
-    """Whether an index or a part of a name means this device."""
+    """True if an index or part of a name matches this device."""
     if not isinstance(select, str) or select.isdecimal():
         return str(select) == str(info.index)
     return bool(select) and select.lower() in info.name.lower()
 
 
 def list_names(infos: list[DeviceInfo]) -> str:
-    """`are 0: llvmpipe, 1: ...`, for messages."""
+    """Return `are 0: llvmpipe, 1: ...`, for messages."""
     names = ", ".join(f"{info.index}: {info.name}" for info in infos)
     return f"{'is' if len(infos) == 1 else 'are'} {names}"

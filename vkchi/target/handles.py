@@ -1,8 +1,6 @@
-"""Memory outside of Vulkan as a handle of the system: plain data.
+"""Operating-system handles of memory shared with other APIs, as plain data.
 
-Owns: the kinds of handles, and their end. Must not know: who makes or takes them.
-
-    Payload(3, OPAQUE_FD, 4096, type_index=0, is_dedicated=True).close()
+Payload(3, OPAQUE_FD, 4096, type_index=0, is_dedicated=True).close()
 """
 
 from __future__ import annotations
@@ -17,8 +15,11 @@ OPAQUE_FD, OPAQUE_WIN32, DMA_BUF = 0x1, 0x2, 0x200  # VkExternalMemoryHandleType
 
 
 class Payload(NamedTuple):
-    """Memory as a handle, and how it was made. kind: OPAQUE_FD, OPAQUE_WIN32 or DMA_BUF; type_index
-    is -1 where not Vulkan made it; is_dedicated: for one buffer alone."""
+    """External memory: handle, kind and allocation properties.
+
+    kind: OPAQUE_FD, OPAQUE_WIN32 or DMA_BUF. type_index: Vulkan memory type, or -1 if not allocated
+    by Vulkan. is_dedicated: True for an allocation dedicated to one buffer.
+    """
 
     handle: int
     kind: int
@@ -27,12 +28,12 @@ class Payload(NamedTuple):
     is_dedicated: bool = False
 
     def close(self) -> None:
-        """Give up a handle that nobody took."""
+        """Close the handle, if no importer took ownership."""
         close_handle(self.kind, self.handle)
 
 
 def close_handle(kind: int, handle: int) -> None:
-    """Close a handle that nobody took, or an NT handle."""
+    """Close a handle: any NT handle, or a file descriptor whose ownership no importer took."""
     if kind != OPAQUE_WIN32:
         os.close(handle)
         return

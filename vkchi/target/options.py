@@ -1,7 +1,5 @@
-"""Compile options: what `ti.init` sets and compiled code depends on. Hashable: part of cache keys.
-
-Must not know: devices.
-"""
+"""Compile options: settings of `ti.init` on which compiled code depends. Hashable: part of cache
+keys."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any, Protocol
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, f32, i32
 
-# Those that code depends on.
+# Options that compiled code depends on.
 IN_CODE = (
     "fast_math",
     "block_dim",
@@ -24,49 +22,54 @@ IN_CODE = (
 
 
 class Shelf(Protocol):
-    """Where compiled code is kept: bytes with a header, by key."""
+    """Protocol of a store of compiled code: a header and bytes for each key."""
 
     @property
     def version(self) -> str:
-        """The compiler's."""
+        """Version of the compiler."""
 
     @property
     def device(self) -> str:
-        """The name of the device that the program runs on."""
+        """Name of the device that the program runs on."""
 
     def is_empty(self) -> bool:
-        """Whether nothing is kept."""
+        """True if the store has no entries."""
 
     def of_device(self, name: str) -> Shelf:
-        """The same shelf, for a program on this device."""
+        """Return the same store for a program on another device."""
 
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """What is kept under a key, if it is whole."""
+        """Return the entry of a key, or None if it is missing or damaged."""
 
     def peek(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """The same, where it is not to be used."""
+        """Like `get`, without marking the entry as used."""
 
     def put(self, key: str, header: dict[str, Any], body: bytes) -> bool:
-        """Keep something; whether that was possible."""
+        """Store an entry; True on success."""
 
     def remove(self, key: str) -> bool:
-        """Drop something; whether it was there."""
+        """Remove an entry; True if it existed."""
 
     def warn(self, text: str) -> None:
-        """Tell the user that something is wrong, once."""
+        """Warn the user, once per message."""
 
 
 class Options(NamedTuple):
-    """`debug` asks for checks in kernels, `check_out_of_bound` for those of indices; `fast_math`
-    lets simplification be inexact; `block_dim` is the workgroup size where a loop does not say
-    (None: chosen by the compiler); `exact` rounds every sum and product by itself, so that what is
-    computed twice is the same; `missing_gradient` is `error` or `warn`, where a gradient flows
-    through an array that has none; `accept_races` names kernels (`scatter`, `Solver.scatter`,
-    `fluid.Solver.scatter`) whose races are neither refused in gradients nor warned of;
-    `first_tier` leaves out what only repeated launches repay (`passes.tiers`), for those who count
-    launches; `in_order` are the numbers of parallel loops of a kernel that are compiled as serial
-    ones (`races.watch`); `strict` makes errors of warnings about conversions. `cache` is where
-    compiled code is kept, on which it does not depend."""
+    """Compile options.
+
+    - debug: emit checks in kernels.
+    - check_out_of_bound: emit index checks.
+    - fast_math: allow inexact simplifications of floats.
+    - block_dim: workgroup size of loops that do not set one; None lets the compiler choose.
+    - exact: round every sum and product separately, so that recomputed values are bit-identical.
+    - missing_gradient: `error` or `warn`, if a gradient flows through an array without one.
+    - accept_races: kernels (`scatter`, `Solver.scatter`, `fluid.Solver.scatter`) whose races cause
+      neither errors in gradients nor warnings.
+    - first_tier: omit optimizations that only repeated launches repay (`passes.tiers`).
+    - in_order: numbers of the parallel loops to compile as serial loops (`races.watch`).
+    - strict: report conversion warnings as errors.
+    - cache: store of compiled code; ignored by comparison and hash.
+    """
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32
@@ -93,10 +96,10 @@ class Options(NamedTuple):
         return hash(self[:-1])
 
     def accepts_races(self, path: str) -> bool:
-        """Whether `accept_races` has the kernel of this path: module, class, name."""
+        """True if `accept_races` names the kernel of this path: module, class, name."""
         return any(f".{path}".endswith(f".{name}") for name in self.accept_races)
 
     @property
     def checks_indices(self) -> bool:
-        """Whether kernels check their indices."""
+        """True if kernels check their indices."""
         return self.debug or self.check_out_of_bound

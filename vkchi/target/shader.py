@@ -1,17 +1,21 @@
-"""A compiled dispatch as plain data: words, argument block, grid. What the emitter hands to the
-device and what a cache can store.
+"""A compiled dispatch as plain data: SPIR-V words, argument block, grid.
 
-Owns: the records. Must not know: ops, Vulkan.
+The emitter produces it; a cache can store it. The argument block is the memory that a launch
+writes: 8-byte pointers first, then 4- and 8-byte values, each at `offset`. It is passed as push
+constants if `size_bytes` fits the device. Otherwise it is in a buffer whose address is the only
+push constant (`indirect`).
 
-The argument block is what a launch writes: 8-byte pointers first, then 4- and 8-byte values, each
-at `offset`. It travels as push constants when `size_bytes` fits the device, otherwise in a buffer
-whose address is the only push constant (`indirect`).
+A grid count is a nested tuple that the host evaluates at launch:
 
-A grid count is a nested tuple evaluated on the host at launch:
-`("const", 5)`, `("arg", name)` a scalar argument, `("item", name, k)` component k of a tensor
-argument, `("dim", name, axis)` an extent of an array, `("wrap", type, a)` a as the integer type
-called `type` holds it, and the rows of `COUNT_OPS`. Numbers are Python's, so that what can overflow
-in the kernel's own type is wrapped where it matters. Dividing by zero gives 0.
+- `("const", 5)`: a constant.
+- `("arg", name)`: a scalar argument.
+- `("item", name, k)`: component k of a tensor argument.
+- `("dim", name, axis)`: the extent of an array along an axis.
+- `("wrap", type, a)`: the value of `a`, wrapped to the integer type called `type`.
+- the operations of `COUNT_OPS`.
+
+Counts use Python integers, so values that may overflow in the kernel's type are wrapped explicitly.
+Division by zero gives 0.
 
     >>> compile_count(("max", ("sub", ("arg", "n"), ("const", 1)), ("const", 0)), read)(values)
 """
@@ -28,28 +32,31 @@ from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 
 Count = tuple[Any, ...]
-# Where a count's leaf stands among the launch's values, as a Python expression over `f`:
-# called with ("arg", name, 0), ("item", name, component) or ("dim", name, axis).
+# Returns a count's leaf as a Python expression over `f`, the launch's values.
+# Called with ("arg", name, 0), ("item", name, component) or ("dim", name, axis).
 Read = Callable[[str, str, int], str]
 COUNT_OPS = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "neg": "(-{})",
     "max": "max({}, {})", "min": "min({}, {})", "floordiv": "div({}, {})", "mod": "mod({}, {})",
     "trip_count": "trips({}, {}, {})",
 }  # fmt: skip
-# Among the arrays and numbers of a launch; no name of the user's begins with a dot.
-REPORTS, SEED = ".reports", ".seed"  # what kernels report into, and draw random numbers with
-MAX_GROUPS = 65535  # in x, on every device; what goes beyond stands in y
+# Internal parameters of a launch; user names never begin with a dot.
+REPORTS, SEED = ".reports", ".seed"  # report buffer; seed of random numbers
+MAX_GROUPS = 65535  # in x, on every device; excess workgroups are placed in y
 
 
 class Slot(NamedTuple):
-    """One value of the argument block.
+    """One value of the argument block, by `kind`:
 
-    kind `ptr`: 64-bit device address of array `param`; `dim`: i32 extent of axis `axis` of `param`;
-    `size`: i32 scalars that may be touched in `param`; `value`: component `axis` of a scalar or
-    tensor argument, of type `dtype`; `trash`: address of the block that stray accesses go to;
-    `count`: i32 number of loop iterations along an axis of the grid; `base`: i32 number of the
-    first one along it that this dispatch runs; `magic_factor`, `magic_shift`: u32s by which numbers
-    are divided by the extent of axis `axis` of `param` (`target.magic`), which the host computes.
+    - `ptr`: 64-bit device address of array `param`.
+    - `dim`: i32 extent of axis `axis` of `param`.
+    - `size`: i32 number of accessible scalars in `param`.
+    - `value`: component `axis` of a scalar or tensor argument, of type `dtype`.
+    - `trash`: address of the block that receives out-of-range accesses.
+    - `count`: i32 number of loop iterations along an axis of the grid.
+    - `base`: i32 number of the first iteration along an axis that this dispatch runs.
+    - `magic_factor`, `magic_shift`: u32 numbers for division by the extent of axis `axis` of
+      `param` (`target.magic`), computed by the host.
     """
 
     kind: str
@@ -62,9 +69,9 @@ class Slot(NamedTuple):
 class GridAxis(NamedTuple):
     """An axis of a grid: `length` iterations along it, `block` of them in a workgroup.
 
-    `guard`: the shader compares its index with the count, so workgroups may stick out. `has_base`:
-    there may be more workgroups than the device counts along this axis, so the shader adds what the
-    slot `base` says, and a launch may take several dispatches.
+    `guard`: the shader compares its index with the count, so the last workgroup may be partial.
+    `has_base`: the shader adds the slot `base` to its index. So a launch may use several dispatches
+    if the axis has more workgroups than the device allows.
     """
 
     length: Count
@@ -74,22 +81,22 @@ class GridAxis(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """How loop iterations map to invocations, one each: along one to three axes, x first, whose
-    counts the host knows; along none, the dispatch is serial: a single invocation.
+    """Mapping of loop iterations to invocations, one each, along one to three axes, x first.
 
-    Where there is one axis only, workgroups that go beyond x stand in y (`split_groups`).
+    The host computes the counts. Without axes, the dispatch is serial: a single invocation. With
+    one axis, workgroups beyond the limit in x continue in y (`split_groups`).
     """
 
     axes: tuple[GridAxis, ...] = ()
 
     @property
     def block(self) -> int:
-        """The invocations of a workgroup."""
+        """Invocations in a workgroup."""
         return math.prod(axis.block for axis in self.axes)
 
     @property
     def is_serial(self) -> bool:
-        """Whether there is a single invocation."""
+        """True if the grid has a single invocation."""
         return not self.axes
 
 
@@ -97,12 +104,12 @@ SERIAL = Grid()
 
 
 def row_grid(count: Count, block: int, *, guard: bool) -> Grid:
-    """A grid of one axis."""
     return Grid((GridAxis(count, block, guard),))
 
 
 class Shader(NamedTuple):
-    """One dispatch. `words` is little-endian SPIR-V; `needs` are Caps field names it relies on."""
+    """One dispatch. `words` is little-endian SPIR-V; `needs` are names of the Caps fields that it
+    requires."""
 
     name: str
     words: bytes
@@ -114,29 +121,30 @@ class Shader(NamedTuple):
 
 
 def floor_divide(a: int, b: int) -> int:
-    """`a // b`; 0 if b is."""
+    """`a // b`, or 0 if b is 0."""
     return a // b if b else 0
 
 
 def floor_modulo(a: int, b: int) -> int:
-    """`a % b`; 0 if b is."""
+    """`a % b`, or 0 if b is 0."""
     return a % b if b else 0
 
 
 def trip_count(begin: int, end: int, step: int) -> int:
-    """The length of `range(begin, end, step)`, however long it is; 0 if the step is 0."""
+    """The trip count of `range(begin, end, step)`, of any magnitude; 0 if the step is 0."""
     return max(0, -((begin - end) // step)) if step else 0
 
 
 def mentions(count: Count, name: str) -> bool:
-    """Whether a count depends on an argument."""
+    """True if a count depends on the argument called `name`."""
     if count[0] in ("arg", "item"):
         return bool(count[1] == name)
     return any(mentions(part, name) for part in count[1:] if isinstance(part, tuple))
 
 
 def count_text(count: Count, read: Read) -> str:
-    """A count as a Python expression over `f`, `div`, `mod` and `trips`. Raises InternalError."""
+    """Return a count as a Python expression over `f`, `div`, `mod` and `trips`. Raises
+    InternalError."""
     kind, *rest = count
     if kind == "const":
         return str(int(rest[0]))
@@ -150,7 +158,7 @@ def count_text(count: Count, read: Read) -> str:
 
 
 def without_wraps(count: Count) -> Count:
-    """The count as it would be if no integer type ended: where the two differ, it overflowed."""
+    """Return the count without its wraps. If the two values differ, the wrapped one overflowed."""
     kind, *rest = count
     if kind == "wrap":
         return without_wraps(rest[1])
@@ -158,7 +166,7 @@ def without_wraps(count: Count) -> Count:
 
 
 def wrap_text(type_name: str, text: str) -> str:
-    """The expression `text` reduced to the range of an integer type."""
+    """Return an expression that wraps `text` to the range of an integer type."""
     bits = int(type_name[1:])
     mask, half = (1 << bits) - 1, 1 << (bits - 1)
     if type_name[0] == "u":
@@ -167,8 +175,8 @@ def wrap_text(type_name: str, text: str) -> str:
 
 
 def compile_count(count: Count, read: Read) -> Callable[[Any], int]:
-    """A function from the launch's values (any object that `read` writes expressions about, as
-    `f`) to the number of iterations, which may be negative for none. Raises InternalError."""
+    """Compile a count to a function of the launch's values, passed as `f` (see `Read`). A negative
+    result means no iterations. Raises InternalError."""
     text = f"lambda f: {count_text(count, read)}"
     names = {"div": floor_divide, "mod": floor_modulo, "trips": trip_count}
     function: Callable[[Any], int] = eval(text, names)
@@ -176,8 +184,8 @@ def compile_count(count: Count, read: Read) -> Callable[[Any], int]:
 
 
 def compile_counts(counts: Sequence[Count], read: Read) -> Callable[[Any], tuple[int, ...]]:
-    """The same for several counts at once."""
-    if all(count[0] == "const" for count in counts):  # most are, and `eval` takes 50 us
+    """Like `compile_count`, for several counts at once."""
+    if all(count[0] == "const" for count in counts):  # the common case; `eval` takes 50 us
         known = tuple([int(count[1]) for count in counts])
         return lambda f: known
     text = "".join(f"{count_text(count, read)}, " for count in counts)
@@ -187,8 +195,11 @@ def compile_counts(counts: Sequence[Count], read: Read) -> Callable[[Any], tuple
 
 
 class Check(NamedTuple):
-    """What a launch checks before it runs: `test` is a Python expression about `n`, the value as
-    if integer types had no end, and `w`, the value; `sentence` a format of {n}."""
+    """A condition that a launch checks before it runs.
+
+    `test` is a Python expression over `n`, the value in unbounded integers, and `w`, the wrapped
+    value. `sentence` is a format string for the error message, with `{n}`.
+    """
 
     value: Count
     test: str
@@ -196,7 +207,8 @@ class Check(NamedTuple):
     span: Span | None
 
     def compiled(self, read: Read) -> Callable[[Any], None]:
-        """A function of the launch's values. Raises ArgumentError where something is wrong."""
+        """Compile to a function of the launch's values, which raises ArgumentError if the condition
+        fails."""
         wrapped = compile_count(self.value, read)
         true = compile_count(without_wraps(self.value), read)
         is_good: Callable[[int, int], bool] = eval(f"lambda n, w: {self.test}")
@@ -210,21 +222,22 @@ class Check(NamedTuple):
 
 
 def split_groups(groups: int) -> tuple[int, int]:
-    """Groups in x and y: y is the least possible, x times y is `groups` or slightly more."""
+    """Split a number of workgroups into x and y: y is minimal, and x * y is `groups` or slightly
+    more."""
     if groups <= MAX_GROUPS:
         return groups, 1
     y = -(-groups // MAX_GROUPS)
     return -(-groups // y), y
 
 
-# The first iterations that a dispatch runs along each axis, and its workgroups along x, y and z.
+# First iteration of a dispatch along each axis, and its workgroups along x, y and z.
 Part = tuple[tuple[int, ...], tuple[int, int, int]]
 
 
 def dispatches_of(grid: Grid, counts: Sequence[int], limits: Sequence[int]) -> list[Part]:
-    """What a device runs that counts no more workgroups than `limits` along x, y and z: nothing
-    where an axis has no iterations, and several dispatches where it has too many. Raises
-    InternalError where the shader does not know of those."""
+    """Split a grid into dispatches of at most `limits` workgroups along x, y and z. The list is
+    empty if an axis has no iterations. Raises InternalError if an axis needs several dispatches but
+    has no `base`."""
     if any(n <= 0 for n in counts):
         return []
     groups = [-(-n // axis.block) for n, axis in zip(counts, grid.axes, strict=True)]
