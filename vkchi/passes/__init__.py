@@ -1,1 +1,1 @@
-"""See docs/design.md part 1."""
+"""Optimization and lowering passes: functions `Func -> Func`, one per file, run by `pipeline`."""

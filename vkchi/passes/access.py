@@ -1,18 +1,18 @@
-"""Makes addresses of places: `elem`, `member` and `member_at` of arrays become arithmetic, clamps
-and `address`; loads, stores and atomics of elements those of the scalars that stand in memory.
+"""Address lowering: array element pointers become index arithmetic, clamps and `address` ops.
+
+It replaces `elem`, `member` and `member_at` of arrays. Loads, stores and atomics of elements become
+accesses to the scalars that memory holds.
 
     %p = elem %x, %i, %j          ->    %r = mul %i, %n;  %o = add %r, %j
     %q = elem %x, %i, %k                %p = address %x, %o [0];  %q = address %x, %o [1]
 
-where %k is `%j + 1`. What is equal is written once; layouts (`layouts`) say what is written. It
-runs behind all passes that reason about elements and proves nothing: `bounds` has. Places in
-private memory stay.
+where %k is `%j + 1`. Equal subexpressions are emitted once; `layouts` emits the arithmetic.
+Pointers to private memory are unchanged. Indices that `bounds` did not mark as in range are
+clamped. Runs after all passes that analyze elements.
 
-A workgroup array becomes one of scalars, with a spare element if an index may be outside. Where its
-floats are exchanged or compared and swapped, and where the words of its narrow numbers are asked
-for, it is kept as unsigned integers, of 32 bits at least.
-
-Owns: which op asks a layout for what. Must not know: layouts, SPIR-V.
+A workgroup array becomes an array of scalars, with a spare element if an index may be out of range.
+It is stored as unsigned integers of at least 32 bits in two cases: floats that are exchanged or
+compared and swapped, and narrow types of which the `word` is used.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ from vkchi.types import Array, Layout, Ptr, Scalar, i32, i64, scalar_named, scal
 from vkchi.types.packed import Packed
 
 Args = tuple[Value, ...]
-# What a program and an address may share.
+# Ops that address arithmetic may share with the program (merged by CSE).
 SHARED = frozenset({"const", "add", "mul", "bitcast"})
 WORDS = frozenset({i32, i64, u32, u64})
-# Layouts whose elements are no plain scalars in memory, by their classes.
+# Access protocols of layouts whose elements are not plain scalars in memory, by class.
 ACCESSES: dict[type[Layout], Access] = {Packed: PACKED}
 
 
 def access_of(t: Array) -> Access:
-    """How the elements of such an array are accessed."""
+    """Return the access protocol for the elements of an array type."""
     return SCALARS if t.layout is None else ACCESSES.get(type(t.layout), SCALARS)
 
 
 def lower_access(fn: Func) -> Func:
-    """The Func without `elem`."""
+    """Replace `elem`, and accesses through it, by address arithmetic."""
     return Lowering(fn).run(fn)
 
 
 class Lowering(Writer):
-    """One run: `places` of the pointers that are no longer there, `roots` of arrays; which
-    workgroup arrays are `kept` as integers, and need a spare element for `strays`."""
+    """State of one run: `places` of the pointers that were removed, `roots` of arrays.
+
+    The sets of `survey` contain workgroup arrays that are stored as unsigned integers (`kept`), or
+    need a spare element.
+    """
 
     def __init__(self, fn: Func) -> None:
         super().__init__(self.visit_op)
@@ -58,7 +61,7 @@ class Lowering(Writer):
         self.roots: dict[Value, Root] = {}
 
     def visit_op(self, b: Builder, op: Op, args: Args) -> Sequence[Value] | None:
-        """What stands for the op."""
+        """Return the replacement of an op, or None to keep it."""
         kind = op.kind
         handler = HANDLERS.get(kind)
         if handler is not None:
@@ -66,7 +69,7 @@ class Lowering(Writer):
         return self.merge(op, args) if kind in SHARED and op.type in WORDS else None
 
     def root(self, array: Value) -> Root:
-        """An array parameter, as its elements are reached."""
+        """Return the memory description of an array parameter (memoized)."""
         found = self.roots.get(array)
         if found is None:
             t = array.type
@@ -76,7 +79,7 @@ class Lowering(Writer):
         return found
 
     def shared(self, op: Op, args: Args) -> Sequence[Value]:
-        """A workgroup array as one of scalars."""
+        """Replace a workgroup array by an array of scalars."""
         t = op.type
         assert isinstance(t, Array)
         elem = scalar_of(t.elem)
@@ -88,7 +91,7 @@ class Lowering(Writer):
         return (op,)
 
     def shape(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """An extent that is known."""
+        """Replace a static extent by a constant."""
         t = op.args[0].type
         assert isinstance(t, Array)
         return None if t.shape is None else (self.number(t.shape[op.attr], i32),)
@@ -96,14 +99,14 @@ class Lowering(Writer):
     # --- places
 
     def elem(self, op: Op, args: Args) -> Sequence[Value]:
-        """The place of an element."""
+        """Record the location of an element."""
         root = self.root(op.args[0])
         inside = op.attr == "inside"
         self.places[op] = access_of(root.type).locate(self, root, args[1:], inside=inside)
         return (op,)
 
     def member(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """The place of a component."""
+        """Record the location of a component."""
         place = self.places.get(op.args[0])
         if place is None:
             return None
@@ -115,12 +118,10 @@ class Lowering(Writer):
     # --- accesses
 
     def load(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """The value at a place."""
         place = self.places.get(op.args[0])
         return None if place is None else (place.access.load(self, place),)
 
     def store(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """A value to a place."""
         place = self.places.get(op.args[0])
         if place is None:
             return None
@@ -128,14 +129,14 @@ class Lowering(Writer):
         return ()
 
     def update(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """An atomic op on a place."""
+        """Lower an atomic op."""
         place = self.places.get(op.args[0])
         if place is None:
             return None
         return (place.access.update(self, place, op.kind, args[1:]),)
 
     def word(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """The word of a narrow number, or its bit."""
+        """Return the word that contains a narrow value, or its bit offset in the word."""
         place = self.places.get(op.args[0])
         if place is None:
             return None
@@ -157,8 +158,8 @@ HANDLERS: dict[str, Callable[[Lowering, Op, Args], Sequence[Value] | None]] = {
 
 
 def survey(fn: Func) -> tuple[set[Value], set[Value]]:
-    """The `shared` ops that are kept as unsigned integers, and those with an index that may be
-    outside."""
+    """Return the `shared` ops to store as unsigned integers, and those with an index that may be
+    out of range."""
     kept: set[Value] = set()
     strays: set[Value] = set()
     for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():

@@ -1,15 +1,15 @@
-"""What no single instruction does, from those that there are: whole quotients rounded down, lengths
-of ranges, shifts by any amount.
+"""Expansion of arithmetic ops without a single instruction: floor division, trip counts, shifts.
 
-ROWS lead from op and type to a formula; one that answers None has an instruction for these operands
-(an amount that is known to be in range). What formulas keep to: remainders come from quotients, for
-Vulkan leaves those of negative numbers undefined (specification, appendix "Precision and Operation
-of SPIR-V Instructions"); by a constant power of two, rounding down is a shift or a mask.
+Each entry of FORMULAS maps an op kind and a scalar type to a formula. A formula returns None if the
+operands need no expansion, such as a shift by an amount that is in range.
 
-Runs after all that reads the plain forms; what `legalize` looks after is gone by then.
+Remainders are computed from quotients, since Vulkan leaves those of negative numbers undefined
+(specification, appendix "Precision and Operation of SPIR-V Instructions"). Floor division by a
+constant power of two becomes a shift, its remainder a mask.
 
-    floordiv %a, %b : i32    ->    truncdiv, mul, sub, and one less where the remainder has not the
-                                   sign of %b
+Runs after all passes that match the original ops, and after `legalize`.
+
+    floordiv %a, %b : i32    ->    truncdiv, mul, sub; 1 less if the remainder and %b differ in sign
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from vkchi.types import SCALARS, scalar_of
 
 Formula = Callable[..., "Num | None"]
 PASSED_ON = kinds_with(Trait.CARRIES)
-DEEPEST = 4  # ops between a constant and a dividend that holds it
+DEEPEST = 4  # most ops between a constant and a dividend that contains it
 SIGNED, UNSIGNED = "i8 i16 i32 i64", "u8 u16 u32 u64"
 
 
 def lower_arithmetic(fn: Func, caps: Caps) -> Func:
-    """The Func in arithmetic that the device has instructions for."""
+    """Expand arithmetic ops that have no single instruction on the device."""
     formulas = formulas_for(
         chooses_integers=not caps.integer_extremes,
         chooses_floats=caps.is_cpu and caps.signed_zero_inf_nan_f32,
@@ -57,14 +57,14 @@ def lower_arithmetic(fn: Func, caps: Caps) -> Func:
 
 
 def power_of(x: Num) -> int | None:
-    """k of a constant 2 ** k, else None."""
+    """Return k if `x` is the constant 2 ** k, else None."""
     n = same_number(x)
     return None if n is None or n <= 0 or n & (n - 1) else n.bit_length() - 1
 
 
 def same_number(x: Num) -> Any:
-    """The number of a constant, of a tensor that of all its components, bit for bit; None for other
-    values."""
+    """Return the value of a constant, or the common value of a constant tensor's bit-identical
+    components; else None."""
     found = constant_int(x.v)
     if found is not None or not is_constant(x.v):
         return found
@@ -74,7 +74,7 @@ def same_number(x: Num) -> Any:
 
 
 def unsigned(x: Num) -> Num:
-    """The bits of an integer as the unsigned type of its width."""
+    """Reinterpret an integer as the unsigned type of the same width."""
     t = scalar_of(x.type)
     return x if t.kind == "u" else x.bits(SCALARS[f"u{t.bits}"])
 
@@ -83,7 +83,7 @@ def unsigned(x: Num) -> Num:
 
 
 def divide_signed(kind: str, a: Num, b: Num) -> Num:
-    """`floordiv`, `mod` and `rem`, from the quotient toward zero."""
+    """Expand `floordiv`, `mod` and `rem` by way of `truncdiv`."""
     power = power_of(b) if kind != "rem" else None
     if power is not None:
         return a >> power if kind == "floordiv" else a & ((1 << power) - 1)
@@ -99,7 +99,7 @@ def divide_signed(kind: str, a: Num, b: Num) -> Num:
 
 
 def divide_unsigned(kind: str, a: Num, b: Num) -> Num | None:
-    """All divisions of natural numbers."""
+    """Expand an unsigned division by a constant power of two to a shift or mask."""
     power = power_of(b)
     if power is None:
         return None
@@ -107,8 +107,11 @@ def divide_unsigned(kind: str, a: Num, b: Num) -> Num | None:
 
 
 def count_trips(kind: str, begin: Num, end: Num, step: Num) -> Num:
-    """`(high - low - 1) // size + 1` where low < high, in unsigned numbers, which hold every
-    length. Where the step is 0, nothing is divided by it."""
+    """Expand a trip count: `(high - low - 1) // size + 1` if low < high, else 0.
+
+    It is computed in unsigned integers, which hold every trip count. If the step is 0, nothing is
+    divided by it.
+    """
     by = same_number(step)
     if by == 0:
         return unsigned(step)
@@ -124,14 +127,14 @@ def count_trips(kind: str, begin: Num, end: Num, step: Num) -> Num:
 
 
 def steps_of(low: Num, high: Num, size: Num | int, has_some: Num) -> Num:
-    """The steps of a size from one number to another if there are some, else 0."""
+    """Return `ceil((high - low) / size)` if `has_some`, else 0."""
     length = distance(low, high) - 1
     whole = divide_unsigned("floordiv", length, length.of(size)) or length.op("floordiv", size)
     return where(has_some, whole + 1, 0)
 
 
 def distance(low: Num, high: Num) -> Num:
-    """How far it is to a number that is not less."""
+    """Return `high - low` as an unsigned integer, for low <= high."""
     return unsigned(high) if same_number(low) == 0 else unsigned(high) - unsigned(low)
 
 
@@ -139,8 +142,11 @@ def distance(low: Num, high: Num) -> Num:
 
 
 def shift(kind: str, a: Num, amount: Num) -> Num | None:
-    """By the width and more, all bits are gone: 0 is left, or the sign everywhere. Taken for
-    unsigned, negative amounts are such too."""
+    """Expand a shift by an amount that may be out of range.
+
+    An amount of the width or more shifts all bits out: the result is 0, or the sign in every bit. A
+    negative amount, read as unsigned, is such an amount.
+    """
     bits, known = scalar_of(a.type).bits, same_number(amount)
     keeps_sign = kind == "shr" and scalar_of(a.type).kind == "i"
     if is_below(amount, bits):
@@ -154,7 +160,7 @@ def shift(kind: str, a: Num, amount: Num) -> Num | None:
 
 
 def is_below(amount: Num, bits: int) -> bool:
-    """Whether an amount is seen to be in range: a constant, or masked by one."""
+    """True if a shift amount is provably in range: a constant, or masked by one."""
     v = amount.v
     parts = v.args if isinstance(v, Op) and v.kind == "and" else (v,)
     known = [same_number(Num(amount.b, part)) for part in parts]
@@ -162,7 +168,8 @@ def is_below(amount: Num, bits: int) -> bool:
 
 
 def power(kind: str, x: Num, y: Num) -> Num | None:
-    """GLSL's Pow is undefined for x < 0: whole exponents are given their sign, others NaN."""
+    """Expand `pow` of f32 for negative x, where GLSL's Pow is undefined. Integer exponents get the
+    correct sign, others give NaN."""
     exponent = same_number(y)
     if exponent is not None:
         return power_known(x, y, exponent)
@@ -175,25 +182,28 @@ def power(kind: str, x: Num, y: Num) -> Num | None:
 
 
 def power_known(x: Num, y: Num, exponent: float) -> Num | None:
-    """By a constant."""
+    """Expand `pow` with a constant exponent."""
     if exponent in (0.0, 1.0):
         return x if exponent else x.number(1.0)
     if math.isfinite(exponent) and not exponent.is_integer():
-        return None  # NaN of what is negative
+        return None  # negative x gives NaN, as GLSL's Pow may
     raised = abs(x).op("pow", y)
     is_odd = math.isfinite(exponent) and exponent % 2 != 0
     return where(x < 0.0, -raised, raised) if is_odd else raised
 
 
 def choose(kind: str, a: Num, b: Num) -> Num:
-    """The smaller or larger integer, where the device's instructions do it wrong."""
+    """Expand integer `min` and `max` to a comparison and a select, for devices with broken
+    instructions."""
     return where(a < b if kind == "min" else a > b, a, b)
 
 
 def choose_float(kind: str, a: Num, b: Num) -> Num | None:
-    """The smaller or larger of a float and a constant by one comparison, which is false of NaN. At
-    a tie the constant is right, but for the zero which the other one goes before. To order zeros,
-    drivers of processors take four more instructions for each `min` and `max`."""
+    """Expand `min` or `max` of a float and a constant to one comparison, which is false for NaN.
+
+    On a tie, the result is the constant, except if the constant is the zero that orders after the
+    other one. CPU drivers need four more instructions per `min` or `max` to order zeros.
+    """
     if same_number(b) is None:
         a, b = b, a
     number = same_number(b)
@@ -206,8 +216,8 @@ def choose_float(kind: str, a: Num, b: Num) -> Num | None:
 
 
 def divide_zero(kind: str, a: Num, b: Num) -> Num | None:
-    """The quotient of a constant that is 0, or has components that are: by comparisons, for drivers
-    that fold it to 0."""
+    """Expand the quotient of a constant dividend with zero components, for drivers that fold it to
+    0."""
     if not has_zero(a.v):
         return None
     zero = where(b > 0, a, where(b < 0, -a, a.number(math.nan)))
@@ -215,7 +225,7 @@ def divide_zero(kind: str, a: Num, b: Num) -> Num | None:
 
 
 def has_zero(v: Value, depth: int = 0) -> bool:
-    """True for a constant that is 0 somewhere, and for vectors and the like that hold one."""
+    """True for a constant with a zero component, or a vector or cast built from one."""
     if is_constant(v):
         return not constant_array(v).all()
     if not isinstance(v, Op) or depth == DEEPEST or not (v.kind in PASSED_ON or v.kind == "cast"):
@@ -224,7 +234,7 @@ def has_zero(v: Value, depth: int = 0) -> bool:
 
 
 def sign_of(kind: str, x: Num) -> Num:
-    """By comparisons, so that NaN gives 0."""
+    """Expand `sign` to comparisons, so that NaN gives 0."""
     return where(x > 0, 1, where(x < 0, -1, x.number(0)))
 
 
@@ -254,7 +264,7 @@ KINDS = frozenset(kind for kind, _ in FORMULAS)
 def formulas_for(
     *, chooses_integers: bool, chooses_floats: bool, divides_zero: bool
 ) -> dict[tuple[str, str], Formula]:
-    """FORMULAS without those that a device does better by its instructions."""
+    """Return FORMULAS without those whose instruction is correct and fast on the device."""
     choices = {choose: chooses_integers, choose_float: chooses_floats, divide_zero: divides_zero}
     left_out = {formula for formula, is_in in choices.items() if not is_in}
     return {key: formula for key, formula in FORMULAS.items() if formula not in left_out}

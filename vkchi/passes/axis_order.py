@@ -1,17 +1,17 @@
-"""In which order the iterations of a loop over several axes step through memory.
+"""Iteration order of multi-axis loops: choose the fastest axis so that memory accesses coalesce.
 
-Neighbouring invocations should reach neighbouring elements. So the fastest axis is the one by which
-most accesses of the body step through memory one element at a time, the last one if none has more;
-fields that lie in blocks are gone through in blocks. The order stays where the body asks for the
-number of its invocation. A rival is another axis that some access steps along: a transpose reads
-along one and writes along the other.
+Adjacent invocations should access adjacent elements. So each access that uses all axes votes for
+the order in which it traverses memory. The order with most votes is used, the source order if no
+other has more. Fields with a blocked layout are iterated block by block. The order is kept if the
+body reads its invocation's number.
 
-It is no attribute of `parallel`: it follows from the accesses, and what changes these (layouts,
-gradients, fission) would have to keep it true.
+A rival is a second axis along which some access is contiguous. A transpose, for example, reads
+along one axis and writes along the other.
 
-Owns: this reading of accesses. Must not know: devices.
+The order is derived from the accesses, and is no attribute of `parallel`: layout changes, gradients
+and fission would otherwise have to maintain it.
 
-    >>> find_order(op)      # x[i, j] where x lies column by column
+    >>> find_order(op)      # x[i, j] with a column-major x
     ((1, 0, 1), (0, 0, 1))
 """
 
@@ -31,8 +31,8 @@ from vkchi.types import Array, Type
 
 
 def find_order(op: Op) -> Order:
-    """The digits in which a loop's iterations are best counted, the slowest first; () where that is
-    one for each axis, in their order."""
+    """Return the mixed-radix digits in which to count a loop's iterations, slowest first; () for
+    the source order."""
     if len(op.args) == 2 or is_numbered(op):
         return ()
     plain = plain_order(op)
@@ -41,8 +41,8 @@ def find_order(op: Op) -> Order:
 
 
 def digits_of(op: Op) -> tuple[Order, bool]:
-    """The same, never empty, with a rival to the fastest axis, if there is one, beside it; and
-    whether there is one."""
+    """Return the digits of the best order (never empty), and True if there is a rival axis. The
+    rival is moved next to the fastest axis where possible."""
     plain = plain_order(op)
     votes = votes_of(op)
     best = plain if is_numbered(op) else best_of(votes, plain)
@@ -60,23 +60,23 @@ def digits_of(op: Op) -> tuple[Order, bool]:
 
 
 def plain_order(op: Op) -> Order:
-    """One digit for each axis, in their order."""
+    """The source order: one digit for each axis."""
     return tuple([(k, 0, 1) for k in range(len(op.args) // 2)])
 
 
 def votes_of(op: Op) -> Counter[Order]:
-    """How many accesses of a loop's body step through memory in which order."""
+    """Count the accesses of a loop's body by the order in which they traverse memory."""
     return Counter(orders_of(op, axes_of(op)))
 
 
 def best_of(votes: Counter[Order], plain: Order) -> Order:
-    """The order that most have, the plain one where no other has more."""
+    """Return the order with most votes; on a tie with the plain order, the plain order."""
     best = max(votes, key=lambda order: votes[order], default=plain)
     return best if votes[best] > votes[plain] else plain
 
 
 def orders_of(op: Op, axes: Sequence[Axis]) -> Iterator[Order]:
-    """The order in which each access of the body that goes with all axes steps through memory."""
+    """Yield the traversal order of each access whose indices use all axes, each once."""
     numbers: dict[Value, int] = {axis.param: k for k, axis in enumerate(axes)}
     for inner in walk(op.regions[0]):
         if inner.kind == "elem" and isinstance(inner.args[0], Param):
@@ -90,8 +90,12 @@ def orders_of(op: Op, axes: Sequence[Axis]) -> Iterator[Order]:
 def order_in(
     t: Type, found: Sequence[int | None], offsets: Sequence[int], axes: Sequence[Axis]
 ) -> Iterator[Order]:
-    """The order of an array's elements, where its axes go with these of the loop; none where they
-    lie in no order of digits, or the loop does not begin and end where the array's blocks do."""
+    """Yield the storage order of an array's elements, as digits of the loop's axes `found` in its
+    indices.
+
+    Yields nothing if the layout is not mixed-radix, or if the loop's bounds do not match the
+    array's blocks.
+    """
     assert isinstance(t, Array)
     if t.layout is None or t.shape is None or len(found) != len(axes):
         if len(found) == len(axes):

@@ -1,19 +1,20 @@
-"""Says of addresses that their constant may be added to the array's address, before the rest.
+"""Constant-offset folding: mark addresses whose constant may be added to the 64-bit base address.
 
-An address is a base of 64 bits, an offset of 32, and a constant. Summed in 32 bits, constants cost
-an addition per access, for no compiler may take them out of a sum that might wrap. Added to the
-base they cost one addition per launch or none: devices have a constant beside the address. So the
-offset that is left serves several accesses; where it serves one, nothing is gained outside of
-serial loops. It is the same place if the offset alone is no negative number:
+An address is a 64-bit base, a 32-bit offset and a constant. Adding the constant in 32 bits costs
+one addition per access: no compiler may reassociate it, as the sum might wrap. Added to the base it
+costs one addition per launch, or none, as instructions have an immediate offset. The remaining
+offset is then shared by several accesses. If it has only one access, there is a gain only in serial
+loops.
+
+The two sums are equal if the offset alone is not negative. There are two proofs:
 
 - by its interval (`analysis.intervals`);
-- or since an access before, from the same offset, has a constant of 0 or less: addresses are never
-  outside their array, so that offset is one of its elements, or behind one.
+- by an earlier access with the same offset and a constant of 0 or less. Addresses are never
+  outside their array, so that offset is an element of the array, or greater.
 
-Only of offsets of 32 bits, on devices with integers of 64; not of addresses with a verdict, which
-lead anywhere where it is false. Last of all: nothing else reads the mark.
-
-Owns: the mark. Must not know: how pointers are formed.
+Applies to 32-bit offsets on devices with 64-bit integers. Addresses with a verdict operand are
+skipped, since they may be invalid where the verdict is false. Runs last: only the emitter reads the
+mark.
 
     address %x, %o [1]    ->    address %x, %o [(1, natural)]
 """
@@ -33,7 +34,7 @@ from vkchi.types import WIDE_FROM, Ptr, u32
 
 
 def take_constants_apart(fn: Func, caps: Caps = SMALLEST) -> Func:
-    """The Func with marks."""
+    """Mark the addresses whose constant may be added to the base."""
     if not caps.int64:
         return fn
     shared = offsets_with_company(fn)
@@ -43,7 +44,7 @@ def take_constants_apart(fn: Func, caps: Caps = SMALLEST) -> Func:
 
 
 def offsets_with_company(fn: Func) -> set[Value]:
-    """Offsets from which there are addresses with different constants."""
+    """Return the offsets that are used with several constants."""
     constants: dict[Value, int] = {}
     return {
         op.args[1]
@@ -55,31 +56,31 @@ def offsets_with_company(fn: Func) -> set[Value]:
 
 
 class Marker(Rebuilder):
-    """One run; `shared` are offsets that serve several accesses, `natural` are known to be so from
-    the accesses before."""
+    """State of one run. `shared`: offsets with several accesses. `natural`: offsets that an earlier
+    access proves to be non-negative."""
 
     def __init__(self, fn: Func, shared: set[Value]) -> None:
         super().__init__(self.visit_address)
         self.intervals = Intervals(axes_in(fn.body))
         self.natural: set[Value] = set()
-        self.shared, self.loops = shared, 0  # around
+        self.shared, self.loops = shared, 0  # depth of enclosing loops
 
     def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
-        """Count the loops around."""
+        """Track the loop depth."""
         self.loops += op.kind in LOOPS
         new = super().keep(op, args)
         self.loops -= op.kind in LOOPS
         return new
 
     def region(self, region: Region) -> Region:
-        """What an access in a region says holds in it only."""
+        """Limit facts from accesses in a region to that region."""
         known = set(self.natural)
         new = super().region(region)
         self.natural = known
         return new
 
     def visit_address(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """The address with the mark, or None."""
+        """Return the marked address, or None."""
         if op.kind != "address" or len(args) != 2 or args[1].type is not u32:
             return None
         assert isinstance(op.type, Ptr)
@@ -95,6 +96,6 @@ class Marker(Rebuilder):
         return (b.insert(Op(op.kind, args, (constant, NATURAL), op.type, op.span, op.name)),)
 
     def is_small(self, offset: Value) -> bool:
-        """Whether an offset is less than what indices count to."""
+        """True if an offset is proved to be in [0, WIDE_FROM)."""
         found = self.intervals.of(offset)
         return found is not None and found[0] >= 0 and found[1] < WIDE_FROM

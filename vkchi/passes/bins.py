@@ -1,4 +1,5 @@
-"""Bins: what a loop adds to places of a small array that only data tell is added in the workgroup.
+"""Histogram privatization: atomics to data-dependent elements of a small array go to workgroup
+memory.
 
     parallel 0, n {(i) atomic_add h[load x[i]], v}           becomes
     parallel 0, groups * block [block] {(t)
@@ -6,20 +7,26 @@
       for my iterations i { atomic_add bins[load x[i]], v }
       barrier; for my elements e { atomic_add h[e], bins[e] } }
 
-On processors, where an atomic is an instruction that locks for each invocation, a workgroup is one
-subgroup, and each of its invocations has bins of its own, if there is room: `bins[e, local_index]`,
-which need neither atomics (`demote`) nor barriers; the subgroup adds them up. On graphics cards a
-workgroup shares one set, whose atomics meet in its own memory. Bins are counted as the elements
-are, and there is a spare one, for indices that are outside of the array: its own check, of products
-with the number of invocations, would take some for inside that wrap.
+On CPUs, an atomic is a locked instruction for each invocation. So a workgroup is one subgroup, and
+each of its invocations has its own bins if they fit: `bins[e, local_index]`. These need neither
+atomics (`demote`) nor barriers; the subgroup reduces them. On GPUs a workgroup shares one set of
+bins in its memory.
 
-An array gets bins if it is small, the loop touches it by atomics of one kind alone, whose old
-values nobody uses, and where they go hangs on what is read or drawn: sums that follow the loop's
-indices are `reduce`'s and `coarsen`'s. There must be many iterations for each element. Where only
-a launch knows how many there are, a workgroup goes through as many as are worth its bins, and
-those that get none make none.
+Bins are numbered like the elements. A spare bin receives out-of-range indices. Without it, the
+bounds check of the bins array could accept some of them after wrapping.
 
-Owns: this form. Must not know: how iterations are partitioned, when it is worth it.
+Conditions for an array:
+
+- It is small, and has constant extents.
+- The loop accesses it only by atomics of one kind, whose results are unused.
+- The indices depend on loaded or random values. `reduce` and `coarsen` handle those that follow
+  loop indices.
+- There are many iterations for each element.
+
+If the trip count is known only at launch, each workgroup runs at least as many iterations as repay
+its bins. Workgroups without iterations skip the bins.
+
+See also: `share` partitions the iterations, `cost_model.plan_bins` decides.
 
     >>> bins(fn, caps)
 """
@@ -47,11 +54,11 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, i32, scalar_of, u32
 
-SMALL_BITS = 32  # of numbers that every device combines in workgroup memory
+SMALL_BITS = 32  # width for which every device has atomics in workgroup memory
 
 
 def bins(fn: Func, caps: Caps) -> Func:
-    """The Func with bins where they are worth it."""
+    """Privatize histograms in workgroup memory where that is profitable."""
     used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -71,26 +78,25 @@ def bins(fn: Func, caps: Caps) -> Func:
 
 
 class Binned(NamedTuple):
-    """An array that gets bins, and an atomic of the kind that goes there."""
+    """An array that gets bins, and one of its atomics."""
 
     array: Param
     atomic: Op
 
     @property
     def type(self) -> Array:
-        """The array's type."""
         assert isinstance(self.array.type, Array)
         return self.array.type
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents, which are constants."""
+        """The constant extents."""
         assert self.type.shape is not None
         return self.type.shape
 
 
 def may_have_bins(op: Op) -> bool:
-    """Whether nothing hinders that workgroups share a loop out, and wait in the end."""
+    """True if workgroups may partition the loop and wait at its end."""
     inner = walk(op.regions[0])
     return (
         all(scalar_of(v.type) is i32 for v in op.args)
@@ -100,7 +106,7 @@ def may_have_bins(op: Op) -> bool:
 
 
 def find_arrays(body: Region, used: set[Value]) -> list[Binned]:
-    """The arrays that can have bins, in the order of their first atomics."""
+    """Return the arrays that can have bins, in the order of their first atomics."""
     kinds = kinds_of_accesses(body)
     found: dict[Value, list[Op]] = {}
     for op in walk(body):
@@ -119,15 +125,15 @@ def find_arrays(body: Region, used: set[Value]) -> list[Binned]:
 
 
 def unforeseen_values(body: Region) -> Iterator[Value]:
-    """What an iteration reads, draws, or is told: all that its indices do not say."""
+    """Yield the values of an iteration that do not follow from its indices, such as loads and
+    random numbers."""
     for op in walk(body):
         if TABLE[op.kind].effect not in (Effect.PURE, Effect.CONTROL, Effect.ALLOC):
             yield from op.results
 
 
 def is_small(array: Value) -> bool:
-    """Whether an array is a parameter with constant extents, counted from 0, of numbers of 32
-    bits."""
+    """True for a parameter with constant extents, zero origin and 32-bit scalars."""
     t = array.type
     if not isinstance(array, Param) or not isinstance(t, Array) or not t.shape:
         return False
@@ -136,7 +142,7 @@ def is_small(array: Value) -> bool:
 
 
 def size_of(array: Param) -> tuple[int, int]:
-    """Elements of an array, and the bytes of one."""
+    """Return the number of elements of an array, and the bytes of one."""
     t = array.type
     assert isinstance(t, Array) and t.shape is not None
     return prod(t.shape), t.scalars_per_element * scalar_of(t.elem).size_bytes
@@ -148,7 +154,7 @@ Act = Callable[[Value], None]
 
 
 class Form:
-    """Appends a loop whose workgroups have bins: `bins` of each array."""
+    """Emits a loop whose workgroups have bins; `bins` maps each array to its own."""
 
     def __init__(
         self, b: Builder, op: Op, arrays: Sequence[Binned], plan: Binning, caps: Caps
@@ -164,7 +170,7 @@ class Form:
         build_shared(self.b, self.op, args, crowd, self.run, plan.block)
 
     def run(self, shared: Shared, t: Value) -> None:
-        """What an invocation does."""
+        """Append the body of an invocation."""
         b = self.b
         for a in self.arrays:
             own = (self.plan.block,) if self.plan.has_own else ()
@@ -182,7 +188,7 @@ class Form:
         self.where(has_any, self.flush)
 
     def where(self, condition: Value | None, act: Callable[[], object]) -> None:
-        """What is done under a condition, if there is one."""
+        """Emit the output of `act`, inside an `if` on the condition if there is one."""
         b = self.b
         if condition is None:
             act()
@@ -195,7 +201,7 @@ class Form:
         b.if_(condition, then, orelse)
 
     def fill(self, indices: Sequence[Value], _: Value) -> None:
-        """Append an iteration."""
+        """Append one iteration, with its atomics redirected to bins."""
 
         def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
             if op.kind == "elem" and op.args[0] in self.bins:
@@ -211,7 +217,8 @@ class Form:
         rebuilder.ops(body.ops[:-1])
 
     def number(self, elem: Op, indices: Sequence[Value]) -> Value:
-        """The number of an element; for indices that may be outside, that of the spare bin."""
+        """Return the linear index of an element's bin; that of the spare bin if an index is out of
+        range."""
         b, t = self.b, elem.args[0].type
         assert isinstance(t, Array) and t.shape is not None
         found, *others = [v if v.type is i32 else b.emit("cast", v, type=i32) for v in indices]
@@ -223,12 +230,13 @@ class Form:
         return b.emit("bitcast", b.emit("min", b.emit("bitcast", found, type=u32), most), type=i32)
 
     def element(self, array: Value, number: Value) -> Op:
-        """Append the place of an element's bin, that of an invocation where each has its own."""
+        """Append the pointer to a bin, that of this invocation if each has its own."""
         own = (self.lane,) if self.plan.has_own else ()
         return self.b.emit("elem", self.bins[array], number, *own, attr="inside")
 
     def empty(self) -> None:
-        """Append what empties the bins of this invocation, or its share of the workgroup's."""
+        """Append the initialization of this invocation's bins, or of its share of the
+        workgroup's."""
         b = self.b
         for a in self.arrays:
             b.span = a.atomic.span
@@ -240,7 +248,7 @@ class Form:
             self.each(a, act)
 
     def flush(self) -> None:
-        """Append what adds this invocation's share of the elements to the array."""
+        """Append the update of the array from this invocation's share of the bins."""
         for a in self.arrays:
             self.b.span = a.atomic.span
 
@@ -250,8 +258,8 @@ class Form:
             self.each(a, act)
 
     def each(self, a: Binned, act: Act) -> None:
-        """Append a loop through the elements of an array: all of them where each invocation has its
-        own bins, else every so many."""
+        """Append a loop over an array's elements: all of them if each invocation has its own bins,
+        else every `block`-th."""
         b, count = self.b, prod(a.shape)
         step = 1 if self.plan.has_own else self.plan.block
         k = Param(i32, "k")
@@ -265,15 +273,15 @@ class Form:
         b.for_(b.const(0, i32), b.const(-(-count // step), i32), (), region)
 
     def split(self, a: Binned, e: Value) -> Sequence[Value]:
-        """The indices of an element."""
+        """Return the indices of the element with linear index `e`."""
         b = self.b
         zero = b.const(0, i32)
         digits = [Digit(k, b.const(n, i32)) for k, n in enumerate(a.shape)]
         return Space((zero,) * len(digits), tuple(digits)).split(b, e)
 
     def add(self, a: Binned, e: Value) -> None:
-        """Append what adds an element's bins to the element: what is in an invocation's own, all of
-        its subgroup first."""
+        """Append the atomic that adds an element's bin to the element. An invocation's own bins are
+        first reduced over the subgroup."""
         b, kind = self.b, a.atomic.kind
         v: Value = b.emit("load", self.element(a.array, e))
         place = b.emit("elem", a.array, *self.split(a, e), attr="inside")

@@ -1,25 +1,24 @@
-"""Marks the array accesses whose indices are proved inside: `elem` with attr "inside"; and rewrites
-what else facts about integers make simpler (`proved`). Checks that a step is not 0 go where it is
-proved not to be.
+"""Bounds-check elimination: mark `elem` ops whose indices are proved in range with attr "inside".
 
-An unmarked access is checked on the device, at a cost; a wrongly marked one corrupts memory. So
-every step is a proof: facts (`lattice`) about indices are derived from loops, conditions around,
-and the ops between (`ranges`), and an index is inside axis k if it is at least the axis's first
-index and at most its last: by its interval where the extent is static, by `index <= extent - 1`
-where it is known at launch.
+It also removes checks that a step is not 0 if the step is proved nonzero, and rewrites ops that
+range facts simplify (`proved`). An unmarked access is checked on the device, at a cost; a wrongly
+marked one corrupts memory. So each mark is proved from facts (`lattice`) about indices, which
+`ranges` derives from loops, enclosing conditions and ops. An index is in range of axis k if it is
+at least the axis's first index and at most its last. The upper limit is proved by intervals if the
+extent is static, by `index <= extent - 1` if it is known at launch.
 
-Walking the program says
-- of a loop's index: at least begin, at most end - 1; inside the loop begin < end holds;
-- of the regions of an `if`: that its condition holds, or does not; of its results: what both yields
-  say;
-- of a `while`: that the condition holds in its body and not behind the loop;
-- of carried values: at least the least first value, if the body proves that of what it yields under
-  that assumption; nothing otherwise. The body is looked at again without the assumption if it fails
-  (at most in two loops around each other, else the time would double with every loop).
+Facts by construct:
 
-Facts of results and carried values keep symbols only of extents, which mean the same everywhere.
+- Loop index: at least begin, at most end - 1; inside the loop, begin < end.
+- `if`: the condition holds in one region and fails in the other. The results satisfy the facts that
+  both yields have.
+- `while`: the condition holds in the body, and fails after the loop.
+- Carried value: at least the least initial value, if the body proves the same of the yielded value
+  under that assumption; otherwise nothing. If it fails, the body is analyzed again without it. Only
+  two nesting levels do this, else the time would double with every level.
 
-Must not know: how accesses are emitted.
+Facts about results and carried values keep only symbols of extents, which have the same meaning
+everywhere.
 
     >>> bounds(fn)      # parallel 0, shape x [0] {(i) elem x, i} -> elem x, i [inside]
 """
@@ -46,7 +45,7 @@ DEEPEST_GUESS = 2
 
 
 def bounds(fn: Func) -> Func:
-    """The Func with every access marked that is proved inside."""
+    """Mark every access that is proved in range, and apply rewrites based on ranges."""
     if not any(may_rewrite(op) for op in walk(fn.body)):
         return fn
     prover = Prover(fn)
@@ -71,13 +70,13 @@ def bounds(fn: Func) -> Func:
 
 
 def may_rewrite(op: Op) -> bool:
-    """Whether facts may make an op another one."""
+    """True if range facts may rewrite an op."""
     return op.kind in REWRITES or is_unmarked(op) or is_check(op) or distance(op) is not None
 
 
 def distance(op: Op) -> int | None:
-    """How far a `for` goes from a first number that is computed, if that is a constant, modulo the
-    range of its type."""
+    """Return `end - begin` of a `for` with a computed begin, if constant, modulo the range of its
+    type; else None."""
     if op.kind != "for" or constant_int(op.args[0]) is not None:
         return None
     first, last = map(split_offset, op.args[:2])
@@ -85,7 +84,7 @@ def distance(op: Op) -> int | None:
 
 
 def count_from_zero(r: Rebuilder, op: Op, args: Sequence[Value]) -> Sequence[Value]:
-    """A loop with a constant count from 0 to it, so that all invocations go on as long."""
+    """Append a loop from 0 to a constant trip count, so that control flow is uniform."""
     (body,) = op.regions
     first, last = offsets_of(op)
     index, t = body.params[0], scalar_of(body.params[0].type)
@@ -98,19 +97,19 @@ def count_from_zero(r: Rebuilder, op: Op, args: Sequence[Value]) -> Sequence[Val
 
 
 def offsets_of(op: Op) -> tuple[int, int]:
-    """What is added to one value where a loop begins, and where it ends."""
+    """Return the constant offsets of a loop's begin and end from their common root."""
     half = 1 << (scalar_of(op.args[0].type).bits - 1)
     first, last = [split_offset(v).offset for v in op.args[:2]]
     return (first + half) % (2 * half) - half, (last + half) % (2 * half) - half
 
 
 def is_unmarked(op: Op) -> bool:
-    """Whether an op is an access that is not proved yet."""
+    """True for an access that is not yet proved in range."""
     return op.kind == "elem" and op.attr is None
 
 
 def is_check(op: Op) -> bool:
-    """Whether an `if` only reports where an integer is 0."""
+    """True for an `if` that only reports that an integer is 0."""
     if op.kind != "if" or op.results or len(op.regions[0].ops) > 1:
         return False
     test, then = op.args[0], op.regions[1].ops[:-1]
@@ -120,24 +119,25 @@ def is_check(op: Op) -> bool:
 
 
 def is_integer(t: Type) -> bool:
-    """Whether facts are kept about values of the type."""
+    """True if facts exist for values of the type."""
     return isinstance(t, Scalar) and t.kind in "iu"
 
 
 def lasting(f: Fact) -> Fact:
-    """The part of a fact that holds outside the region where it was found."""
+    """Return the part of a fact that holds outside the region in which it was derived."""
     return Fact(f.lo, f.hi, {s: c for s, c in f.ups.items() if is_lasting(s)})
 
 
 def is_lasting(s: Sym) -> bool:
-    """Whether a symbol means the same in every region and iteration."""
+    """True if a symbol has the same meaning in every region and iteration."""
     if isinstance(s, Product):
         return all(is_lasting(factor) for factor in s.factors)
     return isinstance(s, Extent)
 
 
 class Prover:
-    """Walks a Func. `marked` are the accesses, and other ops, proved so far, in program order."""
+    """Derives facts by a walk of a Func. `marked`: the proved accesses and other rewritable ops, in
+    program order."""
 
     def __init__(self, fn: Func) -> None:
         op = find_parallel(fn)
@@ -146,7 +146,7 @@ class Prover:
         self.guesses = 0
 
     def region(self, region: Region) -> None:
-        """Look at every op of a region whose parameters have their facts."""
+        """Analyze the ops of a region. Precondition: its parameters have facts."""
         for op in region.ops:
             if op.regions:
                 WALKS[op.kind](self, op)
@@ -154,18 +154,18 @@ class Prover:
                 self.marked.append(op)
 
     def is_rewritten(self, op: Op) -> bool:
-        """Whether an op may become something simpler."""
+        """True if facts allow the op's rewrite."""
         rewrite = REWRITES.get(op.kind)
         return rewrite is not None and rewrite.is_proved(self.facts, op)
 
     def is_inside(self, op: Op) -> bool:
-        """Whether every index of an `elem` is inside."""
+        """True if every index of an `elem` is in range."""
         t = op.args[0].type
         assert isinstance(t, Array)
         return all(self.is_index(op.args[0], k, v) for k, v in enumerate(op.args[1:]))
 
     def is_index(self, array: Value, axis: int, v: Value) -> bool:
-        """Whether v is an index of the array's axis."""
+        """True if `v` is in range for an axis of the array."""
         f, t = self.facts.of(v), array.type
         assert isinstance(t, Array)
         if t.shape is None:
@@ -176,7 +176,7 @@ class Prover:
     # --- regions
 
     def if_(self, op: Op) -> None:
-        """Both regions under what the condition says there."""
+        """Analyze both regions under the condition and its negation."""
         if is_check(op) and self.is_not_zero(op.args[0]):
             self.marked.append(op)
             return
@@ -192,13 +192,13 @@ class Prover:
             self.set_base(v, join(then, orelse, self.facts.least))
 
     def is_not_zero(self, test: Value) -> bool:
-        """Whether the integer that a test compares with 0 is known to be another one."""
+        """True if the integer that a test compares with 0 is proved nonzero."""
         assert isinstance(test, Op)
         f = self.facts.of(test.args[0])
         return f.lo > 0 or f.hi < 0
 
     def loop(self, op: Op) -> None:
-        """A `for` or `parallel`."""
+        """Analyze a `for` or `parallel`."""
         (body,) = op.regions
         first, axes = self.facts_of(first_values(op)), axes_of(op)
         if self.is_counted(op):
@@ -217,8 +217,8 @@ class Prover:
             self.set_base(v, join(a, b, self.facts.least))
 
     def is_counted(self, op: Op) -> bool:
-        """Whether a loop has a constant count: its ends are one value with constants, and neither
-        sum wraps."""
+        """True if a loop has a constant trip count: begin and end are one value plus constants, and
+        neither sum wraps."""
         if op.kind != "for" or distance(op) is None:
             return False
         root = split_offset(op.args[0]).root
@@ -231,7 +231,7 @@ class Prover:
         return self.facts_of(body.yielded)
 
     def while_(self, op: Op) -> None:
-        """A `while`: its condition region, then its body under the condition."""
+        """Analyze a `while`: its condition region, then its body under the condition."""
         first = self.facts_of(op.args)
         saved = self.facts.open()
         self.carry(op.regions[0].params, first, lambda: self._run_round(op))
@@ -245,7 +245,8 @@ class Prover:
             self.set_base(v, f)
 
     def _run_round(self, op: Op) -> list[Fact]:
-        """The condition region, whose parameters have facts, and the body; what it yields."""
+        """Analyze the condition region and the body; return facts of the yielded values.
+        Precondition: the parameters of the condition region have facts."""
         cond, body = op.regions
         self.region(cond)
         saved = self.facts.open()
@@ -264,8 +265,8 @@ class Prover:
     def carry(
         self, params: Sequence[Param], first: list[Fact], run: Callable[[], list[Fact]]
     ) -> list[Fact]:
-        """Run a loop's regions with facts about its carried values that hold in every round; what
-        the last run yields."""
+        """Analyze a loop under facts about its carried values that hold in every iteration. Returns
+        the facts that the last `run` yielded."""
         guesses = [
             f.lo if is_integer(p.type) and self.guesses < DEEPEST_GUESS else None
             for p, f in zip(params, first)
@@ -293,12 +294,12 @@ class Prover:
             self.facts.set_base(p, Fact(least, widest.hi))
 
     def facts_of(self, values: Sequence[Value]) -> list[Fact]:
-        """Lasting facts, nothing where there are none."""
+        """Return the lasting facts of values; an unlimited fact for those that are not integers."""
         nothing = Fact(-INT_MAX << 40, INT_MAX << 40)
         return [lasting(self.facts.of(v)) if is_integer(v.type) else nothing for v in values]
 
     def set_base(self, v: Value, f: Fact) -> None:
-        """State the fact of a result."""
+        """Set the fact of a result, if it is an integer."""
         if is_integer(v.type):
             self.facts.set_base(v, f)
 

@@ -1,18 +1,17 @@
-"""Simplify rules for control ops.
+"""Simplification rules for control ops, applied by `simplify`.
 
-- `if` whose condition is certain: its region stands there instead. A condition is certain in the
-  regions of an `if` that asks it.
-- `if` that only chooses between values, or computes a few cheap ones without floats (so no NaN can
-  leak into a gradient): the ops stand before, and `select` chooses.
-- A result that both regions yield alike is that value; one that is true in one region and false in
-  the other is the condition, or its opposite.
-- `for` of no iterations: the first values. Of one: its region stands there. `parallel` of none:
-  nothing.
-- A carried value that no iteration changes is its first value, inside and behind the loop.
-- `while` whose condition is false: its condition region runs once.
+- `if` with a known condition: replaced by its region. A condition is also known in the regions of
+  an enclosing `if` that tests it.
+- If-conversion: an `if` whose regions have few cheap ops becomes these ops and `select`. Floats are
+  not computed unconditionally, so no NaN can leak into a gradient.
+- A result that is yielded alike by both regions is that value. A result that is true in one region
+  and false in the other is the condition, or its negation.
+- `for` without iterations: its initial values. With one: its region, inlined. `parallel` without
+  iterations: removed.
+- A carried value that no iteration changes is replaced by its initial value, in and after the loop.
+- `while` with a false condition: its condition region, inlined.
 
-Owns: these rules, `(simplifier, op, new args) -> values for the op's results, or None to keep`.
-Must not know: rules for values.
+A rule is a function `(simplifier, op, new args) -> values of the op's results, or None to keep it`.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
     from vkchi.passes.simplify import Simplifier
 
 Args = tuple[Value, ...]
-MOST_FLATTENED = 6  # ops, constants not counted, that may run whether or not they are wanted
+MOST_FLATTENED = 6  # ops, without constants, that may run unconditionally
 
 
 # --- if ----------------------------------------------------------------------------------------
 
 
 def simplify_if(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
-    """An `if` with a certain condition, without effects, or with results alike."""
+    """Simplify an `if` with a known condition, with cheap regions, or with equal results."""
     truth = s.truth(args[0])
     if truth is not None:
         return s.inline(op.regions[0 if truth else 1], ())
@@ -53,7 +52,7 @@ def simplify_if(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
 
 
 def known_result(s: Simplifier, cond: Value, result: Value, a: Value, b: Value) -> Value:
-    """What both regions yield alike, or the condition itself, else the result."""
+    """Return the value that both regions yield, or the condition, else the result."""
     if is_same(a, b):
         return s.const(a.attr, a.type) if type(a) is Op and a.kind == "const" else a
     if a.type is u1 and is_constant(a) and is_constant(b):
@@ -62,7 +61,8 @@ def known_result(s: Simplifier, cond: Value, result: Value, a: Value, b: Value) 
 
 
 def can_flatten(then: Region, orelse: Region) -> bool:
-    """Whether the regions' ops may run unasked: results are chosen, and few cheap ops make them."""
+    """True if the regions' ops may run unconditionally: they have results and few, cheap, pure
+    ops."""
     ops = [op for r in (then, orelse) for op in r.ops[:-1] if op.kind != "const"]
     if not then.yielded or len(ops) > MOST_FLATTENED:
         return False
@@ -70,8 +70,8 @@ def can_flatten(then: Region, orelse: Region) -> bool:
 
 
 def is_cheap(op: Op) -> bool:
-    """Whether an op computes an integer or a truth value from such, or compares; divisions by what
-    only a launch knows take longer than a branch."""
+    """True for an op with an integer or bool result. Casts and divisions by non-constants are
+    excluded; the latter take longer than a branch."""
     if op.kind in ROUNDED_DOWN and constant_int(op.args[1]) is None:
         return False
     return kind_of(op.type) in ("i", "u", "b") and op.kind != "cast"
@@ -80,7 +80,7 @@ def is_cheap(op: Op) -> bool:
 def flatten(
     s: Simplifier, op: Op, cond: Value, then: Region, orelse: Region
 ) -> Sequence[Value] | None:
-    """Put both regions' ops here and choose between what they yield."""
+    """If-conversion: insert both regions' ops and select between the yielded values."""
     for inner in chain(then.ops[:-1], orelse.ops[:-1]):
         s.b.insert(inner)
     s.b.span = op.span
@@ -89,7 +89,7 @@ def flatten(
 
 
 def choose(s: Simplifier, cond: Value, a: Value, b: Value, name: str) -> Value:
-    """a if cond, else b, for numbers and whole tensors."""
+    """Return a if cond, else b; for scalars and tensors."""
     if is_same(a, b):
         return a
     t = a.type
@@ -103,7 +103,7 @@ def choose(s: Simplifier, cond: Value, a: Value, b: Value, name: str) -> Value:
 
 
 def simplify_for(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
-    """A `for` of no or one iteration, or with carried values that do not change."""
+    """Simplify a `for` with at most one iteration, or with unchanged carried values."""
     begin, end, *first = args
     trips = trip_count(begin, end)
     if trips == 0:
@@ -114,7 +114,8 @@ def simplify_for(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
 
 
 def trip_count(begin: Value, end: Value) -> int | None:
-    """Iterations, if known: of constants, or none from a value to itself."""
+    """Return the trip count if it is known: of constant bounds, or 0 if both bounds are one
+    value."""
     if begin is end:
         return 0
     first, last = constant_int(begin), constant_int(end)
@@ -122,7 +123,7 @@ def trip_count(begin: Value, end: Value) -> int | None:
 
 
 def simplify_while(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
-    """A `while` that never runs, or with carried values that do not change."""
+    """Simplify a `while` that never runs, or with unchanged carried values."""
     cond = op.regions[0]
     if s.truth(s.new(cond.yielded[0])) is False:
         s.inline(cond, args)
@@ -131,14 +132,14 @@ def simplify_while(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
 
 
 def simplify_parallel(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
-    """A `parallel` of no iterations goes."""
+    """Remove a `parallel` without iterations."""
     axes = zip(args[::2], args[1::2], strict=True)
     return () if any(trip_count(*ends) == 0 for ends in axes) else None
 
 
 def drop_fixed_slots(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
-    """The loop without the carried values that every iteration passes on as they are, or sets to
-    the first value; None if it has no such."""
+    """Remove the carried values that every iteration passes on unchanged, or sets to their initial
+    value. Returns None if there are none."""
     fixed, index = control_of(op).fixed, control_of(op).index_params
     first = args[fixed:]
     slots = list(zip(carried_params(op), op.regions[-1].yielded, first, strict=True))
@@ -152,7 +153,7 @@ def drop_fixed_slots(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | Non
 
 
 def origin(v: Value) -> Value:
-    """The value that a result of a loop is, which all its iterations pass on; v, if it is none."""
+    """Return the initial value of a loop result that all iterations pass on unchanged; else `v`."""
     while isinstance(v, Result) and is_loop(v.op):
         if origin(v.op.regions[-1].yielded[v.index]) is not carried_params(v.op)[v.index]:
             break

@@ -1,22 +1,19 @@
-"""Cooperative loads: what all invocations of a subgroup would load alike, they load by turns.
+"""Cooperative loads: lanes of a subgroup share the uniform loads of a serial loop by broadcast.
 
     for u in 0..n { v = load x[f(u)]; ... }                                          becomes
-    if all invocations are here, and agree on what f is made of {
+    if all invocations are here, and agree on the inputs of f {
       for tile in 0..n / W {
         mine = load x[f(W * tile + own index in the subgroup)]
         for q in 0..W { u = W * tile + q; v = broadcast mine from q; ... } }
       for u in the rest { ... }
     } else { for u in 0..n { ... } }
 
-Processors without gathers load for each invocation of a subgroup by itself, whatever the addresses
-are: of n loads, this leaves n / W. Graphics cards load what is the same for all once, so nothing is
-done for them.
+CPUs without gathers execute a load once for each lane, whatever the addresses are. Of n loads, this
+leaves n / W. GPUs load uniform values once for all lanes, so this pass skips them.
 
-What f is made of is the loop's index, and values from outside that are *likely* the same: no
-result hangs on that, for the invocations ask each other first. Nor may the loop write the array
-or wait for others, so each load finds what it would have found.
-
-Owns: this form, and what is likely. Must not know: loops of the kernel, layouts.
+The inputs of f are the loop's index and values from outside the loop that are *probably*
+subgroup-uniform. Correctness does not depend on that guess, as the lanes compare the values first.
+The loop must neither write the array nor synchronize, so an earlier load finds the same value.
 
     >>> broadcast_loads(fn, caps)
 """
@@ -49,14 +46,14 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u1, u32
 
-MOST_OPS = 64  # of a body, which is written three times
-OPS_OF_A_LOAD = 16  # of a larger one, for each load that is made by turns
-MOST_ASKED = 4  # values that the invocations compare
+MOST_OPS = 64  # of a body, which is emitted three times
+OPS_OF_A_LOAD = 16  # of a larger body, for each cooperative load
+MOST_ASKED = 4  # values that lanes compare at run time
 SAME = kinds_with(Trait.UNIFORM)
 
 
 def broadcast_loads(fn: Func, caps: Caps) -> Func:
-    """The Func with serial loops whose invocations load by turns, on a processor."""
+    """Share uniform loads of serial loops among the lanes of a subgroup, on CPUs."""
     width = subgroup_width(caps)
     if width == 1 or not (caps.is_cpu and caps.subgroup_ballot and caps.subgroup_vote):
         return fn
@@ -64,7 +61,7 @@ def broadcast_loads(fn: Func, caps: Caps) -> Func:
 
 
 def load_by_turns(fn: Func, width: int) -> Func:
-    """The Func for subgroups of so many invocations."""
+    """Like `broadcast_loads`, for subgroups of `width` lanes on any device."""
     grid = next((op for op in fn.body.ops if op.kind == "parallel"), None)
     if grid is None or all(op.kind != "for" for op in walk(grid.regions[0])):
         return fn
@@ -78,17 +75,20 @@ def load_by_turns(fn: Func, width: int) -> Func:
 
 
 class Turns(NamedTuple):
-    """The loads of a loop that are made by turns, each with the ops in the loop that its address
-    takes, and what invocations must agree on."""
+    """Cooperative loads of a loop. `loads`: each load, with the ops in the loop that compute its
+    address. `asked`: the values that lanes must agree on."""
 
     loads: dict[Op, list[Op]]
     asked: list[Value]
 
 
 class Lanes(Flow):
-    """What likely differs between neighbouring invocations: what is computed from their numbers.
-    Not so quotients by what is at least as long as a subgroup, or unknown; nor how comparisons come
-    out."""
+    """Values that probably differ between neighboring lanes: those computed from invocation
+    numbers.
+
+    Two kinds of results are assumed uniform: comparisons, and quotients whose divisor is unknown or
+    at least the subgroup size.
+    """
 
     def __init__(self, grid: Op, width: int) -> None:
         self.width = width
@@ -97,35 +97,35 @@ class Lanes(Flow):
         super().__init__(body, [axes_of(grid)[-1].param, *own])
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """Results, if they move on as the value does."""
+        """Return the op's results, if they are as divergent as the operand `v`."""
         if op.kind in COMPARISONS or (op.kind in ("floordiv", "div") and self.is_long(op, v)):
             return ()
         return super().transfer(op, v)
 
     def is_long(self, op: Op, v: Value) -> bool:
-        """Whether a value is divided by what is not known to be short."""
+        """True if `v` is the dividend, and the divisor is unknown or at least the subgroup size."""
         n = constant_int(op.args[1])
         return op.args[0] is v and (n is None or n >= self.width)
 
 
 class Finder:
-    """Finds what is worth it in the loop over invocations."""
+    """Finds cooperative loads in the loop over invocations."""
 
     def __init__(self, grid: Op, width: int) -> None:
         self.grid, self.width, self.changes = grid, width, ChangeTable()
 
     @cached_property
     def lanes(self) -> Collection[Value]:
-        """What likely differs between neighbouring invocations."""
+        """Values that probably differ between neighboring lanes."""
         return Lanes(self.grid, self.width).found
 
     @cached_property
     def own(self) -> Collection[Value]:
-        """What may differ between invocations."""
+        """Values that may differ between invocations."""
         return Flow(self.grid.regions[0], own_values(self.grid)).found
 
     def turns(self, loop: Op) -> Turns | None:
-        """The loads of a serial loop that are worth it; None if there are none."""
+        """Return the profitable cooperative loads of a serial loop, or None."""
         (axis,), body = axes_of(loop), loop.regions[0]
         if not (is_long(loop, self.width) and is_plain(body)):
             return None
@@ -138,7 +138,7 @@ class Finder:
             if op.kind != "load" or not is_small(op):
                 continue
             if any(may_share(base_of(op.args[0]), base) for base in written):
-                continue  # whatever the indices: what one round writes, a later one may load
+                continue  # at any index: a later iteration may load the new value
             needed = Slice(body, axis.param, op)
             if needed.is_whole and not any(v in self.lanes for v in needed.outside):
                 loads[op] = needed.ops
@@ -151,13 +151,13 @@ class Finder:
         return Turns(loads, asked) if is_cheap and is_short else None
 
     def is_same(self, v: Value) -> bool:
-        """Whether a value is the same for all invocations by what it is computed from."""
+        """True if a value is provably uniform."""
         return v not in self.own
 
 
 def own_values(grid: Op) -> Iterator[Value]:
-    """What may differ between invocations by itself: indices, what is carried, decided, read from
-    memory or asked of the invocation."""
+    """Yield the sources of divergence: indices, region parameters, results of control ops, loads,
+    invocation numbers."""
     yield from grid.regions[0].params
     for op in walk(grid.regions[0]):
         if op.regions or op.kind in PER_INVOCATION or TABLE[op.kind].effect is not Effect.PURE:
@@ -167,15 +167,15 @@ def own_values(grid: Op) -> Iterator[Value]:
 
 
 def is_long(loop: Op, width: int) -> bool:
-    """Whether a loop is not known to be too short."""
+    """True unless a loop is known to be too short."""
     (axis,) = axes_of(loop)
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     return begin is None or end is None or end - begin >= BY_TURNS * width
 
 
 def is_plain(body: Region) -> bool:
-    """Whether a loop is innermost, and its invocations look neither at each other nor at what order
-    they come in."""
+    """True for an innermost loop without ordered ops, private arrays, or ops that depend on other
+    invocations."""
     return not any(
         op.kind in ("for", "while")
         or op.kind in ORDERED
@@ -186,12 +186,11 @@ def is_plain(body: Region) -> bool:
 
 
 def count_ops(body: Region) -> int:
-    """How many ops there are in a body."""
     return sum(1 for _ in walk(body))
 
 
 def is_small(load: Op) -> bool:
-    """Whether a load is of numbers of 32 bits in an array."""
+    """True for a load of 32-bit scalars from an array."""
     place = load.args[0]
     if not isinstance(place, Op) or place.kind != "address":
         return False
@@ -199,13 +198,16 @@ def is_small(load: Op) -> bool:
 
 
 def is_word(v: Value) -> bool:
-    """Whether invocations can compare a value."""
+    """True for a 32-bit scalar, which lanes can compare."""
     return isinstance(v.type, Scalar) and v.type.bits == 32
 
 
 class Slice:
-    """The `ops` of a loop's body that an address takes, in order, and the values from `outside`
-    that they start from; not `is_whole` if something besides these and the index is needed."""
+    """Backward slice of a load's address in a loop's body.
+
+    `ops`: the ops of the slice, in order. `outside`: the values from outside the loop that it uses.
+    `is_whole`: False if it needs anything else besides the loop's index.
+    """
 
     def __init__(self, body: Region, index: Param, load: Op) -> None:
         self.own, self.params = set(body.ops), set(body.params)
@@ -216,7 +218,7 @@ class Slice:
         self.ops = [op for op in body.ops if op in found]
 
     def reach(self, v: Value, found: set[Op]) -> bool:
-        """Take what a value needs; whether all of it can be."""
+        """Add a value and its operands to the slice; False if that is not possible."""
         if v in self.params:
             return v is self.index
         if isinstance(v, Result) and v.op in self.own:
@@ -237,7 +239,7 @@ class Slice:
 
 
 class Form:
-    """Appends a loop whose invocations load by turns."""
+    """Emits a loop with cooperative loads."""
 
     def __init__(self, walker: Rebuilder, turns: Turns, width: int) -> None:
         self.b, self.map = walker.b, walker.map
@@ -245,7 +247,7 @@ class Form:
         self.width = width
 
     def build(self, loop: Op, args: Sequence[Value]) -> Sequence[Value]:
-        """Append both ways; the results."""
+        """Append both versions of the loop; return the results."""
         b = self.b
         tiles, rest = cut(b, args[0], args[1], self.width)
         can = self.agree()
@@ -259,7 +261,8 @@ class Form:
         return b.if_(can, then, orelse).results
 
     def agree(self) -> Value:
-        """Whether a subgroup is complete here, and the same in all that is asked."""
+        """Return a bool: all lanes of the subgroup are active, and the `asked` values are
+        uniform."""
         b = self.b
         here = b.emit("subgroup_ballot", b.const(True, u1))
         found = [b.emit("eq", here, b.const((1 << self.width) - 1, u32))]
@@ -267,11 +270,12 @@ class Form:
         return reduce(lambda x, y: b.emit("and", x, y), found)
 
     def bits(self, v: Value) -> Value:
-        """A value of 32 bits as what tells all of them apart: 0.0 equals -0.0."""
+        """Return a 32-bit value in a form that distinguishes all bit patterns, unlike 0.0 ==
+        -0.0."""
         return self.b.emit("bitcast", v, type=u32) if scalar_of(v.type).kind == "f" else v
 
     def tiled(self, loop: Op, args: Sequence[Value], tiles: Value) -> Sequence[Value]:
-        """Append the tiles; what comes out of them."""
+        """Append the loop over tiles; return its results."""
         b, body = self.b, loop.regions[0]
         index, *carried = body.params
         t = scalar_of(index.type)
@@ -296,7 +300,7 @@ class Form:
         return b.for_(zero, tiles, args[2:], around).results
 
     def own_loads(self, index: Param, at: Value) -> Iterator[tuple[Op, Value]]:
-        """Append the loads that an invocation makes where the index is this."""
+        """Append an invocation's own loads, with the loop's index at `at`."""
         known = {**self.map, index: at}
         done: set[Op] = set()
         for load, needed in self.loads.items():
@@ -305,7 +309,7 @@ class Form:
             yield load, known[load]
 
     def sent(self, v: Value, whose: Value) -> Value:
-        """Append what one invocation sends to all."""
+        """Append the broadcast of `v` from lane `whose`."""
         b, t = self.b, v.type
         if not isinstance(t, Tensor):
             return b.emit("subgroup_broadcast", v, whose)
@@ -313,13 +317,13 @@ class Form:
         return b.emit("pack", *[b.emit("subgroup_broadcast", x, whose) for x in parts], type=t)
 
     def copy(self, body: Region, known: dict[Value, Value]) -> None:
-        """Append a body but for the loads that are there, and its `yield`."""
+        """Append a body without the cooperative loads, and its `yield`."""
         copy = Cloner(self.b, known)
         copy.run(op for op in body.ops if op not in self.loads)
         self.b.emit("yield", *map(copy.get, body.yielded))
 
     def plain(self, loop: Op, args: Sequence[Value]) -> Sequence[Value]:
-        """Append the loop as it was; its results."""
+        """Append the unmodified loop; return its results."""
         b, (body,) = self.b, loop.regions
         params = [Param(p.type, p.name) for p in body.params]
         known: dict[Value, Value] = {**self.map, **dict(zip(body.params, params, strict=True))}

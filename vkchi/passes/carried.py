@@ -1,10 +1,7 @@
-"""Control ops with fewer results: how passes drop carried values of loops and results of `if`.
+"""Removal of results from control ops: carried values of loops, and results of `if`.
 
-Owns: building the smaller op and leading the old results to the new ones. Must not know: why a
-value is dropped.
-
-    for %b, %e, %x0, %y0 {^(%i, %x, %y) ... yield %x1, %y1}    keeping slot 1:
-    for %b, %e, %y0 {^(%i, %y) ... yield %y1}
+for %b, %e, %x0, %y0 {^(%i, %x, %y) ... yield %x1, %y1}    keeping slot 1:
+for %b, %e, %y0 {^(%i, %y) ... yield %y1}
 """
 
 from __future__ import annotations
@@ -17,8 +14,8 @@ from vkchi.ir.rebuild import Rebuilder
 
 
 def pruned_op(walk: Rebuilder, op: Op, args: Sequence[Value], keep: Sequence[int]) -> list[Value]:
-    """Append the control op with the kept results only; a value for each of the old results, where
-    a dropped one's is itself (an `if`) or its first value (a loop)."""
+    """Append the control op with only the results `keep`; return a value for each old result. A
+    dropped result maps to itself (`if`), or to its initial value (loop)."""
     fixed, index = control_of(op).fixed, control_of(op).index_params
     bodies = bodies_of(op)
     regions = [pruned_region(walk, r, index, keep, r not in bodies) for r in op.regions]
@@ -36,7 +33,8 @@ def pruned_op(walk: Rebuilder, op: Op, args: Sequence[Value], keep: Sequence[int
 def pruned_region(
     walk: Rebuilder, region: Region, index: int, keep: Sequence[int], whole_yield: bool
 ) -> Region:
-    """The region with the kept parameters behind the first `index`, and the kept yields or all."""
+    """Return the region with the kept parameters after the first `index`, and the kept yields, or
+    all if `whole_yield`."""
     kept = [region.params[index + k] for k in keep] if region.params[index:] else []
     yielded = region.yielded if whole_yield else [region.yielded[k] for k in keep]
     with walk.inside(*region.params[:index], *kept) as new:
