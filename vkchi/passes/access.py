@@ -11,8 +11,10 @@ Pointers to private memory are unchanged. Indices that `bounds` did not mark as 
 clamped. Runs after all passes that analyze elements.
 
 A workgroup array becomes an array of scalars, with a spare element if an index may be out of range.
-It is stored as unsigned integers of at least 32 bits in two cases: floats that are exchanged or
-compared and swapped, and narrow types of which the `word` is used.
+It is stored as unsigned integers of at least 32 bits in two cases:
+
+- its elements are floats that are exchanged or compared and swapped;
+- its elements are narrow, and `word` or `word_shift` ops refer to their words.
 """
 
 from __future__ import annotations

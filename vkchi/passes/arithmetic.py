@@ -186,7 +186,7 @@ def power_known(x: Num, y: Num, exponent: float) -> Num | None:
     if exponent in (0.0, 1.0):
         return x if exponent else x.number(1.0)
     if math.isfinite(exponent) and not exponent.is_integer():
-        return None  # negative x gives NaN, as GLSL's Pow may
+        return None  # keep the instruction: it gives NaN for negative x
     raised = abs(x).op("pow", y)
     is_odd = math.isfinite(exponent) and exponent % 2 != 0
     return where(x < 0.0, -raised, raised) if is_odd else raised

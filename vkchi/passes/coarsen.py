@@ -1,16 +1,17 @@
-"""Coarsening: an invocation goes through a strip of an axis, along which sums go to one place.
+"""Thread coarsening: an invocation iterates over a strip of an axis along which atomics hit one
+element.
 
     parallel 0, n, 0, m {(i, j) atomic_add r[i], x[i, j]}        becomes
     parallel 0, n, 0, strips {(i, s) for k in 0..trips { j = s + k * strips; ... }}
 
-Then `reduce` makes the atomics of a strip one, `licm` hoists what depends on other axes alone, and
-where there is one strip, which is so as soon as the other axes keep the device busy, the atomic may
-be none (`demote_all`): a product of matrices that is written as `c[i, j] += a[i, k] * b[k, j]` over
-three axes is a loop over k. Strips are interleaved: neighbours stay at neighbouring places.
+Then `reduce` merges the atomics of a strip into one, and `licm` hoists values that depend only on
+other axes. One strip is enough once the other axes keep the device busy. Then the atomic may become
+a plain store (`demote_all_atomics`). So a matrix product written as `c[i, j] += a[i, k] * b[k, j]`
+over three axes becomes a serial loop over k. Strips are interleaved, so that adjacent invocations
+access adjacent elements.
 
-A place that is the same along all axes is left to `reduce`, which shares the whole loop out for it.
-
-Owns: this form, and when it is worth it. Must not know: what becomes of the atomics.
+Atomics to an element that is invariant along all axes are left to `reduce`, which partitions the
+whole loop.
 
     >>> coarsen(fn, caps)
 """
@@ -37,11 +38,11 @@ from vkchi.passes.cost_model import least_threads
 from vkchi.target.caps import Caps
 from vkchi.types import i32, scalar_of
 
-SHORTEST = 4  # iterations of a strip, where that is known before
+SHORTEST = 4  # iterations of a strip, if known at compile time
 
 
 def coarsen(fn: Func, caps: Caps) -> Func:
-    """The Func with strips of an axis in loops whose sums go to one place along it."""
+    """Strip-mine an axis of each loop whose atomics are invariant along it, where profitable."""
     used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -60,7 +61,7 @@ def coarsen(fn: Func, caps: Caps) -> Func:
 
 
 def may_coarsen(op: Op) -> bool:
-    """Whether nothing hinders that an invocation does several iterations of a `parallel`."""
+    """True if one invocation may run several iterations of a `parallel`."""
     return (
         len(op.args) > 2
         and all(scalar_of(v.type) is i32 for v in op.args)
@@ -70,8 +71,8 @@ def may_coarsen(op: Op) -> bool:
 
 
 def choose_axis(op: Op, used: set[Value]) -> int | None:
-    """The axis along which most sums go to one place, the last one of equals; None if there are no
-    such sums."""
+    """Return the axis along which most atomics are invariant, on a tie the last one; None if there
+    are no such atomics."""
     body = op.regions[0]
     kinds = kinds_of_accesses(body)
     turning = Flow(body, [p for x in walk(body) for region in x.regions for p in region.params])
@@ -80,7 +81,7 @@ def choose_axis(op: Op, used: set[Value]) -> int | None:
         for x in walk(body)
         if x.kind in ATOMICS
         and x not in used
-        and x.args[0] not in turning.found  # in a serial loop, it goes from place to place
+        and x.args[0] not in turning.found  # its address is invariant in serial loops
         and kinds[base_of(x.args[0])] == {x.kind}
     ]
     found = [Dependents(body, axis.param).found for axis in axes_of(op)]
@@ -93,7 +94,7 @@ def choose_axis(op: Op, used: set[Value]) -> int | None:
 
 
 def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:
-    """Whether strips are long enough, as far as that is known."""
+    """True if strips are long enough, or their length is known only at launch."""
     lengths = [axis_length(a) for a in axes_of(op)]
     if any(n is None or n.hi >= 1 << 31 for n in lengths):
         return False
@@ -109,8 +110,8 @@ def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:
 
 
 def build_strips(b: Builder, op: Op, args: Sequence[Value], axis: int, least: int) -> None:
-    """Append the `parallel` with these bounds, with strips instead of an axis; without it where one
-    strip is enough."""
+    """Append the `parallel` with these bounds, with strips instead of an axis. A single strip needs
+    no axis."""
     ends, count = args[2 * axis : 2 * axis + 2], count_strips(b, args, axis, least)
     is_one = constant_int(count) == 1
     params = [Param(p.type, p.name) for p in op.regions[0].params]
@@ -126,8 +127,8 @@ def build_strips(b: Builder, op: Op, args: Sequence[Value], axis: int, least: in
 
 
 def count_strips(b: Builder, args: Sequence[Value], axis: int, least: int) -> Value:
-    """The number of strips: with the other axes, as many invocations as are wanted, if the axis has
-    so many iterations; none if it has none."""
+    """Return the number of strips: enough for `least` invocations, at most the axis's trip
+    count."""
     known = [n for n in map(constant_int, args) if n is not None]
     if len(known) == len(args):
         sizes = [max(0, last - first) for first, last in zip(known[::2], known[1::2])]
@@ -148,7 +149,7 @@ def count_strips(b: Builder, args: Sequence[Value], axis: int, least: int) -> Va
 def build_loop(
     b: Builder, op: Op, outer: dict[Value, Value], axis: int, strips: Sequence[Value]
 ) -> None:
-    """Append what an invocation does: the iterations of its strip, every so many from one on."""
+    """Append an invocation's serial loop over its strip, with a stride of the number of strips."""
     begin, end, count = strips
     index = op.regions[0].params[axis]
     k = Param(i32, index.name)
@@ -165,8 +166,8 @@ def build_loop(
 
 
 def count_trips(b: Builder, strips: Sequence[Value], start: Value) -> Value:
-    """The iterations of the strip that begins there: where all have as many, a constant, so that
-    subgroups leave the loop together, and what does several rounds at once has none left."""
+    """Return the trip count of the strip that begins at `start`. If all strips have the same
+    length, it is a constant: control flow stays uniform, and unrolling leaves no remainder."""
     known = [n for n in map(constant_int, strips) if n is not None]
     if len(known) == len(strips):
         begin, end, count = known

@@ -1,51 +1,58 @@
-"""Atomics by compare-and-swap: lanes that meet at one place do it once, for all of them.
+"""Warp-aggregated atomics: lanes with the same address do one compare-and-swap for all of them.
 
-    atomic_add p, v     becomes, where p is one place for a whole subgroup:
-                                    those at the first lane's place: their sum, put there by one
-                                    any other lane: for itself
-                        or, where data tell the place:
-                                    compare and swap, three times at most; where it is not done:
-                                    while lanes are left:
-                                        those at the first one's place are its group
-                                        if they are most: their sum, put there by one of them
-                                        else: each for itself, and none is left
+    atomic_add p, v     becomes, if p is probably subgroup-uniform:
+                            lanes with the first lane's address: one lane adds their reduction
+                            any other lane: adds its own value
+                        or, if p depends on data:
+                            compare and swap, at most three times; on failure:
+                            while lanes are left:
+                                lanes with the first one's address are its group
+                                if the group is a majority: one lane adds the group's reduction
+                                else: each lane adds its own value, and none is left
 
-Why: where a device lacks an atomic, `legalize` makes it a loop around compare-and-swap, in which of
-the lanes that meet at a place one gets through in each round: 64 rounds for 64 lanes. A place that
-nothing tells apart by lane (`r[i] += x[i, j]`, `f[k] += ...` in a serial loop over k) is one for
-all, and takes one round then, and no more code than a sum and a choice. Where data tell the place,
-a group of more than half of the lanes takes one round, and at least half of those rounds is saved;
-others are left alone, as it would cost a round for each group. So there are no more rounds than the
-binary logarithm of the lanes, and some. Lanes that meet few others get through before anything is
-asked. Where the index of the innermost axis tells the place, lanes may be apart as well as in
-pairs; that is taken for data unless it is the index itself and what all lanes have in common, which
-keeps them apart.
-Not on processors: of their four or eight lanes few rounds are saved, and what asks costs as much
-(measured: lanes of one place 1.2 times as fast on lavapipe, all others up to 1.6 times as slow).
+Motivation. If a device lacks an atomic, `legalize` expands it to a loop around compare-and-swap. Of
+the lanes with one address, one succeeds in each iteration: 64 iterations for 64 lanes. A uniform
+address (`r[i] += x[i, j]`, or `f[k] += ...` in a serial loop over k) takes one iteration after this
+pass. For data-dependent addresses, a group of more than half of the lanes takes one iteration,
+which saves at least half of the iterations. Smaller groups are not combined, since each would cost
+an iteration. So the loop has at most log2(lanes) iterations and a few more. Lanes with few
+conflicts succeed before any communication.
 
-Right, whichever lanes run together, and whatever is expected of places. All that lanes learn of
-each other they learn from ops among those that are active: the place that they compare with, who is
-in the group, the sum and who puts it there. SPIR-V lets such ops stand in any control flow, and
-they are about the lanes that execute the same dynamic instance of them. The lanes behind the
-comparison are such that came from one instance of `subgroup_first`, since no merge lies between, so
-they have one place; the sum and the choice of who puts it there stand in one block, so that they
-are of the same lanes. If lanes that could run together do not, there are more groups, and each is
-put in place once. Every lane either gets through at first, or is in a group that was summed up, and
-leaves, or adds by itself.
+An address that depends on the index of the innermost axis may be distinct in each lane, or shared
+by some. It counts as data, unless it is the index plus uniform values; then the lanes are distinct
+and the op is skipped.
 
-A lane's number may be put in place by another lane, somewhat earlier or later than by itself. So
-nothing else may touch that memory between two barriers (`isolated`): a lane that reads a place
-behind its own sum, or stores to it before, sees the two in order; atomics of one kind may be done
-in any order, those of two kinds may not.
+CPUs are skipped: their subgroups have four or eight lanes, and communication costs as much as it
+saves. Measured on lavapipe: uniform addresses 1.2 times as fast, all others up to 1.6 times as
+slow.
 
-Done where nobody uses the old value, as that is each lane's own; where the op may be done in any
-order, as atomics may: not minima and maxima of floats, whose reductions do as they like with NaN.
-Not where one lane of a subgroup is elected anyway, nor in kernels of many atomics, whose code would
-grow. Equal indices lead to equal places; places that are equal by other indices (what strays, say)
-are of different groups, which is right as well.
+Correctness does not depend on which lanes run together, or on the guesses above. Lanes exchange
+data only by subgroup ops among active lanes: the first address, the membership of the group, the
+reduction and the elected lane. SPIR-V allows such ops in any control flow, and they apply to the
+lanes that execute the same dynamic instance.
 
-Before `legalize`, whose table says which atomics a device lacks. Owns: this form. Must not know:
-what else there is about compare-and-swap.
+- The lanes after the comparison come from one instance of `subgroup_first`, since there is no merge
+  between. So they have one address.
+- The reduction and the election are in one block, so they apply to the same lanes.
+- If lanes that could run together do not, there are more groups, each of which is added once.
+- Every lane succeeds at first, or leaves with a group that was added, or adds its own value.
+
+Another lane may add a lane's value, at a slightly different time. So no other op may access that
+memory between two barriers (`isolated`). Otherwise a lane could read an element after its own
+update, or store before it, out of order. Atomics of one kind commute; those of two kinds do not.
+
+Conditions:
+
+- The atomic's result is unused, since it differs between lanes.
+- The op is associative and commutative as a subgroup reduction. Float minima and maxima are
+  excluded, as their reductions may treat NaN in any way.
+- The atomic is not inside a branch for one elected lane.
+- The kernel has few atomics, as the code grows.
+
+Equal indices imply equal addresses. Equal addresses with different indices (out-of-range ones, for
+example) form separate groups, which is also correct.
+
+Runs before `legalize`, whose table lists the atomics that a device lacks.
 
     >>> combine_lanes(fn, caps)
 """
@@ -75,12 +82,13 @@ from vkchi.target.caps import Caps
 from vkchi.types import Array, Tensor, i32, scalar_of, u1, u32
 
 ACCESSES = READS | WRITES
-MOST_ATOMICS = 4  # numbers of them in a kernel: each takes four times the code
-ATTEMPTS = 3  # after which a place is taken to be one where many meet
+MOST_ATOMICS = 4  # scalars of atomics in a kernel: each grows to four times the code
+ATTEMPTS = 3  # failed swaps after which many lanes are assumed to conflict
 
 
 def combine_lanes(fn: Func, caps: Caps) -> Func:
-    """The Func in which lanes that meet at a place swap once, where the device has no atomic."""
+    """Aggregate the atomics that the device emulates by compare-and-swap, where lanes may
+    conflict."""
     loop = find_parallel(fn)
     can_count = caps.ballot_fits_word or caps.ballot_fits_long
     can_ask = caps.subgroup_arithmetic and caps.subgroup_ballot and can_count
@@ -100,22 +108,22 @@ def combine_lanes(fn: Func, caps: Caps) -> Func:
         assert old is not None and new is not None
         emit = emit_anywhere if any(v in apart for v in old) else emit_at_one
         by_components(b, op, args, partial(emit, indices=new, caps=caps))
-        return [args[1]]  # which nobody uses
+        return [args[1]]  # a placeholder: the result is unused
 
     return rebuild(fn, visit)
 
 
 def lane_values(body: Region) -> Iterator[Value]:
-    """What is each lane's own by itself: the index of the innermost axis, what is asked of the
-    invocation, what it gets for what it writes."""
+    """Yield the sources of divergence between lanes: the innermost index, invocation numbers,
+    results of writes."""
     yield body.params[-1]
     yield from own_values(body)
     yield from (op for op in walk(body) if op.kind in PER_INVOCATION)
 
 
 def isolated(ops: Collection[Op], body: Region) -> Iterator[Op]:
-    """Those of some atomics whose memory nothing touches but atomics of the same kind, whose old
-    value nobody uses, between two barriers that the loop's body itself comes to."""
+    """Yield the atomics whose memory has only unused atomics of the same kind between two barriers.
+    Only barriers at the top level of the loop's body count."""
     used = {v for op in walk(body) for v in op.args}
     for part in parts_of(body):
         for op in part:
@@ -128,7 +136,7 @@ def isolated(ops: Collection[Op], body: Region) -> Iterator[Op]:
 
 
 def parts_of(body: Region) -> Iterator[list[Op]]:
-    """All accesses in a body, cut at the barriers that stand in it itself."""
+    """Yield all accesses in a body, split at its top-level barriers."""
     part: list[Op] = []
     for op in body.ops:
         if op.kind == "barrier":
@@ -140,7 +148,8 @@ def parts_of(body: Region) -> Iterator[list[Op]]:
 
 
 def swapped(fn: Func, caps: Caps) -> Iterator[Op]:
-    """Atomics that the device lacks, whose old value nobody uses, in any lane of a subgroup."""
+    """Yield the atomics that the device emulates by compare-and-swap, with unused results, outside
+    elected branches."""
     ops, table = list(walk(fn.body)), expansions(caps)
     used = {v for op in ops for v in op.args}
     alone = {x for op in ops if is_elected(op) for x in walk(op.regions[0])}
@@ -151,24 +160,25 @@ def swapped(fn: Func, caps: Caps) -> Iterator[Op]:
 
 
 def is_elected(op: Op) -> bool:
-    """Whether an op is a branch that one lane of a subgroup takes."""
+    """True for a branch that one lane of a subgroup takes."""
     return op.kind == "if" and isinstance(op.args[0], Op) and op.args[0].kind == "subgroup_elect"
 
 
 def width_of(op: Op) -> int:
-    """The numbers that an atomic is about."""
+    """Return the number of scalars that an atomic updates."""
     t = op.args[1].type
     return t.size if isinstance(t, Tensor) else 1
 
 
 def may_meet(op: Op, lane: Value, apart: Collection[Value]) -> bool:
-    """Whether lanes may come to one place, as far as that is seen; where it is not, they stay."""
+    """True if lanes may have the same address; False if they are distinct, or the indices are
+    unknown."""
     indices = indices_of(op.args[0])
     return indices is not None and not any(is_own(v, lane, apart) for v in indices)
 
 
 def can_reduce(op: Op, caps: Caps) -> bool:
-    """Whether a subgroup's operation gives what the atomics would, in some order."""
+    """True if a subgroup reduction gives the same result as the atomics in some order."""
     t = scalar_of(op.args[1].type)
     if t.kind == "f":
         return ATOMICS[op.kind].combine in ("add", "mul")
@@ -176,7 +186,7 @@ def can_reduce(op: Op, caps: Caps) -> bool:
 
 
 def indices_of(place: Value) -> tuple[Value, ...] | None:
-    """What tells a place from others of its array; None where that is not seen."""
+    """Return the indices that determine an element of its array; None if they are unknown."""
     if not isinstance(place, Op) or place.kind not in PLACES:
         return None
     rest = place.args[1:]
@@ -187,8 +197,8 @@ def indices_of(place: Value) -> tuple[Value, ...] | None:
 
 
 def is_own(v: Value, lane: Value, apart: Collection[Value]) -> bool:
-    """Whether a value is a lane's index along the innermost axis, and what is the same for all
-    lanes: its own. `apart` are values that may differ from lane to lane."""
+    """True if a value is the lane's innermost index plus uniform values, hence distinct in each
+    lane. `apart`: values that may differ between lanes."""
     while isinstance(v, Op) and v.kind in ("add", "sub"):
         x, y = v.args
         if x in apart and y in apart:
@@ -198,13 +208,13 @@ def is_own(v: Value, lane: Value, apart: Collection[Value]) -> bool:
 
 
 def emit_at_one(b: Builder, op: Op, args: Args, *, indices: Sequence[Value], caps: Caps) -> Value:
-    """The atomic of a number, which is given back, at what is one place for most subgroups."""
+    """Append the atomic of a scalar at a probably uniform address; return the scalar."""
     emit_group(b, op.kind, args, emit_meeting(b, indices))
     return args[1]
 
 
 def emit_anywhere(b: Builder, op: Op, args: Args, *, indices: Sequence[Value], caps: Caps) -> Value:
-    """The atomic of a number, which is given back, at a place that data tell."""
+    """Append the atomic of a scalar at a data-dependent address; return the scalar."""
     with b.region() as then:
         emit_rounds(b, op.kind, args, indices, caps)
         b.emit("yield")
@@ -215,7 +225,7 @@ def emit_anywhere(b: Builder, op: Op, args: Args, *, indices: Sequence[Value], c
 
 
 def emit_attempts(b: Builder, op: Op, args: Args) -> Value:
-    """Compare and swap, some times at most; whether another came between always."""
+    """Append up to ATTEMPTS compare-and-swaps; return a bool: all of them failed."""
     first = b.emit("load", args[0])
     names = {"old": first.type, "open": u1, "left": i32}
     seen, carried = ([Param(t, name) for name, t in names.items()] for _ in range(2))
@@ -231,7 +241,7 @@ def emit_attempts(b: Builder, op: Op, args: Args) -> Value:
 
 
 def emit_rounds(b: Builder, kind: str, args: Args, indices: Sequence[Value], caps: Caps) -> None:
-    """The loop: each round is for the lanes that are left."""
+    """Append the loop over groups; each iteration handles lanes that are left."""
     seen, left = Param(u1, "left"), Param(u1, "left")
     with b.region(seen) as cond:
         b.emit("yield", seen)
@@ -250,7 +260,7 @@ def emit_rounds(b: Builder, kind: str, args: Args, indices: Sequence[Value], cap
 
 
 def emit_meeting(b: Builder, indices: Sequence[Value]) -> Value:
-    """Whether a lane is at the place of the first of the active ones."""
+    """Return a bool: this lane has the address of the first active lane."""
     mine = b.const(True, u1)
     for index in indices:
         mine = b.emit("and", mine, b.emit("eq", index, b.emit("subgroup_first", index)))
@@ -258,14 +268,15 @@ def emit_meeting(b: Builder, indices: Sequence[Value]) -> Value:
 
 
 def emit_majority(b: Builder, mine: Value, caps: Caps) -> Value:
-    """Whether more than half of the active lanes say so; the same for all of them."""
+    """Return a uniform bool: `mine` holds in more than half of the active lanes."""
     kind = "subgroup_ballot" if caps.ballot_fits_word else "subgroup_ballot_wide"
     group, here = (b.emit("popcnt", b.emit(kind, v)) for v in (mine, b.const(True, u1)))
     return b.emit("gt", b.emit("add", group, group), here)
 
 
 def emit_group(b: Builder, kind: str, args: Args, is_group: Value) -> None:
-    """The atomic of the lanes here: by one of them for all those that are a group."""
+    """Append the atomic of the active lanes: by one elected lane where `is_group` holds, else by
+    each lane."""
     place, value = args
     with b.region() as together:
         total = b.emit(f"subgroup_{ATOMICS[kind].combine}", value)

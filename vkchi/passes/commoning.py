@@ -1,15 +1,13 @@
-"""Predictive commoning: what a serial loop loads in one round is not loaded again in the next.
+"""Predictive commoning: reuse in a serial loop of values loaded in the previous iteration.
 
     for q { x[q] * a + x[q + 1] * b }
 becomes
     v = x[begin]
     for q, v { w = x[q + 1]; v * a + w * b; yield w }
 
-Loads are taken together whose indices differ by what the loop adds to them in some rounds
-(`analysis.sums`), from an array that nothing in the loop may write. What the first round
-finds is loaded before the loop, which may have no rounds: these loads are not taken to be inside.
-
-Owns: this form. Must not know: what loops are for.
+Loads form a chain if their indices differ by a whole number of the loop's steps (`analysis.sums`).
+The loop must not write the array. The values for the first iteration are loaded before the loop. As
+the loop may have no iterations, these loads are bounds-checked.
 
     >>> common_loads(fn)
 """
@@ -29,12 +27,12 @@ from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of
 
-MOST_CARRIED = 8  # scalars that a loop carries so
+MOST_CARRIED = 8  # scalars that a loop carries for reuse
 
 
 class Load(NamedTuple):
-    """A load of a loop, and its indices as sums; `at` says how many rounds later the first load of
-    its chain comes to the same place."""
+    """A load in a loop, with its indices as polynomials. `at`: the number of iterations after which
+    the first load of its chain accesses the same element."""
 
     op: Op
     forms: tuple[Polynomial, ...]
@@ -42,17 +40,18 @@ class Load(NamedTuple):
 
     @property
     def elem(self) -> Op:
-        """Its place."""
+        """The `elem` op of the address."""
         (place,) = self.op.args
         assert isinstance(place, Op)
         return place
 
 
-Chain = list[Load]  # of places that follow each other, that of the last one being new in each round
+# Loads of consecutive elements, one iteration apart; the last one is new in each iteration.
+Chain = list[Load]
 
 
 def common_loads(fn: Func) -> Func:
-    """The Func with serial loops that carry what they would load again."""
+    """Carry loaded values from one iteration of a serial loop to the next."""
     changes = ChangeTable()
     return rebuild_chosen(fn, "for", lambda loop: find_chains(loop, changes), carry)
 
@@ -61,7 +60,7 @@ def common_loads(fn: Func) -> Func:
 
 
 def find_chains(loop: Op, changes: ChangeTable) -> list[Chain]:
-    """The loads of a loop that can be taken together, of which there are two at least in each."""
+    """Return the chains of at least two loads in a loop that can share values."""
     loads = loads_of_several(loop)
     if not loads:
         return []
@@ -79,7 +78,7 @@ def find_chains(loop: Op, changes: ChangeTable) -> list[Chain]:
 
 
 def loads_of_several(loop: Op) -> list[Op]:
-    """The loads of elements in a loop, of arrays that it has several of."""
+    """Return the loads at the top level of a loop, of arrays with more than one load."""
     loads = [
         (op, place.args[0])
         for op in loop.regions[0].ops
@@ -90,7 +89,8 @@ def loads_of_several(loop: Op) -> list[Op]:
 
 
 def moving_load(op: Op, index: Param, inner: set[Value]) -> Load | None:
-    """A load whose indices are sums with multiples of a loop's index and values from outside."""
+    """Return a load with its indices, if these are multiples of the loop's index plus invariant
+    values."""
     (place,) = op.args
     assert isinstance(place, Op)
     if not all(isinstance(v.type, Scalar) for v in place.args[1:]):
@@ -104,7 +104,8 @@ def moving_load(op: Op, index: Param, inner: set[Value]) -> Load | None:
 
 
 def chains_of(group: Sequence[Load], index: Param) -> list[Chain]:
-    """Loads that differ in constants alone, in chains of places one round apart."""
+    """Group loads whose indices differ only in constants into chains of elements one iteration
+    apart."""
     first = group[0]
     found: dict[int, Load] = {}
     for load in group:
@@ -121,7 +122,7 @@ def chains_of(group: Sequence[Load], index: Param) -> list[Chain]:
 
 
 def rounds_apart(a: Load, b: Load, index: Param) -> int | None:
-    """How many rounds later a comes to where b is."""
+    """Return the number of iterations after which `a` accesses the element of `b`, or None."""
     found: set[int] = set()
     for f, g in zip(a.forms, b.forms):
         step, distance = factor_of(index, f), constant_of(g) - constant_of(f)
@@ -135,7 +136,7 @@ def rounds_apart(a: Load, b: Load, index: Param) -> int | None:
 
 
 def limited(chains: list[Chain]) -> list[Chain]:
-    """As many chains as can be carried."""
+    """Return the first chains, up to MOST_CARRIED carried scalars."""
     kept: list[Chain] = []
     left = MOST_CARRIED
     for chain in chains:
@@ -176,7 +177,7 @@ def carry(
 
 
 def load_first(r: Rebuilder, loop: Op, load: Load, begin: Value) -> Value:
-    """Append a load of what the first round would find, if there is one."""
+    """Append the load of a chain's value for the first iteration."""
     b, (axis,) = r.b, axes_of(loop)
     b.span = load.op.span
     indices = [sum_at(r, f, axis.param, begin, scalar_of(v.type))
@@ -189,7 +190,7 @@ def load_first(r: Rebuilder, loop: Op, load: Load, begin: Value) -> Value:
 
 
 def sum_at(r: Rebuilder, form: Polynomial, index: Param, begin: Value, t: Scalar) -> Value:
-    """Append a sum, with the loop's index at its beginning."""
+    """Append a polynomial, evaluated at the loop's first index."""
     b = r.b
     parts: list[Value] = []
     for v, n in terms_of(form).items():

@@ -1,29 +1,30 @@
-"""What devices like, as numbers: the one place that knows.
+"""Cost model: device-dependent tuning constants and profitability decisions.
 
-A device is described by its `Caps`, and of one of two kinds, told apart by `Caps.is_cpu`:
+Devices are described by `Caps`, and are of two kinds, distinguished by `Caps.is_cpu`:
 
-- *CPUs* (software drivers: Mesa's lavapipe, SwiftShader). A workgroup is run by one thread, row by
-  row along x, a subgroup at a time. Invocations beyond a row's end idle in its last subgroup.
-  Starting an invocation costs as much as a few operations, a loop much less. So from WORTH_A_LOOP
-  iterations for each on, as many invocations as keep the threads busy (`most_threads`) share a
-  loop, in contiguous pieces, which are streams that the prefetcher follows. For light iterations,
-  without inner loops, FEWEST_LIGHT of them suffice, LIGHT_EACH per invocation.
-- *GPUs*, with subgroups of any width (16 on Mali and VideoCore). Starting an invocation costs
-  nothing, integer division 20 to 40 instructions. So each iteration has an invocation of its own,
-  and the hardware's indices along up to three axes are the loop's. A workgroup is cut into
-  subgroups along x, then y, then z; invocations beyond its end idle in the last one. A workgroup
-  of one row along x is best: all other indices are then uniform in it, and addresses of rows and
-  comparisons are computed once. Memory is fetched in lines of 64 to 128 bytes. Loops that read
-  along one axis and write along another have tiles of TILE by TILE, so that each line is used
-  whole while it is in the cache.
+- *CPUs* (software drivers: Mesa's lavapipe, SwiftShader). One thread runs a workgroup, row by row
+  along x, a subgroup at a time. Invocations beyond a row's end idle in its last subgroup. Starting
+  an invocation costs as much as a few operations, a loop much less. So from WORTH_A_LOOP iterations
+  per invocation, as many invocations as keep the threads busy (`most_threads`) partition a loop.
+  Each gets contiguous iterations, which the prefetcher follows. Light loops, without inner loops,
+  are partitioned from FEWEST_LIGHT iterations, LIGHT_EACH per invocation.
+- *GPUs*, with subgroups of any width (16 on Mali and VideoCore). Starting an invocation is free; an
+  integer division costs 20 to 40 instructions. So each iteration has its own invocation, and the
+  hardware's indices along up to three axes are the loop's. A workgroup is split into subgroups
+  along x, then y, then z; invocations beyond its end idle in the last one. A workgroup of one row
+  along x is best: all other indices are then uniform, and row addresses and comparisons are
+  computed once. Memory is fetched in lines of 64 to 128 bytes. Loops that read along one axis and
+  write along another use tiles of
+  TILE by TILE: each line is fully used while it is cached.
 
-A tile's cost (`cost_of`) is the share of invocations that idle, at the edges and in subgroups,
-GUARD more for each comparison that keeps some from running, ROWS for more than one row, and STRAY
-for each doubling that a row or a workgroup is away from what is best. Where the extents are not
-known, edges cost nothing: the launch takes another tile where these turn out to be short
+The cost of a tile (`cost_of`) is the number of invocations per iteration, plus penalties:
+
+- GUARD for each bounds guard,
+- ROWS for more than one row,
+- a penalty for each factor of two between a row's or a workgroup's length and the best one.
+
+Unknown extents add no idle invocations at edges: the launch selects another tile if they are short
 (`launch/fitting.py`).
-
-Must not know: the IR.
 
     >>> choose_tile((1000, 3), caps)         # slowest axis first
     (32, 3)
@@ -41,51 +42,51 @@ from vkchi.target.shader import Count, split_groups
 from vkchi.tuples import NamedTuple
 
 DEFAULT_BLOCK = 128
-SMALLEST_EXACT_BLOCK = 32  # a smaller workgroup costs more than the guard that it would save
+SMALLEST_EXACT_BLOCK = 32  # a smaller workgroup costs more than the guard that it saves
 LARGEST_EXACT_BLOCK = 256
 
 GROUPS_SOFTWARE = 64  # workgroups of a CPU
-SPARE = 8  # so many times fewer invocations keep a processor busy, if they are longer
+SPARE = 8  # a CPU is saturated by 1 / SPARE of the invocations if they run long
 GROUPS_HARDWARE = 512
 WORTH_A_LOOP = 4  # iterations per invocation
-FEWEST_LIGHT = 2048  # iterations that are light, and partitioned
-LIGHT_EACH, GROUPS_LIGHT = 8, 16  # of each invocation, and workgroups that are enough for them
+FEWEST_LIGHT = 2048  # light iterations from which a loop is partitioned
+LIGHT_EACH, GROUPS_LIGHT = 8, 16  # iterations of an invocation; workgroups of a light loop
 
-# What running gains, times LAUNCHES, is held against what the driver takes to compile more code. In
-# nanoseconds of a processor's time, as `benchmarks/everyday.py` takes them on lavapipe.
-LAUNCHES = 200  # of a kernel that is worth any thought
+# Run time saved, times LAUNCHES, is compared with the driver's compile time for more code. In
+# nanoseconds of CPU time, measured by `benchmarks/everyday.py` on lavapipe.
+LAUNCHES = 200  # assumed launches of a kernel that matters
 DISPATCH, OP = 5e6, 8e4  # compiling another dispatch, and an op in it
-SAVED = 0.01  # per op and iteration that asks nothing
-WORD, ROUND = 3e6, 0.25  # compiling a lane's access to a word, and a lane's round of a loop
-ALONE = 20.0  # an iteration alone in its line of memory
+SAVED = 0.01  # run time of an op in an iteration without guards
+WORD, ROUND = 3e6, 0.25  # compiling a lane's access to a word; running a lane's loop iteration
+ALONE = 20.0  # an iteration that is alone in its memory line
 
-FEW_ROUNDS = 4  # of a loop, which a processor's driver may write one after the other
-ROUNDS_EACH = 3  # of a loop in serial code, for each of the lanes that share it
+FEW_ROUNDS = 4  # trip count up to which CPU drivers may fully unroll a loop
+ROUNDS_EACH = 3  # iterations of a loop in serial code, for each lane that shares it
 
-ATOMIC = 3.0  # a sum of floats that others may disturb, on a processor
-HANDED = 2.0  # a number that one loop hands on to the next
+ATOMIC = 3.0  # an atomic float addition on a CPU
+HANDED = 2.0  # a scalar stored by one loop and loaded by the next
 LOADED = 0.2  # a load of a lane
-GATHERED = 16  # ops that are done again, for each atomic that is none then, on graphics cards
+GATHERED = 16  # recomputed ops that an eliminated atomic repays on GPUs
 
-KEPT = 128  # numbers that an invocation of a processor keeps, in registers or beside them
-WRITTEN = 1024  # more ops of a dispatch, for short loops that are written out
-BY_TURNS = 2  # loads of each invocation of a subgroup, from which on they are made by turns
+KEPT = 128  # scalars that a CPU invocation keeps in registers or spills
+WRITTEN = 1024  # growth of a dispatch, in ops, by full unrolling of short loops
+BY_TURNS = 2  # uniform loads per lane from which they are cooperative
 
-SMALLEST_SUM = 256  # iterations of a loop that sums up; fewer are not worth a loop
-MEETINGS_SOFTWARE, MEETINGS_HARDWARE = 16, 4  # at an element, from which on bins are worth it
-MOST_BIN_BYTES = 8192  # of bins in a workgroup's memory: more leave room for few workgroups
-WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # of them per invocation at least, where there are enough
+SMALLEST_SUM = 256  # iterations of a reduction; fewer do not repay a loop
+MEETINGS_SOFTWARE, MEETINGS_HARDWARE = 16, 4  # atomics per element from which bins are profitable
+MOST_BIN_BYTES = 8192  # of bins in a workgroup: more reduce occupancy
+WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # least iterations per invocation of a long reduction
 
-ROW, TILE = DEFAULT_BLOCK, 16  # invocations along x; both ways, where lines are used both ways
-GUARD = 0.02  # what a comparison costs, as a share of invocations
-ROWS = 0.1  # what it costs that a workgroup is of several rows, as computing what is one row's does
-STRAY = 0.03  # what a row, or a workgroup, of twice or half the best length costs
-WORST_TILE = 1.5  # invocations to those of one row; beyond that, dividing there is better
-HUGE = 1 << 20  # what an extent is taken to be that nobody knows
+ROW, TILE = DEFAULT_BLOCK, 16  # invocations along x; along both axes of a square tile
+GUARD = 0.02  # cost of a guard, as a share of invocations
+ROWS = 0.1  # cost of several rows in a workgroup: row values are not uniform
+STRAY = 0.03  # cost of a row or workgroup of twice or half the best length
+WORST_TILE = 1.5  # most invocations, relative to one row; beyond, division by one axis is better
+HUGE = 1 << 20  # assumed value of an unknown extent
 
 
 def subgroup_width(caps: Caps) -> int:
-    """The invocations that run side by side: the largest power of two in a subgroup's size."""
+    """Return the lanes that run side by side: the largest power of two within the subgroup size."""
     return 1 << (min(max(1, caps.subgroup_size), DEFAULT_BLOCK).bit_length() - 1)
 
 
@@ -93,25 +94,25 @@ def subgroup_width(caps: Caps) -> int:
 
 
 def most_threads(caps: Caps, block: int = DEFAULT_BLOCK) -> int:
-    """The invocations that keep the device busy, in whole workgroups; more only cost."""
+    """Return the number of invocations that saturates the device, in whole workgroups."""
     return block * (GROUPS_SOFTWARE if caps.is_cpu else GROUPS_HARDWARE)
 
 
 def least_threads(caps: Caps) -> int:
-    """The invocations that keep the device busy where each has more to do."""
+    """Return the number of invocations that saturates the device if each runs long."""
     return most_threads(caps) // (SPARE if caps.is_cpu else 1)
 
 
 def is_worth_sharing(most: int, caps: Caps, *, is_light: bool) -> bool:
-    """Whether a loop of so many iterations, at most, is best partitioned; of light ones, to begin
-    an invocation for each costs more than to do what is in it."""
+    """True if a loop of at most `most` iterations is best partitioned. A light iteration costs less
+    than starting an invocation for it."""
     least = WORTH_A_LOOP * most_threads(caps)
     return caps.is_cpu and most >= (min(least, FEWEST_LIGHT) if is_light else least)
 
 
 def sharing_threads(count: Count | None, caps: Caps) -> tuple[int, int | None]:
-    """The invocations that share a loop of so many iterations, and their workgroup's size: the
-    default one (None), or as many workgroups as keep the device busy."""
+    """Return the invocations that partition a loop of `count` iterations, and their workgroup size;
+    None is the default size."""
     most = most_threads(caps)
     if count is None or count[0] != "const" or count[1] >= WORTH_A_LOOP * most:
         return most, None
@@ -122,29 +123,28 @@ def sharing_threads(count: Count | None, caps: Caps) -> tuple[int, int | None]:
 
 
 def is_worth_splitting(work: int, middle: int, strays: int, caps: Caps) -> bool:
-    """Whether the edges of a loop are best a dispatch of their own: of iterations of so many ops,
-    those in the middle gain, the strays at the ends of rows lose, and the code is compiled twice.
-    Graphics cards take branches that whole subgroups take, so they gain little."""
+    """True if index-set splitting of a loop is profitable: iterations of `work` ops, `middle` of
+    them interior. Interior iterations gain, those at the ends of
+    rows lose, and the code is compiled twice. GPUs gain little, as they branch by whole subgroups."""
     gain = SAVED * work * middle - ALONE * strays
     return caps.is_cpu and LAUNCHES * gain >= DISPATCH + OP * work
 
 
 def words_a_round(most: int, loads: int, rounds: int) -> int:
-    """How many words of each array a processor's loop is best that adds up what it loads, a power
-    of two: that many times fewer rounds, and more code."""
+    """Return the words of each array to reduce in one iteration, a power of two, on a CPU. More
+    words mean fewer iterations and more code."""
     words = [1 << k for k in range(most.bit_length())]
     return min(words, key=lambda n: WORD * loads * n + LAUNCHES * ROUND * rounds / n)
 
 
 def is_worth_lanes(rounds: int, width: int) -> bool:
-    """Whether a loop of so many rounds in serial code is best shared by the lanes of a workgroup,
-    which then wait for each other."""
+    """True if the lanes of a workgroup should share a loop of serial code, despite the barrier."""
     return rounds >= ROUNDS_EACH * width
 
 
 def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> bool:
-    """Whether elements are best gathered that so many atomics of an iteration add to, if so many
-    ops are done for that, in two or three dispatches more."""
+    """True if replacing atomics by a gather is profitable. Per iteration it saves `atomics` and
+    recomputes `ops`; in all it adds two or three dispatches."""
     if not caps.is_cpu:
         return ops <= GATHERED * atomics
     gain = (ATOMIC * atomics - SAVED * ops) * iterations
@@ -152,17 +152,20 @@ def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> b
 
 
 def is_worth_expanding(before: float, after: float, numbers: int, caps: Caps) -> bool:
-    """Whether sums are best done in a loop behind theirs, where so many numbers are handed on for
-    that; what they cost before and after, in nanoseconds."""
+    """True if moving reductions to a second loop is profitable. `before` and `after`: their cost in
+    nanoseconds. `numbers`: scalars stored for the second loop."""
     dispatch = DISPATCH / LAUNCHES if caps.is_cpu else 0.0
     return before >= after + HANDED * numbers + dispatch
 
 
 class Repeated(NamedTuple):
-    """What short loops load again in each round of a loop around them: so many numbers of 32 bits,
-    in so many rounds; with these and all others that are, a dispatch is so many ops longer.
-    `is_alike`: all invocations of a
-    subgroup are there, and load from one place."""
+    """Loads that short inner loops repeat in each iteration of an outer loop.
+
+    - numbers: how many 32-bit scalars they load.
+    - rounds: trip count of the outer loop.
+    - ops: growth of the dispatch by these and all other unrolled loops.
+    - is_alike: True if full subgroups run the loop and load from one address.
+    """
 
     numbers: int
     rounds: int
@@ -171,20 +174,20 @@ class Repeated(NamedTuple):
 
 
 def is_worth_keeping(repeated: Repeated, caps: Caps) -> bool:
-    """Whether it is best loaded once, before the loop around, and kept.
+    """True if the loads are best hoisted out of the outer loop and kept.
 
-    On processors that pays even where it is many times what registers hold: what does not fit is
-    stored on the stack, whence it comes for all invocations at once, while a load from an array is
-    one for each of them, under a mask. Loads that are alike are one already, and many of them are
-    made by turns. Graphics cards have caches for what is the same for many, and fewer invocations
-    under way for each register that one of them keeps."""
+    On CPUs this pays even for many times the number of registers. A spilled value is one vector
+    load from the stack; an array load is a masked scalar load per lane. Uniform loads are already
+    single, and many of them are made cooperatively. GPUs cache shared values, and each register per
+    invocation reduces occupancy.
+    """
     if not caps.is_cpu or repeated.numbers > KEPT or repeated.ops > WRITTEN:
         return False
     return not (repeated.is_alike and repeated.rounds >= BY_TURNS * subgroup_width(caps))
 
 
 def summing_threads(count: Count | None, caps: Caps) -> int | None:
-    """The invocations that share a loop that sums up, a power of two; None for too few
+    """Return the invocations that partition a reduction loop, a power of two; None for too few
     iterations."""
     most = most_threads(caps)
     if count is None or count[0] != "const":
@@ -197,9 +200,13 @@ def summing_threads(count: Count | None, caps: Caps) -> int | None:
 
 
 class Binning(NamedTuple):
-    """How workgroups of `block` invocations gather what goes to the first so many `arrays`: at most
-    `groups` of them, each invocation going through at least so many iterations, with bins of its
-    own, or those of its workgroup."""
+    """Plan of a privatized histogram.
+
+    - arrays: the first so many arrays get bins.
+    - groups: most workgroups; block: invocations of each.
+    - least: iterations of each invocation at least.
+    - has_own: True if each invocation has bins, else the workgroup has.
+    """
 
     arrays: int
     groups: int
@@ -209,8 +216,8 @@ class Binning(NamedTuple):
 
 
 def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps) -> Binning | None:
-    """How a loop of so many iterations gets bins for arrays of these numbers of elements, and bytes
-    of each; None where that is worth it for none."""
+    """Plan the bins of a loop of `count` iterations, for arrays with `sizes` (number of elements,
+    bytes of each). Returns None if they are not profitable for any array."""
     block = subgroup_width(caps) if caps.is_cpu else min(DEFAULT_BLOCK, caps.workgroup_invocations)
     meetings = MEETINGS_SOFTWARE if caps.is_cpu else MEETINGS_HARDWARE
     n = count[1] if count is not None and count[0] == "const" else None
@@ -233,8 +240,8 @@ def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps)
 
 
 def choose_block(count: Count, caps: Caps) -> int:
-    """A workgroup size: one that needs no guard if the count is constant and has such a divisor,
-    smaller than the default one if the count is."""
+    """Return a workgroup size. A constant count gets one that needs no guard if there is such a
+    divisor, and a smaller one if the count is small."""
     most = min(DEFAULT_BLOCK, caps.workgroup_invocations)
     if count[0] != "const":
         return most
@@ -245,7 +252,8 @@ def choose_block(count: Count, caps: Caps) -> int:
 
 
 def exact_block(n: int, preferred: int, caps: Caps) -> int | None:
-    """The workgroup size nearest to `preferred` that divides n and is whole subgroups."""
+    """Return the workgroup size nearest to `preferred` that divides n and consists of whole
+    subgroups, or None."""
     if fills_groups(("const", n), preferred):
         return preferred
     step = max(1, caps.subgroup_size)
@@ -256,7 +264,7 @@ def exact_block(n: int, preferred: int, caps: Caps) -> int | None:
 
 
 def fills_groups(count: Count, block: int) -> bool:
-    """Whether the count is a constant that leaves no invocation of its groups idle."""
+    """True if the count is a constant that leaves no invocation of its workgroups idle."""
     if count[0] != "const" or count[1] % block:
         return False
     x, y = split_groups(count[1] // block)
@@ -267,7 +275,7 @@ def fills_groups(count: Count, block: int) -> bool:
 
 
 class Wish(NamedTuple):
-    """What a tile should be like: so many invocations, `width` of them along x; exactly so many if
+    """The preferred tile: `size` invocations, `width` of them along x. The size is mandatory if
     `is_demanded`."""
 
     size: int
@@ -276,7 +284,7 @@ class Wish(NamedTuple):
 
 
 def wish_for(caps: Caps, *, is_square: bool, demand: int | None) -> Wish:
-    """What is best where the extents allow it."""
+    """Return the best tile for unlimited extents."""
     most = caps.workgroup_invocations
     if demand is not None:
         width = TILE if is_square and demand >= TILE * TILE and not caps.is_cpu else ROW
@@ -294,10 +302,12 @@ def choose_tile(
     is_square: bool = False,
     demand: int | None = None,
 ) -> tuple[int, ...] | None:
-    """The workgroup's length along each of two or three axes, the slowest first, whose extents are
-    these as far as they are known; None where all waste too much, or workgroups are counted along x
-    alone. `is_square`: lines are used along
-    both fast axes. `demand`: the invocations that it must have."""
+    """Return the workgroup's length along each of two or three axes, slowest first. Returns None if
+    all tiles waste too much, or if the device counts workgroups along x only.
+
+    `extents`: None where unknown. `is_square`: memory lines are used along both fast axes.
+    `demand`: mandatory number of invocations.
+    """
     if 1 in caps.workgroup_count[: len(extents)]:
         return None
     wish = wish_for(caps, is_square=is_square, demand=demand)
@@ -310,14 +320,14 @@ def choose_tile(
 
 
 def idle_in_row(extents: Sequence[int | None], caps: Caps) -> float:
-    """The invocations per iteration where all stand in one row: more than one where there are few
-    iterations."""
+    """Return the invocations per iteration if all iterations are in one row; 1 unless there are
+    few."""
     total = math.prod(HUGE if extent is None else max(1, extent) for extent in extents)
     return -(-total // caps.subgroup_size) * caps.subgroup_size / total
 
 
 def tiles(extents: Sequence[int | None], caps: Caps, wish: Wish) -> list[tuple[int, ...]]:
-    """The tiles that are worth a look, of those that the device can run."""
+    """Return the candidate tiles that the device supports."""
     most = min(caps.workgroup_invocations, max(wish.size, LARGEST_EXACT_BLOCK))
     fast_first = [
         lengths(extent, min(limit, most), caps, wish)
@@ -331,7 +341,7 @@ def tiles(extents: Sequence[int | None], caps: Caps, wish: Wish) -> list[tuple[i
 
 
 def lengths(extent: int | None, most: int, caps: Caps, wish: Wish) -> list[int]:
-    """Lengths of a tile along an axis: powers of two, what is the extent, or divides it."""
+    """Return candidate tile lengths along an axis: powers of two, and divisors of the extent."""
     found = {1 << k for k in range(most.bit_length())}
     if extent is not None and not wish.is_demanded:
         found |= {n for n in range(3, min(most, 2 * ROW) + 1) if extent % n == 0}
@@ -342,7 +352,7 @@ def lengths(extent: int | None, most: int, caps: Caps, wish: Wish) -> list[int]:
 def cost_of(
     tile: tuple[int, ...], extents: Sequence[int | None], caps: Caps, wish: Wish
 ) -> tuple[float, float]:
-    """The invocations per iteration that a tile takes, idle ones included, and its cost."""
+    """Return a tile's invocations per iteration, idle ones included, and its cost."""
     idle, guards = 1.0, 0
     for n, extent in zip(tile, extents, strict=True):
         long = HUGE if extent is None else max(1, extent)
@@ -352,7 +362,7 @@ def cost_of(
     row = width if caps.is_cpu else size
     idle *= -(-row // caps.subgroup_size) * caps.subgroup_size / row
     strays = [abs(math.log2(width / wish.width)), abs(math.log2(size / wish.size))]
-    flat = 0 if len(tile) < 3 else math.log2(tile[0])  # the third index is best the workgroup's
+    flat = 0 if len(tile) < 3 else math.log2(tile[0])  # the third index should be uniform
     is_row_best = wish.width == wish.size and not caps.is_cpu
     rows = ROWS if is_row_best and width < size else 0.0
     return idle, idle + GUARD * guards + STRAY * (sum(strays) + 0.5 * flat) + rows

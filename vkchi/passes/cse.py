@@ -1,15 +1,14 @@
-"""Common subexpressions: of equal pure ops, the later one is the earlier one's value.
+"""Common subexpression elimination (CSE): a pure op is replaced by an equal op that dominates it.
 
-An op is merged with an equal one that stands before it in its region or in one around it. Operands
-of commutative ops count in both orders (of floats too: IEEE sums and products commute; `min` and
-`max` of zeros do not, so there only for integers). `forward` merges reads; `local`s stay apart.
+An op dominates the later ops of its region, and of regions nested in these. Operands of commutative
+ops match in both orders, for floats too, as IEEE sums and products commute. `min` and `max` of
+zeros do not, so there only integers match. Loads are left to `forward`; each `local` is a separate
+allocation.
 
-Drivers do this too; here it lets the other passes see by identity that two places are one.
-`simplify` does it on the way, with the same table; this pass is for when nothing else is wanted.
+Drivers also do CSE. Here it lets other passes test the equality of addresses by identity.
+`simplify` applies CSE with the same table; this pass runs CSE alone.
 
-Owns: the table of what is available. Must not know: what ops mean.
-
-    %b = add %x, %y        %d = add %y, %x: every use of %d is one of %b
+    %b = add %x, %y        %d = add %y, %x: every use of %d becomes one of %b
 """
 
 from __future__ import annotations
@@ -30,36 +29,36 @@ Key = tuple[Any, ...]
 
 
 class Available:
-    """Which ops stand before, by what they compute, in the regions that are open."""
+    """Available expressions: dominating ops by the value that they compute."""
 
     def __init__(self) -> None:
         self.values: dict[Key, Value] = {}
         self.entered: list[Key] = []
 
     def swapped(self, kind: str, args: tuple[Value, ...], attr: Any, t: Type) -> Value | None:
-        """The value of a commutative op that computes this with its operands exchanged."""
+        """Return the value of a commutative op with exchanged operands, if available."""
         return None if not may_swap(kind, args) else self.values.get((kind, args[::-1], attr, t))
 
     def enter(self, key: Key, op: Op) -> None:
-        """An op that computes this stands here now."""
+        """Add an op under its key."""
         self.values[key] = op
         self.entered.append(key)
 
     def leave(self, mark: int) -> None:
-        """What was entered since `entered` had `mark` items stands here no longer. Regions around
-        are left after an interrupt in here, too."""
+        """Remove the entries beyond the first `mark`. Idempotent, so an interrupted call leaves
+        outer regions intact."""
         for key in self.entered[mark:]:
             self.values.pop(key, None)
         del self.entered[mark:]
 
 
 def may_swap(kind: str, args: tuple[Value, ...]) -> bool:
-    """Whether a commutative op gives the same bits for its operands exchanged."""
+    """True if exchanged operands give the same bits, for a commutative op."""
     return kind not in CHOICES or kind_of(args[0].type) != "f"
 
 
 class Scope:
-    """A region that is open inside a `with`, and what it makes available."""
+    """Context manager of an open region: on exit, its expressions become unavailable."""
 
     __slots__ = ("available", "mark", "opened")
 
@@ -76,18 +75,18 @@ class Scope:
 
 
 class ScopedRebuilder(Rebuilder):
-    """A Rebuilder that knows what is available where it stands."""
+    """A Rebuilder with a table of the available expressions."""
 
     def __init__(self, visit: Visit) -> None:
         super().__init__(visit)
         self.available = Available()
 
     def inside(self, *params: Param) -> AbstractContextManager[Region]:
-        """Open a new region; what it makes available ends with it."""
+        """Open a new region and a scope of available expressions."""
         return Scope(self.available, self.b.region(*params))
 
     def merge(self, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...]:
-        """Append a pure op, unless an equal one is available; what stands for its results."""
+        """Append a pure op unless an equal one is available; return the values of its results."""
         available, key = self.available, (op.kind, args, op.attr, op.type)
         found = available.values.get(key)
         if found is None and op.kind in COMMUTATIVE:
@@ -102,7 +101,7 @@ class ScopedRebuilder(Rebuilder):
 
 
 def merge_equal_ops(fn: Func) -> Func:
-    """The Func with every op that repeats an available one replaced by it."""
+    """Replace every pure op that repeats an available one."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         return walk.merge(op, args) if op.kind in PURE else None

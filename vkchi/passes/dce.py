@@ -1,21 +1,22 @@
-"""Removes what nothing needs. The data-flow rules, each applied until nothing new is needed:
+"""Dead code elimination (DCE): a data-flow analysis marks needed ops and values; the rest is
+removed.
 
-- An op is needed if its effect is WRITE, ATOMIC, SYNC or REPORT, unless it only writes a private
-  place (`local`, `shared`) that is not needed.
-- A private place is needed if a needed op that is not a write of rule 1 uses it (so: reads it);
-  then all that writes it is needed.
-- The arguments of a needed op are needed; of a needed `if` the condition, of a needed `for` and
-  `parallel` begin and end, of a needed `while` what its condition region yields.
+The rules are applied to a fixpoint:
+
+- An op is needed if its effect is WRITE, ATOMIC, SYNC or REPORT, unless it only writes private
+  memory (`local`, `shared`) that is not needed.
+- Private memory is needed if a needed op other than such a write uses it, hence reads it. Then all
+  its writers are needed.
+- The arguments of a needed op are needed. Of a needed `if` it is the condition, of `for` and
+  `parallel` begin and end, of `while` the yield of its condition region.
 - A control op is needed if an op in its regions is.
-- If a result of an `if` is needed, so are the `if` and what both regions yield for it.
-- If a result, or a region parameter, of a loop is needed, so are the loop, the first value of that
-  carried slot, and what the body yields for it. (So a value that only feeds itself is not needed.)
+- If a result of an `if` is needed, so are the `if` and the values that both regions yield for it.
+- If a result or a carried parameter of a loop is needed, so are the loop, the slot's initial value
+  and its yielded value. So a value that only feeds itself is not needed.
 - If the index of a loop is needed, so is the loop.
 
-All else goes: ops, results of `if`, carried slots, whole loops (a loop without effects is taken to
-end). `yield`s follow their regions.
-
-Owns: these rules. Must not know: ops but by their effects and regions.
+Everything else is removed: ops, results of `if`, carried slots, whole loops. A loop without effects
+is assumed to terminate.
 """
 
 from __future__ import annotations
@@ -37,14 +38,17 @@ PRIVATE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.
 
 
 def remove_dead(fn: Func) -> Func:
-    """The Func without what nothing needs; `fn` itself if all is needed."""
+    """Remove dead code; returns `fn` itself if there is none."""
     return sweep(fn, Needs(fn))
 
 
 def remove_unread(fn: Func) -> Func:
-    """The same for a gradient's Func, whose arrays of its own are private places too: copies and
-    saved values that gradients make (HIDDEN) and do not read. A random number that is not used need
-    not be drawn there: one that is used is refused (`autodiff.refusals`)."""
+    """Remove dead code from a gradient's Func, including its private arrays.
+
+    Arrays of copies and saved values (HIDDEN) count as private memory: they are removed if they are
+    not read. Unused random numbers are removed; used ones are rejected before
+    (`autodiff.refusals`).
+    """
     hidden = frozenset(p for p in fn.params if p.name.startswith(HIDDEN))
     made = sweep(fn, Needs(fn, hidden, ROOTS - {"random"}))
     used = used_in(made.body)
@@ -53,14 +57,14 @@ def remove_unread(fn: Func) -> Func:
 
 
 def sweep(fn: Func, needs: Needs) -> Func:
-    """The Func with what is needed only."""
+    """Keep only the needed ops and values."""
     if needs.all_needed():
         return fn
     return Sweeper(needs).run(fn)
 
 
 class Needs:
-    """What is needed in a Func: `values`, ops among them."""
+    """Liveness of a Func: `values` are the needed values, including ops."""
 
     def __init__(
         self, fn: Func, hidden: frozenset[Value] = frozenset(), roots: frozenset[str] = ROOTS
@@ -68,14 +72,14 @@ class Needs:
         self.hidden, self.roots = hidden, roots
         self.parents: dict[Op, Op | None] = {}
         self.owners: dict[Value, tuple[Op, int]] = {}  # region parameter -> loop, slot (-1: index)
-        self.writers: dict[Value, list[Value]] = {}  # private place -> what only writes it
+        self.writers: dict[Value, list[Value]] = {}  # private memory -> ops that only write it
         self.needed: list[Value] = []
-        self.met: set[Op] = set()  # control ops that something in them has called for
+        self.met: set[Op] = set()  # control ops needed because of an op inside
         self.scan(fn.body, None)
         self.values = closure(self.needed, self.follow)
 
     def scan(self, region: Region, parent: Op | None) -> None:
-        """Note where ops and parameters stand, and what is needed for itself."""
+        """Record the parents of ops, the owners of parameters, and the roots of liveness."""
         for op in region.ops:
             kind = op.kind
             if kind == "yield":
@@ -89,13 +93,13 @@ class Needs:
                     self.scan(inner, op)
 
     def own(self, op: Op, region: Region) -> None:
-        """Note the parameters of one region of a control op."""
+        """Record the owner of a region's parameters."""
         index = control_of(op).index_params
         for k, p in enumerate(region.params):
             self.owners[p] = (op, k - index)
 
     def scan_effect(self, op: Op) -> None:
-        """An op with an effect: needed, unless it only writes a private place."""
+        """Record an op with an effect: a writer of private memory, or a root."""
         base = base_of(op.args[0]) if op.args else None
         if base in self.hidden or (isinstance(base, Op) and base.kind in PRIVATE):
             assert base is not None
@@ -104,7 +108,7 @@ class Needs:
             self.needed.append(op)
 
     def follow(self, v: Value) -> Sequence[Value]:
-        """What an op or value that is needed makes needed."""
+        """Return the values that a needed value makes needed."""
         if type(v) is Op:
             return self.follow_op(v)
         if isinstance(v, Result):
@@ -116,7 +120,7 @@ class Needs:
         return [] if op is None else [op, op.results[slot]] if slot >= 0 else [op]
 
     def follow_op(self, op: Op) -> Sequence[Value]:
-        """What a needed op makes needed."""
+        """Return the values that a needed op makes needed."""
         parent, found = self.parents[op], deciding_values(op) if op.regions else op.args
         if parent is not None and parent not in self.met:
             self.met.add(parent)
@@ -124,25 +128,24 @@ class Needs:
         return (*found, *self.writers.get(op, ())) if op.kind in PRIVATE else found
 
     def all_needed(self) -> bool:
-        """Whether nothing can go."""
+        """True if there is no dead code."""
         needed = self.values
         return all(op in needed and needed.issuperset(op.results) for op in self.parents)
 
 
 class Sweeper(Rebuilder):
-    """Copies what is needed."""
+    """Copies the needed ops."""
 
     def __init__(self, needs: Needs) -> None:
         super().__init__(self.visit_control)
         self.needs = needs
 
     def ops(self, ops: Sequence[Op]) -> None:
-        """Only the needed ones."""
         needed = self.needs.values
         super().ops([op for op in ops if op in needed or op.kind == "yield"])
 
     def visit_control(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Drop results that nothing needs."""
+        """Drop the unneeded results of a control op."""
         if not op.results or op.type is not None:
             return None
         keep = [k for k, r in enumerate(op.results) if r in self.needs.values]

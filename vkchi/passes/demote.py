@@ -1,16 +1,18 @@
-"""Atomics that no other invocation can disturb become a load, an op and a store.
+"""Demotion of atomics: an atomic without conflicting invocations becomes a load, an op and a store.
 
-Kernels spell `x[i] += v` as an atomic; where only the iteration that i belongs to writes x[i], it
-need not be one (what others read meanwhile is a race with the atomic too). An atomic is private if
-its place is a `local`, the dispatch has one invocation, or each iteration has places of its own in
-its array (`analysis.access`), which is no `shared` one.
+Kernels write `x[i] += v` as an atomic. If only the iteration of i writes x[i], a plain update is
+enough; concurrent readers race with an atomic too. An atomic is private in three cases:
 
-`demote_atomics` leaves those that `reduce` can take out of a serial loop, which is better still;
-`demote_all_atomics` comes after it. Both come before `map_grid`, whose loops hide the iteration.
-`demote_but_sums` is for differentiation, which needs to know no rules but those of the op then; a
-plain sum is better left, for its gradient reads nothing.
+- its address is in a `local`;
+- the dispatch has one invocation;
+- iterations access disjoint elements (`analysis.access`) of an array that is not `shared`.
 
-Owns: the rewriting. Must not know: devices.
+- `demote_atomics` skips atomics that `reduce` can hoist out of a serial loop, which is better
+  still.
+- `demote_all_atomics` runs after `reduce`. Both run before `map_grid`, whose loops hide the
+  iteration.
+- `demote_but_sums` serves differentiation: it leaves only rules of plain ops to apply. Plain sums
+  stay atomic, as their gradient reads nothing.
 
     %old = atomic_add %p, %v    ->    %old = load %p; %new = add %old, %v; store %p, %new
 """
@@ -28,23 +30,23 @@ from vkchi.passes.legalize import combined
 
 
 def demote_atomics(fn: Func) -> Func:
-    """The Func with private atomics replaced, but for those whose place a serial loop keeps."""
+    """Replace private atomics, except those whose address is invariant in a serial loop."""
     return replace_atomics(fn, lambda survey, write: not survey.is_fixed(write))
 
 
 def demote_all_atomics(fn: Func) -> Func:
-    """The Func with all private atomics replaced."""
+    """Replace all private atomics."""
     return replace_atomics(fn, lambda survey, write: True)
 
 
 def demote_but_sums(fn: Func) -> Func:
-    """The Func with private atomics replaced, but for sums whose old value nobody uses."""
+    """Replace private atomics, except sums with an unused result."""
     used = used_in(fn.body)
     return replace_atomics(fn, lambda _, write: write.op.kind != "atomic_add" or write.op in used)
 
 
 def private_atomics(survey: Survey) -> Iterator[Write]:
-    """Atomics that no other invocation can meet."""
+    """Yield the atomics that cannot conflict with another invocation."""
     for base, writes in survey.writes.items():
         atomics = [a for a in writes if a.op.kind in UPDATES]
         if atomics and survey.is_private(base, [a.op.args[0] for a in writes]):
@@ -55,7 +57,7 @@ def private_atomics(survey: Survey) -> Iterator[Write]:
 
 
 def replace_atomics(fn: Func, is_wanted: Callable[[Survey, Write], bool]) -> Func:
-    """The Func with the private atomics that are wanted replaced."""
+    """Replace the private atomics that `is_wanted` selects."""
     serial = Survey([op for op in fn.body.ops if op.kind != "parallel"], None)
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
     surveys = [serial, *(Survey(op.regions[0].ops, op) for op in loops)]
@@ -68,7 +70,7 @@ def replace_atomics(fn: Func, is_wanted: Callable[[Survey, Write], bool]) -> Fun
 
 
 def update(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
-    """Emit what an atomic does, step by step; the old value."""
+    """Append an atomic as plain ops; return the old value."""
     old = b.emit("load", args[0], name=op.name)
     b.emit("store", args[0], combined(b, op, old, args))
     return old

@@ -1,18 +1,19 @@
-"""Sums at places of a serial loop's index get a loop of their own, with that index as an axis.
+"""Loop distribution: scatter-adds indexed by a serial loop's index move to a loop of their own.
 
     parallel 0, n {(i) g = y[i]; for j in 0..m { atomic_add x[j], g * w[i, j] } }
 becomes
     parallel 0, n, 0, m {(i, j) atomic_add x[j], y[i] * w[i, j] }
-    parallel 0, n {(i) ... what else the loop does ... }
+    parallel 0, n {(i) ... the rest of the loop ... }
 
-Why: iterations meet in these places, so each sum is an atomic, in a loop that no pass can turn.
-Along the axes that a place does not depend on, `coarsen` makes strips of the loop of its own, and
-each strip is one sum. So are gradients of products of matrices, and of what all pairs do to each
-other; of sums along several axes in one loop, each wants strips of its own. What is added is
-computed once more for each round: that is worth it where it is short, and no loop itself. Few
-places of all iterations are left to `unroll_sums`.
+Motivation: different iterations add to the same elements, so each addition is an atomic, in a loop
+that cannot be interchanged. In the new loop, `coarsen` makes strips along the axes that the element
+does not depend on, and each strip is one reduction. Examples are gradients of matrix products,
+all-pairs interactions, and reductions along several axes in one loop.
 
-Owns: this form (loop distribution). Must not know: which sums may be moved (`analysis.shifts`).
+The added value is recomputed in each iteration of the new loop. That is profitable if it needs few
+ops and no loop. If all iterations add to a few elements, the loop is left to `unroll_sums`.
+
+See also: `analysis.shifts` finds the movable additions.
 
     >>> distribute(fn, caps)
 """
@@ -41,7 +42,7 @@ INT_MAX = (1 << 31) - 1
 
 
 def distribute(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
-    """The Func with such sums in loops of their own, where that is right and worth it."""
+    """Move scatter-adds to loops of their own, where legal and profitable."""
     used, known = used_in(fn.body), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -60,12 +61,12 @@ def distribute(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
 
 def groups_in(shifts: Shifts, caps: Caps) -> list[list[Sum]]:
-    """The sums of a loop, by their places, that get loops of their own."""
+    """Return the profitable scatter-adds of a loop, grouped by target."""
     return [sums for sums in shifts.inner_targets() if is_worth_it(shifts, sums, caps)]
 
 
 def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
-    """Whether the loop is one that the host counts, and what is computed again is short."""
+    """True if the new loop has constant bounds, and the recomputation is profitable."""
     ends = ends_of(shifts, sums)
     lengths = [max(0, end - begin) for begin, end in zip(ends[::2], ends[1::2])]
     rounds = prod(lengths[len(shifts.survey.own_axes) :])
@@ -79,12 +80,12 @@ def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
 
 
 def repeated_for(shifts: Shifts, sums: Sequence[Sum]) -> set[Op]:
-    """The ops that are done again in each round of the new loop."""
+    """Return the ops that each iteration of the new loop recomputes."""
     return shifts.copied_for(sums, with_places=True).difference(sums[0].loops)
 
 
 def ends_of(shifts: Shifts, sums: Sequence[Sum]) -> list[int]:
-    """Begin and end of each axis of the new loop; nothing where they are no constants."""
+    """Return begin and end of each axis of the new loop; an empty list unless all are constants."""
     bounds = [v for axis in shifts.survey.own_axes for v in (axis.begin, axis.end)]
     found = [constant_int(v) for v in (*bounds, *(v for op in sums[0].loops for v in op.args))]
     known = [n for n in found if n is not None and abs(n) <= INT_MAX]
@@ -92,7 +93,6 @@ def ends_of(shifts: Shifts, sums: Sequence[Sum]) -> list[int]:
 
 
 def build(b: Builder, shifts: Shifts, sums: Sequence[Sum]) -> None:
-    """Append the loop."""
     axes, loops = shifts.survey.own_axes, sums[0].loops
     params = [Param(i32, axis.param.name) for axis in axes]
     inner = [Param(i32, op.regions[0].params[0].name) for op in loops]
@@ -111,8 +111,8 @@ def build(b: Builder, shifts: Shifts, sums: Sequence[Sum]) -> None:
 
 
 class Round(Cloner):
-    """A copy of what is `needed` of a body for one round of the loops `opened`, which writes
-    nothing but private places, and the `sums`."""
+    """Copies the `needed` ops of a body for one iteration of the loops `opened`. It writes only
+    private memory, and the `sums`."""
 
     def __init__(
         self, b: Builder, known: dict[Value, Value], sums: set[Op], opened: Sequence[Op],
@@ -122,7 +122,8 @@ class Round(Cloner):
         self.sums, self.opened, self.needed = sums, opened, needed
 
     def visit(self, op: Op) -> None:
-        """Other writes are left out, and what they find is loaded."""
+        """Copy the needed ops. Writes to global memory are omitted; an atomic's result is replaced
+        by a load."""
         if op in self.opened:
             self.run(op.regions[0].ops)
         elif op in self.sums:

@@ -1,28 +1,28 @@
-"""Sums leave the loop that computes what they add, which hands that on in an array.
+"""Loop distribution with scalar expansion: scatter-adds move to a second loop, which reads stored
+values.
 
     parallel 0, n, 0, m {(i, j) g = f(i, j, ...); for k { atomic_add x[i, k], g * w[k, j] } }
 becomes
     parallel 0, n, 0, m {(i, j) g = f(i, j, ...); temp[i, j] = g }
     parallel 0, n, 0, m {(i, j) for k { atomic_add x[i, k], temp[i, j] * w[k, j] } }
 
-Why: `distribute` and `gather` turn a loop of sums so that no two iterations meet, for which what is
-added is computed many times over. Where that takes a loop, or memory that the iteration overwrites
-(gradients of layers and convolutions with an activation, of norms), they cannot, and every sum is
-an atomic. Behind this pass it is a load. This is loop distribution with scalar expansion.
+Motivation: `distribute` and `gather` transform loops of scatter-adds so that iterations do not
+conflict, at the price of recomputing the added values. They cannot do so if the values need a loop,
+or memory that the iteration overwrites. Examples are gradients of norms, and of layers and
+convolutions with an activation. After this pass, the added value is a load.
 
-Why that is right:
+Legality:
 
-- Iterations of a `parallel` may run in any order and at once, and what they add up has no order. So
-  sums may be done when all else is, if nobody in the loop asks for what stands there
+- Iterations of a `parallel` run in any order, and atomic additions commute. So additions may run
+  after the rest of the loop, if the loop does not access their elements otherwise
   (`Shifts.are_unasked`).
-- A value that is handed on has a slot for each iteration, and each round of the counted loops
-  around it. It is written where the value is made, and read where it was used: under the same
-  branches, whose conditions are handed on or done again as well.
-- What is done again gives the same: it is pure, or loads what nothing in the loop writes
-  (`analysis.handing`, which chooses).
+- A stored value has an element for each iteration of the loop and of the counted loops around the
+  value. It is stored after its definition, and loaded at its uses under the same branches. The
+  conditions of these are stored or recomputed as well.
+- Recomputed ops give the same values: they are pure, or load memory that the loop does not write
+  (`analysis.handing`, which chooses the cut).
 
-Owns: this form. Must not know: what becomes of the sums (it asks `distribute` and `gather` whether
-they would take them), which sums may be moved (`analysis.shifts`).
+Profitability compares costs before and after; `distribute` and `gather` transform both versions.
 
     >>> expand(fn, caps)
 """
@@ -51,14 +51,14 @@ from vkchi.target.caps import Caps
 from vkchi.types import Array, Scalar, Tensor, i32, row_major, scalar_of, shape_of, u1, with_scalar
 from vkchi.types.attributes import MOST_ALIGNED, Attributes
 
-MOST_BYTES = 1 << 27  # of the arrays that hand on what a loop computes
+MOST_BYTES = 1 << 27  # total size of the temporary arrays of a loop
 ALIGNED = Attributes(aligned=MOST_ALIGNED)
-Slots = Mapping[Value, Param]  # values that are handed on, and their arrays
+Slots = Mapping[Value, Param]  # stored values and their temporary arrays
 
 
 def expand(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
-    """The Func with sums in loops of their own, where that is right and worth it. Parameters whose
-    names begin with `TEMP` are arrays that a launch must provide."""
+    """Move scatter-adds to a second loop, where legal and profitable. Adds parameters for the
+    temporary arrays, named `TEMP` plus a number; a launch must allocate them."""
     used, temps, known = used_in(fn.body), list[Param](), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -81,7 +81,7 @@ def expand(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
 
 def find_cut(shifts: Shifts, caps: Caps) -> Cut | None:
-    """How a loop's sums leave it; None where they stay."""
+    """Return the cut that separates a loop's scatter-adds; None if they stay."""
     wanted = sums_that_may_leave(shifts)
     costs = costs_in(shifts, caps) if wanted else {}
     rest = [op for op in wanted if op not in costs]
@@ -95,8 +95,11 @@ def find_cut(shifts: Shifts, caps: Caps) -> Cut | None:
 def try_cut(
     shifts: Shifts, sums: Sequence[Op], before: Mapping[Op, float], caps: Caps
 ) -> Cut | None:
-    """How some sums leave a loop, where that is worth it: all of them that `distribute` and
-    `gather` take then, and those in no serial loop, for what they add is at hand there."""
+    """Return a profitable cut for the given scatter-adds, or None.
+
+    It moves those that `distribute` or `gather` can transform in the second loop. It also moves
+    those in no serial loop, as their values are available there.
+    """
     cut = cut_for(shifts, sums)
     if cut is None or not cut.handed:
         return None
@@ -110,7 +113,7 @@ def try_cut(
 
 
 def sums_that_may_leave(shifts: Shifts) -> list[Op]:
-    """The sums at places that iterations meet in, which can be done behind the loop."""
+    """Return the conflicting scatter-adds that may run after the loop."""
     return [
         write.op
         for base, writes in shifts.survey.writes.items()
@@ -121,17 +124,18 @@ def sums_that_may_leave(shifts: Shifts) -> list[Op]:
 
 
 def are_own(shifts: Shifts, base: Value, writes: Sequence[Write]) -> bool:
-    """Whether each iteration has places of its own in an array."""
+    """True if iterations access disjoint elements of an array."""
     return shifts.survey.have_own(base, [element_under(write.op.args[0]) for write in writes])
 
 
 def is_known(shifts: Shifts, write: Write) -> bool:
-    """Whether indices of loops tell the place of a sum."""
+    """True if a scatter-add's subscripts are functions of loop indices."""
     return shifts.read_inner(write) is not None or len(shifts.read(write)) > 0
 
 
 def costs_in(shifts: Shifts, caps: Caps) -> dict[Op, float]:
-    """What those sums of a loop cost that `distribute` and `gather` take out of it."""
+    """Return the cost of each scatter-add that `distribute` or `gather` would move out of the
+    loop."""
     costs: dict[Op, float] = {}
     for taker in (distribute, gather):
         for sums in taker.groups_in(shifts, caps):
@@ -143,7 +147,7 @@ def costs_in(shifts: Shifts, caps: Caps) -> dict[Op, float]:
 
 
 def costs_behind(cut: Cut, caps: Caps) -> dict[Op, float]:
-    """What they would cost, were they in a loop of their own."""
+    """Return the same costs for the second loop of a cut."""
     tail = Tail(Builder(), cut, slots_for(cut, 0))
     with tail.b.region() as region:
         loop = tail.build()
@@ -152,15 +156,15 @@ def costs_behind(cut: Cut, caps: Caps) -> dict[Op, float]:
 
 
 def cost_of(ops: Collection[Op], rounds: int) -> float:
-    """What it costs to do ops in so many rounds, in nanoseconds."""
+    """Return the cost of running ops `rounds` times, in nanoseconds."""
     return rounds * sum(LOADED if op.kind in READS else SAVED for op in ops)
 
 
 def is_worth_it(
     cut: Cut, before: Mapping[Op, float], after: Mapping[Op, float], caps: Caps
 ) -> bool:
-    """Whether what sums cost less is worth the numbers that are handed on, which the device can
-    keep in memory."""
+    """True if the saved time exceeds the cost of the stored values, and the device can store
+    them."""
     types = [slot_type(cut, v) for v in cut.handed]
     if not all(caps.can_store(t.stored.name) for t in types):
         return False
@@ -172,14 +176,14 @@ def is_worth_it(
 
 
 def slots_for(cut: Cut, first: int) -> dict[Value, Param]:
-    """The arrays that hand on values, numbered from `first` on."""
+    """Return the temporary array of each stored value, numbered from `first`."""
     return {
         v: Param(slot_type(cut, v), f"{TEMP}{first + k}", ALIGNED) for k, v in enumerate(cut.handed)
     }
 
 
 def slot_type(cut: Cut, v: Value) -> Array:
-    """The type of such an array. Truth values are numbers there."""
+    """Return the type of a temporary array. Bools are stored as i32."""
     t, shape = v.type, tuple(lengths_of(cut.shifts, v))
     assert isinstance(t, Scalar | Tensor)
     kept = with_scalar(t, i32) if scalar_of(t) is u1 else t
@@ -190,14 +194,14 @@ def slot_type(cut: Cut, v: Value) -> Array:
 
 
 class Half(Cloner):
-    """One of the two loops, appended to the region open in `b`."""
+    """Emits one of the two loops."""
 
     def __init__(self, b: Builder, cut: Cut, slots: Slots) -> None:
         super().__init__(b)
         self.cut, self.slots, self.loop = cut, slots, cut.shifts.loop
 
     def build(self) -> Op:
-        """The loop."""
+        """Append the loop and return it."""
         b, old = self.b, self.loop.regions[0]
         params = [Param(p.type, p.name) for p in old.params]
         b.span = self.loop.span
@@ -207,35 +211,36 @@ class Half(Cloner):
         return b.parallel(self.loop.args, body)
 
     def place(self, v: Value) -> Value:
-        """The slot of a value, for this iteration and round."""
+        """Append the pointer to a value's element in its temporary array."""
         loops = (self.loop, *self.cut.shifts.survey.loops[v])
         axes = [axis for op in loops for axis in axes_of(op)]
         return self.b.emit("elem", self.slots[v], *[self.count(a.param, a.begin) for a in axes])
 
     def count(self, index: Value, begin: Value) -> Value:
-        """Which of its indices an index is."""
+        """Return the zero-based iteration number of a loop index, as i32."""
         t = scalar_of(index.type)
         v = self.b.emit("sub", self.get(index), self.get(begin))
         return v if t is i32 else self.b.emit("cast", v, type=i32)
 
 
 class Head(Half):
-    """What the loop does besides its sums, and hands on."""
+    """The first loop: all but the scatter-adds, and stores of the values that the second loop
+    loads."""
 
     def visit(self, op: Op) -> None:
-        """An op, and what it hands on."""
+        """Copy an op, and store its results if the second loop loads them."""
         if op not in self.cut.sums:
             super().visit(op)
             self.keep(op.results)
 
     def inline(self, region: Region, values: Sequence[Value]) -> list[Value]:
-        """Parameters are handed on where the region begins."""
+        """Inline a region, and store those of its parameters that the second loop loads."""
         self.map.update(zip(region.params, values, strict=True))
         self.keep(region.params)
         return super().inline(region, values)
 
     def keep(self, values: Iterable[Value]) -> None:
-        """Store those of these values that are handed on."""
+        """Store those of the values that the second loop loads."""
         for v in values:
             if v in self.slots:
                 new, kept = self.get(v), self.slots[v].type
@@ -246,15 +251,15 @@ class Head(Half):
 
 
 class Tail(Half):
-    """The sums, and what they need that is not handed on. `original` are the sums, by their
-    copies."""
+    """The second loop: scatter-adds and recomputed ops. `original` maps copies of scatter-adds to
+    the originals."""
 
     def __init__(self, b: Builder, cut: Cut, slots: Slots) -> None:
         super().__init__(b, cut, slots)
         self.original: dict[Op, Op] = {}
 
     def visit(self, op: Op) -> None:
-        """An op, if it is needed, and what it handed on."""
+        """Copy an op if it is needed, and load its stored results."""
         if op in self.cut.sums:
             self.original[self.copy(op)] = op
         elif op in self.cut.around:
@@ -264,7 +269,7 @@ class Tail(Half):
         self.bring(op.results)
 
     def open(self, op: Op) -> None:
-        """A control op around sums, which carries nothing here."""
+        """Copy a control op around scatter-adds, without carried values."""
         control = control_of(op)
         args = tuple([self.get(v) for v in op.args[: control.fixed]])
         regions = []
@@ -279,7 +284,7 @@ class Tail(Half):
         self.b.insert(Op(op.kind, args, op.attr, None, op.span, op.name, tuple(regions)))
 
     def bring(self, values: Iterable[Value]) -> None:
-        """Load those of these values that are handed on."""
+        """Load those of the values that the first loop stored."""
         for v in values:
             if v in self.slots:
                 new = self.b.emit("load", self.place(v), name=v.name)

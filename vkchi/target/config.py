@@ -98,8 +98,10 @@ def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
 
 
 def refuse_other_kind(name: str, value: Any) -> None:
-    """Raise ArgumentError if the value's type does not fit the option: a non-bool for a switch
-    (`debug="no"` would count as true), or a string for a number."""
+    """Raise ArgumentError if the value's type does not fit the option.
+
+    That is a non-bool for a switch (`debug="no"` would count as true), or a string for a number.
+    """
     kind = type(DEFAULTS.get(name, ""))
     if kind is str or name in TYPES:
         return
