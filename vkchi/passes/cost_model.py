@@ -14,8 +14,7 @@ Devices are described by `Caps`, and are of two kinds, distinguished by `Caps.is
   along x, then y, then z; invocations beyond its end idle in the last one. A workgroup of one row
   along x is best: all other indices are then uniform, and row addresses and comparisons are
   computed once. Memory is fetched in lines of 64 to 128 bytes. Loops that read along one axis and
-  write along another use tiles of
-  TILE by TILE: each line is fully used while it is cached.
+  write along another use tiles of TILE by TILE: each line is fully used while it is cached.
 
 The cost of a tile (`cost_of`) is the number of invocations per iteration, plus penalties:
 
@@ -124,8 +123,8 @@ def sharing_threads(count: Count | None, caps: Caps) -> tuple[int, int | None]:
 
 def is_worth_splitting(work: int, middle: int, strays: int, caps: Caps) -> bool:
     """True if index-set splitting of a loop is profitable: iterations of `work` ops, `middle` of
-    them interior. Interior iterations gain, those at the ends of
-    rows lose, and the code is compiled twice. GPUs gain little, as they branch by whole subgroups."""
+    them interior. Interior iterations gain, those at the ends of rows lose, and the code is
+    compiled twice. GPUs gain little, as whole subgroups branch."""
     gain = SAVED * work * middle - ALONE * strays
     return caps.is_cpu and LAUNCHES * gain >= DISPATCH + OP * work
 
