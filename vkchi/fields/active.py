@@ -1,10 +1,9 @@
-"""Fields in sparse blocks, seen from Python: what is written becomes active, whole contents are
-those of active elements.
+"""Fields in sparse blocks, accessed from Python. Writing an element activates its cells; `fill`,
+`from_numpy` and `copy_from` act on active elements only.
 
-Owns: `ActiveElements`, what fields are beside arrays. Must not know: which cells are active
-(`activity`), kernels.
+    x.fill(1.0)         # active elements; all elements if x is in dense blocks
 
-    x.fill(1.0)         # of the elements in cells that are active; all, if x is in dense blocks
+See also: `activity` stores which cells are active.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ if TYPE_CHECKING:
 
 
 class ActiveElements(Storage):
-    """An array that has, or will have, a place in a field tree: `node`; `kind` says which companion
-    of another it is, if any."""
+    """Base of fields: an array with a place in a field tree (`node`). `kind` is "grad" or "dual"
+    for a companion field, "" otherwise."""
 
     node: SNode | None = None
     kind = ""
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it lies in cells that may be inactive, which writing to it makes active. Its
-        gradient does so in kernels alone: derivatives stand for inactive elements too."""
+        """True if the field is in sparse blocks and Python's writes activate cells. False for
+        companions: derivatives exist for inactive elements too, and only kernels activate their
+        cells."""
         return self.node is not None and not self.kind and bool(self.node.sparse_path)
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
@@ -48,8 +48,8 @@ class ActiveElements(Storage):
         super().write(index, value)
 
     def from_numpy(self, source: Numbers) -> None:
-        """Take over the contents of an array (`source`) of the same shape, as numbers of this
-        field's type; in sparse blocks, those of active elements. Raises ArgumentError."""
+        """Copy from an array (`source`) of the same shape, with a cast to this field's type. In
+        sparse blocks only active elements change. Raises ArgumentError."""
         if isinstance(source, Storage):
             self.copy_from(source)
         else:
@@ -57,8 +57,8 @@ class ActiveElements(Storage):
             super().from_numpy(self._among_active(values) if self.is_sparse else values)
 
     def fill(self, value: Numbers) -> None:
-        """Set every element, or every active one, to a `value`: a number, a vector or a matrix.
-        Raises ArgumentError where it has not the shape of an element."""
+        """Set every element, in sparse blocks every active one, to a `value`: a scalar, vector
+        or matrix. Raises ArgumentError if it does not have the shape of an element."""
         if self.is_sparse:
             values = fitted(host.numbers_of(value), shape_of(self.elem))
             self.warn_of_losses(values)
@@ -67,9 +67,9 @@ class ActiveElements(Storage):
             super().fill(value)
 
     def copy_from(self, other: Storage) -> None:
-        """Take over the contents of another field or ndarray (`other`) of the same shape and
-        element shape; of one in sparse blocks, active elements, whose cells are active here too
-        afterwards. Raises ArgumentError."""
+        """Copy from another field or ndarray (`other`) of the same shape and element shape. If
+        this field is sparse, the cells of the copied elements become active; of a sparse
+        `other`, these are its active elements. Raises ArgumentError."""
         if self.is_sparse and isinstance(other, Storage) and other.shape == self.shape:
             node = other.node if isinstance(other, ActiveElements) and other.is_sparse else None
             where = np.ones(self.shape, np.bool_) if node is None else ActivityHook.chosen(node)
@@ -80,9 +80,9 @@ class ActiveElements(Storage):
         return self.shape + shape_of(self.elem)
 
     def _among_active(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The field's contents, with numbers of its whole shape for active elements."""
+        """The field's contents, with active elements replaced by those of `values`."""
         if values.shape != self._logical_shape():
-            return values  # which `from_numpy` refuses
+            return values  # `from_numpy` raises
         where = ActivityHook.chosen(self.node).reshape(self.shape + (1,) * len(shape_of(self.elem)))
         if values.dtype != self.compute.dtype:
             self.warn_of_losses(np.where(where, values, 0))

@@ -1,14 +1,16 @@
-"""Which cells of sparse blocks are active, and how indices of fields lead to them.
+"""Activity of sparse blocks: which cells are active, and the map from field indices to cells.
 
-Owns: `Activity`, a field of numbers beside each sparse block: 1 for a cell that is active, or, for
-a dynamic block, how long the list in each cell above is; what marks and clears them from Python.
-The block's own memory is there for all cells, so an inactive one can be read: it is zero, for what
-is not zero was written, and writing marks. A cell that is active lies in cells that are, of all
-blocks above: so a block's own numbers tell. Must not know: kernels (`frontend.activity` is
-written for those, in these terms).
+Each sparse block has a companion field of `i32`, the `Activity`: 1 for an active cell. For a
+dynamic block it stores the list length per cell of the parent block.
+
+Guarantees:
+- The block allocates memory for all cells, so reading an inactive cell is safe and gives zero.
+- The ancestors of an active cell are active, so one block's own flags decide.
 
     block = ti.root.pointer(ti.i, 4); block.dense(ti.i, 8).place(x)
     levels_of(x.snode)          # (Level(numbers=<4 numbers>, axes=(Axis(at=0, first=0, n=8),)),)
+
+See also: `frontend.activity` lowers the same operations for kernels.
 """
 
 from __future__ import annotations
@@ -26,21 +28,21 @@ from vkchi.types.lazy_numpy import np
 
 
 class Axis(NamedTuple):
-    """How an axis of an array leads to one of a coarser: the index `at`, counted from `first`, and
-    so many of them in one cell."""
+    """Map from an axis of an array to a coarser axis: `(index[at] - first) // n`, with `n`
+    elements per cell."""
 
     at: int
     first: int
     n: int
 
     def cell(self, index: Sequence[int]) -> int:
-        """Where an index leads."""
+        """The cell's index along this axis."""
         return (index[self.at] - self.first) // self.n
 
 
 class Level(NamedTuple):
-    """How an index of an array leads to its cell of a sparse block above: `numbers[cell]`, by the
-    axes of that. `place`: in a dynamic block, how it leads to one of its `cells`."""
+    """Map from an array's index to its cell of one sparse block above: `numbers[cell]`, by
+    `axes`. In a dynamic block, `place` maps the index to one of the list's `cells`."""
 
     numbers: Any
     axes: tuple[Axis, ...]
@@ -49,20 +51,20 @@ class Level(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What of an array is in a cell of a block: `n` elements along each axis, from the cell's index
-    `at` (-1: the cell has no such axis) times `n`, and `first`, on."""
+    """The part of an array in one cell of a block. Along each axis it has `n` elements, starting
+    at `first + n * index[at]` for the cell's index. `at` is -1 if the cell has no such axis."""
 
     array: Any
     axes: tuple[Axis, ...]
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """How many elements there are along each axis."""
+        """Element count along each axis."""
         return tuple([axis.n for axis in self.axes])
 
 
 class Activity:
-    """Which cells of a sparse block are active; `numbers` has the shape `extents`."""
+    """Activity flags (or list lengths) of a sparse block; `numbers` has the shape `extents`."""
 
     def __init__(self, block: SNode) -> None:
         self.block, self.is_list = block, block.kind == "dynamic"
@@ -78,46 +80,47 @@ class Activity:
 
     @property
     def chosen(self) -> ScalarField:
-        """Numbers as they are when a loop begins whose iterations change them."""
+        """Snapshot of `numbers` at the start of a loop whose iterations change activity."""
         if self._chosen is None:
             self._chosen = self._make("chosen")
         return self._chosen
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """How the index of an item of a list is made of its place, and of the list's own index: by
-        axis of the block, the axis of that (-1: the place)."""
+        """For each axis of a dynamic block: the axis of the list's own index that it equals, or
+        -1 for the position within the list."""
         at = {axis: k for k, axis in enumerate(self.extents)}
         return tuple([at.get(axis, -1) for axis in self.block.extents])
 
     @property
     def inner(self) -> list[SNode]:
-        """The sparse blocks in a cell."""
+        """The sparse blocks nested in a cell."""
         return sparse_blocks(self.block)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What a cell holds: parts of the fields in it, and of the numbers of blocks in it."""
+        """Memory of one cell: the parts of its fields and of the activity of nested sparse
+        blocks."""
         places = [node for node in self.block.places() if node.field is not None]
         found = [part_of(n.field, n.extents, self.extents, n.origin) for n in places]
         inner = [block.activity for block in self.inner]
         return (*found, *[part_of(a.numbers, a.extents, self.extents, ()) for a in inner])
 
     def clear(self) -> None:
-        """Make all cells inactive, and zero what is in them."""
+        """Deactivate all cells and zero their contents."""
         Storage.fill(self.numbers, 0)
         for part in self.parts:
             Storage.fill(part.array, 0)
 
     def destroy(self) -> None:
-        """Free the numbers."""
+        """Free the companion fields."""
         for made in (self.numbers, self._chosen):
             if made is not None and made.tree is not None:
                 made.tree.destroy()
 
 
 def sparse_blocks(node: Any) -> list[SNode]:
-    """The sparse blocks under a node."""
+    """All sparse blocks below a node, nested ones included."""
     found: list[SNode] = []
     for child in node.children:
         if child.kind in SPARSE:
@@ -129,7 +132,8 @@ def sparse_blocks(node: Any) -> list[SNode]:
 def part_of(
     array: Any, extents: dict[int, int], cell: dict[int, int], origin: tuple[int, ...]
 ) -> Part:
-    """What of an array of these extents, by axis, is in a cell of a block of those."""
+    """The part of an array that one cell of a block contains; `extents` and `cell` give sizes by
+    axis."""
     at = {axis: k for k, axis in enumerate(cell)}
     first = origin or (0,) * len(extents)
     return Part(array, tuple(
@@ -139,12 +143,12 @@ def part_of(
 
 
 def levels_of(node: SNode) -> tuple[Level, ...]:
-    """How indices of a node lead to the cells of sparse blocks from the root down to it."""
+    """Maps from a node's index to cells of its sparse ancestors, the outermost first."""
     return tuple([level_of(block, node) for block in node.sparse_path])
 
 
 def level_of(block: SNode, node: SNode) -> Level:
-    """How indices of a node lead to the cells of a sparse block above it, or of itself."""
+    """Map from a node's index to the cell of one sparse block above it, or of the node itself."""
     activity: Activity = block.activity
     axes = axes_between(node, activity.extents)
     if not activity.is_list:
@@ -155,7 +159,7 @@ def level_of(block: SNode, node: SNode) -> Level:
 
 
 def axes_between(node: SNode, extents: dict[int, int]) -> tuple[Axis, ...]:
-    """How indices of a node lead to those of something above it of these extents, by axis."""
+    """Maps from a node's axes to coarser axes of an ancestor, whose sizes are `extents` by axis."""
     places = list(node.extents)
     first = node.origin or (0,) * len(places)
     return tuple(
@@ -165,7 +169,7 @@ def axes_between(node: SNode, extents: dict[int, int]) -> tuple[Axis, ...]:
 
 
 def mark(node: SNode, index: Sequence[int]) -> None:
-    """Make the cells active that the element of a node at an index lies in, from Python."""
+    """Activate the cells that contain an element of a node, from Python."""
     for level in levels_of(node):
         cell = tuple([axis.cell(index) for axis in level.axes])
         if level.place is None:
@@ -177,7 +181,7 @@ def mark(node: SNode, index: Sequence[int]) -> None:
 
 
 def active_elements(node: SNode) -> np.ndarray[Any, Any]:
-    """Which elements of a node are in active cells, as an array of the node's shape."""
+    """Boolean mask of a node's elements in active cells, of the node's shape."""
     level = levels_of(node)[-1]
     ways = list(level.axes)
     numbers = level.numbers.to_numpy()
@@ -194,7 +198,7 @@ def active_elements(node: SNode) -> np.ndarray[Any, Any]:
 
 
 def mark_all(node: SNode, where: np.ndarray[Any, Any]) -> None:
-    """Make the cells active that elements of a node lie in, given as an array of its shape."""
+    """Activate the cells that contain any element selected by the boolean mask `where`."""
     found = np.nonzero(where)
     for level in levels_of(node):
         numbers = level.numbers.to_numpy()

@@ -1,9 +1,7 @@
-"""Axes of field trees, and the numbers of cells along them, as users write both.
+"""Axes of field trees and block sizes along them: parsing and validation of user arguments.
 
-Owns: `Axes`, `axes`, the checks. Must not know: nodes, fields.
-
-    >>> pair_axes(axes(0, 1), (4, 8))
-    ((0, 4), (1, 8))
+>>> pair_axes(axes(0, 1), (4, 8))
+((0, 4), (1, 8))
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ MOST_CELLS = 2**31 - 1  # along one axis
 
 
 class Axes(tuple[int, ...]):
-    """Numbers of axes, each once: `ti.i` is (0,), `ti.ij` is (0, 1)."""
+    """Tuple of distinct axis numbers: `ti.i` is (0,), `ti.ij` is (0, 1)."""
 
     __slots__ = ()
 
@@ -27,7 +25,7 @@ class Axes(tuple[int, ...]):
 
 
 def axes(*x: Any) -> Axes:
-    """The axes of these numbers x, 0 to 7. Raises ArgumentError."""
+    """The axes with the numbers `x`, each 0 to 7. Raises ArgumentError."""
     for k in x:
         if not hasattr(k, "__index__") or isinstance(k, bool) or not 0 <= k < MOST_AXES:
             raise ArgumentError(f"axes are integers from 0 to {MOST_AXES - 1}, not {k!r}")
@@ -37,7 +35,7 @@ def axes(*x: Any) -> Axes:
 
 
 def axes_named(letters: str) -> Axes:
-    """The axes that letters from i on mean."""
+    """The axes of the given letters; "i" is axis 0."""
     return axes(*[LETTERS.index(c) for c in letters])
 
 
@@ -48,7 +46,7 @@ ijkl = axes_named("ijkl")
 
 
 def flat_axes(x: Any) -> Axes:
-    """Axes from what a user gives for them: `ti.ij`, or a sequence of axes or numbers."""
+    """Parse a user's axes: `ti.ij`, or a sequence of axes or integers."""
     if isinstance(x, Axes):
         return x
     if not isinstance(x, list | tuple) or not x:
@@ -60,7 +58,7 @@ def flat_axes(x: Any) -> Axes:
 
 
 def pair_axes(x: Any, dimensions: Any) -> tuple[tuple[int, int], ...]:
-    """(axis, cells) pairs by ascending axis, from axes and one number or one number per axis.
+    """(axis, cells) pairs by ascending axis. `dimensions` is one size for all axes or one per axis.
 
     Raises ArgumentError.
     """
@@ -75,8 +73,8 @@ def pair_axes(x: Any, dimensions: Any) -> tuple[tuple[int, int], ...]:
 
 
 def cook_extents(x: Any, what: str) -> tuple[int, ...]:
-    """A number or a sequence of numbers as a tuple of ints. Raises ArgumentError for anything but
-    positive integers below 2**31."""
+    """An integer or a sequence of integers as a tuple of ints. Raises ArgumentError unless all
+    are positive and below 2**31."""
     found = tuple(x) if hasattr(x, "__iter__") and not isinstance(x, str) else (x,)
     for n in found:
         if not hasattr(n, "__index__") or isinstance(n, bool) or not 0 < n <= MOST_CELLS:
@@ -85,7 +83,7 @@ def cook_extents(x: Any, what: str) -> tuple[int, ...]:
 
 
 def cook_offset(offset: Any, ndim: int) -> tuple[int, ...]:
-    """The first index of each axis, from what a user gives as `offset=`; () for None.
+    """Parse `offset=`: the first index of each axis, or () for None and for all zeros.
 
     Raises ArgumentError.
     """
@@ -103,7 +101,7 @@ def cook_offset(offset: Any, ndim: int) -> tuple[int, ...]:
 
 
 def order_axes(order: Any, ndim: int) -> tuple[int, ...]:
-    """The axes that `order="ji"` names, slowest first. Raises ArgumentError."""
+    """The axes of `order="ji"`, slowest first. Raises ArgumentError."""
     if order is None:
         return tuple(range(ndim))
     if not isinstance(order, str):

@@ -1,9 +1,7 @@
-"""Who builds field trees: `ti.root`, and `ti.FieldsBuilder` for trees that can be freed.
+"""Roots of field trees: `ti.root`, and `ti.FieldsBuilder` for trees that can be freed.
 
-Owns: both, `SNodeTree`, the one root of each runtime. Must not know: how trees are laid out.
-
-    fb = FieldsBuilder(); fb.dense(ti.i, 8).place(x)
-    tree = fb.finalize(); ...; tree.destroy()
+fb = FieldsBuilder(); fb.dense(ti.i, 8).place(x)
+tree = fb.finalize(); ...; tree.destroy()
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from vkchi.runtime import Runtime, current
 
 
 class GlobalRoot(RootNode):
-    """The root of a runtime. `made` are the fields that were made with a shape, `grown` the blocks
-    and places that were put there, or at a builder's root."""
+    """The root of a runtime. `made`: fields created with a shape. `grown`: top-level nodes
+    created by `ti.root` or by a builder."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime, root, is_ready=True)
@@ -45,7 +43,7 @@ class GlobalRoot(RootNode):
                 self._copy_place(field.node, companion)
 
     def _copy_place(self, node: SNode, field: Any) -> None:
-        """Put a field into blocks of its own that are like those above a node."""
+        """Place a field in new dense blocks with the sizes of a node's ancestors."""
         path = [n for n in node._path_from_root() if isinstance(n, SNode)][:-1]
         parent: Parent = self
         for block in path:
@@ -55,9 +53,9 @@ class GlobalRoot(RootNode):
 
 
 def root_of(runtime: Runtime) -> GlobalRoot:
-    """The root of a runtime, made when it is first asked for."""
+    """The root of a runtime, created on first use."""
     if runtime.root is None:
-        with restoring(runtime.lock), runtime.lock:  # of two threads one makes it
+        with restoring(runtime.lock), runtime.lock:  # two threads may race to create it
             runtime.root = runtime.root or GlobalRoot(runtime)
     return runtime.root
 
@@ -74,24 +72,24 @@ class Root(Parent):
 
     @property
     def extents(self) -> dict[int, int]:  # type: ignore[override]
-        """None: it is there once."""
+        """Empty: the root exists once."""
         return {}
 
     @property
     def children(self) -> list[SNode]:  # type: ignore[override]
-        """The blocks and places at the top that are not laid out."""
+        """Top-level nodes whose trees have no memory yet."""
         return root_of(current()).children
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(): it is there once."""
+        """Empty: the root exists once."""
         return ()
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
         return root_of(current()).adopt(kind, cells)
 
     def place(self, *args: Any, offset: Any = None) -> None:
-        """Put fields of one element each at the top. Raises ArgumentError."""
+        """Place fields of one element each (args) at the top level. Raises ArgumentError."""
         super().place(*args, offset=offset)
 
     def place_companions(self, kind: str) -> None:
@@ -101,7 +99,7 @@ class Root(Parent):
         root_of(current()).deactivate_all()
 
     def parent(self, n: int = 1) -> None:
-        """None: nothing is above."""
+        """Always None."""
 
     def _get_children(self) -> list[SNode]:
         return self.children
@@ -114,7 +112,7 @@ root = Root()
 
 
 class FieldsBuilder(Parent):
-    """Builds a field tree that can be destroyed. Its fields can be used after `finalize`."""
+    """Builder of a field tree that can be destroyed. Its fields are usable after `finalize`."""
 
     kind = "root"
 
@@ -127,12 +125,12 @@ class FieldsBuilder(Parent):
 
     @property
     def children(self) -> list[SNode]:  # type: ignore[override]
-        """The blocks and places at the top, before it is finalised."""
+        """Top-level nodes, until `finalize`."""
         return self.root.children
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(): the root is there once."""
+        """Empty: the root exists once."""
         return ()
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
@@ -142,16 +140,16 @@ class FieldsBuilder(Parent):
         return node
 
     def deactivate_all(self) -> None:
-        """Make all cells of sparse blocks inactive, and zero what is in them."""
+        """Deactivate all cells of sparse blocks and zero their contents."""
         for tree in self.laid_out:
             tree.top.deactivate_all()
 
     def parent(self, n: int = 1) -> None:
-        """None: nothing is above."""
+        """Always None."""
 
     def place(self, *args: Any, offset: Any = None) -> None:
-        """Put fields of one element each (args) at the top; there is no axis that an `offset` could
-        be for. Raises ArgumentError."""
+        """Place fields of one element each (args) at the top level. `offset` has no axis to
+        apply to. Raises ArgumentError."""
         self._check_not_finalized()
         super().place(*args, offset=offset)
 
@@ -160,14 +158,14 @@ class FieldsBuilder(Parent):
         super().place_companions(kind)
 
     def finalize(self, raise_warning: bool = True) -> SNodeTree:
-        """Give the fields their memory; nothing can be added afterwards. `raise_warning`: warn in
-        the log if there is nothing. Raises KernelRuntimeError the second time."""
+        """Allocate the fields' memory; nothing can be added afterwards. `raise_warning`: log a
+        warning if the builder is empty. Raises KernelRuntimeError on a second call."""
         self._check_not_finalized()
         if not self.root.trees and raise_warning:
             logger().warning("a FieldsBuilder without fields is finalized")
         self.finalized = self.root.is_ready = True
         trees = []
-        while self.root.trees:  # gradients that are placed now may add some
+        while self.root.trees:  # `lay_out` may place gradients in new trees
             trees.append(self.root.trees[0])
             trees[-1].lay_out()
         self.laid_out = trees
@@ -184,14 +182,13 @@ class FieldsBuilder(Parent):
 
 
 class SNodeTree:
-    """What a FieldsBuilder built."""
+    """The trees that a FieldsBuilder built."""
 
     def __init__(self, trees: list[Tree]) -> None:
         self._trees, self.destroyed = trees, False
 
     def destroy(self) -> None:
-        """Free the fields' memory; using one afterwards raises KernelRuntimeError, and so does
-        destroying twice."""
+        """Free the fields' memory. Later uses, and a second `destroy`, raise KernelRuntimeError."""
         if self.destroyed:
             raise KernelRuntimeError("this tree has been destroyed already")
         self.destroyed = True
@@ -200,12 +197,12 @@ class SNodeTree:
 
     @property
     def id(self) -> int:
-        """A number of its own."""
+        """A number unique among live trees."""
         if self.destroyed:
             raise KernelRuntimeError("this tree has been destroyed")
         return id(self)
 
 
 def deactivate_all_snodes() -> None:
-    """Make the cells of all sparse blocks inactive, of builders too, and zero what is in them."""
+    """Deactivate the cells of all sparse blocks, builders' included, and zero their contents."""
     root.deactivate_all()

@@ -1,14 +1,12 @@
-"""How a field tree lies in memory: cells like C structs, blocks like C arrays of them.
+"""Memory layout of a field tree: cells like C structs, blocks like C arrays of cells.
 
-Owns: sizes, offsets, the `Layout` of each place, the tree's buffer. Must not know: who built it.
+Nodes in a cell are stored in the order of their placement, each aligned to its widest scalar. The
+size of a cell is a multiple of that alignment, so every stride is a multiple of the scalar's size.
+Cells of a block are row-major in the order of its axes' letters. A field alone in its tree lies in
+memory like an array of its shape.
 
-Nodes in a cell follow each other in the order that they were put there, each aligned to its widest
-scalar; a cell's size is a multiple of that alignment, so that every stride is a multiple of the
-scalar's size. The cells of a block are row-major in the order of its axes' letters. Alone in its
-tree, a field that fills it lies as an array of its shape does.
-
-An index is cut into digits, one per block that has its axis: the outermost counts the outermost
-block's cells. Blocks of one axis whose cells have no gaps between them are one digit.
+Each index is split into mixed-radix components, one per block with that axis, the outermost block
+first. Adjacent components merge if there are no gaps between the cells.
 """
 
 from __future__ import annotations
@@ -26,14 +24,15 @@ if TYPE_CHECKING:
 
 
 class Digit(NamedTuple):
-    """The number of cells of a block along one axis, and the bytes from one to the next."""
+    """One mixed-radix component of an axis: the number of cells, and the bytes between
+    neighbours."""
 
     cells: int
     stride_bytes: int
 
 
 class Placement(NamedTuple):
-    """A place, where its first element lies, and the layout from there."""
+    """A place, the byte offset of its first element, and the layout from there."""
 
     node: SNode
     start_bytes: int
@@ -41,7 +40,8 @@ class Placement(NamedTuple):
 
 
 class Window(Buffer):
-    """A part of a buffer, for one of the fields in it; orders accesses as the whole does."""
+    """View of a part of a buffer, for one field. It shares the whole buffer's key, so accesses
+    are ordered with it."""
 
     __slots__ = ("_start", "_whole")
 
@@ -62,8 +62,10 @@ class Window(Buffer):
 
 
 def fill_tree(tree: Tree) -> None:
-    """Lay a tree out, allocate its buffer, and give each field its part: of the same buffer, where
-    that was interrupted and begins anew, for fields that have theirs may be in use already."""
+    """Lay out a tree, allocate its buffer and attach each field to its part.
+
+    After an interrupt, a second call reuses the buffer: some fields may be in use already.
+    """
     placements: list[Placement] = []
     size_bytes = lay_out(tree.top, placements)
     for placement in placements:
@@ -72,11 +74,11 @@ def fill_tree(tree: Tree) -> None:
             field.arrange(placement.node.shape, placement.layout)
     if not placements:
         return
-    spare_bytes = max(element_bytes(one.node) for one in placements)  # where stray accesses go
+    spare_bytes = max(element_bytes(one.node) for one in placements)  # for out-of-range accesses
     whole = tree.memory()
     if whole is None:
         whole = tree.root.runtime.device.allocate(size_bytes + spare_bytes)
-        tree.memory = weakref.ref(whole)  # which is free when no field has a part of it
+        tree.memory = weakref.ref(whole)  # freed with the last field that has a part
     for placement in placements:
         field = placement.node.field
         if field is not None and len(placements) == 1:
@@ -87,30 +89,31 @@ def fill_tree(tree: Tree) -> None:
 
 
 def lay_out(top: SNode, placements: list[Placement]) -> int:
-    """Append the placements of all places; the size of the whole in bytes."""
+    """Append the placements of all places; return the total size in bytes."""
     size_bytes, _ = measure(top)
     _place(top, 0, {}, size_bytes, placements)
     return size_bytes * (top_content(placements).components if is_soa(placements) else 1)
 
 
 def is_soa(placements: list[Placement]) -> bool:
-    """Whether each component of the only field has a copy of the tree."""
+    """True if the tree has a single field, with one copy of the tree per component."""
     return len(placements) == 1 and top_content(placements).is_soa
 
 
 def top_content(placements: list[Placement]) -> Any:
-    """What stands at the first placement."""
+    """Content of the first placement."""
     return placements[0].node.content
 
 
 def element_bytes(node: SNode) -> int:
-    """The size of one element of a place's field."""
+    """Size of one element of a place's field."""
     assert node.content is not None
     return node.content.stored.size_bytes * node.content.components
 
 
 def measure(node: SNode) -> tuple[int, int]:
-    """Size and alignment of a node in bytes; notes offsets and the sizes of cells."""
+    """Size and alignment of a node in bytes. Sets `offset_bytes` and `cell_bytes` of its
+    subtree."""
     if node.content is not None:
         scalar_bytes = node.content.stored.size_bytes
         size_bytes = scalar_bytes if node.content.is_soa else element_bytes(node)
@@ -129,7 +132,7 @@ def measure(node: SNode) -> tuple[int, int]:
 
 
 def align(offset: int, alignment: int) -> int:
-    """The next multiple of the alignment."""
+    """Round up to a multiple of the alignment."""
     return -(-offset // alignment) * alignment
 
 
@@ -156,8 +159,8 @@ def _place(
 
 
 def layout_of(node: SNode, digits: dict[int, tuple[Digit, ...]], size_bytes: int) -> Affine:
-    """The layout of a place, in its scalars, whose indices have these digits by axis; `size_bytes`
-    is that of the whole tree."""
+    """The layout of a place in units of its scalars. `digits` are the index components by axis,
+    `size_bytes` the size of the whole tree."""
     assert node.content is not None
     scalar_bytes, count = node.content.stored.size_bytes, node.content.components
     apart = size_bytes // scalar_bytes if node.content.is_soa else 1
@@ -170,8 +173,8 @@ def layout_of(node: SNode, digits: dict[int, tuple[Digit, ...]], size_bytes: int
 
 
 def packed_layout_of(word: SNode, node: SNode, digits: dict[int, tuple[Digit, ...]]) -> Layout:
-    """The layout of a place in a word, which is there at indices of these digits: in a block of
-    `quant_array` it has digits of its own, which count bits."""
+    """The layout of bit-packed numbers in a word. In a `quant_array` block the index has further
+    components, which count bits."""
     from vkchi.types.packed import Packed
 
     assert word.word is not None
@@ -194,7 +197,7 @@ def packed_layout_of(word: SNode, node: SNode, digits: dict[int, tuple[Digit, ..
 
 
 def join_digits(digits: tuple[Digit, ...]) -> list[Digit]:
-    """Digits without gaps between them as one."""
+    """Merge adjacent index components without gaps between their cells."""
     found: list[Digit] = []
     for digit in digits:
         outer = found[-1] if found else None
@@ -206,7 +209,7 @@ def join_digits(digits: tuple[Digit, ...]) -> list[Digit]:
 
 
 def terms_of(digits: list[Digit], scalar_bytes: int) -> tuple[AxisTerm, ...]:
-    """The terms of an axis, the outermost digit first, which needs no modulus."""
+    """The terms of an axis, the outermost first, which needs no modulus."""
     found, divisor = [], math.prod(d.cells for d in digits)
     for k, digit in enumerate(digits):
         divisor //= digit.cells

@@ -1,10 +1,11 @@
-"""Where the elements of an array lie in a device's memory, and each of them seen from Python.
+"""Elements of an array: their addresses in device memory, and access to each from Python.
 
-Owns: element types and layouts as places in memory, subscripts, reading and writing one element.
-Where the device's memory is the host's, `host` is a numpy view of it and an access touches memory
-only. Must not know: kernels, IR, how a layout was made, where the memory is from (`storage`).
+This covers element types, layouts, subscripts, and reads and writes of single elements. If the host
+can address the device memory, `host` is a numpy view of it and an access is a plain load or store.
 
     s[1] = 2.0; s[1]     # s: a Storage
+
+See also: `storage` allocates the memory.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ GREATEST = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info
 
 
 def find_plain(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
-    """Python's types, and the range, of the numbers that need no cast to be stored as t."""
+    """Python types, and the value range, that can be stored as `t` without a cast."""
     if t.kind == "b":
         return (bool,), False, True
     if t.kind == "f":
@@ -72,16 +73,16 @@ PLAIN = {t: find_plain(t) for t in SCALARS.values()}
 
 
 class ElementHook:
-    """How tensor elements are shown to Python, by `vkchi.lang`.
+    """Hooks that show tensor elements to Python; `vkchi.lang` installs them.
 
     `make(storage, index)`: the element as a value whose components read and write the memory;
-    `value(array)`: a value of its own from an array of components.
+    `value(array)`: an independent value from an array of components.
     """
 
     make, value = Hook("element"), Hook("value of an element")
 
 
-# What Python's memoryviews call numbers.
+# Format codes of Python's memoryviews and of `struct`.
 CODES = {
     "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
     "f32": "f", "f64": "d", "u1": "?",
@@ -89,12 +90,12 @@ CODES = {
 
 
 def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The scalars from one index of each axis to the next, where the last axis is innermost."""
+    """Row-major strides of each axis, in scalars."""
     return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
 def choose_stored(device: Device, t: Scalar) -> Scalar:
-    """The scalar that stands in the device's memory for t: its own but for truth values."""
+    """The scalar type that stores `t` in device memory: `t` itself, except for bool."""
     if t is not u1:
         return t
     return u8 if device.caps.can_store("u8") else u32
@@ -110,9 +111,11 @@ FOR_USERS = frozenset(
 
 
 class Access(NamedTuple):
-    """What Python does to an array: it reads or writes elements, or fills the whole with one value.
-    `at`: the index of an element, and perhaps of a component in it; None for all. `is_sum`: what is
-    written is what stood there plus a constant."""
+    """One access of Python to an array: read or write elements, or fill the whole array.
+
+    `at`: the index of an element, perhaps with that of a component; None for the whole array.
+    `is_sum`: the written value is the old value plus a constant.
+    """
 
     kind: Literal["read", "write", "fill"]
     at: tuple[int, ...] | None = None
@@ -120,8 +123,7 @@ class Access(NamedTuple):
 
 
 class HostView:
-    """An array's memory as numpy's, made when first asked for; None where the host does not reach
-    it."""
+    """Lazy attribute: a numpy view of the array's memory, or None if the host cannot address it."""
 
     def __get__(
         self, array: Elements | None, owner: type | None = None
@@ -133,7 +135,7 @@ class HostView:
 
 
 class Items:
-    """The numbers of a numpy array as Python's, by their indices."""
+    """The scalars of a numpy array as Python objects, by index."""
 
     __slots__ = ("_array", "_item")
 
@@ -148,40 +150,41 @@ class Items:
 
 
 class Elements:
-    """Elements, so many as `shape` settles, of type `elem` (a scalar or tensor type)."""
+    """Array elements: `shape` many of type `elem`, a scalar or tensor type."""
 
     host = HostView()
-    # Numbers by indices that lie inside: of elements and, behind them, components: `_rank` in all.
+    # Scalars by in-range index: `_rank` indices, those of the element, then the component.
     _numbers: Any
     _rank = -1
     _length = 0  # of a scalar array of one axis
-    watch: Callable[[Any, Access], None] | None = None  # told before Python's accesses: a tape
-    is_encoded = False  # whether other numbers stand in memory than users know
-    # How often something was recorded that put other numbers there, but for single elements.
+    watch: Callable[[Any, Access], None] | None = None  # a tape's callback before Python's accesses
+    is_encoded = False  # memory holds encoded values
+    # Count of recorded overwrites, except writes of single elements.
     overwritten = 0
     shape: tuple[int, ...] = property(attrgetter("_shape"))  # type: ignore[assignment]
 
     @property
     def ndim(self) -> int:
-        """The count of axes; of fields of vectors and matrices that of an element, as in Taichi."""
+        """Number of axes. For fields of vectors and matrices: that of an element, as in Taichi."""
         return len(self.shape)
 
     def __dir__(self) -> list[str]:
-        """The names that are for users."""
         names = (name for cls in type(self).__mro__ for name in vars(cls))
         return sorted({name for name in names if name.startswith("__") or name in FOR_USERS})
 
     @property
     def whole(self) -> Any:
-        """The array whose memory it is: of a component of vectors, the vectors."""
+        """The array that contains this memory: for one component of a vector field, the vector
+        field."""
         return self
 
     # --- where they lie --------------------------------------------------------------------
 
     def describe(self, runtime: Runtime, elem: Scalar | Tensor, stored: Scalar | None) -> None:
-        """State what elements are, and where. Raises DeviceError where it cannot keep them."""
+        """Set the element type and the type stored in memory. Raises DeviceError if the device
+        cannot store it."""
         self.runtime, self.elem, self.device = runtime, elem, runtime.device
-        self.number: Scalar = scalar_of(elem)  # in memory: what users know is `dtype`
+        self.number: Scalar = scalar_of(elem)  # in memory; `dtype` is the user's type
         self.stored = stored or choose_stored(self.device, self.number)
         self.components = elem.size if isinstance(elem, Tensor) else 1
         self.is_scalar = isinstance(elem, Scalar)
@@ -192,7 +195,8 @@ class Elements:
             )
 
     def arrange(self, shape: tuple[int, ...], layout: Layout) -> None:
-        """State how many elements there are, and where each lies."""
+        """Set the shape and the layout. Raises DeviceError if addressing needs 64-bit integers
+        that the device lacks."""
         if needs_wide(layout.size, self.stored.size_bytes) and not self.device.caps.int64:
             raise DeviceError(
                 f"{self.device.info.name} has no 64-bit integers, and so reaches less than "
@@ -209,8 +213,8 @@ class Elements:
         self._ends = ends_of(shape, layout)
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
-        """State the memory, which begins with the first element; `is_own` if nobody else's numbers
-        are among it."""
+        """Set the buffer, which begins with the first element. `is_own`: no other array's
+        elements lie among these."""
         self._is_quick = False
         for name in ("host", "_rank"):
             vars(self).pop(name, None)
@@ -227,8 +231,8 @@ class Elements:
         self._is_quick = self.is_scalar
 
     def _cells(self, view: memoryview) -> memoryview | None:
-        """The numbers in memory as Python shows them, without numpy, by indices of elements and of
-        components; None where they do not lie in that order, or Python has no name for them."""
+        """The scalars in memory as a Python memoryview, indexed by element and component. None
+        if they are not row-major, or if memoryviews do not support the type."""
         code, shape = CODES.get(self.number.name), self._digit_shape()
         inner, size = tuple(range(self.components)), math.prod(shape)
         steps = tuple([step * self.components for step in strides_of(self.shape)])
@@ -238,8 +242,8 @@ class Elements:
         return view.cast("B").cast(code, shape)  # type: ignore[call-overload,no-any-return]
 
     def _map(self) -> np.ndarray[Any, Any] | None:
-        """A numpy view of shape `digits + element shape`, if the host can reach the memory, and the
-        elements lie in steps there."""
+        """Numpy view of shape `digits + element shape`. None if the host cannot address the
+        memory or the layout has no constant strides."""
         if self.buffer.view is None or self.steps is None:
             return None
         flat = np.frombuffer(self.buffer.view, self.stored.dtype, max(1, self.layout.size))
@@ -249,12 +253,12 @@ class Elements:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the host reaches the memory."""
+        """True if the host can address the memory."""
         return self.buffer.view is not None
 
     def _strided(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The scalars as they lie in memory as an array of shape `digits + element shape`: in the
-        order of its indices, its elements are in the order of the logical ones."""
+        """Strided view of the scalars in memory, of shape `digits + element shape`. Its index
+        order is the order of the logical elements."""
         assert self.steps is not None
         inner, steps = shape_of(self.elem), list(self.steps)
         if inner:
@@ -266,17 +270,17 @@ class Elements:
         )
 
     def _places(self) -> np.ndarray[Any, Any]:
-        """Where each scalar lies, by index and component, of elements that do not lie in steps."""
+        """Offsets of all scalars by index and component, for layouts without constant strides."""
         first = np.zeros(self.shape, np.int64) + self.layout.offset([*np.indices(self.shape)])
         places: np.ndarray[Any, Any] = first[..., None] + np.array(self.layout.components)
         return places.reshape(self._digit_shape())
 
     def _gather(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The scalars as they lie in memory, as `_strided` has them; perhaps a copy."""
+        """The scalars in the shape of `_strided`; perhaps a copy."""
         return flat[self._places()] if self.steps is None else self._strided(flat)
 
     def _scatter(self, flat: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
-        """Put scalars to where they lie in memory."""
+        """Store scalars at their offsets; inverse of `_gather`."""
         if self.steps is None:
             flat[self._places()] = values
         else:
@@ -287,18 +291,18 @@ class Elements:
 
     @property
     def array_type(self) -> Array:
-        """The type kernels see for memory of static shape and this layout."""
+        """The array type in kernels, with static shape and this layout."""
         return Array.of(self.elem, len(self.shape), self.shape, self.layout, stored=self.stored)
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The first index of each axis: not 0 in fields made with `offset=`."""
+        """The first index of each axis; nonzero only for fields with `offset=`."""
         return tuple(first for first, _ in self._ends)
 
     @property
     def row_numbers(self) -> int | None:
-        """How many numbers of memory an index of the first axis has to itself; None if others lie
-        among them."""
+        """Scalars per index of the first axis, if each such slice is contiguous and exclusive;
+        otherwise None."""
         if not (self.is_own and self._is_direct and self.shape and self.steps):
             return None
         step = self.steps[0]
@@ -307,15 +311,15 @@ class Elements:
         )
 
     def check_alive(self) -> None:
-        """Raises KernelRuntimeError if the runtime this belongs to was reset."""
+        """Raises KernelRuntimeError if the array's runtime was reset."""
         if self.device.closed:
             raise KernelRuntimeError(
                 "this array was freed by ti.reset() or a new ti.init(): make it again after init"
             )
 
     def tell(self, access: Access) -> None:
-        """Say that Python is about to access the contents."""
-        tape = self.runtime.tape  # first: it may find that who watches was left
+        """Report an imminent access from Python to the tape or to the array's watcher."""
+        tape = self.runtime.tape  # first: reading it may remove the watcher of a tape that was left
         ledger = tape.ledger if tape is not None and self.runtime.exported else None
         if ledger is not None and access.kind != "read":
             ledger.look((self,))
@@ -325,12 +329,13 @@ class Elements:
             tape.on_access(self, access)
 
     def ready(self) -> None:
-        """Wait until the device is done with everything that was launched."""
+        """Wait until the device has finished all submitted work."""
         if self.device.busy:
             self.device.wait()
 
     def ready_to_write(self) -> None:
-        """The same before Python writes to memory: whoever wants what stands there has it saved."""
+        """Prepare a write from Python: trigger copy-on-write snapshots, then wait as `ready`
+        does."""
         if self.device.guards:
             self.device.announce((self.buffer.key,))
         self.ready()
@@ -338,7 +343,7 @@ class Elements:
     # --- elements in Python ----------------------------------------------------------------
 
     def index(self, key: Any) -> tuple[int, ...]:
-        """Where in `host` the user's subscript leads. Raises ArrayIndexError."""
+        """Index into `host` for a user's subscript. Raises ArrayIndexError."""
         keys = key if isinstance(key, tuple) else () if key is None else (key,)
         if len(keys) == 1 and type(keys[0]) is not int and hasattr(keys[0], "to_list"):
             keys = tuple(keys[0].to_list())
@@ -355,14 +360,14 @@ class Elements:
         return index if self._is_direct else self._split(index)
 
     def _split(self, index: tuple[int, ...]) -> tuple[int, ...]:
-        """The digits of an index."""
+        """Mixed-radix components of an index."""
         found = []
         for k, (first, _), digits in zip(index, self._ends, self._axes, strict=True):
             found += [(k - first) // digit.divisor % digit.values for digit in digits]
         return tuple(found)
 
     def _access(self, kind: Literal["read", "write"], index: tuple[int, ...]) -> Access:
-        """The access to a place that `index` gave."""
+        """The access at an index that `index` returned, as the user's index."""
         if self._is_direct:
             return Access(kind, index)
         digits, found = iter(index), []
@@ -371,7 +376,7 @@ class Elements:
         return Access(kind, (*found, *digits))
 
     def __getitem__(self, key: Index) -> Any:
-        if self._is_quick and self.watch is None:  # what follows does the same
+        if self._is_quick and self.watch is None:  # fast path, same result as below
             if self.device.busy:
                 self.device.wait()
             if type(key) is int:
@@ -413,20 +418,21 @@ class Elements:
         )
 
     def read(self, index: tuple[int, ...]) -> Any:
-        """The number at a place that `index` gave (with the component's indices for a tensor
-        element); an array of the components for a whole tensor element."""
+        """The scalar at an index that `index` returned, with the component's indices for tensor
+        elements. For a whole tensor element: an array of its components."""
         if self.watch is not None:
             return self._read_told(index)
         return self._read(index)
 
     def _read_told(self, index: tuple[int, ...]) -> Any:
-        """The same while a tape records: a float knows where it is from."""
+        """`read` while a tape records: floats carry their origin."""
         self.tell(self._access("read", index))
         value = self._read(index)
         return TracedFloat(value, self._place(index)) if type(value) is float else value
 
     def _place(self, index: tuple[int, ...]) -> Hashable:
-        """A place that `index` gave, as long as only sums with what it holds are put there."""
+        """Key of an element. It changes when other values than sums with the old one are
+        written."""
         return self, index, self.whole.overwritten
 
     def _read(self, index: tuple[int, ...]) -> Any:
@@ -445,8 +451,8 @@ class Elements:
         return self._load(index).item()
 
     def write(self, index: tuple[int, ...], value: Any) -> None:
-        """Put a number, or a nested sequence for a whole tensor element, at a place that `index`
-        gave; a number is for all components. Raises ArgumentError."""
+        """Store a scalar, or a nested sequence for a whole tensor element, at an index that
+        `index` returned. A scalar sets all components. Raises ArgumentError."""
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)
         if self.watch is not None or self.runtime.recording is not None:
@@ -467,15 +473,15 @@ class Elements:
             self._store(index + place, numbers[place])
 
     def _load(self, index: tuple[int, ...]) -> Any:
-        """The number at a place, read from the buffer."""
+        """Read a scalar from the buffer, as the array's type."""
         return self._load_stored(index).astype(self.number.dtype)
 
     def _store(self, index: tuple[int, ...], number: Any) -> None:
-        """Write a number to a place in the buffer."""
+        """Write a scalar to the buffer, as the stored type."""
         self._store_stored(index, number.astype(self.stored.dtype))
 
     def _load_stored(self, index: tuple[int, ...]) -> Any:
-        """What stands in memory for a place."""
+        """Read the raw stored scalar from the buffer."""
         size = self.stored.size_bytes
         raw = self.buffer.read(self.offset(index) * size, size)
         return np.frombuffer(raw, self.stored.dtype)[0]
@@ -485,29 +491,29 @@ class Elements:
 
     @property
     def bounds(self) -> losses.Bounds | None:
-        """The numbers that it holds."""
+        """Range of representable values."""
         return losses.bounds_of(self.number)
 
     def refuse_losses(self, values: np.ndarray[Any, Any]) -> None:
-        """Raises ArgumentError for an element's numbers that do not fit."""
+        """Raises ArgumentError for values of an element that are not representable."""
         losses.refuse(values, self.bounds, is_strict=self.runtime.options.strict)
 
     def warn_of_losses(self, values: np.ndarray[Any, Any]) -> None:
-        """Warn of numbers that do not fit. Raises ArgumentError under `strict`."""
+        """Warn about values that are not representable. Raises ArgumentError under `strict`."""
         losses.warn(values, self.bounds, is_strict=self.runtime.options.strict)
 
     def _cooked(self, value: Any, shape: tuple[int, ...], *, is_filled: bool = False) -> Any:
-        """The value as this array's numbers: one, or as many as `shape` says; where it `is_filled`
-        with them, a loss is no error. Raises ArgumentError."""
+        """The value converted to this array's type: one scalar, or an array of `shape`. With
+        `is_filled`, a loss only warns. Raises ArgumentError."""
         kinds, low, high = PLAIN[self.number]
         if type(value) in kinds and low <= value <= high:
-            return value  # numpy takes it as it is
+            return value  # needs no cast
         numbers = host.numbers_of(value)
         (self.warn_of_losses if is_filled else self.refuse_losses)(numbers)
         return fitted(host.cast(numbers, self.number), shape)
 
     def offset(self, index: tuple[int, ...]) -> int:
-        """Scalars from the start of the buffer to an element, or to a component of it."""
+        """Offset of an element, or of one component, from the start of the buffer, in scalars."""
         if self.steps is None:
             offset = int(self.layout.offset(index[: len(self.digits)]))
         else:

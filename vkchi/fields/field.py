@@ -1,7 +1,7 @@
-"""Fields: global arrays that kernels name directly, of static shape.
+"""Fields: global arrays of static shape that kernels access by name.
 
-Owns: the field classes. A field made with a shape has memory at once; one without gets it from the
-field tree that it is placed in (`snode`), when it is first used. Must not know: kernels.
+A field made with a shape has memory at once. Otherwise its field tree (`snode`) allocates the
+memory on first use.
 
     x = make.field(ti.f32, shape=(4, 4)); x[0, 1] = 3.0
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vkchi.buffer import Buffer
     from vkchi.types.hints import Numbers, ScalarDType
 
-# What a field has only once its tree is laid out.
+# Attributes that are set by the tree's layout.
 LATER = frozenset(
     (
         "_shape", "layout", "size_bytes", "digits", "steps", "buffer", "is_own", "host", "_ends",
@@ -39,11 +39,11 @@ COMPANIONS = {"grad": "gradient", "dual": "dual"}
 
 
 class Field(ActiveElements):
-    """A global array. Kernels read and write it by name; Python by `x[i]`.
+    """A global array. Kernels access it by name, Python as `x[i]`.
 
-    `node` is its place in a field tree, None before it has one; `needs` names the companions (grad,
-    dual) that are placed with it; `kind` is which companion it is itself; `is_copy`: it is a copy
-    of the field that has that place, with memory of its own.
+    `node` is its place in a field tree, or None before placement. `needs` names the companions
+    (grad, dual) to place with it. `kind` is its own companion kind, "" for a primal field.
+    `is_copy`: a deep copy, which shares the place of the original but has its own memory.
     """
 
     node: SNode | None = None
@@ -52,7 +52,7 @@ class Field(ActiveElements):
     is_soa = False
     is_copy = False
     _is_quick = _is_direct = False
-    _primal: Callable[[], Field | None] = staticmethod(lambda: None)  # whose companion it is
+    _primal: Callable[[], Field | None] = staticmethod(lambda: None)  # of a companion
 
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, name: str = "") -> None:
         self.describe(runtime, elem, None)
@@ -62,7 +62,8 @@ class Field(ActiveElements):
     # --- its place -----------------------------------------------------------------------------
 
     def materialise(self) -> None:
-        """Have memory. Raises KernelRuntimeError for a field that cannot be used (yet)."""
+        """Allocate memory if needed. Raises KernelRuntimeError for a field that is not usable
+        (yet)."""
         self.check_alive()
         if self.node is None:
             raise KernelRuntimeError(self._why_unplaced())
@@ -81,11 +82,11 @@ class Field(ActiveElements):
 
     @property
     def content(self) -> Content:
-        """What stands at its place."""
+        """Element description for the tree's layout."""
         return Content(self.stored, self.components, self.is_soa)
 
     def check_placeable(self) -> None:
-        """Raises KernelRuntimeError for a field that has a place already."""
+        """Raises KernelRuntimeError if the field is placed already."""
         if self.node is not None:
             raise KernelRuntimeError(
                 "this field has been placed already: fields made with shape= need no place(), "
@@ -93,7 +94,8 @@ class Field(ActiveElements):
             )
 
     def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
-        """Be placed in each cell of a block. Raises ArgumentError in words of numbers."""
+        """Add this field to each cell of a block. Raises ArgumentError for blocks of bit-packed
+        numbers."""
         if block.kind in IN_WORDS:
             raise ArgumentError(
                 f"in the words of a {block.kind} block are numbers of a few bits, of a type of "
@@ -102,11 +104,11 @@ class Field(ActiveElements):
         block.adopt("place").hold(self, origin)
 
     def put(self, node: SNode) -> None:
-        """Take a place in a tree."""
+        """Set the field's place in a tree."""
         self.node, self._shape = node, node.shape
 
     def detach(self) -> None:
-        """Give the memory up: the tree is destroyed."""
+        """Release the memory when the tree is destroyed."""
         self.__class__ = PENDING.get(type(self), type(self))
         self._is_quick = False
         for name in LATER - {"_shape"}:
@@ -114,23 +116,23 @@ class Field(ActiveElements):
 
     @property
     def tree(self) -> Tree | None:
-        """The tree that its memory is, or will be, a part of; None of copies."""
+        """The tree that contains (or will contain) its memory; None for copies."""
         return self.node.tree if self.node is not None and not self.is_copy else None
 
     @property
     def has_place(self) -> bool:  # type: ignore[override]
-        """Whether it was placed."""
+        """True if the field is placed."""
         return self.node is not None
 
     @property
     def has_memory(self) -> bool:
-        """Whether its tree is laid out, and not destroyed."""
+        """True if the tree is laid out and not destroyed."""
         tree = self.tree
         return self.is_copy or (tree is not None and tree.is_laid_out and not tree.is_destroyed)
 
     @property
     def life(self) -> Tree | None:
-        """What may be destroyed before the device is: its tree, if a builder made that."""
+        """Lifetime token: the tree, if a builder made it and may destroy it before the device."""
         tree = self.tree
         return tree if tree is not None and tree.root.can_destroy else None
 
@@ -148,19 +150,19 @@ class Field(ActiveElements):
         return self.name
 
     def parent(self, n: int = 1) -> Any:
-        """The block n levels above its place, `ti.root` at the top, None above that."""
+        """The block n levels above its place: `ti.root` at the top, None above that."""
         return self.snode.parent(n)
 
     # --- companions ----------------------------------------------------------------------------
 
     @property
     def grad(self) -> Any:
-        """The field of its gradient, which may need to be placed; None for integers."""
+        """The gradient field, perhaps not placed yet; None for integers."""
         return self._companion("grad")
 
     @property
     def dual(self) -> Any:
-        """The field of its dual (of forward differentiation); None for integers."""
+        """The dual field (tangents of forward mode), perhaps not placed yet; None for integers."""
         return self._companion("dual")
 
     def _companion(self, kind: str) -> Field | None:
@@ -177,7 +179,7 @@ class Field(ActiveElements):
         return found
 
     def lacking(self, kind: str) -> Field | None:
-        """The companion of a kind if there may be one and it has no place."""
+        """The companion of a kind, if it may exist and is not placed; else None."""
         companion = self._companion(kind)
         return companion if companion is not None and companion.node is None else None
 
@@ -191,7 +193,8 @@ class Field(ActiveElements):
         return Attributes(aligned=alignment_of(self.buffer.address))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
-        """A field of its own with the same contents. Raises Unsupported in sparse blocks."""
+        """Return an independent copy with the same contents. Raises Unsupported in sparse
+        blocks."""
         if self.is_sparse:
             raise Unsupported("a field in sparse blocks cannot be copied: place another one")
         return super().__deepcopy__(memo)
@@ -231,7 +234,7 @@ class Field(ActiveElements):
 
 
 class ScalarField(Field):
-    """A field of numbers."""
+    """A field of scalars."""
 
     def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy, cast to `dtype` if given."""
@@ -239,9 +242,9 @@ class ScalarField(Field):
 
 
 class ComponentField(ScalarField):
-    """One component of the elements of a matrix field, in the same memory.
+    """One component of a matrix field's elements, in the same memory.
 
-    In kernels it is the whole field, of whose elements only the component is taken.
+    Kernels access it as the whole field with a constant component index.
     """
 
     def __init__(self, whole: MatrixField, component: int) -> None:
@@ -266,17 +269,17 @@ class ComponentField(ScalarField):
 
     @property
     def watch(self) -> Any:  # type: ignore[override]
-        """What is told before the whole changes."""
+        """Callback of the whole field before accesses."""
         return self.component_of[0].watch
 
     @property
     def node(self) -> SNode | None:  # type: ignore[override]
-        """The place of the whole."""
+        """The place of the whole field."""
         return self.component_of[0].node
 
     @property
     def is_copy(self) -> bool:  # type: ignore[override]
-        """Whether the whole is one."""
+        """True if the whole field is a copy."""
         return self.component_of[0].is_copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -290,8 +293,8 @@ class ComponentField(ScalarField):
             raise KernelRuntimeError(f"component {k} of this field has been placed already")
 
     def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
-        """Note where it is to be. When all components are, the whole takes the place of the first.
-        Raises Unsupported for cells of another shape."""
+        """Record the component's block. Once all components are placed, the whole field takes
+        the place of the first. Raises Unsupported for cells of different shapes."""
         whole, k = self.component_of
         first, at = next(iter(whole.claims.values()), (block, origin))
         if first.extents != block.extents or at != origin:
@@ -311,12 +314,12 @@ class ComponentField(ScalarField):
 
 
 class MatrixField(Field):
-    """A field of vectors (`m` is 1 and `ndim` 1) or matrices."""
+    """A field of vectors (`ndim` and `m` are 1) or matrices."""
 
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, name: str = "") -> None:
         super().__init__(runtime, elem, name)
         self._parts: dict[int, ComponentField] = {}
-        self.claims: dict[int, tuple[Parent, tuple[int, ...]]] = {}  # components placed apart
+        self.claims: dict[int, tuple[Parent, tuple[int, ...]]] = {}  # placed one by one
 
     def duplicate(self, memo: dict[int, Any]) -> Any:
         made = super().duplicate(memo)
@@ -325,13 +328,13 @@ class MatrixField(Field):
 
     @property
     def n(self) -> int:
-        """Rows, or the length of the vectors."""
+        """Number of rows, or the length of the vectors."""
         assert isinstance(self.elem, Tensor)
         return self.elem.n
 
     @property
     def m(self) -> int:
-        """Columns."""
+        """Number of columns."""
         assert isinstance(self.elem, Tensor)
         return self.elem.m
 
@@ -341,8 +344,8 @@ class MatrixField(Field):
         return len(shape_of(self.elem))
 
     def get_scalar_field(self, *indices: int) -> ComponentField:
-        """The field of one component of the elements. indices: i of a vector's component, or row
-        and column of a matrix's. Raises ArgumentError."""
+        """The field of one component. indices: i for a vector's component, row and column for a
+        matrix's. Raises ArgumentError."""
         extents = (self.n, self.m)
         places = (*indices, 0)[:2]
         fits = 1 <= len(indices) <= 2 and all(hasattr(k, "__index__") for k in indices)
@@ -351,7 +354,7 @@ class MatrixField(Field):
         return self.component_field(places[0] * self.m + places[1])
 
     def component_field(self, k: int) -> ComponentField:
-        """The field of component k, counted row by row."""
+        """The field of component k in row-major order."""
         found = self._parts.get(k)
         if found is None:
             found = self._parts[k] = PendingComponentField(self, k)
@@ -363,20 +366,20 @@ class MatrixField(Field):
         super().detach()
 
     def to_numpy(self, keep_dims: bool = False, dtype: ScalarDType | None = None) -> NDArray[Any]:
-        """A copy of shape `shape + (n, m)`, without the axis of `m` where that is 1, unless
-        `keep_dims`; cast to `dtype` if given."""
+        """A copy of shape `shape + (n, m)`, cast to `dtype` if given. For `m` = 1 the last axis
+        is dropped, unless `keep_dims`."""
         values = super().to_numpy().astype(host.numpy_dtype(dtype or self.compute), copy=False)
         column = (self.m,) if self.m > 1 or keep_dims else ()
         return values.reshape((*self.shape, self.n, *column))
 
     def to_torch(self, device: Any = None, keep_dims: bool = False) -> Any:
-        """A torch tensor with a copy of the contents, on a `device` of torch's (None: in the host's
-        memory); `keep_dims` as in `to_numpy`."""
+        """A torch tensor with a copy of the contents, on torch's `device` (None: in host
+        memory). `keep_dims` as in `to_numpy`."""
         return host.make_torch(self.to_numpy(keep_dims), device)
 
     def from_numpy(self, source: Numbers) -> None:
-        """Take over the contents of an array (`source`) of the same shape; an axis of 1 for the
-        columns of vectors may be there or not. Raises ArgumentError."""
+        """Copy from an array (`source`) of the same shape. For vectors, a last axis of length 1
+        is optional. Raises ArgumentError."""
         if isinstance(source, Storage):
             self.copy_from(source)
             return
@@ -391,15 +394,16 @@ class MatrixField(Field):
 
 
 class Pending(Field):
-    """A field without memory: what it lacks is there when asked for, or why not is said. With
-    memory it becomes a plain one, for attributes are slow where `__getattr__` is."""
+    """A field without memory. Access to a layout attribute allocates it, or raises an error with
+    the reason. With memory the object changes to the plain class, because `__getattr__` slows
+    attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in LATER:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         primal = self._primal()
         if name == "_shape" and self.node is None and primal is not None:
-            return primal.shape  # a gradient that is not there can be looked at
+            return primal.shape  # an unplaced gradient has a shape
         self.materialise()
         return vars(self)[name]
 
@@ -409,7 +413,7 @@ class Pending(Field):
 
 
 class PendingScalarField(ScalarField, Pending):
-    """A field of numbers without memory."""
+    """A field of scalars without memory."""
 
 
 class PendingMatrixField(MatrixField, Pending):
@@ -429,7 +433,7 @@ PLAIN: dict[type[Field], type[Field]] = {pending: plain for plain, pending in PE
 
 
 def tensor_type(dtype: Any, *extents: Any) -> Tensor:
-    """The type of vectors or matrices of so many numbers. Raises ArgumentError."""
+    """The type of vectors or matrices of the given shape. Raises ArgumentError."""
     elem = cook(one_of(dtype) if is_nested(dtype) else dtype)
     if not isinstance(elem, Scalar):
         raise ArgumentError(f"components are numbers such as ti.f32, not {dtype!r}")
@@ -437,7 +441,7 @@ def tensor_type(dtype: Any, *extents: Any) -> Tensor:
 
 
 def one_of(dtypes: Any) -> Any:
-    """The dtype that a nested list of them, one per component, repeats. Raises ArgumentError."""
+    """The common dtype of a nested list with one dtype per component. Raises ArgumentError."""
     flat = [one_of(t) if is_nested(t) else t for t in dtypes]
     if len(set(flat)) != 1:
         raise ArgumentError(
@@ -448,12 +452,12 @@ def one_of(dtypes: Any) -> Any:
 
 
 def is_nested(dtype: Any) -> bool:
-    """Whether it is a list of types."""
+    """True if it is a list of types."""
     return isinstance(dtype, list | tuple)
 
 
 def cook_shape(shape: Any) -> tuple[int, ...]:
-    """The shape as a tuple of ints. Raises ArgumentError for anything but positive integers."""
+    """The shape as a tuple of ints. Raises ArgumentError unless all are positive integers."""
     extents = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
     if any(not hasattr(n, "__index__") or isinstance(n, bool) or n < 1 for n in extents):
         raise ArgumentError(f"a shape is made of positive integers, not {shape!r}")

@@ -1,10 +1,9 @@
-"""What arrays held at a moment, for who wants it later: copied only when something is written.
+"""Copy-on-write snapshots of arrays.
 
-Owns: `Kept`, `keep`, `still`. A copy is made before a command of the device that writes to the
-array's buffer, before Python writes there, and at once for arrays that others see in place. Must
-not know: tapes, operators, what is to be done with it.
+The copy is made before a device command or Python writes to the array's buffer. Arrays that other
+libraries access in place are copied at once.
 
-    kept = keep(x); x.fill(1); kept.contents.to_numpy()     # what x held before
+    kept = keep(x); x.fill(1); kept.contents.to_numpy()     # old contents of x
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from vkchi.runtime import Runtime
 
 
 class Kept:
-    """What an array held. `copy`: made when something was about to be written, None before."""
+    """A snapshot of an array. `copy` is None until the first write to the array."""
 
     def __init__(self, array: Storage) -> None:
         self.array = array
@@ -28,22 +27,22 @@ class Kept:
 
     @property
     def contents(self) -> Storage:
-        """An array that holds it."""
+        """An array with the snapshot's contents."""
         return self.array if self.copy is None else self.copy
 
     def save(self) -> None:
-        """Something is about to be written. Raises DeviceError where there is no memory."""
+        """Copy before a write. Raises DeviceError if memory is exhausted."""
         if self.copy is None:
             self.copy = self.array.copied()
 
 
 def keep(array: Storage) -> Kept:
-    """What an array holds now, for as long as the result is there. Where it is copied at once,
-    waits, and raises DeviceError if there is no memory for that."""
+    """Take a snapshot, valid as long as the result is alive. For arrays exposed to other
+    libraries this copies and waits, and raises DeviceError if memory is exhausted."""
     kept, device = Kept(array), array.device
     if is_exposed(array):
         kept.save()
-        array.ready()  # others may write at once
+        array.ready()  # other libraries may write immediately
         return kept
     key = array.buffer.key
     reference = Finalizer(kept, device.finalizers.append)
@@ -54,14 +53,14 @@ def keep(array: Storage) -> Kept:
 
 @contextmanager
 def still(runtime: Runtime) -> Iterator[None]:
-    """While no other thread comes in between: what `contents` is, it is till the end of the block,
-    in which it is to be given to the device."""
-    lock = runtime.lock  # first, as launches do
+    """Lock out other threads, so that `contents` stays valid until the end of the block. The
+    block must submit its reads of `contents` to the device."""
+    lock = runtime.lock  # same lock order as launches
     with restoring(lock), lock, runtime.device.holding_writers():
         yield
 
 
 def is_exposed(array: Storage) -> bool:
-    """Whether others may write to the memory of an array without a word."""
+    """True if other libraries may write to the array's memory without notice."""
     key = array.buffer.key
     return any(one.buffer.key == key for one in array.runtime.exported)

@@ -1,12 +1,12 @@
-"""Python's writes to arrays while the device is at work: recorded, as kernels are, so that nobody
-waits for what was launched before.
+"""Asynchronous writes from Python: recorded as device commands while the device is busy, to avoid a
+wait for earlier launches.
 
-Owns: when that is right, and when it is better than to wait. Must not know: subscripts, tapes, what
-the device does. A few such writes in a row are recorded; whoever writes more of them waits once,
-and writes to memory from then on, which takes a twentieth of the time.
+A limited number of consecutive writes is recorded. The next one waits, and later ones store to
+memory directly, which takes a twentieth of the time.
 
-Kernels and reads that follow find what was written, for all wait or are ordered behind it. What
-others see in place (DLPack, imported memory) is written at once, as they do not wait.
+Guarantees: later kernels and reads see the written values, because all of them wait or are ordered
+behind the write. Memory that other libraries access in place (DLPack, imported memory) is written
+synchronously.
 
     if device.busy and not write_later(array, (3,), 2.0): device.wait()
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from vkchi.fields.elements import Elements
 
 MOST_IN_A_ROW = 8
-WORD_BYTES = 4  # of what commands write: whole words, at such offsets
+WORD_BYTES = 4  # granularity of device write commands
 
 
 def writes_before(array: Elements) -> int | None:
-    """How many of Python's writes were recorded right before; None where a write to this array is
-    better done at once: the device is done, others see the array, or there were enough of them.
-    Raises DeviceError where the device is gone."""
+    """Number of consecutive recorded writes so far. None if this write should be synchronous:
+    the device is idle, the memory is exposed, or the limit is reached. Raises DeviceError if the
+    device is lost."""
     device = array.device
     if array.runtime.exported or device.peer is not None or array.buffer.key == IMPORTED:
         return None
@@ -43,13 +43,13 @@ def writes_before(array: Elements) -> int | None:
 
 
 def note_write(array: Elements, before: int) -> None:
-    """One was recorded: the next may be in a row with it."""
+    """Count a recorded write."""
     array.device.python_writes = array.device.position, before + 1
 
 
 def write_later(array: Elements, index: tuple[int, ...], values: Any, code: str | None) -> bool:
-    """Record putting numbers at a place, an element or a component; whether it was. `code`: what
-    `struct` calls the array's numbers, if it has a name for them."""
+    """Record a write of an element or a component. Return False if it must be synchronous.
+    `code`: the `struct` format of the array's scalars, if any."""
     found = bytes_of(array, index, values, code) if code is not None else None
     before = writes_before(array) if found is not None else None
     if found is None or before is None:
@@ -66,8 +66,7 @@ def write_later(array: Elements, index: tuple[int, ...], values: Any, code: str 
 def bytes_of(
     array: Elements, index: tuple[int, ...], values: Any, code: str
 ) -> tuple[int, bytes] | None:
-    """Where in the buffer numbers go, and their bytes; None where they are no whole words that
-    follow each other."""
+    """Byte offset in the buffer and encoded values. None if they are not contiguous whole words."""
     size = array.stored.size_bytes
     if size % WORD_BYTES or array.stored is not array.number or array.is_encoded:
         return None
@@ -83,8 +82,8 @@ def bytes_of(
 
 
 def fill_later(array: Elements, value: Any, code: str) -> bool:
-    """Record setting all numbers of an array, which shares its buffer with none, to one; whether it
-    was."""
+    """Record a fill of the whole array with one scalar. Return False if it must be synchronous.
+    Precondition: the array has its buffer to itself."""
     one = struct.pack(code, value)
     if array.size_bytes % WORD_BYTES or len(set(words_of(one))) > 1:
         return False
@@ -97,6 +96,6 @@ def fill_later(array: Elements, value: Any, code: str) -> bool:
 
 
 def words_of(number: bytes) -> tuple[int, ...]:
-    """The words that a number, again and again, makes."""
+    """The words of a repeated scalar."""
     whole = number * max(1, WORD_BYTES // len(number))
     return struct.unpack(f"{len(whole) // WORD_BYTES}I", whole)

@@ -1,9 +1,7 @@
-"""Making fields: `ti.field`, `ti.Vector.field`, `ti.Matrix.field`.
+"""Constructors of fields: `ti.field`, `ti.Vector.field`, `ti.Matrix.field`.
 
-Owns: those functions and the checks of their arguments. Must not know: kernels.
-
-    x = field(ti.f32, shape=(4, 4), order="ji")     # has memory at once
-    y = field(ti.f32); ti.root.dense(ti.ij, 4).place(y)
+x = field(ti.f32, shape=(4, 4), order="ji")     # has memory at once
+y = field(ti.f32); ti.root.dense(ti.ij, 4).place(y)
 """
 
 from __future__ import annotations
@@ -39,7 +37,8 @@ if TYPE_CHECKING:
 
 
 class Order(enum.Enum):
-    """Where a matrix field's components lie (`ti.Layout`): beside each other, or each apart."""
+    """Layout of a matrix field's components (`ti.Layout`): interleaved (AOS), or one array each
+    (SOA)."""
 
     AOS = "array of structures"
     SOA = "structure of arrays"
@@ -60,11 +59,12 @@ def field(dtype: StructType, shape: Shape | None = None, order: str | None = Non
 def field(dtype: DType | StructType, shape: Shape | None = None, order: str | None = None,
           name: str = "", offset: Shape | None = None, needs_grad: bool = False,
           needs_dual: bool = False, **options: Unpack[Placing]) -> Field | StructField:  # fmt: skip
-    """A field of `shape` many `dtype` (a number, vector, matrix or struct type), zero at first.
+    """A zero-initialized field of `shape` elements of type `dtype`: a scalar, vector, matrix or
+    struct type.
 
-    shape: a number or numbers; without, the field is to be placed in a tree. order: the axes from
-    the slowest to the fastest, such as "ji". name: what messages call it. offset: the first index
-    of each axis. needs_grad, needs_dual: with `.grad`, `.dual`. options: `layout` (`ti.Layout`).
+    shape: an integer or integers; without it, the field must be placed in a tree. order: the axes
+    from the slowest to the fastest, such as "ji". name: used in messages. offset: the first index
+    of each axis. needs_grad, needs_dual: add `.grad`, `.dual`. options: `layout` (`ti.Layout`).
     Raises KernelRuntimeError before `init`, ArgumentError.
     """
     elem = cook(dtype)
@@ -79,8 +79,8 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
 def vector_field(
     n: int, dtype: ScalarDType, *args: Any, ndim: int = 1, **options: Any
 ) -> MatrixField:
-    """A field of vectors of `n` numbers of type `dtype`. args, options: those of `field`, from its
-    `shape` on, and `layout` (`ti.Layout`); `ndim` is 1. Raises ArgumentError."""
+    """A field of vectors with `n` components of type `dtype`. args, options: those of `field`
+    from `shape` on, and `layout` (`ti.Layout`). `ndim` is 1. Raises ArgumentError."""
     if ndim != 1:
         raise ArgumentError(f"vectors have 1 axis, not ndim={ndim}: use ti.Matrix.field")
     made = make_field(current(), element_type(dtype, n), **named_options(args, options))
@@ -91,8 +91,8 @@ def vector_field(
 def matrix_field(
     n: int, m: int, dtype: ScalarDType, *args: Any, ndim: int = 2, **options: Any
 ) -> MatrixField:
-    """A field of `n` by `m` matrices of numbers of type `dtype`. args, options: those of `field`,
-    from its `shape` on, and `layout` (`ti.Layout`); with an `ndim` of 1 and one column, of vectors.
+    """A field of `n` by `m` matrices of type `dtype`. args, options: those of `field` from
+    `shape` on, and `layout` (`ti.Layout`). With `ndim` 1 and one column: a field of vectors.
     Raises ArgumentError."""
     if ndim == 1 and m == 1:
         return vector_field(n, dtype, *args, **options)
@@ -102,14 +102,14 @@ def matrix_field(
 
 
 class Quantities(NamedTuple):
-    """Vectors or matrices of numbers of any width."""
+    """Type of vectors or matrices of bit-packed numbers."""
 
     number: Any
     extents: tuple[int, ...]
 
 
 def element_type(dtype: Any, *extents: Any) -> Tensor | Quantities:
-    """The type of vectors or matrices of so many numbers. Raises ArgumentError."""
+    """The type of vectors or matrices of the given shape. Raises ArgumentError."""
     one = one_of(dtype) if is_nested(dtype) else dtype
     if is_quantised(one):
         return Quantities(one, cook_shape(extents))
@@ -117,11 +117,11 @@ def element_type(dtype: Any, *extents: Any) -> Tensor | Quantities:
 
 
 NAMES = ("shape", "order", "name", "offset", "needs_grad", "needs_dual", "layout")
-ACCEPTED = (*NAMES, "dynamic_index")  # which changes nothing: all components can be indexed so
+ACCEPTED = (*NAMES, "dynamic_index")  # no effect: every component index may be dynamic
 
 
 def named_options(args: Sequence[object], options: Mapping[str, object]) -> dict[str, Any]:
-    """The options, those given by position under their names. Raises ArgumentError."""
+    """Merge positional options into the keyword options. Raises ArgumentError."""
     for name in options:
         if name not in ACCEPTED:
             raise ArgumentError(f"a field has no option {name}=: there are {', '.join(NAMES)}")
@@ -172,7 +172,7 @@ def make_field(
 def quantities(
     runtime: Runtime, elem: Any, name: str, refused: dict[str, Any], needs_companion: bool
 ) -> Field:  # fmt: skip
-    """A field of numbers of any width. Raises DeclarationError, Unsupported."""
+    """A field of bit-packed numbers. Raises DeclarationError, Unsupported."""
     from vkchi.fields.quantised import WHERE, make_quantised
 
     for key, value in refused.items():
@@ -189,7 +189,7 @@ def quantities(
 
 
 def refuse_without_shape(**options: Any) -> None:
-    """Raises DeclarationError for options that only fields with a shape take."""
+    """Raises DeclarationError for options that require a shape."""
     for key, value in options.items():
         if value is not None:
             help = ": give it to place()" if key == "offset" else ""
@@ -197,7 +197,7 @@ def refuse_without_shape(**options: Any) -> None:
 
 
 def give_place(runtime: Runtime, field: Field, shape: Any, order: Any, offset: Any) -> None:
-    """Give a field a tree of its own with cells of a shape, and memory. Raises ArgumentError."""
+    """Give a field its own tree with cells of a shape, and memory. Raises ArgumentError."""
     extents = cook_shape(shape)
     origin = cook_offset(offset, len(extents))
     axes = order_axes(order, len(extents))
@@ -212,7 +212,7 @@ def give_place(runtime: Runtime, field: Field, shape: Any, order: Any, offset: A
 
 
 def grow(tree: Tree, parent: Any, kind: str, cells: tuple[tuple[int, int], ...]) -> SNode:
-    """A new node in a tree that is only now being built, at its top if it has no parent."""
+    """Add a node to a tree under construction; without a parent it becomes the top node."""
     if parent is not None:
         return parent.adopt(kind, cells)
     tree.top = SNode(kind, tree.root, tree, cells)

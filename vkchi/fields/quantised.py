@@ -1,12 +1,13 @@
-"""Fields of numbers of any width, and how they are put in words: `ti.BitpackedFields`.
+"""Fields of bit-packed numbers, and their packing into words: `ti.BitpackedFields`.
 
-Owns: `QuantisedField` and its classes: what Python sees of them, in numbers of type `compute`;
-`BitpackedFields`. In memory, and for all that copies it, their elements are slots
-(`types.quantised`). Must not know: kernels, how words are laid out (`cells`).
+Python reads and writes values of type `compute`. In memory, elements are slots of a few bits
+(`types.quantised`); bulk copies move slots.
 
     x, y = field(ti.types.quant.int(5)), field(ti.types.quant.fixed(11))
     word = BitpackedFields(max_num_bits=32); word.place(x, y)
     ti.root.dense(ti.i, 8).place(word)
+
+See also: `cells` computes the layout of words.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ WHERE = (
 
 
 class QuantisedField(Pending):
-    """A field whose numbers take a few bits each: `quantised` is their type."""
+    """A field of bit-packed numbers of type `quantised`."""
 
     quantised: Quantised
     is_encoded = True
 
     @property
     def dtype(self) -> Quantised:
-        """The type of the numbers: `ti.types.quant.int(...)` and the like."""
+        """The number type: `ti.types.quant.int(...)` and the like."""
         return self.quantised
 
     @property
@@ -63,7 +64,7 @@ class QuantisedField(Pending):
             )
 
     def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
-        """Be placed in each cell of a block of `quant_array`. Raises ArgumentError."""
+        """Add this field to each cell of a `quant_array` block. Raises ArgumentError."""
         if not isinstance(block, SNode) or block.kind != "quant_array":
             raise ArgumentError(WHERE)
         if self.components > 1 or block.children:
@@ -78,7 +79,7 @@ class QuantisedField(Pending):
         self.hold_in(block, (0,), origin)
 
     def hold_in(self, word: SNode, starts: tuple[int, ...], origin: tuple[int, ...]) -> None:
-        """Be placed in words, the components from these bits on."""
+        """Place the field in words; `starts` is the first bit of each component."""
         place = word.adopt("place")
         place.starts, place.number = starts, self.quantised
         place.hold(self, origin)
@@ -89,7 +90,7 @@ class QuantisedField(Pending):
         super().arrange(shape, layout)
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
-        Field.attach(self, buffer, is_own=False)  # words may have bits of others
+        Field.attach(self, buffer, is_own=False)  # words may contain bits of other fields
 
     def __repr__(self) -> str:
         where = "not placed" if self.node is None and not self.is_copy else f"shape {self.shape}"
@@ -99,7 +100,6 @@ class QuantisedField(Pending):
 
     @property
     def packed(self) -> Packed:
-        """The layout."""
         assert isinstance(self.layout, Packed)
         return self.layout
 
@@ -118,7 +118,7 @@ class QuantisedField(Pending):
         self._store_stored(index, changed.v)
 
     def _bit(self, index: tuple[int, ...]) -> int:
-        """Where the bits of a number begin in a word."""
+        """First bit of a component within its word."""
         elements, place = index[: len(self.digits)], index[len(self.digits) :]
         k = int(np.ravel_multi_index(place, shape_of(self.elem))) if place else 0
         return int(self.packed.bit(elements)) + self.packed.starts[k]
@@ -126,13 +126,13 @@ class QuantisedField(Pending):
     # --- numbers and slots -----------------------------------------------------------------------
 
     def encoded(self, value: Numbers) -> NDArray[Any]:
-        """The slots of numbers, which are cast to the type that kernels know first."""
+        """Cast values to the type `compute`, then encode them as slots."""
         numbers = host.cast(host.numbers_of(value), self.quantised.compute)
         found: NDArray[Any] = self.quantised.encode(Lanes(numbers)).v
         return found
 
     def decoded(self, slots: Any) -> NDArray[Any]:
-        """The numbers of slots."""
+        """Decode slots to values."""
         found: NDArray[Any] = self.quantised.decode(Lanes(np.asarray(slots, self.number.dtype))).v
         return found
 
@@ -164,11 +164,11 @@ class QuantisedField(Pending):
 
 
 class QuantisedScalarField(QuantisedField, ScalarField):
-    """A field of numbers of any width."""
+    """A field of bit-packed scalars."""
 
 
 class QuantisedMatrixField(QuantisedField, MatrixField):
-    """A field of vectors or matrices of numbers of any width, all of one element in one word."""
+    """A field of bit-packed vectors or matrices; all components of an element share one word."""
 
     def component_field(self, k: int) -> ComponentField:
         found = self._parts.get(k)
@@ -191,7 +191,7 @@ class QuantisedComponentField(QuantisedField, ComponentField):
 def make_quantised(
     runtime: Runtime, number: Quantised, extents: tuple[int, ...] | None, name: str = ""
 ) -> QuantisedField:
-    """A field of numbers, or of vectors or matrices of them, that has no place yet."""
+    """A field of bit-packed scalars, vectors or matrices, not placed yet."""
     cls = QuantisedScalarField if extents is None else QuantisedMatrixField
     elem = number.slot if extents is None else Tensor.of(number.slot, extents)
     made = cls(runtime, elem, name)
@@ -200,7 +200,7 @@ def make_quantised(
 
 
 def quantised_like(runtime: Runtime, t: Array) -> QuantisedField:
-    """A field of an array's type, which is in no tree of this process."""
+    """A field with the type of an array, outside any tree."""
     assert isinstance(t.layout, Packed)
     extents = t.elem.shape if isinstance(t.elem, Tensor) else None
     made = make_quantised(runtime, t.layout.number, extents)
@@ -209,8 +209,8 @@ def quantised_like(runtime: Runtime, t: Array) -> QuantisedField:
 
 
 class BitpackedFields:
-    """Fields of numbers of any width that share words: `max_num_bits`, 32 or 64, is a word's width.
-    Raises ArgumentError, DeviceError where the device has no such words."""
+    """A group of bit-packed fields that share words of `max_num_bits` bits, 32 or 64. Raises
+    ArgumentError, or DeviceError if the device does not support such words."""
 
     def __init__(self, max_num_bits: int) -> None:
         self.runtime = current()
@@ -220,9 +220,9 @@ class BitpackedFields:
         self.needs: tuple[str, ...] = ()
 
     def place(self, *args: Any, shared_exponent: bool = False) -> None:
-        """Put fields (args) of numbers of any width in a word, one behind the other; of a vector or
-        matrix all components. Then place the word: `block.place(bitpacked)`. `shared_exponent` is
-        not supported. Raises ArgumentError, Unsupported."""
+        """Append bit-packed fields (args) to the word, vectors and matrices with all components.
+        Place the word with `block.place(bitpacked)` afterwards. `shared_exponent` is not
+        supported. Raises ArgumentError, Unsupported."""
         if shared_exponent:
             raise Unsupported(
                 "shared_exponent=True is not supported yet: give each field an exponent of its own"
@@ -250,14 +250,14 @@ class BitpackedFields:
     # --- as what blocks place --------------------------------------------------------------------
 
     def check_placeable(self) -> None:
-        """Raises KernelRuntimeError if it has been placed, ArgumentError if it is empty."""
+        """Raises KernelRuntimeError if it is placed already, ArgumentError if it is empty."""
         if not self.fields:
             raise ArgumentError("this ti.BitpackedFields has no fields: place() them in it first")
         for field, _ in self.fields:
             field.check_placeable()
 
     def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
-        """Be a word in each cell of a block. Raises Unsupported for lists."""
+        """Add a word to each cell of a block. Raises Unsupported for dynamic blocks."""
         if block.kind == "dynamic":
             raise Unsupported(
                 "lists of dynamic blocks hold plain numbers: place the ti.BitpackedFields in a "

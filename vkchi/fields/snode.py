@@ -1,14 +1,14 @@
-"""Field trees: blocks in blocks of cells, and the places of fields in them (`ti.root.dense(...)`).
+"""Field trees: nested blocks of cells, and the places of fields in them (`ti.root.dense(...)`).
 
-Owns: `SNode` (a block or a place), `RootNode`, `Tree` (a block at the top with all that is under
-it, which is laid out in one buffer), and who may be put where. Must not know: what fields hold, how
-cells are laid out (`cells`), memory, how sparse blocks keep which of their cells are active
-(`activity`).
+`SNode` is a block or a place. `Tree` is a top-level node with its descendants, laid out in one
+buffer. The module also checks which nodes may be children of which.
 
     block = root.dense(axes(0), 4)          # 4 cells
     block.place(x, y)                       # each with an x and a y
     block.dense(axes(0, 1), 8).place(z)     # and 8 by 8 of z, which has the shape (32, 8)
-    root.pointer(axes(0), 4).place(w)       # cells that are active once something is written there
+    root.pointer(axes(0), 4).place(w)       # a cell becomes active on its first write
+
+See also: `cells` (memory layout), `activity` (active cells of sparse blocks).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from vkchi.types.hints import Along, Shape
 
 SPARSE = frozenset(("pointer", "bitmasked", "hash", "dynamic"))  # kinds of blocks
-IN_WORDS = frozenset(("bit_struct", "quant_array"))  # kinds of blocks that are a word each
+IN_WORDS = frozenset(("bit_struct", "quant_array"))  # kinds of blocks that are one word each
 
 
 class Content(NamedTuple):
-    """What stands at one place: `components` scalars of a type. In an `is_soa` tree each component
-    has a copy of the whole tree's cells for its own."""
+    """Element description of a place: `components` scalars of type `stored`. In an `is_soa` tree
+    each component has its own copy of the tree's cells."""
 
     stored: Scalar
     components: int
@@ -44,11 +44,11 @@ class Content(NamedTuple):
 
 
 class ActivityHook:
-    """What sparse blocks know of their cells, by `vkchi.fields.activity`.
+    """Hooks of sparse blocks, installed by `vkchi.fields.activity`.
 
-    `make(block)`: what a block knows; `levels(node)`: how indices lead there; `mark(node, index)`:
-    write to an element of a node; `chosen(node)`: which elements are in active cells, as truth
-    values of numpy; `mark_all(node, where)`: write to those elements.
+    `make(block)`: the activity of a block; `levels(node)`: maps from indices to cells; `mark(node,
+    index)`: activate an element's cells; `chosen(node)`: boolean mask of elements in active cells;
+    `mark_all(node, where)`: activate the cells of the masked elements.
     """
 
     make, mark = Hook("activity of a block"), Hook("mark a cell")
@@ -57,7 +57,7 @@ class ActivityHook:
 
 
 class Placeable(Protocol):
-    """A field, seen from its place."""
+    """Interface of objects that a node can hold."""
 
     runtime: Runtime
     needs: tuple[str, ...]
@@ -75,7 +75,7 @@ class Placeable(Protocol):
 
 
 def members_of(x: Any) -> list[Placeable]:
-    """The fields that x stands for: a field, a struct of fields, a list of such.
+    """The fields in `x`: a field, a struct of fields, or a list of these.
 
     Raises ArgumentError.
     """
@@ -89,7 +89,7 @@ def members_of(x: Any) -> list[Placeable]:
 
 
 class Parent:
-    """What blocks and fields are put under."""
+    """Base of nodes that can have children."""
 
     kind: str
     runtime: Runtime
@@ -97,7 +97,7 @@ class Parent:
     children: list[SNode]
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
-        """A new node under this one. Raises KernelRuntimeError if it is too late."""
+        """Add a child node. Raises KernelRuntimeError after the tree's layout."""
         raise NotImplementedError
 
     def dense(
@@ -107,13 +107,13 @@ class Parent:
         *,
         indices: Along | None = None,
     ) -> SNode:
-        """A block of `dimensions` cells (one number for all, or one per axis) along the axes, which
-        roots know as `indices`, in each cell of this one. Raises ArgumentError."""
+        """A block in each cell of this one, of `dimensions` cells along `axes`: one size for all
+        axes, or one per axis. `indices` is another name of `axes`. Raises ArgumentError."""
         return self.adopt("dense", pair_axes(indices if axes is None else axes, dimensions))
 
     def place(self, *args: Any, offset: Shape | None = None) -> Any:
-        """Put fields, or lists of them (args), into each cell, one behind the other; `offset` is
-        the first index of each axis. Raises ArgumentError for what cannot be placed."""
+        """Append fields, or lists of them (args), to each cell. `offset` is the first index of
+        each axis. Raises ArgumentError for objects that cannot be placed."""
         fields = [field for arg in args for field in members_of(arg)]
         origin = cook_offset(offset, len(self.extents))
         for field in fields:
@@ -123,7 +123,7 @@ class Parent:
         return self
 
     def places(self) -> Iterator[SNode]:
-        """The places of fields from here down, in memory's order."""
+        """The field places in this subtree, in memory order."""
         for child in self.children:
             if child.kind == "place":
                 yield child
@@ -131,15 +131,15 @@ class Parent:
                 yield from child.places()
 
     def lazy_grad(self) -> None:
-        """Place the gradients of all fields of floats from here down, each beside its field."""
+        """Place the gradients of all float fields in this subtree, each beside its field."""
         self.place_companions("grad")
 
     def lazy_dual(self) -> None:
-        """Place the duals of all fields of floats from here down, each beside its field."""
+        """Place the duals of all float fields in this subtree, each beside its field."""
         self.place_companions("dual")
 
     def place_companions(self, kind: str) -> None:
-        """Place what fields from here down have not of a kind, beside them."""
+        """Place the missing companions of a kind in this subtree, each beside its field."""
         for node in list(self.places()):
             field = node.field
             companion = field.lacking(kind) if field is not None else None
@@ -155,9 +155,9 @@ class Parent:
         *,
         indices: Along | None = None,
     ) -> SNode:
-        """A block as `dense` makes (axes, dimensions, indices), whose cells are active from the
-        first write to them on: loops run over those alone, the others read as zero. Raises
-        ArgumentError."""
+        """A sparse block with the cells of a `dense` one (axes, dimensions, indices). A cell
+        becomes active on its first write. Loops iterate over active cells; other cells read as
+        zero. Raises ArgumentError."""
         return self.adopt("pointer", pair_axes(indices if axes is None else axes, dimensions))
 
     def bitmasked(
@@ -167,8 +167,8 @@ class Parent:
         *,
         indices: Along | None = None,
     ) -> SNode:
-        """The same as `pointer` (axes, dimensions, indices), as Taichi's programs name it for small
-        cells. Raises ArgumentError."""
+        """The same as `pointer` (axes, dimensions, indices): Taichi's block for small cells.
+        Raises ArgumentError."""
         return self.adopt("bitmasked", pair_axes(indices if axes is None else axes, dimensions))
 
     def hash(
@@ -178,17 +178,17 @@ class Parent:
         *,
         indices: Along | None = None,
     ) -> SNode:
-        """The same as `pointer` (axes, dimensions, indices), as Taichi's programs name it at the
-        root. Raises ArgumentError."""
+        """The same as `pointer` (axes, dimensions, indices): Taichi's block at the root. Raises
+        ArgumentError."""
         return self.adopt("hash", pair_axes(indices if axes is None else axes, dimensions))
 
     def dynamic(
         self, axis: Along | None = None, dimension: Shape | None = None,
         chunk_size: int | None = None, *, index: Along | None = None,
     ) -> SNode:  # fmt: skip
-        """In each cell of this one a list of up to `dimension` cells along an `axis` (roots know it
-        as `index`), empty at first: `x[i].append(v)`. `chunk_size` changes nothing. Raises
-        ArgumentError."""
+        """A list in each cell of this block, empty at first, of up to `dimension` cells along an
+        `axis`: `x[i].append(v)`. `index` is another name of `axis`; `chunk_size` has no effect.
+        Raises ArgumentError."""
         cells = pair_axes(index if axis is None else axis, dimension)
         if len(cells) != 1:
             raise ArgumentError(f"a dynamic block has one axis, not {len(cells)}")
@@ -203,25 +203,25 @@ class Parent:
     def quant_array(
         self, axes: Along, dimensions: Shape, max_num_bits: int
     ) -> SNode:  # fmt: skip
-        """A block as `dense` makes (axes, dimensions) in a word of `max_num_bits`, 32 or 64: for
-        one field of numbers of any width, which are as many as its cells. Raises ArgumentError,
-        DeviceError where the device has no such words."""
+        """A block like `dense` (axes, dimensions), stored in one word of `max_num_bits` bits, 32
+        or 64. It holds one field of bit-packed numbers, one per cell. Raises ArgumentError, or
+        DeviceError if the device does not support such words."""
         word = word_of(self.runtime, max_num_bits)
         block = self.adopt("quant_array", pair_axes(axes, dimensions))
         block.word = word
         return block
 
     def deactivate_all(self) -> None:
-        """Make all cells of sparse blocks from here down inactive, and zero what is in them."""
+        """Deactivate all cells of sparse blocks in this subtree and zero their contents."""
         for child in self.children:
             child.deactivate_all()
 
 
 class SNode(Parent):
-    """A block of cells (kind `dense`) or the place of a field (`place`).
+    """A block of cells (kind `dense` and others), or the place of a field (`place`).
 
-    `extents` counts by axis how often the node is there, from the root; what was laid out knows
-    `cell_bytes` and its `offset_bytes` in the cell above.
+    `extents` counts the node's instances by axis, from the root. The layout sets `cell_bytes` and
+    `offset_bytes`, the offset in the parent's cell.
     """
 
     def __init__(
@@ -237,9 +237,9 @@ class SNode(Parent):
                 raise ArgumentError(f"an axis of {extents[axis]} cells is too long")
         self.extents = dict(sorted(extents.items()))
         self.origin: tuple[int, ...] = ()
-        self.word: Scalar | None = None  # of a block in whose cells numbers share a word
-        self.starts: tuple[int, ...] = (0,)  # the bits of it where the place's numbers begin
-        self.number: Any = None  # the type of the place's numbers, if of any width
+        self.word: Scalar | None = None  # word type, for blocks of packed words
+        self.starts: tuple[int, ...] = (0,)  # first bit of each component in the word
+        self.number: Any = None  # the packed number type, if any
         self.content: Content | None = None
         self.offset_bytes = self.cell_bytes = 0
         self._field: Any = lambda: None
@@ -256,7 +256,7 @@ class SNode(Parent):
         return child
 
     def hold(self, field: Placeable, origin: tuple[int, ...]) -> None:
-        """Be the place of a field, whose first indices are `origin`."""
+        """Make this node the place of a field, whose first indices are `origin`."""
         for first, n in zip(origin, self.shape):
             if first + n - 1 > MOST_CELLS:
                 raise ArgumentError(
@@ -267,56 +267,56 @@ class SNode(Parent):
 
     @property
     def field(self) -> Placeable | None:
-        """The field whose place this is, as long as it lives."""
+        """The field at this place; None if it was garbage-collected."""
         return self._field()  # type: ignore[no-any-return]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How often the node is there along each axis, counted from the root."""
+        """Number of the node's instances along each axis, from the root."""
         return tuple(self.extents.values())
 
     @property
     def sparse_path(self) -> tuple[SNode, ...]:
-        """The sparse blocks from the root down to the node itself."""
+        """The sparse blocks from the root down to this node, inclusive."""
         above = self.above.sparse_path if isinstance(self.above, SNode) else ()
         return (*above, self) if self.kind in SPARSE else above
 
     @property
     def activity(self) -> Any:
-        """Which cells of a sparse block are active: an `Activity`."""
+        """The `Activity` of a sparse block, created on first use."""
         if self._activity is None:
             self.tree.lay_out()
             self._activity = ActivityHook.make(self)
         return self._activity
 
     def forget(self) -> None:
-        """Free what is known of the cells: the tree is destroyed."""
+        """Free the activity when the tree is destroyed."""
         activity, self._activity = self._activity, None
         if activity is not None:
             activity.destroy()
 
     @property
     def way(self) -> str:
-        """The blocks from the root down to the node, as text."""
+        """String of the blocks from the root down to this node."""
         above = f"{self.above.way} " if isinstance(self.above, SNode) else ""
         return f"{above}{self.kind}{self.cells}"
 
     @property
     def outline(self) -> str:
-        """All that is from here down, as text."""
+        """String of the subtree, including all inputs of the layout."""
         inner = " ".join([child.outline for child in self.children])
         bits = "" if self.number is None else f" {self.starts} {self.number.text()}"
         return f"{self.kind}{self.cells} {self.origin} {self.content}{bits} {self.word} [{inner}]"
 
     @property
     def spot(self) -> tuple[SNode, tuple[int, ...]]:
-        """What is the same of nodes whose elements at equal indices are in the same cells."""
+        """Key that is equal for nodes whose elements at equal indices share cells."""
         is_place = self.kind == "place" and isinstance(self.above, SNode)
         return (self.above if is_place else self, self.origin)  # type: ignore[return-value]
 
     @property
     def levels(self) -> tuple[Any, ...]:
-        """How its indices lead to the cells of `sparse_path`: a `Level` each."""
+        """Maps from its indices to the cells of `sparse_path`: one `Level` each."""
         found: tuple[Any, ...] = ActivityHook.levels(self)
         return found
 
@@ -329,12 +329,12 @@ class SNode(Parent):
             super().deactivate_all()
 
     def __vkchi_space__(self) -> tuple[tuple[int, int], ...]:
-        """First and end of the indices of each axis that a loop over the node runs through."""
+        """First index and end of each axis, for a loop over the node."""
         origin = self.origin or (0,) * len(self.extents)
         return tuple((k, k + n) for k, n in zip(origin, self.shape, strict=True))
 
     def parent(self, n: int = 1) -> Any:
-        """The node n levels up, `ti.root` or the like at the top, None above that."""
+        """The node n levels above: a root such as `ti.root` at the top, None above that."""
         node: Any = self
         for _ in range(n):
             node = node.above if isinstance(node, SNode) else None
@@ -379,9 +379,9 @@ class SNode(Parent):
 
 
 class RootNode(Parent):
-    """The root of trees. `trees` are those that are not laid out; `is_ready` says whether the first
-    use may do so, `can_destroy` whether their end may come before the runtime's; `shown` is what
-    users know as this root."""
+    """The root of trees. `trees` are those without layout. `is_ready`: first use may lay them
+    out. `can_destroy`: they may be destroyed before the runtime. `shown`: the object that users
+    see as this root."""
 
     kind = "root"
 
@@ -395,7 +395,7 @@ class RootNode(Parent):
 
     @property
     def children(self) -> list[SNode]:  # type: ignore[override]
-        """The blocks and places at the top that are not laid out."""
+        """Top-level nodes whose trees have no memory yet."""
         return [tree.top for tree in self.trees]
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
@@ -407,22 +407,22 @@ class RootNode(Parent):
 
 
 def nothing() -> None:
-    """No memory."""
+    """Stand-in for a reference to freed memory."""
 
 
 class Tree:
-    """A block, or place, at the top, with all that is under it. Fields are used after it was laid
-    out: at the first use, or by the builder that owns the tree."""
+    """A top-level node with its descendants. It is laid out on first use, or by its builder's
+    `finalize`."""
 
     top: SNode
 
     def __init__(self, root: RootNode) -> None:
         self.root = root
         self.is_laid_out = self.is_destroyed = False
-        self.memory: Callable[[], Buffer | None] = nothing  # that fields have, or are being given
+        self.memory: Callable[[], Buffer | None] = nothing  # shared by the fields
 
     def check_open(self) -> None:
-        """Raises KernelRuntimeError where it is too late to add anything."""
+        """Raises KernelRuntimeError if nodes can no longer be added."""
         self.check_alive()
         if self.root.runtime.device.closed:
             raise KernelRuntimeError("this block was made before ti.init: make it again")
@@ -433,21 +433,21 @@ class Tree:
             )
 
     def check_alive(self) -> None:
-        """Raises KernelRuntimeError after the tree was destroyed."""
+        """Raises KernelRuntimeError if the tree was destroyed."""
         if self.is_destroyed:
             raise KernelRuntimeError(
                 "this field was destroyed with the tree it was placed in: make a new one"
             )
 
     def places(self) -> list[SNode]:
-        """The places of fields, in memory's order."""
+        """The field places in memory order."""
         return [self.top] if self.top.kind == "place" else list(self.top.places())
 
     def lay_out(self) -> None:
-        """Give all fields their memory, zeroed, if that was not done.
+        """Allocate zeroed memory for all fields, unless done already.
 
-        Raises KernelRuntimeError before the tree's builder is finalised, DeviceError where there is
-        not enough memory.
+        Raises KernelRuntimeError before the builder's `finalize`, DeviceError if memory is
+        exhausted.
         """
         self.check_alive()
         if self.is_laid_out:
@@ -466,7 +466,7 @@ class Tree:
                     self.root.trees.remove(self)
 
     def _fill(self) -> None:
-        from vkchi.fields.cells import fill_tree  # needs the device's module, which is slow to load
+        from vkchi.fields.cells import fill_tree  # slow to import
 
         try:
             fill_tree(self)
@@ -478,7 +478,7 @@ class Tree:
             ) from None
 
     def _place_needed(self) -> None:
-        """Gradients that were asked for and not placed go beside their fields."""
+        """Place requested companions (`needs`) that are not placed yet, each beside its field."""
         for node in self.places():
             field = node.field
             for kind in field.needs if field is not None else ():
@@ -487,7 +487,7 @@ class Tree:
                     node.above.place(companion, offset=node.origin or None)
 
     def destroy(self) -> None:
-        """Free the memory; its fields cannot be used any more."""
+        """Free the memory; its fields become unusable."""
         self.is_destroyed = True
         for node in self.places():
             field: Any = node.field

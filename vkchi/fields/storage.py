@@ -1,7 +1,6 @@
-"""Typed memory on a device, seen from Python: what fields and ndarrays have in common.
+"""Typed device memory, accessed from Python: the common base of fields and ndarrays.
 
-Owns: memory and copies of it; bulk copies to and from numpy and torch, fill, DLPack. Must not know:
-kernels, IR, how a layout was made.
+It covers allocation, bulk copies to and from numpy and torch, fills, and DLPack export.
 
     s = Storage(runtime, f32, (4,)); s[1] = 2.0; s.to_numpy()     # array([0., 2., 0., 0.])
 """
@@ -24,25 +23,26 @@ if TYPE_CHECKING:
     from vkchi.buffer import Buffer
     from vkchi.types.hints import Numbers
 
-ALIGNMENT = 256  # bytes: that of buffers, which accesses may rely on
+ALIGNMENT = 256  # bytes; guaranteed for buffers
 NOT_IN_STEPS = "the elements do not lie in equal steps as DLPack wants them: a copy is needed"
 
 
 class Shifted(NamedTuple):
-    """A buffer as kernels see it that find in it what stood further back in another."""
+    """Stand-in for a buffer whose base address lies before the memory it has (`held`). Kernels
+    use the original offsets."""
 
     held: Buffer
     key: int
     address: int
 
 
-FILLED_AT_ONCE, FILLED_SMALL_BYTES = 1 << 16, 1 << 20  # numbers; without numpy
+FILLED_AT_ONCE, FILLED_SMALL_BYTES = 1 << 16, 1 << 20  # scalars, bytes; without numpy
 
 
 class Storage(Elements):
-    """`shape` many elements of type `elem` (a scalar or tensor type), zero at first.
+    """`shape` elements of type `elem` (a scalar or tensor type), zero-initialized.
 
-    Raises DeviceError when the device cannot hold it, KernelRuntimeError after `reset`.
+    Raises DeviceError if the device cannot hold it, KernelRuntimeError after `reset`.
     """
 
     def __init__(
@@ -57,34 +57,34 @@ class Storage(Elements):
         self.arrange(shape, layout or row_major(shape, self.components))
         self._allocate()
 
-    has_place = True  # whether it has contents, or will have when first used
+    has_place = True  # fields: True if placed
 
     @property
     def dtype(self) -> Any:
-        """The type of the numbers, as users know it."""
+        """The scalar type as users see it."""
         return self.number
 
     @property
     def compute(self) -> Scalar:
-        """The type that kernels and numpy know the numbers as."""
+        """The scalar type of the values in kernels and in numpy."""
         return self.number
 
     @property
     def seen_elem(self) -> Scalar | Tensor:
-        """The type that kernels know elements as."""
+        """The element type in kernels."""
         return with_shape(self.compute, shape_of(self.elem))
 
     @property
     def has_memory(self) -> bool:
-        """Whether it has contents at all."""
+        """True if memory is allocated."""
         return True
 
     def _allocate(self) -> None:
-        spare_bytes = self.components * self.stored.size_bytes  # where stray accesses go
+        spare_bytes = self.components * self.stored.size_bytes  # target of out-of-range accesses
         self.attach(self.device.allocate(self.size_bytes + spare_bytes), is_own=True)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
-        """An array of its own with the same contents (and gradient); tapes record that."""
+        """Return an independent copy of the contents (and gradient). Tapes record the copy."""
         made, tape = self.duplicate(memo), self.runtime.tape
         if tape is None or not tape.copy(made, self):
             self.tell(Access("read"))
@@ -95,7 +95,7 @@ class Storage(Elements):
         self.tell_written()
 
     def tell_written(self) -> None:
-        """Say that Python has written to the contents: nobody else has."""
+        """Report that a write from Python is complete, for the tape's check of shared memory."""
         tape = self.runtime.tape if self.runtime.exported else None
         ledger = tape.ledger if tape is not None else None
         if ledger is not None:
@@ -104,7 +104,7 @@ class Storage(Elements):
     # --- what tapes ask ------------------------------------------------------------------------
 
     def companion(self, kind: str) -> Storage | None:
-        """The array's gradient (`grad`) or dual, if it has a place."""
+        """The array's gradient (`grad`) or dual, if it is placed."""
         found = getattr(self, kind, None)
         if found is None or getattr(found, "node", found) is None:
             return None
@@ -113,18 +113,21 @@ class Storage(Elements):
 
     @property
     def is_gradient(self) -> bool:
-        """Whether it is the gradient of another array: gradients of calls add to it."""
+        """True for the gradient of another array: derivative kernels accumulate into it."""
         return self.whole in self.runtime.gradients
 
     def copied(self) -> Storage:
-        """An array of its own with the same type, layout and contents; nobody is told."""
+        """An independent copy of type, layout and contents. Tapes and watchers are not notified."""
         made = Storage(self.runtime, self.elem, self.shape, self.layout, self.stored)
         self.device.copy(self.buffer, made.buffer, self.size_bytes)
         return made
 
     def copied_rows(self, first: int, last: int) -> Storage:
-        """A copy of what lies between two indices of the first axis, of an array with
-        `row_numbers`. Kernels find it where it was in the array, and must not look elsewhere."""
+        """A copy of the elements `first` to `last`, inclusive, of the first axis. Kernels address
+        it like the whole array, but must stay within these rows.
+
+        Precondition: `row_numbers` is not None.
+        """
         assert self.row_numbers is not None
         row_bytes = self.row_numbers * self.stored.size_bytes
         begin = first * row_bytes // ALIGNMENT * ALIGNMENT
@@ -141,7 +144,7 @@ class Storage(Elements):
     # --- copies and exports --------------------------------------------------------------------
 
     def duplicate(self, memo: dict[int, Any]) -> Storage:
-        """The same, and no tape is told."""
+        """An independent copy, gradient included. The tape is not notified."""
         made = object.__new__(type(self))
         vars(made).update(vars(self))
         vars(made).pop("watch", None)
@@ -154,7 +157,7 @@ class Storage(Elements):
         return made
 
     def __copy__(self) -> Storage:
-        """The array itself: kernels take two objects for two arrays."""
+        """Return the array itself: kernels treat two objects as two arrays."""
         return self
 
     def __reduce__(self) -> Any:
@@ -164,14 +167,14 @@ class Storage(Elements):
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """What numpy makes of it: always a copy, as `to_numpy` gives."""
+        """Conversion to numpy: always a copy, as in `to_numpy`."""
         if copy is False:
             raise ValueError("an array on the device is copied when numpy reads it")
         values: np.ndarray[Any, Any] = self.to_numpy()
         return values if dtype is None else values.astype(dtype)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's device of the memory. Raises BufferError where it has none."""
+        """DLPack device of the memory. Raises BufferError if there is none."""
         return dlpack.HOST if self.is_reached else dlpack.cuda_device(self.runtime)
 
     def __dlpack__(
@@ -182,13 +185,13 @@ class Storage(Elements):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """A DLPack capsule, of shape `shape + element shape`: of the memory itself, after all that
-        was launched is done. Kernels launched later are seen after `ti.sync()`. Memory that is
-        CUDA's as well is given to a stream of CUDA's, in whose order kernels run from then on.
+        """A DLPack capsule of shape `shape + element shape`. It shares the memory, after a wait for
+        all submitted work. Results of later kernels are visible after `ti.sync()`. Memory shared
+        with CUDA is exported on a CUDA stream, which orders later kernels.
 
-        A copy if `copy`; where its elements do not lie in steps, or the host does not reach them
-        (which `dl_device` must ask for), unless `copy` is False: then BufferError.
-        Source: the array API's `__dlpack__`.
+        The capsule is a copy if `copy` is set or the elements have no constant strides. It is also
+        a copy if the host cannot address them, which `dl_device` must request. With `copy` False,
+        these cases raise BufferError. Source: the array API's `__dlpack__`.
         """
         self.check_alive()
         is_cudas = not (self.is_reached or copy) and dlpack.is_cuda(self.runtime, dl_device)
@@ -201,7 +204,7 @@ class Storage(Elements):
         shared = None if copy else self._in_place()
         if shared is None and (copy is False or not (self.is_reached or dl_device is not None)):
             if not self.is_reached:
-                dlpack.cuda_device(self.runtime)  # raises with the reason, where there is one
+                dlpack.cuda_device(self.runtime)  # raises with a specific reason, if any
             raise BufferError(NOT_IN_STEPS)
         if shared is not None:
             self._expose()
@@ -213,10 +216,10 @@ class Storage(Elements):
         return dlpack.capsule(values, stream, max_version, dl_device)
 
     def _cuda_capsule(self, stream: int | None, max_version: tuple[int, int] | None) -> object:
-        """The capsule for CUDA, of the memory itself. Raises BufferError where there is none."""
+        """A zero-copy capsule for CUDA. Raises BufferError if the layout does not allow one."""
         if self.steps is None:
             raise BufferError(NOT_IN_STEPS)
-        raw = np.empty(max(1, self.layout.size), self.stored.dtype)  # no page is touched
+        raw = np.empty(max(1, self.layout.size), self.stored.dtype)  # never touched
         flat = raw.view(np.bool_) if self.number is u1 and self.stored is u8 else raw
         seen = self._strided(flat)
         view = seen.reshape(self.shape + shape_of(self.elem))
@@ -227,12 +230,12 @@ class Storage(Elements):
         return dlpack.cuda_capsule(self.runtime, self.buffer, view, offset, stream, max_version)
 
     def _expose(self) -> None:
-        """From now on, others may write to the memory, and nobody is told."""
+        """Mark the memory as exported: other libraries may write to it without notice."""
         self.runtime.exported.add(self)
         self.device.announce((self.buffer.key,))
 
     def _in_place(self) -> np.ndarray[Any, Any] | None:
-        """A view of shape `shape + element shape`; None where there can be none."""
+        """View of shape `shape + element shape`; None if it would need a copy."""
         host = self.host
         if host is None or host.dtype != self.number.dtype:
             return None
@@ -242,38 +245,40 @@ class Storage(Elements):
     # --- whole contents --------------------------------------------------------------------
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
-        """A copy, of shape `shape + element shape`."""
+        """A copy of shape `shape + element shape`."""
         self.tell(Access("read"))
         return self.contents()
 
     def seen(self) -> np.ndarray[Any, Any]:
-        """What `to_numpy` gives, where it lies if it can be read there: to be read at once."""
+        """Like `to_numpy`, but perhaps a view of the memory, valid only until the next device
+        operation."""
         self.tell(Access("read"))
         self.ready()
         shared = self._in_place()
         return self.contents() if shared is None else shared
 
     def copy_to(self, target: np.ndarray[Any, Any]) -> None:
-        """Write the contents to a numpy array of their shape (contiguous, of arrays in blocks)."""
+        """Write the contents to a numpy array of the same shape. It must be contiguous if this
+        array is in blocks."""
         self.tell(Access("read"))
         self.copy_unnoticed(target)
 
     def contents(self) -> np.ndarray[Any, Any]:
-        """What `to_numpy` gives, and nobody is told."""
+        """`to_numpy` without notification."""
         return self.kept()
 
     def copy_unnoticed(self, target: np.ndarray[Any, Any]) -> None:
-        """`copy_to`, and nobody is told."""
+        """`copy_to` without notification."""
         self.copy_kept(target)
 
     def kept(self) -> np.ndarray[Any, Any]:
-        """The same as memory keeps it: encoded, where that `is_encoded`."""
+        """A copy of the raw memory contents: slots, if the array `is_encoded`. No notification."""
         found = np.empty(self.shape + shape_of(self.elem), self.number.dtype)
         self.copy_kept(found)
         return found
 
     def copy_kept(self, target: np.ndarray[Any, Any]) -> None:
-        """Put what `kept` gives into an array of the host; nobody is told."""
+        """Write the raw contents, as in `kept`, to a host array. No notification."""
         self.ready()
         values = self.host
         if values is None:
@@ -282,8 +287,8 @@ class Storage(Elements):
         np.copyto(target.reshape(values.shape), values, casting="unsafe")
 
     def from_numpy(self, source: Numbers) -> None:
-        """Take over the contents of an array (`source`) of the same shape, as numbers of this
-        array's type: floats are cut to integers, integers wrap, with one warning per line. Raises
+        """Copy from an array (`source`) of the same shape, with a cast to this array's type.
+        Floats are truncated to integers, integers wrap, with one warning per line. Raises
         ArgumentError."""
         if isinstance(source, Storage):
             self.copy_from(source)
@@ -300,30 +305,31 @@ class Storage(Elements):
         self.tell_written()
 
     def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
-        """Take over numbers of the same shape; nobody is told."""
+        """Store values of the same shape. No notification."""
         self.keep(values)
 
     def keep(self, values: np.ndarray[Any, Any]) -> None:
-        """Take over what `kept` gave; nobody is told."""
+        """Restore raw contents, as returned by `kept`. No notification."""
         await_host_memory()
         self._put(host.cast(values, self.number).reshape(self._digit_shape()))
 
     def _put(self, values: np.ndarray[Any, Any]) -> None:
-        """Write numbers of this array's type and of its digits' shape."""
+        """Write values of this array's type, of shape `digits + element shape`."""
         if self.host is not None:
             self.ready_to_write()
             self.host[...] = values
             return
         self.device.announce((self.buffer.key,))
         raw = np.zeros(max(1, self.layout.size), self.stored.dtype)
-        if not self.is_own:  # what lies between goes back as it was
+        if not self.is_own:  # preserve other arrays' elements in between
             raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.dtype)
         self._scatter(raw, values)
         self.buffer.write(0, raw)
 
     def fill(self, value: Numbers) -> None:
-        """Set every element to a `value`: a number (all its components), a vector or a matrix, cast
-        as `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
+        """Set every element to a `value`: a scalar (for all components), a vector or a matrix,
+        cast as in `from_numpy`. Raises ArgumentError if it does not have the shape of an
+        element."""
         if self._fills_plainly(value):
             self.tell(Access("fill"))
             if not (self.device.busy and fill_later(self, value, CODES[self.stored.name])):
@@ -337,7 +343,7 @@ class Storage(Elements):
         self.tell_written()
 
     def _fill_elements(self, values: np.ndarray[Any, Any]) -> None:
-        """Set all elements to one, or all numbers."""
+        """Set every element, or every scalar, to one value."""
         if self.host is not None:
             self.ready_to_write()
             self.host[...] = values
@@ -348,8 +354,8 @@ class Storage(Elements):
             self._put(np.broadcast_to(values, self._digit_shape()))
 
     def _fills_plainly(self, value: Numbers) -> bool:
-        """Whether filling is to repeat a number that Python can write in memory of the host, and
-        numpy is no faster, or not there."""
+        """True if the fill can be done in host memory without numpy. Requires that numpy is not
+        faster, or not loaded."""
         kinds, low, high = PLAIN[self.number]
         if type(value) not in kinds or not low <= value <= high:
             return False
@@ -357,7 +363,7 @@ class Storage(Elements):
         return is_mapped and (self.size_bytes <= FILLED_SMALL_BYTES or not is_numpy_loaded())
 
     def _fill_memory(self, value: Numbers) -> None:
-        """Set all numbers, without numpy."""
+        """Set every scalar, without numpy."""
         view, size = self.buffer.view, self.size_bytes
         assert view is not None
         one = struct.pack(CODES[self.stored.name], value)
@@ -366,19 +372,19 @@ class Storage(Elements):
             view[at : min(at + len(whole), size)] = whole[: size - at]
 
     def to_torch(self, device: Any = None) -> Any:
-        """A torch tensor with a copy of the contents, on a `device` of torch's (None: in the host's
+        """A torch tensor with a copy of the contents, on torch's `device` (None: in host
         memory)."""
         return host.make_torch(self.to_numpy(), device)
 
     def from_torch(self, tensor: Any) -> None:
-        """Take over the contents of a torch `tensor` of the same shape. Raises ArgumentError."""
+        """Copy from a torch `tensor` of the same shape. Raises ArgumentError."""
         if self.runtime.tape is None or not self.runtime.tape.copy_tensor(self, tensor):
             self.from_numpy(host.array_of_torch(tensor))
 
     def copy_from(self, other: Storage) -> None:
-        """Take over the contents of another field or ndarray (`other`) of the same shape and
-        element shape, on the device where types are equal; numbers are cast where they differ.
-        Raises ArgumentError."""
+        """Copy from another field or ndarray (`other`) of the same shape and element shape. The
+        copy stays on the device if types are equal; otherwise values are cast. Raises
+        ArgumentError."""
         if not isinstance(other, Storage):
             raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")
         if other.shape != self.shape or shape_of(other.elem) != shape_of(self.elem):

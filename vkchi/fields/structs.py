@@ -1,7 +1,6 @@
-"""Fields and ndarrays of structs: a group of arrays of one shape, one for each member.
+"""Fields and ndarrays of structs: one array per member, all of one shape.
 
-Owns: the groups and what they do with all members at once. An element is read and written by its
-members' arrays. Must not know: struct values (`StructHook` makes them), kernels, layouts.
+Elements are read and written through the members' arrays.
 
     f = StructType({"a": i32, "v": vector(3, f32)}).field(shape=4); f.v[0]; f.to_numpy()["a"]
 """
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class StructHook:
-    """How struct elements are shown to Python, by `vkchi.lang`.
+    """Hooks that show struct elements to Python; `vkchi.lang` installs them.
 
     `element(group, index)`: the element as a value whose members read and write the memory;
-    `members(value)`: the members by name of a struct value or dict; `fit(type, x)`: x as a value.
+    `members(value)`: the members of a struct value or dict, by name; `fit(type, x)`: x as a value.
     """
 
     element, members = Hook("struct element"), Hook("members of a struct")
@@ -39,16 +38,16 @@ class StructHook:
 
 
 class StructArrays:
-    """Arrays by member name, and a group of them for a member that is a struct itself.
+    """Arrays by member name; a member that is a struct has a nested group.
 
-    `__vkchi_type__` is the struct's type, `__vkchi_arrays__` the arrays by member.
-    Members are attributes: `f.pos`. `f[i]` is an element whose members are in memory. `grad` and
-    `dual` are the arrays of the members' gradients, None where no member has one.
+    `__vkchi_type__` is the struct's type, `__vkchi_arrays__` the arrays by member. Members are
+    attributes: `f.pos`. `f[i]` is an element whose members refer to memory. `grad` and `dual` group
+    the members' gradients and duals, or are None if no member has one.
     """
 
     @classmethod
     def of(cls, t: StructType, arrays: Mapping[str, Any]) -> Self:
-        """The group of these arrays, whose elements are of that type."""
+        """The group of the given arrays, with elements of type `t`."""
         group = cls.__new__(cls)
         group._hold(t, arrays)
         return group
@@ -66,7 +65,7 @@ class StructArrays:
         return self.of(t, found)
 
     def __vkchi_members__(self) -> list[Any]:
-        """The arrays of all members, nested ones gone through, in order."""
+        """The arrays of all members, nested ones flattened, in order."""
         return [array for _, array in self._leaves()]
 
     def _leaves(self) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -78,12 +77,12 @@ class StructArrays:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape that all members have."""
+        """The common shape of all members."""
         return self._first().shape
 
     @property
     def ndim(self) -> int:
-        """The count of axes."""
+        """Number of axes."""
         return len(self.shape)
 
     @property
@@ -93,7 +92,7 @@ class StructArrays:
 
     @property
     def dtype(self) -> StructType:
-        """The type of an element."""
+        """The struct type."""
         return self.__vkchi_type__
 
     def _first(self) -> Any:
@@ -132,18 +131,18 @@ class StructArrays:
         return {name: array.to_numpy() for name, array in self.__vkchi_arrays__.items()}
 
     def from_numpy(self, source: Mapping[str, Any]) -> None:
-        """Take over a numpy array for each member: `source` has them by name. Raises ArgumentError
-        where one is missing."""
+        """Copy from one numpy array per member, by name (`source`). Raises ArgumentError if one
+        is missing."""
         self._take(source, "from_numpy")
 
     def to_torch(self, device: Any = None) -> dict[str, Any]:
-        """A copy of each member as a torch tensor, by name, on a `device` of torch's (None: in the
-        host's memory)."""
+        """A copy of each member as a torch tensor, by name, on torch's `device` (None: in host
+        memory)."""
         return {name: array.to_torch(device) for name, array in self.__vkchi_arrays__.items()}
 
     def from_torch(self, source: Mapping[str, Any]) -> None:
-        """Take over a torch tensor for each member: `source` has them by name. Raises ArgumentError
-        where one is missing."""
+        """Copy from one torch tensor per member, by name (`source`). Raises ArgumentError if one
+        is missing."""
         self._take(source, "from_torch")
 
     def _take(self, source: Any, method: str) -> None:
@@ -158,8 +157,8 @@ class StructArrays:
             getattr(array, method)(source[name])
 
     def fill(self, value: Any) -> None:
-        """Set every number to a `value` that is one number, or every element to one that is a
-        struct or dict. Raises ArgumentError."""
+        """Set every scalar to a scalar `value`, or every element to a struct or dict. Raises
+        ArgumentError."""
         if isinstance(value, bool | int | float) or is_number_of_numpy(value):
             for array in self.__vkchi_members__():
                 array.fill(value)
@@ -169,8 +168,8 @@ class StructArrays:
             array.fill(_part(whole, path))
 
     def copy_from(self, other: Any) -> None:
-        """Take over the contents of another field or array of structs (`other`) with the same
-        members. Raises ArgumentError."""
+        """Copy from another field or array of structs (`other`) with the same members. Raises
+        ArgumentError."""
         if not isinstance(other, StructArrays) or other.keys != self.keys:
             raise ArgumentError(f"copy_from takes a field of {', '.join(self.keys)}, not {other!r}")
         for name, array in self.__vkchi_arrays__.items():
@@ -185,23 +184,24 @@ class StructArrays:
         return str(self.to_numpy() if first.has_place else first)
 
 
-# What an array of structs has of its first member: all members are alike in it.
+# Attributes taken from the first member; equal for all members.
 PASSED_ON = ("parent", "snode", "element_shape", "check_alive", "device")
 
 
 def _part(whole: Any, path: tuple[str, ...]) -> Any:
-    """The part of a struct at a path."""
+    """The nested member of a struct at a path of names."""
     for name in path:
         whole = StructHook.members(whole)[name]
     return whole
 
 
 class StructField(StructArrays):
-    """A field of structs, of its members' fields by name: global, and named directly by kernels.
+    """A field of structs, built from its members' fields by name (`field_dict`); kernels access it
+    by name.
 
-    The fields are of one shape, or wait to be placed, as the whole does then. `struct_methods` are
-    functions by name, as a struct type has. Raises ArgumentError for members that are no fields, or
-    of different shapes.
+    All member fields have one shape, or all are not placed yet. `struct_methods` are functions by
+    name, as in a struct type. Raises ArgumentError for members that are no fields, or of different
+    shapes.
 
         p = ti.StructField({"x": ti.Vector.field(2, float), "m": ti.field(float)}); node.place(p)
     """
@@ -220,7 +220,7 @@ class StructField(StructArrays):
             raise ArgumentError(f"ti.StructField: members have different shapes: {shapes}")
 
     def __vkchi_struct__(self) -> tuple[StructType, dict[str, Any]]:
-        """What a kernel needs: the type, and the members' fields by name."""
+        """Type and member fields by name, for kernels."""
         return self.__vkchi_type__, self.__vkchi_arrays__
 
     def get_member_field(self, key: str) -> Any:
@@ -239,7 +239,7 @@ class StructField(StructArrays):
     def __getattr__(self, name: str) -> Any:
         if name == "field_dict" and "__vkchi_arrays__" in vars(self):
             return self.__vkchi_arrays__
-        if name == "name":  # no property: a member may be called so
+        if name == "name":  # no property, because a member may have this name
             return vars(self).get("_name", "")
         return super().__getattr__(name)
 
@@ -253,7 +253,7 @@ refuse_members(StructField)
 
 
 class StructNdarray(StructArrays):
-    """An array of structs, which kernels take as an argument."""
+    """An array of structs, passed to kernels as an argument."""
 
     __vkchi_name__ = "an ndarray that is no argument of the kernel"
 
@@ -262,7 +262,7 @@ class StructNdarray(StructArrays):
 
 
 def _element_of(name: str, member: Any) -> Any:
-    """The type of a member's elements. Raises ArgumentError for what is no field."""
+    """The element type of a member. Raises ArgumentError if it is no field."""
     if isinstance(member, StructField):
         return member.dtype
     if not isinstance(member, Field):
@@ -276,11 +276,11 @@ def _element_of(name: str, member: Any) -> Any:
 def struct_field(
     t: StructType, shape: Any = None, *, layout: Any = Order.AOS, name: str = "", **options: Any
 ) -> StructField:
-    """A field of structs, zero at first; without a shape its members wait to be placed. Members
-    that are integers have no gradients.
+    """A zero-initialized field of structs; without a shape, its members are not placed. Integer
+    members have no gradients.
 
-    Members lie apart in memory whatever the layout; `layout` says how vectors and matrices do.
-    Raises ArgumentError for a bad shape or layout.
+    Each member has its own array, whatever the layout. `layout` applies to the components of
+    vectors and matrices. Raises ArgumentError for a bad shape or layout.
     """
     if not isinstance(layout, Order):
         raise ArgumentError(f"layout= is ti.Layout.AOS or ti.Layout.SOA, not {layout!r}")
@@ -295,7 +295,7 @@ def struct_field(
 def _member_field(t: Any, shape: Any, layout: Order, options: dict[str, Any]) -> Any:
     if isinstance(t, StructType):
         return struct_field(t, shape, layout=layout, **options)
-    if scalar_of(t).kind != "f":  # members that are no floats have no gradients
+    if scalar_of(t).kind != "f":  # only float members have gradients
         options = {k: v for k, v in options.items() if k not in ("needs_grad", "needs_dual")}
     extents = shape_of(t)
     if not isinstance(t, Tensor):
@@ -306,7 +306,7 @@ def _member_field(t: Any, shape: Any, layout: Order, options: dict[str, Any]) ->
 
 
 def struct_ndarray(t: StructType, shape: Any, needs_grad: bool = False) -> StructNdarray:
-    """An array of structs, zero at first. Raises ArgumentError for a bad shape."""
+    """A zero-initialized array of structs. Raises ArgumentError for a bad shape."""
     if not t.members:
         raise ArgumentError("a struct without members has no array")
     arrays: dict[str, Storage | StructNdarray] = {}

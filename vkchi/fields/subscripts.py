@@ -1,8 +1,6 @@
-"""Python's subscripts of arrays: what is an index, and what shapes of elements go together.
+"""Validation of Python subscripts and of element shapes.
 
-Owns: those questions. Must not know: arrays, memory.
-
-    lies_inside((1, 2), (4, 4))     # True
+lies_inside((1, 2), (4, 4))     # True
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def lies_inside(key: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a key is an index, of Python's integers, of an array of this shape."""
+    """True if a key is an in-range index of Python integers for an array of this shape."""
     if len(key) != len(shape):
         return False
     for k, n in zip(key, shape):  # noqa: SIM110  # `all` takes twice as long
@@ -34,12 +32,12 @@ def check_integer(k: Any) -> None:
 
 
 def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """(n,) for the shape (n, 1) of a matrix of one column; other shapes as they are."""
+    """(n,) for the shape (n, 1) of a one-column matrix; other shapes unchanged."""
     return shape[:1] if shape[1:] == (1,) else shape
 
 
 def fitted(values: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The numbers in a shape, or one for all. Raises ArgumentError."""
+    """The values reshaped to `shape`; a scalar is returned unchanged. Raises ArgumentError."""
     if values.ndim == 0 or values.shape == shape:
         return values
     if without_column(values.shape) == without_column(shape):

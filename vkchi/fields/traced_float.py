@@ -1,7 +1,7 @@
-"""A number that Python read from an array while a tape records, which knows where it is from.
+"""Floats that carry their origin while a tape records.
 
-Owns: `TracedFloat`. A sum knows the places of its summands, all else gives a plain float: so that
-`loss[None] += 1` is seen to be a sum with what stood there. Must not know: tapes.
+A sum carries the origins of its summands; any other operation gives a plain float. The tape
+recognizes `loss[None] += 1` by this as an addition to the old value.
 
     >>> (1 + TracedFloat(2.0, "here")).places
     frozenset({'here'})
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class TracedFloat(float):
-    """A float, and the places whose numbers it is the sum of, each once, with constants."""
+    """A float that is the sum of the values at `places`, each once, and constants."""
 
     places: frozenset[Hashable]
 
@@ -28,7 +28,7 @@ class TracedFloat(float):
             return float(self) + other
         total, more = float(self) + float(other), places_of(other)
         if more & self.places:
-            return total  # a number twice
+            return total  # the same place twice
         return TracedFloat(total, *self.places, *more)
 
     __radd__ = __add__
@@ -43,5 +43,5 @@ class TracedFloat(float):
 
 
 def places_of(value: Any) -> frozenset[Hashable]:
-    """The places that a value is a sum of; none where that is unknown."""
+    """The places whose values sum to this value; empty if unknown."""
     return value.places if isinstance(value, TracedFloat) else frozenset()

@@ -1,8 +1,6 @@
-"""Words that numbers of any width share.
+"""Word types of bit-packed numbers.
 
-Owns: `word_of`. Must not know: field trees, what is in words.
-
-    word_of(runtime, 32)        # u32
+word_of(runtime, 32)        # u32
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from vkchi.types import Scalar, u32, u64
 
 
 def word_of(runtime: Runtime, bits: int) -> Scalar:
-    """The integers of a width in which numbers share words. Raises ArgumentError, DeviceError."""
+    """The unsigned integer type for packed words of a width. Raises ArgumentError, DeviceError."""
     caps = runtime.device.caps
     if type(bits) is not int or bits not in (32, 64):
         raise ArgumentError(f"max_num_bits= is 32 or 64, not {bits!r}")
