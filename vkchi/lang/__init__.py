@@ -1,4 +1,5 @@
-"""What a user holds: values, functions that kernels call, namespaces. See docs/design.md part 1."""
+"""Values and functions of the language: vectors, structs, elementwise functions, namespaces. See
+docs/design.md part 1."""
 
 from vkchi.hooks import open_names
 

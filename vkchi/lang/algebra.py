@@ -1,10 +1,9 @@
-"""What vectors and matrices that Python holds say of themselves: shape, norms, sums.
-
-Owns: the methods that ask for numbers and give numbers; how these are computed is `linear`'s to
-say. Must not know: how values are made, and what operators do (`matrix`).
+"""Shape, norms and reductions of Python's vectors and matrices.
 
     >>> Vector([3.0, 4.0]).norm()
     5.0
+
+See also: `linear` has the formulas, `matrix` the constructors and operators.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Algebra:
-    """Numbers in one or two axes."""
+    """Scalars in one or two axes."""
 
     __slots__ = ()
 
     @property
     def entries(self) -> NDArray[Any]:
-        """The numbers as a numpy array; writing to it changes the value."""
+        """The components as a numpy array; writing to it changes the value."""
         raise NotImplementedError
 
     def wrap(self, result: object) -> Any:
@@ -41,12 +40,12 @@ class Algebra:
 
     @property
     def n(self) -> int:
-        """Rows, or the length of a vector."""
+        """Number of rows, or the length of a vector."""
         return self.shape[0]
 
     @property
     def m(self) -> int:
-        """Columns; 1 for a vector."""
+        """Number of columns; 1 for a vector."""
         return self.shape[1] if len(self.shape) == 2 else 1
 
     @property
@@ -82,27 +81,26 @@ class Algebra:
 
     # --- sums ----------------------------------------------------------------------------------
 
-    # `axis` and `out` are there for np.sum(v) and the like, which call these methods.
+    # np.sum(v) and the like call these methods with `axis` and `out`.
 
     def sum(self, axis: int | None = None, out: None = None) -> Any:
-        """Sum of all components, or along an `axis`; `out` is numpy's, and None."""
+        """Sum of all components, or along an `axis`. `out` must be None."""
         return self.wrap(self.entries.sum(axis))
 
     def max(self, axis: int | None = None, out: None = None) -> Any:
-        """The largest component, or those along an `axis`; `out` is numpy's, and None."""
+        """The largest component, or the largest along an `axis`. `out` must be None."""
         return self.wrap(self.entries.max(axis))
 
     def min(self, axis: int | None = None, out: None = None) -> Any:
-        """The smallest component, or those along an `axis`; `out` is numpy's, and None."""
+        """The smallest component, or the smallest along an `axis`. `out` must be None."""
         return self.wrap(self.entries.min(axis))
 
     def any(self, axis: int | None = None, out: None = None) -> Any:
-        """Whether some component is not zero, or some along an `axis`; `out` is numpy's, and
-        None."""
+        """True if any component is nonzero, or any along an `axis`. `out` must be None."""
         return self.wrap(self.entries.any(axis))
 
     def all(self, axis: int | None = None, out: None = None) -> Any:
-        """Whether no component is zero, or none along an `axis`; `out` is numpy's, and None."""
+        """True if all components are nonzero, or all along an `axis`. `out` must be None."""
         return self.wrap(self.entries.all(axis))
 
     # --- conversions -------------------------------------------------------------------------
@@ -112,5 +110,5 @@ class Algebra:
         return np.array(self.entries)
 
     def to_list(self) -> list[Any]:
-        """A list of Python numbers, or of rows of them."""
+        """A list of Python numbers, or of rows."""
         return self.entries.tolist()

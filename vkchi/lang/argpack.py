@@ -1,10 +1,9 @@
-"""`ti.ArgPack`: kernel arguments that are made once and passed together.
-
-Owns: the value class and how a call of an argpack type fills it. What is in it is checked when it
-is passed to a kernel. Must not know: kernels, arrays.
+"""`ti.ArgPack`: kernel arguments that are packed once and passed together.
 
     >>> View = ti.types.argpack(scale=ti.f32, x=ti.types.ndarray()); v = View(scale=2.0, x=x)
     >>> v.scale = 3.0
+
+Scalars, vectors and structs are checked on assignment, arrays when the pack is passed to a kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from vkchi.types.structs import ArgPackType, StructType
 
 
 class ArgPack:
-    """Arguments by name, as attributes, which can be changed between launches."""
+    """Arguments as attributes; they can be changed between launches."""
 
     __slots__ = ("__vkchi_type__", "__weakref__", "_entries")
     __vkchi_type__: ArgPackType
@@ -76,7 +75,7 @@ class ArgPack:
         return self._entries.items()
 
     def to_dict(self) -> dict[str, Any]:
-        """Arguments as Python numbers, lists and dicts; arrays as they are."""
+        """Arguments as Python numbers, lists and dicts; arrays unchanged."""
         return {name: _plain(x) for name, x in self._entries.items()}
 
     def __repr__(self) -> str:
@@ -90,7 +89,7 @@ def _plain(x: Any) -> Any:
 
 
 def _as_entry(name: str, note: Any, x: Any) -> Any:
-    """x as an argpack keeps it: numbers and vectors in their types. Raises ArgumentError."""
+    """Convert x to its argument type. Raises ArgumentError."""
     t = cook(note)
     if isinstance(t, Scalar):
         whole = isinstance(x, int | bool) or hasattr(x, "__index__")
@@ -107,8 +106,8 @@ def _as_entry(name: str, note: Any, x: Any) -> Any:
 
 
 def make_pack(t: ArgPackType, /, *args: Any, **kwargs: Any) -> ArgPack:
-    """A pack of type t from arguments in order or by name. Raises ArgumentError for missing ones,
-    too many, unknown names."""
+    """A pack of type t from positional or keyword arguments. Raises ArgumentError for missing,
+    surplus or unknown ones."""
     names = list(t.members)
     given = dict(zip(names, args))
     wrong = [name for name in kwargs if name not in names or name in given]

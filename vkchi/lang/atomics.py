@@ -1,4 +1,4 @@
-"""Atomic operations on array elements: `ti.atomic_add(x[i], v)` gives what stood there before."""
+"""Atomic operations on array elements: `ti.atomic_add(x[i], v)` returns the old value."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from vkchi.lang.function import Function, kernel_function
 
 @kernel_function
 def atomic_add(x: Any, y: Any) -> Any:
-    """x += y at once; gives the old x."""
+    """Atomic `x += y`; returns the old x."""
 
 
 @kernel_function
 def atomic_sub(x: Any, y: Any) -> Any:
-    """x -= y at once; gives the old x."""
+    """Atomic `x -= y`; returns the old x."""
 
 
 @kernel_function
 def atomic_mul(x: Any, y: Any) -> Any:
-    """x *= y at once; gives the old x."""
+    """Atomic `x *= y`; returns the old x."""
 
 
 @kernel_function
 def atomic_min(x: Any, y: Any) -> Any:
-    """x = min(x, y) at once; gives the old x."""
+    """Atomic `x = min(x, y)`; returns the old x."""
 
 
 @kernel_function
 def atomic_max(x: Any, y: Any) -> Any:
-    """x = max(x, y) at once; gives the old x."""
+    """Atomic `x = max(x, y)`; returns the old x."""
 
 
 @kernel_function
 def atomic_and(x: Any, y: Any) -> Any:
-    """x &= y at once, for integers; gives the old x."""
+    """Atomic `x &= y` for integers; returns the old x."""
 
 
 @kernel_function
 def atomic_or(x: Any, y: Any) -> Any:
-    """x |= y at once, for integers; gives the old x."""
+    """Atomic `x |= y` for integers; returns the old x."""
 
 
 @kernel_function
 def atomic_xor(x: Any, y: Any) -> Any:
-    """x ^= y at once, for integers; gives the old x."""
+    """Atomic `x ^= y` for integers; returns the old x."""
 
 
 ATOMICS: tuple[Function, ...] = (

@@ -1,8 +1,6 @@
-"""Functions of cells of sparse blocks: `ti.activate` and the like. Kernels alone call them.
+"""Kernel functions on cells of sparse blocks: `ti.activate` and the like.
 
-Owns: their names and what they mean. Must not know: what a kernel is.
-
-    ti.activate(block, [i, j]); ti.append(lists, [i], v)
+ti.activate(block, [i, j]); ti.append(lists, [i], v)
 """
 
 from __future__ import annotations
@@ -17,25 +15,26 @@ if TYPE_CHECKING:
 
 @kernel_function
 def activate(node: SNode, indices: Any) -> None:
-    """Make a cell of a pointer, hash or bitmasked block active, and those above it."""
+    """Activate a cell of a pointer, hash or bitmasked block, and its parent cells."""
 
 
 @kernel_function
 def deactivate(node: SNode, indices: Any) -> None:
-    """Make a cell of such a block inactive, or empty a list of a dynamic one; all in it is zero."""
+    """Deactivate a cell of a sparse block, or empty a list of a dynamic block. Its contents
+    become zero."""
 
 
 @kernel_function
 def is_active(node: SNode, indices: Any) -> Any:
-    """Whether a cell of a pointer, hash or bitmasked block is active."""
+    """True if a cell of a pointer, hash or bitmasked block is active."""
 
 
 @kernel_function
 def length(node: SNode, indices: Any) -> Any:
-    """How long the list of a dynamic block is in the cell above at these indices."""
+    """Length of a dynamic block's list; `indices` are those of the parent cell."""
 
 
 @kernel_function
 def append(node: SNode, indices: Any, val: Any) -> Any:
-    """Put a value behind that list, which is then one longer; its place. A full list stays as it
-    is, and its length is given."""
+    """Append a value to such a list and return its index. A full list is unchanged, and the
+    result is its length."""

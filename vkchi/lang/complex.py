@@ -1,4 +1,4 @@
-"""Complex numbers as vectors of two: `ti.math.cmul` and the like, in both scopes.
+"""Complex numbers as vectors of 2 components: `ti.math.cmul` and the like, in both scopes.
 
 >>> cmul(Vector([0.0, 1.0]), Vector([0.0, 1.0]))
 [-1.  0.]
@@ -46,7 +46,7 @@ def _polar(r: Any, angle: Any) -> Any:
 
 @composite
 def csqrt(z: Any) -> Any:
-    """The square root with real part not negative."""
+    """The square root with nonnegative real part."""
     return _polar(sqrt(norm(z)), atan2(z.y, z.x) * 0.5)
 
 

@@ -1,10 +1,9 @@
-"""Calling types in Python scope (`ti.f32(3.7)`, `vec3(xy, 1)`), and the types that `ti.math` names.
-
-Owns: the rules of such calls for Python values, `vec2` ... `mat4`; fills `types`.
-Must not know: how kernels do the same (frontend/construct.py).
+"""Calls of types in Python scope (`ti.f32(3.7)`, `vec3(xy, 1)`), and the vector types of `ti.math`.
 
     >>> vec3(vec2(1, 2), 3)
     [1. 2. 3.]
+
+See also: `frontend/construct.py` does the same in kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
 
 def make_scalar(t: Scalar, *args: Any) -> Any:
-    """The number (or each of a vector's) as type t holds it: f32 rounds, integers wrap."""
+    """Convert a number, or each component of a vector, to type t: f32 rounds, integers wrap."""
     if len(args) != 1:
         raise KernelTypeError(f"{t}() takes one value, not {len(args)}")
     traced = find_traced(args)
@@ -28,8 +27,8 @@ def make_scalar(t: Scalar, *args: Any) -> Any:
 
 
 def make_tensor(t: Tensor, *args: Any) -> Any:
-    """A vector or matrix of type t: from one number for all components, or from as many as it
-    has, in numbers, vectors and lists one after the other."""
+    """A vector or matrix of type t: from one number for all components, or from one number each.
+    Numbers, vectors and lists among the arguments are concatenated."""
     traced = find_traced(args)
     if traced is not None:
         return traced.apply(t, args, {})

@@ -1,7 +1,7 @@
-"""Keys of Python values: equal only for values that give the same code in a kernel.
+"""Keys of Python values: equal only if the values give the same code in a kernel.
 
 Values with contents (numbers, sequences, dicts, vectors, numpy arrays, dataclasses) are compared by
-type and by bits, all others by identity. Keys keep no object alive that has an identity.
+type and bits, all others by identity. Keys by identity do not keep their objects alive.
 
     >>> contents([1, 2.0]) == contents([1, 2.0]), contents(1) == contents(1.0)
     (True, False)
@@ -24,17 +24,17 @@ from vkchi.lang.struct import Struct, members_of
 from vkchi.types import Following, Type
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy
 
-# Types of immutable values of the standard library whose `repr` says all.
+# Modules whose immutable values have a complete `repr`.
 SHOWN = frozenset(("fractions", "decimal", "datetime", "pathlib", "uuid"))
 PLAIN: frozenset[type] = frozenset((
     int, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented),
 ))  # fmt: skip
 _BITS = struct.Struct("<d").pack
-_BY_IDENTITY: WeakGroup[type] = WeakGroup()  # classes whose objects have no contents
+_BY_IDENTITY: WeakGroup[type] = WeakGroup()  # classes compared by identity
 
 
 class ById:
-    """A key that compares by identity and, where it can, does not keep its object alive."""
+    """A key that compares by identity. It holds a weak reference if the object supports one."""
 
     __slots__ = ("_id", "_obj")
 
@@ -47,16 +47,18 @@ class ById:
 
     @property
     def is_dead(self) -> bool:
-        """True if the object is gone: no call can have this key any more."""
+        """True if the object was garbage-collected, so no later call can have this key."""
         return self._obj is not None and self._obj() is None
 
     def weaken(self) -> None:
-        """Keep no object alive that has no weak references: compare by its address from now on."""
+        """Drop the strong reference to an object without weak references; compare by address
+        from then on."""
         if not isinstance(self._obj, weakref.ref):
             self._obj = None
 
     def watch(self, finalizers: deque[Finalizer[Any]], when_gone: Callable[[], None]) -> None:
-        """Add to `finalizers` when the object is gone. `when_gone` must not refer to this key."""
+        """Append a finalizer to `finalizers` when the object is collected. `when_gone` must not
+        reference this key."""
         obj = self._obj() if isinstance(self._obj, weakref.ref) else None
         if obj is not None:
             finalizer = Finalizer(obj, finalizers.append)
@@ -75,7 +77,7 @@ class ById:
 
 
 def identities(key: Any) -> Iterator[ById]:
-    """The keys by identity in a signature."""
+    """All `ById` keys nested in a signature."""
     if isinstance(key, tuple):
         for part in key:
             yield from identities(part)
@@ -84,12 +86,12 @@ def identities(key: Any) -> Iterator[ById]:
 
 
 def is_stale(key: Any) -> bool:
-    """True if a key by identity in a signature is dead."""
+    """True if a signature contains a dead `ById` key."""
     return any(part.is_dead for part in identities(key))
 
 
 def contents(value: Any, within: tuple[int, ...] = ()) -> Any:
-    """A hashable stand-in for a value. `within`: the ids of the containers that it is in."""
+    """A hashable key of a value. `within`: ids of the enclosing containers."""
     kind = type(value)
     if kind in PLAIN:
         return (kind, value)
@@ -99,7 +101,7 @@ def contents(value: Any, within: tuple[int, ...] = ()) -> Any:
         return ById(value)
     if isinstance(value, Type | Following):
         return value
-    if id(value) in within:  # a list may be in itself
+    if id(value) in within:  # a list may contain itself
         return ("within", within.index(id(value)))
     inner = (*within, id(value))
     if isinstance(value, list | tuple):
@@ -121,7 +123,7 @@ def contents(value: Any, within: tuple[int, ...] = ()) -> Any:
 
 
 def _others(value: Any, within: tuple[int, ...]) -> Any:
-    """`contents` of the rarer types; identity for all others."""
+    """`contents` of rarer types; identity for all others."""
     kind = type(value)
     if isinstance(value, frozenset | set):
         return (kind, frozenset([contents(x, within) for x in value]))
@@ -142,19 +144,19 @@ def _others(value: Any, within: tuple[int, ...]) -> Any:
             return (kind, base.__repr__(value))
     if kind.__module__ in SHOWN:
         return (kind, repr(value))
-    if not is_array_of_numpy(value):  # those of objects
+    if not is_array_of_numpy(value):  # arrays with dtype object
         _BY_IDENTITY.add(kind)
     return ById(value)
 
 
 def is_bound(value: Any) -> bool:
-    """True for a method that is taken from an object, which is made anew each time."""
+    """True for a bound method, which is a new object on each attribute access."""
     held = getattr(value, "__dict__", ())
     return isinstance(value, MethodType) or ("__func__" in held and "__self__" in held)
 
 
 def is_compared_by_fields(value: Any) -> bool:
-    """True for objects of dataclasses whose `==` is the generated one and which have a hash."""
+    """True for hashable dataclass instances with the generated `==`."""
     cls = type(value)
     if not hasattr(cls, "__dataclass_fields__") or cls.__hash__ is None:
         return False
@@ -162,7 +164,7 @@ def is_compared_by_fields(value: Any) -> bool:
 
 
 def is_own_comparison(cls: type) -> bool:
-    """True if `==` of a dataclass was written, not generated: then `dataclass` leaves it."""
+    """True if the dataclass defines `==` itself, so `dataclass` generated none."""
     own = next((vars(base)["__eq__"] for base in cls.__mro__ if "__eq__" in vars(base)), None)
     code = getattr(own, "__code__", None)
     return code is None or code.co_filename != "<string>"

@@ -1,12 +1,13 @@
-"""Decompositions of matrices of 2 and 3, and small linear systems, in both scopes.
+"""Decompositions of 2 by 2 and 3 by 3 matrices, and small linear systems, in both scopes.
 
-Owns: `svd`, `polar_decompose`, `sym_eig`, `eig`, `solve`: their sizes, and the signs and order of
-what they give, which are Taichi's. The rotations are jacobi.py's, derivatives slopes.py's.
-Must not know: how a kernel calls them (frontend/decompositions.py).
+Signs and order of the results are Taichi's.
 
     >>> U, S, V = svd(Matrix([[3.0, 0.0], [0.0, -2.0]])); S
     [[3. 0.]
      [0. 2.]]
+
+See also: `jacobi.py` (rotations), `slopes.py` (derivatives), `frontend/decompositions.py` (calls in
+kernels).
 """
 
 from __future__ import annotations
@@ -54,18 +55,18 @@ def columns_of(m: Any) -> list[Any]:
 
 
 def from_columns(*columns: Any) -> Any:
-    """The matrix of these columns."""
+    """The matrix with the given columns."""
     return pack(list(columns)).transpose()
 
 
 def svd2(m: Any, precision: Precision) -> Triple:
-    """U, S, V of a 2 by 2 matrix: S descends and is not negative, V is a rotation."""
+    """U, S, V of a 2 by 2 matrix. S is descending and nonnegative, V is a rotation."""
     return svd_with_slopes(m, _svd2(m, precision), precision)
 
 
 def svd3(m: Any, precision: Precision) -> Triple:
-    """U, S, V of a 3 by 3 matrix: U and V are rotations, S descends by absolute value, and its
-    last number has the sign of the determinant."""
+    """U, S, V of a 3 by 3 matrix. U and V are rotations. S descends by absolute value, and its
+    last value has the sign of the determinant."""
     return svd_with_slopes(m, _svd3(m, precision), precision)
 
 
@@ -80,8 +81,8 @@ def _svd2(m: Any, precision: Precision) -> Triple:
 
 
 def orthogonal_factor2(a: Any, precision: Precision) -> Any:
-    """The orthogonal matrix nearest to a 2 by 2 matrix: that of the greatest trace of R' A. Where A
-    is close to the unit matrix, R's entries are as exact as A's distance from it.
+    """The orthogonal matrix R nearest to a 2 by 2 matrix A: it maximizes the trace of R' A. For A
+    close to the identity, the entries of R are as exact as the distance of A from it.
 
     Source: F. Uhlig, "Explicit polar decomposition and a near-characteristic polynomial", 1981.
     """
@@ -103,14 +104,14 @@ def _svd3(m: Any, precision: Precision) -> Triple:
 
 
 def polar2(m: Any, precision: Precision) -> tuple[Any, Any]:
-    """R, P of a 2 by 2 matrix: R is orthogonal, P has no negative eigenvalue."""
+    """R, P of a 2 by 2 matrix: R is orthogonal, P is positive semidefinite."""
     rotation = orthogonal_factor2(rescale(m, precision)[0], precision)
     return polar_with_slopes(m, rotation, _svd2(m, precision), precision)
 
 
 def polar3(m: Any, precision: Precision) -> tuple[Any, Any]:
-    """R, P of a 3 by 3 matrix: R is a rotation, P has one negative eigenvalue where the
-    determinant is negative."""
+    """R, P of a 3 by 3 matrix: R is a rotation. P has one negative eigenvalue if the determinant
+    is negative."""
     u, s, v = _svd3(m, precision)
     return polar_with_slopes(m, u @ v.transpose(), (u, s, v), precision)
 
@@ -119,16 +120,16 @@ def polar3(m: Any, precision: Precision) -> tuple[Any, Any]:
 
 
 def sym_eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
-    """Eigenvalues, descending, and eigenvectors as columns, of a symmetric 2 by 2 matrix, of which
+    """Eigenvalues, descending, and eigenvectors as columns, of a symmetric 2 by 2 matrix. Only
     the lower triangle is read."""
     read = pack([[m[0, 0], m[1, 0]], [m[1, 0], m[1, 1]]])
     return eig_with_slopes(read, _sym_eig2(m, precision), precision)
 
 
 def sym_eig3(m: Any, precision: Precision) -> tuple[Any, Any]:
-    """Eigenvalues, ascending, and eigenvectors as columns, of a symmetric 3 by 3 matrix, of which
-    the upper triangle is read. The eigenvectors are a rotation, with the outer ones' last numbers
-    not negative."""
+    """Eigenvalues, ascending, and eigenvectors as columns, of a symmetric 3 by 3 matrix. Only
+    the upper triangle is read. The eigenvectors form a rotation; the last components of the
+    first and third are nonnegative."""
     read = pack([[m[i, j] if i <= j else m[j, i] for j in range(3)] for i in range(3)])
     return eig_with_slopes(read, _sym_eig3(m, precision), precision)
 
@@ -137,7 +138,7 @@ def _sym_eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
     a, size = rescale(m, precision)
     half, off = (a[0, 0] - a[1, 1]) * 0.5, a[1, 0]
     mean, radius = (a[0, 0] + a[1, 1]) * 0.5, sqrt(half * half + off * off)
-    # (A - mean) has eigenvalues +-radius. Neither form adds numbers of different sign.
+    # (A - mean) has eigenvalues +-radius. Both formulas avoid cancellation.
     is_upper, side = half >= 0.0, select(off < 0.0, -1.0, 1.0)
     first = select(is_upper, radius + half, abs(off))
     second = select(is_upper, abs(off), radius - half)
@@ -160,8 +161,9 @@ def _sym_eig3(m: Any, precision: Precision) -> tuple[Any, Any]:
 
 
 def eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
-    """Eigenvalues of a 2 by 2 matrix, a row (real, imaginary) each, the larger first or the one
-    with positive imaginary part; eigenvectors, a column (real, imaginary, real, imaginary) each."""
+    """Eigenvalues of a 2 by 2 matrix as rows (real, imaginary); the larger, or the one with
+    positive imaginary part, comes first. Eigenvectors are columns (real, imaginary, real,
+    imaginary)."""
     a, size = rescale(m, precision)
     half, mean = (a[0, 0] - a[1, 1]) * 0.5, (a[0, 0] + a[1, 1]) * 0.5
     square = half * half + a[0, 1] * a[1, 0]
@@ -179,7 +181,8 @@ def eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
 
 
 def _real_vector(a: Any, half: Any, root: Any, otherwise: Any, precision: Precision) -> Any:
-    """The eigenvector to the eigenvalue mean + root: of two formulas, that with less rounding."""
+    """The eigenvector for the eigenvalue mean + root, by the one of two formulas with less
+    rounding."""
     p, q = pack([half + root, a[1, 0]]), pack([a[0, 1], root - half])
     q = select(p.dot(q) < 0.0, -q, q)
     v = select(p.dot(p) >= q.dot(q), p, q)
@@ -190,13 +193,14 @@ def _real_vector(a: Any, half: Any, root: Any, otherwise: Any, precision: Precis
 
 
 def quotient(x: Any, y: Any) -> Any:
-    """x / y; not finite for y = 0 in Python scope either."""
+    """x / y; inf or nan for y = 0, in Python scope too."""
     is_traced = isinstance(x, Traced) or isinstance(y, Traced)
     return x / y if is_traced else evaluate(np.true_divide, x, y)
 
 
 def eliminate(m: Any, b: Any) -> Any:
-    """x with m @ x = b, by elimination with the largest pivots; not finite where m is singular."""
+    """x with m @ x = b, by Gaussian elimination with partial pivoting; inf or nan if m is
+    singular."""
     n = m.shape[0]
     rows = [pack([*row, b[i]]) for i, row in enumerate(read_rows(m))]
     for k in range(n):
@@ -224,7 +228,7 @@ Formulas = dict[int, Callable[[Any, Precision], Any]]
 
 
 def formula_for(name: str, sizes: Formulas, m: Any) -> Callable[[Any, Precision], Any]:
-    """The formula for a matrix of m's shape. Raises KernelTypeError."""
+    """The formula for the shape of m. Raises KernelTypeError."""
     shape = shape_of(m)
     if len(shape) == 2 and shape[0] == shape[1] and shape[0] in sizes:
         return sizes[shape[0]]
@@ -233,7 +237,7 @@ def formula_for(name: str, sizes: Formulas, m: Any) -> Callable[[Any, Precision]
 
 
 def check_system(m: Any, b: Any) -> None:
-    """Raises KernelTypeError unless m is square, up to 4 by 4, and b a vector that fits."""
+    """Raises KernelTypeError unless m is square, up to 4 by 4, and b a vector of the same size."""
     shape = shape_of(m)
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] > 4 or shape_of(b) != shape[:1]:
         raise KernelTypeError(

@@ -1,8 +1,7 @@
-"""A vector or matrix element of an array, as Python sees it: its components are in memory.
+"""Vector or matrix elements of arrays in Python scope; their components refer to device memory.
 
-Owns: `element`, which the array layer calls through its hook. Needs of a store: `read(index)`,
-which gives a number for an element's index with a component's behind it and a numpy array for an
-element's alone; and `write(index, value)` likewise. Must not know: devices, fields.
+A store provides `read(index)` and `write(index, value)`. An index of the element and a component
+accesses a scalar, an index of the element alone a numpy array.
 
     x[i][1] -= 0.5          # element(x, (i,))[1] = element(x, (i,))[1] - 0.5
 """
@@ -18,7 +17,7 @@ _WIDE = {"f": "f8", "i": "i8", "u": "u8", "b": "?"}
 
 
 class Store(Protocol):
-    """An array in memory."""
+    """Interface of an array in memory."""
 
     elem: Any
 
@@ -28,7 +27,7 @@ class Store(Protocol):
 
 
 class _Element(Matrix):
-    """What both element classes share. Numbers are as wide as Python's."""
+    """Base of element classes. Scalars have the width of Python's."""
 
     __slots__ = ("_index", "_store")
     _index: tuple[int, ...]
@@ -39,7 +38,7 @@ class _Element(Matrix):
 
     @property
     def entries(self) -> Any:
-        """A copy of the components as they stand in memory now."""
+        """A copy of the components, read from memory."""
         values = np.asarray(self._store.read(self._index))
         return values.astype(_WIDE[values.dtype.kind])
 
@@ -84,5 +83,5 @@ class MatrixElement(_Element):
 
 
 def element(store: Store, index: tuple[int, ...]) -> Matrix:
-    """The element of `store` at `index`, whose components read and write its memory."""
+    """The element of `store` at `index`; its components read and write memory."""
     return (VectorElement if len(store.elem.shape) == 1 else MatrixElement)(store, index)

@@ -1,13 +1,14 @@
-"""Functions that work on each number of their arguments, as objects (`ti.sin`, `ti.max`, ...).
+"""Elementwise functions as objects (`ti.sin`, `ti.max`, ...), with their evaluation in Python
+scope.
 
-Owns: what they compute in Python scope: numbers give Python numbers, numpy arrays arrays, vectors
-and matrices (anything with `entries` and `wrap`) the like. Domain errors give nan or inf, as in
-kernels.
-`INTRINSICS` has a row for each function that is one op: what it takes, what Python calls it.
-Must not know: how kernels compute the others (frontend/elementwise.py).
+The result has the type of the arguments: Python numbers, numpy arrays, or vectors and matrices
+(anything with `entries` and `wrap`). Domain errors give nan or inf, as in kernels. `INTRINSICS` has
+a row for each function that is a single IR op.
 
     >>> sqrt(4.0)
     2.0
+
+See also: `frontend/elementwise.py` lowers the other functions in kernels.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def entries_of(x: Any) -> Any:
-    """The numpy array of a vector or matrix; lists as arrays; other things themselves."""
+    """The numpy array of a vector, matrix or list; other objects unchanged."""
     if isinstance(x, list | tuple):
         return np.asarray(x)
     return getattr(x, "entries", x)
@@ -49,7 +50,8 @@ def check_unmasked(values: Any) -> None:
 
 
 def evaluate(f: Callable[..., Any], *args: Any) -> Any:
-    """f of the numbers in args, given back as what was given. Raises KernelTypeError."""
+    """Apply f to the numpy arrays of args, and wrap the result like the first vector or matrix
+    among args. Raises KernelTypeError."""
     try:
         with np.errstate(all="ignore"):
             result = f(*[entries_of(x) for x in args])
@@ -65,7 +67,7 @@ def evaluate(f: Callable[..., Any], *args: Any) -> Any:
 
 
 def cast_numbers(obj: Any, dtype: Any) -> Any:
-    """obj with its numbers converted as kernels convert them: toward zero, integers wrapping."""
+    """Convert obj to dtype as kernels do: floats truncate toward zero, integers wrap."""
     t = cook(dtype)
     if not isinstance(t, Scalar):
         raise KernelTypeError(f"{dtype!r} is not a number type such as ti.f32")
@@ -80,9 +82,16 @@ def _elementwise(name: str, f: Callable[..., Any], doc: str) -> Any:
 
 
 class Intrinsic(NamedTuple):
-    """What a function is in kernels: the op called `op`, of `floats` (integers are cast), `bits`
-    (integers only), a `class` of floats (false of integers) or a `whole` float (cast to `dtype` if
-    given). `math` and `numpy` are what it is called there; "" for nothing."""
+    """Lowering of a function to the op called `op`.
+
+    `takes` is one of:
+    - "floats": float arguments; integers are cast;
+    - "bits": integer arguments only;
+    - "class": a predicate on floats, false for integers;
+    - "whole": a float argument; the result is cast to `dtype` if given.
+
+    `math` and `numpy` are the function's names in those modules, or "".
+    """
 
     op: str
     takes: str
@@ -102,8 +111,8 @@ def _intrinsic(
     numpy: str = "",
     python: Callable[..., Any] | None = None,
 ) -> Any:
-    """One row: a function whose name is its op's. In Python scope it is `python` of numpy arrays,
-    by default what the op means."""
+    """Add a row: a function named like its op. In Python scope it evaluates `python` on numpy
+    arrays, by default the reference semantics of the op."""
     function = _elementwise(name, python or _meaning_of(name), doc)
     INTRINSICS[function] = Intrinsic(name, takes, math, numpy)
     return function
@@ -111,7 +120,7 @@ def _intrinsic(
 
 def _meaning_of(op: str) -> Callable[..., Any]:
     def compute(*args: Any) -> Any:
-        from vkchi.ir.ops import TABLE  # not before it is needed: it is slow to import
+        from vkchi.ir.ops import TABLE  # slow to import
 
         f = TABLE[op].numpy
         assert f is not None
@@ -177,12 +186,12 @@ mod: Binary = _elementwise(
 
 @python_function
 def frexp(x: Any) -> tuple[Any, Any]:
-    """m, e with x = m * 2**e and 0.5 <= |m| < 1; x and 0 where x is 0, infinite or nan."""
+    """m, e with x = m * 2**e and 0.5 <= |m| < 1; x and 0 if x is 0, infinite or nan."""
     return evaluate(lambda v: np.frexp(v)[0], x), evaluate(lambda v: np.frexp(v)[1], x)
 
 
 def _count(f: Callable[[int, int], int]) -> Callable[[Any], Any]:
-    """An elementwise function of (bits, width): Python ints count as 32 bits wide."""
+    """An elementwise function of (bits, width); Python ints have 32 bits."""
 
     def counted(x: Any) -> Any:
         a = np.asarray(x)
@@ -210,7 +219,7 @@ def _rounding(name: str, f: Callable[[Any], Any], doc: str, *, numpy: str = "") 
         return r if dtype is None else cast_numbers(r, dtype)
 
     function = Function(name, rounded, f"{doc} Cast to `dtype` if given, else a float.")
-    INTRINSICS[function] = Intrinsic(name, "whole", "", numpy)  # math's give integers
+    INTRINSICS[function] = Intrinsic(name, "whole", "", numpy)  # `math` returns integers
     return function
 
 
@@ -295,7 +304,7 @@ bit_cast: Cast = function(
 
 @python_function
 def select(cond: Any, x1: Any, x2: Any) -> Any:
-    """x1 where cond is true, else x2, component by component. Both are evaluated."""
+    """x1 if cond is true, else x2, per component. Both are evaluated."""
     is_plain = not any(hasattr(x, "wrap") for x in (cond, x1, x2))
     if is_plain and isinstance(cond, bool | int | np.bool_):
         return x1 if cond else x2
@@ -319,8 +328,8 @@ zero: Same = _elementwise("zero", lambda x: np.zeros_like(x)[()], "Zeros of x's 
 one: Same = _elementwise("one", lambda x: np.ones_like(x)[()], "Ones of x's type and shape.")
 neg: Same = _elementwise("neg", operator.neg, "-x.")
 
-# Where users find them. Three lists in other files follow, which `pytest --bless
-# tests/unit/test_public_names.py` writes: in `names` and `vkchi/__init__`, and in `lang.math`.
+# Public names by namespace. `pytest --bless tests/unit/test_public_names.py` generates three lists
+# from them: in `names`, `vkchi/__init__` and `lang.math`.
 PUBLIC = {
     "ti": """
         abs acos asin atan2 bit_cast bit_shr cast ceil cos exp floor frexp ifte log logical_and

@@ -1,9 +1,7 @@
-"""Function objects of the language: callable in Python scope, known by identity in kernels.
+"""Function objects of the language: callable in Python scope, recognized by identity in kernels.
 
-Owns: `Function`, the decorators that make one, and `Traced`, by which our own Python functions
-build kernel code: called with a Traced argument, a Function hands the call to it instead of
-computing. So a composite such as `mix` is written once, in Python, for both scopes.
-Must not know: what a kernel or an IR value is.
+Composites such as `mix` are Python functions that serve both scopes. In a kernel their arguments
+are `Traced` values, and a Function called with one forwards to it instead of computing.
 
     @composite
     def mix(x, y, a):
@@ -25,18 +23,22 @@ R = TypeVar("R")
 
 
 class Traced:
-    """Stands for a kernel's value while one of our own Python functions runs on it."""
+    """Symbolic kernel value, passed to this package's Python functions while they build kernel
+    code."""
 
     __slots__ = ()
 
     def apply(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What calling `fn` inside the kernel gives; args may be Traced."""
+        """The result of a call of `fn` inside the kernel; args may be Traced."""
         raise NotImplementedError
 
 
 class Function:
-    """A function of the language. `python` computes in Python scope, None where only kernels may
-    call it; `is_composite`: `python` is made of other Functions and operators alone."""
+    """A function of the language.
+
+    `python` computes in Python scope; it is None if only kernels may call the function.
+    `is_composite`: `python` consists of Functions and operators only.
+    """
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class Function:
 
 
 def find_traced(args: tuple[Any, ...] | list[Any]) -> Traced | None:
-    """The first Traced among the args or in the lists among them."""
+    """The first Traced among the args, nested lists included."""
     for arg in args:
         if isinstance(arg, Traced):
             return arg
@@ -78,26 +80,26 @@ def find_traced(args: tuple[Any, ...] | list[Any]) -> Traced | None:
 
 
 def function(name: str, python: Callable[..., Any] | None, doc: str | None) -> Any:
-    """A Function, of which the variable that holds it says what it takes and gives."""
+    """A Function whose type is declared by the variable that holds it."""
     return Function(name, python, doc)
 
 
 def as_told(made: Any, fn: Callable[P, R]) -> Language[P, R]:
-    """A Function that takes and gives what `fn` does."""
+    """A Function with the static type of `fn`."""
     told: Language[P, R] = made
     return told
 
 
 def composite(fn: Callable[P, R]) -> Language[P, R]:
-    """Decorator: a Function made of operators and other Functions, the same in both scopes."""
+    """Decorator: a Function of operators and other Functions, the same in both scopes."""
     return as_told(Function(fn.__name__, fn, fn.__doc__, is_composite=True), fn)
 
 
 def python_function(fn: Callable[P, R]) -> Language[P, R]:
-    """Decorator: a Function that computes in Python scope; kernels have their own way to do it."""
+    """Decorator: a Function that computes in Python scope; the frontend lowers it separately."""
     return as_told(Function(fn.__name__, fn, fn.__doc__), fn)
 
 
 def kernel_function(fn: Callable[P, R]) -> Language[P, R]:
-    """Decorator: a Function that only kernels may call; the body is not used."""
+    """Decorator: a Function for kernels only; its body is unused."""
     return as_told(Function(fn.__name__, None, fn.__doc__), fn)

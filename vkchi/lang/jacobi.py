@@ -1,12 +1,11 @@
-"""Jacobi rotations: what the decompositions of small matrices are made of, in both scopes.
+"""Jacobi rotations for decompositions of small matrices, in both scopes.
 
-Owns: turning the columns of a matrix until they are orthogonal (the singular values, one-sided) and
-turning a symmetric matrix until it is diagonal (the eigenvalues, two-sided). Both find small values
-as accurately as the input has them. Components are at most about 1: callers scale.
-Must not know: signs and order that users see (decompose.py).
+One-sided Jacobi rotates columns until they are orthogonal (singular values). Two-sided Jacobi
+rotates a symmetric matrix until it is diagonal (eigenvalues). Both compute small values to the
+accuracy of the input. Precondition: components are at most about 1; callers rescale.
 
-Source: M. R. Hestenes, "Inversion of matrices by biorthogonalization and related results", 1958;
-J. Demmel and K. Veselic, "Jacobi's method is more accurate than QR", 1992.
+Source: M. R. Hestenes, "Inversion of matrices by biorthogonalization and related results", 1958; J.
+Demmel and K. Veselic, "Jacobi's method is more accurate than QR", 1992.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from vkchi.lang.loop import repeat
 from vkchi.lang.matrix import pack
 from vkchi.tuples import NamedTuple
 
-# Convergence is quadratic; random and degenerate matrices take 4 to 7.
+# Quadratic convergence: random and degenerate matrices take 4 to 7 sweeps.
 MOST_SWEEPS = 12
 
 
 class Precision(NamedTuple):
-    """Of a float type: the distance from 1 to the next number, the smallest number with a
-    reciprocal, and below which a square has no precision left."""
+    """Constants of a float type: `epsilon` (distance from 1 to the next value), `smallest`
+    (smallest value with a finite reciprocal), `tiny` (squares of smaller values lose precision)."""
 
     epsilon: float
     smallest: float
@@ -36,38 +35,39 @@ DOUBLE = Precision(2.0**-52, 2.0**-1022, 1e-150)
 
 
 def rescale(m: Any, precision: Precision) -> tuple[Any, Any]:
-    """m with its largest component 1, so that no square overflows, and the factor that undoes it.
-    Of the zero matrix, itself and 1."""
+    """Scale m to a largest component of 1, so that squares do not overflow. Return it and the
+    inverse factor; for the zero matrix, itself and 1."""
     largest = abs(m).max()
     size = select(largest >= precision.smallest, largest, 1.0)
     inverse = 1.0 / size
-    inverse += inverse * (1.0 - size * inverse)  # as in `turn`
+    inverse += inverse * (1.0 - size * inverse)  # Newton step, as in `turn`
     return m * inverse, size
 
 
 def turn(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
-    """Cosine and sine of the turn by at most 45 degrees that makes [[app, apq], [apq, aqq]]
-    diagonal."""
+    """Cosine and sine of the Jacobi rotation, by at most 45 degrees, that diagonalizes [[app,
+    apq], [apq, aqq]]."""
     delta = aqq - app
     hypotenuse = abs(delta) + sqrt(delta * delta + 4.0 * apq * apq)
     tangent = select(delta < 0.0, -2.0, 2.0) * apq / max(hypotenuse, 1e-30)
     square = 1.0 + tangent * tangent
     cosine = 1.0 / sqrt(square)
-    # Vulkan lets root and quotient be off by 7 units; turns must keep lengths. A step of Newton's.
+    # Newton step: roots and quotients may be off by 7 ulp, and rotations must keep lengths.
     cosine += 0.5 * cosine * (1.0 - square * cosine * cosine)
     return cosine, tangent * cosine
 
 
 def turn_columns(bp: Any, bq: Any, precision: Precision) -> tuple[Any, Any]:
-    """Cosine and sine of the turn that makes two columns orthogonal: none where they are so but for
-    rounding. (Of columns of equal length, rounding alone would turn by 45 degrees.)"""
+    """Cosine and sine of the rotation that makes two columns orthogonal. It is the identity if
+    they are orthogonal up to rounding, which could otherwise cause a rotation by 45 degrees for
+    equal lengths."""
     app, aqq, apq = bp.dot(bp), bq.dot(bq), bp.dot(bq)
     is_far = abs(apq) > precision.epsilon * sqrt(app) * sqrt(aqq)
     return turn(app, aqq, select(is_far, apq, 0.0))
 
 
 def turned(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
-    """Two columns, turned."""
+    """Two columns, rotated."""
     return cosine * p - sine * q, sine * p + cosine * q
 
 
@@ -75,8 +75,8 @@ def turned(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
 
 
 def orthogonalize2(b0: Any, b1: Any, precision: Precision) -> tuple[Any, Any, Any, Any]:
-    """b0, b1, v0, v1: the columns A V and V, for the rotation V that makes A V's orthogonal. The
-    second turn takes away the first one's rounding."""
+    """b0, b1, v0, v1: the columns of A V and V, for the rotation V that makes those of A V
+    orthogonal. The second rotation removes the rounding error of the first."""
     v0, v1 = pack([1.0, 0.0]), pack([0.0, 1.0])
     for _ in range(2):
         cosine, sine = turn_columns(b0, b1, precision)
@@ -86,8 +86,8 @@ def orthogonalize2(b0: Any, b1: Any, precision: Precision) -> tuple[Any, Any, An
 
 
 def orthogonalize3(b: list[Any], precision: Precision) -> list[Any]:
-    """[b0, b1, b2, v0, v1, v2]: the columns A V and V, for the rotation V that makes A V's
-    orthogonal."""
+    """[b0, b1, b2, v0, v1, v2]: the columns of A V and V, for the rotation V that makes those of
+    A V orthogonal."""
 
     def sweep(*state: Any) -> list[Any]:
         columns, goes_on = list(state), None
@@ -104,13 +104,14 @@ def orthogonalize3(b: list[Any], precision: Precision) -> list[Any]:
 
 
 def identity_like(v: Any) -> list[Any]:
-    """The unit vectors, of v's length and type."""
+    """The unit vectors, with the length and type of v."""
     n = v.shape[0]
     return [v * 0.0 + pack([float(i == j) for j in range(n)]) for i in range(n)]
 
 
 def exchange(bp: Any, bq: Any, vp: Any, vq: Any) -> tuple[Any, Any, Any, Any]:
-    """The columns with the longer of bp and bq first: turned by 90 degrees, V stays a rotation."""
+    """The columns with the longer of bp and bq first. The swap is a rotation by 90 degrees, so V
+    stays a rotation."""
     is_less = bp.dot(bp) < bq.dot(bq)
     return (
         select(is_less, -bq, bp),
@@ -129,11 +130,12 @@ def sort3(columns: list[Any]) -> list[Any]:
 
 
 def direction(b: Any, otherwise: Any, precision: Precision) -> tuple[Any, Any]:
-    """b scaled to length 1, and its length; `otherwise`, a unit vector, where b has none."""
+    """b scaled to length 1, and its length. For length 0 the unit vector `otherwise` is
+    returned."""
     length = sqrt(b.dot(b))
     is_some = length > precision.tiny
     unit = b / select(is_some, length, 1.0)
-    unit += 0.5 * unit * (1.0 - unit.dot(unit))  # as in `turn`
+    unit += 0.5 * unit * (1.0 - unit.dot(unit))  # Newton step, as in `turn`
     return select(is_some, unit, otherwise), length
 
 
@@ -151,7 +153,7 @@ def perpendicular(u: Any) -> Any:
 
 
 def diagonalize3(m: Any, precision: Precision) -> list[Any]:
-    """[w0, w1, w2, v0, v1, v2]: eigenvalues and eigenvectors of a symmetric matrix of 3, of which
+    """[w0, w1, w2, v0, v1, v2]: eigenvalues and eigenvectors of a symmetric 3 by 3 matrix. Only
     the upper triangle is read."""
 
     def rotate(app: Any, aqq: Any, apq: Any, apr: Any, aqr: Any, vp: Any, vq: Any) -> Any:

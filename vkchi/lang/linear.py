@@ -1,9 +1,8 @@
-"""Linear algebra of vectors and matrices of either scope, written once with operators.
+"""Linear algebra of vectors and matrices: norms, products, determinant and inverse up to 4 by 4.
 
-Owns: norms, products, determinant and inverse up to 4 by 4. Arguments are `lang.matrix.Matrix`
-values, or the frontend's Handles, which have the same operators, `shape`, indexing, `sum`, and
-`pack` (a new vector or matrix from a list or a list of rows).
-Must not know: which scope it runs in.
+The formulas are written once for both scopes. Arguments are `lang.matrix.Matrix` values or the
+frontend's Handles. Both have operators, `shape`, indexing, `sum`, and `pack` (a new vector or
+matrix from a list or a list of rows).
 
     >>> norm(Vector([3.0, 4.0]))
     5.0
@@ -26,7 +25,7 @@ def _is_zero(eps: Any) -> bool:
 
 
 def _reciprocal(x: Any) -> Any:
-    """1 / x; not finite for 0 in Python scope either."""
+    """1 / x; inf or nan for 0, in Python scope too."""
     is_traced = isinstance(x, Traced)
     return 1.0 / x if is_traced else evaluate(np.true_divide, 1.0, x)
 
@@ -37,7 +36,7 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 
 def shape_text(x: Any) -> str:
-    """What a value is, for messages: `vector of 3`, `2 by 2 matrix`, `scalar`."""
+    """Description of a shape for messages: `vector of 3`, `2 by 2 matrix`, `scalar`."""
     shape = shape_of(x)
     if len(shape) == 2:
         return f"{shape[0]} by {shape[1]} matrix"
@@ -45,7 +44,7 @@ def shape_text(x: Any) -> str:
 
 
 def check_vectors(name: str, *values: Any) -> None:
-    """Raises KernelTypeError unless all are vectors of one length."""
+    """Raises KernelTypeError unless all are vectors of the same length."""
     shapes = [shape_of(v) for v in values]
     if any(len(s) != 1 for s in shapes) or len(set(shapes)) != 1:
         given = " and ".join(shape_text(v) for v in values)
@@ -86,13 +85,13 @@ def normalized(v: Any, eps: Any = 0) -> Any:
 
 
 def dot(a: Any, b: Any) -> Any:
-    """Sum of the products of components of two vectors."""
+    """Inner product of two vectors."""
     check_vectors("dot", a, b)
     return (a * b).sum()
 
 
 def cross(a: Any, b: Any) -> Any:
-    """Cross product of vectors of 3; of vectors of 2, the number that is its third component."""
+    """Cross product of vectors of 3; for vectors of 2, its third component, a scalar."""
     check_vectors("cross", a, b)
     if a.shape[0] == 3:
         return a.yzx * b.zxy - a.zxy * b.yzx
@@ -124,7 +123,7 @@ def determinant(m: Any) -> Any:
 
 
 def inverse(m: Any) -> Any:
-    """Inverse of a square matrix up to 4 by 4 (adjugate over determinant); not finite where it is
+    """Inverse of a square matrix up to 4 by 4 (adjugate over determinant); inf or nan if
     singular."""
     n = check_square("inverse", m)
     if n > 4:
@@ -173,14 +172,14 @@ _PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
 
 
 def _minors4(m: Rows) -> tuple[list[Any], list[Any]]:
-    """The 2 by 2 minors of the upper two rows and of the lower two, by columns as in `_PAIRS`."""
+    """The 2 by 2 minors of the upper two rows and of the lower two; columns as in `_PAIRS`."""
     s = [m[0][i] * m[1][j] - m[0][j] * m[1][i] for i, j in _PAIRS]
     c = [m[2][i] * m[3][j] - m[2][j] * m[3][i] for i, j in _PAIRS]
     return s, c
 
 
 def _det_of_minors(s: list[Any], c: list[Any]) -> Any:
-    """Laplace's expansion by the upper two rows."""
+    """Laplace expansion by the upper two rows."""
     return s[0] * c[5] - s[1] * c[4] + s[2] * c[3] + s[3] * c[2] - s[4] * c[1] + s[5] * c[0]
 
 
@@ -198,8 +197,8 @@ def _adjugate3(m: Rows) -> tuple[Rows, Any]:
     return adjugate, sum_products(m[0], cofactors[0])
 
 
-# Column i left out of a 4 by 4 matrix: the places in `_PAIRS` of the minors that the remaining
-# components of a row are combined with.
+# For a 4 by 4 matrix without column i: indices into `_PAIRS` of the minors that multiply the
+# remaining components of a row.
 _MINORS_WITHOUT = {0: (5, 4, 3), 1: (5, 2, 1), 2: (4, 2, 0), 3: (3, 1, 0)}
 
 

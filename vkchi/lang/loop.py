@@ -1,10 +1,11 @@
-"""Loops of our own Python functions, which build kernel code: `repeat`.
+"""Loops in Python functions that build kernel code: `repeat`.
 
-Owns: what it does in Python scope. A Python loop over traced values would be unrolled. Must not
-know: how kernels do it (frontend/decompositions.py).
+A Python loop over traced values would be unrolled.
 
     >>> repeat(lambda x: (x / 2, x > 2), (16.0,), 100)
     [1.0]
+
+See also: `frontend/decompositions.py` lowers it in kernels.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from vkchi.lang.function import python_function
 
 @python_function
 def repeat(step: Callable[..., Any], state: Any, most: int) -> list[Any]:
-    """What is left of `state`, a list of values, after `step(*state)`, which gives the next ones
-    and whether to go on, was called until it says no, `most` times at most."""
+    """Iterate `*state, goes_on = step(*state)` until `goes_on` is false, at most `most` times.
+    Return the last state as a list."""
     goes_on = True
     for _ in range(most):
         if not goes_on:

@@ -1,7 +1,7 @@
-"""The namespace `ti.math`: constants, vector types, the functions of shading languages.
+"""The namespace `ti.math`: constants, vector types, and the functions of shading languages.
 
-Owns: the interpolating and geometric functions; re-exports the rest. Most are composites, written
-once for both scopes. Must not know: how a kernel computes the elementwise ones.
+Interpolation and geometry are defined here, the rest is re-exported. Most functions are composites,
+written once for both scopes.
 
     >>> mix(1.0, 2.0, 0.25)
     1.25
@@ -57,7 +57,7 @@ from vkchi.lang.transforms import (
     vdir,
 )
 
-if TYPE_CHECKING:  # as types of arguments, and as what makes vectors
+if TYPE_CHECKING:  # argument types and constructors
     from vkchi.protocols import MatrixType as mat2
     from vkchi.protocols import MatrixType as mat3
     from vkchi.protocols import MatrixType as mat4
@@ -109,13 +109,13 @@ def mix(x: Any, y: Any, a: Any) -> Any:
 
 @composite
 def clamp(x: Any, xmin: Any, xmax: Any) -> Any:
-    """x, but not below xmin and not above xmax."""
+    """x limited to the range [xmin, xmax]."""
     return min(xmax, max(xmin, x))
 
 
 @composite
 def step(edge: Any, x: Any) -> Any:
-    """1.0 where x >= edge, else 0.0."""
+    """1.0 if x >= edge, else 0.0."""
     return select(x >= edge, 1.0, 0.0)
 
 
@@ -134,25 +134,25 @@ def fract(x: Any) -> Any:
 
 @composite
 def degrees(x: Any) -> Any:
-    """Radians as degrees."""
+    """Convert radians to degrees."""
     return x * (180.0 / pi)
 
 
 @composite
 def radians(x: Any) -> Any:
-    """Degrees as radians."""
+    """Convert degrees to radians."""
     return x * (pi / 180.0)
 
 
 @composite
 def dot(x: Any, y: Any) -> Any:
-    """Sum of the products of components of two vectors."""
+    """Inner product of two vectors."""
     return linear.dot(x, y)
 
 
 @composite
 def cross(x: Any, y: Any) -> Any:
-    """Cross product of two vectors of 3 (a vector) or of 2 (a number)."""
+    """Cross product of two vectors of 3 (a vector) or of 2 (a scalar)."""
     return linear.cross(x, y)
 
 
@@ -176,14 +176,14 @@ def normalize(v: Any) -> Any:
 
 @composite
 def reflect(x: Any, n: Any) -> Any:
-    """The direction x after a mirror of unit normal n."""
+    """The direction x reflected at a mirror with unit normal n."""
     return x - n * (2.0 * linear.dot(x, n))
 
 
 @composite
 def refract(x: Any, n: Any, eta: Any) -> Any:
-    """The unit direction x refracted at a surface of unit normal n, where `eta` is the ratio of
-    the refractive indices; the zero vector at total reflection."""
+    """The unit direction x refracted at a surface with unit normal n; `eta` is the ratio of
+    refractive indices. Total reflection gives the zero vector."""
     cosine = linear.dot(x, n)
     k = 1.0 - eta * eta * (1.0 - cosine * cosine)
     bent = x * eta - n * (eta * cosine + sqrt(max(k, 0.0)))

@@ -1,9 +1,7 @@
-"""`ti.Vector` and `ti.Matrix`: small values that Python holds, with the operators kernels have.
+"""`ti.Vector` and `ti.Matrix`: small values in Python scope, with the operators of kernels.
 
-Owns: the two classes. `entries` is a numpy array of one or two
-axes; `dt` the declared number type, or None where numbers are as free as Python's (a kernel then
-makes them default_fp or default_ip).
-Must not know: fields, kernels.
+`entries` is a numpy array of one or two axes. `dt` is the declared scalar type; None makes kernels
+use default_fp or default_ip.
 
     >>> v = Vector([1.0, 2.0]); v.yx + 1
     [3. 2.]
@@ -46,9 +44,10 @@ else:
 
 
 class Factories:
-    """Makers of fields and arrays, in the layers that own them.
+    """Hooks for constructors of fields and arrays, which other layers install.
 
-    Called as `Vector.field(n, dtype, ...)`, `Matrix.field(n, m, dtype, ...)`; so `ndarray`.
+    They are called as `Vector.field(n, dtype, ...)` and `Matrix.field(n, m, dtype, ...)`, and
+    likewise as `ndarray`.
     """
 
     vector_field, matrix_field = Hook("vector field"), Hook("matrix field")
@@ -84,8 +83,8 @@ def scalar_type(dt: Any) -> Scalar | None:
 class Matrix(Algebra, Arithmetic):
     """A vector (list of numbers) or matrix (list of rows).
 
-    Elementwise operators take another one of the same shape, a list, a numpy array or a number; `@`
-    multiplies matrices. Raises KernelTypeError where shapes differ.
+    Elementwise operators accept a value of the same shape, a list, a numpy array or a number; `@`
+    is the matrix product. Raises KernelTypeError for different shapes.
     """
 
     __slots__ = ("_entries", "dt")
@@ -99,7 +98,7 @@ class Matrix(Algebra, Arithmetic):
 
     @property
     def entries(self) -> NDArray[Any]:
-        """The numbers as a numpy array; writing to it changes the value."""
+        """The components as a numpy array; writing to it changes the value."""
         return self._entries
 
     def wrap(self, result: object) -> Any:
@@ -107,7 +106,7 @@ class Matrix(Algebra, Arithmetic):
         return wrap_array(result)
 
     def pack(self, values: Numbers) -> Any:
-        """A new vector or matrix of a list or of rows."""
+        """A new vector from a list, or a matrix from rows."""
         return wrap_array(np.array(values))
 
     def __len__(self) -> int:
@@ -159,8 +158,8 @@ class Matrix(Algebra, Arithmetic):
             self[place] = v
 
     def _swizzle(self, name: str) -> tuple[int, ...] | None:
-        """The components that a name means; None if it is no such name. Raises KernelSyntaxError
-        for one that needs a longer vector."""
+        """The components that a swizzle name selects; None for other names. Raises
+        KernelSyntaxError if the vector is too short."""
         if len(self.shape) != 1:
             return None
         places = components_of(name, self.n)
@@ -184,8 +183,8 @@ class Matrix(Algebra, Arithmetic):
         return self._declared(evaluate(f, a, b), getattr(other, "dt", None))
 
     def _declared(self, found: Any, other: Scalar | None) -> Any:
-        """What an operator has found, of the wide type that was declared for one of its operands.
-        Narrower types are numpy's already, and wide ones might be numbers without any."""
+        """Set `dt` of an operator's result to an operand's declared type, if the result has that
+        dtype. Narrow dtypes set `dt` by themselves; wide ones may be undeclared."""
         if isinstance(found, Matrix) and found.dt is None:
             kinds = [
                 t for t in (self.dt, other) if t is not None and t.dtype == found._entries.dtype
@@ -217,11 +216,11 @@ class Matrix(Algebra, Arithmetic):
             found.__class__ = VectorDifferences if found.ndim == 1 else Differences
         return found
 
-    # Comparison gives a vector of truth values, so identity is what sets and dicts go by.
+    # `==` returns a vector of bools, so sets and dicts use identity.
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        """What an `assert` in kernels asks of truth values: that all are true."""
+        """True if all components of a boolean value are true, as in kernel asserts."""
         entries = self.entries
         if entries.size == 1 or entries.dtype == np.bool_:
             return bool(entries.all())
@@ -246,15 +245,16 @@ class Matrix(Algebra, Arithmetic):
         return linear.normalized(self, eps)
 
     def dot(self, other: Numbers) -> float:
-        """Sum of the products of components of this vector and another one (`other`)."""
+        """Inner product with another vector (`other`)."""
         return linear.dot(self, _as_matrix(other))
 
     def cross(self, other: Numbers) -> Any:
-        """Cross product with another vector (`other`): of 3 components a vector, of 2 a number."""
+        """Cross product with another vector (`other`): a vector for 3 components, a scalar for
+        2."""
         return linear.cross(self, _as_matrix(other))
 
     def outer_product(self, other: Numbers) -> Matrix:
-        """The matrix of all products of a component of this vector and one of another (`other`).
+        """Outer product with another vector (`other`): the matrix of all products of components.
         Raises KernelTypeError for matrices."""
         v = _as_matrix(other)
         if self.ndim != 1 or v.ndim != 1:
@@ -262,7 +262,7 @@ class Matrix(Algebra, Arithmetic):
         return wrap_array(np.multiply.outer(self.entries, v.entries))
 
     def transpose(self) -> Matrix:
-        """The matrix with rows and columns exchanged. Raises KernelTypeError for a vector."""
+        """The transposed matrix. Raises KernelTypeError for a vector."""
         if self.ndim != 2:
             raise KernelTypeError(NO_TRANSPOSE, help="write a.outer_product(b)")
         return wrap_array(self.entries.T.copy())
@@ -272,12 +272,12 @@ class Matrix(Algebra, Arithmetic):
         return linear.inverse(self)
 
     def cast(self, dtype: ScalarDType) -> Matrix:
-        """Its numbers converted to `dtype`."""
+        """The value with its components converted to `dtype`."""
         return cast_numbers(self, dtype)
 
     def captured(self, default_fp: Scalar, default_ip: Scalar) -> Matrix:
-        """Itself as kernels find it: like numbers that Python has given a name, it computes at
-        least as literals do, whatever narrower type was declared for it."""
+        """The value as kernels capture it. Like named Python numbers, it has at least the width
+        of the default types, whatever narrower type was declared."""
         t = scalar_of_dtype(self.entries.dtype)
         default = default_fp if t is not None and t.kind == "f" else default_ip
         if t is None or t.kind == "b" or promote(t, default) is not default:
@@ -307,25 +307,25 @@ class Matrix(Algebra, Arithmetic):
         n: int, m: int, dtype: ScalarDType, shape: Shape | None = None, *args: object,
         **options: Unpack[FieldOptions],
     ) -> MatrixField:  # fmt: skip
-        """A field of `n` by `m` matrices of numbers of type `dtype`; args, options: as `ti.field`
-        takes them behind `shape`, and `layout`. Raises ArgumentError."""
+        """A field of `n` by `m` matrices of scalars of type `dtype`. args, options: those of
+        `ti.field` after `shape`, and `layout`. Raises ArgumentError."""
         return Factories.matrix_field(n, m, dtype, shape, *args, **options)
 
     @staticmethod
     def ndarray(n: int, m: int, dtype: ScalarDType, shape: Shape, **options: bool) -> MatrixNdarray:
-        """An array of the `shape` of `n` by `m` matrices of numbers of type `dtype`; options: as
-        `ti.ndarray` takes them. Raises ArgumentError."""
+        """An array of shape `shape` of `n` by `m` matrices of scalars of type `dtype`. options:
+        those of `ti.ndarray`. Raises ArgumentError."""
         return Factories.matrix_ndarray(n, m, dtype, shape, **options)
 
 
-# Numpy's types of Python numbers: no declared type.
+# Numpy dtypes of Python numbers: no declared type.
 _FREE = ("float64", "int64", "bool")
 
 NO_TRANSPOSE = "`transpose` takes a matrix, and this is a vector"
 
 
 class Vector(Matrix):
-    """A vector. Made from a list of numbers; from a list of rows it is a matrix all the same."""
+    """A vector, made from a list of numbers. A list of rows gives a matrix."""
 
     __slots__ = ()
 
@@ -334,22 +334,22 @@ class Vector(Matrix):
         n: int, dtype: ScalarDType, shape: Shape | None = None, *args: object,
         **options: Unpack[FieldOptions],
     ) -> MatrixField:  # fmt: skip
-        """A field of vectors of `n` numbers of type `dtype`; args, options: as `ti.field` takes
-        them, from its `shape` on, and `layout`. Raises ArgumentError."""
+        """A field of vectors of `n` scalars of type `dtype`. args, options: those of `ti.field`
+        from `shape` on, and `layout`. Raises ArgumentError."""
         return Factories.vector_field(n, dtype, shape, *args, **options)
 
     @staticmethod
     def ndarray(  # type: ignore[override]
         n: int, dtype: ScalarDType, shape: Shape, **options: bool
     ) -> VectorNdarray:
-        """An array of the `shape` of vectors of `n` numbers of type `dtype`; options: as
-        `ti.ndarray` takes them. Raises ArgumentError."""
+        """An array of shape `shape` of vectors of `n` scalars of type `dtype`. options: those of
+        `ti.ndarray`. Raises ArgumentError."""
         return Factories.vector_ndarray(n, dtype, shape, **options)
 
 
 class Differences(Matrix):
-    """What `v != w` gives: truth values, of which one is enough. Those of other kinds are true
-    where all are, as in the asserts of kernels."""
+    """Boolean result of `v != w`: true if any component is. Other boolean values are true if all
+    components are, as in kernel asserts."""
 
     __slots__ = ()
 
@@ -358,7 +358,7 @@ class Differences(Matrix):
 
 
 class VectorDifferences(Differences, Vector):
-    """Those of vectors."""
+    """Boolean result of `v != w` for vectors."""
 
     __slots__ = ()
 
@@ -369,8 +369,8 @@ def type_of(entries: Any) -> type[Matrix]:
 
 
 def wrap_array(result: Any) -> Any:
-    """A numpy result as a number, Vector or Matrix that owns it. Numbers are Python's, but for an
-    f32 or f16, which is numpy's: as a Python float it would show digits that it does not have."""
+    """A numpy result as a number, Vector or Matrix that owns it. Scalars become Python numbers,
+    except f32 and f16: as Python floats they would print spurious digits."""
     if isinstance(result, np.ndarray) and result.ndim == 0:
         result = result[()]
     if isinstance(result, np.generic):
@@ -388,12 +388,12 @@ def wrap_array(result: Any) -> Any:
 
 
 def _as_matrix(x: Any) -> Any:
-    """x, or a Vector of it if it is a sequence of numbers."""
+    """x, converted to a Vector or Matrix if it is a sequence."""
     return Matrix(x) if isinstance(x, list | tuple) or is_array_of_numpy(x) else x
 
 
 def matmul(a: Any, b: Any) -> Any:
-    """`a @ b`: matrices, a matrix and a vector, or two vectors (their dot product)."""
+    """`a @ b` for matrices, a matrix and a vector, or two vectors (inner product)."""
     a, b = (x if isinstance(x, Matrix) else _as_matrix(x) for x in (a, b))
     ok = isinstance(a, Matrix) and isinstance(b, Matrix) and a.shape[-1] == b.shape[0]
     if not ok:
@@ -459,25 +459,25 @@ def diag(dim: int, val: Any) -> Any:
 
 @python_function
 def unit(n: int, i: int, dt: Any = None) -> Any:
-    """The `i`-th unit vector of length `n`; integers unless `dt` says otherwise."""
+    """The `i`-th unit vector of length `n`, of type `dt` (default: integers)."""
     return Vector([int(k == i) for k in range(n)], dt)
 
 
 @python_function
 def rows(rows: Iterable[Numbers]) -> Any:
-    """The matrix of these rows, vectors or lists."""
+    """The matrix with the given rows (vectors or lists)."""
     return Matrix(list(rows))
 
 
 @python_function
 def cols(cols: Iterable[Numbers]) -> Any:
-    """The matrix of these columns, vectors or lists."""
+    """The matrix with the given columns (vectors or lists)."""
     return Matrix(list(cols)).transpose()
 
 
 @python_function
 def pack(values: Any) -> Any:
-    """A vector of a list of numbers, or a matrix of a list of rows, of their common type."""
+    """A vector from a list of numbers, or a matrix from a list of rows, of their common type."""
     return Matrix(values)
 
 

@@ -1,7 +1,6 @@
-"""`ti.ndrange` and `ti.grouped`: what loops run over.
+"""`ti.ndrange` and `ti.grouped`: iteration spaces of loops, iterable in Python too.
 
-Owns: the two objects, iterable in Python too. In a kernel bounds may be the kernel's values; only
-static ones can be counted or iterated here. Must not know: loops.
+In a kernel, bounds may be kernel values; here they must be integers.
 
     >>> list(ndrange((1, 3), 2))
     [(1, 0), (1, 1), (2, 0), (2, 1)]
@@ -20,9 +19,9 @@ from vkchi.types.lazy_numpy import np
 
 
 class ndrange:
-    """The Cartesian product of ranges: each argument a number of steps or a pair (begin, end).
+    """The Cartesian product of ranges; each argument is a length or a pair (begin, end).
 
-    `bounds` holds the pairs as given; `dimensions` their extents, static only.
+    `bounds` has the pairs as given, `dimensions` the lengths (static bounds only).
     """
 
     __slots__ = ("bounds",)
@@ -31,19 +30,19 @@ class ndrange:
         self.bounds: tuple[tuple[Any, Any], ...] = tuple(_bounds_of(arg) for arg in args)
 
     def static_bounds(self) -> list[tuple[int, int]]:
-        """The pairs as Python ints. Raises KernelTypeError if one is not static."""
+        """The pairs as Python ints. Raises KernelTypeError unless all are static."""
         return [(_static_int(begin), _static_int(end)) for begin, end in self.bounds]
 
     @property
     def dimensions(self) -> list[int]:
-        """How many steps along each axis."""
+        """Number of iterations along each axis."""
         return [max(0, end - begin) for begin, end in self.static_bounds()]
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         return product(*[range(begin, end) for begin, end in self.static_bounds()])
 
     def grouped(self) -> grouped:
-        """The same, one vector of indices at a time."""
+        """The same space, with the indices as one vector."""
         return grouped(self)
 
 
@@ -72,7 +71,8 @@ def _static_int(bound: Any) -> int:
 
 
 class grouped:
-    """`ti.grouped(x)`: loop over x with one vector of indices. Iterable in Python if `inner` is."""
+    """`ti.grouped(x)`: a loop over x with one vector of indices. Iterable in Python if `inner`
+    is."""
 
     __slots__ = ("inner",)
 

@@ -1,4 +1,4 @@
-"""Random numbers in kernels: each invocation has a stream of its own, seeded by `ti.init`."""
+"""Random numbers in kernels: each invocation has its own stream, seeded by `ti.init`."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ random: Random = function(
 
 @kernel_function
 def randn(dt: ScalarDType | None = None) -> float:  # type: ignore[empty-body]
-    """A float of the standard normal distribution."""
+    """A float with the standard normal distribution."""

@@ -1,4 +1,4 @@
-"""Functions of indices: `ti.rescale_index`, in both scopes.
+"""Index conversion between fields of different shapes: `ti.rescale_index`, in both scopes.
 
 >>> rescale_index(coarse, fine, Vector([1, 3]))       # shapes (2, 4) and (4, 8)
 [2 6]
@@ -15,8 +15,8 @@ from vkchi.lang.matrix import pack
 
 @composite
 def rescale_index(a: Any, b: Any, I: Any) -> Any:  # noqa: E741
-    """The index of field or block b that lies, in proportion, where index I of a does: along axes
-    that are k times as long as the other's, an index is multiplied or divided by k."""
+    """The index in field or block b that corresponds to index I of a. Along axes whose lengths
+    differ by a factor k, the index is multiplied or divided by k."""
     shapes = [getattr(x, "shape", None) for x in (a, b)]
     if not all(isinstance(shape, tuple) for shape in shapes):
         raise KernelTypeError("rescale_index takes two fields or blocks, and an index")

@@ -1,27 +1,33 @@
-"""Derivatives of singular values, eigenvalues and rotations, where the decomposition is traced.
+"""Derivatives of singular values, eigenvalues and rotations, by implicit differentiation.
 
-A decomposition is iterations, choices and sorted columns: derivatives that follow those are wrong
-where values are equal, as of the unit matrix. So a gradient puts in place of what was computed
-(`with_derivative_of`) the same, without its first derivative (`stop_first_grad`), plus what is 0
-and has the right one. Of A = U S V', with P = U' dA V: dU = U (t + d) / 2 and
-dV = V (t - d) / 2, where d_ij = (P_ij - P_ji) / (s_i + s_j) and t_ij = (P_ij + P_ji) / (s_j - s_i).
-Of a symmetric A = Q W Q': dQ = Q t, t_ij = P_ij / (w_j - w_i).
+The iterations of a decomposition contain selects and sorting. Their derivatives are wrong for equal
+values, for example at the identity matrix. A gradient therefore replaces the computed result
+(`with_derivative_of`) by a sum of two terms. The first is the same value without its first
+derivative (`stop_first_grad`). The second has the value 0 and the right derivative.
 
-Where s_i and s_j are equal there is no t_ij, for U and V can be turned together by any amount.
-Functions that do not depend on this choice, such as U f(S) V', have a derivative: the limit of
-(f(s_j) - f(s_i)) / (s_j - s_i). So the gradient is taken at S with close values `spread` by the
-square root of the type's precision, where both this quotient and its rounding are about as exact
-as that root. Second derivatives are refused.
+For A = U S V' and P = U' dA V:
 
-That needs f at the spread values. Where U or V is stored as it is, f is somewhere else, at equal
-values: its adjoints of U and V are the same for f(s) = s and f(s) = s**2 at s = 1, and tell nothing
-of f'. So the derivative of stored vectors (third operand of `with_derivative_of`), and of values
-stored beside them, is taken at S itself. It is NaN (`undefined_slope`) where values are closer
-than precision**0.75: beyond, rounding takes three quarters of the digits at most. Values that are
-stored alone are symmetric functions' and have their derivative. An adjoint of 0 stays 0.
+    dU = U (t + d) / 2                      dV = V (t - d) / 2
+    d_ij = (P_ij - P_ji) / (s_i + s_j)      t_ij = (P_ij + P_ji) / (s_j - s_i)
 
-Must not know: how the values are found. Source: Papadopoulo and Lourakis, "Estimating the Jacobian
-of the singular value decomposition", 2000.
+For a symmetric A = Q W Q': dQ = Q t with t_ij = P_ij / (w_j - w_i).
+
+Equal values: t_ij does not exist if s_i = s_j, because U and V can be rotated together by any
+angle. Functions independent of this choice, such as U f(S) V', have a derivative: the limit of
+(f(s_j) - f(s_i)) / (s_j - s_i). The gradient is evaluated at S with close values moved apart
+(`spread`) by the square root of the type's precision. There the error of this quotient and its
+rounding are both about that root. Second derivatives are not supported.
+
+Stored vectors: spreading requires f at the spread values. If U or V is stored unchanged, f is
+applied elsewhere, at equal values. Its adjoints of U and V are then equal for f(s) = s and f(s) =
+s**2 at s = 1, and do not determine f'. So the derivative of stored vectors (third operand of
+`with_derivative_of`), and of values stored beside them, is taken at S itself. It is NaN
+(`undefined_slope`) for values closer than precision**0.75; beyond that, rounding costs at most
+three quarters of the digits. Values stored without vectors are symmetric functions and keep their
+derivative. An adjoint of 0 stays 0.
+
+Source: Papadopoulo and Lourakis, "Estimating the Jacobian of the singular value decomposition",
+2000.
 """
 
 from __future__ import annotations
@@ -56,12 +62,12 @@ with_derivative_of = Function(
 
 
 def only_slope(x: Any) -> Any:
-    """0, with the derivative of x."""
+    """A value of 0 with the derivative of x."""
     return x - stop_first_grad(x)
 
 
 def skew(entry: Callable[[int, int], Any], n: int) -> Any:
-    """The skew matrix with the entries entry(i, j) above its diagonal."""
+    """The skew-symmetric matrix with entries entry(i, j) above its diagonal."""
     upper = {(i, j): entry(i, j) for j in range(n) for i in range(j)}
     lower = {(j, i): -x for (i, j), x in upper.items()}
     entries = {**upper, **lower, **{(i, i): upper[0, 1] * 0.0 for i in range(n)}}
@@ -69,19 +75,19 @@ def skew(entry: Callable[[int, int], Any], n: int) -> Any:
 
 
 def diagonal_of(m: Any) -> list[Any]:
-    """The numbers on the diagonal."""
+    """The diagonal of a matrix."""
     return [m[i, i] for i in range(shape_of(m)[0])]
 
 
 def with_diagonal(numbers: list[Any]) -> Any:
-    """The matrix with these numbers on its diagonal."""
+    """The diagonal matrix of the given values."""
     zero, n = numbers[0] * 0.0, len(numbers)
     return pack([[numbers[i] if i == j else zero for j in range(n)] for i in range(n)])
 
 
 def spread(s: list[Any], precision: Precision) -> list[Any]:
-    """Descending numbers, each at least the root of the precision away from the next, relative to
-    its size; the last one as it is."""
+    """Move descending values apart, so that neighbours differ by at least the root of the
+    precision, relative to their size. The last value is unchanged."""
     delta, apart = precision.epsilon**0.5, [s[-1]]
     for x in reversed(s[:-1]):
         y = apart[0]
@@ -91,12 +97,12 @@ def spread(s: list[Any], precision: Precision) -> list[Any]:
 
 
 def are_close(x: Any, y: Any, precision: Precision) -> Any:
-    """True if rounding leaves no derivative of what belongs to x and y alone."""
+    """True if rounding destroys derivatives that depend on x and y separately."""
     return abs(x - y) <= precision.epsilon**0.75 * max(abs(x), abs(y))
 
 
 def undefined_where_close(parts: list[Any], numbers: list[Any], precision: Precision) -> list[Any]:
-    """`parts`, one per number, with undefined derivatives for those of close numbers."""
+    """`parts`, one per value of `numbers`, with undefined derivatives for those of close values."""
     for i, x in enumerate(numbers):
         for j, y in enumerate(numbers):
             if i != j:
@@ -106,24 +112,24 @@ def undefined_where_close(parts: list[Any], numbers: list[Any], precision: Preci
 
 
 def undefined_columns(m: Any, numbers: list[Any], precision: Precision) -> Any:
-    """The matrix, with an undefined derivative for the columns of close numbers."""
+    """The matrix with undefined derivatives for the columns of close values."""
     columns = [pack(list(column)) for column in zip(*read_rows(m))]
     return pack(undefined_where_close(columns, numbers, precision)).transpose()
 
 
 def values_with_derivatives(found: Any, slopes: Any, beside: Any) -> Any:
-    """Singular values or eigenvalues, with the derivatives `beside` only where vectors of the same
-    call are stored as they are."""
+    """Singular values or eigenvalues with derivatives `slopes`. They have the derivatives
+    `beside` if vectors of the same call are stored unchanged."""
     return with_derivative_of(found, slopes, with_derivative_of(slopes, slopes, beside))
 
 
 def apart(x: Any, y: Any, precision: Precision) -> Any:
-    """y - x; 1 where they are close."""
+    """y - x; 1 if they are close."""
     return select(are_close(x, y, precision), 1.0, y - x)
 
 
 def svd_with_slopes(m: Any, found: Triple, precision: Precision) -> Triple:
-    """U, S, V of m as found, with derivatives."""
+    """U, S, V of m as in `found`, with derivatives."""
     if not isinstance(m, Traced):
         return found
     u, s, v = map(stop_first_grad, found)
@@ -171,7 +177,7 @@ def polar_with_slopes(
 
 
 def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: Precision) -> tuple[Any, Any]:
-    """Eigenvalues, in order, and eigenvectors of the symmetric m as found, with derivatives."""
+    """Ordered eigenvalues and eigenvectors of the symmetric m as in `found`, with derivatives."""
     if not isinstance(m, Traced):
         return found
     w, q = map(stop_first_grad, found)

@@ -1,6 +1,6 @@
-"""Compile-time helpers: `ti.static` and its like, loop hints.
+"""Compile-time helpers (`ti.static` and the like) and loop hints.
 
-Owns: the objects and what they do in Python scope. In kernels the frontend knows them by identity.
+The functions define the behaviour in Python scope; the frontend recognizes them by identity.
 
     for k in ti.static(range(3)):
         ti.static_print("unrolled", k)
@@ -15,8 +15,8 @@ from vkchi.lang.function import Function, kernel_function, python_function
 
 @python_function
 def static(x: Any, *xs: Any) -> Any:
-    """x, computed while compiling; a list if there are several. Loops over it are unrolled, and
-    branches on it compiled only where taken."""
+    """x, evaluated at compile time; several arguments give a list. Loops over it are unrolled.
+    Of branches on it only the taken one is compiled."""
     return [x, *xs] if xs else x
 
 
@@ -29,7 +29,7 @@ static_print = Function("static_print", _static_print, "Print at compile time.")
 
 @python_function
 def static_assert(cond: Any, msg: str | None = None) -> None:
-    """Stop compiling unless cond, which must be known then."""
+    """Fail the compilation if cond, a compile-time constant, is false."""
     if not cond:
         raise AssertionError(msg or "static assertion failed")
 
@@ -43,7 +43,8 @@ def loop_config(
     block_dim_adaptive: bool = True,
     bit_vectorize: bool = False,
 ) -> None:
-    """Say how the loop that follows runs: `block_dim` iterations per workgroup, or one by one."""
+    """Configure the next loop: `block_dim` iterations per workgroup, or `serialize` for
+    sequential execution."""
 
 
 @kernel_function
@@ -53,14 +54,14 @@ def assume_in_range(val: Any, base: Any, low: int, high: int) -> Any:
 
 @kernel_function
 def block_local(*args: Any) -> None:
-    """A hint to keep parts of fields in fast memory; accepted, without effect."""
+    """A hint to cache parts of fields in shared memory; accepted without effect."""
 
 
 @kernel_function
 def cache_read_only(*args: Any) -> None:
-    """A hint that fields are only read; accepted, without effect."""
+    """A hint that fields are only read; accepted without effect."""
 
 
 @kernel_function
 def no_activate(*args: Any) -> None:
-    """A hint for sparse fields; accepted, without effect."""
+    """A hint for sparse fields; accepted without effect."""

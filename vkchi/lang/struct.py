@@ -1,10 +1,7 @@
-"""`ti.Struct`: values with named members that Python holds, and `@ti.dataclass`.
+"""`ti.Struct`: values with named members in Python scope; struct types' calls; `@ti.dataclass`.
 
-Owns: the value class, how a struct type's call fills its members, elements of struct fields as
-Python sees them, the decorator. Must not know: fields, kernels.
-
-    >>> s = Struct(a=1, v=[1.0, 2.0]); s.v.y = 3; s
-    {'a': 1, 'v': [1.0, 3.0]}
+>>> s = Struct(a=1, v=[1.0, 2.0]); s.v.y = 3; s
+{'a': 1, 'v': [1.0, 3.0]}
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ RANGES = {t: range(range_of(t)[0], range_of(t)[1] + 1) for t in SCALARS.values()
 
 
 class _Listing:
-    """A computed attribute that gives way to a member of the same name."""
+    """A computed attribute that a member of the same name shadows."""
 
     def __init__(self, compute: Callable[[Any], Any]) -> None:
         self.compute, self.__doc__ = compute, compute.__doc__
@@ -38,10 +35,10 @@ class _Listing:
 
 
 class Struct:
-    """A struct value: made of a dict or of keywords, or by calling a struct type.
+    """A struct value, made from a dict or keywords, or by a call of a struct type.
 
-    Lists among the members become vectors and matrices, dicts structs. Assigning `s = t` gives
-    another name to the same struct, as in Python. Raises KernelSyntaxError for other arguments.
+    Lists among the members become vectors and matrices, dicts become structs. `s = t` is a second
+    reference to the same struct, as in Python. Raises KernelSyntaxError for other arguments.
     """
 
     __slots__ = ("__dict__", "__vkchi_type__", "__weakref__", "_methods")
@@ -114,14 +111,14 @@ class Struct:
 
     @_Listing
     def methods(self) -> dict[str, Any]:
-        """The functions that belong to it, by name."""
+        """The struct's methods by name."""
         return self._methods  # type: ignore[no-any-return]
 
     # --- conversions -------------------------------------------------------------------------
 
     def to_dict(self, include_methods: bool = False, include_ndim: bool = False) -> dict[str, Any]:
-        """Members as Python numbers, lists and dicts; `include_methods` and `include_ndim` add
-        what `ti.Struct` takes back to make the same struct of it."""
+        """Members as Python numbers, lists and dicts. `include_methods` and `include_ndim` add
+        entries from which `ti.Struct` rebuilds the same struct."""
         members = members_of(self)
         found = {name: _plain(x, include_methods, include_ndim) for name, x in members.items()}
         if include_methods:
@@ -157,8 +154,8 @@ class Struct:
         members: Mapping[str, Any], methods: Mapping[str, Any] | None = None,
         shape: Any = None, **options: Any,
     ) -> Any:  # fmt: skip
-        """A field of structs with these `members` (types by name) and `methods`, of a `shape`;
-        options: as `ti.field` takes them. Raises ArgumentError for methods that are no mapping."""
+        """A field of structs with these `members` (types by name) and `methods`, of shape
+        `shape`. options: those of `ti.field`. Raises ArgumentError if methods is no mapping."""
         if methods is not None and not isinstance(methods, Mapping):
             raise ArgumentError(
                 f"the methods of a struct are functions by name, not {methods!r}: "
@@ -175,7 +172,7 @@ def members_of(s: Any) -> dict[str, Any]:
 
 
 def make_value(members: dict[str, Any], methods: Any, t: StructType | None) -> Struct:
-    """A struct value of checked parts."""
+    """A struct value of already checked parts."""
     made = object.__new__(Struct)
     object.__setattr__(made, "_methods", methods)
     object.__setattr__(made, "__vkchi_type__", t)
@@ -188,7 +185,7 @@ def _restore(members: dict[str, Any], methods: Any, t: StructType | None) -> Str
 
 
 def as_member(x: Any) -> Any:
-    """x as a member of an untyped struct: lists as vectors and matrices, dicts as structs."""
+    """x as a member of an untyped struct: lists become vectors or matrices, dicts structs."""
     if isinstance(x, list | tuple) or is_array_of_numpy(x):
         return Matrix(x) if np.ndim(x) > 1 else Vector(x)
     return Struct(x) if isinstance(x, dict) else x
@@ -205,7 +202,7 @@ def _copied(x: Any) -> Any:
 
 
 def bind_method(method: Any, obj: Struct) -> Any:
-    """The method, bound to the struct (or to its type, of a class method)."""
+    """The method, bound to the struct, or to its type for a class method."""
     if isinstance(method, classmethod):
         return functools.partial(method.__func__, obj.__vkchi_type__)  # type: ignore[arg-type]
     return method.__get__(obj, type(obj))
@@ -215,9 +212,9 @@ def bind_method(method: Any, obj: Struct) -> Any:
 
 
 def arrange(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a call of the type by member; what is not given is missing.
+    """Arguments of a call of the type, by member; members without argument are absent.
 
-    Raises KernelTypeError for too many, unknown names, and members that are given twice.
+    Raises KernelTypeError for surplus, unknown or duplicate arguments.
     """
     names = list(t.members)
     if len(args) > len(names):
@@ -240,14 +237,14 @@ def arrange(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
 
 
 def is_whole(t: StructType, args: tuple[Any, ...], kwargs: Any, names: Any) -> bool:
-    """Whether a call's one argument, a struct with these members, is the whole of t: `S(other)`,
-    not its first member."""
+    """True if the single argument of a call `S(other)` is a struct with the members of t, not
+    its first member."""
     return len(args) == 1 and not kwargs and names is not None and set(names) == set(t.members)
 
 
 def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
-    """A value of type t: members in order or by name, zero where not given, converted to their
-    types; or of a dict or another struct. Raises KernelTypeError."""
+    """A value of type t from positional or keyword members, or from a dict or another struct.
+    Members are converted to their types; missing ones are zero. Raises KernelTypeError."""
     first = args[0] if args else None
     names = members_of(first).keys() if isinstance(first, dict | Struct) else None
     if is_whole(t, args, kwargs, names):
@@ -258,7 +255,8 @@ def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
 
 
 def _fit_member(t: Any, x: Any, name: str) -> Any:
-    """x as a member; a number is the first member of a nested struct, as in a call of its type."""
+    """Convert x to a member's type. A number initializes the first member of a nested struct, as
+    in a call of its type."""
     if isinstance(t, StructType) and _is_number(x):
         return make_struct(t, x)
     return fit(t, x, name)
@@ -269,7 +267,7 @@ def _is_number(x: Any) -> bool:
 
 
 def fit(t: Any, x: Any, name: str = "") -> Any:
-    """x as a value of type t. Raises KernelTypeError."""
+    """Convert x to type t. Raises KernelTypeError."""
     where = f" for the member `{name}`" if name else ""
     if isinstance(t, StructType):
         if isinstance(x, dict | Struct):
@@ -287,13 +285,13 @@ def fit(t: Any, x: Any, name: str = "") -> Any:
 
 
 def refuse_unfit(t: Scalar, numbers: list[Any]) -> None:
-    """Raises ArgumentError for a number that integer type t does not hold."""
+    """Raises ArgumentError for values out of range of the integer type t."""
     if t.kind in "iu" and not all(type(x) is int and x in RANGES[t] for x in numbers):
         losses.refuse(np.asarray(numbers), losses.bounds_of(t))
 
 
 def build(t: Any, leaves: Iterator[Any]) -> Any:
-    """A value of type t whose numbers, vectors and matrices are the next ones of `leaves`."""
+    """A value of type t whose scalars, vectors and matrices are taken from `leaves` in order."""
     if not isinstance(t, StructType):
         return next(leaves)
     members = {name: build(m, leaves) for name, m in t.members.items()}
@@ -304,14 +302,14 @@ def build(t: Any, leaves: Iterator[Any]) -> Any:
 
 
 class Store(Protocol):
-    """Arrays of one shape, one for each member of a struct type."""
+    """Interface of a group of arrays, one per member of a struct type."""
 
     __vkchi_type__: StructType
     __vkchi_arrays__: dict[str, Any]
 
 
 class StructElement(Struct):
-    """An element of a struct field: its members read and write the field's memory."""
+    """An element of a struct field; its members read and write the field's memory."""
 
     __slots__ = ("_index", "_store")
     _store: Store
@@ -346,7 +344,7 @@ class StructElement(Struct):
 
 
 def dataclass(cls: type) -> StructType:
-    """A struct type of a class: annotated names are members, functions are methods.
+    """A struct type from a class: annotated names are members, functions are methods.
 
     Raises KernelSyntaxError for a default value. Source: Taichi's `ti.dataclass`.
     """
@@ -372,7 +370,7 @@ def dataclass(cls: type) -> StructType:
 
 
 def is_method(name: str, x: Any) -> bool:
-    """Whether what a class body binds to a name belongs to its structs."""
+    """True if a class attribute is a method of the struct type."""
     kinds = (staticmethod, classmethod, property)
     return (callable(x) or isinstance(x, kinds)) and not isinstance(x, type) and (
         not name.startswith("__") or name == METHODS_KEY

@@ -1,4 +1,4 @@
-"""Component names of vectors: xyzw, rgba and stpq, one to four of one alphabet.
+"""Swizzles: component names of vectors, one to four letters of xyzw, rgba or stpq.
 
 >>> components_of("xz", 3), components_of("g", 3), components_of("xz", 2)
 ((0, 2), (1,), None)
@@ -13,14 +13,14 @@ MOST = 4  # letters of a name
 
 
 def is_name(name: str) -> bool:
-    """Whether `name` is such a name, of a vector long enough."""
+    """True if `name` is a swizzle of a sufficiently long vector."""
     return components_of(name, MOST) is not None
 
 
 @lru_cache(maxsize=1024)
 def components_of(name: str, size: int) -> tuple[int, ...] | None:
-    """The components that `name` means on a vector of `size`; None if it is no such name, or names
-    one beyond the end."""
+    """The components that `name` selects from a vector of `size`. None if it is no swizzle or
+    exceeds the vector."""
     for alphabet in ALPHABETS:
         places = tuple(map(alphabet.find, name))
         if 0 < len(places) <= MOST and min(places) >= 0:

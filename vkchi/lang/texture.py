@@ -1,12 +1,13 @@
-"""What texture accesses compute: how channels are numbers, how texels are blended.
+"""Texture formats and filtering: conversion of channels, and interpolation of texels.
 
-Owns: the formulas, as Python that runs on kernel values (`function.Traced`) and on numbers alike:
-exact, and the same on every device. Must not know: memory, kernels.
+The formulas are Python functions of kernel values (`function.Traced`) or numbers. Results are exact
+and equal on every device.
 
-Conventions, as Taichi's Vulkan backend has them: coordinates are 0 to 1 along each axis, the centre
-of texel k of n is at (k + 0.5) / n, values between centres are blended linearly, and a texture
-repeats outside 0 to 1. A colour is a vector of four f32; channels that a format lacks are 0, alpha
-is 1.
+Conventions, as in Taichi's Vulkan backend:
+- Coordinates are 0 to 1 along each axis; the centre of texel k of n is at (k + 0.5) / n.
+- Values between centres are interpolated linearly.
+- Textures repeat outside 0 to 1.
+- A colour is a vector of four f32. Channels that a format lacks are 0, alpha is 1.
 
     >>> decode(texel_of(Format.rg8), [255, 51])
     [1.0, 0.2, 0.0, 1.0]
@@ -29,36 +30,36 @@ MISSING = {"r": 0.0, "g": 0.0, "b": 0.0, "a": 1.0}
 
 
 def most_of(t: Scalar) -> float:
-    """The greatest number of an integer type."""
+    """The largest value of an integer type."""
     return float(2 ** (t.bits - (t.kind == "i")) - 1)
 
 
 def from_srgb(c: Any) -> Any:
-    """The linear intensity of a channel on the sRGB curve. Source: Vulkan data format, 13.3."""
+    """Decode an sRGB channel to linear intensity. Source: Vulkan data format, 13.3."""
     return select(c <= 0.04045, c / 12.92, pow((c + 0.055) / 1.055, 2.4))
 
 
 def to_srgb(c: Any) -> Any:
-    """The place on the sRGB curve of a linear intensity from 0 to 1."""
+    """Encode a linear intensity from 0 to 1 as sRGB."""
     return select(c <= 0.0031308, c * 12.92, pow(max(c, 0.0031308), 1 / 2.4) * 1.055 - 0.055)
 
 
 def decode(texel: Texel, raw: Sequence[Any]) -> list[Any]:
-    """The four components, r g b a, of the channels as they stand in memory."""
+    """The four components, r g b a, of the raw channels of a texel."""
     found: dict[str, Any] = dict(MISSING)
     for name, stored in zip(texel.order, raw, strict=True):
         c = cast(stored, f32)
         if texel.kind in ("unorm", "srgb"):
-            c = c * (1.0 / most_of(SCALARS[texel.scalar]))  # 0 to 1, while quotients may be inexact
+            c = c * (1.0 / most_of(SCALARS[texel.scalar]))  # quotients may be inexact
         found[name] = from_srgb(c) if texel.kind == "srgb" and name != "a" else c
     return [found[name] for name in "rgba"]
 
 
 def encode(texel: Texel, colour: Sequence[Any], stored: Scalar) -> list[Any]:
-    """The channels of a colour's four components, as they stand in memory as `stored`.
+    """The raw channels, of type `stored`, of a colour's four components.
 
-    Numbers that a format cannot hold become the nearest that it can. Source: Vulkan, "Conversion
-    from Floating-Point to Normalized Fixed-Point": to the nearest.
+    Values are clamped to the format's range and rounded to the nearest. Source: Vulkan, "Conversion
+    from Floating-Point to Normalized Fixed-Point".
     """
     parts = dict(zip("rgba", colour, strict=True))
     return [cast(_encoded(texel, name, parts[name]), stored) for name in texel.order]
@@ -72,12 +73,12 @@ def _encoded(texel: Texel, name: str, c: Any) -> Any:
     if texel.kind == "int":
         low = 0.0 if t.kind == "u" else -most - 1.0
         return min(max(c, low), largest_f32(most))
-    c = min(max(c, 0.0), 1.0)  # in this order, what is no number becomes 0
+    c = min(max(c, 0.0), 1.0)  # this order maps NaN to 0
     return round((to_srgb(c) if texel.kind == "srgb" and name != "a" else c) * most)
 
 
 def largest_f32(bound: float) -> float:
-    """The largest f32 that is not above a positive integer."""
+    """The largest f32 not above a positive integer."""
     excess = int(bound).bit_length() - 24
     return float(int(bound) >> excess << excess) if excess > 0 else bound
 
@@ -90,9 +91,9 @@ def sample(
     extents: Sequence[Any],
     coordinates: Sequence[Any],
 ) -> Any:
-    """The colour at normalised coordinates: texels blended linearly, the texture repeating.
+    """Bilinear (or trilinear) sample at normalized coordinates, with repeat addressing.
 
-    read: the colour of the texel at indices in range; extents: texels per axis.
+    read: the colour of the texel at in-range indices; extents: texels per axis.
     """
     ends = []
     for u, n in zip(coordinates, extents, strict=True):
@@ -118,7 +119,7 @@ def nearest(
     extents: Sequence[Any],
     coordinates: Sequence[Any],
 ) -> Any:
-    """The colour of the texel that normalised coordinates lie in, the texture repeating."""
+    """Nearest-texel sample at normalized coordinates, with repeat addressing."""
     index = []
     for u, n in zip(coordinates, extents, strict=True):
         k = cast((u - floor(u)) * cast(n, f32), i32)
@@ -127,7 +128,7 @@ def nearest(
 
 
 def is_inside(index: Sequence[Any], extents: Sequence[Any]) -> Any:
-    """Whether indices are those of a texel."""
+    """True if the indices are in range."""
     found: Any = None
     for k, n in zip(index, extents, strict=True):
         for test in (k >= 0, k < n):

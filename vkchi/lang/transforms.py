@@ -1,7 +1,7 @@
-"""Rotations, translation and scaling as matrices, in both scopes. Angles are radians.
+"""Rotations, translation and scaling as matrices, in both scopes. Angles are in radians.
 
-The 4 by 4 ones act on homogeneous coordinates. The rotations in space are laid out as Taichi's
-are: `rotation2d` turns column vectors, the others turn row vectors.
+The 4 by 4 matrices act on homogeneous coordinates. Conventions are Taichi's: `rotation2d` rotates
+column vectors, the rotations in space rotate row vectors.
 
     >>> rotation2d(0.0)
     [[ 1. -0.]
@@ -22,20 +22,20 @@ _LAST = [0.0, 0.0, 0.0, 1.0]
 
 @composite
 def vdir(ang: Any) -> Any:
-    """The unit vector of two at this angle from the x axis."""
+    """The 2D unit vector at this angle from the x axis."""
     return pack([cos(ang), sin(ang)])
 
 
 @composite
 def rotation2d(ang: Any) -> Any:
-    """The 2 by 2 matrix of a turn by `ang`, anticlockwise."""
+    """The 2 by 2 matrix of an anticlockwise rotation by `ang`."""
     c, s = cos(ang), sin(ang)
     return pack([[c, -s], [s, c]])
 
 
 @composite
 def rot_by_axis(axis: Any, ang: Any) -> Any:
-    """The 4 by 4 matrix of a turn by `ang` about `axis`, which need not have length 1."""
+    """The 4 by 4 matrix of a rotation by `ang` about `axis`, of any length."""
     check_vectors("rot_by_axis", axis, pack([0.0, 0.0, 0.0]))
     c, s = cos(ang), sin(ang)
     n = normalized(axis)
@@ -51,7 +51,7 @@ def rot_by_axis(axis: Any, ang: Any) -> Any:
 
 @composite
 def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
-    """The 4 by 4 matrix of turns by yaw (about y), pitch (about x) and roll (about z)."""
+    """The 4 by 4 matrix of rotations by yaw (about y), pitch (about x) and roll (about z)."""
     ch, sh = cos(yaw), sin(yaw)
     cp, sp = cos(pitch), sin(pitch)
     cb, sb = cos(roll), sin(roll)
@@ -65,13 +65,13 @@ def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
 
 @composite
 def rotation3d(ang_x: Any, ang_y: Any, ang_z: Any) -> Any:
-    """The 4 by 4 matrix of turns about the three axes."""
+    """The 4 by 4 matrix of rotations about the three axes."""
     return rot_yaw_pitch_roll(ang_z, ang_x, ang_y)
 
 
 @composite
 def translate(dx: Any, dy: Any, dz: Any) -> Any:
-    """The 4 by 4 matrix that moves by (dx, dy, dz)."""
+    """The 4 by 4 matrix of a translation by (dx, dy, dz)."""
     return pack([[1.0, 0.0, 0.0, dx], [0.0, 1.0, 0.0, dy], [0.0, 0.0, 1.0, dz], _LAST])
 
 

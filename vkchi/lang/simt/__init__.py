@@ -1,4 +1,4 @@
-"""`ti.simt`: workgroups, subgroups and the dispatch, named in kernels."""
+"""`ti.simt`: functions of workgroups, subgroups and dispatches, for kernels."""
 
 from vkchi.lang.simt import block, grid, subgroup, warp
 

@@ -1,4 +1,4 @@
-"""`ti.simt.block`: the invocations of a workgroup, which share memory and wait for each other."""
+"""`ti.simt.block`: shared memory and barriers of a workgroup."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from vkchi.lang.function import kernel_function
 
 @kernel_function
 def SharedArray(shape: Any, dtype: Any) -> Any:
-    """An array of static `shape` that the workgroup shares; not initialised."""
+    """An uninitialized array of static `shape` in workgroup shared memory."""
 
 
 @kernel_function
 def sync() -> None:
-    """Wait until all invocations of the workgroup are here, and see what they wrote."""
+    """Workgroup barrier: wait for all invocations, and make their writes visible."""
 
 
 @kernel_function
 def mem_sync() -> None:
-    """Order this invocation's memory accesses for the rest of the workgroup."""
+    """Memory fence for this invocation's accesses, at workgroup scope."""
 
 
 mem_fence = mem_sync
@@ -37,19 +37,19 @@ def global_thread_idx() -> Any:
 
 @kernel_function
 def sync_all_nonzero(predicate: Any) -> Any:
-    """`sync`, and whether the predicate is nonzero in all invocations of the workgroup."""
+    """`sync`; true if the predicate is nonzero in all invocations of the workgroup."""
 
 
 @kernel_function
 def sync_any_nonzero(predicate: Any) -> Any:
-    """`sync`, and whether the predicate is nonzero in some invocation of the workgroup."""
+    """`sync`; true if the predicate is nonzero in any invocation of the workgroup."""
 
 
 @kernel_function
 def sync_count_nonzero(predicate: Any) -> Any:
-    """`sync`, and in how many invocations of the workgroup the predicate is nonzero."""
+    """`sync`; the number of invocations of the workgroup with a nonzero predicate."""
 
 
 def arch_uses_spv(arch: Any) -> bool:
-    """Whether kernels of a backend become SPIR-V: always."""
+    """Always True: kernels of all backends compile to SPIR-V."""
     return True

@@ -1,4 +1,4 @@
-"""`ti.simt.grid`: all invocations of a dispatch."""
+"""`ti.simt.grid`: functions at dispatch scope."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from vkchi.lang.function import kernel_function
 
 @kernel_function
 def memfence() -> None:
-    """Order this invocation's memory accesses for all others."""
+    """Memory fence for this invocation's accesses, at device scope."""

@@ -1,14 +1,14 @@
-"""`ti.simt.subgroup`: the invocations that a device runs in step, as many as it likes.
+"""`ti.simt.subgroup`: functions of a subgroup, the invocations that a device runs in lockstep.
 
-All take numbers of any type, vectors and matrices. What comes from an invocation that is not there
-is any value. Owns: names.
+Arguments are scalars of any type, vectors and matrices. The value of an invocation outside the
+subgroup is undefined. The subgroup size depends on the device.
 """
 
 from __future__ import annotations
 
 from vkchi.lang.function import Function
 
-# name -> what it gives
+# name -> result
 DOCS: dict[str, str] = {
     "barrier": "Wait until all invocations of the subgroup are here.",
     "memory_barrier": "Order this invocation's memory accesses for the rest of the subgroup.",
@@ -27,7 +27,7 @@ DOCS: dict[str, str] = {
     "shuffle_down": "The value of the invocation `offset` behind this one.",
     "shuffle_xor": "The value of the invocation at this one's index xor mask.",
 }
-# `add` and its like -> over which invocations
+# prefix -> invocations that it covers
 SPANS = {
     "reduce": "all invocations",
     "inclusive": "the invocations up to this one",

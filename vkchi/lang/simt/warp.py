@@ -1,14 +1,14 @@
-"""`ti.simt.warp`: CUDA's names for operations of a subgroup, which stands for the warp.
+"""`ti.simt.warp`: CUDA's names of subgroup functions; the warp is a subgroup.
 
-A warp has `ti.simt.subgroup.group_size()` invocations, which need not be 32; bit k of a mask stands
-for invocation k. Owns: names.
+A warp has `ti.simt.subgroup.group_size()` invocations, not necessarily 32. Bit k of a mask stands
+for invocation k.
 """
 
 from __future__ import annotations
 
 from vkchi.lang.function import Function
 
-# name -> what it gives
+# name -> result
 DOCS: dict[str, str] = {
     "active_mask": "The bits of the invocations that are here.",
     "all_nonzero": "1 if the predicate is nonzero in all invocations of the mask, else 0.",
