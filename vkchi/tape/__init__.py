@@ -1,1 +1,1 @@
-"""Running gradients: tapes, forward mode, checks. Above the compiler."""
+"""Reverse and forward mode at run time: tapes, dual numbers, Hessian products, gradient checks."""

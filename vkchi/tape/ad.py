@@ -1,4 +1,4 @@
-"""`ti.ad`: differentiation. Names only, each loaded when it is first used."""
+"""The `ti.ad` namespace. Each name is imported on first use."""
 
 from __future__ import annotations
 

@@ -1,15 +1,18 @@
-"""Where derivatives break off: values with one in arrays that have no place for it, and what was
-overwritten where a tape cannot see with what.
+"""Detection of lost gradients: derivatives stored in memory that has no `grad`, or overwritten by
+code that the recording does not see.
 
-Owns: `Breaks`, of one recording: what it knows of such memory, finding derivatives that would flow
-through it, and the errors. Of what arrays with gradients hold: what Python writes is a constant,
-so the derivative of what stood there is 0 from then on (`log.Cut`), and what it adds leaves the
-derivative as it is. Inputs that recorded kernels have used are no exception. But Python that has
-read an element may write what depends on it otherwise, as in `loss[None] *= 2`, and so may a kernel
-that the tape does not differentiate. So is what others than kernels changed in torch tensors: where
-a later kernel finds something else than a kernel left there, nobody knows whether it still depends
-on that. The same numbers written again through numpy or `tensor.data` are not noticed. Must not
-know: how gradients are built.
+`Breaks` belongs to one recording. It keeps the lost gradients in the accounts of the `ledger`,
+propagates them through kernel calls, and raises if one reaches an array that has a gradient.
+
+Rules for memory that has a gradient:
+
+- A constant that Python stores ends the derivative of the old value (`log.Cut`).
+- A constant that Python adds leaves the derivative unchanged.
+- Python may store a value that depends on one it has read, as in `loss[None] *= 2`. The new
+  derivative is then unknown.
+- The same holds for kernels that the tape does not differentiate.
+- The same holds for torch tensors that were changed outside kernels. Such writes are detected by
+  comparing contents, so writing equal values through numpy or `tensor.data` goes unnoticed.
 """
 
 from __future__ import annotations
@@ -52,14 +55,16 @@ NONE: frozenset[str] = frozenset()
 
 
 class Unknown(Step):
-    """That something unknown stands in an array or tensor when a function with a gradient of its
-    own begins, which may put a derivative there."""
+    """A step before a function with a custom gradient: an array or tensor holds an unknown value.
+
+    The function's gradient may propagate a derivative there, which would be wrong.
+    """
 
     def __init__(self, loss: Break, memory: Any) -> None:
         self.loss, self.memory = loss, memory
 
     def run(self) -> None:
-        """Raises GradientError if it has."""
+        """Raise GradientError if the custom gradient has put a nonzero derivative there."""
         if isinstance(self.memory, Storage):
             gradient = self.memory.companion("grad")
             found = gradient.contents() if gradient is not None else None
@@ -70,15 +75,14 @@ class Unknown(Step):
 
 
 class Breaks:
-    """What accounts say."""
+    """Queries and updates of lost gradients in the accounts of one ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
 
-    # --- what is known ---------------------------------------------------------------------------
+    # --- queries and updates ---------------------------------------------------------------------
 
     def add(self, found: Break) -> None:
-        """Note one."""
         account = self.ledger.open(found.memory)
         if isinstance(account, Account):
             account.puts.clear()
@@ -89,8 +93,11 @@ class Breaks:
     def pass_on(
         self, found: Iterable[Break], target: Memory, way: str, *, is_shown: bool = False
     ) -> None:
-        """Note that what Python computed from some arrays, losing the derivatives that they hold,
-        is now in another; that the user `is_shown` it."""
+        """Record that Python computed `target` from arrays with the derivatives `found`, which are
+        lost.
+
+        `way` describes the operation. `is_shown` is True if the user received the result.
+        """
         step = (way, user_span())
         box = box_at(target) if isinstance(target, Storage) else ()
         for one in found:
@@ -98,14 +105,17 @@ class Breaks:
             self.add(one._replace(memory=target, box=box, ways=ways, is_shown=is_shown))
 
     def of(self, memory: Memory) -> list[Break]:
-        """What memory holds that has no place there."""
+        """Return the lost gradients in this memory."""
         return [b for one in self.ledger.near(memory) for b in one.escaping]
 
     def hold(
         self, memory: Any, name: str, who: str, span: Span | None, box: Box | None = None
     ) -> None:
-        """Note that part of an array, or (without a box) all of it, or a tensor, holds values with
-        a derivative."""
+        """Record that memory holds values with a derivative.
+
+        For an array, `box` is the part that does; None means all of it. `memory` may be a torch
+        tensor.
+        """
         if isinstance(memory, Storage):
             box = box or box_at(memory)
             self.ledger.open(memory).held[box] = Held(name, who, span, box)
@@ -116,7 +126,7 @@ class Breaks:
             account.follow(memory)
 
     def holds(self, array: Storage) -> Held | None:
-        """What an array holds with a derivative."""
+        """Return a part of the array that holds values with a derivative, if there is one."""
         account = self.ledger.find(array)
         return account.holds() if account is not None else None
 
@@ -125,10 +135,13 @@ class Breaks:
     def check(
         self, call: Call, names: frozenset[str], need: str, others: Iterable[tuple[str, Break]]
     ) -> None:
-        """Raises GradientError if a call puts a derivative that broke off into one of the arrays
-        `names`, which have a place for it. What it overwrites is forgotten, and what it puts
-        elsewhere is noted. Derivatives by what Python put somewhere may get lost: that is a
-        constant from then on. `others` are known elsewhere, by names."""
+        """Raise GradientError if a call propagates a lost gradient to one of the arrays `names`.
+
+        `names` are the arrays that have a gradient; `others` are further lost gradients by
+        parameter name. Lost gradients in memory that the call overwrites are dropped. Those that it
+        copies to other memory are recorded there. A derivative by values that Python stored may be
+        lost: those values become constants.
+        """
         found, losses = [(name, seen_by(call, name, b)) for name, b in others], []
         for name in call.arrays:
             for account in self.ledger.near(memory_of(call, name)):
@@ -157,7 +170,7 @@ class Breaks:
                 self.note_escapes(call, flow.bits, is_bits=True, fills=one.fills)
 
     def remove(self, call: Call, name: str, one: Break) -> None:
-        """Part of an array is overwritten."""
+        """Drop a lost gradient from memory that the call overwrites."""
         view = call.hosts.get(name)
         if view is None or host.is_same_view(view, one.memory):
             account = self.ledger.open(one.memory)
@@ -165,8 +178,11 @@ class Breaks:
             account.loss = None if one.by else account.loss
 
     def note_call(self, call: Call, stores: Spans, boxes: Mapping[str, Box]) -> None:
-        """Note where a call put values with a derivative: the ops that did so by array, and the
-        parts (an array without: anywhere)."""
+        """Record where a call stored values with a derivative.
+
+        `stores` are the source spans of the stores by array; `boxes` are the parts written
+        (missing: all).
+        """
         who = f"{call.name}()"
         for name, tensor in call.tensors.items():
             for one in self.ledger.hosts:
@@ -180,8 +196,12 @@ class Breaks:
     def note_escapes(
         self, call: Call, escapes: Spans, *, is_bits: bool = False, fills: Fills = frozenset()
     ) -> None:
-        """Note arrays of a call, by parameter name, that now hold something with a derivative (by
-        `fills` only), or bits, and where that was put there."""
+        """Record lost gradients that a call stored, by parameter name, with the source span of each
+        store.
+
+        With `is_bits`, the stores hold the bits of a differentiable value. `fills` are the Python
+        writes that the derivative is by, if by nothing else.
+        """
         if not escapes:
             return
         boxes = facts.touched(call.plan, "writes", call.case)
@@ -192,11 +212,13 @@ class Breaks:
                 box = boxes.get(name) or box_at(call.arrays[name])
                 self.add(Break(memory_of(call, name), name, origin, box, is_bits, (), fills))
 
-    # --- functions that are not recorded kernel by kernel ----------------------------------------
+    # --- functions with custom gradients, skipped kernels ----------------------------------------
 
     def skip(self, given: Given, who: str, boxes: Mapping[str, Box]) -> list[Holding]:
-        """Note the writes of a kernel that is not differentiated, before it runs; what it adds is
-        constant. Return the accounts whose contents change."""
+        """Record the writes of a kernel that is not differentiated, before it runs.
+
+        Additions count as constants. Return the accounts whose contents change.
+        """
         kinds = facts.kinds_of_writes(given.plan)
         accounts = [(name, self.ledger.find(given.written[name])) for name in sorted(given.written)]
         known = [(name, one, found) for name, one in accounts
@@ -209,8 +231,7 @@ class Breaks:
         return [one for _, one, _ in known]
 
     def lose_results(self, given: Given, kind: str) -> None:
-        """Note that a kernel of another thread did not come to its end: what it wrote is
-        unknown."""
+        """Record that a kernel of another thread was aborted: the contents it wrote are unknown."""
         who, span = f"{given.name}()", given.plan.func.span
         by = f"{who}, which failed a check or was interrupted"
         for name, memory in given.written.items():
@@ -223,8 +244,8 @@ class Breaks:
 
     @contextmanager
     def ignoring(self) -> Iterator[None]:
-        """While a function runs that has a gradient of its own: what it changes in tensors, that
-        knows of."""
+        """Context of a function with a custom gradient: its changes to torch tensors are not
+        losses."""
         tensors = [one for one in self.ledger.hosts if one.owner is not None]
         for one in tensors:
             one.compare()
@@ -233,14 +254,14 @@ class Breaks:
             one.remember()
 
     def unknown(self) -> list[Unknown]:
-        """What was overwritten so far, as steps."""
+        """Return one `Unknown` step per memory that was overwritten so far."""
         found = [(one.compare(), one) for one in self.ledger.all()]
         return [Unknown(loss, one.owner) for loss, one in found if loss is not None]
 
-    # --- what is no kernel -----------------------------------------------------------------------
+    # --- host computations, `kernel.grad`, the loss ----------------------------------------------
 
     def check_arrays(self, arrays: Iterable[Memory]) -> None:
-        """Raises GradientError if one of these arrays was overwritten."""
+        """Raise GradientError if one of these arrays was overwritten with unknown values."""
         for array in arrays:
             for loss in (one.compare() for one in self.ledger.near(array)):
                 if loss is not None:
@@ -249,8 +270,12 @@ class Breaks:
     def note_gradient(
         self, call: Call, adjoints: Mapping[str, Memory], needs: Iterable[str], kind: str
     ) -> None:
-        """Note that `kernel.grad` adds to these gradients: values with a derivative, if what it
-        reads has one. Their places have none."""
+        """Record that `kernel.grad` added to the gradients `adjoints`, having read the arrays
+        `needs`.
+
+        If one of those has a derivative, the second derivative is lost: gradients have none of
+        their own.
+        """
         names = [name for name in needs if name in call.arrays and name not in call.constants]
         read = {name: memory_of(call, name) for name in names}
         varies = any(n in call.tensors or self.varies(call.arrays[n], kind) for n in read)
@@ -262,13 +287,13 @@ class Breaks:
                 self.add(found._replace(by_gradient=f"{call.name}.grad"))
 
     def varies(self, array: Storage, kind: str) -> bool:
-        """True unless an array has no place for derivatives, or is known to hold constants."""
+        """False if an array has no companion of this kind, or certainly holds constants."""
         account = self.ledger.find(array)
         is_constant = account is not None and account.fills == frozenset()
         return array.companion(kind) is not None and not is_constant
 
     def use(self, launch: Call | Given, case: Case, kind: str) -> None:
-        """Note which parts a recorded launch has used of arrays with a place for derivatives."""
+        """Record which parts of differentiable arrays a recorded launch reads."""
         tensors = launch.tensors if isinstance(launch, Call) else {}
         for name, box in facts.touched(launch.plan, "reads", case).items():
             array = launch.arrays.get(name)
@@ -285,7 +310,7 @@ class Breaks:
                     uses.add(use_of(launch, name, box))
 
     def check_loss(self, loss: Any) -> None:
-        """Raises GradientError if the loss was overwritten."""
+        """Raise GradientError if the loss was overwritten outside recorded kernels."""
         self.check_arrays([loss if isinstance(loss, Storage) else host.array_of_torch(loss)])
         account = self.ledger.find(loss) if isinstance(loss, Storage) else None
         if account is not None and account.is_last_by_python:
@@ -298,25 +323,28 @@ class Breaks:
 
 
 def memory_of(call: Call, name: str) -> Memory:
-    """Where a call's array lies: on the device, or in host memory."""
+    """The memory of a call's array: a host view, or the whole device array."""
     found: Memory = call.hosts[name] if name in call.hosts else call.arrays[name].whole
     return found
 
 
 def seen_by(call: Call, name: str, one: Break) -> Break:
-    """The same, as an array of a call sees it: where that is one of integers, as bits."""
+    """The lost gradient as the call's array `name` sees it: as bits if that array holds integers."""
     return one._replace(is_bits=call.arrays[name].dtype.kind != "f")
 
 
-# --- what Python writes --------------------------------------------------------------------------
+# --- writes by Python --------------------------------------------------------------------------
 
 
 def overwrite(account: Account, array: Storage, access: Access, *, is_ours: bool) -> bool:
-    """Python is about to write to an array, or a component of it. True if that is a constant over a
-    derivative, or over an input that kernels have used. It is, unless Python has read there, or
-    (not `is_ours`) the writer is a function with a gradient of its own."""
+    """True if a Python write ends a derivative: it stores a constant over a derivative or a used
+    input.
+
+    It does not if Python has read that part before, or if it only adds. With `is_ours` False, the
+    writer is a function with a custom gradient, which accounts for the write itself.
+    """
     if access.is_sum:
-        return False  # a constant more: the derivative of what stood there is that of the sum
+        return False  # adding a constant leaves the derivative unchanged
     is_all = access.at is None and account.array is array
     if account.array is array:
         overwrite_escapes(account, access)
@@ -337,7 +365,7 @@ def overwrite(account: Account, array: Storage, access: Access, *, is_ours: bool
 
 
 def overwrite_escapes(account: Account, access: Access) -> None:
-    """The same of what has no place there."""
+    """Drop the lost gradients of an array that a Python write covers."""
     shape, found = account.array.shape, account.escapes
     if access.kind == "fill" or (access.at is None and not account.reads):
         found.clear()
@@ -348,49 +376,48 @@ def overwrite_escapes(account: Account, access: Access) -> None:
 
 
 def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
-    """Whether a box has no elements but those that are cleared."""
+    """True if all elements of a box are in `cleared`."""
     ends = [b or (0, e - 1) for b, e in zip(box, shape, strict=True)]
     if math.prod(b[1] - b[0] + 1 for b in ends) > len(cleared):
         return False
     return all(k in cleared for k in product(*(range(b[0], b[1] + 1) for b in ends)))
 
 
-# --- what a call does with it --------------------------------------------------------------------
+# --- propagation through calls --------------------------------------------------------------------
 
 
 def mark_constants(one: Break, read: Span | None) -> None:
-    """What Python put somewhere is constant, for the derivative by it gets lost."""
+    """Treat the Python writes behind a lost gradient as constants."""
     notes = (one.origin, *one.ways, ("it is read here", read))
     for fill in one.fills:
         fill.mark_constant(notes)
 
 
 def line_of(span: Span | None) -> Span | None:
-    """The user's line, or, of a kernel of ours, that which has called it."""
+    """The user's line: the span itself, or for kernels of vkchi's own the line that called them."""
     return user_span() if is_ours(span) else span
 
 
 def use_of(launch: Call | Given, name: str, box: Box) -> Use:
-    """The use that a launch makes of a part of an array."""
     return Use(name, f"{launch.name}()", partial(first_read, launch.plan, name), box)
 
 
 def first_read(plan: Plan, name: str) -> Span | None:
-    """The line where a kernel first reads an array."""
-    from vkchi.tape.questions import footprint  # for an error
+    """Source line where a kernel first reads an array."""
+    from vkchi.tape.questions import footprint  # only needed for an error
 
     return footprint(plan, "reads").span_of(name)
 
 
 def covering(call: Call, name: str, box: Box = ()) -> int | None:
-    """The first segment of a call that overwrites all of a part of an array, or, without a box, all
-    of it."""
+    """Index of the first segment of a call that overwrites all of a box (without a box: of the
+    array)."""
     array = call.arrays[name]
     return facts.covering(call.plan, name, box, call.case) if array.whole is array else None
 
 
 def flow_of(call: Call, name: str, box: Box, *, is_bits: bool) -> Flow:
-    """Where something goes on to that a part of an array holds, or, without a box, all of it."""
+    """Propagation of the contents of a box (without a box: of the whole array) through a call."""
     end = covering(call, name, box)
     return facts.flow(call.plan, name, box, end, is_bits, call.case)
 
@@ -401,8 +428,8 @@ def flow_of(call: Call, name: str, box: Box, *, is_bits: bool) -> Flow:
 def refusal(
     one: Break, reader: tuple[str, Span | None] | None = None, need: str = "grad"
 ) -> GradientError:
-    """The error for a derivative that would flow through something, where that is read, and under
-    which name, if it is."""
+    """The error for a lost gradient; `reader` is the name and source span of the read, if there is
+    one."""
     word, notes = WORDS[need], (one.origin, *one.ways)
     name, read = (one.name, one.origin[1]) if reader is None else reader
     if one.by:

@@ -1,7 +1,8 @@
-"""`kernel.grad(...)`: the gradient of a call by itself, with the memory as it is now.
+"""`kernel.grad(...)`: gradient of one call outside a tape, evaluated with the current memory.
 
-Owns: what of that the kernel itself has overwritten, and what would do nothing. Must not know:
-tapes.
+The kernel has already run, so inputs that it overwrote are gone. The gradient is valid if the
+kernel redefines or leaves invariant every array that the gradient reads (`recompute_safety`).
+Otherwise GradientError is raised. A gradient without effect is reported.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ from vkchi.tuples import NamedTuple
 
 
 class Found(NamedTuple):
-    """The gradient that fits the memory as it is now, what it reads of that, and the arrays of
-    which it reads only what it has put there itself."""
+    """A gradient that is valid for the current memory.
+
+    `needs` are the parts of arrays it reads. `redefined` are the arrays of which it reads only
+    elements that it has recomputed.
+    """
 
     plan: GradientPlan
     needs: dict[str, Box]
@@ -45,14 +49,16 @@ class Found(NamedTuple):
 
 
 def fit_gradient(call: Call, gradients: Gradients) -> Found:
-    """The call's gradient, with the memory as the kernel left it. Raises GradientError if it needs
-    something that the kernel has overwritten."""
+    """Return a gradient that is valid for memory as the kernel left it.
+
+    Raises GradientError if it needs values that the kernel has overwritten.
+    """
     made = plan_gradient(call, gradients)
     if not made.made.stores:
         facts.check_reached(call.plan, made.spec, call.constants)
     check_slopes(call, made.made)
-    if made.draws:  # only a tape records them
-        from vkchi.autodiff.refusals import gone  # which reads IR
+    if made.draws:  # only tapes log draws
+        from vkchi.autodiff.refusals import gone  # imports the IR
 
         raise gone(made.draws[0].op)
     needs, writes = made.needs(call), made.writes(call)
@@ -79,8 +85,11 @@ def fit_gradient(call: Call, gradients: Gradients) -> Found:
 
 
 def check_slopes(call: Call, made: Differentiated) -> None:
-    """What says that a gradient does nothing, for no result has one: an error where one is a host
-    array, else a warning, as other kernels of a list may have results with gradients."""
+    """Report a gradient without effect: no result of the kernel has a gradient.
+
+    Raises GradientError if a result is a host array. Otherwise it warns, because the kernel may be
+    one of several, of which others have results with gradients.
+    """
     lost = {} if made.stores else made.escapes
     name = next((name for name in lost if name in call.hosts), next(iter(lost), None))
     if name is None:
@@ -101,7 +110,8 @@ def check_slopes(call: Call, made: Differentiated) -> None:
 
 
 def overwritten(call: Call, made: GradientPlan, op: MarkedOp) -> GradientError:
-    """The error for a gradient that needs what is gone; `op` is what the kernel did with it."""
+    """The error for a gradient that needs overwritten values; `op` is the access that makes them
+    needed."""
     what = "the kernel reads it here" if op.kind == "load" else "the kernel changes it here"
     return GradientError(
         f"the gradient of {call.name}() needs what `{op.array}` held before the kernel overwrote "
@@ -112,24 +122,24 @@ def overwritten(call: Call, made: GradientPlan, op: MarkedOp) -> GradientError:
 
 
 class Memory(Protocol):
-    """Fields as a call left them."""
+    """Contents of fields as a call left them."""
 
     def find(self, array: Storage) -> Storage:
-        """What holds that of a field; the field itself where that is not known."""
+        """Return the array with the contents of a field; the field itself if no copy is known."""
 
     def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
-        """Raises GradientError for a field, read at that span, of which it is not known."""
+        """Raise GradientError if the contents of a field, read at that span, are unknown."""
 
 
 class AsTheyAre:
-    """The memory of a call whose gradient finds fields as they are now."""
+    """Memory of a gradient that reads fields as they are."""
 
     def find(self, array: Storage) -> Storage:
-        """The field itself."""
+        """Return the field itself."""
         return array
 
     def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
-        """All is known."""
+        """Accept every field."""
 
 
 NOW = AsTheyAre()
@@ -143,11 +153,12 @@ def run_gradient(
     *,
     fields: Memory = NOW,
 ) -> None:
-    """`kernel.grad(...)`: the gradient of a call, with the memory as it is now, but for `fields`
-    that were kept; `shared` arguments are used in place. Waits, if there are any, or tensors.
+    """Run `kernel.grad(...)`: the gradient of a call, with the current memory.
 
-    Raises GradientError where it needs what the kernel itself overwrites, and where it would do
-    nothing for want of gradients.
+    `fields` supplies saved contents of fields. Arguments in `shared` are used in place. Waits for
+    the device if there are such arguments, or tensors.
+
+    Raises GradientError if the gradient needs values that the kernel overwrote, or has no effect.
     """
     check_numbers(name, plan, args)
     call = describe_call(name, plan, args, shared) if shared else Given(name, plan, args).call
@@ -170,7 +181,7 @@ def run_gradient(
     owners = [*(one.owner for one in shared), *gradients.owners]
     held = device.heap.hold(owners)
     with still(plan.runtime) if fields is not NOW else nullcontext():
-        # once more: another thread may have written since
+        # looked up again: another thread may have written since
         kept = {k: fields.find(array) for k, array in plan.fields(args).items()}
         memory = {**memory, **{k: a for k, a in kept.items() if not a.is_gradient}}
         made.launch(call.args, memory, gradients.arrays, call.repeated)
@@ -186,15 +197,16 @@ def run_gradient(
 
 
 def with_fields(call: Call, memory: Memory) -> Call:
-    """The call with fields as they were."""
     fields = {k: memory.find(array) for k, array in call.plan.fields(call.args).items()}
     return call._replace(arrays={**call.arrays, **fields})
 
 
 def check_depth(call: Call) -> None:
-    """Raises KernelAssertionError where a real function of the call goes too deep: values are
-    missing there, which only the kernel itself says, not its gradient."""
+    """Raise KernelAssertionError if a real function of the call exceeds its recursion depth.
+
+    The gradient does not check that, so the kernel runs once on copies.
+    """
     if any(site.kind == "depth" for site in call.plan.sites.values()):
-        from vkchi.tape.variants import Variant  # which few kernels need
+        from vkchi.tape.variants import Variant  # few kernels have a depth check
 
         Variant(call, call.plan.executable.artifact).dry_run(call, {})

@@ -1,7 +1,8 @@
-"""Kernel calls as differentiation sees them: what they work on, and the gradient of one.
+"""Kernel calls as differentiation sees them: their arrays, integers and tensors, and their
+gradients.
 
-Owns: `Given`, `Call`, `Copies` of host arrays, `Gradients`, the gradients made per plan. Must not
-know: tapes, who calls.
+`Given` is a launch before host arrays are copied, `Call` one after. `Copies` shares the device
+copies of host arrays between calls. `Gradients` are the adjoints of one call.
 """
 
 from __future__ import annotations
@@ -35,10 +36,16 @@ NO_NAMES: frozenset[str] = frozenset()
 
 
 class Call(NamedTuple):
-    """A kernel call: its plan, its arguments as they were, with host arrays copied to the device,
-    its arrays by parameter name, its integers, torch tensors that want gradients, all host arrays,
-    as numpy views and as they were passed, the names of arrays that it takes for constants, what
-    answers about it depend on, and what it has in common with others."""
+    """A kernel call, with host arrays copied to the device.
+
+    - `args`: the arguments, with those copies in place of host arrays.
+    - `arrays`, `numbers`: device arrays and integers by parameter name.
+    - `tensors`: torch tensors that require a gradient, by parameter name.
+    - `hosts`, `imports`: all host arrays, as numpy views and as they were passed.
+    - `constants`: arrays that the kernel treats as constants.
+    - `case`: the key of cached analyses of this call.
+    - `repeated`: data shared with earlier calls of the same arrays.
+    """
 
     name: str
     plan: Plan
@@ -54,14 +61,14 @@ class Call(NamedTuple):
 
     @property
     def missing(self) -> str:
-        """What `ti.init` said of arrays without gradient, `error` or `warn`."""
+        """The `missing_gradient` option of `ti.init`: `error` or `warn`."""
         return self.plan.runtime.options.missing_gradient
 
 
 def describe_call(
     name: str, plan: Plan, args: tuple[Any, ...], shared: Sequence[Import] = NOTHING_SHARED
 ) -> Call:
-    """What a call works on; host arrays are copied, but for those that are `shared`."""
+    """Build the `Call` of a launch; host arrays are copied, except for those in `shared`."""
     bound = Bound(plan.runtime, [])
     bound.imports += shared
     for parameter, arg in zip(plan.parameters, args, strict=True):
@@ -86,13 +93,12 @@ def describe_call(
 
 
 def constants_of(plan: Plan, args: tuple[Any, ...]) -> frozenset[str]:
-    """The arrays that a kernel only reads, under an annotation that says they have no gradient."""
+    """Read-only arrays whose annotation declares that they have no gradient."""
     return frozenset(p.name for p, _ in leaves_of(plan, args) if p.is_constant) - plan.written
 
 
 def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -> Call:
-    """The same of a call like one before, whose arguments are numbers and what lies on the
-    device."""
+    """Build a `Call` from a repeated one: all arguments are scalars or device arrays."""
     numbers = repeated.numbers(args)
     return Call(
         name, repeated.plan, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants,
@@ -103,12 +109,12 @@ def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -
 def keep_arguments(
     plan: Plan, args: tuple[Any, ...], copies: Mapping[str, Storage]
 ) -> tuple[Any, ...]:
-    """The arguments as they are now, which Python may change, with copies of host arrays."""
+    """Copy the arguments that Python may mutate; host arrays are replaced by `copies`."""
     return tuple(p.keep(a, copies) for p, a in zip(plan.parameters, args, strict=True))
 
 
 def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of a launch: of those in host memory that are only read, the copies made."""
+    """The arguments of a launch, with device copies for host arrays that are only read."""
     if not call.hosts:
         return args
     read = call.hosts.keys() & call.arrays.keys() - call.plan.written
@@ -116,14 +122,13 @@ def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Copies:
-    """The device's copies of host arrays that calls only read: one for calls that find the same
-    contents."""
+    """Memoized device copies of read-only host arrays: one per distinct contents."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[Any, ...], Storage] = {}
 
     def share(self, call: Call) -> Call:
-        """The call with copies that were made before, where they are the same."""
+        """Return the call with equal earlier copies in place of its own."""
         found = {}
         for name, view in call.hosts.items():
             if name not in call.plan.written:
@@ -138,32 +143,32 @@ class Copies:
 
 
 def is_equal(a: Storage, b: Storage) -> bool:
-    """Whether two arrays of one type are known to hold the same bits."""
+    """True if two arrays of one type are known to hold equal bits."""
     if a.host is None or b.host is None:
         return False
     return not host.changes(a.host, b.host).any()
 
 
 def leaves_of(plan: Plan, args: tuple[Any, ...]) -> Iterator[tuple[Parameter, Any]]:
-    """Parameters with their arguments, each part of structs and packs for itself."""
+    """Yield parameters with their arguments; members of structs and packs separately."""
     for parameter, arg in zip(plan.parameters, args, strict=True):
         yield from parameter.leaves(arg)
 
 
 class Given:
-    """A launch as it is asked for, and what it works on: nothing is copied."""
+    """A requested launch and the memory it accesses. Host arrays are not copied."""
 
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
         self.name, self.plan, self.args = name, plan, args
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """The names of the arrays that the kernel takes for constants."""
+        """Arrays that the kernel treats as constants."""
         return constants_of(self.plan, self.args)
 
     @cached_property
     def arrays(self) -> dict[str, Storage]:
-        """The arrays on the device, by parameter name."""
+        """Device arrays by parameter name."""
         bound = Bound(self.plan.runtime, [])
         for parameter, arg in leaves_of(self.plan, self.args):
             if parameter.kind != "array" or isinstance(arg, Ndarray):
@@ -172,20 +177,20 @@ class Given:
 
     @cached_property
     def hosts(self) -> dict[str, Values]:
-        """The arrays in host memory, as numpy views, by parameter name."""
+        """Numpy views of host arrays by parameter name."""
         given = [(p.name, arg) for p, arg in leaves_of(self.plan, self.args)
                  if p.kind == "array" and not isinstance(arg, Ndarray)]  # fmt: skip
         return {name: view for name, arg in given if (view := host.view_of(arg)) is not None}
 
     @cached_property
     def written(self) -> dict[str, Memory]:
-        """What of both it writes."""
+        """Device and host arrays that the kernel writes."""
         both: dict[str, Memory] = {**self.arrays, **self.hosts}
         return {name: memory for name, memory in both.items() if name in self.plan.written}
 
     @cached_property
     def call(self) -> Call:
-        """The call, for which host arrays are copied."""
+        """The call, with host arrays copied."""
         repeated = find_repeated(self.plan, self.args)
         if repeated is not None:
             return repeat_call(self.name, repeated, self.args)
@@ -195,12 +200,11 @@ class Given:
 
 
 def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
-    """The integer arguments by name."""
     return {p.name: arg for p, arg in leaves_of(plan, args) if isinstance(arg, int)}
 
 
 def clear(arrays: Iterable[Any]) -> None:
-    """Set these gradients or duals to 0, where they have memory now."""
+    """Set these gradients or duals to 0, if they are allocated."""
     for array in list(arrays):
         if array.has_memory:
             array.fill(0)
@@ -209,25 +213,28 @@ def clear(arrays: Iterable[Any]) -> None:
 def adjoints_of(
     arrays: Mapping[str, Storage], but: frozenset[str] = NO_NAMES
 ) -> dict[str, Storage]:
-    """The gradients of arrays, but for some, by the same names."""
+    """Gradients of arrays by the same names; `but` are excluded."""
     found = {name: a.companion("grad") for name, a in arrays.items() if name not in but}
     return {name: gradient for name, gradient in found.items() if gradient is not None}
 
 
 class Gradients:
-    """The adjoints of a call's arrays: their companions; of torch tensors, while a gradient runs,
-    their `.grad`, in place or copied, one for a tensor that is passed several times."""
+    """The adjoints of a call's arrays.
+
+    For fields and ndarrays these are their companions. For torch tensors they are the `.grad`, in
+    place or copied while a gradient runs; a tensor that is passed several times has one.
+    """
 
     def __init__(self, call: Call, known: Mapping[str, Storage] | None = None) -> None:
         self.call = call
         self.arrays = dict(adjoints_of(call.arrays, call.constants) if known is None else known)
-        self.names = frozenset(self.arrays).union(call.tensors)  # the arrays that have one
+        self.names = frozenset(self.arrays).union(call.tensors)  # arrays that have an adjoint
         self.fetched: dict[int, Fetched] = {}
 
     def fetch(self) -> None:
-        """Bring the gradients of torch tensors to the device."""
+        """Import or copy the gradients of torch tensors to the device."""
         if self.call.tensors:
-            await_host_memory()  # torch copies some of them
+            await_host_memory()  # torch copies some gradients on the host
         written = self.call.plan.written & self.call.tensors.keys()
         results = {id(self.call.tensors[name]) for name in written}
         for name, tensor in self.call.tensors.items():
@@ -239,7 +246,7 @@ class Gradients:
             self.arrays[name] = self.fetched[key].array
 
     def _find(self, array: Storage, tensor: Any, *, is_result: bool) -> Fetched | None:
-        """The gradient of a tensor that is in place, in place as well; None where it is not."""
+        """Import a tensor's gradient in place, if the tensor itself is in place; else None."""
         if not isinstance(array, HostNdarray):
             return None
         grad, axes = host.grad_of(tensor), len(shape_of(array.elem))
@@ -257,8 +264,10 @@ class Gradients:
         return Fetched(tensor, found, grad, is_result=False)
 
     def bring_back(self) -> None:
-        """Put them into the tensors' `.grad`. That of a result may be torch's own, which must not
-        change: it gets a new one."""
+        """Write copied gradients back to the tensors' `.grad`.
+
+        A result gets a new tensor, because torch may own the old one.
+        """
         for tensor, array, grad, is_result in self.fetched.values():
             if grad is not None:
                 host.put_grad(tensor, grad)
@@ -274,12 +283,12 @@ class Gradients:
 
     @property
     def owners(self) -> list[Any]:
-        """Who keeps memory that gradients work in."""
+        """Objects that keep the memory of in-place gradients alive."""
         return [one.grad for one in self.fetched.values() if one.grad is not None]
 
 
 class Fetched(NamedTuple):
-    """The gradient of a tensor on the device; `grad` is the tensor that it is in place, if any."""
+    """Gradient of a tensor on the device; `grad` is the tensor whose memory it shares, if any."""
 
     tensor: Any
     array: Ndarray
@@ -288,7 +297,7 @@ class Fetched(NamedTuple):
 
 
 def copy_gradient(array: Storage, tensor: Any, *, is_result: bool) -> Fetched:
-    """A copy of a tensor's gradient, which is like an array."""
+    """Copy a tensor's gradient to an array like `array`."""
     made = Ndarray(array.runtime, array.elem, array.shape)
     grad = host.grad_of(tensor)
     if grad is not None:
@@ -297,8 +306,10 @@ def copy_gradient(array: Storage, tensor: Any, *, is_result: bool) -> Fetched:
 
 
 def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> dict[str, Array]:
-    """The types of gradients or duals that lie in memory otherwise than their arrays, by the names
-    of their parameters. Raises GradientError for one that has other indices."""
+    """Types of gradients or duals whose layout differs from their array's, by parameter name.
+
+    Raises GradientError if the index range differs.
+    """
     found = {}
     for name, companion in companions.items():
         array = call.arrays[name]
@@ -321,9 +332,12 @@ def plan_gradient(
     *,
     is_second: bool = False,
 ) -> GradientPlan:
-    """The call's gradient by these arrays, made once per plan, or its derivative along a direction.
-    The memory of the arrays `invariant` is to be as the kernel leaves it, not as it finds it; the
-    arrays `constant` hold no derivative before. Raises GradientError."""
+    """Return the gradient of a call, memoized per plan; with `is_second`, its directional
+    derivative.
+
+    Arrays in `invariant` hold the contents that the kernel left, not those it found. Arrays in
+    `constant` hold no derivative before the call. Raises GradientError.
+    """
     is_plain = not (invariant or constant or is_second)
     repeated = call.repeated if is_plain else None
     found = repeated.gradient(gradients.arrays) if repeated is not None else None
@@ -343,7 +357,7 @@ def plan_gradient(
 
 
 def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
-    """Raises GradientError for a tensor that is passed by value and wants a gradient."""
+    """Raise GradientError for a tensor that requires a gradient but is passed by value."""
     for parameter, arg in leaves_of(plan, args):
         if parameter.kind == "tensor" and host.is_torch(arg) and arg.requires_grad:
             raise GradientError(
@@ -354,8 +368,7 @@ def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
 
 
 def counted_twice(call: Call, name: str) -> GradientError:
-    """The error for a tensor whose gradient torch adds up just now: it would find there what it is
-    to be given."""
+    """The error for a tensor whose gradient torch is accumulating: it would be added twice."""
     return GradientError(
         f"{call.name}(): the gradient of `{name}` would be counted twice: torch is going backward, "
         "and adds what it is given to the .grad of this tensor", call.plan.func.span,
@@ -364,16 +377,21 @@ def counted_twice(call: Call, name: str) -> GradientError:
 
 
 def count_once(call: Call) -> None:
-    """Let the gradients that were put into the call's tensors count once where torch adds up those
-    tensors' gradients just now. Torch's backward raises GradientError if it cannot be."""
+    """Deduplicate gradients of tensors whose gradients torch is accumulating.
+
+    If that is not possible, torch's backward raises GradientError.
+    """
     for name, tensor in call.tensors.items():
         if leaves.is_added_to(tensor):
             leaves.count_once(tensor, counted_twice(call, name))
 
 
 def check_leaves(call: Call) -> None:
-    """Raises GradientError for a tensor that torch computed from others, as views are: a gradient
-    would stay with it; and for one whose gradient torch adds up just now, before the tape does."""
+    """Raise GradientError for a tensor whose gradient would not reach its leaves.
+
+    That is a tensor that torch computed from others (a view, for example), or one whose gradient
+    torch is accumulating before the tape adds to it.
+    """
     for name, tensor in call.tensors.items():
         if leaves.is_added_to(tensor):
             raise counted_twice(call, name)
@@ -387,15 +405,13 @@ def check_leaves(call: Call) -> None:
 
 
 def make_grads(call: Call) -> None:
-    """Give the call's tensors that have no `.grad` yet one, of zeros, as Taichi does: whether or
-    not a derivative will come there."""
+    """Create a zero `.grad` for tensors that have none, as Taichi does."""
     for tensor in call.tensors.values():
         host.make_grad(tensor)
 
 
 def check_aliases(call: Call) -> None:
-    """Raises GradientError where two parameters are one array that the kernel writes, or that it
-    takes to be two."""
+    """Raise GradientError if two parameters alias and the kernel writes one, or assumes no alias."""
     seen: dict[int, str] = {}
     for name, array in call.arrays.items():
         key = id(array.whole)
