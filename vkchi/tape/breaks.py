@@ -329,7 +329,7 @@ def memory_of(call: Call, name: str) -> Memory:
 
 
 def seen_by(call: Call, name: str, one: Break) -> Break:
-    """The lost gradient as the call's array `name` sees it: as bits if that array holds integers."""
+    """The lost gradient as the call's array `name` sees it: as bits if that holds integers."""
     return one._replace(is_bits=call.arrays[name].dtype.kind != "f")
 
 

@@ -411,7 +411,7 @@ def make_grads(call: Call) -> None:
 
 
 def check_aliases(call: Call) -> None:
-    """Raise GradientError if two parameters alias and the kernel writes one, or assumes no alias."""
+    """Raise GradientError if two parameters alias and the kernel writes one or assumes no alias."""
     seen: dict[int, str] = {}
     for name, array in call.arrays.items():
         key = id(array.whole)

@@ -1,11 +1,11 @@
-"""Gradients in limited memory: few states are kept, and calls between them are done again.
+"""Checkpointing: gradients in limited memory. A few states are saved; the calls between them are
+recomputed.
 
-Owns: the schedule and its execution. A state is a copy of every array that the tape's calls write;
-`split_at` says, for a number of calls and of states that may be kept at once, where to keep one,
-so that calls are done again as rarely as possible. Source: Griewank, Walther, "Algorithm 799:
-revolve", 2000. Must not know: how gradients are built, how a tape records.
+A state is a copy of every array that the tape's calls write. `split_at` is the schedule. For a
+number of calls and of free slots, it gives the position of the next checkpoint that minimizes
+recomputation. Source: Griewank, Walther, "Algorithm 799: revolve", 2000.
 
-    >>> split_at(10, 2)        # of ten calls, two more states: keep one before the fifth call
+    >>> split_at(10, 2)        # ten calls, two free slots: checkpoint before the fifth call
     4
 """
 
@@ -22,7 +22,7 @@ from vkchi.tape.snapshots import UNITS, Report
 
 
 def bytes_of(memory: int | str) -> int:
-    """A number of bytes, given as a number or as text such as "512MiB". Raises ArgumentError."""
+    """Parse a size in bytes: an integer, or a string such as "512MiB". Raises ArgumentError."""
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
     parts = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", str(memory))
@@ -34,8 +34,10 @@ def bytes_of(memory: int | str) -> int:
 
 
 class Replay:
-    """Differentiates steps from the last to the first, beginning at their common start. The steps
-    hold `held_bytes` of the memory themselves."""
+    """Reverse sweep over steps with checkpoints, beginning at their common start state.
+
+    The steps hold `held_bytes` of the memory budget themselves.
+    """
 
     def __init__(self, steps: Sequence[Step], start: State, held_bytes: int = 0) -> None:
         self.steps, self.held_bytes, self.start = steps, held_bytes, start
@@ -43,9 +45,11 @@ class Replay:
         self.repeated = self.kept = self.most = 0
 
     def run(self, budget_bytes: int) -> Report:
-        """Do it, with the start, the end and as many states between as the budget allows. The
-        arrays hold in the end what they hold now. Raises KernelRuntimeError if even two states are
-        too much."""
+        """Run all gradients with as many states between start and end as the budget allows.
+
+        The arrays hold their current contents again afterwards. Raises KernelRuntimeError if the
+        budget is smaller than two states.
+        """
         slots = (budget_bytes - self.held_bytes) // max(1, self.state_bytes) - 2
         if slots < 0:
             held = self.held_bytes
@@ -66,14 +70,17 @@ class Replay:
         return Report(len(self.steps), self.repeated, states, self.state_bytes, saved_bytes)
 
     def advance(self, first: int, last: int) -> None:
-        """Do steps first … last - 1 again."""
+        """Repeat steps first … last - 1."""
         for step in self.steps[first:last]:
             step.repeat()
         self.repeated += last - first
 
     def differentiate(self, step: Step) -> None:
-        """Run a step's gradient. One of the user's own reads and writes what others after it left,
-        as without a limit; the arrays are restored by whoever calls this."""
+        """Run the gradient of one step.
+
+        A custom gradient (`needs_end`) reads and writes the arrays as they are at the end of the
+        tape, as it would without a memory limit. The caller restores the arrays.
+        """
         self.bar.advance()
         if not step.needs_end:
             step.run()
@@ -81,12 +88,12 @@ class Replay:
         self.end.repeat()
         step.run()
         self.end = State(self.start.arrays)
-        for array in self.start.arrays[len(self.arrays) :]:  # written by nobody but such gradients
+        for array in self.start.arrays[len(self.arrays) :]:  # only custom gradients write these
             put_back(array, self.start.copies[id(array)][1])
 
     def reverse(self, first: int, last: int, slots: int, found: State) -> None:
-        """Differentiate steps last - 1 … first. The arrays hold what step `first` found, which is
-        `found`."""
+        """Differentiate steps last - 1 … first. The arrays hold `found`, the state before step
+        `first`."""
         while last > first:
             if last - first == 1:
                 self.differentiate(self.steps[first])
@@ -108,9 +115,11 @@ class Replay:
 
 
 def split_at(length: int, slots: int) -> int:
-    """After how many of `length` steps to keep a state, if `slots` more may be kept at once: so
-    that no step is done again more often than it must."""
-    rounds, kept = 1, slots + 1  # with the one at the start
+    """Number of steps before the next checkpoint, for `length` steps and `slots` free slots.
+
+    The result minimizes the maximum number of times that any step is repeated.
+    """
+    rounds, kept = 1, slots + 1  # includes the state at the start
     while comb(kept + rounds, kept) < length:
         rounds += 1
     return max(1, min(length - 1, length - comb(kept - 1 + rounds, kept - 1)))

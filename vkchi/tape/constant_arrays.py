@@ -1,10 +1,11 @@
-"""Arrays with gradients that hold constants: what is computed from them has no derivative, though
-their kind may have one. So a solver may begin with `x = 0`, and keep its residual in arrays without
-gradient.
+"""Constant propagation through arrays: a constant has no derivative, even in an array with a
+`grad`.
 
-Owns: `Constants`, of one tape: arrays that were overwritten with constants, all of each, since it
-began, and that nobody has put a derivative into since; some are, provided that what Python put into
-arrays is taken for constants (`fills`). Must not know: how gradients are built.
+A solver may therefore begin with `x = 0` and keep its residual in arrays without a gradient.
+
+`Constants` belongs to one tape. It tracks arrays that were overwritten completely with constants
+since the tape began, and have received no derivative since. Some are constant only on condition
+that the values Python stored there (`fills`) are.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ NO_FILLS: Fills = Fills()
 
 
 class Constants:
-    """Those that accounts know of; `fills` are what Python put into arrays."""
+    """Queries and updates of constant arrays in a ledger; `fills` are the arrays that Python
+    filled."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.fills: list[Fill] = []
 
     def note_fill(self, array: Storage, at: Index | None) -> None:
-        """Python overwrites an element, or (None) all of an array that holds nothing with a
-        derivative: with an input, perhaps."""
+        """Record that Python overwrites an element, or (None) all of an array that holds no
+        derivative.
+
+        The value may be an input of the program.
+        """
         if array.whole is not array or array.companion("grad") is None:
             return
         account = self.ledger.open(array)
@@ -52,15 +57,14 @@ class Constants:
             account.fills = frozenset(self.fills[-1:])
 
     def forbid(self) -> None:
-        """The gradients of arrays, by what Python put there, that are not known."""
+        """Make the gradients by Python-filled arrays unreadable where a derivative was lost."""
         for fill in self.fills:
             gradient = fill.array.companion("grad")
             if fill.lost and gradient is not None:
                 fill.forbid(gradient)
 
     def of(self, call: Call, names: frozenset[str]) -> dict[str, Fills]:
-        """The arrays of a call, of those with gradients, that do, provided that some fills are
-        constant."""
+        """Return the constant arrays of a call among `names`, with the fills they depend on."""
         found = {}
         for name in names & call.arrays.keys():
             array = call.arrays[name]
@@ -70,8 +74,11 @@ class Constants:
         return found
 
     def note_call(self, call: Call, flows: Flows, constant: Mapping[str, Fills]) -> None:
-        """A call found the arrays `constant` as constants, and has put derivatives into arrays.
-        What else it writes stays so, or becomes so if that is all of an array."""
+        """Update the accounts of arrays that a call wrote.
+
+        The call read the arrays in `constant` as constants. An array that receives no derivative
+        stays constant, or becomes constant if the call overwrites all of it.
+        """
         for name in call.plan.written & call.arrays.keys():
             array = call.arrays[name]
             if name in flows.all.stores or array.whole is not array or name in call.hosts:
@@ -82,9 +89,14 @@ class Constants:
 
 
 class Flows(NamedTuple):
-    """Where a call puts derivatives: if `none` of its arrays is constant; if those are that are so
-    `surely`; and if `all` are that are so provided that some `fills` are constant. What is only in
-    the second is by these fills, and by nothing else."""
+    """Destinations of derivatives in a call, under three assumptions about its arrays.
+
+    - `none`: no array is constant.
+    - `surely`: only arrays without undecided fills are constant.
+    - `all`: arrays that depend on `fills` are constant, too.
+
+    Destinations in `surely` but not in `all` have derivatives by these fills alone.
+    """
 
     none: Outflow
     surely: Outflow
@@ -93,7 +105,7 @@ class Flows(NamedTuple):
 
     @property
     def given(self) -> Spans:
-        """The arrays without gradient that hold derivatives by fills."""
+        """Arrays without gradient that hold derivatives by fills."""
         found, others = self.surely.escapes, self.all.escapes
         return {name: op for name, op in found.items() if name not in others}
 
@@ -101,8 +113,10 @@ class Flows(NamedTuple):
 def plan_where_known(
     call: Call, gradients: Gradients, constant: Mapping[str, Fills]
 ) -> GradientPlan:
-    """The gradient of a call that finds the arrays `constant` as constants, perhaps. Raises
-    GradientError where another derivative gets lost in it."""
+    """Return the gradient of a call; the arrays `constant` may be treated as constants.
+
+    Raises GradientError if a derivative by anything else is lost.
+    """
     try:
         return plan_gradient(call, gradients)
     except GradientError as error:
@@ -115,7 +129,6 @@ def plan_where_known(
 
 
 def flows_of(call: Call, spec: GradientSpec, constant: Mapping[str, Fills]) -> Flows:
-    """Those of a call that found the arrays `constant` as constants, perhaps."""
     none = facts.outflow(call.plan, spec, call.case, NOTHING)
     if not constant:
         return Flows(none, none, none, NO_FILLS)
@@ -127,5 +140,5 @@ def flows_of(call: Call, spec: GradientSpec, constant: Mapping[str, Fills]) -> F
 
 
 def pending(fills: Fills) -> Fills:
-    """Those that are not constants for sure."""
+    """Fills that are not yet decided to be constant."""
     return frozenset(fill for fill in fills if not fill.lost)

@@ -1,9 +1,6 @@
-"""Copies of whole arrays as kernels, which tapes record like any other.
+"""Kernels that copy whole arrays. Tapes record them like other kernels, unlike `log.move`."""
 
-Owns: the kernels. Must not know: tapes, copies that none notices (`log`).
-"""
-
-# No postponed annotations here: they are the kernels' types.
+# No postponed annotations: kernels read their argument types from them.
 import functools
 from typing import Any
 
@@ -15,14 +12,16 @@ from vkchi.lang.static import static
 from vkchi.ndarray import Ndarray
 from vkchi.types import i32, ndarray, template
 
-MOST_KERNELS = 256  # of each kind that are kept: one for each type, shift or first index
-NDARRAY, FIELD = ndarray(), template()  # one of each: the kernels are found by them
+MOST_KERNELS = 256  # cached per kind: one for each type, shift or first index
+NDARRAY, FIELD = ndarray(), template()  # unique objects: they are keys of the kernel caches
 
 
 @functools.lru_cache(MOST_KERNELS)
 def make_copy(target_type: Any, source_type: Any, between: Any) -> Any:
-    """The kernel that copies elements between arrays that are passed in these ways; `between` is
-    how far the source's first indices are from the target's."""
+    """Build the kernel that copies elements between arrays of these annotations.
+
+    `between` is the offset of the source's first index from the target's.
+    """
     shift = Vector(between) if any(between) else 0
 
     @kernel  # type: ignore[arg-type]
@@ -37,13 +36,13 @@ def make_copy(target_type: Any, source_type: Any, between: Any) -> Any:
 
 
 def copy_elements(target: Storage, source: Storage) -> None:
-    """Copy all elements in a kernel."""
+    """Copy all elements with a kernel."""
     between = tuple(s - t for s, t in zip(source.origin, target.origin, strict=True))
     make_copy(type_for(target), type_for(source), between)(target, source)
 
 
 def copy_floats(target: Storage, source: Storage) -> bool:
-    """The same for arrays of floats only; whether they are."""
+    """Copy all elements if both arrays hold floats; return True if they do."""
     is_smooth: bool = target.compute.kind == source.compute.kind == "f"
     if is_smooth:
         copy_elements(target, source)
@@ -51,20 +50,20 @@ def copy_floats(target: Storage, source: Storage) -> bool:
 
 
 def copy_tensor(target: Storage, tensor: Any) -> None:
-    """The same out of a torch tensor of the array's shape and its elements'."""
+    """Copy a torch tensor of the same shape, elements included, into an array."""
     between = tuple(-first for first in target.origin)
     make_copy(type_for(target), tensor_type(target.seen_elem), between)(target, tensor)
 
 
 @functools.lru_cache(MOST_KERNELS)
 def tensor_type(elem: Any) -> Any:
-    """How kernels take a tensor whose last axes are those of an element."""
+    """Annotation for a tensor whose last axes are the axes of an element."""
     return ndarray(dtype=elem)
 
 
 @func  # type: ignore[arg-type]
 def element_in_order(array, number, first):  # type: ignore[no-untyped-def]
-    """The element with this number in the order of indices; `first` is the first index."""
+    """Element at a row-major position; `first` is the first index of the array."""
     place = Vector([0] * len(array.shape), i32)
     rest = number
     for k in static(range(len(array.shape) - 1, -1, -1)):
@@ -75,8 +74,10 @@ def element_in_order(array, number, first):  # type: ignore[no-untyped-def]
 
 @functools.lru_cache(MOST_KERNELS)
 def make_refill(target_type: Any, source_type: Any, first: tuple[int, ...], parts: int) -> Any:
-    """The kernel that copies elements in the order of their indices between arrays of different
-    shapes; the source has its elements' components, if `parts`, as a last axis."""
+    """Build the kernel that copies elements in row-major order between arrays of different shapes.
+
+    If `parts` is positive, the source has that many components of an element as its last axis.
+    """
 
     @kernel  # type: ignore[arg-type]
     def refill(target: target_type, source: source_type):  # type: ignore[no-untyped-def]
@@ -95,11 +96,11 @@ def make_refill(target_type: Any, source_type: Any, first: tuple[int, ...], part
 
 
 def copy_in_order(target: Ndarray, source: Storage) -> None:
-    """Copy as many numbers in the order of indices; components may be a last axis of the source."""
+    """Copy all scalars in row-major order; components may be the last axis of the source."""
     parts = target.components if source.components < target.components else 0
     make_refill(NDARRAY, type_for(source), tuple(source.origin), parts)(target, source)
 
 
 def type_for(array: Storage) -> Any:
-    """How kernels take an array."""
+    """Kernel annotation for an array."""
     return NDARRAY if isinstance(array, Ndarray) else FIELD

@@ -1,7 +1,4 @@
-"""Python functions with gradients of their own.
-
-Owns: the decorators `grad_replaced`, `grad_for`, `no_grad`. Must not know: kernels.
-"""
+"""Python functions with custom gradients: the decorators `grad_replaced`, `grad_for`, `no_grad`."""
 
 from __future__ import annotations
 
@@ -15,8 +12,11 @@ from vkchi.runtime import current
 
 
 class Recorded:
-    """A Python function that tapes record as one call. `grad` is its gradient, which takes the same
-    arguments; `is_skipped` if it has none by intent."""
+    """A Python function that tapes record as one call.
+
+    `grad` is its gradient, which takes the same arguments. `is_skipped` is True if it is not
+    differentiated.
+    """
 
     __vkchi_kind__ = "recorded"
 
@@ -36,36 +36,41 @@ class Recorded:
 
 
 class BoundRecorded(functools.partial[Any]):
-    """Such a function taken from an object, which is its first argument."""
+    """A `Recorded` method bound to an object."""
 
     @property
     def grad(self) -> Any:
-        """The function's gradient for this object; None before it is defined."""
+        """The function's gradient, bound to this object; None before it is defined."""
         gradient = self.func.grad  # type: ignore[attr-defined]
         return None if gradient is None else functools.partial(gradient, *self.args)
 
 
 def do_nothing(*args: Any, **kwargs: Any) -> None:
-    """The gradient of what is not differentiated."""
+    """Gradient of functions that are not differentiated."""
 
 
 @python_scope
 def grad_replaced(function: Callable[..., Any]) -> Recorded:
-    """Make a Python function whose gradient is given by `grad_for`: a tape records the call, not
-    the kernels in it."""
+    """Mark a Python `function` whose gradient is defined with `grad_for`.
+
+    A tape records the call as a whole, not the kernels in it.
+    """
     return Recorded(function, is_skipped=False)
 
 
 @python_scope
 def no_grad(function: Callable[..., Any]) -> Recorded:
-    """Make a Python function that tapes do not differentiate."""
+    """Mark a Python `function` that tapes do not differentiate."""
     return Recorded(function, is_skipped=True)
 
 
 @python_scope
 def grad_for(primal: Recorded) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate the gradient of `primal`, a function made by `grad_replaced`; it takes the same
-    arguments. Raises KernelRuntimeError for other functions, and for a second gradient."""
+    """Decorator: define the gradient of `primal`, a function decorated with `grad_replaced`.
+
+    The gradient takes the same arguments as `primal`. Raises KernelRuntimeError for other
+    functions, and if `primal` has a gradient already.
+    """
 
     name = getattr(primal, "__name__", repr(primal))
     if getattr(primal, "__vkchi_kind__", None) != "recorded":

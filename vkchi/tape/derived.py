@@ -1,9 +1,9 @@
-"""What tapes and debug mode find out of a kernel and make of it, each once per plan.
+"""Memoization per kernel: analyses and derived kernels that tapes and debug mode need.
 
-Owns: `Derived`: the table of answers, which last (`cache.answers`), and a table for each kind of
-thing that does not; how questions are asked: `facts` are those of `tape.questions`. A question is a
-function of a plan and plain values, on which its answer depends, data like them; it reads IR, and
-is loaded where the answer is not known yet. Must not know: IR, how anything is made.
+`facts` runs the queries of `tape.questions`. A query is a function of a plan and of plain values,
+and its result is plain data. Results are stored on disk (`cache.answers`), so the module that reads
+the IR is only imported for new queries. `Derived` holds those results, and one table per kind of
+object that is not stored on disk.
 
     facts.touched(plan, "writes", case_of({"t": 3}, {"x": x}))        # {"x": ((3, 3), (0, 7))}
     call.plan.derived.gradients.find(spec, make)
@@ -41,21 +41,24 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "Case", "Derived", "Memo", "Names", "case_of", "facts"]
 K = TypeVar("K")
 V = TypeVar("V")
-MOST_NOTES = 256  # of calls like one before
+MOST_NOTES = 256  # limit on `repeated` calls examined per plan
 Names = frozenset[str]
-# A call, as far as answers may depend on it: its integers and the shapes of its arrays, by names.
+# Key of a call for query results: its integers and the shapes of its arrays, by name.
 Case = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[int, ...]], ...]]
 
 
 def case_of(numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> Case:
-    """What answers may depend on of a call."""
+    """The part of a call that query results may depend on."""
     shapes = tuple([(name, array.shape) for name, array in arrays.items()])
     return tuple(numbers.items()), shapes
 
 
 class Question(NamedTuple):
-    """Where the function stands that answers it, the form of its answers (`cache.codec`: what its
-    annotation says, which is not loaded), and whether it is about a call."""
+    """A query: its function, the type of its result, and whether it depends on a call.
+
+    `form` is the annotation of the result as a string, for `cache.codec`. The type itself is not
+    imported.
+    """
 
     place: Place
     form: str
@@ -63,8 +66,10 @@ class Question(NamedTuple):
 
 
 class Asked:
-    """The questions of a module, under their names: the forms of their answers by these, of what is
-    asked of the kernel, and of its calls."""
+    """Proxy for the queries of a module: one attribute per query.
+
+    `of_kernel` and `of_calls` map query names to result types (`Question.form`).
+    """
 
     def __init__(self, module: str, of_kernel: dict[str, str], of_calls: dict[str, str]) -> None:
         for forms in (of_kernel, of_calls):
@@ -74,7 +79,7 @@ class Asked:
 
 
 def ask(question: Question, plan: Plan, *about: Any) -> Any:
-    """The answer to a question. Raises what finding it raises."""
+    """Return the result of a query. Raises what the query raises."""
 
     asked = (question.place[1], *about)
     try:
@@ -84,7 +89,7 @@ def ask(question: Question, plan: Plan, *about: Any) -> Any:
 
 
 def find_out(question: Question, plan: Plan, about: tuple[Any, ...], asked: tuple[Any, ...]) -> Any:
-    """The answer to a question that this process has not asked yet."""
+    """Run a query, or load its result from disk."""
 
     def answer() -> Any:
         with compiling(plan.derived.title):
@@ -97,7 +102,7 @@ def find_out(question: Question, plan: Plan, about: tuple[Any, ...], asked: tupl
 
 
 def does_warn(about: object) -> bool:
-    """Whether finding an answer may warn, and so must in each process."""
+    """True if the query may emit warnings, so that every process must run it."""
     request = about.request if isinstance(about, GradientSpec) else None
     return (request.missing if request is not None else about) == "warn"
 
@@ -120,14 +125,13 @@ if not TYPE_CHECKING:
 
 
 class Memo(Generic[K, V]):
-    """Values by key, each made when it is first asked for."""
+    """Memoization table; values are built at first lookup."""
 
     def __init__(self, title: str) -> None:
         self.title = title
         self.found: dict[K, V] = {}
 
     def find(self, key: K, make: Callable[[], V]) -> V:
-        """The value under this key."""
         if key not in self.found:
             with compiling(self.title):
                 self.found[key] = make()
@@ -135,13 +139,16 @@ class Memo(Generic[K, V]):
 
 
 class Derived:
-    """Tables by what the thing is for: mostly the arrays that have a gradient. `repeated` are kinds
-    of calls, of which so many more are looked at; `traces` are of tapes that began with the kernel;
-    `warned` is a registry of Python's warnings."""
+    """Memoization tables of one kernel plan, mostly keyed by the set of differentiable arrays.
+
+    - `repeated`: data shared by calls of the same arrays; `notes_left` limits their number.
+    - `traces`: root of the traces of tapes that begin with this kernel.
+    - `warned`: a registry of Python's `warnings`.
+    """
 
     def __init__(self, title: str, home: Home | None) -> None:
         self.title, self.answers = title, Answers(home)
-        # By `id` of arguments that are objects.
+        # Keyed by the `id` of the arguments that are objects.
         self.repeated: dict[tuple[int, ...], RepeatedTapedCall] = {}
         self.notes_left = MOST_NOTES
         self.traces: Node | None = None

@@ -1,9 +1,6 @@
-"""Differences of a loss, and gradients compared with them.
+"""Finite differences of a loss, and their comparison with gradients.
 
-Owns: the differences, how far off a gradient may be, the check of a tape that has run. Must not
-know: how gradients are built.
-
-    compare(x, x.grad.to_numpy(), differences(run, loss, x, None), None)
+compare(x, x.grad.to_numpy(), differences(run, loss, x, None), None)
 """
 
 from __future__ import annotations
@@ -23,14 +20,16 @@ from vkchi.types.lazy_numpy import np
 if TYPE_CHECKING:
     from vkchi.tape.tape import Tape
 
-# Differences of f32 carry rounding errors that the step cannot make small.
+# Differences of f32 have rounding errors that a smaller step does not reduce.
 STEP = {"f64": 1e-5, "f32": 1e-2, "f16": 5e-2}
 TOLERANCE = {"f64": 1e-5, "f32": 2e-2, "f16": 1e-1}
 
 
 def check_tape(tape: Tape) -> None:
-    """The same for a tape that has run; `grad_check` are the inputs. Raises KernelRuntimeError for
-    calls that write torch tensors, which are not done again in these."""
+    """Compare the gradients of a finished tape with differences, for its inputs `grad_check`.
+
+    Raises KernelRuntimeError if a call writes a torch tensor, because such calls are not repeated.
+    """
     assert tape.grad_check is not None
     for launch in launches_in(tape.entries):
         for name in sorted(launch.call.tensors.keys() & launch.call.plan.written):
@@ -48,7 +47,7 @@ def check_tape(tape: Tape) -> None:
 
 
 def check_inputs(who: str, inputs: Any) -> None:
-    """Raises ArgumentError for what are not several arrays with gradients."""
+    """Raise ArgumentError unless `inputs` is a sequence of arrays with gradients."""
     if not isinstance(inputs, list | tuple):
         raise ArgumentError(f"{who} must be a list of fields or ndarrays, not {inputs!r}")
     for k, x in enumerate(inputs):
@@ -62,7 +61,8 @@ def differences(
     step: float | None,
     restore: Callable[[], None] = lambda: None,
 ) -> np.ndarray[Any, Any]:
-    """Central differences of the loss by every number in x. `restore` comes before every run."""
+    """Central differences of the loss by every scalar in `x`; `restore` runs before every
+    evaluation."""
     h = step or STEP[x.dtype.name]
     restore()
     before = x.to_numpy()
@@ -86,13 +86,13 @@ def differences(
 def compare(
     x: Storage, found: np.ndarray[Any, Any], slopes: np.ndarray[Any, Any], tolerance: float | None
 ) -> None:
-    """Raises GradientError at the first element whose gradient is not the slope."""
+    """Raise GradientError at the first element whose gradient differs from `slopes`."""
     limit = tolerance or TOLERANCE[x.dtype.name]
     scale = max(1.0, float(np.abs(slopes).max(initial=0.0)))
     wrong = ~np.isclose(found, slopes, rtol=limit, atol=limit * scale)
     if wrong.any():
         place = tuple(int(k) for k in np.argwhere(wrong)[0])
-        rest = place[len(x.shape) :]  # of a component
+        rest = place[len(x.shape) :]  # component indices
         index = tuple(k + first for k, first in zip(place, x.origin, strict=False)) + rest
         raise GradientError(
             f"the gradient of {x!r} at {index} is {found[place]:.6g}, and differences give "

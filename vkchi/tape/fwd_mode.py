@@ -1,10 +1,8 @@
-"""Forward mode: kernels that carry derivatives along one direction.
+"""Forward mode: kernels propagate tangents along one direction.
 
-Owns: `FwdMode`. Must not know: how derivatives are built.
-
-    with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0]):
-        compute()
-    loss.dual[None]                 # d loss / d x[0]
+with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0]):
+    compute()
+loss.dual[None]                 # d loss / d x[0]
 """
 
 from __future__ import annotations
@@ -30,13 +28,15 @@ from vkchi.types.lazy_numpy import np
 
 @python_scope
 class FwdMode(Recording):
-    """Kernels called inside `with` also compute, in the `dual` of every field that has one, the
-    derivative of its elements along the direction `seed` of `param`.
+    """Forward-mode differentiation of the kernels called inside `with`.
 
-    loss: one field or several, of results; param: a field with a dual; seed: as many numbers as
-    param has (None: 1, for a param of one number); clear_gradients: set all duals to 0 first.
-    Raises KernelRuntimeError for a wrong seed or missing duals, GradientError where an operation
-    has no derivative. Source: Taichi's `ti.ad.FwdMode`.
+    Kernels also compute the `dual` of every field that has one: the derivative of its elements
+    along the direction `seed` of `param`.
+
+    loss: one or several fields that hold results. param: a field with a dual. seed: one number per
+    element of param (None: 1, for a param of one number). clear_gradients: set all duals to 0
+    first. Raises KernelRuntimeError for a wrong seed or missing duals. Raises GradientError if an
+    operation has no derivative. Source: Taichi's `ti.ad.FwdMode`.
     """
 
     title, kind = "ti.ad.FwdMode", "dual"
@@ -66,8 +66,10 @@ class FwdMode(Recording):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """The end of the block: the direction is forgotten, unless its memory is that of a result.
-        Raises GradientError if a loss was overwritten with something unknown."""
+        """End the block and clear the direction, unless it shares memory with a result.
+
+        Raises GradientError if a loss was overwritten with unknown values.
+        """
         try:
             if kind is None:
                 self.ledger.end_looking()
@@ -80,7 +82,7 @@ class FwdMode(Recording):
                 self.param.dual.fill(0)
 
     def launch_noted(self, given: Given) -> Any:
-        """Run a kernel with derivatives."""
+        """Run a kernel with tangents."""
         from vkchi.tape.variants import plan_forward
 
         call = given.call
@@ -96,18 +98,18 @@ class FwdMode(Recording):
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:
-        """Python writes a constant."""
+        """Clear the tangent of elements that Python overwrites with a constant."""
         dual = array.companion("dual")
         assert dual is not None
         blank(dual, at)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function that has a gradient of its own, as it is."""
+        """Run a function with a custom gradient like any other; that gradient is ignored."""
         return function.__wrapped__(*args, **kwargs)
 
 
 def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any, Any]:
-    """The seed as an array like the parameter. Raises KernelRuntimeError for a wrong length."""
+    """The seed in the shape of the parameter. Raises KernelRuntimeError for a wrong length."""
     shape = param.shape + shape_of(param.elem)
     count = math.prod(shape)
     if seed is None and count != 1:

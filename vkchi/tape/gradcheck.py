@@ -1,8 +1,6 @@
-"""`ti.ad.gradcheck`: gradients compared with differences.
+"""`ti.ad.gradcheck`: comparison of gradients with finite differences.
 
-Owns: the function that users call. Must not know: how differences are taken (`differences`).
-
-    ti.ad.gradcheck(run, loss, [x])
+ti.ad.gradcheck(run, loss, [x])
 """
 
 from __future__ import annotations
@@ -32,9 +30,10 @@ def gradcheck(
 ) -> None:
     """Compare the gradients of `loss` by `inputs` with central differences.
 
-    run: calls the kernels, from the contents of the inputs alone; loss: a field of one number;
-    inputs: fields or ndarrays with gradients, or one. Contents are left as they were. Raises
-    GradientError naming the first element that differs.
+    run: calls the kernels; reads only the inputs. loss: a field of one number. inputs: one or
+    several fields or ndarrays with gradients; their contents are restored. step: step of the
+    differences. tolerance: relative tolerance, also absolute at the scale of the largest
+    derivative. Both default by dtype. Raises GradientError for the first element that differs.
     """
     check_alone(current(), "ti.ad.gradcheck")
     check_run("ti.ad.gradcheck", run)

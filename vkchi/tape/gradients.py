@@ -1,7 +1,7 @@
-"""Lowered kernel x arrays with gradients -> shaders of its gradient, or of its forward mode.
+"""Compilation of derivatives: lowered kernel and differentiable arrays to shaders.
 
-Owns: the order of the steps; `Live`, a gradient as IR and as dispatches. Must not know: devices but
-by Caps, launches, tapes.
+`build_gradient` and `build_forward` run the steps of reverse and forward mode in order. `Live` is a
+gradient as IR and as compiled dispatches.
 """
 
 from __future__ import annotations
@@ -37,13 +37,17 @@ from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
-Types = Mapping[str, Array]  # of parameters by name
+Types = Mapping[str, Array]  # by parameter name
 
 
 class Live(NamedTuple):
-    """A gradient as dispatches, and what sizes its buffers, if it has any: what it reads of arrays,
-    with the contents that the kernel found; what the kernel overwrites; what it needs of what the
-    kernel drew."""
+    """A gradient as IR and compiled dispatches.
+
+    - `counting`: the kernel that counts iterations to size the buffers, if needed.
+    - `needs`: the parts of arrays that the gradient reads, with the contents before the kernel ran.
+    - `writes`: the parts that the kernel overwrites.
+    - `draws`: the drawn values of the kernel that the gradient needs.
+    """
 
     made: Gradient
     main: Artifact
@@ -54,29 +58,29 @@ class Live(NamedTuple):
 
     @property
     def func(self) -> Func:
-        """What runs."""
+        """IR of the gradient."""
         return self.made.func
 
     @property
     def kernel(self) -> Func:
-        """The kernel that it is the gradient of, simplified."""
+        """Simplified IR of the differentiated kernel."""
         return self.made.primal.fn
 
 
 def build_gradient(fn: Func, spec: GradientSpec, options: Options, caps: Caps) -> Live:
-    """The gradient of a lowered kernel. Raises GradientError."""
+    """Build the gradient of a lowered kernel. Raises GradientError."""
     request, types = spec.request, dict(spec.types)
     if spec.is_second:
         return finish(fn, second(fn, request, types), (), options, caps)
     draws = draws_of(fn)
-    if draws:  # what was drawn leads nowhere
+    if draws:  # check for lost derivatives before draws become buffer loads
         survey(prepare(fn, request.differentiable), request._replace(invariant=frozenset()))
     made = differentiate(known(fn, draws), request)
     return finish(fn, made._replace(func=lay_out(made.func, types)), draws, options, caps)
 
 
 def draws_of(fn: Func) -> tuple[Draw, ...]:
-    """What can be recorded of a kernel."""
+    """Drawn values of a kernel (random numbers, atomic counters) that can be logged."""
     nest = nest_of(fn)
     wide = {loop: made for loop in nest.loops.values() if (made := widened(loop, nest)) is not None
             and trips_of(made, nest.given) is not None}  # fmt: skip
@@ -84,8 +88,10 @@ def draws_of(fn: Func) -> tuple[Draw, ...]:
 
 
 def second(fn: Func, request: Request, types: Types) -> Gradient:
-    """The derivative of the gradient along a direction: forward mode over reverse mode, with a
-    `NAME..dual` for every array of floats in it. Raises GradientError."""
+    """Directional derivative of the gradient, by forward mode over reverse mode.
+
+    Every float array gets a `NAME..dual`. Raises GradientError.
+    """
     made = differentiate(fn, request, is_second=True)
     check_second(made.primal)
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
@@ -96,7 +102,7 @@ def second(fn: Func, request: Request, types: Types) -> Gradient:
 
 
 def differentiate(fn: Func, request: Request, *, is_second: bool = False) -> Gradient:
-    """The gradient, freed of what is not read. Raises GradientError."""
+    """Reverse mode, followed by removal of unread results. Raises GradientError."""
     made = reverse(prepare(fn, request.differentiable), request, is_second=is_second)
     show("grad", made.func)
     verify(made.func)
@@ -108,7 +114,7 @@ def differentiate(fn: Func, request: Request, *, is_second: bool = False) -> Gra
 def finish(
     fn: Func, made: Gradient, draws: Sequence[Draw], options: Options, caps: Caps
 ) -> Live:  # fmt: skip
-    """The gradient of `fn` as dispatches."""
+    """Compile a gradient, and derive what it reads and writes."""
     counting = None
     if made.counting is not None and made.saves_used():
         counting = build(made.counting.func, exact_options(made.func, options), caps)
@@ -125,13 +131,15 @@ def finish(
 
 
 def build_exact(fn: Func, options: Options, caps: Caps) -> Artifact:
-    """A gradient's Func as dispatches."""
+    """Compile the Func of a gradient."""
     return build(fn, exact_options(fn, options), caps)
 
 
 def build_strip_mined(made: Gradient, options: Options, caps: Caps) -> Artifact | None:
-    """The gradient with fewer invocations than iterations, for less memory; None if there is no
-    such form, as for loops that ask which invocation they are."""
+    """Strip-mining: compile the gradient with fewer invocations than iterations, to save memory.
+
+    None if that is not possible, for example if a loop uses its invocation index.
+    """
     if any(op.kind in PER_INVOCATION for op in walk(made.func.body)):
         return None
     names = [s.param.name for s in made.saves_used()]
@@ -146,8 +154,10 @@ def build_strip_mined(made: Gradient, options: Options, caps: Caps) -> Artifact 
 def build_forward(
     fn: Func, differentiable: frozenset[str], types: Types, options: Options, caps: Caps
 ) -> Artifact:
-    """The kernel with derivatives along the duals of these arrays; with `put_in_place`, what it
-    writes to the arrays themselves is close to what the kernel writes. Raises GradientError."""
+    """Compile the kernel with tangents for these arrays. Raises GradientError.
+
+    If `put_in_place` changed the kernel, its ordinary results are only approximately equal.
+    """
     made = lay_out(along(prepare(fn, differentiable), differentiable), types)
     show("grad", made)
     verify(made)
@@ -155,27 +165,31 @@ def build_forward(
 
 
 def exact_options(fn: Func, options: Options) -> Options:
-    """The options, for a Func that finds minima or maxima and then who gave them: both times the
-    numbers must be the same."""
+    """Disable fast math for a Func with float minima or maxima.
+
+    It computes the extreme twice, first the value and then its owner; both results must be equal.
+    """
     has_extremes = any(op.kind in EXTREMES and is_smooth(op) for op in walk(fn.body))
     return options._replace(exact=True, fast_math=False) if has_extremes else options
 
 
 def along(fn: Func, differentiable: frozenset[str]) -> Func:
-    """The Func in forward mode, where nothing is left that depends on the order of iterations."""
+    """Forward mode of a Func whose order-dependent operations are serialized first."""
     made = serialise(fn, differentiable)
     return forward(made if made is fn else load_pass("demote_but_sums")(made), differentiable)
 
 
 def lay_out(fn: Func, types: Types) -> Func:
-    """The Func with other types, of the same elements, for some of its arrays."""
+    """Replace the layouts of some array parameters."""
     given = [p for p in fn.params if p.name in types]
     return with_params(fn, {p: Param(types[p.name], p.name, p.attributes) for p in given})
 
 
 def prepare(fn: Func, differentiable: frozenset[str]) -> Func:
-    """A lowered kernel with what stands for some values in derivatives, without what is known to be
-    dead, and without atomics that need not be any: there is less to differentiate."""
+    """Simplify a lowered kernel before differentiation.
+
+    Values with a substitute for derivatives are replaced by it. Dead code and needless atomics go.
+    """
     fn = put_in_place(fn, differentiable)
     for name in ("simplify", "dce", "dead_stores", "demote_but_sums"):
         fn = load_pass(name)(fn)
@@ -183,24 +197,25 @@ def prepare(fn: Func, differentiable: frozenset[str]) -> Func:
 
 
 def put_in_place(fn: Func, differentiable: frozenset[str]) -> Func:
-    """The Func with the second or third operand of every `with_derivative_of` through which a
-    derivative flows, and without reports, which the kernel itself makes; `fn` itself if there is
-    none."""
+    """Replace every active `with_derivative_of` by its second or third operand, and drop reports.
+
+    The kernel itself makes the reports. Returns `fn` itself if nothing is active.
+    """
     found = {op for op in walk(fn.body) if is_choice(op)}
     active = Activity(fn, differentiable).values if found else set()
     ours = {op for op in found if op.args[1] in active}
     return Chooser(fn, ours, active).run(fn) if ours else fn
 
 
-# Ops that give numbers of their operands.
+# Ops whose results hold scalars of their operands unchanged.
 MOVING = kinds_with(Trait.CARRIES) - {"with_derivative_of"} | {"cast"}
 
 
 class Moved(Flow):
-    """Values, and variables, that hold numbers of some values as they are."""
+    """Forward data flow: values and variables that hold copies of some values."""
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """The values that an operand goes on to unchanged."""
+        """Values that receive an operand unchanged."""
         if op.kind in WRITES:
             root = base_of(op.args[0])
             return (root,) if v in op.args[1:] and isinstance(root, Op) else ()
@@ -209,24 +224,24 @@ class Moved(Flow):
 
 
 def is_choice(v: Value) -> bool:
-    """True for a `with_derivative_of`."""
     return isinstance(v, Op) and v.kind == "with_derivative_of"
 
 
 def is_array_write(op: Op) -> bool:
-    """True for a write to an array."""
     return op.kind in WRITES and isinstance(base_of(op.args[0]), Param)
 
 
 class Chooser(Rebuilder):
-    """Puts operands of `with_derivative_of` in its place: the second, or the third
-    - in what is stored to arrays as it is;
-    - everywhere, if it is stored by way of a variable or a branch;
-    - everywhere, of vectors, if derivatives flow through nothing else of their call: what does not
-      depend on the choice of vectors has values in it, or U and V.
+    """Replaces `with_derivative_of` by its second operand, except where the third is stored:
 
-    A third operand that is a choice in turn is that of values: its own third one counts if vectors
-    of the same call are stored too."""
+    - for direct stores to arrays;
+    - everywhere, if it is stored through a variable or a branch;
+    - everywhere, for vectors of a decomposition, if no derivative flows through other results of
+      that call. Results that do not depend on the choice of vectors contain values, or both U and V.
+
+    The third operand may be a `with_derivative_of` itself, for values. Its own third operand counts
+    if vectors of the same call are stored too.
+    """
 
     def __init__(self, fn: Func, ours: set[Op], active: set[Value]) -> None:
         super().__init__(self.choose)
@@ -254,16 +269,16 @@ class Chooser(Rebuilder):
                 self.everywhere.add(op.span)
 
     def is_passed(self, op: Op, active: set[Value]) -> bool:
-        """True if derivatives flow on from an op."""
+        """True if derivatives propagate from the result of an op."""
         users = self.uses.get(op, ())
         return any(u in active or u.kind in (*WRITES, "yield") or u.regions for u in users)
 
     def moved_to(self, v: Value) -> list[Value]:
-        """The results of ops that give numbers of a value."""
+        """Results that hold the scalars of a value unchanged."""
         return [r for op in self.uses.get(v, ()) if op.kind in MOVING for r in op.results]
 
     def choose(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """The values that replace an op; None to keep it."""
+        """Replacement values of an op; None to keep it."""
         if effect_of(op.kind) is Effect.REPORT:
             return ()
         if op in self.ours:
@@ -280,7 +295,7 @@ class Chooser(Rebuilder):
         return [made] if op.results else ()
 
     def as_stored(self, b: Builder, v: Value) -> Value | None:
-        """The value with third operands; None if none are moved into it."""
+        """The value rebuilt from third operands; None if it contains none."""
         if v in self.stored or not isinstance(v, Op) or v.kind not in MOVING:
             return self.stored.get(v)
         new = [self.as_stored(b, x) for x in v.args]

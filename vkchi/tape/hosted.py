@@ -1,10 +1,9 @@
-"""What the host computes from arrays, as steps of tapes: products with sparse matrices, solutions
-of systems with them.
+"""Host computations as differentiable steps: sparse matrix products and solutions of linear
+systems.
 
-Owns: `Function`, what can be computed; `compute`; the steps. A result in numpy (the entries
-of a matrix, a solution) has an account, and its slope there. One that the user gets has no
-derivative: it is noted as lost (`breaks`), and refused where a derivative is to flow through it,
-unless all of it is put into an array. Must not know: matrices.
+A numpy result (the entries of a matrix, a solution) has an account in the ledger, which holds its
+gradient. A numpy result that the user receives loses its derivative (`breaks`). It is only kept if
+the user stores the whole result into an array.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ if TYPE_CHECKING:
 
 
 class Function(Protocol):
-    """A function of arrays that can be differentiated."""
+    """A differentiable function of arrays that runs on the host."""
 
     @property
     def who(self) -> str:
-        """What users call it."""
+        """Name in error messages."""
 
     def value(self, *inputs: Values) -> Values:
-        """Its result."""
+        """Return the result."""
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
-        """The slopes by the inputs, given the one by the result. Raises GradientError."""
+        """Return the gradients by the inputs, given the one by the result. Raises GradientError."""
 
 
 class HostStep(Step):
-    """A recorded computation: its inputs and output are arrays, or accounts of what the host has
-    computed, which have their slopes."""
+    """A recorded host computation. Inputs and output are arrays, or accounts of earlier host
+    results."""
 
     def __init__(
         self, function: Function, inputs: Sequence[Storage | HostAccount | Values],
@@ -53,11 +52,11 @@ class HostStep(Step):
 
     @property
     def size_bytes(self) -> int:
-        """What it holds."""
+        """Size of the saved inputs and result."""
         return sum(x.nbytes for x in (*self.found, self.result))
 
     def repeat(self) -> None:
-        """Compute it again, from what the arrays hold now."""
+        """Recompute the result from the current inputs."""
         result = self.function.value(*map(values_of, self.inputs))
         if isinstance(self.output, Storage):
             self.output.put_unnoticed(result)
@@ -65,7 +64,7 @@ class HostStep(Step):
             self.output.memory[...] = result
 
     def run(self) -> None:
-        """Add to the slopes of the inputs; that of the result is used up."""
+        """Add to the gradients of the inputs, and set that of the result to 0."""
         slope = take_slope(self.output)
         if slope.any():
             slopes = self.function.slopes(slope, self.result, self.found)
@@ -74,14 +73,14 @@ class HostStep(Step):
 
 
 def values_of(x: Storage | HostAccount | Values) -> Values:
-    """What an input holds now; nobody is told."""
+    """Current contents of an input, read without notifying the recording."""
     if isinstance(x, Storage):
         return x.contents()
     return x.memory if isinstance(x, HostAccount) else x
 
 
 def take_slope(x: Storage | HostAccount) -> Values:
-    """The slope by a result, which is 0 from now on."""
+    """Return the gradient by a result, and set it to 0."""
     if isinstance(x, HostAccount):
         slope, x.slope = x.slope, np.zeros(x.memory.shape)
         assert slope is not None
@@ -94,7 +93,7 @@ def take_slope(x: Storage | HostAccount) -> Values:
 
 
 def add_slope(x: Storage | HostAccount | Values, slope: Values) -> None:
-    """Add to the slope by an input, if it has one."""
+    """Add to the gradient by an input, if it has one."""
     if isinstance(x, HostAccount) and x.slope is not None:
         x.slope += slope
     gradient = x.companion("grad") if isinstance(x, Storage) else None
@@ -106,9 +105,12 @@ def compute(
     function: Function, inputs: Sequence[Input], elem: Scalar | None = None, *,
     is_shown: bool = False,
 ) -> Any:  # fmt: skip
-    """The function's result: an ndarray of `elem`; without one, in numpy, as the entries of a
-    matrix are. Tapes record it, or, like forward mode, are told that derivatives get lost: those of
-    what the user `is_shown`, unless it is put into an array as it is."""
+    """Compute and record a function of arrays.
+
+    Returns an ndarray of `elem`, or a numpy array if that is None. If nothing records the step,
+    derivatives are marked as lost. With `is_shown`, the user receives the result: its derivative is
+    lost unless it is stored into an array unchanged.
+    """
     tape = current_tape()
     is_recorded = tape is not None and tape.may_record(inputs)
     if is_shown or not is_recorded:
@@ -125,34 +127,32 @@ def compute(
 
 
 def tell_read(inputs: Sequence[Input]) -> None:
-    """Say that Python reads these."""
+    """Notify the recording that Python reads these arrays."""
     for x in inputs:
         if isinstance(x, Storage):
             x.tell(Access("read"))
 
 
 class Copied:
-    """What Python put into an array as it was."""
+    """The identity: values that Python stored into an array unchanged."""
 
     who = "from_numpy()"
 
     def value(self, *inputs: Values) -> Values:
-        """The same."""
         return inputs[0]
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
-        """The same."""
         return (slope.reshape(inputs[0].shape),)
 
 
 def current_tape() -> Any:
-    """What records now, if anything does."""
+    """The active recording, if any."""
     runtime = running()
     return runtime.tape if runtime is not None else None
 
 
 def in_ndarray(values: Values, elem: Scalar, *, needs_grad: bool) -> Any:
-    """An ndarray of these numbers."""
+    """Copy values to a new ndarray."""
     made = ndarray(elem, values.shape, needs_grad)
     made.put_unnoticed(values)
     return made

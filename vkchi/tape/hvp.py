@@ -1,7 +1,6 @@
-"""Products with the Hessian: forward mode over reverse mode.
+"""Hessian-vector products by forward mode over reverse mode.
 
-Owns: `hvp`. Every array with a gradient gets a dual of its own here, and every gradient one too;
-users need not ask for duals. Must not know: how derivatives are built.
+Every array with a gradient gets a dual, and so does every gradient. Users need not declare duals.
 
     ti.ad.hvp(run, loss, x, v)          # H @ v
 """
@@ -44,9 +43,10 @@ def hvp(
 ) -> np.ndarray[Any, Any]:  # fmt: skip
     """The Hessian of `loss` by `x`, times `v`: an array of the shape of `x.to_numpy()`.
 
-    run: calls the kernels that compute the loss from x; loss: a field of one number; x: a field or
-    ndarray with a gradient, which holds the gradient afterwards; v: numbers of x's shape. Raises
-    ArgumentError for another shape, GradientError where an operation has no derivative.
+    run: calls the kernels that compute the loss from x. loss: a field of one number. x: a field or
+    ndarray with a gradient, which holds the gradient afterwards. v: numbers of x's shape. Raises
+    ArgumentError for another shape, GradientError if an operation has no derivative, and
+    Unsupported for torch tensors and components of fields.
     """
     runtime = current()
     check_alone(runtime, Recorder.title)
@@ -73,15 +73,17 @@ def hvp(
         recorder.ledger.end_looking()
         recorder.breaks.check_loss(loss)
         recorder.state = "evaluated"
-        clear_all_gradients()  # what the program has put there is no seed
+        clear_all_gradients()  # values that the program stored there are not seeds
         gradient.fill(1)
         recorder.reverse()
     return recorder.dual(slopes).to_numpy()
 
 
 class Along(Entry):
-    """A recorded call and its derivative along a direction: `memory` are its arrays and their
-    duals, or copies of what they held."""
+    """A recorded call whose gradient is differentiated along a direction.
+
+    `memory` holds its arrays and their duals, or copies of their contents before the call.
+    """
 
     def __init__(
         self, recorder: Recorder, call: Call, gradients: Gradients, plan: GradientPlan,
@@ -92,7 +94,7 @@ class Along(Entry):
         self.memory |= {n + DUAL: self.dual(call.arrays[n]) for n in gradients.names}
 
     def run(self) -> None:
-        """Run the derivative of the call's gradient."""
+        """Run the directional derivative of the call's gradient."""
         grads = self.gradients.arrays
         duals = {name: self.dual(g) for name, g in grads.items()}
         for adjoints in grads, duals:
@@ -102,8 +104,7 @@ class Along(Entry):
 
 
 class Recorder(Recording):
-    """Runs kernels in forward mode and records them; `reverse` runs the derivatives of their
-    gradients."""
+    """Records kernels and runs them in forward mode; `reverse` differentiates their gradients."""
 
     title = "ti.ad.hvp"
 
@@ -117,7 +118,7 @@ class Recorder(Recording):
         return self
 
     def dual(self, array: Storage) -> Storage:
-        """The dual of an array: zeros when first asked for."""
+        """The dual of an array, created as zeros at first use."""
         array = array.whole
         if id(array) not in self.duals:
             made = Storage(array.runtime, array.elem, array.shape, array.layout, array.stored)
@@ -125,7 +126,7 @@ class Recorder(Recording):
         return self.duals[id(array)][1]
 
     def launch_noted(self, given: Given) -> Any:
-        """Run a kernel in forward mode, having saved what it overwrites."""
+        """Run a kernel in forward mode, after saving the contents that it overwrites."""
         call, name, plan = given.call, given.name, given.plan
         gradients = Gradients(call)
         arrays = [call.arrays[name] for name in gradients.names]
@@ -148,7 +149,7 @@ class Recorder(Recording):
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:
-        """Python writes a constant."""
+        """Clear the tangents of elements that Python overwrites with a constant."""
         if array.whole is not array:
             raise Unsupported("ti.ad.hvp does not go through writes to components of fields")
         gradient = array.companion("grad")
@@ -157,7 +158,7 @@ class Recorder(Recording):
         self.entries.append(Cut((gradient, self.dual(gradient)), at))
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Raises Unsupported: such a gradient has no derivative."""
+        """Raise Unsupported: custom gradients have no derivative."""
         raise Unsupported(
             f"ti.ad.hvp does not go through {function.__name__}(), which ti.ad.grad_replaced or "
             "ti.ad.no_grad decorates"
