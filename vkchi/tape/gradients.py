@@ -237,7 +237,7 @@ class Chooser(Rebuilder):
     - for direct stores to arrays;
     - everywhere, if it is stored through a variable or a branch;
     - everywhere, for vectors of a decomposition, if no derivative flows through other results of
-      that call. Results that do not depend on the choice of vectors contain values, or both U and V.
+      that call. Results that are independent of the choice of vectors contain values, or U and V.
 
     The third operand may be a `with_derivative_of` itself, for values. Its own third operand counts
     if vectors of the same call are stored too.

@@ -1,25 +1,23 @@
-"""What a recording knows of memory: an account for each array that was touched in some way that
-matters.
+"""Memory state of a recording: one account for each array that the recording must track.
 
-Owns: `Ledger`, `Account`, and what stands in one. Whoever refuses something asks accounts, and
-keeps nothing by array itself:
+Checks that raise errors query the accounts and keep no per-array state of their own:
 
-    what stands there   that means                                     who asks
-    escapes             derivatives that its place cannot hold         `breaks`
-    held, reads         derivatives; what of them Python has read      `breaks`
-    uses                inputs that kernels have used                  `breaks`
-    loss                such were overwritten with something unknown   `breaks`
-    fills, puts         constants, which may be inputs                 `constants`
-    writes              what was written since a call                  `mutation_log`
-    wants               contents that gradients will read              `snapshots`
-    flags               what was read, element by element              `validation`
-    version             whether anything was written since             `races.finder`
-    contents, shown     what others overwrite without telling          `breaks`, `recording`
+    attribute           meaning                                            used by
+    escapes             derivatives in memory that has no `grad`           `breaks`
+    held, reads         derivatives; the part of them that Python read     `breaks`
+    uses                inputs that kernels have used                      `breaks`
+    loss                one of those was overwritten with unknown values   `breaks`
+    fills, puts         constants that may be inputs                       `constants`
+    writes              writes since a call with a custom gradient         `mutation_log`
+    wants               contents that gradients will read                  `snapshots`
+    flags               elements that were read                            `validation`
+    version             number of writes                                   `races.finder`
+    contents, shown     contents that others overwrite without notice      `breaks`, `recording`
 
-An array on the device is itself, and tells the recording before Python reads it. Memory of the host
-has no identity but its addresses: its accounts (`HostAccount`) are found by overlap. To it, and to
-arrays that others see in place (`seen`), others write without telling, so accounts know what stood
-there. Must not know: kernels.
+A device array is identified by its object, and notifies the recording before Python accesses it.
+Host memory is identified by its addresses alone: its accounts (`HostAccount`) are found by overlap.
+Other code writes to host memory and to exported arrays (`seen`) without notice. Their accounts save
+the contents and compare them later.
 """
 
 from __future__ import annotations
@@ -46,27 +44,29 @@ Note = tuple[str, Span | None]
 
 
 class Fill:
-    """Numbers that Python puts into all of an array with a gradient inside a tape: an input of the
-    program, or a constant of it? They are an input, and the array's gradient is the derivative by
-    them, as long as it does not get lost. Where it would, in an array without gradient, they are
-    taken for constants: so a solver may begin with `x.fill(0)`. Then the array's gradient is not
-    known, and reading it is an error."""
+    """Values that Python stores into all of an array with a gradient inside a tape.
+
+    They may be an input of the program or a constant. They count as an input as long as the
+    derivative by them is not lost: the array's gradient is that derivative. If it would be lost, in
+    an array without a gradient, they count as a constant. A solver may therefore begin with
+    `x.fill(0)`. The array's gradient is then unknown, and reading it raises GradientError.
+    """
 
     def __init__(self, array: Storage) -> None:
         self.array, self.span = array, user_span()
         self.lost: tuple[Note, ...] = ()
 
     def mark_constant(self, lost: tuple[Note, ...]) -> None:
-        """It is a constant: the derivative by it gets lost, as these notes say."""
+        """Treat the values as a constant; the notes explain where their derivative is lost."""
         self.lost = self.lost or lost
 
     def forbid(self, gradient: Storage) -> None:
-        """See to it that nobody takes what stands in the array's gradient for one."""
+        """Fill the array's gradient with NaN, and raise on reads by Python."""
         gradient.fill(math.nan)
         gradient.watch = self.on_access
 
     def on_access(self, gradient: Storage, access: Access) -> None:
-        """Python is about to access the gradient. Raises GradientError if it reads it."""
+        """Called before Python accesses the gradient. Raises GradientError for a read."""
         if access.kind == "read" or access.is_sum:
             raise GradientError(
                 f"the gradient of {self.array!r} is not known: Python put numbers into it inside "
@@ -82,13 +82,19 @@ Fills = frozenset[Fill]
 
 
 class Break(NamedTuple):
-    """A part of memory that no derivative may flow through, of the host's the numpy view: it holds
-    one that has no place there, or bits of such values, or something unknown that was put over one
-    `by` somebody. `origin` says who put the derivative there, `ways` what became of it since,
-    outside of kernels. With `fills`, it is by what Python put into arrays, and by nothing else. The
-    user `is_shown` a numpy array that has a derivative if it is put into an array as it is: then
-    this does not hold. `by_gradient` names a call of `kernel.grad` that put it there. `is_input`:
-    what was overwritten was an input that kernels had used."""
+    """A lost gradient: memory that no derivative may flow through.
+
+    It holds a value with a derivative but has no `grad`, or the bits of such a value, or an unknown
+    value. `memory` is an array, or a numpy view of host memory.
+
+    - `origin`: the write that stored the value. `ways`: host operations that copied it since.
+    - `fills`: if not empty, the derivative is by these Python writes alone.
+    - `is_shown`: the user received a numpy array. Its derivative is not lost if the user stores the
+      array unchanged.
+    - `by`: the writer that stored an unknown value.
+    - `by_gradient`: the call of `kernel.grad` that stored the value.
+    - `is_input`: the overwritten value was an input that kernels had used.
+    """
 
     memory: Any
     name: str
@@ -104,17 +110,17 @@ class Break(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Whether it holds a constant, as is known now."""
+        """True if all Python writes behind it have been found to be constants."""
         return bool(self.fills) and all(fill.lost for fill in self.fills)
 
     @property
     def key(self) -> Any:
-        """What there is one of in an account."""
+        """Key in an account; at most one lost gradient per key."""
         return self.box, self.is_bits, self.fills
 
 
 class Held(NamedTuple):
-    """A part of an array that holds values with a derivative, who put them there, and where."""
+    """A part of an array that holds values with a derivative, and the write that stored them."""
 
     name: str
     who: str
@@ -123,13 +129,12 @@ class Held(NamedTuple):
 
     @property
     def origin(self) -> Note:
-        """What errors say of it."""
+        """Note for error messages."""
         return f"{self.who} puts a value with a derivative there", self.span
 
 
 class Use(NamedTuple):
-    """A part of an array, which has a place for derivatives, that a recorded kernel has used as it
-    was. `find` gives the line."""
+    """A part of a differentiable array that a recorded kernel has read; `find` returns the line."""
 
     name: str
     who: str
@@ -138,12 +143,13 @@ class Use(NamedTuple):
 
     @property
     def origin(self) -> Note:
-        """A note for errors."""
+        """Note for error messages."""
         return f"{self.who} has used what it held before", self.find()
 
 
 class Uses:
-    """Parts of one array that recorded kernels have used, by their first index."""
+    """Parts of one array that recorded kernels have read, indexed by their position on the first
+    axis."""
 
     def __init__(self) -> None:
         self.at: dict[int | None, dict[Box, Use]] = {}
@@ -152,11 +158,11 @@ class Uses:
         return box in self.at.get(point_of(box), ())
 
     def add(self, use: Use) -> None:
-        """Add one; the first of equal parts stays."""
+        """Add a part; of equal parts the first is kept."""
         self.at.setdefault(point_of(use.box), {}).setdefault(use.box, use)
 
     def find(self, box: Box) -> Use | None:
-        """A part that may meet this one."""
+        """Return a part that may intersect the box."""
         place = point_of(box)
         lists = self.at.values() if place is None else (self.at.get(k, {}) for k in (place, None))
         return next(
@@ -167,36 +173,35 @@ class Uses:
 def overwritten(
     one: Held | Use, memory: Any, by: str, span: Span | None, box: Box = ()
 ) -> Break:  # fmt: skip
-    """The break where `by` put something unknown over what was held or used."""
+    """The lost gradient after `by` stored an unknown value over a held or used part."""
     ways = (("it was overwritten here", span),) if span is not None else ()
     is_input = isinstance(one, Use)
     return Break(memory, one.name, one.origin, box, ways=ways, by=by, is_input=is_input)
 
 
 class Written(NamedTuple):
-    """When a part of an array was overwritten, and by whom; `time` is how many calls with gradients
-    of their own had ended by then."""
+    """A write to a part of an array. `time` is the number of custom-gradient calls before it."""
 
     time: int
     who: str
 
 
 class Finder(Protocol):
-    """A call: the arrays it found by parameter name, live ones or copies."""
+    """A call and the arrays it read, by parameter name: live arrays, or copies of them."""
 
     memory: dict[str, Storage]
 
 
 class Holder(Finder, Protocol):
-    """A recorded one: what it had found before it was noted, its position among the calls of a
-    tape."""
+    """A recorded call: its position in the tape, and copies made before it was recorded."""
 
     kept: Mapping[str, Storage]
     position: int
 
 
 class Wanted(NamedTuple):
-    """That a call's gradient will read a part of an array, under a parameter's name."""
+    """A snapshot request: a call's gradient will read this part of the array with a parameter's
+    name."""
 
     holder: Holder
     name: str
@@ -204,31 +209,31 @@ class Wanted(NamedTuple):
 
     @property
     def array(self) -> Storage:
-        """Which array."""
         return self.holder.memory[self.name]
 
     @property
     def copy(self) -> Storage | None:
-        """The copy of it, if that was made before the call was noted."""
+        """The copy made before the call was recorded, if there is one."""
         found = self.holder.kept.get(self.name)
         return found if found is not self.array else None
 
 
 class Wants:
-    """Who wants which parts of one array. Those that want one index of the first axis, as a step of
-    time-indexed arrays does, are found by it."""
+    """Snapshot requests for one array, indexed by position on the first axis.
+
+    A step of a time-indexed array requests a single position.
+    """
 
     def __init__(self) -> None:
         self.at: dict[int, list[Wanted]] = {}
         self.others: list[Wanted] = []
 
     def add(self, wanted: Wanted) -> None:
-        """One more."""
         place = point_of(wanted.box)
         (self.others if place is None else self.at.setdefault(place, [])).append(wanted)
 
     def pop_meeting(self, box: Box | None) -> list[Wanted]:
-        """Those whose part may meet the box (None: any part); they are done with."""
+        """Remove and return the requests whose part may intersect the box (None: all)."""
         place = None if box is None else point_of(box)
         if place is not None:
             lists = [self.at.get(place, []), self.others]
@@ -244,9 +249,12 @@ class Wants:
 
 
 class Holding:
-    """What is known of some memory's derivatives: those that it has no place for, those that it
-    holds, whether such were overwritten, and when it was, so far as anybody asks. `owner` is the
-    array, or the tensor, that the `memory` is of."""
+    """Derivative state of some memory.
+
+    It records derivatives without a `grad` (`escapes`), derivatives with one (`held`), the loss of
+    either by an overwrite, and the writes since a call with a custom gradient. `owner` is the array
+    or tensor of `memory`.
+    """
 
     memory: Any
     owner: Any
@@ -259,55 +267,56 @@ class Holding:
 
     @property
     def escaping(self) -> list[Break]:
-        """The derivatives that it has no place for."""
+        """Lost gradients that are not constants."""
         return [one for one in self.escapes.values() if not one.is_constant]
 
     def finds(self, box: Box) -> Held | Use | None:
-        """A part that meets this one and holds a derivative."""
+        """Return a part that holds a derivative and may intersect the box."""
         return next((held for held in self.held.values() if may_meet(held.box, box)), None)
 
     def lose(self, found: Break) -> None:
-        """Note that something unknown was put over a part."""
+        """Record that an unknown value overwrote a part."""
         is_more = self.loss is not None and self.loss.box != found.box
         self.loss = found._replace(box=()) if is_more else found
 
     def compare(self) -> Break | None:
-        """What was lost here, as far as is known."""
+        """Return the loss by overwrites, as far as they were detected."""
         return self.loss
 
     def remember(self) -> None:
-        """Remember what is there now, where others write without telling."""
+        """Save the current contents of memory that others write without notice."""
 
 
 class HostAccount(Holding):
-    """What is known of a numpy array, or of a tensor's memory, which may be elsewhere by now: of
-    what a kernel left there, or the host computed, `contents` and torch's count of changes when
-    that was last seen; the `slope` by it."""
+    """Account of a numpy array, or of the memory of a torch tensor, which may move.
+
+    `contents` and torch's version counter describe the memory after the last kernel or host
+    computation that wrote it. `slope` is the gradient by the values.
+    """
 
     def __init__(self, view: Values) -> None:
         super().__init__()
         self._view, self.owner = view, None
-        self.used: Use | None = None  # by the first kernel
+        self.used: Use | None = None  # set by the first kernel that reads it
         self.contents: Values | None = None
         self.slope: Values | None = None
 
     @property
     def version(self) -> int:
-        """Torch's count of changes."""
+        """Torch's version counter."""
         return 0 if self.owner is None else int(self.owner._version)
 
     @property
     def memory(self) -> Values:
-        """Where it is now, as a numpy view."""
+        """Numpy view of the current memory."""
         return self._view if self.owner is None else host.array_of_torch(self.owner)
 
     def remember(self) -> None:
-        """Remember what is there now."""
         self.contents, self.seen = np.array(self.memory), self.version
 
     @property
     def is_known(self) -> bool:
-        """Whether that is there still."""
+        """True if the memory still has the saved contents."""
         known, now = self.contents, self.memory
         if known is None or self.seen != self.version:
             return False
@@ -317,13 +326,15 @@ class HostAccount(Holding):
 
     @property
     def is_of_use(self) -> bool:
-        """Whether anything is known."""
+        """False if the account records nothing and may be dropped."""
         is_used = self.used is not None
         return bool(self.escapes or self.held or self.writes or is_used or self.slope is not None)
 
     def compare(self) -> Break | None:
-        """Note if a tensor's derivative, or an input that was used, was overwritten: what was lost
-        by that, or before."""
+        """Detect writes by others to a tensor, and return the lost gradient, if any.
+
+        A loss is an overwritten derivative, or an overwritten input that kernels have used.
+        """
         if self.owner is not None and not self.is_known:
             found = next(iter(self.held.values()), None) or self.used
             assert found is not None
@@ -331,16 +342,20 @@ class HostAccount(Holding):
         return self.loss
 
     def follow(self, tensor: Any) -> None:
-        """Notice from now on what others put into a tensor."""
+        """Begin to detect writes by others to a tensor."""
         self.owner = tensor
         self.remember()
 
 
 class Account(Holding):
-    """What is known of one array, which it keeps alive. `version` counts what was written to it;
-    `fills`: it holds constants, provided that these are; `reads` are indices, or None for all, that
-    Python has read where derivatives are; `puts` those of elements that it has written; `shown` are
-    the array and components of it as others see them."""
+    """Account of one array, which it keeps alive.
+
+    - `version`: number of writes.
+    - `fills`: not None if the array is constant, provided that these Python writes are.
+    - `reads`: indices (None: all) of derivatives that Python has read.
+    - `puts`: indices that Python has written.
+    - `shown`: exported views of the array and its components, with their last known contents.
+    """
 
     def __init__(self, array: Storage) -> None:
         super().__init__()
@@ -348,8 +363,8 @@ class Account(Holding):
         self.version = 0
         self.is_used = self.is_written = False  # by kernels
         self.is_cut = False  # by Python
-        self.last_write: Span | None = None  # by Python, of those noted, and the version after it
-        self.last_version = -1
+        self.last_write: Span | None = None  # by Python, if recorded
+        self.last_version = -1  # version after it
         self.fills: Fills | None = None
         self.reads: set[Index | None] = set()
         self.puts: set[Index] = set()
@@ -359,21 +374,21 @@ class Account(Holding):
         self.shown: dict[int, Shown] = {}
 
     def holds(self, at: Index | None = None) -> Held | None:
-        """What it holds with a derivative, at an index or anywhere."""
+        """Return a part with a derivative, at an index or anywhere."""
         found = super().finds(box_at(self.array, at))
         return found if isinstance(found, Held) else None
 
     def finds(self, box: Box) -> Held | Use | None:
-        """A part that meets this one and holds a derivative, or is an input that was used."""
+        """Return a part that holds a derivative, or a used input, and may intersect the box."""
         return super().finds(box) or self.uses.find(box)
 
     @property
     def is_last_by_python(self) -> bool:
-        """True if Python's last write was noted, and nobody has written since."""
+        """True if the last write was by Python and was recorded."""
         return self.version == self.last_version
 
     def note_write(self, access: Access) -> None:
-        """Note that Python has written; a constant that it adds leaves the state as it is."""
+        """Record a write by Python. Adding a constant does not change who wrote last."""
         if not access.is_sum:
             self.last_write = user_span()
         elif self.last_version != self.version - 1:
@@ -381,27 +396,31 @@ class Account(Holding):
         self.last_version = self.version
 
     def change(self, *, is_whole: bool) -> None:
-        """Something else is about to stand there; in all of it, for all that Python knows."""
+        """Count a write; `is_whole` if it may overwrite all elements."""
         self.version += 1
         if is_whole:
-            self.array.overwritten += 1  # single elements that were read are refused anyway
+            self.array.overwritten += 1  # writes to single elements that were read raise anyway
 
     def forget_constants(self) -> None:
-        """Something unknown may be put there."""
+        """Mark the array as not constant, before an unknown value is stored."""
         self.fills = None
         if not self.escapes:
             self.puts.clear()
 
     def note_read(self, at: Index | None, *, has_own: bool) -> None:
-        """Python reads what has a derivative, perhaps; or who has a gradient of its own does."""
+        """Record a read of a derivative by Python; with `has_own`, by a function with a custom
+        gradient."""
         at = None if at is None else at[: len(self.array.shape)]
         if self.escapes or (not has_own and self.finds(box_at(self.array, at))):
             self.reads.add(at)
 
 
 class Ledger:
-    """The accounts of one recording. `on_access` is called before Python accesses their arrays;
-    `exported` are those that others see in place."""
+    """The accounts of one recording.
+
+    `on_access` is called before Python accesses a tracked array. `exported` are arrays that other
+    code accesses in place.
+    """
 
     def __init__(
         self, on_access: Callable[[Storage, Access], None], exported: Iterable[Storage] = ()
@@ -411,14 +430,14 @@ class Ledger:
         self.hosts: list[HostAccount] = []
 
     def near(self, memory: Memory) -> Sequence[Account | HostAccount]:
-        """The accounts of memory that an array, or a numpy array, has elements in."""
+        """Accounts of memory that overlaps with an array or a numpy array."""
         if isinstance(memory, Storage):
             found = self.accounts.get(id(memory.whole))
             return () if found is None else (found,)
         return [one for one in self.hosts if host.may_overlap(one.memory, memory)]
 
     def all(self) -> list[Account | HostAccount]:
-        """All of them."""
+        """All accounts."""
         return [*self.accounts.values(), *self.hosts]
 
     @overload
@@ -426,8 +445,8 @@ class Ledger:
     @overload
     def find(self, memory: Values) -> HostAccount | None: ...
     def find(self, memory: Memory) -> Account | HostAccount | None:
-        """That of an array, or of the one that it is a component of, or of a numpy array, if there
-        is one."""
+        """Return the account of a numpy array or of a whole array; components share that of the
+        whole."""
         if isinstance(memory, Storage):
             return self.accounts.get(id(memory.whole))
         return next((one for one in self.hosts if host.is_same_view(one.memory, memory)), None)
@@ -437,7 +456,7 @@ class Ledger:
     @overload
     def open(self, memory: Values) -> HostAccount: ...
     def open(self, memory: Memory) -> Account | HostAccount:
-        """The same; a new one if there is none."""
+        """Return the account of some memory, created if there is none."""
         if isinstance(memory, Storage):
             array = memory.whole
             account = self.accounts.get(id(array))
@@ -451,50 +470,50 @@ class Ledger:
         self.hosts = [*(one for one in self.hosts if one.is_of_use), HostAccount(memory)]
         return self.hosts[-1]
 
-    # --- what others see in place ----------------------------------------------------------------
+    # --- exported arrays -------------------------------------------------------------------------
 
     def exports(self, memory: Memory) -> list[Storage]:
-        """The exported arrays in whose memory an array, or a numpy array, is."""
+        """Exported arrays whose memory overlaps with an array or a numpy array."""
         return [one for one in self.exported if is_part(one, memory)]
 
     def find_shown(self, arrays: Iterable[Storage]) -> list[Shown]:
-        """Those with these arrays in their memory, of which it is known what others saw."""
+        """Exported views that overlap with these arrays and have saved contents."""
         ids = {id(one): one for array in arrays for one in self.exports(array)}
         found = [(key, self.find(one)) for key, one in ids.items()]
         return [one.shown[key] for key, one in found if one is not None and key in one.shown]
 
     def look(self, arrays: Iterable[Storage]) -> None:
-        """Tell of what others wrote to these arrays; waits if they are exported."""
+        """Detect writes by others to these arrays; waits for the device if they are exported."""
         for one in self.find_shown(arrays):
             one.look()
 
     def look_at_all(self) -> None:
-        """The same of all arrays."""
+        """Detect writes by others to all exported arrays."""
         found = [one for account in self.accounts.values() for one in account.shown.values()]
         for one in found:
             one.look()
 
     def end_looking(self) -> None:
-        """Look a last time; from now on nothing is remembered, for gradients write too."""
+        """Detect writes by others a last time, before gradients write to the arrays."""
         self.look_at_all()
         self.exported = ()
 
     def show(self, arrays: Iterable[Storage]) -> None:
-        """Remember what these hold; waits if they are exported."""
+        """Save the contents of these arrays if they are exported; waits for the device then."""
         for one in {id(one): one for array in arrays for one in self.exports(array)}.values():
             self.expect(one, one.contents())
 
     def show_again(self, arrays: Iterable[Storage]) -> None:
-        """The same of those of which it was known what they held."""
+        """Save the contents again, for arrays whose contents are already saved."""
         for one in self.find_shown(arrays):
             self.expect(one.array, one.array.contents())
 
     def expect(self, array: Storage, contents: Values) -> None:
-        """Remember what an exported array will hold when Python is done with it."""
+        """Save the contents that an exported array will have after the current operation."""
         self.open(array).shown[id(array)] = Shown(array, contents)
 
     def close(self) -> None:
-        """Be told nothing any more."""
+        """Stop watching the arrays, and drop all accounts."""
         for account in self.accounts.values():
             if account.array.watch == self.on_access:
                 account.array.watch = None
@@ -503,12 +522,12 @@ class Ledger:
 
 
 def box_at(array: Storage, at: Index | None = None) -> Box:
-    """The part of an array that an index, perhaps of a component, leads to, or (None) all of it."""
+    """The box of an index, possibly of a component, or (None) of the whole array."""
     axes = len(array.shape)
     return (None,) * axes if at is None else tuple([(k, k) for k in at[:axes]])
 
 
 def point_of(box: Box) -> int | None:
-    """The one index of the first axis, if it is one."""
+    """The index of a box on the first axis, if it has one element there."""
     first = box[0] if box else None
     return first[0] if first is not None and first[0] == first[1] else None

@@ -1,8 +1,7 @@
-"""What recordings write down: steps, in the order in which they were done.
+"""Steps of a recording, in execution order, and the steps that are not calls.
 
-Owns: `Step`, and the steps that are no calls: `State`, what some arrays held; `Cut`, a constant
-over what had a derivative; copies and sums of whole arrays that nobody notices. Must not know:
-kernels, how steps come about.
+`State` is a snapshot of arrays. `Cut` is a constant stored over a derivative. `put_back` and `move`
+copy and add whole arrays without notifying the recording.
 """
 
 from __future__ import annotations
@@ -15,25 +14,27 @@ from vkchi.interrupts.locks import restoring
 from vkchi.launch.executable import Executable
 from vkchi.tape.ledger import Index
 
-MOST_MOVERS = 256  # of a runtime that are kept
+MOST_MOVERS = 256  # limit on `runtime.movers`
 
 
 class Step:
-    """Something that can be done again, and differentiated. If `needs_end`, its gradient is the
-    user's, and finds the arrays as they are after the tape, not as the step found them."""
+    """An action that can be repeated and differentiated.
+
+    If `needs_end`, its gradient is a custom one. It reads the arrays as they are at the end of the
+    tape, not as they were before the step.
+    """
 
     needs_end = False
 
     def repeat(self) -> None:
-        """Do it again, on the arrays as they are."""
+        """Repeat the action on the current arrays."""
 
     def run(self) -> None:
-        """Add to the adjoints; the arrays are as it found them."""
+        """Add to the adjoints. The arrays are in the state before the step."""
 
 
 class State(Step):
-    """What some arrays hold, copied. As a step: that Python put it there, which is not
-    differentiated."""
+    """Snapshot of some arrays. As a step, it is a write by Python, which is not differentiated."""
 
     def __init__(self, arrays: Iterable[Storage] = ()) -> None:
         self.copies: dict[int, tuple[Storage, Storage]] = {}
@@ -41,45 +42,42 @@ class State(Step):
             self.keep(array)
 
     def keep(self, array: Storage) -> None:
-        """Copy one more."""
+        """Copy one more array."""
         self.copies[id(array)] = array, array.copied()
 
     @property
     def arrays(self) -> list[Storage]:
-        """Whose contents these are."""
         return [array for array, _ in self.copies.values()]
 
     @property
     def size_bytes(self) -> int:
-        """How much they hold."""
         return sum(array.size_bytes for array in self.arrays)
 
     def repeat(self) -> None:
-        """Put it back; a tape does not notice."""
+        """Restore the arrays, without notifying the recording."""
         for array, copy in self.copies.values():
             put_back(array, copy)
 
     def add(self) -> None:
-        """Add it to what is there now; a tape does not notice."""
+        """Add the snapshot to the arrays, without notifying the recording."""
         for array, copy in self.copies.values():
             move(array, copy, adds=True)
 
 
 class Cut(Step):
-    """A constant was written to an element, or (None) to all, of what these are the derivatives
-    of."""
+    """A constant was stored to an element (None: to all); `derivatives` are its gradients."""
 
     def __init__(self, derivatives: tuple[Storage, ...], at: Index | None) -> None:
         self.derivatives, self.at = derivatives, at
 
     def run(self) -> None:
-        """What stood there before has no influence."""
+        """Clear the derivatives of the overwritten value."""
         for array in self.derivatives:
             blank(array, self.at)
 
 
 def blank(array: Storage, at: Index | None) -> None:
-    """Put 0 into an element, or component of one, or (None) everywhere."""
+    """Store 0 to an element or a component of one, or (None) everywhere."""
     if at is None:
         array.fill(0)
     else:
@@ -87,30 +85,30 @@ def blank(array: Storage, at: Index | None) -> None:
         array.write(array.index(at[:axes]) + at[axes:], 0)
 
 
-# --- copies that nobody notices ------------------------------------------------------------------
+# --- copies without notification -----------------------------------------------------------------
 
 
 def put_back(array: Storage, copy: Storage) -> None:
-    """Make an array hold what its copy holds; a tape does not notice."""
+    """Restore an array from its copy, without notifying the recording."""
     if array.is_own:
         array.device.copy(copy.buffer, array.buffer, array.size_bytes)
-    else:  # other arrays' numbers lie between
+    else:  # elements of other arrays are interleaved
         move(array, copy, adds=False)
 
 
 def move(array: Storage, copy: Storage, *, adds: bool) -> None:
-    """Copy or add, on the device."""
+    """Copy or add an array to another on the device."""
     with restoring(array.runtime.lock), array.runtime.lock:
         executable = mover(array, adds=adds)
         executable.launch(executable.bind((), {"target": array, "source": copy}))
 
 
 def mover(array: Storage, *, adds: bool) -> Executable:
-    """What copies or adds arrays of this type and layout; made once."""
+    """Compiled copy or addition for arrays of this type and layout; memoized."""
     runtime, t = array.runtime, array.array_type
     found = runtime.movers.get((t, adds))
     if found is None:
-        from vkchi.autodiff.versions import copy_array  # few arrays have others' numbers between
+        from vkchi.autodiff.versions import copy_array  # imported late: few layouts are interleaved
         from vkchi.compiler import build
         from vkchi.ir.builder import Builder
         from vkchi.ir.core import Func, Param

@@ -1,11 +1,12 @@
-"""Gradients of one's own must not read what was overwritten since the call that they belong to.
+"""Stale-read detection for custom gradients: they must not read memory overwritten since their
+call.
 
-A tape cannot know what such a gradient will read, so it does not keep it. It notes what is written
-after such a call; when the call's gradient runs, reading it is refused, unless the gradient has put
-something there before: it recomputes what it needs. Of memory of the host, to which others write
-without telling, it remembers what the call left where its kernels had to do with it.
+A tape cannot predict the reads of a custom gradient, so it takes no snapshots for it. It logs the
+writes after the call instead. When the gradient runs, a read of overwritten memory raises
+GradientError, unless the gradient has stored there first: then it recomputes the value.
 
-Owns: `MutationLog`, of one tape. Must not know: how gradients are built.
+Other code writes to host memory without notice. The log therefore saves the contents that the call
+left in the host memory of its kernels.
 """
 
 from __future__ import annotations
@@ -40,42 +41,44 @@ if TYPE_CHECKING:
     from vkchi.tape.calls import Call
     from vkchi.tape.ledger import Memory, Values
 
-    Left = tuple[Values, Values]  # a numpy array, and what stood there
+    Left = tuple[Values, Values]  # a numpy array and its saved contents
 
 
 class Stale(NamedTuple):
-    """A numpy array that others have changed since a call, what stood there `then`, when its
-    gradient began, and `where` that was something else than the call had left."""
+    """A numpy array that others have changed since a call.
+
+    `then` are its contents when the gradient began; `where` is True for changed elements.
+    """
 
     view: Values
     then: Values
     where: Values
 
     def stands_in(self, memory: Values) -> bool:
-        """Whether any of that is still there, in the part that a numpy array has in common."""
+        """True if the overlap with `memory` still holds a changed element."""
         starts = host.addresses(self.view)[self.where & ~host.changes(self.then, self.view)]
         start, end = host.bounds(memory)
         return bool(((starts < end) & (starts + self.view.itemsize > start)).any())
 
 
 class MutationLog:
-    """What was written when. `since` is the time after the call whose gradient runs now."""
+    """Times of writes. `since` is the time after the call whose gradient is running, else None."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self.time = ledger, 0
         self.since: int | None = None
         self.reader = ""
-        self.restored: dict[Holding, list[Box]] = {}  # by the gradient that runs
-        self.left: Sequence[Left] = []  # by the call whose gradient runs
-        self.stale: list[Stale] = []  # what is something else when the gradient begins
+        self.restored: dict[Holding, list[Box]] = {}  # written by the running gradient
+        self.left: Sequence[Left] = []  # host memory after the call
+        self.stale: list[Stale] = []  # changed before the gradient began
 
     def end_call(self) -> int:
-        """A call with a gradient of its own ended; the time now."""
+        """Record the end of a call with a custom gradient; return the new time."""
         self.time += 1
         return self.time
 
     def note(self, memory: Memory, box: Box, who: str) -> None:
-        """A part of an array, or a numpy array, is overwritten."""
+        """Record a write to a part of an array, or to a numpy array."""
         if not self.time:
             return
         account = self.ledger.open(memory)
@@ -85,13 +88,14 @@ class MutationLog:
             account.writes[box] = Written(self.time, who)
 
     def note_views(self, launch: Call | Given) -> None:
-        """A launch overwrites what it writes of the host's memory."""
+        """Record the writes of a launch to host memory."""
         for name in launch.plan.written & launch.hosts.keys():
             self.note(launch.hosts[name], (), f"{launch.name}()")
 
     @contextmanager
     def reading(self, since: int, reader: str, left: Sequence[Left]) -> Iterator[None]:
-        """While the gradient runs of a call that ended at a time, and `left` this."""
+        """Context of a running gradient, whose call ended at time `since` and left the contents
+        `left`."""
         self.since, self.reader, self.restored = since, reader, {}
         self.left = left
         changed = [(view, host.changes(known, view)) for view, known in left]
@@ -105,8 +109,10 @@ class MutationLog:
         self, name: str, memory: Memory, box: Box,
         span_of: Callable[[], Span | None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Raises GradientError if a part that is read now was overwritten since: where `span_of`
-        says; where it does not know, by the line where Python stands."""
+        """Raise GradientError if a part that is being read was overwritten since the call.
+
+        The error points at `span_of()`, or without one at the current line of Python.
+        """
         found = self.ledger.near(memory)
         if self.since is None or any(self.is_restored(one, memory) for one in found):
             return
@@ -123,20 +129,20 @@ class MutationLog:
             )  # fmt: skip
 
     def restore(self, account: Holding, box: Box) -> None:
-        """The gradient puts something into a part of an array, or into a numpy array."""
+        """Record a write by the running gradient."""
         boxes = self.restored.setdefault(account, [])
         if isinstance(account, Account):
             add_box(boxes, within(box, full_of(account.array)))
 
     def is_restored(self, one: Holding, memory: Memory) -> bool:
-        """Whether the gradient has put something all over what is read of the host's memory."""
+        """True if the running gradient has overwritten all host memory that is read."""
         if one not in self.restored or not isinstance(one, HostAccount):
             return False
         return not isinstance(memory, Storage) and host.spans(one.memory, memory)
 
     def is_left(self, one: Holding, part: Box, box: Box) -> bool:
-        """Whether something may be left, in what is read, of a part that was overwritten, where the
-        gradient has put nothing."""
+        """True if the box may contain overwritten elements of a part that the gradient has not
+        stored."""
         if not may_meet(part, box) or not isinstance(one, Account):
             return may_meet(part, box)
         full = full_of(one.array)
@@ -144,15 +150,21 @@ class MutationLog:
         return read is not None and not is_covered(read, self.restored.get(one, ()), full)
 
     def is_stale(self, view: Values, writes: Sequence[Written]) -> bool:
-        """Whether memory of the host holds what others have put there since: what stands there
-        tells; of what the call had nothing to do with, these writes, if there are any."""
+        """True if host memory has been changed by others since the call.
+
+        Contents decide for memory that the call left known. For other memory the logged writes
+        decide.
+        """
         near = [one for one in self.stale if host.may_overlap(one.view, view)]
         if any(one.stands_in(view) for one in near):
             return True
         return bool(writes) and not any(host.is_same_view(view, known) for known, _ in self.left)
 
     def check_launch(self, given: Given, arrays: Mapping[str, Storage]) -> dict[str, Box]:
-        """A kernel that is not recorded reads parts of arrays; what parts it writes."""
+        """Check an unrecorded launch: its reads raise, its writes to host memory are recorded.
+
+        Returns the parts of arrays that it writes.
+        """
         plan, case = given.plan, case_of(numbers_of(given.plan, given.args), arrays)
         read = facts.touched(plan, "loads", case) if self.since is not None else {}
         memory: dict[str, Memory] = {**arrays, **given.hosts}
@@ -167,8 +179,10 @@ class MutationLog:
         arrays: Mapping[str, Memory],
         is_redefined: Callable[[str], bool],
     ) -> None:
-        """Raises GradientError if something was overwritten of what is read now, in these boxes,
-        but for arrays where the reader puts it first."""
+        """Raise GradientError if one of these boxes was overwritten since the call.
+
+        Arrays that the reader itself stores first (`is_redefined`) are exempt.
+        """
         if self.since is None:
             return
         for name, box in boxes.items():
@@ -180,7 +194,7 @@ class MutationLog:
                         raise
 
     def note_access(self, array: Storage, access: Access) -> None:
-        """Python reads or writes."""
+        """Check a read or record a write by Python."""
         box = box_at(array, access.at)
         if access.kind == "read":
             self.check(repr(array), array, box)
@@ -189,19 +203,18 @@ class MutationLog:
 
 
 def full_of(array: Storage) -> Box:
-    """All of an array."""
     return full_box(array.shape, array.origin)
 
 
 def first_load(plan: Plan, name: str) -> Span | None:
-    """Where a kernel first reads an array."""
-    from vkchi.tape.questions import footprint  # for an error
+    """Source line where a kernel first loads from an array."""
+    from vkchi.tape.questions import footprint  # only needed for an error
 
     return footprint(plan, "loads").span_of(name)
 
 
 def is_redefined(given: Given, key: str) -> bool:
-    """Whether a launch reads of an array only what it has stored there itself."""
+    """True if a launch reads only elements of an array that it has stored itself."""
     from vkchi.tape.staleness import find_stale
 
     call, plan = given.call, given.plan

@@ -1,8 +1,4 @@
-"""Launching gradients: which arrays a derived kernel needs, and how large.
-
-Owns: `GradientPlan`, made once per signature and set of differentiable arrays. Must not know:
-tapes, how gradients are built.
-"""
+"""Launching gradients: `GradientPlan` allocates and binds the arrays of a derived kernel."""
 
 from __future__ import annotations
 
@@ -42,7 +38,8 @@ Shape = tuple[int, int]  # positions, invocations
 
 
 def does_fit(old: Storage | None, shape: Shape, is_exact: bool) -> bool:
-    """Whether a buffer has room for this shape; with `is_exact`, as many columns and no more."""
+    """True if a buffer can hold this shape; with `is_exact`, only if it has exactly as many
+    columns."""
     if old is None or old.shape[0] < shape[0]:
         return False
     return old.shape[1] == shape[1] if is_exact else old.shape[1] >= shape[1]
@@ -51,8 +48,11 @@ def does_fit(old: Storage | None, shape: Shape, is_exact: bool) -> bool:
 def check_memory(
     runtime: Runtime, shapes: Sequence[tuple[Array, Shape]], held_bytes: int, title: str
 ) -> None:
-    """Raises DeviceError if buffers would take more than half of the memory that is free, besides
-    what those hold that they replace: drivers may promise what there is not."""
+    """Raise DeviceError if new buffers would take more than half of the free memory.
+
+    `held_bytes` is the size of the buffers they replace. The limit exists because drivers may
+    report memory as free that cannot be allocated.
+    """
     counts = [rows * columns * t.scalars_per_element for t, (rows, columns) in shapes]
     sizes = [(t.stored or scalar_of(t.elem)).size_bytes for t, _ in shapes]
     size_bytes = sum(n * size for n, size in zip(counts, sizes))
@@ -61,7 +61,7 @@ def check_memory(
 
 
 def new_buffer(runtime: Runtime, t: Array, shape: Shape, title: str) -> Storage:
-    """Memory for values of a kernel. Raises DeviceError if there is not so much."""
+    """Allocate a buffer for saved values. Raises DeviceError."""
     count = shape[0] * shape[1] * t.scalars_per_element
     if count >= WIDE_FROM:
         raise no_room(title, count, "more than one array holds")
@@ -72,7 +72,7 @@ def new_buffer(runtime: Runtime, t: Array, shape: Shape, title: str) -> Storage:
 
 
 def no_room(title: str, count: int, why: str = "for which there is no memory") -> DeviceError:
-    """The error for values that cannot be saved."""
+    """The error for values that do not fit into memory."""
     return DeviceError(
         f"the gradient of {title}() must save {count} numbers, {why}: let loops go round less "
         "often in one launch"
@@ -80,12 +80,12 @@ def no_room(title: str, count: int, why: str = "for which there is no memory") -
 
 
 def has_nan(array: Storage) -> bool:
-    """True if an array holds a NaN; waits."""
+    """True if an array holds a NaN; waits for the device."""
     return bool(np.isnan(array.to_numpy()).any())
 
 
 def undefined(made: Differentiated) -> GradientError:
-    """The error for a gradient that became NaN where vectors of decompositions have none."""
+    """The error for a NaN gradient by vectors of a decomposition that have no derivative."""
     first, *more = made.undefined.values()
     return GradientError(
         f"the gradient of {made.title}() is NaN: singular vectors or eigenvectors of a matrix with "
@@ -98,7 +98,7 @@ def undefined(made: Differentiated) -> GradientError:
 
 
 class Room:
-    """The size of one buffer in a launch: positions times invocations."""
+    """Shape of one buffer in a launch: positions times invocations."""
 
     def __init__(self, size: Size, places: dict[tuple[str, str, int], int]) -> None:
         self.size, read = size, count_reader(places)
@@ -106,16 +106,17 @@ class Room:
         self.is_known = None not in size.counts
 
     def shape(self, flat: list[Any], cells: Mapping[str, int] = MappingProxyType({})) -> Shape:
-        """[positions, invocations], in a launch with these numbers; `cells` are what the host could
-        not tell."""
+        """[positions, invocations] for the integers of a launch.
+
+        `cells` are the trip counts that were counted on the device.
+        """
         found = [cells[name] if count is None else count(flat)
                  for name, count in zip(self.size.cells, self.counts, strict=True)]  # fmt: skip
         return max(1, found[0]), max(1, found[1])
 
 
 class GradientPlan:
-    """The gradient of a kernel for one signature, as `spec` says. Raises GradientError where there
-    is none."""
+    """The gradient of a kernel for one signature and one `spec`. Raises GradientError."""
 
     def __init__(self, plan: Plan, args: tuple[Any, ...], spec: GradientSpec) -> None:
         self.runtime, self.plan, self.spec = plan.runtime, plan, spec
@@ -125,20 +126,20 @@ class GradientPlan:
         if made.counting is not None:
             self.counting = plan.executable.derive(made.counting, args)
         self._give_shapes()
-        # Copies that are changed, each with the array that it is of.
+        # Mutable copies, each with the array it copies.
         self.own = [(name, of) for k, of in made.copies.items()
                     for name in (k, k + DUAL) if name in self.main.used]  # fmt: skip
         self.rooms = [Room(size, self.main.places) for size in made.sizes]
         self.buffers: dict[str, Storage] = {}
-        # Made when there is too little memory, and if there are draws:
+        # Built on demand: when memory is short, and if there are draws.
         self.strip_mined: tuple[Executable | None] | None = None
         self.replay_log: ReplayLog | None = None
 
     def _give_shapes(self) -> None:
-        """Let the gradient have code for the extents that launches meet."""
+        """Enable shape specialization of the gradient."""
 
         def build(fn: Func, options: Options, caps: Caps) -> Artifact:
-            from vkchi.tape.gradients import build_exact  # 0.1 s
+            from vkchi.tape.gradients import build_exact  # import takes 0.1 s
 
             return build_exact(fn, options, caps)
 
@@ -147,36 +148,38 @@ class GradientPlan:
 
     @property
     def live(self) -> Live:
-        """The gradient as IR."""
-        from vkchi.tape.questions import live  # few need it
+        """IR of the gradient."""
+        from vkchi.tape.questions import live  # imports the IR; rarely needed
 
         return live(self.plan, self.spec)
 
     @property
     def draws(self) -> tuple[Draw, ...]:
-        """What it needs of what the kernel drew."""
+        """Drawn values of the kernel that the gradient needs."""
         return self.live.draws if self.made.has_draws else ()
 
     def span_of(self, name: str) -> Span | None:
-        """Where it first reads an array."""
+        """Source line where the gradient first reads an array."""
         return self.live.needs.span_of(name)
 
     def needs(self, call: Call) -> dict[str, Box]:
-        """What it reads of arrays in a call, with the contents that the kernel found."""
+        """Parts of arrays that the gradient reads, with the contents before the call."""
         return facts.touched(self.plan, "loads", call.case, self.spec)
 
     def writes(self, call: Call) -> dict[str, Box]:
-        """What the kernel overwrites in a call."""
+        """Parts of arrays that the kernel overwrites in a call."""
         return facts.touched(self.plan, "writes", call.case, self.spec)
 
     def launch(
         self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays,
         repeated: RepeatedTapedCall | None = None,
     ) -> None:  # fmt: skip
-        """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
-        that it found; `adjoints` by the same names; `repeated` is what the call has in common with
-        others. Raises DeviceError before anything runs where there is not enough memory for what
-        must be saved."""
+        """Add to the adjoints of the kernel's inputs.
+
+        `arrays` are the kernel's arrays with the contents before the call. `adjoints` have the same
+        names. `repeated` is the data shared with earlier calls. Raises DeviceError, before anything
+        runs, if the saved values do not fit into memory.
+        """
         with restoring(self.runtime.lock), self.runtime.lock:
             watched = adjoints if self.made.undefined and self.runtime.options.debug else {}
             is_bad = any(has_nan(array) for array in watched.values())
@@ -199,8 +202,7 @@ class GradientPlan:
             executable.launch(executable.bind(args, everything))
 
     def reserve(self, args: tuple[Any, ...], arrays: Arrays) -> None:
-        """Make room for what a launch will save, where the host can tell how much that is. Raises
-        DeviceError where there is not enough memory."""
+        """Allocate a launch's buffers if the host can compute their size. Raises DeviceError."""
         if self.rooms and all(room.is_known for room in self.rooms):
             with restoring(self.runtime.lock), self.runtime.lock:
                 self._make_room(args, arrays)
@@ -208,8 +210,10 @@ class GradientPlan:
     def _make_room(
         self, args: tuple[Any, ...], given: Arrays
     ) -> tuple[Executable, dict[str, Storage]]:
-        """The dispatches of a launch, and their buffers: with a column for each iteration, or with
-        fewer, where there is no memory for so many."""
+        """Return the executable of a launch and its buffers.
+
+        Buffers have one column per iteration, or fewer (strip-mined) if memory is short.
+        """
         if not self.rooms:
             return self.main, {}
         shapes = self._shapes(args, given, self.main.bind(args, given).flat)
@@ -226,7 +230,8 @@ class GradientPlan:
         raise error
 
     def _strip_mined(self, args: tuple[Any, ...]) -> Executable | None:
-        """Dispatches whose invocations do several iterations each; None if there are no others."""
+        """The strip-mined executable, with several iterations per invocation; None if there is
+        none."""
         if self.strip_mined is None:
             built = facts.strip_mined(self.plan, self.spec)
             self.strip_mined = (self.main.derive(built, args) if built else None,)
@@ -235,7 +240,7 @@ class GradientPlan:
     def _allocate(
         self, shapes: Mapping[str, Shape], *, is_exact: bool = False
     ) -> dict[str, Storage]:
-        """Buffers of these shapes, or, unless exactly those are wanted, larger ones. Raises
+        """Return buffers of at least these shapes, or exactly these (`is_exact`). Raises
         DeviceError."""
         types, title = self.main.artifact.arrays, self.made.title
         wanted = {name: shape for k, shape in shapes.items()
@@ -252,7 +257,7 @@ class GradientPlan:
         return {name: self.buffers[name] for name in wanted}
 
     def _like(self, name: str, array: Storage) -> Storage:
-        """Memory for a copy of an array."""
+        """Buffer for a copy of an array, reused if the shape is unchanged."""
         old = self.buffers.get(name)
         if old is None or old.shape != array.shape:
             old = Storage(self.runtime, array.elem, array.shape, array.layout, array.stored)
@@ -267,7 +272,7 @@ class GradientPlan:
         return {room.size.name: room.shape(flat, cells) for room in self.rooms}
 
     def _count(self, args: tuple[Any, ...], given: Arrays) -> dict[str, int]:
-        """How often loops go round, by running them; waits."""
+        """Trip counts of loops, measured by running them; waits for the device."""
         counting = self.counting
         assert counting is not None
         like = self.made.counting_copies

@@ -1,8 +1,7 @@
-"""A kernel's IR, asked: who computes what recordings want to know of it.
+"""Queries of a kernel's IR: footprints, gradients, data flow between arrays.
 
-Owns: the questions, which others ask as `derived.facts`: their answers are data, and depend on the
-kernel and on what is given alone. `live` gives gradients as IR, to those who need more than an
-answer. Must not know: calls but by their cases, tapes, races.
+Other modules call them through `derived.facts`, which caches the results. A result is plain data
+and depends only on the kernel and the arguments. `live` returns a gradient as IR.
 """
 
 from __future__ import annotations
@@ -53,16 +52,19 @@ KINDS = {"loads": frozenset({"load"}), "reads": READS, "writes": WRITES}
 
 
 def given_in(case: Case) -> tuple[dict[str, int], dict[str, Shaped]]:
-    """The integers of a call, and its arrays."""
+    """Integers and array shapes of a call."""
     return dict(case[0]), {name: Extents(shape) for name, shape in case[1]}
 
 
-# --- what a kernel touches -----------------------------------------------------------------------
+# --- footprints ----------------------------------------------------------------------------------
 
 
 def footprint(plan: Plan, kinds: str, spec: GradientSpec | None = None) -> Footprint:
-    """What a kernel touches of its arrays, by ops of these kinds; found once per plan. Of a
-    gradient, what it loads of what the kernel found, or what the kernel, as it sees it, writes."""
+    """Parts of arrays that a kernel accesses by ops of these kinds; memoized per plan.
+
+    With a `spec`, `loads` are the gradient's reads of contents before the call. `writes` are those
+    of the simplified kernel that the gradient is built from.
+    """
     if spec is not None:
         return live(plan, spec).needs if kinds == "loads" else live(plan, spec).writes
     arrays = (p for p in plan.func.params if isinstance(p.type, Array))
@@ -72,19 +74,18 @@ def footprint(plan: Plan, kinds: str, spec: GradientSpec | None = None) -> Footp
 def touched(
     plan: Plan, kinds: str, case: Case, spec: GradientSpec | None = None
 ) -> dict[str, Box]:  # fmt: skip
-    """Which part of each array a call touches by ops of these `kinds`, loads, reads or writes, or
-    its gradient (`footprint`)."""
+    """Box of each array that a call, or its gradient, accesses; `kinds` as in `footprint`."""
     return footprint(plan, kinds, spec).boxes(*given_in(case))
 
 
 def kinds_of_writes(plan: Plan) -> dict[str, frozenset[str]]:
-    """The kinds of ops that write to each array."""
+    """Kinds of the writing ops of each array."""
     found = alias.kinds_of_writes(plan.func.body.ops).items()
     return {root.name: frozenset(kinds) for root, kinds in found if isinstance(root, Param)}
 
 
 def arrays_used(plan: Plan) -> Names:
-    """The arrays whose numbers a kernel uses: not those that it only adds to."""
+    """Arrays whose values a kernel uses; arrays that it only adds to are not."""
     used = {arg for op in walk(plan.func.body) for arg in op.args}
     reads = [op for op in walk(plan.func.body) if op.kind in READS]
     bases = [base_of(op.args[0]) for op in reads if op.kind != "atomic_add" or op in used]
@@ -92,7 +93,7 @@ def arrays_used(plan: Plan) -> Names:
 
 
 def stores_constants(plan: Plan) -> bool:
-    """Whether a kernel does nothing to memory but store what depends on no floats in it."""
+    """True if a kernel only stores values that do not depend on floats in memory."""
     fn = plan.func
     active = Activity(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
     is_store = all(kinds == {"store"} for kinds in alias.kinds_of_writes(fn.body.ops).values())
@@ -100,7 +101,7 @@ def stores_constants(plan: Plan) -> bool:
 
 
 def depends_on_order(plan: Plan) -> bool:
-    """Whether a kernel may leave something else each time."""
+    """True if the results of a kernel may differ from run to run."""
     return refusals.depends_on_order(plan.func)
 
 
@@ -108,13 +109,13 @@ def depends_on_order(plan: Plan) -> bool:
 
 
 def live(plan: Plan, spec: GradientSpec) -> Live:
-    """A gradient, made once per plan. Raises GradientError."""
+    """A gradient as IR, memoized per plan. Raises GradientError."""
     options, caps = plan.runtime.options, plan.runtime.device.caps
     return plan.derived.live.find(spec, lambda: build_gradient(plan.func, spec, options, caps))
 
 
 def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
-    """The kernel's gradient. Raises GradientError."""
+    """The compiled gradient of a kernel. Raises GradientError."""
     one = live(plan, spec)
     made, active = one.made, one.made.primal.active
     undefined = [op.span for op in walk(one.kernel.body) if op.kind == "undefined_slope"]
@@ -134,20 +135,24 @@ def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
 
 
 def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
-    """Raises GradientError where none of the arrays on which results with gradients depend has one,
-    but for constants."""
+    """Raise GradientError if no array that the differentiable results depend on has a gradient.
+
+    `constants` are exempt.
+    """
     refusals.check_reaches(live(plan, spec).made.primal, constants)
 
 
 def strip_mined(plan: Plan, spec: GradientSpec) -> Artifact | None:
-    """A gradient's dispatches with fewer invocations than iterations; None if there are none."""
+    """The strip-mined gradient, with fewer invocations than iterations; None if there is none."""
     options, caps = plan.runtime.options, plan.runtime.device.caps
     return build_strip_mined(live(plan, spec).made, options, caps)
 
 
 def along(plan: Plan, names: Names, types: Types, missing: str) -> Along:
-    """The kernel with derivatives along the duals of these arrays; `types` as in `GradientSpec`,
-    `missing` as in `Request`. Raises GradientError."""
+    """The kernel in forward mode for these arrays. Raises GradientError.
+
+    `types` as in `GradientSpec`, `missing` as in `Request`.
+    """
     for op, reader in reach(plan).losses(Activity(plan.func, names), names):
         error = lost(name_under(op), reader.span, PUT_THERE, op.span, "dual")
         let_pass(error, missing, plan.derived.warned)
@@ -159,8 +164,10 @@ def along(plan: Plan, names: Names, types: Types, missing: str) -> Along:
 def outflow(
     plan: Plan, by: GradientSpec | Names, case: Case, constant: Names = NONE
 ) -> Outflow:  # fmt: skip
-    """Where a call puts derivatives that finds constants in some arrays: as a gradient has it, or
-    in forward mode, by these arrays."""
+    """Arrays into which a call puts derivatives, if the arrays in `constant` are constants.
+
+    `by` is a gradient, or the set of arrays with tangents in forward mode.
+    """
     if isinstance(by, GradientSpec):
         found = live(plan, by).made.outflows
     else:
@@ -169,8 +176,10 @@ def outflow(
 
 
 def invariant(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names | None:
-    """Which of these arrays may be invariant (`recompute_safety`); None where the gradient has
-    arrays besides those that are given."""
+    """The arrays among `names` that may be invariant (`recompute_safety`).
+
+    None if the gradient has arrays other than those in `given`.
+    """
     fn = live(plan, spec).kernel
     if any(isinstance(p.type, Array) and p.name not in given for p in fn.params):
         return None
@@ -178,7 +187,8 @@ def invariant(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Nam
 
 
 def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names) -> Marked:
-    """The kernel, or what its gradient takes for it, in a form that marks what it stores."""
+    """The kernel, or its simplified form in a gradient, instrumented to mark the elements it
+    stores."""
     fn = plan.func if spec is None else live(plan, spec).kernel
     made = mark(fn, names, invariant, find_reading(fn))
     artifact = build(made.func, plan.runtime.options, plan.runtime.device.caps)
@@ -187,17 +197,17 @@ def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names
     return Marked(artifact, shadows, tuple(ops))
 
 
-# --- where values go on --------------------------------------------------------------------------
+# --- data flow between arrays --------------------------------------------------------------------
 
 
 def reach(plan: Plan) -> Reach:
-    """Which reads of a kernel see what it writes."""
+    """Reaching definitions: the reads of a kernel that may see its own writes."""
     return plan.derived.reach.find(None, lambda: Reach(plan.func))
 
 
 def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
-    """The first segment of a call that overwrites all of a part of an array, or, without a box, all
-    of it."""
+    """Index of the first segment of a call that overwrites all of a box (without a box: of the
+    array)."""
     known = reach(plan)
     if name not in known.must_write.names:
         return None
@@ -207,8 +217,10 @@ def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
 
 
 def flow(plan: Plan, name: str, box: Box, end: int | None, is_bits: bool, case: Case) -> Flow:
-    """Where a call puts what depends smoothly on what a part of an array holds before; without a
-    box it is all of the array, which is overwritten by the end of a segment, if it is."""
+    """Destinations of values that depend smoothly on the contents of a box before the call.
+
+    Without a box it is the whole array. `end` is the segment that overwrites it, if one does.
+    """
     known, reads = reach(plan), reads_of(plan, name, box, end, case)
     if not reads:
         return Flow({}, {}, {})
@@ -223,7 +235,7 @@ def flow(plan: Plan, name: str, box: Box, end: int | None, is_bits: bool, case: 
 
 
 def reads_of(plan: Plan, name: str, box: Box, end: int | None, case: Case) -> frozenset[Value]:
-    """The ops of a call that may read, in a part of an array, what it holds before the call."""
+    """The ops of a call that may read the contents of a box before the call."""
     known, read = reach(plan), touched(plan, "reads", case).get(name)
     if name not in known.params or read is None or not may_meet(read, box):
         return frozenset()

@@ -1,20 +1,18 @@
-"""What a kernel overwrites of the memory that it finds, and reads before.
+"""Recomputation safety: may a kernel run again on memory that it has already overwritten?
 
-A gradient called by itself finds the memory as the kernel left it. It does the kernel again, which
-gives the same in two cases, array by array:
+A gradient outside a tape (`kernel.grad`) finds memory as the kernel left it, and reruns the kernel.
+The rerun computes the same values if each array falls into one of two classes:
 
-- *Redefined*: every element that the kernel may overwrite is stored before it is read. Then the
-  kernel never used what stood there. An atomic is no such store, for its result depends on what
-  stood there; it counts as a read if its result is used, and if it is no addition. (A minimum or
-  maximum over invocations ends with the same result once more, if nothing is added to it.)
+- *Redefined*: every element that the kernel may overwrite is stored before it is read, so the
+  kernel does not depend on the old contents. An atomic is no such store, because its result depends
+  on them. It counts as a read if its result is used or it is not an addition. A minimum or maximum
+  over invocations is exempt if nothing is added to it: repeating it gives the same result.
 - *Invariant*: the kernel only adds to the array or takes extremes, and changes no element that it
-  has read. Then what it read stands there now, and the gradient leaves these writes out. Whether
-  and where it writes must not depend on what it reads there, or reading something else could hide
-  them.
+  has read. Its reads are then still valid, and the gradient omits these writes. Neither the
+  execution nor the address of such a write may depend on a read of the array.
 
-Both are found out by a run on copies, which marks elements (`staleness`). Owns: `find_invariant`,
-the arrays that may be so; `find_reading`, what decides. Must not know: how gradients are built,
-tapes.
+An instrumented run on copies decides both (`staleness`). `find_invariant` gives the candidate
+arrays, `find_reading` the ops to instrument.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from vkchi.ir.ops import EXTREMES, WRITES
 
 
 def find_reading(fn: Func) -> set[Op]:
-    """The ops whose effect depends on what they find in memory."""
+    """Ops whose effect depends on the contents of memory."""
     used = used_in(fn.body)
     found = {op for op in walk(fn.body) if op.kind == "load" or (op.kind in WRITES and op in used)}
     plain = STORES | {"atomic_add"}
@@ -36,8 +34,11 @@ def find_reading(fn: Func) -> set[Op]:
 
 
 def find_repeatable(fn: Func) -> set[Op]:
-    """The minima and maxima over invocations that end with the same result once more, found by the
-    same iteration: where nothing is added to."""
+    """Minima and maxima over invocations that give the same result, from the same iteration, when
+    repeated.
+
+    That holds unless there are additions to the same memory.
+    """
     loops = [op for op in walk(fn.body) if op.kind == "parallel"]
     writes = [op for op in walk(fn.body) if op.kind in WRITES]
     return {
@@ -47,8 +48,8 @@ def find_repeatable(fn: Func) -> set[Op]:
 
 
 def find_invariant(fn: Func, names: frozenset[str]) -> frozenset[str]:
-    """Which of these arrays the kernel only adds to or takes extremes in, where neither whether nor
-    where depends on what it reads in them."""
+    """The arrays among `names` that may be invariant, by their ops and the dependences between
+    them."""
     used = used_in(fn.body)
     repeatable = find_repeatable(fn)
     writes: dict[str, list[Op]] = {name: [] for name in names}
@@ -60,12 +61,11 @@ def find_invariant(fn: Func, names: frozenset[str]) -> frozenset[str]:
         name for name, ops in writes.items()
         if all((op.kind == "atomic_add" or op in repeatable) and op not in used for op in ops)
     )  # fmt: skip
-    moved = moved_by(fn, found)  # of fewer arrays, no more is moved: what is left stays
+    moved = moved_by(fn, found)  # one step suffices: a smaller set moves no more writes
     return frozenset(n for n in found if moved.isdisjoint(writes[n]))
 
 
 def moved_by(fn: Func, names: frozenset[str]) -> set[Op]:
-    """The writes of which it depends on what is read in the arrays of these names whether or where
-    they happen."""
+    """Writes whose execution or address depends on reads of these arrays."""
     depends = Dependence(fn.body, [p for p in fn.params if p.name in names])
     return {op for op in depends.writes() if op in depends.decided or op.args[0] in depends.found}

@@ -1,13 +1,11 @@
-"""Recorded calls of the same arrays, fields and objects as one before, with other numbers.
+"""Call cache for recorded calls: data shared by calls of one kernel with the same arrays, fields
+and objects, and other scalars.
 
-Owns: what a plan's calls have in common then, found out once: which arrays they work on, their
-gradient, how they are launched. Must not know: tapes, how gradients are built.
+The cache holds the arrays, the gradient, and prepared launches. It refers to arguments weakly and
+takes them from each call, so it only keeps the plan's own fields alive. Contents of arrays and the
+state of a tape are not cached.
 
-Nothing is kept alive but the plan's own fields: arguments are known by weak references, and taken
-from the call itself. What follows from their contents, or from what a tape knows of them, is no
-part of it: that is asked at each call.
-
-    repeated = find_repeated(plan, args)    # None where nothing like it was called
+    repeated = find_repeated(plan, args)    # None for the first such call
     repeated.arrays(args)                   # {"x": ..., "y": ...}
 """
 
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
     from vkchi.tape.derived import Case
     from vkchi.tape.plan import GradientPlan
 
-MOST_REPEATED = 16  # kinds of calls that are kept of a plan
-MOST_CASES = 4096  # calls with different integers of one kind
+MOST_REPEATED = 16  # cached kinds of calls per plan
+MOST_CASES = 4096  # cached cases (integer values) per kind of call
 Buffers = tuple[tuple[str, int, int, tuple[int, ...]], ...]
 Adjoints = list[tuple[str, "weakref.ref[Storage]"]]
 NO_GRADIENT: tuple[Adjoints, None] = [], None
@@ -40,9 +38,12 @@ SERIAL = count()
 
 
 class RepeatedTapedCall:
-    """What calls with these objects have in common. `shapes` are those of their arrays, in the
-    order of `arrays`; `constants` are the names of arrays that the kernel takes for constants;
-    `serial` stands for them and the gradient kept, and for no others, ever."""
+    """Data shared by recorded calls with the same objects.
+
+    - `shapes`: shapes of the arrays, in the order of `arrays`.
+    - `constants`: arrays that the kernel treats as constants.
+    - `serial`: unique identifier of this object together with its saved gradient.
+    """
 
     def __init__(
         self, plan: Plan, call: RepeatedCall, arrays: Mapping[str, Storage],
@@ -59,18 +60,18 @@ class RepeatedTapedCall:
         self._prepared: tuple[Executable, Buffers, Prepared] | None = None
 
     def arrays(self, args: tuple[Any, ...]) -> dict[str, Storage]:
-        """The arrays of a call, by parameter name."""
+        """Arrays of a call by parameter name."""
         found = self.plan.fields(args)
         for name, k in self.passed:
             found[name] = args[k]
         return found
 
     def numbers(self, args: tuple[Any, ...]) -> dict[str, int]:
-        """Its integers by name."""
+        """Integers of a call by parameter name."""
         return {name: args[k] for name, k in self.scalars if isinstance(args[k], int)}
 
     def case(self, numbers: Mapping[str, int]) -> Case:
-        """What answers about it depend on: one object for equal calls, which is found sooner."""
+        """Key for `derived.facts`. Equal calls share one object, which makes lookups faster."""
         key = tuple(numbers.items())
         found = self.cases.get(key)
         if found is None:
@@ -79,7 +80,7 @@ class RepeatedTapedCall:
         return found
 
     def gradient(self, adjoints: Mapping[str, Storage]) -> GradientPlan | None:
-        """The gradient by these arrays, if that is the one of a call before."""
+        """The saved gradient, if it is the one for these adjoints."""
         known, made = self._gradient or NO_GRADIENT
         if len(adjoints) != len(known):
             return None
@@ -89,14 +90,17 @@ class RepeatedTapedCall:
         return made
 
     def note_gradient(self, adjoints: Mapping[str, Storage], made: GradientPlan) -> None:
-        """Keep the gradient by these arrays."""
+        """Save the gradient for these adjoints."""
         known = [(name, weakref.ref(adjoint)) for name, adjoint in adjoints.items()]
-        self.serial = next(SERIAL)  # first: what is known of the gradient before is not of this one
-        self._gradient = known, made  # at once: an exception in between would mix two of them
+        self.serial = next(SERIAL)  # first: data keyed by the old serial is about the old gradient
+        self._gradient = known, made  # one assignment: an interrupt must not mix two gradients
 
     def launch(self, executable: Executable, args: tuple[Any, ...], arrays: Arrays) -> None:
-        """Launch dispatches that take the arguments of the kernel, with all arrays given, under the
-        runtime's lock: with those of the launch before they are bound already."""
+        """Launch an executable that takes the kernel's arguments; the caller holds the runtime's
+        lock.
+
+        If the buffers are those of the previous launch, the bound arguments are reused.
+        """
         buffers = buffers_of(arrays)
         kept = self._prepared
         if kept is not None and kept[0] is executable and kept[1] == buffers is not None:
@@ -112,14 +116,17 @@ class RepeatedTapedCall:
 
 
 def buffers_of(arrays: Arrays) -> Buffers | None:
-    """What tells arrays of the same names and types apart, now and later, parts of one buffer too;
-    None where some share their memory with others."""
+    """Key of the buffers of some arrays; None if one shares its memory with other code.
+
+    Equal keys mean equal buffers, even after others were freed, and distinguish parts of one
+    buffer.
+    """
     found = [(name, a.buffer.key, a.buffer.address, a.shape) for name, a in arrays.items()]
     return None if any(key == IMPORTED for _, key, _, _ in found) else tuple(found)
 
 
 def find_repeated(plan: Plan, args: tuple[Any, ...]) -> RepeatedTapedCall | None:
-    """What is known of a call like this one."""
+    """Return the cached data of a call, if there is any."""
     known = plan.derived.repeated
     found = known.get(objects_among(plan, args)) if known else None
     return found if found is not None and found.call.takes(args) else None
@@ -128,8 +135,10 @@ def find_repeated(plan: Plan, args: tuple[Any, ...]) -> RepeatedTapedCall | None
 def note_repeated(
     plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage], constants: frozenset[str]
 ) -> RepeatedTapedCall | None:
-    """Keep what calls like this one have in common; None where one is not like another. Not for
-    ever: some programs repeat none."""
+    """Cache the data shared with later calls; None if the call cannot be repeated that way.
+
+    The number of cached calls is limited, because some programs repeat none.
+    """
     derived = plan.derived
     if not derived.notes_left or any(isinstance(a, HostNdarray) for a in arrays.values()):
         return None
@@ -137,7 +146,7 @@ def note_repeated(
     if call is None:
         return None
     derived.notes_left -= 1
-    if not call.takes(args):  # numbers that are bound otherwise than they are: 2.0 ** 200 as f32
+    if not call.takes(args):  # scalars that change when bound, as 2.0 ** 200 to f32
         return None
     made = RepeatedTapedCall(plan, call, arrays, constants)
     remember(derived.repeated, objects_among(plan, args), made, MOST_REPEATED)
@@ -145,5 +154,5 @@ def note_repeated(
 
 
 def objects_among(plan: Plan, args: tuple[Any, ...]) -> tuple[int, ...]:
-    """The `id` of the arguments that are no numbers."""
+    """The `id` of every argument that is not a scalar."""
     return tuple([id(arg) for p, arg in zip(plan.parameters, args) if p.kind != "scalar"])

@@ -1,7 +1,4 @@
-"""Calls whose gradient needs what they drew: they run in a form that records it.
-
-Owns: `ReplayLog`, made once per gradient. Must not know: tapes.
-"""
+"""Replay logs: kernels instrumented to log the values they draw, for gradients that need them."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from vkchi.types import Scalar
 
 
 class ReplayLog(Variant):
-    """A kernel that records what its gradient needs (`Entry.drawn`)."""
+    """A kernel instrumented to log its draws (`Entry.drawn`); built once per gradient."""
 
     def __init__(self, call: Call, made: GradientPlan) -> None:
         plan = call.plan
@@ -36,8 +33,10 @@ class ReplayLog(Variant):
         ]  # fmt: skip
 
     def bind(self, call: Call) -> dict[str, Storage]:
-        """Memory for what a call draws. Raises DeviceError if that is too much, GradientError if
-        it is not known how much."""
+        """Allocate the buffers of a call's draws.
+
+        Raises DeviceError if they are too large, GradientError if their size is unknown.
+        """
         flat = self.executable.bind(call.args, call.arrays).flat
         for op, (least, most), value in self.sums:
             if not least <= value(flat) <= most:
@@ -50,7 +49,7 @@ class ReplayLog(Variant):
 
 
 def replay_log_of(call: Call, made: GradientPlan) -> ReplayLog:
-    """What records what a call draws, for its gradient needs it."""
+    """Return the replay log of a gradient, built at first use."""
     if made.replay_log is None:
         made.replay_log = ReplayLog(call, made)
     return made.replay_log

@@ -1,7 +1,4 @@
-"""What users hand to tapes, forward mode and the functions of `ti.ad`, checked first.
-
-Owns: the checks and their errors; `set_loss`, `seed_loss`. Must not know: what is done with it.
-"""
+"""Validation of user arguments of tapes, forward mode and the functions of `ti.ad`."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ WORDS = {"grad": "gradient", "dual": "dual"}
 
 
 def check_alone(runtime: Runtime, title: str) -> None:
-    """Raises KernelRuntimeError if something records kernel calls already."""
+    """Raise KernelRuntimeError if another recording is active."""
     if runtime.tape is not None and runtime.tape.thread != get_ident():
         raise KernelRuntimeError(
             f"{title} cannot be used while another thread is inside {runtime.tape.title}, which "
@@ -35,7 +32,7 @@ def check_alone(runtime: Runtime, title: str) -> None:
 
 
 def check_run(who: str, run: Any) -> None:
-    """Raises ArgumentError for what cannot be called."""
+    """Raise ArgumentError if `run` is not callable."""
     if not callable(run):
         raise ArgumentError(
             f"{who}: run must be a kernel or a function that calls kernels, not {run!r}: pass "
@@ -44,7 +41,7 @@ def check_run(who: str, run: Any) -> None:
 
 
 def check_place(loss: Any, runtime: Runtime) -> None:
-    """Raises KernelRuntimeError for a loss that is on another device than what is recorded."""
+    """Raise KernelRuntimeError for a loss on another device than the recording."""
     if isinstance(loss, Storage) and loss.device is not runtime.device:
         loss.check_alive()
         raise KernelRuntimeError(
@@ -54,7 +51,7 @@ def check_place(loss: Any, runtime: Runtime) -> None:
 
 
 def check_loss(loss: Any) -> None:
-    """Raises KernelRuntimeError for what cannot be a loss."""
+    """Raise KernelRuntimeError or ArgumentError for a value that cannot be a loss."""
     if host.is_torch(loss):
         check_tensor_loss(loss)
         return
@@ -71,7 +68,7 @@ def check_loss(loss: Any) -> None:
 
 
 def check_tensor_loss(loss: Any) -> None:
-    """The same of a torch tensor."""
+    """Raise KernelRuntimeError for a torch tensor that cannot be a loss."""
     if loss.numel() != 1:
         raise KernelRuntimeError(f"the loss must be one number, not {loss.numel()}")
     if not loss.dtype.is_floating_point:
@@ -81,7 +78,7 @@ def check_tensor_loss(loss: Any) -> None:
 
 
 def check_array(who: str, x: Any, kind: str = "grad") -> None:
-    """Raises ArgumentError for what is no array with a gradient or dual."""
+    """Raise ArgumentError unless `x` is an array with a gradient or dual."""
     if not isinstance(x, Storage):
         what = "field" if kind == "dual" else "field or ndarray"
         more = ": give its members, s.a of s" if hasattr(type(x), "__vkchi_struct__") else ""
@@ -90,7 +87,7 @@ def check_array(who: str, x: Any, kind: str = "grad") -> None:
 
 
 def check_has(who: str, x: Storage, kind: str = "grad") -> None:
-    """Raises ArgumentError for an array without gradient or dual."""
+    """Raise ArgumentError for an array without gradient or dual."""
     if x.dtype.kind != "f":
         raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
     if x.companion(kind) is None:
@@ -101,7 +98,7 @@ def check_has(who: str, x: Storage, kind: str = "grad") -> None:
 
 
 def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
-    """Numbers, one for each in an array, as numpy. Raises ArgumentError for others."""
+    """Convert to a numpy array with one number per scalar of `x`. Raises ArgumentError."""
     shape = x.shape + shape_of(x.elem)
     try:
         values = given.to_numpy() if isinstance(given, Storage) else np.asarray(given)
@@ -112,7 +109,7 @@ def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
 
 
 def set_loss(loss: Any, value: float) -> None:
-    """Set a loss: one that `check_loss` has accepted."""
+    """Set a loss that `check_loss` has accepted."""
     if host.is_torch(loss):
         loss.detach().fill_(value)
     else:
@@ -120,7 +117,6 @@ def set_loss(loss: Any, value: float) -> None:
 
 
 def seed_loss(loss: Any) -> None:
-    """Set the gradient of a loss to 1."""
     if not host.is_torch(loss):
         loss.grad.fill(1.0)
     elif loss.grad is None:

@@ -1,10 +1,10 @@
-"""Arrays that others see in place, by DLPack or as memory of theirs, and may write to meanwhile.
+"""Exported arrays: memory that other code accesses in place, by DLPack or because it owns the
+memory.
 
-Owns: `Shown`, which finds such writes by what stands there, and tells of them as if Python had read
-the array and called `from_numpy` then: what others put there may depend on what they saw. So it is
-a constant where the array held nothing with a derivative, and refused where one would flow through.
-
-Must not know: calls, gradients, which arrays are looked at when (`ledger`).
+Other code writes there without notice. `Shown` detects such writes by comparing contents. It then
+reports a read of the array and a call of `from_numpy`, because the new values may depend on the old
+ones. So they are a constant if the array held no derivative. Otherwise a derivative that would flow
+through them raises an error.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ if TYPE_CHECKING:
 
 
 class Shown:
-    """An exported array, and the `contents` that it had when it was last known who wrote them."""
+    """An exported array and its last known `contents`."""
 
     def __init__(self, array: Storage, contents: Values) -> None:
         self.array, self.contents = array, contents
 
     def look(self) -> None:
-        """Tell of what others wrote; waits."""
+        """Detect and report writes by others; waits for the device."""
         found, known = self.array.contents(), self.contents
         if host.changes(known, found).any():
-            self.array.put_unnoticed(known)  # what others overwrote is saved where it is wanted
+            self.array.put_unnoticed(known)  # restored first, so that snapshots save it
             self.array.tell(Access("read"))
             self.array.from_numpy(found)
 
 
 def is_part(one: Storage, other: Storage | Values) -> bool:
-    """Whether an array has memory that the host reaches in common with another, or with a numpy
-    array."""
+    """True if an array shares host-visible memory with another array or a numpy array."""
     view = other.host if isinstance(other, Storage) else other
     if one is other or one.host is None or view is None:
         return one is other

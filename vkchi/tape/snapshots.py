@@ -1,10 +1,11 @@
-"""What a tape keeps of memory: copies of arrays, made when something is about to overwrite them.
+"""Snapshots by copy-on-write: a tape copies an array before something overwrites it.
 
-Owns: `Snapshots`, the `Report`. A recorded call wants some parts of arrays to stay as it found
-them. Before a launch or Python writes to such a part, the array is copied, once, for all that want
-it; only the rows in question, where they are known. In limited memory the state at the start is
-kept besides; when the copies outgrow the budget, all others are dropped, for the calls will be done
-again (`checkpoints`). Must not know: kernels, gradients.
+A recorded call requests that parts of arrays keep their contents. Before a launch or Python writes
+to such a part, the array is copied once for all requests; only the affected rows, if they are
+known.
+
+In limited memory the state at the start is saved, too. If the copies exceed the budget, all others
+are dropped, and the calls are repeated instead (`checkpoints`).
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from vkchi.tape.ledger import Finder, Ledger, Wanted, Wants
 from vkchi.tape.log import State
 from vkchi.tuples import NamedTuple
 
-UNLIMITED = 1 << 62  # bytes: everything is kept, and the state at the start besides
+UNLIMITED = 1 << 62  # bytes; saves everything, and the state at the start
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def in_units(size_bytes: int) -> str:
-    """A size as people read it."""
+    """Format a size in bytes for people."""
     unit = next((u for u in ("GiB", "MiB", "KiB") if size_bytes >= UNITS[u]), "")
     return f"{size_bytes / UNITS[unit]:.1f} {unit}" if unit else f"{size_bytes} bytes"
 
 
 class Report(NamedTuple):
-    """What was saved in the memory given, and done again."""
+    """Number of calls and repeated calls of a tape, and the memory it saved."""
 
     calls: int
     repeated: int
@@ -47,19 +48,22 @@ class Report(NamedTuple):
 
 
 class Save(NamedTuple):
-    """A copy made of parts of an array, for calls that find them there: their positions in the
-    tape, with the names that it has there."""
+    """A copy of parts of an array, with the requesting calls: positions in the tape, parameter
+    names."""
 
     boxes: list[Box]
     holders: list[tuple[int, str]]
 
     def find(self, calls: Sequence[Finder]) -> Storage:
-        """What the first of them finds."""
+        """The array, as the first call has it."""
         position, name = self.holders[0]
         return calls[position].memory[name]
 
     def make(self, calls: Sequence[Finder], saved_bytes: int) -> Storage:
-        """Make it, after so many bytes of others, and let them find it. Raises DeviceError."""
+        """Make the copy and store it in the calls. Raises DeviceError.
+
+        `saved_bytes` is the size of earlier copies, for the error message.
+        """
         copy = copy_of(self.find(calls), self.boxes, saved_bytes)
         for position, name in self.holders:
             calls[position].memory[name] = copy
@@ -67,8 +71,8 @@ class Save(NamedTuple):
 
 
 def copy_of(array: Storage, boxes: list[Box], saved_bytes: int) -> Storage:
-    """A copy of these parts of an array, or of more. Raises DeviceError where there is no memory
-    for it, which says how much of it copies take already."""
+    """Copy at least these parts of an array. Raises DeviceError, which states the size of all
+    copies."""
     rows = rows_of(boxes, array.shape) if array.row_numbers is not None else None
     try:
         return array.copied() if rows is None else array.copied_rows(*rows)
@@ -80,9 +84,13 @@ def copy_of(array: Storage, boxes: list[Box], saved_bytes: int) -> Storage:
 
 
 class Snapshots:
-    """Copies on write. `start` is filled in limited memory: every array that was written, with
-    what it held when the tape began. When gradients run, `is_reversing`, nothing is given up any
-    more. `saves` are the copies made since that was last emptied."""
+    """Copy-on-write snapshots of one tape.
+
+    - `start`: in limited memory, the initial contents of every array that was written.
+    - `is_over`: the budget is exceeded, so that calls must be repeated.
+    - `is_reversing`: gradients are running; the budget does not apply.
+    - `saves`: copies made since the list was last emptied.
+    """
 
     def __init__(self, budget_bytes: int | None, ledger: Ledger) -> None:
         self.budget_bytes, self.ledger = budget_bytes, ledger
@@ -94,23 +102,24 @@ class Snapshots:
 
     @property
     def is_limited(self) -> bool:
-        """Whether calls may have to be done again."""
+        """True if calls may have to be repeated."""
         return self.budget_bytes not in (None, UNLIMITED)
 
     def want(self, wanted: Wanted) -> None:
-        """Note that an array's contents must stay available."""
+        """Request that a part of an array keeps its contents."""
         account = self.ledger.open(wanted.array)
         if not self.is_over:
             account.wants.add(wanted)
 
     def save_all(self, array: Storage) -> None:
-        """Save what Python is about to overwrite."""
+        """Save an array before Python overwrites it."""
         self.save(array, None)
         if self.budget_bytes is not None:
             self.rewritten[id(array)] = array
 
     def take_rewritten(self) -> list[State]:
-        """What Python wrote since this was last asked, as a step; in limited memory only."""
+        """Return the writes by Python since the last call as a step; empty unless memory is
+        limited."""
         if not self.rewritten:
             return []
         found = State(self.rewritten.values())
@@ -119,7 +128,7 @@ class Snapshots:
         return [found]
 
     def save(self, array: Storage, box: Box | None) -> None:
-        """Copy an array for those that want what stands in a part of it (None: anywhere)."""
+        """Copy an array for all requests that may intersect a box (None: all requests)."""
         is_result = self.is_reversing and array.is_gradient
         if self.budget_bytes is not None and id(array) not in self.start.copies and not is_result:
             self.start.keep(array)
@@ -129,15 +138,15 @@ class Snapshots:
         for w in hit:
             found.setdefault(id(w.array), []).append(w)
         try:
-            for those in found.values():  # who want the array, or one component of it
+            for those in found.values():  # one group per array or component
                 self.save_for(those)
-        except DeviceError:  # nothing is overwritten
+        except DeviceError:  # the write does not happen
             for w in hit:
                 wants.add(w)
             raise
 
     def save_for(self, those: list[Wanted]) -> None:
-        """Copy an array for those that want it. Raises DeviceError."""
+        """Copy an array for these requests. Raises DeviceError."""
         save = Save([w.box for w in those], [(w.holder.position, w.name) for w in those])
         self.saves.append(save)
         copy = those[0].copy or copy_of(those[0].array, save.boxes, self.saved_bytes)
@@ -146,7 +155,7 @@ class Snapshots:
             w.holder.memory[w.name] = copy
 
     def count(self, size_bytes: int) -> None:
-        """Count what is saved; past the budget, give up keeping everything."""
+        """Count saved bytes; past the budget, drop all requests."""
         self.saved_bytes += size_bytes
         budget = None if self.is_reversing else self.budget_bytes
         if budget is not None and self.saved_bytes > budget:
@@ -155,5 +164,5 @@ class Snapshots:
                 account.wants = Wants()
 
     def close(self) -> None:
-        """Let go of what was kept."""
+        """Drop the initial state."""
         self.start = State()

@@ -1,7 +1,6 @@
-"""Whether doing a kernel again is something else, found by a run on copies that marks elements.
+"""Instrumented runs on copies that decide whether rerunning a kernel gives other values.
 
-Owns: `find_stale`; what makes it so is said in `recompute_safety`. Must not know: how gradients are
-built, tapes, IR.
+The rules are in `recompute_safety`.
 """
 
 from __future__ import annotations
@@ -22,9 +21,12 @@ from vkchi.types.lazy_numpy import np
 def find_stale(
     call: Call, spec: GradientSpec | None, written: Mapping[str, Box], invariant: frozenset[str]
 ) -> MarkedOp | None:
-    """An access of a kernel, in the form that its gradient takes for it, if there is one, after
-    which doing it again is something else: `written` are the parts of arrays that it may overwrite,
-    all to be redefined but those that are to be invariant. The memory stays as it is; waits."""
+    """Return an access after which rerunning the kernel gives other values, or None.
+
+    The kernel runs in the simplified form of its gradient, if there is a `spec`. `written` are the
+    parts of arrays that it may overwrite; all must be redefined, except for those in `invariant`.
+    Runs on copies; waits for the device.
+    """
     plan, names = call.plan, frozenset(written)
     made = facts.marked(plan, spec, names, invariant)
     key = spec, names, invariant
@@ -37,7 +39,7 @@ def find_stale(
 
 
 def start_marks(array: Storage, t: Array, box: Box | None) -> Storage:
-    """Marks of an array: none, or all outside of a part, which is as good as stored."""
+    """Initial marks of an array: 0 inside the box and 1 (stored) outside; without a box all 0."""
     made = Storage(array.runtime, t.elem, array.shape, t.layout)
     if box is None:
         return made

@@ -1,7 +1,4 @@
-"""`Tape(validation=True)`: kernels that break the data-access rules are found, element by element.
-
-Owns: running a call watched. Must not know: how accesses are watched.
-"""
+"""`Tape(validation=True)`: element-wise detection of kernels that break the data-access rules."""
 
 from __future__ import annotations
 
@@ -24,13 +21,14 @@ Read = tuple[str, Span | None]
 
 
 def run_watched(call: Call, ledger: Ledger, func: Func, own: Arrays) -> Any:
-    """Run a kernel in the form `func`, with arrays of its own; what it returns.
+    """Run the instrumented variant of a kernel; return the kernel's result.
 
-    Raises DataAccessError where it overwrites an element that was read before.
+    `own` are additional arrays of the variant. Raises DataAccessError if the kernel overwrites an
+    element that was read before.
     """
     plan = call.plan
     names = frozenset(n for n, a in call.arrays.items() if a.companion("grad") is not None)
-    reads: list[Read] = plan.runtime.watched_reads  # by number, from 1
+    reads: list[Read] = plan.runtime.watched_reads  # numbered from 1
 
     def make() -> tuple[Instrumented, Variant]:
         made = watch(func, names, len(reads) + 1)
@@ -49,7 +47,7 @@ def run_watched(call: Call, ledger: Ledger, func: Func, own: Arrays) -> Any:
 
 
 def flags_of(account: Account, shadow: Param) -> Storage:
-    """The flags of an array, made when it is first met."""
+    """Read flags of an array, allocated at first use."""
     if account.flags is None:
         array, t = account.array, shadow.type
         assert isinstance(t, Array)
@@ -58,7 +56,7 @@ def flags_of(account: Account, shadow: Param) -> Storage:
 
 
 def refuse(call: Call, op: Op, read: Read) -> DataAccessError:
-    """The error for a broken rule."""
+    """The error for a broken data-access rule."""
     reader, span = read
     return DataAccessError(
         f"(kernel={call.name}) breaks the global data access rule: an element of "

@@ -1,9 +1,9 @@
-"""Kernels in another form, launched in their place: with derivatives along a direction, watched,
-noting who meets, or recording what they draw.
+"""Variants: transformed kernels that run in place of the kernel.
 
-Owns: `Variant`, which does all that a launch of the kernel does besides its dispatches: random
-numbers, results in host memory, reports, what is returned; or a dry run of a call, on copies of
-what it writes. `ForwardPlan`, that with derivatives. Must not know: tapes.
+Examples are kernels with tangents, with access checks, with race detection, or with a replay log. A
+`Variant` does everything that a launch of the kernel does besides its dispatches: random numbers,
+results in host memory, reports, the return value. A dry run executes a call on copies of the arrays
+it writes. `ForwardPlan` is the variant with tangents.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Variant:
-    """A kernel in another form: a Func, or what was built of one."""
+    """A transformed kernel, given as a Func or as an Artifact."""
 
-    func: Func  # if it was given
+    func: Func  # set if built from a Func
 
     def __init__(self, call: Call, made: Func | Artifact) -> None:
         plan = self.plan = call.plan
         if not isinstance(made, Artifact):
-            from vkchi.compiler import build  # 0.1 s
+            from vkchi.compiler import build  # import takes 0.1 s
 
             self.func = made
             made = build(made, plan.runtime.options, plan.runtime.device.caps)
@@ -41,8 +41,10 @@ class Variant:
         self.executable = plan.executable.derive(made, call.args, fixed)
 
     def run(self, call: Call, arrays: Arrays, again: int | None = None) -> Any:
-        """Do the call, on these arrays by name; what the kernel returns. `again` as in
-        `Plan.launch`."""
+        """Run the call on these arrays by name, and return the kernel's result.
+
+        `again` as in `Plan.launch`.
+        """
         runtime, plan = self.plan.runtime, self.plan
         with restoring(runtime.lock), runtime.lock:
             bound = self.executable.bind(call.args, arrays)
@@ -59,8 +61,10 @@ class Variant:
             return plan.result()
 
     def dry_run(self, call: Call, own: Arrays) -> None:
-        """Do the call on copies of what it writes, for what it leaves in arrays of its own, and for
-        the checks that fail. Raises DeviceError where there is no memory for that."""
+        """Run the call on copies of the arrays it writes. Raises DeviceError if memory is short.
+
+        Only the arrays in `own` keep results. Failing checks of the kernel raise as usual.
+        """
         runtime, plan = self.plan.runtime, self.plan
         with restoring(runtime.lock), runtime.lock:
             written = sorted(self.artifact.writes & plan.written & call.arrays.keys())
@@ -70,8 +74,10 @@ class Variant:
 
 
 class ForwardPlan(Variant):
-    """A kernel with derivatives along the duals of some arrays. Where derivatives are taken of
-    other values (`is_apart`), it runs on copies, before the kernel."""
+    """A kernel in forward mode.
+
+    If its ordinary results are only approximate (`is_apart`), it runs on copies, before the kernel.
+    """
 
     def __init__(self, call: Call, duals: Arrays) -> None:
         types = tuple(types_apart(call, duals, DUAL).items())
@@ -82,7 +88,7 @@ class ForwardPlan(Variant):
         super().__init__(call, made.artifact)
 
     def _check_repeatable(self, call: Call) -> None:
-        """Raises GradientError if the kernel does something else the second time."""
+        """Raise GradientError if a second run of the kernel may give other values."""
         why = "draws random numbers" if call.plan.draws else "depends on the order of iterations"
         if call.plan.draws or facts.depends_on_order(call.plan):
             raise GradientError(
@@ -92,7 +98,7 @@ class ForwardPlan(Variant):
             )  # fmt: skip
 
     def run_along(self, call: Call, args: tuple[Any, ...], duals: Arrays) -> Any:
-        """Do the call; the duals become those of its results. What the kernel returns."""
+        """Run the call, store the tangents of its results, and return the kernel's result."""
         own = {k + DUAL: v for k, v in duals.items()}
         if not self.is_apart:
             return self.run(call, {**call.arrays, **own})
@@ -101,7 +107,9 @@ class ForwardPlan(Variant):
 
 
 def plan_forward(call: Call, duals: Arrays, of: str) -> ForwardPlan:
-    """The call's forward mode, made once per plan; `of` says whose duals these are. Raises
-    GradientError."""
+    """The forward mode of a call, memoized per plan; `of` names the owner of the duals.
+
+    Raises GradientError.
+    """
     key = of, frozenset(duals)
     return call.plan.derived.forward.find(key, lambda: ForwardPlan(call, duals))
