@@ -114,7 +114,7 @@ def differentiate(fn: Func, request: Request, *, is_second: bool = False) -> Gra
 def finish(
     fn: Func, made: Gradient, draws: Sequence[Draw], options: Options, caps: Caps
 ) -> Live:  # fmt: skip
-    """Compile a gradient, and derive what it reads and writes."""
+    """Compile a gradient and compute its footprints."""
     counting = None
     if made.counting is not None and made.saves_used():
         counting = build(made.counting.func, exact_options(made.func, options), caps)

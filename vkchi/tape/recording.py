@@ -1,7 +1,6 @@
-"""What tapes, forward mode and products with the Hessian have in common: they see every kernel call
-and every access of Python to the arrays that they watch.
+"""Common base of tapes, forward mode and Hessian-vector products: `Recording`.
 
-Owns: `Recording`. Must not know: how derivatives are built.
+A recording observes every kernel call, and every access by Python to the arrays that it tracks.
 """
 
 from __future__ import annotations
@@ -53,28 +52,34 @@ NOTES = ("entries", "ledger", "breaks", "constants", "mutation_log", "snapshots"
 
 
 class Inside(NamedTuple):
-    """A function whose kernels are not recorded one by one: a call recorded as a whole, or the name
-    of what is not differentiated."""
+    """Context of a function whose kernels are not recorded one by one.
+
+    `custom` is a call that is recorded as a whole, `skipped` the name of an undifferentiated
+    function.
+    """
 
     custom: Custom | None
     skipped: str | None
 
 
 class Recording(Block):
-    """Knows where derivatives are: in the arrays' `kind`, grad or dual, and where they got lost.
-    Entered by `with`, it sees what happens in the block: `launch` and `on_access` are the ways by
-    which it does.
+    """Tracks which arrays hold derivatives, in their `kind` (grad or dual), and where derivatives
+    are lost.
 
-    `entries` are the steps recorded. `inside` are functions, by thread, that are recorded as a
-    whole or not at all. `solving` are vectors that gradients of solvers work in. What is noted
-    (NOTES) is there once anybody asks for it.
+    It is active inside a `with` block, and observes the program through `launch` and `on_access`.
+
+    - `entries`: recorded steps.
+    - `inside`: by thread, the function that is recorded as a whole or not at all.
+    - `solving`: work vectors of the gradients of solvers.
+
+    The attributes in NOTES are created at first use.
     """
 
-    title: str  # what users call it
+    title: str  # name in error messages
     kind = "grad"
-    # Whether functions with gradients of their own, and what the host computes, are steps.
+    # True if custom-gradient functions and host computations are recorded as steps.
     records_functions = False
-    loss: Any = None  # the array that derivatives are of, if there is one
+    loss: Any = None  # the differentiated array, if any
 
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
         self.runtime, self.thread, self.budget_bytes = runtime, get_ident(), budget_bytes
@@ -84,20 +89,20 @@ class Recording(Block):
 
     @property
     def custom(self) -> Custom | None:
-        """The call that this thread is in and that is recorded as a whole."""
+        """The call recorded as a whole that this thread is inside."""
         found = self.inside.get(get_ident()) if self.inside else None
         return found.custom if found is not None else None
 
     @property
     def skipped(self) -> str | None:
-        """The function that this thread is in and that is not differentiated."""
+        """The undifferentiated function that this thread is inside."""
         found = self.inside.get(get_ident()) if self.inside else None
         return found.skipped if found is not None else None
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """What is noted, asked for the first time."""
+            """Create the attributes in NOTES at first use."""
             if name not in NOTES or self.is_noting:
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
             self.begin_notes()
@@ -105,30 +110,30 @@ class Recording(Block):
 
     @property
     def is_noting(self) -> bool:
-        """Whether anything was noted."""
+        """True if the attributes in NOTES exist."""
         return NOTES[-1] in vars(self)
 
     def begin_notes(self) -> None:
-        """Note what happens from now on."""
+        """Create the attributes in NOTES."""
         self.entries: list[Step] = []
         ledger = self.ledger = Ledger(self.on_access, self.runtime.exported)
         self.breaks, self.constants = Breaks(ledger), Constants(ledger)
         self.mutation_log = MutationLog(ledger)
         self.snapshots = Snapshots(self.budget_bytes, ledger)
-        self.races = RaceFinder(lambda array: ledger.open(array).version)  # the last of NOTES
+        self.races = RaceFinder(lambda array: ledger.open(array).version)  # last of NOTES
 
     def enter(self) -> None:
-        """See everything from now on."""
+        """Activate the recording."""
         self.state = "recording"
         super().enter()
         self.runtime.recording = self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """The end of the block."""
+        """End the block."""
         self.close()
 
     def close(self) -> None:
-        """See nothing any more. Idempotent."""
+        """Deactivate the recording. Idempotent."""
         self.state = "done"
         if self.runtime.recording is self:
             self.runtime.recording = None
@@ -136,7 +141,7 @@ class Recording(Block):
         self.snapshots.close()
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-        """Run a kernel; what others wrote to its arrays in place is noted first."""
+        """Run a kernel, after detecting writes by others to its exported arrays."""
         given = Given(name, plan, args)
         arrays = given.arrays.values() if self.runtime.exported else ()
         self.ledger.look(arrays)
@@ -145,22 +150,23 @@ class Recording(Block):
         return result
 
     def launch_noted(self, given: Given) -> Any:
-        """Run a kernel, recorded if it is to be."""
+        """Run a kernel, and record it if required."""
         raise NotImplementedError
 
     def reverse(self) -> None:
-        """Run the gradients of what was recorded, last call first."""
+        """Run the gradients of the recorded steps, last step first."""
         for entry in reversed(self.entries):
             entry.run()
 
     def check(self, call: Call, names: frozenset[str]) -> None:
-        """Raises GradientError if a derivative is lost on its way to `names`, the call's arrays
-        that have one."""
+        """Raise GradientError if a derivative is lost on its way to the call's arrays `names`.
+
+        `names` are the arrays that have a gradient.
+        """
         self.breaks.check(call, names, self.kind, self.under(call))
 
     def under(self, call: Call) -> list[tuple[str, Break]]:
-        """What a call finds in host memory with a derivative, for it is that of arrays into which
-        kernels have put it."""
+        """Lost gradients in host arguments that alias exported arrays holding derivatives."""
         found = []
         for name in call.hosts.keys() - call.constants:
             view = call.hosts[name]
@@ -173,8 +179,7 @@ class Recording(Block):
         return found
 
     def note(self, call: Call, flow: Outflow, boxes: Mapping[str, Box]) -> None:
-        """Note where a call put derivatives: into which arrays, and parts of those with a place for
-        them."""
+        """Record where a call stored derivatives; `boxes` are the parts of arrays it wrote."""
         self.breaks.note_escapes(call, flow.escapes)
         self.breaks.note_escapes(call, flow.bits, is_bits=True)
         self.breaks.note_call(call, flow.stores, boxes)
@@ -186,11 +191,14 @@ class Recording(Block):
                 )
 
     def save(self, call: Call, holder: Holder, made: GradientPlan) -> dict[str, Box]:
-        """Have kept what a call's gradient will read; the parts of arrays that the call writes."""
+        """Request snapshots of the contents that a call's gradient will read.
+
+        Returns the parts of arrays that the call writes.
+        """
         for key, box in made.needs(call).items():
             array = holder.memory[key]
             if array.is_gradient:
-                holder.memory[key] = array.copied()  # which will change without notice
+                holder.memory[key] = array.copied()  # gradients change without notification
             else:
                 self.snapshots.want(Wanted(holder, key, box))
         return made.writes(call)
@@ -198,8 +206,7 @@ class Recording(Block):
     def protect(
         self, who: str, written: set[str], arrays: Mapping[str, Storage], boxes: Mapping[str, Box]
     ) -> None:
-        """A launch is about to overwrite these parts of arrays: save them, as long as the memory
-        suffices."""
+        """Save these parts of arrays before a launch overwrites them, as far as memory allows."""
         was_over = self.snapshots.is_over
         accounts = {name: self.ledger.open(array) for name, array in arrays.items()}
         for account in accounts.values():
@@ -216,7 +223,7 @@ class Recording(Block):
             drop_copies(self.entries)
 
     def note_gradient(self, call: Call, gradients: Gradients, needs: Iterable[str]) -> None:
-        """Note that `kernel.grad` has added to gradients, having read these arrays."""
+        """Record that `kernel.grad` added to gradients, after reading the arrays `needs`."""
         if self.state != "recording":
             return
         self.leave_trace()
@@ -231,7 +238,7 @@ class Recording(Block):
             self.breaks.note_gradient(call, adjoints, needs, self.kind)
 
     def on_access(self, array: Storage, access: Access) -> None:
-        """Python is about to access an array: what it writes there has no derivative."""
+        """Called before Python accesses an array. Values written by Python have no derivative."""
         self.leave_trace()
         self.mutation_log.note_access(array, access)
         is_ours = self.state == "recording" and self.custom is None
@@ -256,13 +263,14 @@ class Recording(Block):
             self.constants.note_fill(array, access.at)
 
     def must_note(self, array: Storage) -> bool:
-        """True for arrays of which Python's writes count though no kernel has used them: gradients,
-        and the loss."""
+        """True for arrays whose writes by Python are recorded before any kernel uses them.
+
+        These are gradients and the loss.
+        """
         return self.state == "recording" and (array.is_gradient or array.whole is self.loss)
 
     def written_inside(self, account: Account, array: Storage) -> None:
-        """Python is about to write to an array while gradients run, or in a function that has one
-        of its own, which knows of that."""
+        """Record a write by Python while gradients run, or in a function with a custom gradient."""
         account.forget_constants()
         if self.custom is not None:
             account.is_used = True
@@ -271,7 +279,7 @@ class Recording(Block):
                 self.breaks.hold(account.array, repr(array), who, user_span())
 
     def cut(self, array: Storage, at: Index | None) -> None:
-        """Record that Python wrote a constant."""
+        """Record that Python stored a constant over a derivative."""
         gradient = array.companion("grad")
         assert gradient is not None
         self.entries.append(Cut((gradient,), at))
@@ -281,27 +289,32 @@ class Recording(Block):
             account.fills = frozenset()
 
     def leave_trace(self) -> None:
-        """Something is about to happen that is no plain kernel call."""
+        """Called before an event that is not a plain kernel call."""
 
-    # --- what Python computes and copies ---------------------------------------------------------
+    # --- host computations and copies ------------------------------------------------------------
 
     @property
     def is_paused(self) -> bool:
-        """Whether calls and copies are done as they are, and what Python computes does not matter:
-        inside functions with gradients of their own, in those that have none by intent, and when
-        the gradients run."""
+        """True if calls and copies are not recorded.
+
+        That holds inside functions with custom gradients, inside undifferentiated functions, and
+        while gradients run.
+        """
         return self.state != "recording" or self.custom is not None or self.skipped is not None
 
     def may_record(self, inputs: Sequence[Memory]) -> bool:
-        """Whether what the host computes from these (`hosted`) is a step: derivatives by an array,
-        or by what it computed before, are known in the end."""
+        """True if a host computation (`hosted`) with these inputs is recorded as a step.
+
+        At least one input must be an array with a gradient, or a result of an earlier host
+        computation.
+        """
         slopes = (x.companion("grad") if isinstance(x, Storage) else self.computed(x)
                   for x in inputs)  # fmt: skip
         can_record = self.records_functions and not self.is_paused
         return can_record and any(one is not None for one in slopes)
 
     def computed(self, x: Memory) -> HostAccount | None:
-        """The account of a numpy array that the host computed, and that nobody has changed."""
+        """The account of a numpy array that is an unchanged result of a host computation."""
         account = None if isinstance(x, Storage) else self.ledger.find(x)
         is_known = account is not None and account.slope is not None and account.is_known
         return account if is_known else None
@@ -310,8 +323,10 @@ class Recording(Block):
         self, function: Function, inputs: Sequence[Memory], found: Sequence[Values],
         result: Values, output: Memory,
     ) -> None:  # fmt: skip
-        """Record what the host computed. Raises GradientError where an input was overwritten with
-        something unknown."""
+        """Record a host computation.
+
+        Raises GradientError if an input was overwritten with unknown values.
+        """
         self.leave_trace()
         self.breaks.check_arrays(x for x in inputs if isinstance(x, Storage))
         if isinstance(output, Storage):
@@ -335,7 +350,7 @@ class Recording(Block):
         self.snapshots.count(step.size_bytes)
 
     def hold_result(self, array: Storage, who: str) -> None:
-        """Note that a function with a gradient of its own gave these values."""
+        """Record that a function with a custom gradient returned this array."""
         self.leave_trace()
         account = self.ledger.open(array)
         account.forget_constants()
@@ -344,7 +359,8 @@ class Recording(Block):
         self.ledger.show((array.whole,))
 
     def holding(self, array: Memory) -> list[Break]:
-        """What an array holds that has a derivative: matrices and tensors too."""
+        """Derivatives in an array, matrix or tensor, as gradients that a copy on the host would
+        lose."""
         found = self.breaks.of(array)
         if isinstance(array, Storage) and array.companion(self.kind) is not None:
             held = self.breaks.holds(array)
@@ -359,7 +375,7 @@ class Recording(Block):
         return found
 
     def lost_in(self, array: Memory) -> list[Break]:
-        """What an array holds whose derivative is lost, wherever it is put."""
+        """Lost gradients in an array, except those that storing the array unchanged would keep."""
         is_known = self.computed(array) is not None
         return [t for t in self.breaks.of(array) if not (t.is_shown and is_known)]
 
@@ -367,9 +383,12 @@ class Recording(Block):
         self, inputs: Sequence[Memory], output: Memory, way: str, *,
         is_all: bool = True, is_shown: bool = False,
     ) -> None:  # fmt: skip
-        """Note that Python computed something from arrays, which has lost their derivatives, or
-        (not `is_all`) those that were lost before. If the user `is_shown` a numpy array that is
-        recorded, only other uses of it lose them than to put it into an array (`filled`)."""
+        """Record that Python computed `output` from arrays, so that its derivative is lost.
+
+        With `is_all` False, only derivatives that were lost before count. With `is_shown`, the user
+        received a recorded numpy array: storing it unchanged into an array (`filled`) keeps the
+        derivative.
+        """
         self.leave_trace()
         if not self.is_paused:
             find = self.holding if is_all else self.lost_in
@@ -377,25 +396,27 @@ class Recording(Block):
             self.breaks.pass_on(found, output, way, is_shown=is_shown)
 
     def filled(self, array: Storage, values: Values) -> None:
-        """Python puts these numbers into an array: what the host computed has its derivative."""
+        """Record that Python stored values into an array; host results keep their derivative."""
         has_place = array.compute.kind == "f" and array.companion("grad") is not None
         if self.is_paused or not (has_place and self.computed(values)):
             self.note_detached([values], array, "Python put it into an array here")
             return
-        self.ledger.open(array).loss = None  # it is overwritten with something known
+        self.ledger.open(array).loss = None  # overwritten with known values
         self.record(Copied(), [values], [values], values, array)
         if array in self.runtime.exported:
             self.ledger.expect(array, host.cast(values, array.compute))
 
     def copy_tensor(self, target: Storage, tensor: Any) -> bool:
-        """Record a copy of a torch tensor that wants a gradient; of one of another shape than the
-        array, the derivative is lost."""
+        """Record a copy from a torch tensor that requires a gradient. Return True if it was copied.
+
+        If the shapes differ, the derivative is lost.
+        """
         self.leave_trace()
         can_record = self.records_functions and not self.is_paused
         if not (can_record and target.compute.kind == "f" and host.has_grad(tensor)):
             return False
         if tuple(tensor.shape) == target.shape + shape_of(target.elem):
-            from vkchi.tape.copies import copy_tensor  # few programs copy inside tapes
+            from vkchi.tape.copies import copy_tensor  # rarely needed
 
             copy_tensor(target, tensor)
             return True
@@ -405,8 +426,10 @@ class Recording(Block):
         return True
 
     def refill(self, target: Ndarray, source: Storage) -> bool:
-        """Record a copy of floats into an array of another shape, the texels of a texture, which
-        gets a gradient if the source has one; whether it was."""
+        """Record a copy of floats into the texels of a texture. Return True if it was copied.
+
+        The target gets a gradient if the source has one.
+        """
         self.leave_trace()
         is_smooth = not self.is_paused and target.compute.kind == source.compute.kind == "f"
         if is_smooth:
@@ -419,7 +442,7 @@ class Recording(Block):
         return is_smooth
 
     def copy(self, target: Storage, source: Storage) -> bool:
-        """Record a copy of floats as a kernel; whether it was."""
+        """Record a copy of floats as a kernel call. Return True if it was copied."""
         from vkchi.tape.copies import copy_floats
 
         self.leave_trace()

@@ -1,8 +1,7 @@
-"""The steps of a tape: calls of kernels and of functions with gradients of their own, which can be
-done again and differentiated.
+"""Steps of a tape that are calls: they can be repeated and differentiated.
 
-Owns: `Launch`, a call that is not differentiated, `Entry`, one that is, `Custom`. Must not know:
-how steps come about.
+`Launch` is a call that is not differentiated, `Entry` one that is. `Custom` is a call of a function
+with a custom gradient.
 """
 
 from __future__ import annotations
@@ -35,9 +34,12 @@ if TYPE_CHECKING:
 
 
 class Launch(Step):
-    """A call that can be done again. `race` is what its iterations ran,
-    if any was found. `results` are copies of what it wrote, kept in limited memory if that depends
-    on the order of iterations: calls after it must find the same each time."""
+    """A call that can be repeated.
+
+    `race` is the race between its iterations, if any was found. `results` are copies of the arrays
+    it wrote. They are saved in limited memory if the call depends on the order of iterations: later
+    calls must find equal values in every repetition.
+    """
 
     def __init__(self, call: Call) -> None:
         self.call, self.draws = call, call.plan.runtime.draws
@@ -45,11 +47,11 @@ class Launch(Step):
         self.race: Found | None = None
 
     def keep_results(self, snapshots: Snapshots) -> None:
-        """Note what the call wrote, if it would not write the same again."""
+        """Save the results of the call if a repetition may give others."""
         plan = self.call.plan
         if not snapshots.is_limited:
             return
-        is_accepted = plan.runtime.options.accepts_races(plan.path)  # nobody has looked
+        is_accepted = plan.runtime.options.accepts_races(plan.path)  # no race detection ran
         if self.race is None and not facts.depends_on_order(plan) and not is_accepted:
             return
         written = self.call.plan.written & self.call.arrays.keys()
@@ -57,8 +59,8 @@ class Launch(Step):
         snapshots.count(self.results.size_bytes)
 
     def repeat(self) -> None:
-        """Call the kernel again, with the same random numbers and printing nothing; or put back
-        what it wrote."""
+        """Restore the saved results, or call the kernel again with the same random numbers and no
+        output."""
         if self.results is not None:
             self.results.repeat()
         else:
@@ -70,10 +72,14 @@ class Launch(Step):
 
 
 class Entry(Launch):
-    """A recorded call. `memory` are its arrays, or copies of what they held; `log` records what it
-    draws, if its gradient needs that, which is `drawn`; `observed` tells who meets, if only the run
-    does; `position` is its place among the calls of a tape, `kept` what its `memory` was before
-    it was noted, if it was done by then."""
+    """A recorded call.
+
+    - `memory`: its arrays, or copies of their contents before the call.
+    - `log`: the replay log, if its gradient needs drawn values; `drawn` are the logged values.
+    - `observed`: the instrumented variant that detects races, if static analysis cannot decide.
+    - `position`: index among the steps of the tape.
+    - `kept`: earlier `memory`, if the call ran before it was recorded.
+    """
 
     position = 0
     kept: Mapping[str, Storage] = MappingProxyType({})
@@ -87,33 +93,35 @@ class Entry(Launch):
         self.log: ReplayLog | None = None
         self.observed: Observed | None = None
         if plan.made.has_draws:
-            from vkchi.tape.replays import replay_log_of  # few kernels draw anything
+            from vkchi.tape.replays import replay_log_of  # imports the IR; few kernels draw
 
             self.log = replay_log_of(call, plan)
         self.drawn = self.log.bind(call) if self.log is not None else {}
         self.race = None if isinstance(race, Doubt) else race
         if isinstance(race, Doubt):
-            from vkchi.races.meeting import observe  # few calls are in doubt
+            from vkchi.races.meeting import observe  # imports the IR; rarely needed
 
             self.observed = observe(call, race, self.func)
             self.race = race.race if self.observed is not None else None
 
     @property
     def form(self) -> Variant | None:
-        """What is run in the kernel's place, which itself is None."""
+        """The variant that runs in the kernel's place; None for the kernel itself."""
         return self.observed or self.log
 
     @property
     def func(self) -> Func:
-        """What is run, as IR."""
+        """IR of the kernel or variant that runs."""
         return self.call.plan.func if self.form is None else self.form.func
 
     def launch(
         self, call: Call, args: tuple[Any, ...], again: int | None = None,
         flags: Ledger | None = None,
     ) -> Any:  # fmt: skip
-        """Call the kernel in the form that this call needs, watched for validation if its `flags`
-        stand somewhere; what it returns."""
+        """Run the kernel, or the variant that this call needs; return the kernel's result.
+
+        With `flags`, the run also checks Taichi's data-access rules.
+        """
         with restoring(self.plan.runtime.lock), self.plan.runtime.lock:
             own = self.drawn | self._bind_notes()
             if flags is not None:
@@ -131,7 +139,7 @@ class Entry(Launch):
             return result
 
     def _bind_notes(self) -> dict[str, Storage]:
-        """Where the run notes who meets. Without memory for that, it remains unknown."""
+        """Allocate the arrays of race detection. If memory is short, the call runs without it."""
         try:
             return self.observed.bind(self.call) if self.observed is not None else {}
         except DeviceError:
@@ -139,11 +147,11 @@ class Entry(Launch):
             return {}
 
     def launch_again(self) -> None:
-        """Call the kernel as it was called first, but leave host memory as it is."""
+        """Call the kernel as it was called first, without writing to host memory."""
         self.launch(self.call._replace(hosts={}), self.call.args, self.draws)
 
     def run(self) -> None:
-        """Add to the adjoints. Raises GradientError if one flows through a race."""
+        """Add to the adjoints. Raises GradientError if a derivative flows through a race."""
         self.gradients.fetch()
         check_race(self.race, self.gradients.arrays)
         memory = {**self.memory, **self.drawn}
@@ -152,9 +160,8 @@ class Entry(Launch):
 
 
 def as_it_is(arg: Any) -> Any:
-    """A copy of a vector, matrix, struct or pack, which Python may change; what else is passed is
-    itself."""
-    from vkchi.lang.argpack import ArgPack  # few functions have gradients of their own
+    """Copy a mutable vector, matrix, struct or pack; other arguments are returned as they are."""
+    from vkchi.lang.argpack import ArgPack  # rarely needed
 
     if isinstance(arg, ArgPack):
         return copy.copy(arg)
@@ -162,9 +169,12 @@ def as_it_is(arg: Any) -> Any:
 
 
 class Custom(Step):
-    """A recorded call of a Python function with a gradient of its own; `end` is when it ended, and
-    `left` what stood then in the `views`, memory of the host that its kernels had to do with. In
-    limited memory, `steps` are the kernels it called and what Python wrote in it."""
+    """A recorded call of a Python function with a custom gradient.
+
+    - `end`: time at which the call ended (`mutation_log`).
+    - `left`: contents of the `views` at that time; these are the host arrays of its kernels.
+    - `steps`: in limited memory, its kernel calls and writes by Python.
+    """
 
     needs_end = True
 
@@ -180,16 +190,16 @@ class Custom(Step):
         self.left: list[tuple[Values, Values]] = []
 
     def end_call(self) -> None:
-        """It has come to its end."""
+        """Record the end of the call."""
         self.end = self.mutation_log.end_call()
         self.left = [(view, view.copy()) for view in self.views]
 
     def call(self) -> None:
-        """Call it again."""
+        """Call the function again."""
         self.function(*self.args, **self.kwargs)
 
     def repeat(self) -> None:
-        """Do again what it did to arrays; Python's own variables stay as they are."""
+        """Repeat its effects on arrays; Python variables stay unchanged."""
         for step in self.steps:
             step.repeat()
 
@@ -207,8 +217,8 @@ class Custom(Step):
             gradient(*self.args, **self.kwargs)
 
     def check_gradient(self, gradient: Any) -> None:
-        """Raises ArgumentError if the gradient takes other arguments than the call had."""
-        import inspect  # which loads parsers
+        """Raise ArgumentError if the gradient does not accept the arguments of the call."""
+        import inspect  # slow import
 
         try:
             inspect.signature(gradient).bind(*self.args, **self.kwargs)
@@ -220,7 +230,7 @@ class Custom(Step):
 
 
 def launches_in(entries: Iterable[Any]) -> Iterator[Launch]:
-    """The kernel calls among steps, and inside of them."""
+    """Yield the kernel calls among steps, and inside of them."""
     for entry in entries:
         if isinstance(entry, Launch):
             yield entry
@@ -229,7 +239,7 @@ def launches_in(entries: Iterable[Any]) -> Iterator[Launch]:
 
 
 def tensors_written(entries: Iterable[Any]) -> list[Any]:
-    """The torch tensors with gradients that steps wrote."""
+    """Torch tensors with gradients that steps wrote, without duplicates."""
     found = {
         id(tensor): tensor
         for call in (launch.call for launch in launches_in(entries))
@@ -240,15 +250,17 @@ def tensors_written(entries: Iterable[Any]) -> list[Any]:
 
 
 def drop_copies(entries: Iterable[Any]) -> None:
-    """Let go of what was saved for single calls."""
+    """Drop the snapshots of single calls."""
     for entry in entries:
         if isinstance(entry, Entry):
             entry.memory = dict(entry.call.arrays)
 
 
 def check_repeatable(entries: Iterable[Any]) -> int:
-    """How many bytes of results are kept for calls that would not give the same again. Raises
-    KernelRuntimeError if one of these steps cannot be done again at all."""
+    """Return the number of bytes of saved results. Raises KernelRuntimeError.
+
+    It raises if a call works on gradients, because such calls cannot be repeated.
+    """
     held_bytes = 0
     for launch in launches_in(entries):
         if any(a.is_gradient for a in launch.call.arrays.values()):

@@ -1,14 +1,13 @@
-"""Tapes: kernel calls recorded as they run, and their gradients in reverse order.
+"""Tapes: reverse-mode differentiation by recording kernel calls as they run.
 
-Owns: `Tape`. A launch notes which part of which arrays its gradient will read; `snapshots` sees to
-it that every gradient finds there what its kernel found. So the data-access rules that Taichi asks
-its users to keep need not be kept. What is refused:
-- an array without gradient through which a derivative would have to flow (`breaks`);
-- what Python or undifferentiated kernels overwrote, unless with constants (`breaks`);
-- a gradient of the user's own that reads what was overwritten since (`mutation_log`);
-- a gradient outside a tape that needs what its own kernel overwrites (`by_itself`).
+A call requests snapshots of the parts of arrays that its gradient will read (`snapshots`). Every
+gradient then finds the values that its kernel read, so programs may violate Taichi's data-access
+rules. These cases raise an error:
 
-Must not know: how gradients are built.
+- a derivative flows through an array without gradient (`breaks`);
+- Python or an undifferentiated kernel overwrote a derivative, unless with constants (`breaks`);
+- a custom gradient reads memory that was overwritten since its call (`mutation_log`);
+- a gradient outside a tape needs values that its own kernel overwrote (`by_itself`).
 
     with ti.ad.Tape(loss=loss):
         step(x)
@@ -69,8 +68,11 @@ if TYPE_CHECKING:
 
 
 class Noted(NamedTuple):
-    """What was noted of a call before it: its step, which arrays it finds as constants, provided
-    that some fills are, and the parts of arrays that it writes."""
+    """Analysis of a call before it runs.
+
+    `constant` are the arrays that it finds constant, with the fills they depend on. `boxes` are the
+    parts of arrays that it writes.
+    """
 
     entry: Entry
     constant: Mapping[str, Fills]
@@ -79,16 +81,16 @@ class Noted(NamedTuple):
 
 @python_scope
 class Tape(Recording):
-    """Records the kernels called inside `with`, and on leaving it adds the derivatives of `loss` to
-    the `grad` of what they read.
+    """Records the kernels called inside `with`; at its end, adds the derivatives of `loss` to the
+    `grad` of the arrays they read.
 
-    loss: a field of shape () or an ndarray or tensor of one element, with a gradient; it is set to
-    0 on entry. clear_gradients: set all gradients to 0 on entry. validation: refuse kernels that
-    break Taichi's data-access rules, which need not be kept here. grad_check: fields whose
-    gradients are compared with differences on leaving. memory: how much may be saved (bytes, or
-    "512MiB"); with less than all, some calls are done again, and `report` says how many. Raises
-    KernelRuntimeError for a loss that cannot be one, GradientError where a gradient would be
-    wrong. Source: Taichi's `ti.ad.Tape`; `memory` is ours.
+    loss: a field of shape () or an ndarray or tensor of one element, with a gradient; set to 0 on
+    entry. clear_gradients: set all gradients to 0 on entry. validation: raise if a kernel breaks
+    Taichi's data-access rules, which are not required here. grad_check: fields whose gradients are
+    compared with finite differences at the end. memory: limit on saved memory (bytes, or "512MiB").
+    If that is too little, some calls are repeated, and `report` gives their number. Raises
+    KernelRuntimeError for an invalid loss, GradientError if a gradient would be wrong. Source:
+    Taichi's `ti.ad.Tape`; `memory` is vkchi's.
     """
 
     title, records_functions = "ti.ad.Tape", True
@@ -105,9 +107,9 @@ class Tape(Recording):
         self.clear_gradients = clear_gradients
         self.validation, self.grad_check = validation, grad_check
         super().__init__(current(), budget_of(memory, UNLIMITED if grad_check else None))
-        self.report: Report | None = None  # what was done in the memory given, after the gradients
+        self.report: Report | None = None  # set after the gradients
         self.copies = Copies()
-        self.failed: str | None = None  # what was begun here and did not come to its end
+        self.failed: str | None = None  # name of an aborted call
         is_plain = self.budget_bytes is None and not (validation or grad_check)
         self.trace = Trace(is_followed=is_plain)
 
@@ -120,7 +122,7 @@ class Tape(Recording):
         check_loss(self.loss)
         check_place(self.loss, self.runtime)
         if self.grad_check is not None:
-            from vkchi.tape.differences import check_inputs  # few tapes are checked
+            from vkchi.tape.differences import check_inputs  # rarely needed
 
             check_inputs("Tape(grad_check=...)", self.grad_check)
         if self.clear_gradients:
@@ -130,7 +132,7 @@ class Tape(Recording):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """The end of the block: the gradients, unless an exception ends it."""
+        """End the block: run the gradients unless an exception ends it."""
         try:
             if kind is None and self.state == "recording":
                 self.grad()
@@ -138,7 +140,7 @@ class Tape(Recording):
             self.close()
 
     def grad(self) -> None:
-        """Run the gradients of what was recorded, last call first; from then on nothing is."""
+        """Run the gradients of the recorded calls, last call first, and end the recording."""
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
         if self.end():
@@ -155,10 +157,13 @@ class Tape(Recording):
             check_tape(self)
 
     def end(self) -> bool:
-        """End the recording. True if it is like one before, whose checks hold. Raises
-        KernelRuntimeError where a call did not come to its end, GradientError for a loss without a
-        derivative."""
-        with restoring(self.runtime.lock), self.runtime.lock:  # others may launch
+        """End the recording. Return True if the tape repeats an earlier one, so that no checks are
+        needed.
+
+        Raises KernelRuntimeError if a call was aborted, GradientError for a loss without a
+        derivative.
+        """
+        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
             if self.failed:
                 raise KernelRuntimeError(
                     f"{self.failed}() failed a check or was interrupted inside this tape: how far "
@@ -176,9 +181,12 @@ class Tape(Recording):
 
     @contextmanager
     def apart_from_leftovers(self) -> Iterator[None]:
-        """While gradients run: what is in those of arrays that kernels or Python have overwritten,
-        and of torch tensors, would flow on or be cut, though it belongs to other losses. It is put
-        aside, and added again. Gradients of arrays that are only read are just added to."""
+        """Context of running gradients: set existing gradients aside, and add them back at the end.
+
+        Gradients of overwritten arrays and of torch tensors may hold contributions by other losses,
+        which must not be propagated or cleared. Gradients of read-only arrays are accumulated in
+        place.
+        """
         accounts = list(self.ledger.accounts.values())
         changed = [a.array for a in accounts if a.is_written or a.is_cut]
         found = (array.companion("grad") for array in changed if array is not self.loss)
@@ -199,18 +207,18 @@ class Tape(Recording):
                     host.write_grad(tensor, before.detach() + new)
 
     def is_left_over(self, gradient: Storage) -> bool:
-        """True if something may be in a gradient before the tape's own are computed."""
+        """True if a gradient may be nonzero before the tape's gradients run."""
         account = self.ledger.find(gradient)
         return not self.clear_gradients or (account is not None and account.version > 0)
 
     def grad_once(self) -> Report:
-        """Run the gradients, with all that they need."""
+        """Run the gradients from complete snapshots."""
         seed_loss(self.loss)
         self.reverse()
         return Report(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
 
     def grad_again(self) -> Report:
-        """The same where not everything could be saved: calls are done again."""
+        """Run the gradients with checkpointing, if the snapshots exceed the budget."""
         from vkchi.tape.checkpoints import Replay
 
         drop_copies(self.entries)
@@ -221,17 +229,17 @@ class Tape(Recording):
         return replay.run(self.snapshots.budget_bytes)
 
     def run_again(self) -> None:
-        """Do the calls again, without recording them."""
+        """Repeat the calls without recording them."""
         for entry in self.entries:
             if isinstance(entry, Custom):
                 entry.call()
             else:
                 entry.repeat()
 
-    # --- calls that a tape has done before -------------------------------------------------------
+    # --- traces ----------------------------------------------------------------------------------
 
     def find_followed(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Followed | None:
-        """A call that a tape has done after the same calls, while nothing else was done here."""
+        """Find a call in the trace of earlier tapes; None after any other event than a call."""
         if self.is_noting:
             return None
         if self.runtime.exported or self.is_paused:
@@ -243,16 +251,16 @@ class Tape(Recording):
         return step
 
     def begin_notes(self) -> None:
-        """Note the calls that were not noted so far, too."""
-        with restoring(self.runtime.lock), self.runtime.lock:  # others may launch
+        """Create the attributes in NOTES, and analyze the calls that ran from a trace."""
+        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
             if not self.is_noting:
                 self.note_done(self.trace.done)
 
     def note_done(self, done: Sequence[Followed]) -> None:
-        """Note calls that are done."""
+        """Analyze calls that ran from a trace."""
         before = self.failed
         if done:
-            self.failed = before or done[-1].name  # until all are noted
+            self.failed = before or done[-1].name  # reset below, once all are analyzed
         super().begin_notes()
         self.trace.done = []
         for step in done:
@@ -260,7 +268,7 @@ class Tape(Recording):
         self.failed = before
 
     def grow_trace(self, entry: Entry) -> None:
-        """A call is done, of which everything is noted: tapes may do the same."""
+        """Append an analyzed call to the trace, for later tapes to follow."""
         trace = self.trace
         if trace.is_over:
             return
@@ -271,15 +279,17 @@ class Tape(Recording):
             trace.leave()
 
     def leave_trace(self) -> None:
-        """Something happens that is no plain kernel call: note everything."""
+        """Side exit from the trace before an event that is not a plain kernel call."""
         if not (self.trace.is_over and self.is_noting):
-            with restoring(self.runtime.lock), self.runtime.lock:  # others may launch
+            with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
                 self.trace.leave()
                 self.begin_notes()
 
     def ends_as_before(self) -> bool:
-        """Whether a tape with this loss has ended after the same calls: then these are the steps,
-        though nobody has noted them."""
+        """True if an earlier tape with this loss ended after the same calls.
+
+        The traced calls then become the entries, without analysis.
+        """
         is_plain = self.clear_gradients and not self.is_noting and not self.runtime.exported
         if not (is_plain and self.trace.ended_with(self.loss)):
             return False
@@ -292,7 +302,7 @@ class Tape(Recording):
         return True
 
     def close(self) -> None:
-        """See nothing any more."""
+        """Deactivate the recording."""
         self.trace.stop_watching(self.on_access)
         if not self.is_noting:
             self.trace.done = []
@@ -301,17 +311,17 @@ class Tape(Recording):
     # --- recording -------------------------------------------------------------------------------
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-        """Run a kernel, having noted and saved what its gradient and earlier ones need."""
+        """Run a kernel: along a trace if possible, otherwise with full analysis and snapshots."""
         step = self.find_followed(name, plan, args)
         before = self.failed
-        self.failed = before or name  # until it came to its end
+        self.failed = before or name  # reset below, at the end of the call
         try:
             if step is not None:
                 result = self.trace.launch(step, self.on_access)
             else:
                 result = super().launch(name, plan, args)
         except BaseException as error:
-            self.trace.leave()  # what was noted of it stays, and is no call's
+            self.trace.leave()  # its analysis may be incomplete
             is_refused = isinstance(error, VkchiError) and not isinstance(
                 error, KernelAssertionError
             )
@@ -324,7 +334,7 @@ class Tape(Recording):
         return result
 
     def launch_noted(self, given: Given) -> Any:
-        """Run a kernel, recorded if it is to be."""
+        """Run a kernel, and record it if required."""
         if self.is_paused and not (self.skipped and self.is_reset(given)):
             self.leave_trace()
             return self.launch_unrecorded(given)
@@ -346,8 +356,10 @@ class Tape(Recording):
         return result
 
     def note_call(self, call: Call, done: Followed | None = None) -> Noted:
-        """Note what a call is about to do, or has `done`, and save what is needed of what it
-        overwrites. Raises GradientError for one that has no gradient."""
+        """Analyze a call and save the contents that it overwrites. Raises GradientError.
+
+        `done` is the traced call if it has run already.
+        """
         gradients = Gradients(call, None if done is None else done.adjoints)
         constant = self.constants.of(call, gradients.names)
         made = plan_where_known(call, gradients, constant)
@@ -366,7 +378,7 @@ class Tape(Recording):
         return Noted(entry, constant, boxes)
 
     def note_flows(self, noted: Noted) -> None:
-        """Note that a call is done, and where it put derivatives."""
+        """Append a finished call to the entries, and record where it stored derivatives."""
         entry, constant, boxes = noted
         self.entries.append(entry)
         call, made = entry.call, entry.plan
@@ -381,17 +393,21 @@ class Tape(Recording):
     def find_race(
         self, call: Call, names: frozenset[str], spec: GradientSpec
     ) -> Found | Doubt | None:
-        """A race in a call: any where it counts, for validation, or since it may be done again."""
+        """Return a race in a call, or a `Doubt`.
+
+        All races count under validation or in limited memory, where calls may be repeated.
+        Otherwise only those that affect a derivative.
+        """
         all_ = self.validation or self.snapshots.is_limited
         return self.races.examine(call, names, spec, all_=all_, must=self.validation)
 
     def check_race(self, race: Found | None) -> None:
-        """Raises DataAccessError for one that validation finds."""
+        """Raise DataAccessError for a race under validation."""
         if race is not None and self.validation:
             raise refuse_race(race[0], DataAccessError)
 
     def launch_unrecorded(self, given: Given) -> Any:
-        """Run a kernel of a function that is recorded as a whole, or of its gradient."""
+        """Run a kernel inside a function that is recorded as a whole, or inside its gradient."""
         step, plan, who = self.note_step(given), given.plan, self.skipped
         arrays = step.call.arrays if step is not None else given.arrays
         if self.custom is not None:
@@ -410,7 +426,7 @@ class Tape(Recording):
         return result
 
     def hold(self, given: Given, who: str, boxes: Mapping[str, Box]) -> None:
-        """Note that what a kernel wrote, in a function with a gradient of its own, has one."""
+        """Record the writes of a kernel in a function with a custom gradient as derivatives."""
         span = given.plan.func.span
         for name in given.plan.written & given.arrays.keys():
             if given.arrays[name].companion("grad") is not None:
@@ -420,8 +436,7 @@ class Tape(Recording):
                 self.breaks.hold(arg, p.name, who, span)
 
     def note_step(self, given: Given) -> Launch | None:
-        """A kernel of a function that is recorded as a whole, which may have to do it again in
-        limited memory."""
+        """Record an undifferentiated kernel call, so that it can be repeated in limited memory."""
         if not (self.custom or self.skipped) or self.snapshots.budget_bytes is None:
             return None
         step = Launch(given.call)
@@ -432,14 +447,16 @@ class Tape(Recording):
         return step
 
     def is_reset(self, given: Given) -> bool:
-        """Whether a kernel that is not to be differentiated writes constants over something with a
-        derivative: then it has a gradient all the same, which says just that."""
+        """True if an undifferentiated kernel stores constants over a derivative.
+
+        Such a kernel is recorded after all: its gradient clears that derivative.
+        """
         near = [one for memory in given.written.values() for one in self.ledger.near(memory)]
         is_known = any(one.escapes or one.finds(()) for one in near)
         return is_known and facts.stores_constants(given.plan)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function that `custom` made, recorded as a whole, or not differentiated."""
+        """Call a function of `custom`: recorded as a whole, or not differentiated."""
         self.leave_trace()
         if function.is_skipped:
             with self.whole_call(function, None):
@@ -452,11 +469,14 @@ class Tape(Recording):
 
     @contextmanager
     def whole_call(self, function: Any, custom: Custom | None) -> Iterator[None]:
-        """While a function runs whose kernels are not recorded one by one. It may raise, and the
-        program catch it; where it was interrupted, nobody knows what is left undone."""
+        """Context of a function whose kernels are not recorded one by one.
+
+        An exception may be caught by the program. After an interrupt the state is unknown, and the
+        tape cannot be evaluated.
+        """
         before, has_ended, name = self.failed, False, function.__name__
         skipped = f"{name}(), which is not differentiated" if custom is None else None
-        if custom is not None or get_ident() == self.thread:  # others' kernels are noted one by one
+        if custom is not None or get_ident() == self.thread:  # others record kernels singly
             self.failed = before or name
         self.inside[get_ident()] = Inside(custom, skipped)
         try:
@@ -475,7 +495,7 @@ class Tape(Recording):
 
 
 def budget_of(memory: int | str | None, usual: int | None) -> int | None:
-    """The bytes that users give as `memory`. Raises ArgumentError."""
+    """The `memory` argument in bytes. Raises ArgumentError."""
     if memory is None:
         return usual
     from vkchi.tape.checkpoints import bytes_of
@@ -485,5 +505,5 @@ def budget_of(memory: int | str | None, usual: int | None) -> int | None:
 
 @python_scope
 def clear_all_gradients() -> None:
-    """Set the gradients of all fields and ndarrays to 0. Those of torch tensors stay."""
+    """Set the gradients of all fields and ndarrays to 0; those of torch tensors are unchanged."""
     clear(current().gradients)

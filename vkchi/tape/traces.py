@@ -1,15 +1,12 @@
-"""What tapes did at the same calls before: a tree of traces, as tracing compilers keep.
+"""Trace trees for tapes: a tape that repeats the calls of an earlier tape skips their analysis.
 
-What a tape notes of a call follows from the calls before it and from this one: from the kernels,
-the arrays and the integers. So a tape whose calls are those of one before, in the same order, need
-not find it out again: it launches, and makes the same copies of what is overwritten. Anything else
-(a call that is another one, Python that reads or writes, an array that others see) is a side exit:
-the calls until then are noted after all, with the copies that were made, and all goes on as usual.
+The analysis of a call is a function of the kernels, arrays and integers of this call and all calls
+before it. A tape that follows a path of the tree therefore only launches kernels and makes the
+recorded copies. Every other event is a *side exit*: an unknown call, an access by Python, an
+exported array. The calls up to the exit are then analyzed after the fact, with the copies that were
+made, and recording continues as usual. Source: trace trees of tracing compilers.
 
-Owns: the tree, which calls may stand in it, `Followed`, the step of a call that was not noted.
-Must not know: what is noted.
-
-    step = trace.find(name, plan, args)     # None where no tape has done that here
+    step = trace.find(name, plan, args)     # None if no earlier tape did this call here
     trace.launch(step, tape.on_access)
 """
 
@@ -32,15 +29,17 @@ if TYPE_CHECKING:
     from vkchi.tape.snapshots import Save
     from vkchi.tape.steps import Entry
 
-MOST_NODES = 1 << 14  # of a tree; a tape that begins then begins another one
-Key = tuple[int, tuple[tuple[str, int], ...]]  # which `RepeatedTapedCall`, the integers
+MOST_NODES = 1 << 14  # limit per tree; the next tape starts a new tree
+Key = tuple[int, tuple[tuple[str, int], ...]]  # serial of the `RepeatedTapedCall`, integers
 Watcher = Callable[[Storage, "Access"], None]
 
 
 class Node:
-    """A call of a trace: the copies made before it, and the calls that came after it. `loss` is
-    that of the last tape that ended here without being refused; `count`, of a root, are the nodes
-    of its tree."""
+    """A call in a trace tree: the copies made before it, and the calls that may follow.
+
+    `loss` is the loss of the last tape that ended here without an error. `count` is the number of
+    nodes in the tree, kept at the root.
+    """
 
     __slots__ = ("after", "count", "loss", "saves")
 
@@ -51,8 +50,11 @@ class Node:
 
 
 class Followed(Step):
-    """A call that is like one of a tape before, which nobody has noted. `memory` are its arrays, or
-    copies of what they held; `adjoints` are theirs, by the same names."""
+    """A call that follows a trace and has not been analyzed.
+
+    `memory` holds its arrays, or copies of their contents before the call; `adjoints` their
+    gradients.
+    """
 
     def __init__(
         self, node: Node, name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...],
@@ -65,7 +67,6 @@ class Followed(Step):
 
     @property
     def call(self) -> Call:
-        """What it called."""
         return repeat_call(self.name, self.repeated, self.args)
 
     def repeat(self) -> None:
@@ -78,8 +79,12 @@ class Followed(Step):
 
 
 class Trace:
-    """Where a tape stands in the tree of its first kernel, after `length` calls: `done` are those
-    that were not noted. It `is_over` where anything was done but calls that may stand there."""
+    """Position of a tape in the trace tree of its first kernel.
+
+    - `length`: number of calls so far.
+    - `done`: calls that ran from the trace and were not analyzed.
+    - `is_over`: the tape has left the tree.
+    """
 
     def __init__(self, *, is_followed: bool) -> None:
         self.is_over = not is_followed
@@ -88,16 +93,16 @@ class Trace:
         self.length = self.saved_bytes = 0
         self.done: list[Followed] = []
         self._watched: dict[int, Storage] = {}
-        self._known: set[int] = set()  # kinds of calls whose arrays are watched
+        self._known: set[int] = set()  # serials of calls whose arrays are watched
 
-    # --- a tape that is noted --------------------------------------------------------------------
+    # --- growing the tree ------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """What comes now follows from more than calls."""
+        """Leave the tree for good."""
         self.is_over, self.node = True, None
 
     def begin(self, plan: Plan) -> Node:
-        """The node before the first call, which is one of a kernel."""
+        """Return the root of the trace tree of a kernel."""
         derived = plan.derived
         if derived.traces is None or derived.traces.count >= MOST_NODES:
             derived.traces = Node()
@@ -105,7 +110,7 @@ class Trace:
         return derived.traces
 
     def grow(self, call: Call, saves: Sequence[Save]) -> None:
-        """A call came next, before which these copies were made."""
+        """Append a call, with the copies made before it."""
         assert call.repeated is not None
         node = self.node or self.begin(call.plan)
         assert self.root is not None
@@ -119,14 +124,14 @@ class Trace:
         self.node, self.length = found, self.length + 1
 
     def end(self, loss: Any) -> None:
-        """The tape ends here with this loss, and is not refused."""
+        """Record that the tape ended here with this loss and passed its checks."""
         if self.node is not None:
             self.node.loss = weakref.ref(loss)
 
-    # --- one that need not be --------------------------------------------------------------------
+    # --- following the tree ----------------------------------------------------------------------
 
     def find(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Followed | None:
-        """A call, if a tape has done that after the same calls."""
+        """Return the next call if an earlier tape did it after the same calls."""
         repeated = None if self.is_over else find_repeated(plan, args)
         if repeated is None:
             return None
@@ -142,8 +147,8 @@ class Trace:
         return Followed(found, name, repeated, args, memory, adjoints, made, self.length)
 
     def launch(self, step: Followed, watcher: Watcher) -> Any:
-        """Do a call that was found; what it returns. Raises DeviceError where there is no memory
-        for what must be kept."""
+        """Run a call of the trace, and return the kernel's result. Raises DeviceError if memory is
+        short."""
         step.made.reserve(step.args, step.memory)
         if step.repeated.serial not in self._known:
             for array in step.memory.values():
@@ -155,7 +160,7 @@ class Trace:
                 step.memory[name].whole.overwritten += 1
         self.done.append(step)
         try:
-            for save in step.node.saves:  # for calls before it, and for itself
+            for save in step.node.saves:  # for earlier calls and this one
                 self.saved_bytes += save.make(self.done, self.saved_bytes).size_bytes
             result = step.repeated.call.launch(step.args)
         except BaseException:
@@ -165,12 +170,12 @@ class Trace:
         return result
 
     def ended_with(self, loss: Any) -> bool:
-        """Whether a tape ended here with this loss."""
+        """True if an earlier tape ended here with this loss."""
         node = self.node
         return node is not None and node.loss is not None and node.loss() is loss
 
     def stop_watching(self, watcher: Watcher) -> None:
-        """Nobody asks any more what Python does to arrays of calls that were not noted."""
+        """Remove the access hooks from the arrays of traced calls."""
         for array in self._watched.values():
             if array.watch == watcher:
                 array.watch = None
@@ -178,14 +183,16 @@ class Trace:
 
 
 def key_of(repeated: RepeatedTapedCall, numbers: Mapping[str, int]) -> Key:
-    """What tells calls apart that come after the same calls."""
+    """Key of a call among those that follow one node."""
     return repeated.serial, tuple(numbers.items())
 
 
 def may_be_traced(entry: Entry) -> bool:
-    """Whether what a tape notes of a call follows from its kernel, its arrays and its integers, and
-    from the calls before: it warns of nothing, names no line of the program around, as of kernels
-    of ours, and its gradient, which is known by its arrays, needs nothing beside."""
+    """True if the analysis of a call depends only on its kernel, arrays and integers, and earlier
+    calls.
+
+    It must not warn or report a line of the caller, and its gradient must need no other data.
+    """
     call, adjoints = entry.call, entry.gradients.arrays
     return (
         call.repeated is not None
