@@ -1,9 +1,7 @@
-"""The axes of a `parallel` as digits of one number: that of an iteration.
+"""Linearization of the iteration space of a `parallel`: mixed-radix digits of an iteration number.
 
-The last axis is the fastest; or, in another order, axes may be cut into several digits. Indices are
-of i32 here.
-
-Owns: numbers from indices and back, numbers of iterations, as IR. Must not know: who counts.
+By default each axis is one digit and the last axis varies fastest. An `Order` may cut an axis into
+several digits and reorder them. Indices are i32 here.
 
     >>> space = space_of(b, op.args)
     >>> space.indices(b, space.split(b, t))     # t // n, t % n
@@ -23,8 +21,11 @@ INT_MAX = (1 << 31) - 1
 
 
 class Digit(NamedTuple):
-    """A part of an axis's index, counted from its begin: `weight` times a number below `extent`, an
-    i32 or u32 that is not negative."""
+    """One mixed-radix digit of an axis's index, counted from its begin: `weight * d`, `0 <= d <
+    extent`.
+
+    `extent` is a non-negative i32 or u32.
+    """
 
     axis: int
     extent: Value
@@ -32,13 +33,13 @@ class Digit(NamedTuple):
 
 
 class Space(NamedTuple):
-    """The axes of a `parallel` with these begins, as digits, the slowest first."""
+    """The axes of a `parallel` with these begins, as digits, slowest first."""
 
     begins: tuple[Value, ...]
     digits: tuple[Digit, ...]
 
     def indices(self, b: Builder, values: Sequence[Value]) -> list[Value]:
-        """The index of each axis, as an i32, of digits with these values."""
+        """Return the i32 index of each axis, computed from digit values."""
         found: dict[int, Value] = {}
         for digit, v in zip(self.digits, values, strict=True):
             v = as_i32(b, v)
@@ -48,7 +49,7 @@ class Space(NamedTuple):
         return [moved(b, found[axis], begin) for axis, begin in enumerate(self.begins)]
 
     def number(self, b: Builder, values: Sequence[Value]) -> Value:
-        """The number of the iteration whose digits have these values, modulo 2**32, an i32."""
+        """Return the linear iteration number of these digit values: an i32, modulo 2**32."""
         total = as_i32(b, values[0])
         for digit, v in zip(self.digits[1:], values[1:], strict=True):
             product = b.emit("mul", total, as_i32(b, digit.extent))
@@ -56,7 +57,7 @@ class Space(NamedTuple):
         return total
 
     def split(self, b: Builder, number: Value) -> list[Value]:
-        """The digits of an iteration's number, of its type."""
+        """Split a linear iteration number into its digits, of the same type."""
         t = number.type
         assert isinstance(t, Scalar)
         quotient, rest = ("truncdiv", "rem") if t is i32 else ("floordiv", "mod")
@@ -69,23 +70,24 @@ class Space(NamedTuple):
 
     @property
     def is_cheap(self) -> bool:
-        """Whether dividing by the extents costs next to nothing."""
+        """True if all extents but the slowest are constant powers of two, so that `split` needs no
+        division."""
         extents = [constant_int(digit.extent) for digit in self.digits[1:]]
         return all(n is not None and n > 0 and n & (n - 1) == 0 for n in extents)
 
 
 def moved(b: Builder, index: Value, begin: Value) -> Value:
-    """An index counted from 0, counted from `begin`."""
+    """Add `begin` to an index that counts from 0."""
     return index if constant_int(begin) == 0 else b.emit("add", index, begin)
 
 
 def as_i32(b: Builder, v: Value) -> Value:
-    """A u32 as the i32 of the same bits."""
+    """Bitcast a u32 to i32; an i32 is returned as is."""
     return as_type(b, v, i32)
 
 
 def as_type(b: Builder, v: Value, t: Scalar) -> Value:
-    """An integer of 32 bits as the other of the same bits."""
+    """Bitcast a 32-bit integer to `t`, the i32 or u32 type."""
     if v.type is t:
         return v
     n = constant_int(v)
@@ -94,12 +96,12 @@ def as_type(b: Builder, v: Value, t: Scalar) -> Value:
 
 # --- axes ----------------------------------------------------------------------------------------
 
-# Axis, values and weight of each digit, the slowest first; as many values as the axis has if 0.
+# (axis, extent, weight) of each digit, slowest first; extent 0 stands for the whole axis.
 Order = tuple[tuple[int, int, int], ...]
 
 
 def space_of(b: Builder, args: Sequence[Value], order: Order = ()) -> Space:
-    """The axes with these bounds: one digit each, or such as `order` says."""
+    """Return the iteration space of these bounds, with one digit per axis or those of `order`."""
     begins = tuple(args[::2])
     order = order or tuple([(axis, 0, 1) for axis in range(len(begins))])
     digits = [
@@ -110,7 +112,7 @@ def space_of(b: Builder, args: Sequence[Value], order: Order = ()) -> Space:
 
 
 def extent_of(b: Builder, begin: Value, end: Value) -> Value:
-    """How long an axis is, 0 at least: an i32, or a u32 where i32 may not hold it."""
+    """Return the length of an axis, at least 0: an i32, or a u32 if it may exceed i32."""
     first, last = constant_int(begin), constant_int(end)
     if first is not None and last is not None:
         n = max(0, last - first)
@@ -122,7 +124,7 @@ def extent_of(b: Builder, begin: Value, end: Value) -> Value:
 
 
 def total_of(b: Builder, space: Space) -> Value:
-    """The number of iterations, an i32, which holds it."""
+    """Return the iteration count as an i32. Precondition: it fits."""
     total = as_i32(b, space.digits[0].extent)
     for digit in space.digits[1:]:
         total = b.emit("mul", total, as_i32(b, digit.extent))
@@ -130,13 +132,13 @@ def total_of(b: Builder, space: Space) -> Value:
 
 
 def guarded_total(b: Builder, space: Space) -> Value:
-    """The same, or 0 where i32 does not hold it."""
+    """Return the iteration count as an i32, or 0 if it does not fit."""
     fits, total = checked_total(b, space, INT_MAX)
     return as_i32(b, b.emit("select", fits, total, b.const(0, u32)))
 
 
 def checked_total(b: Builder, space: Space, limit: int) -> tuple[Value, Value]:
-    """Whether there are no more iterations than that, and their number, a u32, if so."""
+    """Return (count <= limit, count as a u32); the count is valid only if the first is true."""
     most, one = b.const(limit, u32), b.const(1, u32)
     total = least = as_type(b, space.digits[0].extent, u32)
     fits = b.emit("le", total, most)
@@ -145,11 +147,12 @@ def checked_total(b: Builder, space: Space, limit: int) -> tuple[Value, Value]:
         room = b.emit("floordiv", most, b.emit("max", extent, one))
         fits = b.emit("and", fits, b.emit("le", total, room))
         total, least = b.emit("mul", total, extent), b.emit("min", least, extent)
-    is_empty = b.emit("eq", least, b.const(0, u32))  # however long the other axes
+    is_empty = b.emit("eq", least, b.const(0, u32))  # for any other axes
     return b.emit("or", fits, is_empty), total
 
 
 def number_of(b: Builder, args: Sequence[Value], indices: Sequence[Value]) -> Value:
-    """The number of the iteration with these indices, of a `parallel` with these bounds, an i32."""
+    """Return the linear iteration number, an i32, of these indices of a `parallel` with bounds
+    `args`."""
     from_0 = [b.emit("sub", i, begin) for i, begin in zip(indices, args[::2], strict=True)]
     return space_of(b, args).number(b, from_0) if len(from_0) > 1 else from_0[0]

@@ -1,7 +1,6 @@
-"""Builds valid IR: every op is checked against its row when it is made, and typed.
+"""IR builder: type-checks every op against its row in the op table, and infers its type.
 
-Owns: insertion into the current region, spans of what is built, the contracts of control ops.
-Must not know: Python's AST, passes.
+Example:
 
     >>> b = Builder()
     >>> with b.region() as body:
@@ -24,17 +23,17 @@ from vkchi.types import Scalar, Tensor, Type
 
 
 def infer_type(kind: str, args: Sequence[Value], attr: Any, given: Type | None) -> Type | None:
-    """The result type of an op by its row. Raises SignatureError, KeyError."""
+    """Return the result type of an op by its row. Raises SignatureError, KeyError."""
     return _infer(kind, tuple([v.type for v in args]), attr, given)
 
 
-@lru_cache(maxsize=8192)  # an entry per distinct constant, among others
+@lru_cache(maxsize=8192)  # bounded: every distinct constant is an entry
 def _infer(kind: str, types: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     return TABLE[kind].infer(types, attr, given)
 
 
 class _Open:
-    """A region that is open inside a `with`."""
+    """Context manager that keeps a region open for insertion."""
 
     __slots__ = ("region", "stack")
 
@@ -50,7 +49,7 @@ class _Open:
 
 
 class Builder:
-    """Appends ops to the innermost open region. `span` is given to everything built."""
+    """Appends ops to the innermost open region. Every op that it makes gets the span `span`."""
 
     __slots__ = ("_stack", "span")
 
@@ -60,20 +59,20 @@ class Builder:
 
     @property
     def ops(self) -> list[Op]:
-        """The op list that is being appended to."""
+        """The op list of the innermost open region."""
         return self._stack[-1].ops
 
     @property
     def current(self) -> Region:
-        """The region that is being appended to."""
+        """The innermost open region."""
         return self._stack[-1]
 
     def region(self, *params: Param) -> _Open:
-        """Open a region with these parameters; what is built inside the `with` goes there."""
+        """Open a new region with these parameters: `with b.region() as r` inserts into `r`."""
         return _Open(self._stack, Region(params, []))
 
     def within(self, region: Region) -> _Open:
-        """Build at the end of a region that was opened before and has no yield yet."""
+        """Reopen a region that has no yield yet, and append to it."""
         return _Open(self._stack, region)
 
     def emit(
@@ -84,8 +83,11 @@ class Builder:
         type: Type | None = None,
         name: str = "",
     ) -> Op:
-        """Append an op without regions. Raises InternalError if the args do not fit the row: who
-        builds IR checks the user's mistakes first."""
+        """Append an op without regions.
+
+        Raises InternalError if the arguments do not fit the row. Callers check for user errors
+        first.
+        """
         try:
             t = infer_type(kind, args, attr, type)
         except SignatureError as e:
@@ -96,16 +98,17 @@ class Builder:
         return op
 
     def insert(self, op: Op) -> Op:
-        """Append an op that exists already."""
+        """Append an existing op."""
         self._stack[-1].ops.append(op)
         return op
 
     def const(self, value: Any, t: Scalar | Tensor) -> Op:
-        """A constant of type t from a Python or numpy number (or array, for a tensor type)."""
+        """Append a constant of type t from a Python or numpy number, or from an array for a tensor
+        type."""
         return self.emit("const", attr=constant_attr(value, t), type=t)
 
     def if_(self, cond: Value, then: Region, orelse: Region) -> Op:
-        """Both regions must end in a yield of the same types; those are the results."""
+        """Append an `if`. Both regions must yield the same types, which are the result types."""
         types = tuple(v.type for v in then.yielded)
         return self._control("if", (cond,), (then, orelse), types)
 
@@ -117,20 +120,29 @@ class Builder:
         body: Region,
         attr: str | None = None,
     ) -> Op:
-        """body: parameters (index, *carried), yields the next carried values."""
+        """Append a `for`. `body` has parameters (index, *carried) and yields the next carried
+        values."""
         types = tuple(v.type for v in first)
         return self._control("for", (begin, end, *first), (body,), types, attr)
 
     def while_(self, first: Sequence[Value], cond: Region, body: Region) -> Op:
-        """cond: parameters *carried, yields one u1; body: parameters *carried, yields the next."""
+        """Append a `while`.
+
+        `cond` has parameters *carried and yields one u1. `body` has the same parameters and yields
+        the next carried values.
+        """
         types = tuple(v.type for v in first)
         return self._control("while", tuple(first), (cond, body), types)
 
     def parallel(
         self, bounds: Sequence[Value], body: Region, block: int | tuple[int, ...] | None = None
     ) -> Op:
-        """bounds: a begin and an end per axis, one after the other; body: an index per axis as
-        parameters, yields nothing; block: iterations in a workgroup, altogether or per axis."""
+        """Append a `parallel` loop.
+
+        - bounds: begin and end of each axis, one after the other.
+        - body: one index per axis as parameters; yields nothing.
+        - block: workgroup size, in total or per axis.
+        """
         return self._control("parallel", tuple(bounds), (body,), (), block)
 
     def _control(

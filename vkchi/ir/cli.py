@@ -1,10 +1,7 @@
-"""`python -m vkchi ir FILE [--pass a,b] [--interp]`: check IR text, run passes on it, interpret it.
+"""`python -m vkchi ir FILE [--pass a,b] [--interp]`: check, transform and interpret IR text.
 
-Owns: the command. Must not know: which passes there are; it is given a way to find them.
-
-The exit status is 0 where all went well, 1 where the text, a pass's name or a value is wrong (one
-error on stderr says what; never a traceback), 2 where the command line is, 130 after Ctrl-C. A text
-is taken as it comes: whatever bytes stand in it, there is an error or a result.
+Exit status: 0 success; 1 an error in the text, in a pass name or in a value; 2 a usage error; 130
+after Ctrl-C. Errors are one message on stderr, never a traceback, for any bytes as input.
 
     $ python -m vkchi ir saxpy.chi --pass simplify,dce --interp --set a=2.5 --extent 4
     $ VKCHI_PRINT=ir python program.py 2>&1 | python -m vkchi ir -
@@ -34,8 +31,11 @@ EXIT_CODES = "exit status: 0 all went well, 1 something in the text is wrong, 2 
 
 
 def main(argv: Sequence[str], find_pass: FindPass) -> int:
-    """Do what the command line says; the exit status. `find_pass` gives a pass by name, or raises
-    KeyError saying which there are."""
+    """Run the command line and return the exit status.
+
+    `find_pass` returns a pass by name. It raises KeyError with a list of all names for an unknown
+    one.
+    """
     options = _options(argv)
     try:
         _transform(options, find_pass)
@@ -55,7 +55,7 @@ def _transform(options: argparse.Namespace, find_pass: FindPass) -> None:
     program = parse(*_read(options.file))
     try:
         verify_program(program)
-    except InvalidIR as e:  # no bug of ours: the user wrote this
+    except InvalidIR as e:  # a user error, since the text is the user's
         raise ArgumentError(e.finding) from None
     for name in options.passes:
         program = apply_pass(program, find_pass(name))
@@ -66,7 +66,7 @@ def _transform(options: argparse.Namespace, find_pass: FindPass) -> None:
 
 
 def _read(file: str) -> tuple[str, str]:
-    """(text, name for messages) of a file, or of standard input. Raises ArgumentError."""
+    """Return (text, name for messages) of a file or of standard input. Raises ArgumentError."""
     try:
         data = _read_stdin() if file == "-" else Path(file).read_bytes()
     except (OSError, ValueError) as e:  # ValueError: a name with a NUL
@@ -76,7 +76,7 @@ def _read(file: str) -> tuple[str, str]:
         text = data.decode()
     except UnicodeDecodeError as e:
         raise ArgumentError(f"{name} is not text in UTF-8 (byte {e.start})") from None
-    if file == "-":  # errors quote their line from there
+    if file == "-":  # error messages quote source lines from linecache
         linecache.cache[STDIN] = (len(text), None, text.splitlines(keepends=True), STDIN)
     return text, name
 
@@ -88,7 +88,7 @@ def _read_stdin() -> bytes:
 
 
 def apply_pass(program: Program, change: Callable[[Func], Func | Program]) -> Program:
-    """The Program with every Func changed; a pass may make several of one."""
+    """Apply a pass to every Func; a pass may return several Funcs for one."""
     funcs: list[Func] = []
     for fn in program.funcs:
         new = change(fn)
@@ -142,8 +142,12 @@ def _interpret(program: Program, given: Mapping[str, str], extent: int) -> None:
 
 
 def example_of(name: str, t: Type, number: str | None, extent: int) -> Any:
-    """A numpy value for a parameter: `number` everywhere, or 1, 2, 3, ... row by row. Raises
-    ArgumentError for more of them than the interpreter takes."""
+    """Return a numpy value for a parameter: filled with `number`, or 1, 2, 3, ... in row-major
+    order.
+
+    Raises ArgumentError if `number` is not of type t, or if the array exceeds the interpreter's
+    limit.
+    """
     shape = shape_of(t.elem if isinstance(t, Array) else t)
     elem: Scalar = scalar_of(t.elem if isinstance(t, Array) else t)
     if isinstance(t, Array):

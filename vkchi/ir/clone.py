@@ -1,14 +1,13 @@
-"""Copies of ops in which everything is new: regions, their parameters, what stands in them.
+"""Deep copy of ops: regions and their parameters are copied too.
 
-Owns: `Cloner`: differentiation is built on it, and passes that write something a second time (those
-that share what stays have `rebuild`). Control ops are copied by their rows in the op table, so none
-is known by name. A subclass says what stands for an op (`visit`), and what a control op's copy
-carries besides:
+`Cloner` is the base of differentiation and of passes that duplicate code. Passes that keep most of
+a Func use `rebuild`, which shares unchanged ops. Control ops are copied by their `Control` rows.
 
-- `carry`, what the first iteration of a loop begins with, besides the old values;
-- `begin`, that a region begins, whose last parameters stand for what is carried besides;
-- `end`, what a region yields besides (not a condition, which yields a truth value only);
-- `finish`, that the op is there, whose last results are what was yielded besides.
+A subclass overrides `visit` to replace an op. It adds carried values to control ops by four hooks:
+- `carry`: initial values of a loop's additional carried values;
+- `begin`: called at the start of a region, with the parameters of the additional values;
+- `end`: additional values that a region yields (not called for a condition, which yields one u1);
+- `finish`: called after the op, with the additional results.
 
     class Doubled(Cloner):
         def end(self, op, region, more): return [self.get(v) for v in region.yielded]
@@ -26,40 +25,43 @@ from vkchi.ir.core import Op, Param, Region, Value
 
 
 class Cloner:
-    """Appends copies to the region open in `b`. `map` leads from old values to what stands for
-    them, and grows; others stand for themselves."""
+    """Appends copies to the open region of `b`.
 
-    more_names = "more"  # of parameters for what is carried besides
+    `map` maps old values to new ones and grows with each copy. Values that are not in it map to
+    themselves.
+    """
+
+    more_names = "more"  # name of the parameters for additional carried values
 
     def __init__(self, b: Builder, map: dict[Value, Value] | None = None) -> None:
         self.b = b
         self.map: dict[Value, Value] = {} if map is None else map
 
     def get(self, v: Value) -> Value:
-        """What stands for an old value."""
+        """Return the new value for an old one."""
         return self.map.get(v, v)
 
     def run(self, ops: Iterable[Op]) -> None:
-        """Copy these ops, but for what a region yields."""
+        """Copy these ops, except a `yield`."""
         for op in ops:
             self.b.span = op.span
             if op.kind != "yield":
                 self.visit(op)
 
     def body(self, region: Region) -> None:
-        """Copy what stands in a region, and have the open one yield what stands for its yields."""
+        """Copy the ops of a region and its `yield` into the open region."""
         self.run(region.ops)
         self.b.emit("yield", *map(self.get, region.yielded))
 
     def visit(self, op: Op) -> None:
-        """Append what stands for an op."""
+        """Append the replacement of an op: by default, its copy."""
         if op.regions:
             self.control(op)
         else:
             self.copy(op)
 
     def copy(self, op: Op, *args: Value) -> Op:
-        """An op without regions, on the values that stand for its arguments, or on these."""
+        """Copy an op without regions. Its arguments are `args`, or else the mapped old ones."""
         given = args or tuple([self.get(v) for v in op.args])
         new = self.b.insert(Op(op.kind, given, op.attr, op.type, op.span, op.name))
         if op.results:
@@ -67,7 +69,7 @@ class Cloner:
         return new
 
     def control(self, op: Op) -> Op:
-        """An op with regions."""
+        """Copy an op with regions."""
         args = [self.get(v) for v in op.args]
         first = self.carry(op)
         regions = tuple([self.region(op, r, first if is_loop(op) else ()) for r in op.regions])
@@ -81,7 +83,7 @@ class Cloner:
         return new
 
     def region(self, op: Op, region: Region, first: Sequence[Value]) -> Region:
-        """A region of a control op that carries such values besides."""
+        """Copy a region of a control op, with a parameter for each additional carried value."""
         params = [Param(p.type, p.name) for p in region.params]
         more = [Param(v.type, self.more_names) for v in first]
         is_test = control_of(op).tests and region is op.regions[0]
@@ -92,7 +94,7 @@ class Cloner:
         return new
 
     def inline(self, region: Region, values: Sequence[Value]) -> list[Value]:
-        """Copy what stands in a region, with values for its parameters; what it yields."""
+        """Copy the ops of a region with `values` for its parameters; return its yielded values."""
         self.map.update(zip(region.params, values, strict=True))
         self.run(region.ops)
         return [self.get(v) for v in region.yielded]
@@ -100,15 +102,15 @@ class Cloner:
     # --- what control ops carry besides
 
     def carry(self, op: Op) -> Sequence[Value]:
-        """What a loop begins with."""
+        """Return the initial values of a loop's additional carried values."""
         return ()
 
     def begin(self, op: Op, region: Region, more: Sequence[Param]) -> None:
-        """A region of an op begins."""
+        """Hook at the start of a region; `more` are the parameters of the additional values."""
 
     def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
-        """What a region yields."""
+        """Return the additional values that a region yields."""
         return ()
 
     def finish(self, op: Op, more: Sequence[Value]) -> None:
-        """The op is there."""
+        """Hook after the copy of an op; `more` are its additional results."""

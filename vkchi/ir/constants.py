@@ -1,6 +1,6 @@
-"""Constants of the IR as what they are: a number type and bits.
+"""Constants of the IR: (type, bit pattern) pairs.
 
-Owns: reading `const` ops, comparing them. Must not know: what ops compute.
+Example:
 
     >>> constant_int(op)                    # %c3 = const 3 : i32
     3
@@ -19,31 +19,31 @@ Number = Scalar | Tensor
 
 
 class Constant(NamedTuple):
-    """A number type and the bits of a value of it, as `const` ops hold them."""
+    """A scalar or tensor type and the bit pattern of a value, as in `const` ops."""
 
     type: Number
     attr: Any
 
 
 def is_constant(v: Value) -> TypeGuard[Op]:
-    """Whether a value is known while compiling."""
+    """True if the value is a `const` op."""
     return type(v) is Op and v.kind == "const"
 
 
 def number(v: Value) -> Number:
-    """The type of a value that is a number or a tensor of numbers."""
+    """Return the type of a value, which must be a scalar or a tensor."""
     assert isinstance(v.type, Scalar | Tensor)
     return v.type
 
 
 def constant(v: Value) -> Constant:
-    """The constant that a `const` op holds."""
+    """Return the constant of a `const` op."""
     assert isinstance(v, Op)
     return Constant(number(v), v.attr)
 
 
 def constant_int(v: Value) -> int | None:
-    """The number of an integer constant; None for other values."""
+    """Return the value of a scalar integer constant, or None for any other value."""
     if not is_constant(v):
         return None
     t = v.type
@@ -54,7 +54,7 @@ def constant_int(v: Value) -> int | None:
 
 
 def is_same(a: Value, b: Value) -> bool:
-    """Whether two values are one, or equal constants."""
+    """True if both are the same value or equal constants."""
     if a is b:
         return True
     if not is_constant(a) or not is_constant(b):
@@ -64,8 +64,10 @@ def is_same(a: Value, b: Value) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_power_of_two(c: Constant) -> bool:
-    """Whether every component is a power of two: positive for integers; for floats one whose
-    reciprocal is a normal number too."""
+    """True if every component is a positive power of two.
+
+    A float's reciprocal must be a normal number too.
+    """
     bits = (c.attr,) if isinstance(c.type, Scalar) else c.attr
     scalar = scalar_of(c.type)
     if scalar.kind != "f":

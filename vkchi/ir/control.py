@@ -1,7 +1,6 @@
-"""Operands, regions and carried values of control ops, as their rows say.
+"""Accessors for control ops: axes, bodies, carried values, by the `Control` rows of the op table.
 
-Owns: reading a `Control` row off an op, the axes of loops. Must not know: which control ops there
-are.
+Example:
 
     %r = for %b, %e, %x {^(%i, %y) ... yield %z}
     control_of(op).fixed == 2; first_values(op) == (%x,); carried_params(op) == (%y,)
@@ -18,7 +17,7 @@ from vkchi.tuples import NamedTuple
 
 
 def control_of(op: Op) -> Control:
-    """How operands and regions of a control op go together."""
+    """Return the `Control` row of an op, with the counts of this op in place of `ALL`."""
     control = TABLE[op.kind].control
     assert control is not None, op.kind
     if control.fixed != ALL:
@@ -27,7 +26,7 @@ def control_of(op: Op) -> Control:
 
 
 class Axis(NamedTuple):
-    """An index of a loop, and what it runs over."""
+    """A loop index and its bounds."""
 
     param: Param
     begin: Value
@@ -35,33 +34,36 @@ class Axis(NamedTuple):
 
 
 def axes_of(op: Op) -> list[Axis]:
-    """The axes of a `for` (one) or a `parallel`, the slowest first."""
+    """Return the axes of a `for` (one) or a `parallel`, slowest first."""
     params, count = op.regions[-1].params, control_of(op).index_params
     return [Axis(params[k], op.args[2 * k], op.args[2 * k + 1]) for k in range(count)]
 
 
 def is_loop(op: Op) -> bool:
-    """Whether the op's regions may run more than once."""
+    """True if the op is a loop: `for`, `while` or `parallel`."""
     control = TABLE[op.kind].control
     return control is not None and control.order != "once"
 
 
 def bodies_of(op: Op) -> Sequence[Region]:
-    """The regions that yield the results, or the next carried values: all but a condition."""
+    """Return the regions that yield results or carried values: all but a `while`'s condition."""
     return op.regions[1:] if control_of(op).tests else op.regions
 
 
 def deciding_values(op: Op) -> Sequence[Value]:
-    """What decides the way that control takes: operands, or what a condition yields."""
+    """Return the values that control flow depends on.
+
+    For a `while` they are the condition's yielded values, otherwise the fixed operands.
+    """
     control = control_of(op)
     return op.regions[0].yielded if control.tests else op.args[: control.fixed]
 
 
 def first_values(op: Op) -> Sequence[Value]:
-    """The operands that a loop's first iteration begins with."""
+    """Return the initial values of the carried values."""
     return op.args[control_of(op).fixed :]
 
 
 def carried_params(op: Op) -> Sequence[Param]:
-    """The parameters of a loop's body that stand for carried values."""
+    """Return the body's parameters for carried values."""
     return op.regions[-1].params[control_of(op).index_params :]

@@ -1,21 +1,19 @@
-"""The objects CHI IR is made of. This docstring is the specification.
+"""CHI IR data structures. This docstring is the specification.
 
-- A `Func` is straight code with structured control flow: parameters and a body `Region`. A
-  `Program` is a tuple of Funcs run in order; before `split_dispatches` it has one Func, whose body
-  may hold several `parallel` ops among serial code; after it every Func is one dispatch.
-- A `Region` is a list of ops ending in `yield`, with parameters of its own (loop index, carried
-  values). A region sees the values defined before its op in the enclosing regions.
+- A `Func` has parameters and a body `Region` with structured control flow. A `Program` is a tuple
+  of Funcs that run in order. Before `split_dispatches` it has one Func, whose body may hold several
+  `parallel` ops among serial code. After it every Func is one dispatch.
+- A `Region` is a list of ops that ends in `yield`. It has parameters (loop index, carried values)
+  and sees the values that are defined before its op in the enclosing regions.
 - An `Op` has a kind (a row of `ops.TABLE`), arguments (object references), one hashable `attr`,
-  regions, and a source span. If it has exactly one result, the op is that value. Ops with regions
-  have `Result` values instead, any number of them.
-- A `Value` is a `Param`, an `Op` of one result, or a `Result`. Identity is equality; there are no
-  ids, parents or use lists. `name` is a hint for people, need not be unique, and may be "".
-- Nothing is mutated after insertion. A pass returns a new Func and may share unchanged ops with the
+  regions, and a source span. An op with one result is that value itself. Ops with regions have
+  `Result` values instead, any number of them.
+- A `Value` is a `Param`, an `Op` of one result, or a `Result`. Equality is identity; there are no
+  ids, parent links or use lists. `name` is a printing hint, may be empty and need not be unique.
+- IR is immutable after insertion. A pass returns a new Func, which may share unchanged ops with the
   old one.
-- A constant is (type, bit pattern): `const` has attr = an int of the scalar's width, or a tuple of
-  them for a tensor, never a Python float.
-
-Must not know: Python's AST, SPIR-V, devices.
+- A constant is (type, bit pattern). The attr of a `const` is an int of the scalar's width, or a
+  tuple of them for a tensor, never a Python float.
 
     >>> b = Builder(); x = b.const(2, i32); y = b.emit("add", x, x)     # see builder.py
 """
@@ -39,7 +37,7 @@ NO_FILLS: Mapping[str, tuple[Fill, ...]] = MappingProxyType({})
 
 
 class Value:
-    """Something an op can take: has a `type` and a `name` hint."""
+    """An operand: it has a `type` and a `name` hint."""
 
     __slots__ = ("name", "type")
     type: Type
@@ -47,8 +45,11 @@ class Value:
 
 
 class Param(Value):
-    """A parameter of a Func or Region. Of a Func, `name` is unique and is what a launch binds, and
-    `attributes` say what is known of an array."""
+    """A parameter of a Func or Region.
+
+    A Func's parameter has a unique `name`, by which launches bind it. `attributes` are facts about
+    an array.
+    """
 
     __slots__ = ("attributes",)
 
@@ -56,14 +57,17 @@ class Param(Value):
         self.type, self.name, self.attributes = type, name, attributes
 
     def companion(self, name: str) -> Param:
-        """A parameter for another array of the same shape, which lies apart if this one does."""
+        """Return a parameter for another array of the same shape, with the same attributes but
+        `aligned`."""
         return Param(self.type, name, self.attributes._replace(aligned=PLAIN.aligned))
 
 
 class Op(Value):
-    """One operation. `type` is its result type, or None for ops with no result or with regions.
-    Ops of one result hold none, themselves: what nobody refers to is gone at once, and nothing is
-    left for Python's collector."""
+    """One operation. `type` is its result type, or None for ops without a result or with regions.
+
+    An op of one result is that result and holds no reference to itself. Unused ops are therefore
+    freed by reference counting, without Python's cyclic collector.
+    """
 
     __slots__ = ("_several", "args", "attr", "kind", "regions", "span")
 
@@ -87,7 +91,7 @@ class Op(Value):
 
     @property
     def results(self) -> tuple[Value, ...]:
-        """The values that it gives: itself, if it has a type."""
+        """The results: the op itself if it has a type."""
         return (self,) if self.type is not None else self._several
 
 
@@ -115,7 +119,7 @@ class Region:
 
 
 class Func:
-    """One function of IR: `params`, `body` (a Region without parameters), a name, a span."""
+    """An IR function: `params`, `body` (a Region without parameters), a name, a span."""
 
     __slots__ = ("body", "name", "params", "span")
 
@@ -126,8 +130,11 @@ class Func:
 
 
 class Program:
-    """What a kernel compiles to: Funcs in launch order. `fills`: those that do nothing but set
-    whole arrays to a number each, by name; `has_next`: better code was left to a second compile."""
+    """The IR of one kernel: its Funcs in launch order.
+
+    `fills` maps the name of a Func that only fills whole arrays with constants to these fills.
+    `has_next`: a second compile can produce better code (tier 2).
+    """
 
     __slots__ = ("fills", "funcs", "has_next", "name")
 
@@ -139,8 +146,7 @@ class Program:
 
 
 def walk(region: Region) -> Iterator[Op]:
-    """Every op of the region and of the regions inside, in program order, an op before its own
-    regions' ops."""
+    """Yield every op of the region and of nested regions, in pre-order."""
     stack = [iter(region.ops)]
     while stack:
         for op in stack[-1]:
@@ -153,8 +159,7 @@ def walk(region: Region) -> Iterator[Op]:
 
 
 def uses_in(region: Region) -> dict[Value, list[Op]]:
-    """The ops of the region and of those inside that have a value as an operand, in order; an op
-    for each operand that it is."""
+    """Map each value to its uses in this and nested regions: ops, in order, once per operand."""
     found: dict[Value, list[Op]] = {}
     for op in walk(region):
         for v in op.args:
@@ -163,17 +168,17 @@ def uses_in(region: Region) -> dict[Value, list[Op]]:
 
 
 def used_in(region: Region) -> set[Value]:
-    """Every value that an op in the region or in those inside uses."""
+    """Return every value that an op in this or a nested region uses."""
     return {v for op in walk(region) for v in op.args}
 
 
 def find_parallel(fn: Func) -> Op | None:
-    """The `parallel` op of a split Func, or None if it is a serial dispatch."""
+    """Return the `parallel` op of a split Func, or None for a serial dispatch."""
     return next((op for op in fn.body.ops if op.kind == "parallel"), None)
 
 
 def has_kind(region: Region, kinds: Container[str]) -> bool:
-    """Whether an op of one of these kinds stands in the region or in the regions inside."""
+    """True if this or a nested region contains an op of one of these kinds."""
     todo = [region]
     while todo:
         for op in todo.pop().ops:
@@ -185,7 +190,10 @@ def has_kind(region: Region, kinds: Container[str]) -> bool:
 
 
 def params_under(values: Iterable[Value]) -> set[Param]:
-    """The parameters, of whatever, that values are computed from."""
+    """Return the Func and region parameters that these values transitively depend on.
+
+    Operands of ops are followed, but not the regions of control ops.
+    """
     seen: set[Value] = set()
     todo = list(values)
     while todo:
@@ -197,12 +205,12 @@ def params_under(values: Iterable[Value]) -> set[Param]:
 
 
 def attributes_of(array: Value) -> Attributes:
-    """What is known of an array: nothing, if it is no parameter."""
+    """Return an array's attributes: `PLAIN` if it is not a parameter."""
     return array.attributes if isinstance(array, Param) else PLAIN
 
 
 def is_wide(array: Value) -> bool:
-    """Whether an array is reached and looped over in 64 bits."""
+    """True if the array needs 64-bit indices and extents."""
     t = array.type
     assert isinstance(t, Array)
     if t.shape is None or attributes_of(array).wide:
@@ -212,12 +220,12 @@ def is_wide(array: Value) -> bool:
 
 
 def shape_name(array: Value) -> str:
-    """The array parameter whose extents an array has, by name; perhaps its own."""
+    """Return the name of the array parameter whose shape this array has: its `like`, or its own."""
     return attributes_of(array).like or array.name
 
 
 def base_of(ptr: Value) -> Value:
-    """The array or private place that a pointer (or array) leads to."""
+    """Return the array or private variable that a pointer (or array) is derived from."""
     while isinstance(ptr, Op) and ptr.kind in ("elem", "member", "member_at", "address", "word"):
         ptr = ptr.args[0]
     return ptr
@@ -227,7 +235,7 @@ def base_of(ptr: Value) -> Value:
 
 
 def bits_of(value: Any, t: Scalar) -> int:
-    """The bit pattern of a number in type t; integers wrap, floats round to nearest.
+    """Return the bit pattern of a number in type t. Integers wrap, floats round to nearest.
 
     >>> bits_of(-1, i32) == 0xFFFFFFFF
     True
@@ -241,14 +249,14 @@ def bits_of(value: Any, t: Scalar) -> int:
 
 
 def value_of(bits: int, t: Scalar) -> Any:
-    """The numpy scalar of a bit pattern in type t."""
+    """Return the numpy scalar of a bit pattern in type t."""
     if t.kind == "b":
         return np.bool_(bits)
     return np.asarray(bits, f"u{t.bits // 8}").view(t.dtype)[()]
 
 
 def constant_array(op: Op) -> Any:
-    """The numpy value of a `const` op: a scalar, or an array of the tensor's shape."""
+    """Return the numpy value of a `const` op: a scalar, or an array of the tensor's shape."""
     t = op.type
     if isinstance(t, Tensor):
         own = np.dtype(np.bool_ if t.elem.kind == "b" else f"u{t.elem.bits // 8}")
@@ -258,7 +266,7 @@ def constant_array(op: Op) -> Any:
 
 
 def constant_attr(value: Any, t: Scalar | Tensor) -> Any:
-    """The `const` attr for a numpy value (the inverse of `constant_array`)."""
+    """Return the `const` attr of a numpy value: the inverse of `constant_array`."""
     if isinstance(t, Scalar):
         return bits_of(value, t)
     flat = np.broadcast_to(np.asarray(value), t.shape).reshape(-1)

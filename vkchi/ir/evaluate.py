@@ -1,9 +1,7 @@
-"""What a pure op makes of numpy values: the op table's meaning, checked to be of the op's type.
+"""Evaluation of pure ops on numpy values, by the numpy meanings in the op table.
 
-The reference interpreter computes through here (the constant folder has its own way to call a row;
-tests/ops compares the two). Values are numpy scalars, and arrays of a tensor's shape; none is ever
-written to.
-Must not know: Ops, memory, control.
+Used by the reference interpreter; the constant folder calls the rows in its own way, and tests/ops
+compares the two. Values are numpy scalars, or arrays of a tensor's shape. They are never modified.
 
     >>> evaluate("add", (np.int32(2**31 - 1), np.int32(1)), None, i32)
     np.int32(-2147483648)
@@ -23,10 +21,12 @@ Call = Callable[[Sequence[Any], Any, Type], Any]
 
 
 def evaluate(kind: str, args: Sequence[Any], attr: Any, t: Type) -> Any:
-    """The value of type t that an op makes of `args`. Raises InternalError for an op that has no
-    meaning on values alone, or whose row gives another dtype or shape than t's.
+    """Return the value of type t that an op computes from `args`.
 
-    Call it under `np.errstate(all="ignore")`: numpy warns about what here is defined.
+    Call it under `np.errstate(all="ignore")`: numpy warns about cases that are defined here.
+
+    Raises InternalError for an op without a meaning on values alone. The same error is raised if
+    the row's result has another dtype or shape than t.
     """
     call = _CALLS.get(kind)
     if call is not None:
@@ -37,12 +37,12 @@ def evaluate(kind: str, args: Sequence[Any], attr: Any, t: Type) -> Any:
 
 
 def is_evaluable(kind: str) -> bool:
-    """Whether `evaluate` can compute the op."""
+    """True if `evaluate` can compute the op."""
     return kind in _CALLS or TABLE[kind].numpy is not None
 
 
 def as_value(result: Any, t: Type, kind: str = "value") -> Any:
-    """A numpy result as a value of type t. Raises InternalError if it is not one."""
+    """Return a numpy result as a value of type t. Raises InternalError if dtype or shape differ."""
     elem = scalar_of(t)
     if type(result) is elem.dtype.type and t is elem:
         return result
@@ -54,7 +54,7 @@ def as_value(result: Any, t: Type, kind: str = "value") -> Any:
 
 
 def zero_of(t: Type) -> Any:
-    """The value of type t that is zero everywhere."""
+    """Return the zero of type t."""
     return as_value(np.zeros(shape_of(t), scalar_of(t).dtype), t)
 
 
@@ -66,7 +66,8 @@ def _meaning(kind: str) -> Callable[..., Any]:
 
 
 def _insert(args: Sequence[Any], attr: Any, t: Type) -> Any:
-    """`insert` (component `attr`) and `insert_at` (component args[2]; none if it is outside)."""
+    """Evaluate `insert` (component `attr`) and `insert_at` (component args[2]; no-op if out of
+    range)."""
     flat = args[0].reshape(-1).copy()
     k = int(args[2]) if attr is None else attr
     if 0 <= k < flat.size:
@@ -74,7 +75,7 @@ def _insert(args: Sequence[Any], attr: Any, t: Type) -> Any:
     return flat.reshape(shape_of(t))
 
 
-# Rows whose meaning takes more than the arguments, or that have none in the table.
+# Ops whose meaning needs the attr or the result type, or that have none in the table.
 _CALLS: dict[str, Call] = {
     "cast": lambda args, attr, t: _meaning("cast")(args[0], _dtype(t)),
     "bitcast": lambda args, attr, t: _meaning("bitcast")(args[0], _dtype(t)),

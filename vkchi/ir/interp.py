@@ -1,24 +1,23 @@
-"""The reference interpreter: what IR does, in numpy, one invocation after the other.
+"""Reference interpreter: runs IR in numpy, one invocation after the other.
 
-Arguments are bound by parameter name. An array is a numpy array of its logical shape plus the
-element's shape (`array<f32<3>[?]>`: `(n, 3)`), of the element's dtype (u1: bool), and is changed in
-place; its layout and stored type do not matter here. Scalars and tensors are numbers or numpy
-values. A missing parameter called `temp.*`, or the array of reports, is made here, zeroed.
+Arguments are bound by parameter name. An array is a numpy array of the element's dtype (u1: bool).
+Its shape is its logical shape plus the element's shape (`array<f32<3>[?]>`: `(n, 3)`). It is
+changed in place; layout and stored type are ignored. Scalars and tensors are numbers or numpy
+values. Missing parameters for temporaries (`.temp.*`) and the report array are created, zeroed.
 
-What it fixes where devices are free:
-- A load outside an array gives 0, a store or atomic outside does nothing. (An index is outside if
-  it is so on its own axis; a device only keeps accesses inside the array's memory.)
-- Iterations of a `parallel` run in order, but for a body with a `barrier`: then the invocations of
-  a workgroup run in lockstep from barrier to barrier. Without a block size in its attr, a
-  `parallel` has workgroups of DEFAULT_BLOCK. The last workgroup may be short, yet `grid_size`
-  counts it whole; serial code is one invocation in a workgroup of one.
-- A subgroup is one invocation (`alone`): reductions give their argument.
+Behaviour that devices leave open is fixed here:
+- An out-of-range load returns 0; an out-of-range store or atomic does nothing. Each axis is checked
+  on its own. (A device only keeps accesses inside the array's memory.)
+- Iterations of a `parallel` run in order. If the body has a `barrier`, the invocations of a
+  workgroup run in lockstep from barrier to barrier.
+- The default workgroup size is DEFAULT_BLOCK. The last workgroup may be short, but `grid_size`
+  counts it as full. Serial code is one invocation in a workgroup of one.
+- A subgroup is one invocation, so reductions return their argument.
 - Shared memory starts as zeros.
-- A failed check ends its invocation; of a kernel that is not split yet, the serial code around too.
+- A failed check ends its invocation. Before `split_dispatches` this ends the enclosing serial code
+  too.
 
 Random numbers are those of `pcg`.
-
-Must not know: passes, devices.
 
     >>> x = np.zeros(4, np.float32); run(fn, {"x": x, "a": 2.0}); x
 """
@@ -48,17 +47,17 @@ from vkchi.types import Array, Type, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np
 
 DEFAULT_BLOCK = 64
-STEP_LIMIT = 10_000_000  # loop iterations of one `run`; more means that a loop does not end
-SIZE_LIMIT = 1 << 26  # numbers in one array; an example, a test, not a simulation
-AXES_LIMIT = 32  # of numpy before 2.0
+STEP_LIMIT = 10_000_000  # loop iterations per `run`; beyond it, a loop is taken to be infinite
+SIZE_LIMIT = 1 << 26  # scalars per array: enough for examples and tests
+AXES_LIMIT = 32  # numpy's limit before 2.0
 
-Compute = Callable[[str, Sequence[Any], Any, Type], Any]  # as `evaluate`
+Compute = Callable[[str, Sequence[Any], Any, Type], Any]  # signature of `evaluate`
 Watch = Callable[[Op, Any, "tuple[int, ...] | None"], None]
-Steps = Generator[None, None, tuple[Any, ...]]  # stops at barriers
+Steps = Generator[None, None, tuple[Any, ...]]  # yields at barriers
 
 
 class Report(NamedTuple):
-    """What a report op told: its kind and site, the invocation, the values."""
+    """A message of a report op: its kind and site, the invocation, the values."""
 
     kind: str
     site: int
@@ -67,7 +66,7 @@ class Report(NamedTuple):
 
 
 class _Stopped(Exception):
-    """A check failed: the invocation ends."""
+    """Ends the invocation: a check failed, or a `leave` was executed."""
 
 
 def run(
@@ -77,10 +76,12 @@ def run(
     compute: Compute = evaluate,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Run, changing the arrays of `args` in place; every array by name, temporaries included.
-    What the code reports is appended to `reports`. `compute` stands in for `evaluate`, to see what
-    becomes of code on a device that computes otherwise, within what Vulkan allows. `watch` is told
-    of each op that writes to a place, with the array and the index there (None: outside).
+    """Run the code, modifying the arrays of `args` in place; return all arrays by name.
+
+    The result includes temporaries. Reports of the code are appended to `reports`. `compute`
+    replaces `evaluate`, to simulate devices that compute differently within Vulkan's limits.
+    `watch` is called for each writing op on an element, with the array and the index (None: out of
+    range).
 
     Raises ArgumentError for arguments that do not fit the parameters, InternalError for IR that
     cannot run.
@@ -97,7 +98,7 @@ def run(
 
 
 def check_size(what: str, shape: tuple[int, ...]) -> None:
-    """Raise ArgumentError for an array larger than what the interpreter takes."""
+    """Raise ArgumentError for an array that exceeds the interpreter's limits."""
     if len(shape) > AXES_LIMIT:
         raise ArgumentError(
             f"{what}: the interpreter takes arrays of {AXES_LIMIT} axes at most, not {len(shape)}"
@@ -132,7 +133,7 @@ def _bind(p: Param, args: Mapping[str, Any]) -> Any:
 
 
 class _Dispatch:
-    """One Func being run. `env` holds the values defined so far."""
+    """Execution of one Func. `env` holds the values defined so far."""
 
     def __init__(
         self, fn: Func, bound: Mapping[str, Any], reports: list[Report], compute: Compute,
@@ -151,7 +152,7 @@ class _Dispatch:
         _finish(Invocation(self, self.env, 0, 1, 1, {}).region(self.fn.body, ()))
 
     def count_step(self) -> None:
-        """Note that a loop goes round."""
+        """Count a loop iteration. Raises InternalError above STEP_LIMIT."""
         self.steps += 1
         if self.steps > STEP_LIMIT:
             raise InternalError(f"@{self.fn.name}: no end after {STEP_LIMIT} iterations")
@@ -180,7 +181,7 @@ class _Dispatch:
 
 
 def indices_of(axes: Sequence[range], number: int) -> list[int]:
-    """The indices of an iteration, of which the last one runs fastest."""
+    """Return the indices of an iteration by its number; the last axis varies fastest."""
     found = []
     for axis in reversed(axes):
         number, k = divmod(number, len(axis))
@@ -189,7 +190,7 @@ def indices_of(axes: Sequence[range], number: int) -> list[int]:
 
 
 def _finish(steps: Steps) -> tuple[Any, ...]:
-    """Run to the end; barriers of a single invocation hold nothing up."""
+    """Run one invocation to its end. Barriers do not block it."""
     while True:
         try:
             next(steps)
@@ -206,7 +207,7 @@ def _run_lockstep(runs: list[Steps]) -> None:
 
 
 def _goes_on(steps: Steps) -> bool:
-    """Run an invocation to its next barrier; whether it came to one."""
+    """Run an invocation to its next barrier; return False if it ended before."""
     try:
         next(steps)
     except (StopIteration, _Stopped):
@@ -215,7 +216,7 @@ def _goes_on(steps: Steps) -> bool:
 
 
 class Invocation:
-    """One invocation: its values, its place in the grid, its random stream."""
+    """One invocation: its values, its position in the grid, its random stream."""
 
     __slots__ = ("block", "dispatch", "env", "grid", "index", "shared", "state")
 
@@ -233,7 +234,7 @@ class Invocation:
         self.state: int | None = None
 
     def region(self, region: Region, values: Sequence[Any]) -> Steps:
-        """Run a region with values for its parameters; gives what it yields."""
+        """Run a region with values for its parameters; return its yielded values."""
         env = self.env
         env.update(zip(region.params, values, strict=True))
         for op in region.ops:
@@ -251,7 +252,7 @@ class Invocation:
         return tuple(env[v] for v in region.yielded)
 
     def value(self, op: Op) -> Any:
-        """Run an op without regions; its value."""
+        """Run an op without regions and return its value."""
         args = [self.env[v] for v in op.args]
         act = _ACTS.get(op.kind)
         if act is not None:
@@ -261,12 +262,11 @@ class Invocation:
         return self.dispatch.compute(op.kind, args, op.attr, op.type)
 
     def if_(self, op: Op) -> Steps:
-        """The region that the condition chooses."""
         then, orelse = op.regions
         return (yield from self.region(then if self.env[op.args[0]] else orelse, ()))
 
     def for_(self, op: Op) -> Steps:
-        """The body for every index from begin to before end, in the index's type."""
+        """Run the body for every index in [begin, end), in the index's type."""
         begin, end, *first = (self.env[v] for v in op.args)
         carried = tuple(first)
         index = scalar_of(op.args[0].type).dtype.type
@@ -276,7 +276,7 @@ class Invocation:
         return carried
 
     def while_(self, op: Op) -> Steps:
-        """The body as long as the first region yields true."""
+        """Run the body while the first region yields true."""
         carried: tuple[Any, ...] = tuple(self.env[v] for v in op.args)
         cond, body = op.regions
         while (yield from self.region(cond, carried))[0]:
@@ -285,17 +285,17 @@ class Invocation:
         return carried
 
     def parallel(self, op: Op) -> Steps:
-        """All invocations of the loop, one workgroup after the other."""
+        """Run the loop's invocations, one workgroup after the other."""
         self.dispatch.parallel(op)
         return ()
         yield
 
     def local(self, op: Op, args: list[Any]) -> Place:
-        """A new place with a first value."""
+        """Return a new private variable with an initial value."""
         return Place(np.array(args[0]), (), op.args[0].type)
 
     def shared_array(self, op: Op, args: list[Any]) -> ArrayValue:
-        """The workgroup's array."""
+        """Return the workgroup's shared array, created by its first use."""
         t = op.type
         assert isinstance(t, Array) and t.shape is not None
         if op not in self.shared:
@@ -305,14 +305,14 @@ class Invocation:
         return ArrayValue(self.shared[op], t)
 
     def random(self, op: Op, args: list[Any]) -> Any:
-        """One draw."""
+        """Draw 32 bits of the invocation's random stream."""
         if self.state is None:
             self.state = first_state(self.dispatch.seed, self.index)
         self.state = next_state(self.state)
         return np.uint32(output_of(self.state))
 
     def atomic(self, op: Op, args: list[Any]) -> Any:
-        """Combine with what stands there; the old value."""
+        """Update the stored value and return the old one."""
         place, operands = args[0], args[1:]
         old = place.load()
         if op.kind == "atomic_cas":
@@ -324,7 +324,6 @@ class Invocation:
         return old
 
     def report(self, op: Op, args: list[Any]) -> None:
-        """Tell the host."""
         reports = self.dispatch.reports
         if op.kind != "report_once" or not any(r.site == op.attr for r in reports):
             reports.append(Report(op.kind, op.attr, int(args[0]), tuple(args[1:])))
@@ -332,7 +331,6 @@ class Invocation:
             raise _Stopped
 
     def leave(self, op: Op, args: list[Any]) -> None:
-        """End here."""
         raise _Stopped
 
 
@@ -387,5 +385,5 @@ _ACTS.update((kind, _alone(kind)) for kind in REFERENCE)
 
 
 def can_run(kind: str) -> bool:
-    """Whether the interpreter knows the op; true of every row of the table."""
+    """True if the interpreter implements the op. Holds for every row of the table."""
     return kind in _ACTS or kind in _CONTROL or kind in ("barrier", "yield") or is_evaluable(kind)

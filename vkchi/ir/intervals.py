@@ -1,10 +1,8 @@
-"""Column `interval` of the op table: what an op of integers can give, from what its operands are.
+"""Interval arithmetic on integers: the transfer functions of the op table's column `interval`.
 
-An interval is (least, greatest) of a mathematical integer: results are not wrapped to their type,
-so one that leaves it may be anything (`fit`). None is no bound: where an op has no meaning for
-some operands (a division by zero), its result is anything.
-
-Must not know: where operands come from, what rows there are.
+An interval is the (least, greatest) mathematical integer; results are not wrapped to their type. A
+result outside of its type's range wraps and so may have any value: see `fit`. A rule returns None
+for "no bound", for example if a divisor may be zero.
 
     >>> add(i32, (0, 9), (1, 1))
     (1, 10)
@@ -17,11 +15,11 @@ from collections.abc import Callable
 from vkchi.types import Scalar
 
 Interval = tuple[int, int]
-Rule = Callable[..., "Interval | None"]  # of the result's scalar type, and an interval per operand
+Rule = Callable[..., "Interval | None"]  # (result's scalar type, interval per operand)
 
 
 def type_range(t: Scalar) -> Interval:
-    """Least and greatest value of an integer type, or of truth values."""
+    """Return the least and greatest value of an integer type or of u1."""
     if t.kind == "b":
         return 0, 1
     if t.kind == "i":
@@ -30,59 +28,54 @@ def type_range(t: Scalar) -> Interval:
 
 
 def fit(found: Interval | None, t: Scalar) -> Interval | None:
-    """The interval if it lies in its type, where nothing wraps."""
+    """Return the interval if it lies within its type's range, where nothing wraps; else None."""
     lo, hi = type_range(t)
     return found if found is not None and lo <= found[0] and found[1] <= hi else None
 
 
 def hull(*parts: Interval) -> Interval:
-    """What holds all of these."""
+    """Return the smallest interval that contains all of these."""
     return min(p[0] for p in parts), max(p[1] for p in parts)
 
 
 def corners(formula: Callable[[int, int], int], a: Interval, b: Interval) -> Interval:
-    """Of a formula that is monotone in each operand where the other one stays."""
+    """Interval of a formula that is monotone in each operand: its extremes over the corners."""
     ends = [formula(x, y) for x in a for y in b]
     return min(ends), max(ends)
 
 
 def first(t: Scalar, a: Interval, *others: Interval) -> Interval:
-    """The first operand."""
+    """Identity on the first operand."""
     return a
 
 
 def natural(t: Scalar) -> Interval:
-    """A number of things: never negative, as much as i32 holds."""
+    """Non-negative i32, for counts and indices."""
     return 0, (1 << 31) - 1
 
 
 def add(t: Scalar, a: Interval, b: Interval) -> Interval:
-    """Sum."""
     return a[0] + b[0], a[1] + b[1]
 
 
 def sub(t: Scalar, a: Interval, b: Interval) -> Interval:
-    """Difference."""
     return a[0] - b[1], a[1] - b[0]
 
 
 def mul(t: Scalar, a: Interval, b: Interval) -> Interval:
-    """Product."""
     return corners(lambda x, y: x * y, a, b)
 
 
 def neg(t: Scalar, a: Interval) -> Interval:
-    """Negative."""
     return -a[1], -a[0]
 
 
 def absolute(t: Scalar, a: Interval) -> Interval:
-    """Absolute value."""
     return max(0, a[0], -a[1]), max(-a[0], a[1])
 
 
 def sign(t: Scalar, a: Interval) -> Interval:
-    """-1, 0 or 1."""
+    """Signum: -1, 0 or 1."""
     return (a[0] > 0) - (a[0] < 0), (a[1] > 0) - (a[1] < 0)
 
 
@@ -97,21 +90,21 @@ def larger(t: Scalar, a: Interval, b: Interval) -> Interval:
 
 
 def floordiv(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Quotient rounded down."""
+    """Quotient rounded down; no bound if the divisor may be 0."""
     if b[0] <= 0 <= b[1]:
         return None
     return corners(lambda x, y: x // y, a, b)
 
 
 def truncdiv(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Quotient rounded toward zero."""
+    """Quotient rounded toward zero; no bound if the divisor may be 0."""
     if b[0] <= 0 <= b[1]:
         return None
     return corners(lambda x, y: abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1), a, b)
 
 
 def mod(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Remainder with the divisor's sign."""
+    """Remainder with the divisor's sign; no bound if the divisor may be 0."""
     if b[0] <= 0 <= b[1]:
         return None
     if b[1] < 0:
@@ -125,7 +118,7 @@ def mod(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def rem(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Remainder with the dividend's sign."""
+    """Remainder with the dividend's sign; no bound if the divisor may be 0."""
     if b[0] <= 0 <= b[1]:
         return None
     size = absolute(t, b)
@@ -136,7 +129,7 @@ def rem(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def bit_and(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Bits of both."""
+    """Bitwise and: at most the least non-negative operand."""
     if a[0] == a[1] and b[0] == b[1]:
         return a[0] & b[0], a[0] & b[0]
     natural = [x for x in (a, b) if x[0] >= 0]
@@ -144,26 +137,26 @@ def bit_and(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def bit_xor(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Bits of one."""
+    """Bitwise exclusive or of non-negative operands."""
     if a[0] < 0 or b[0] < 0:
         return None
     return 0, (1 << max(a[1], b[1]).bit_length()) - 1
 
 
 def bit_or(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Bits of either."""
+    """Bitwise or of non-negative operands: at least the larger one."""
     found = bit_xor(t, a, b)
     return found and (max(a[0], b[0]), found[1])
 
 
 def bit_not(t: Scalar, a: Interval) -> Interval:
-    """The other bits."""
+    """Bitwise not."""
     last = -1 if t.kind == "i" else type_range(t)[1]
     return last - a[1], last - a[0]
 
 
 def shl(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Times a power of two; 0 if by the width or more."""
+    """Shift left by a constant: 0 for amounts outside [0, width)."""
     if b[0] != b[1]:
         return None
     if not 0 <= b[0] < t.bits:
@@ -172,7 +165,7 @@ def shl(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def shr(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Divided by a power of two, rounded down."""
+    """Arithmetic shift right: a division by a power of two, rounded down."""
     if b[0] == b[1]:
         k = b[0] if 0 <= b[0] < t.bits else t.bits
         return a[0] >> k, a[1] >> k
@@ -180,12 +173,12 @@ def shr(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def bit_count(t: Scalar, a: Interval) -> Interval:
-    """A number of bits."""
+    """Number of bits, from 0 to the type's width."""
     return 0, t.bits
 
 
 def trip_count(t: Scalar, begin: Interval, end: Interval, step: Interval) -> Interval:
-    """The length of a range, however long."""
+    """Trip count of `range(begin, end, step)`, not limited to any type."""
     if step[0] > 0:
         return length(begin[1], end[0], step[1]), length(begin[0], end[1], step[0])
     if step[1] < 0:
@@ -194,10 +187,10 @@ def trip_count(t: Scalar, begin: Interval, end: Interval, step: Interval) -> Int
 
 
 def length(begin: int, end: int, step: int) -> int:
-    """The length of one range, whose step is not 0."""
+    """Return the trip count of one range with a nonzero step."""
     return max(0, -((begin - end) // step))
 
 
 def select(t: Scalar, condition: Interval, a: Interval, b: Interval) -> Interval:
-    """The second or the third."""
+    """Union of the second and third operand."""
     return hull(a, b)

@@ -1,7 +1,4 @@
-"""Rows of ops that know of the other invocations: indices, random bits, barriers, subgroups.
-
-Owns: those rows, the names of subgroup operations. Must not know: other rows.
-"""
+"""Op table rows that depend on the invocation: indices, random bits, barriers, subgroup ops."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ add_row(
     traits=Trait.DISTINCT,
 )
 ARITHMETIC = ("add", "mul", "min", "max", "and", "or", "xor")
-# What comes before a reduction's name, and over which active invocations it goes.
+# Prefix of a reduction's name -> the active invocations that it combines.
 SPANS = {
     "": "all of the subgroup's active invocations",
     "inclusive_": "the subgroup's active invocations up to this one",
@@ -69,7 +66,7 @@ for _span, _over in SPANS.items():
             f"{_name} over {_over}",
             Effect.SYNC,
         )
-# Values of other invocations. They must be active, or the value is any.
+# Reads of other invocations' values; undefined if these invocations are inactive.
 EXCHANGES = {
     "broadcast": "the value of the invocation at an index that is the same for all",
     "shuffle": "the value of the invocation at an index",

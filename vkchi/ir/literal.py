@@ -1,7 +1,6 @@
-"""Types, constants, names and attributes as text, and back, exactly.
+"""Text form of types, constants, names and attributes, and the inverse. Both directions are exact.
 
-Owns: the form of everything inside one line of IR text. Must not know: ops, lines, files.
-Every reader raises ValueError with a sentence if the text is not such a thing.
+Every reader raises ValueError with a sentence for a malformed string.
 
     >>> number_text(0x80000000, f32), number_bits("1.5", f32) == bits_of(1.5, f32)
     ('-0.0', True)
@@ -24,7 +23,7 @@ from vkchi.types.layout import KINDS
 from vkchi.types.lazy_numpy import np
 
 _NUMBER = r"[iuf]\d+(?:<\d+(?:x\d+)*>)?"
-# Of tokens. They are compiled when they are first used: reading types needs none.
+# Token patterns. They are compiled at first use, since reading types needs none of them.
 PATTERNS = {
     "TYPE": rf"array<{_NUMBER}\[[?\d,]*\](?: as \w+)?(?: \w+)?(?: @\w*\([^)]*\))?>"
     rf"|ptr<{_NUMBER} \w+>|{_NUMBER}",
@@ -34,7 +33,7 @@ PATTERNS = {
     "_WORD": r"[A-Za-z_][\w.]*",
 }
 _RESERVED = {"None": None, "true": True, "false": False}
-TENSOR_LIMIT = 1 << 20  # far above what a driver compiles
+TENSOR_LIMIT = 1 << 20  # scalars; far more than any driver compiles
 _CANONICAL_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
 
 
@@ -53,8 +52,11 @@ def __getattr__(name: str) -> re.Pattern[str]:
 
 
 def number_text(bits: int, t: Scalar) -> str:
-    """The shortest text that reads back as these bits: decimal, or a hexadecimal bit pattern for a
-    NaN with a payload and for bits that are too wide for t."""
+    """Return the shortest text that reads back as these bits.
+
+    It is decimal. NaNs with a payload and bits that are too wide for t are hexadecimal bit
+    patterns.
+    """
     if not 0 <= bits < 1 << t.bits:
         return f"{bits:#x}"
     if t.kind == "b":
@@ -68,7 +70,10 @@ def number_text(bits: int, t: Scalar) -> str:
 
 
 def number_bits(text: str, t: Scalar) -> int:
-    """The bit pattern of a number as `number_text` writes it; hexadecimal is taken as it stands."""
+    """Return the bit pattern of a number: the inverse of `number_text`.
+
+    A hexadecimal number is taken as a bit pattern, unchecked.
+    """
     if text.startswith("0x"):
         return int(text, 16)
     if t.kind == "b" or text in _RESERVED:
@@ -91,7 +96,7 @@ def _float_bits(text: str, t: Scalar) -> int:
 
 
 def constant_text(attr: Any, t: Type | None) -> str:
-    """A `const` attr as text: a number, or a list of them for a tensor."""
+    """Return a `const` attr as text: a number, or a list of numbers for a tensor."""
     if isinstance(t, Tensor) and isinstance(attr, tuple):
         return f"[{', '.join(number_text(bits, t.elem) for bits in attr)}]"
     return number_text(attr, t) if isinstance(t, Scalar) and isinstance(attr, int) else str(attr)
@@ -102,7 +107,7 @@ def constant_text(attr: Any, t: Type | None) -> str:
 
 @lru_cache(maxsize=1024)
 def type_named(text: str) -> Type:
-    """The type whose repr is `text`."""
+    """Return the type whose repr is `text`."""
     kind, bracket, inner = text.partition("<")
     if kind in SCALARS or not bracket:
         return _number(text)
@@ -117,7 +122,7 @@ def type_named(text: str) -> Type:
 
 
 def _array(inner: str, text: str) -> Array:
-    """`f32<3>[?] as f64 shared @(...)`, what an array's name has in it."""
+    """Parse the inner part of an array type: `f32<3>[?] as f64 shared @(...)`."""
     inner, at, placed = inner.partition(" @")
     kind, _, layout_words = placed.partition("(")
     if at and not layout_words.endswith(")"):
@@ -170,17 +175,20 @@ def _layout(kind: str, text: str, ndim: int) -> Layout:
 
 
 def name_text(name: str) -> str:
-    """A name as it stands after `%` or `@`; quoted if it is more than letters, digits and dots."""
+    """Return a name as printed after `%` or `@`.
+
+    It is quoted if it contains anything but letters, digits, underscores and dots.
+    """
     return name if _pattern("_PLAIN_NAME").fullmatch(name) else json.dumps(name)
 
 
 def name_of(text: str) -> str:
-    """The inverse of `name_text`."""
+    """Parse a name: the inverse of `name_text`."""
     return str(json.loads(text)) if text.startswith('"') else text
 
 
 def attr_text(attr: Any) -> str:
-    """An attribute as it stands in brackets: a number, word, string, or a tuple of such."""
+    """Return an attribute as printed in brackets: a number, word, string, or a tuple of these."""
     if isinstance(attr, str):
         plain = _pattern("_WORD").fullmatch(attr) and attr not in _RESERVED
         return attr if plain else json.dumps(attr)
@@ -194,7 +202,7 @@ def attr_text(attr: Any) -> str:
 
 
 def attr_of(text: str) -> Any:
-    """The inverse of `attr_text`."""
+    """Parse an attribute: the inverse of `attr_text`."""
     value, rest = _read_attr(text.strip())
     if rest.strip():
         raise ValueError(f"`{text}` is not an attribute")

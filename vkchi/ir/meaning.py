@@ -1,7 +1,6 @@
-"""What ops mean where numpy has no function of that exact meaning: arrays in, arrays out.
+"""Semantics of ops that no numpy function matches exactly: arrays in, arrays out.
 
-Owns: Python's floor division and remainder, powers, shifts with wrapped amounts, saturating casts,
-bit counts, lengths of ranges. Must not know: ops, types other than numpy's.
+Example:
 
     >>> int(floordiv(np.int32(-7), np.int32(2)))
     -4
@@ -15,10 +14,11 @@ from vkchi.types.lazy_numpy import np
 
 
 def floordiv(a: Any, b: Any) -> Any:
-    """Quotient rounded down, as Python's `//`. Of integers by zero: 0 here, anything on a device.
+    """Quotient rounded down, like Python's `//`.
 
-    Of floats: the largest whole number not above the exact quotient, then rounded to the type; by
-    zero, and where an operand is infinite, the floor of what `/` gives.
+    - Integers by zero: 0 here, undefined on a device.
+    - Floats: the largest whole number not above the exact quotient, then rounded to the type.
+    - Floats by zero, or with an infinite operand: the floor of the quotient `/`.
     """
     if a.dtype.kind == "f":
         return _floordiv_floats(a, b)
@@ -28,16 +28,18 @@ def floordiv(a: Any, b: Any) -> Any:
 
 def _floordiv_floats(a: Any, b: Any) -> Any:
     if a.dtype.itemsize < 8:
-        # No quotient of two floats of 24 bits is so near to a whole number that 53 bits, rounded,
-        # would meet it: where it is below 2**28, it is away by 2**-24 at least.
+        # The f64 quotient never rounds up to a whole number that the exact one is below:
+        # a quotient of 24-bit significands below 2**28 is at least 2**-24 from a whole number.
         return np.floor(a.astype(np.float64) / b.astype(np.float64)).astype(a.dtype)
     is_plain = np.isfinite(a) & np.isfinite(b) & (b != 0)
     return np.where(is_plain, np.floor_divide(a, b), np.floor(a / b)).astype(a.dtype)
 
 
 def mod(a: Any, b: Any) -> Any:
-    """Remainder with the sign of the divisor: `a - b * floor(a / b)`, rounded once; a zero is +0.
-    Of floats by zero, and where an operand is infinite: NaN."""
+    """Remainder with the divisor's sign: `a - b * floor(a / b)`, rounded once; a zero is +0.
+
+    NaN for floats by zero or with an infinite operand.
+    """
     if a.dtype.kind == "f":
         left = np.fmod(a, b)
         moved = np.where((left != 0) & ((left < 0) != (b < 0)), left + b, left + a.dtype.type(0))
@@ -47,38 +49,40 @@ def mod(a: Any, b: Any) -> Any:
 
 
 def truncdiv(a: Any, b: Any) -> Any:
-    """Quotient rounded toward zero, as C's `/`."""
+    """Quotient rounded toward zero, like C's `/`."""
     quotient = floordiv(a, b)
     inexact = (quotient * b != a) & (b != 0) & ((a < 0) != (b < 0))
     return (quotient + inexact.astype(a.dtype)).astype(a.dtype)
 
 
 def rem(a: Any, b: Any) -> Any:
-    """Remainder with the sign of the dividend, as C's `%`."""
+    """Remainder with the dividend's sign, like C's `%`."""
     if a.dtype.kind == "f":
         return np.fmod(a, b)
     return np.where(b == 0, np.zeros_like(a), a - truncdiv(a, b) * b).astype(a.dtype)
 
 
 def power(a: Any, b: Any) -> Any:
-    """`a ** b` of floats, as f64 has it: numpy's own of f32 is off by a unit in some versions."""
+    """Power of floats, computed in f64: numpy's own in f32 is off by one ulp in some versions."""
     return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
 def is_within(b: Any) -> Any:
-    """Where a shift amount is from 0 to below the width."""
+    """True where a shift amount is within [0, width)."""
     return (b >= 0) & (b < b.dtype.itemsize * 8)
 
 
 def shl(a: Any, b: Any) -> Any:
-    """Shift left; 0 for amounts of the width and more, and negative ones."""
+    """Shift left; 0 for amounts outside [0, width)."""
     shifted = np.left_shift(a, np.where(is_within(b), b, np.zeros_like(b)))
     return np.where(is_within(b), shifted, np.zeros_like(a))
 
 
 def shr(a: Any, b: Any) -> Any:
-    """Shift right, keeping the sign of signed types; for amounts of the width and more, and
-    negative ones, what is left of all bits shifted out: 0, or -1 of a negative number."""
+    """Shift right, arithmetic for signed types.
+
+    For amounts outside [0, width) all bits are shifted out: 0, or -1 for a negative number.
+    """
     all_but_one = b.dtype.type(b.dtype.itemsize * 8 - 1)
     shifted = np.right_shift(a, np.where(is_within(b), b, all_but_one))
     is_lost = ~is_within(b) & (a.dtype.kind == "u")
@@ -86,12 +90,12 @@ def shr(a: Any, b: Any) -> Any:
 
 
 def invert(a: Any) -> Any:
-    """Bitwise not; logical not of truth values."""
+    """Bitwise not; logical not for bools."""
     return np.logical_not(a) if a.dtype == np.bool_ else np.invert(a)
 
 
 def negate(a: Any) -> Any:
-    """`-a`, wrapping."""
+    """Negation; integers wrap."""
     return np.negative(a)
 
 
@@ -114,7 +118,7 @@ def popcnt(a: Any) -> Any:
 
 
 def clz(a: Any) -> Any:
-    """Number of zero bits above the highest set bit, in the same type."""
+    """Number of leading zero bits, in the same type."""
     width = a.dtype.itemsize * 8
     raw = np.atleast_1d(a).view(f"u{a.dtype.itemsize}")
     lengths = [width - int(v).bit_length() for v in raw.reshape(-1)]
@@ -122,8 +126,13 @@ def clz(a: Any) -> Any:
 
 
 def cast(a: Any, dtype: np.dtype[Any]) -> Any:
-    """Numeric conversion: to bool `!= 0`; float to integer toward zero (out of range: anything on a
-    device; saturating here, NaN to 0), to 8 and 16 bits by way of i32; integers wrap."""
+    """Numeric conversion.
+
+    - To bool: `a != 0`.
+    - Float to integer: toward zero, by way of i32 for 8 and 16 bits. Out of range it saturates here
+      and NaN becomes 0; a device may return anything.
+    - Integer to integer: wraps.
+    """
     if dtype == np.bool_:
         return a != 0
     if a.dtype.kind == "f" and dtype.kind in "iu":
@@ -139,7 +148,7 @@ def cast(a: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def trip_count(begin: Any, end: Any, step: Any) -> Any:
-    """The length of Python's `range(begin, end, step)`, unsigned; 0 if the step is 0."""
+    """Trip count of Python's `range(begin, end, step)`, unsigned; 0 if the step is 0."""
     unsigned = np.dtype(f"u{begin.dtype.itemsize}")
     up, one = step > 0, unsigned.type(1)
     low, high = np.where(up, begin, end), np.where(up, end, begin)
@@ -150,7 +159,7 @@ def trip_count(begin: Any, end: Any, step: Any) -> Any:
 
 
 def matmul(a: Any, b: Any) -> Any:
-    """Matrix-matrix or matrix-vector product; sums from the first term on."""
+    """Matrix-matrix or matrix-vector product; terms are added in order of the inner index."""
     total = a[..., :, :1] * b[:1] if b.ndim == 2 else a[:, 0] * b[0]
     for k in range(1, a.shape[1]):
         total = total + (a[:, k : k + 1] * b[k : k + 1] if b.ndim == 2 else a[:, k] * b[k])
@@ -158,7 +167,7 @@ def matmul(a: Any, b: Any) -> Any:
 
 
 def total(a: Any) -> Any:
-    """Sum of a tensor's components, from the first on, in its own type."""
+    """Sum of a tensor's components, added in order, in its own type."""
     flat = a.reshape(-1)
     result = flat[0]
     for v in flat[1:]:

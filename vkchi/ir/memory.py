@@ -1,10 +1,8 @@
-"""Memory of the reference interpreter: what arrays and pointers are there.
+"""Memory of the reference interpreter: values of arrays and pointers.
 
-An array is a numpy array of its logical shape plus the element's shape; where its scalars lie in
-memory only matters to `address`, which counts them. What lies outside an array, or between its
-scalars, is read as 0 and not written to.
-
-Owns: places. Must not know: ops, invocations.
+An array is a numpy array of its logical shape plus the element's shape. Memory layout matters only
+to `address`, which counts scalars in memory order. Locations outside of an array and padding
+between its scalars read as 0; writes to them are ignored.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from vkchi.types.layout import shares_words
 from vkchi.types.lazy_numpy import np
 from vkchi.types.numpy_lanes import Lanes
 
-Numbers = list[tuple[tuple[int, ...], int]]  # indices, components included, and their first bits
+Numbers = list[tuple[tuple[int, ...], int]]  # (index with component, first bit)
 
 
 class Place:
-    """What a pointer leads to: the components of `array` at `index`, or nothing (None)."""
+    """A pointer: the components of `array` at `index`, or out of range (None)."""
 
     __slots__ = ("array", "index", "type")
 
@@ -30,18 +28,18 @@ class Place:
         self.array, self.index, self.type = array, index, t
 
     def load(self) -> Any:
-        """The value that stands here now."""
+        """Return the stored value, or 0 if out of range."""
         if self.index is None:
             return zero_of(self.type)
         return np.array(self.array[self.index])[()]
 
     def store(self, v: Any) -> None:
-        """Put v here."""
+        """Store v; ignored if out of range."""
         if self.index is not None:
             self.array[self.index] = v
 
     def member(self, k: int) -> Place:
-        """The place of component k, counted row by row."""
+        """Return a pointer to component k, in row-major order."""
         if self.index is None:
             return Place(self.array, None, scalar_of(self.type))
         inner = tuple(int(i) for i in np.unravel_index(k, shape_of(self.type)))
@@ -49,8 +47,11 @@ class Place:
 
 
 class Cells:
-    """The scalars at these indices of `array`, None for those outside, as a value of a type, each
-    of whose scalars is one or several of them."""
+    """A pointer to a run of scalars, accessed as one value of another scalar or tensor type.
+
+    `indices` are those of the scalars in `array`, None if out of range. A scalar of the value
+    covers one or several of them.
+    """
 
     __slots__ = ("array", "indices", "type")
 
@@ -58,7 +59,7 @@ class Cells:
         self.array, self.indices, self.type = array, indices, t
 
     def load(self) -> Any:
-        """The value that stands here now."""
+        """Return the stored value; out-of-range scalars read as 0."""
         t = scalar_of(self.type)
         zero = self.array.dtype.type(0)
         found = [zero if index is None else self.array[index] for index in self.indices]
@@ -69,7 +70,7 @@ class Cells:
         return as_value(values.reshape(shape_of(self.type)), self.type)
 
     def store(self, v: Any) -> None:
-        """Put v here."""
+        """Store v; out-of-range scalars are ignored."""
         parts = np.asarray(v).reshape(-1)
         if parts.dtype.itemsize > self.array.dtype.itemsize:
             parts = parts.view(self.array.dtype)
@@ -78,12 +79,12 @@ class Cells:
                 self.array[index] = read_as(part, self.array.dtype)
 
     def member(self, k: int) -> Cells:
-        """The place of component k."""
+        """Return a pointer to component k."""
         return Cells(self.array, self.indices[k : k + 1], scalar_of(self.type))
 
 
 def read_as(v: Any, dtype: Any) -> Any:
-    """The bits of a number as another type; of truth values, which bits do not tell, the number."""
+    """Reinterpret the bits of a scalar as another dtype. To and from bool it is a conversion."""
     if v.dtype == dtype:
         return v
     if v.dtype.kind == "b" or dtype.kind == "b":
@@ -92,7 +93,8 @@ def read_as(v: Any, dtype: Any) -> Any:
 
 
 class WordPlace:
-    """The word in which the number at a place stands: it has the low bits, the others are zero."""
+    """The 32-bit word that contains a narrower scalar: its low bits are the scalar, the others
+    zero."""
 
     __slots__ = ("place",)
 
@@ -100,36 +102,34 @@ class WordPlace:
         self.place = place
 
     def load(self) -> Any:
-        """The word."""
         return self.put(self.place.load())
 
     def store(self, bits: Any) -> None:
-        """Replace the word."""
         self.place.store(self.get(bits))
 
     def get(self, bits: Any) -> Any:
-        """The number that the bits of a word hold."""
+        """Extract the scalar from a word's bits."""
         t = scalar_of(self.place.type)
         raw = np.uint32(bits).tobytes()[: t.dtype.itemsize]
         return t.dtype.type(bits & 1) if t.kind == "b" else np.frombuffer(raw, t.dtype)[0]
 
     def put(self, v: Any) -> Any:
-        """The bits of a word with the number."""
+        """Return the word that holds scalar v."""
         return np.uint32(int.from_bytes(np.asarray(v).tobytes(), "little"))
 
 
 class ArrayValue:
-    """An array with its type, which knows the origin of its indices."""
+    """An array with its type, which gives the origin of its indices and its layout."""
 
     __slots__ = ("array", "table", "type", "words")
 
     def __init__(self, array: Any, t: Array) -> None:
         self.array, self.type = array, t
-        self.words: dict[int, Numbers] = {}  # of an array whose elements share words
+        self.words: dict[int, Numbers] = {}  # only for bit-packed elements
         self.table: dict[int, tuple[int, ...]] | None = None
 
     def place(self, indices: Sequence[Any]) -> Place:
-        """The place of an element."""
+        """Return a pointer to an element."""
         t = self.type
         origin = t.layout.origin if t.layout is not None and t.layout.origin else (0,) * t.ndim
         index = tuple(int(k) - first for k, first in zip(indices, origin, strict=True))
@@ -137,7 +137,8 @@ class ArrayValue:
         return Place(self.array, index if inside else None, t.elem)
 
     def cells(self, constant: int, operands: Sequence[Any], pointer: Ptr) -> Cells | Word:
-        """The place of a value that begins at a scalar, counted as they lie in memory."""
+        """Evaluate `address`: a pointer to a value that begins at a scalar, counted in memory
+        order."""
         t = pointer.elem
         first = constant
         if operands:
@@ -152,7 +153,8 @@ class ArrayValue:
         return Cells(self.array, found, t)
 
     def index_of(self, scalar: int) -> tuple[int, ...] | None:
-        """The index, component included, of the scalar so far behind the first."""
+        """Return the index, component included, of a scalar by its offset in memory; None if out of
+        range."""
         if self.type.layout is None:
             if not 0 <= scalar < self.array.size:
                 return None
@@ -163,8 +165,7 @@ class ArrayValue:
 
 
 class Word:
-    """A word of an array whose elements share words. The bits that are none of its elements' are
-    read as 0, and not written to."""
+    """A word of an array of bit-packed elements. Bits that belong to no element read as 0."""
 
     __slots__ = ("array", "layout", "numbers")
 
@@ -172,7 +173,6 @@ class Word:
         self.array, self.layout, self.numbers = value.array, value.type.layout, numbers
 
     def load(self) -> Any:
-        """The word."""
         layout: Any = self.layout
         found = layout.word.dtype.type(0)
         for index, bit in self.numbers:
@@ -180,14 +180,14 @@ class Word:
         return found
 
     def store(self, v: Any) -> None:
-        """Put its bits where they belong."""
+        """Unpack the bits into the elements of this word."""
         layout: Any = self.layout
         for index, bit in self.numbers:
             self.array[index] = layout.take(Lanes(v), bit).v
 
 
 def numbers_by_word(t: Array, shape: tuple[int, ...]) -> dict[int, Numbers]:
-    """The words of an array whose elements share them -> the numbers in each."""
+    """Map each word of an array of bit-packed elements to the scalars in it."""
     layout: Any = t.layout
     inner = shape_of(t.elem)
     table: dict[int, Numbers] = {}
@@ -199,7 +199,7 @@ def numbers_by_word(t: Array, shape: tuple[int, ...]) -> dict[int, Numbers]:
 
 
 def scalars_of(t: Array, shape: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
-    """Where in memory each scalar of an array with a layout lies -> its index in the array."""
+    """Map the offset in memory of each scalar of an array with a layout to its index."""
     assert t.layout is not None
     inner = shape_of(t.elem)
     table = {}

@@ -1,8 +1,4 @@
-"""Rows of ops on memory: places, loads, stores, atomics.
-
-Owns: those rows; `ATOMICS`, what each atomic combines with; which ops read and write memory. Must
-not know: other rows.
-"""
+"""Op table rows for memory: addresses, loads, stores, atomics."""
 
 from __future__ import annotations
 
@@ -19,11 +15,11 @@ from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1, u3
 from vkchi.types.lazy_numpy import np
 
 NATURAL = "natural"
-WIDEST = 4  # scalars that are loaded or stored at once
+WIDEST = 4  # scalars per vectorized load or store
 
 
 def constant_of(attr: Any) -> int:
-    """The constant of an `address`."""
+    """Return the constant offset of an `address` from its attr."""
     return int(attr[0] if isinstance(attr, tuple) else attr)
 
 
@@ -216,8 +212,10 @@ add_row(
 
 
 class Atomic(NamedTuple):
-    """An atomic puts `combine` of what stands at a place and its operand there, which changes
-    nothing if the operand has the bits `identity`. In any order its kind gives the same."""
+    """An atomic op: stores `combine(old, operand)`.
+
+    An operand with the bits `identity` changes nothing. Atomics of one kind commute.
+    """
 
     combine: str
     numpy: Callable[..., Any]
@@ -225,7 +223,7 @@ class Atomic(NamedTuple):
 
 
 def _extreme(t: Scalar, sign: int) -> int:
-    """Bits of the largest (sign 1) or smallest number of a type."""
+    """Bits of the largest (sign 1) or smallest value of a type; infinite for floats."""
     if t.kind == "f":
         return bits_of(sign * float("inf"), t)
     info = {"i": (-(1 << (t.bits - 1)), (1 << (t.bits - 1)) - 1), "u": (0, (1 << t.bits) - 1)}
@@ -233,7 +231,7 @@ def _extreme(t: Scalar, sign: int) -> int:
 
 
 ATOMICS = {
-    # -0.0 + x is x, for every x
+    # -0.0 + x is x for every x, but 0.0 + -0.0 is 0.0
     "atomic_add": Atomic("add", np.add, lambda t: bits_of(-0.0 if t.kind == "f" else 0, t)),
     "atomic_min": Atomic("min", np.fmin, lambda t: _extreme(t, 1)),
     "atomic_max": Atomic("max", np.fmax, lambda t: _extreme(t, -1)),
@@ -242,7 +240,7 @@ ATOMICS = {
     "atomic_or": Atomic("or", np.bitwise_or, lambda t: 0),
     "atomic_xor": Atomic("xor", np.bitwise_xor, lambda t: 0),
 }
-UPDATES = frozenset(ATOMICS) | {"atomic_exchange", "atomic_cas"}  # these give the old value
+UPDATES = frozenset(ATOMICS) | {"atomic_exchange", "atomic_cas"}  # these return the old value
 WRITES = UPDATES | {"store"}
 READS = UPDATES | {"load"}
 _TRAITS = {

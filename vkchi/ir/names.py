@@ -1,19 +1,19 @@
-"""Names of the parameters that vkchi adds to those of a kernel.
+"""Names of the parameters that vkchi adds to a kernel's own.
 
-What users name is made of words with single dots between: `x`, `ball.pos`, `parts.0`, `x.grad`. A
-name here begins with a dot, or has two in a row; so none is ever both. Must not know: Funcs.
+User names are words with single dots between: `x`, `ball.pos`, `parts.0`, `x.grad`. Names here
+begin with a dot or contain two in a row, so the two sets are disjoint.
 
     >>> SCRATCH + "0", "x" + ADJOINT
     ('.scratch.0', 'x..adjoint')
 """
 
-# These are followed by a number.
-TEMP = ".temp."  # what one dispatch hands to the next
-SCRATCH, SAVE, REPLAY = ".scratch.", ".save.", ".replay."  # copies, values that are kept, numbers
-HIDDEN = (SCRATCH, SAVE, REPLAY)  # arrays that only their kernel sees
-NOTED = ".noted"  # an element for each access that notes something
-COUNT, WIDTH = ".count.", ".width."  # how often loops go round
+# Prefixes, followed by a number.
+TEMP = ".temp."  # temporaries passed between dispatches
+SCRATCH, SAVE, REPLAY = ".scratch.", ".save.", ".replay."  # copies, saved values, replay logs
+HIDDEN = (SCRATCH, SAVE, REPLAY)  # arrays private to their kernel
+NOTED = ".noted"  # one element per access that records something
+COUNT, WIDTH = ".count.", ".width."  # trip counts of loops
 
-# These follow the name of an array.
+# Suffixes of an array's name.
 ADJOINT, DUAL = "..adjoint", "..dual"
-MARKS, READ = "..marks", "..read"  # of its elements: which were stored, or read
+MARKS, READ = "..marks", "..read"  # shadow arrays: elements that were stored, or read

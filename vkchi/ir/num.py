@@ -1,8 +1,7 @@
-"""Values with arithmetic, so that what passes and derivatives build is written as formulas.
+"""Operator overloading on IR values: passes and derivative rules write formulas instead of `emit`.
 
-Owns: `Num`. Python numbers become constants of the other operand's type, also for tensors.
-Comparisons give truth values, which `where` chooses by. Must not know: what is
-computed.
+Python numbers become constants of the other operand's type, also for tensors. Comparisons return
+bools (u1), on which `where` selects.
 
     >>> x = Num(b, v); y = (x * x + 1.0).op("sqrt")     # ops mul, add, sqrt, and a constant
 """
@@ -15,7 +14,7 @@ from vkchi.types import Scalar, Tensor, Type, with_scalar
 
 
 class Num:
-    """A scalar or tensor value with operators; every one appends an op to `b`."""
+    """A scalar or tensor value with operators; each appends an op to `b`."""
 
     __slots__ = ("b", "v")
     __hash__ = None  # type: ignore[assignment]
@@ -24,11 +23,11 @@ class Num:
         self.b, self.v = b, v
 
     def op(self, kind: str, *others: Num | float) -> Num:
-        """An op of the table on this and other values of the same type."""
+        """Append an op of this kind on this and other values of the same type."""
         return Num(self.b, self.b.emit(kind, self.v, *[self.like(x) for x in others]))
 
     def like(self, x: Num | float) -> Value:
-        """x as a value; a Python number becomes a constant of this value's type."""
+        """Return x as a value; a Python number becomes a constant of this value's type."""
         if isinstance(x, Num):
             return x.v
         t = self.v.type
@@ -36,26 +35,25 @@ class Num:
         return self.b.const(x, t)
 
     def number(self, x: float) -> Num:
-        """A constant of this value's type."""
+        """Return a constant of this value's type."""
         return Num(self.b, self.like(x))
 
     def of(self, x: Num | float, t: Scalar | Tensor | None = None) -> Num:
-        """x as a Num of this one's type, or of t."""
+        """Return x as a Num; a Python number becomes a constant of this value's type, or of t."""
         return x if isinstance(x, Num) else Num(self.b, self.b.const(x, t or self.type))
 
     @property
     def type(self) -> Scalar | Tensor:
-        """The type of the value."""
         assert isinstance(self.v.type, Scalar | Tensor)
         return self.v.type
 
     def cast(self, elem: Scalar) -> Num:
-        """Converted to another scalar type, shape kept."""
+        """Convert to another scalar type; the shape stays."""
         t = with_scalar(self.type, elem)
         return self if t is self.type else Num(self.b, self.b.emit("cast", self.v, type=t))
 
     def bits(self, elem: Scalar) -> Num:
-        """The same bits as another scalar type."""
+        """Bitcast to another scalar type; the shape stays."""
         t = with_scalar(self.type, elem)
         return self if t is self.type else Num(self.b, self.b.emit("bitcast", self.v, type=t))
 
@@ -126,27 +124,26 @@ class Num:
         return self.op("ne", x)
 
     def equals(self, x: Num | float) -> Num:
-        """Whether equal: == by name."""
+        """Same as `==`."""
         return self.op("eq", x)
 
     def floordiv(self, other: Num | float) -> Num:
-        """The quotient rounded down."""
+        """Quotient rounded down."""
         return self.op("floordiv", other)
 
     def pow(self, other: Num | float) -> Num:
-        """Power of floats."""
         return self.op("pow", other)
 
     def at_least(self, other: Num | float) -> Num:
-        """The larger of both."""
+        """Maximum of both."""
         return self.op("max", other)
 
     def at_most(self, other: Num | float) -> Num:
-        """The smaller of both."""
+        """Minimum of both."""
         return self.op("min", other)
 
     def where(self, yes: Num | float, no: Num | float) -> Num:
-        """Of truth values: `yes` where true, else `no`; one of them is a Num."""
+        """Select `yes` where this bool is true, else `no`. At least one of them is a Num."""
         t = next(x.type for x in (yes, no) if isinstance(x, Num))
         a, b = self.of(yes, t), self.of(no, t)
         return Num(self.b, self.b.emit("select", self.v, a.v, b.v))
@@ -154,12 +151,12 @@ class Num:
     # --- tensors
 
     def zero(self, t: Type | None = None) -> Num:
-        """Zero of this one's type, or of t."""
+        """Zero of this value's type, or of t."""
         assert t is None or isinstance(t, Scalar | Tensor)
         return self.of(0, t)
 
     def splat(self, t: Type) -> Num:
-        """A tensor of type t filled with it."""
+        """A tensor of type t filled with this scalar."""
         return Num(self.b, self.b.emit("splat", self.v, type=t))
 
     def part(self, k: int) -> Num:
@@ -167,15 +164,15 @@ class Num:
         return Num(self.b, self.b.emit("extract", self.v, attr=k))
 
     def part_at(self, k: Num) -> Num:
-        """The component at a computed place, clamped."""
+        """Component at a dynamic index, clamped."""
         return Num(self.b, self.b.emit("extract_at", self.v, k.v))
 
     def with_part(self, k: int, x: Num) -> Num:
-        """It, with component k replaced."""
+        """This tensor with component k replaced."""
         return Num(self.b, self.b.emit("insert", self.v, x.v, attr=k))
 
     def with_part_at(self, k: Num, x: Num) -> Num:
-        """It, with the component at a computed place replaced; none if that is outside."""
+        """This tensor with the component at a dynamic index replaced; unchanged if out of range."""
         return Num(self.b, self.b.emit("insert_at", self.v, x.v, k.v))
 
     def matmul(self, other: Num) -> Num:

@@ -1,12 +1,15 @@
-"""THE OP TABLE: one row per op. Everything that must know all ops reads it from here.
+"""THE OP TABLE: one row per op, the only place that states properties of ops.
 
-A row gives the signature (`sig.py` explains the language; ops on memory and control have an
-`infer` function instead), the numpy meaning, which *is* the semantics, the effect, what `attr`
-holds, and a line of documentation. Rows on memory stand in `memory_ops`,
-those that know of other invocations in `invocation_ops`, those that
-tell the host something in `report_ops`. Adding an op: a row, one in
-`spirv/lower.py`, one in `autodiff/rules.py`, and one in `frontend/intrinsics.py` if users call it;
-`tests/unit/test_tables.py` names what was forgotten. Must not know: builders, passes, SPIR-V.
+A row has these columns:
+- the signature (see `sig.py`), or an `infer` function for ops on memory and control;
+- the numpy meaning, which *is* the semantics;
+- effect, traits, the contents of `attr`, and a line of documentation;
+- for integers, `interval` and `monotone`.
+
+Rows for memory are in `memory_ops`, rows that depend on the invocation in `invocation_ops`, and
+rows that report to the host in `report_ops`. A new op needs a row here, its emission in
+`spirv/lower.py`, its derivative in `autodiff/rules.py`, and a row in `lang/elementwise.py` if users
+call it. `tests/unit/test_tables.py` names missing ones. See also: CONTRIBUTING.md, "An op".
 
     >>> TABLE["add"].effect is Effect.PURE
     True
@@ -55,7 +58,8 @@ CARRIES, ZERO, FACTORS = Trait.CARRIES, Trait.KEEPS_ZERO, Trait.KEEPS_FACTORS
 # --- elementwise arithmetic, on scalars and whole tensors ----------------------------------------
 # fmt: off
 
-_ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
+# (name, signature, numpy meaning, doc, traits, interval, monotone)
+_ELEMENTWISE: list[tuple[Any, ...]] = [
     ("add", "T:num, T -> T", np.add,
      "sum; integers wrap", COMMUTES | COUNTS | RING | FACTORS, intervals.add, "++"),
     ("sub", "T:num, T -> T", np.subtract,
@@ -445,27 +449,28 @@ COMPONENTS = kinds_with(Trait.COMPONENT)
 CHOICES = kinds_with(Trait.CHOOSES)
 CARRIERS = kinds_with(Trait.CARRIES)
 EQUALITIES = COMPARISONS & COMMUTATIVE
-LINEAR = kinds_with(Trait.RING)  # sums, differences, negatives and products
-# Sums and their like -> the sign of each operand.
+LINEAR = kinds_with(Trait.RING)  # sums, differences, negations and products
+# Sums, differences and negations -> the sign of each operand.
 SUMS = {k: tuple(int(sign + "1") for sign in TABLE[k].monotone) for k in sorted(LINEAR)
         if TABLE[k].monotone}  # fmt: skip
 BITWISE = frozenset(k for k, row in TABLE.items() if row.sig == "T:bits, T -> T")
-SWAPS = UPDATES - ATOMICS.keys()  # that do not combine what stood there with something
+SWAPS = UPDATES - ATOMICS.keys()  # they do not combine the old value with an operand
 PLAIN_ACCESSES = (READS | WRITES) - UPDATES
-# What depends on which invocation comes there.
+# Depend on the invocation that executes them.
 TIED = kinds_with(Trait.PER_INVOCATION | Trait.OWNED)
-# What depends on its workgroup, so on which invocations are in one.
+# Depend on how invocations are grouped into workgroups.
 GROUPED = TIED - {"thread_index", "random"}
-# What keeps its place among all that an invocation does: iterations are not mixed around it.
+# Keep their order within an invocation: iterations are not interleaved around them.
 ORDERED = frozenset(k for k, r in TABLE.items() if r.effect in (Effect.SYNC, Effect.REPORT))
 SYNCS = frozenset(k for k, row in TABLE.items() if row.effect is Effect.SYNC)
 TRUTHS = frozenset(k for k, row in TABLE.items() if row.sig.endswith("B(T)"))
-# Comparisons that say the opposite, and the same with the operands exchanged.
+# Negated comparisons, and comparisons with exchanged operands.
 NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
-GREATER = {"gt": 0, "ge": 0, "lt": 1, "le": 1}  # which operand is
-# Quotients -> remainders of the same operands; either -> what is the same for natural numbers, and
-# rounds down; floats made whole -> the division of integers that rounds alike.
+GREATER = {"gt": 0, "ge": 0, "lt": 1, "le": 1}  # index of the greater operand
+# REMAINDER_OF: quotient -> remainder of the same operands.
+# ROUNDED_DOWN: division -> the one that rounds down, equal on non-negative integers.
+# DIVISION_OF: rounding of floats -> the integer division that rounds the same way.
 REMAINDER_OF = {"truncdiv": "rem", "floordiv": "mod"}
 ROUNDED_DOWN = {"truncdiv": "floordiv", "rem": "mod", "floordiv": "floordiv", "mod": "mod"}
 DIVISION_OF = {"floor": "floordiv", "trunc": "truncdiv"}

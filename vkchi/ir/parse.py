@@ -1,7 +1,7 @@
-"""Reads the text form of IR (see `text`), checking its form only: `verify` judges what it says.
+"""Parser for the text form of IR (see `text`). It checks syntax only; `verify` checks validity.
 
-So ill-typed IR, unknown ops and uses before definitions can be read, for tests of the verifier.
-Every op gets the span of its line. Must not know: the op table.
+So tests of the verifier can read ill-typed IR, unknown ops and uses before definitions. Every op
+gets the span of its line.
 
     >>> parse_func("func @f(%a: i32) {\\n %b = neg %a : i32\\n yield\\n}").name
     'f'
@@ -31,7 +31,7 @@ _ATTR = re.compile(r'(?:[^"\[\]\n]|"(?:[^"\\]|\\.)*")*')
 
 
 def parse(text: str, file: str = "<text>") -> Program:
-    """All Funcs of a text, as a Program named after the first. Raises CompilationError."""
+    """Parse all Funcs of a text into a Program named after the first. Raises CompilationError."""
     parser = Parser(text, file)
     funcs = []
     while not parser.at_end():
@@ -42,7 +42,7 @@ def parse(text: str, file: str = "<text>") -> Program:
 
 
 def parse_func(text: str, file: str = "<text>") -> Func:
-    """The only Func of a text. Raises CompilationError."""
+    """Parse a text of exactly one Func. Raises CompilationError."""
     program = parse(text, file)
     if len(program.funcs) != 1:
         raise CompilationError(f"{file}: one func expected, not {len(program.funcs)}")
@@ -50,7 +50,7 @@ def parse_func(text: str, file: str = "<text>") -> Func:
 
 
 class _Unknown(Value):
-    """Stands for a name that has not been defined yet; replaced at the end of the Func."""
+    """Forward reference: a name that is not defined yet. Resolved at the end of the Func."""
 
     __slots__ = ("span",)
 
@@ -59,7 +59,7 @@ class _Unknown(Value):
 
 
 class Parser:
-    """Reads from `at` on. `values` are the names of the Func being read."""
+    """Recursive-descent parser at position `at` of `text`. `values`: names of the current Func."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text, self.file, self.at = text, file, 0
@@ -70,29 +70,31 @@ class Parser:
     # --- characters
 
     def span(self, begin: int, end: int) -> Span:
-        """The source place of text[begin:end], up to the end of the first line."""
+        """Return the source span of text[begin:end], up to the end of its first line."""
         line = bisect_right(self.starts, begin)
         start = self.starts[line - 1]
         return Span(self.file, line, begin - start + 1, line, max(end, begin + 1) - start + 1)
 
     def error(self, sentence: str, begin: int | None = None) -> CompilationError:
-        """The error at `begin`, or here, to be raised; nowhere behind the last character."""
+        """Return the error at `begin`, or at the current position.
+
+        It is never located beyond the last character.
+        """
         begin = self.at if begin is None else begin
         begin = max(0, min(begin, len(self.text.rstrip()) - 1))
         return CompilationError(sentence, self.span(begin, max(self.at, begin)))
 
     def blank(self, pattern: re.Pattern[str] = _BLANK) -> None:
-        """Skip spaces and comments; with _BLANK_LINES, ends of lines too."""
+        """Skip spaces and comments; with _BLANK_LINES, line ends too."""
         found = pattern.match(self.text, self.at)
         self.at = found.end() if found else self.at
 
     def at_end(self) -> bool:
-        """Whether nothing follows."""
         self.blank(_BLANK_LINES)
         return self.at == len(self.text)
 
     def has(self, mark: str) -> bool:
-        """Whether `mark` comes next; if so, read it."""
+        """True if `mark` comes next, in which case it is consumed."""
         self.blank()
         if not self.text.startswith(mark, self.at):
             return False
@@ -100,12 +102,13 @@ class Parser:
         return True
 
     def need(self, mark: str) -> None:
-        """Read `mark`, which must come next."""
+        """Consume `mark`. Raises CompilationError if it does not come next."""
         if not self.has(mark):
             raise self.error(f"`{mark}` expected")
 
     def read(self, pattern: re.Pattern[str], what: str, convert: Callable[[str], T]) -> T:
-        """Read what the pattern describes, converted; its ValueError becomes an error here."""
+        """Consume a match of the pattern and convert it. A ValueError becomes an error at this
+        position."""
         self.blank()
         begin, found = self.at, pattern.match(self.text, self.at)
         if found is None or not found[0]:
@@ -117,7 +120,7 @@ class Parser:
             raise self.error(str(e), begin) from None
 
     def listed(self, item: Callable[[], T], end: str | None = None) -> list[T]:
-        """Items with commas between, and `end` after them; if it comes at once there are none."""
+        """Parse a comma-separated list, which `end` terminates if given. It may then be empty."""
         if end is not None and self.has(end):
             return []
         items = [item()]
@@ -130,11 +133,10 @@ class Parser:
     # --- names and values
 
     def type(self) -> Type:
-        """A type."""
         return self.read(TYPE, "a type", type_named)
 
     def new_name(self) -> tuple[str, int]:
-        """A name to be defined, with its position."""
+        """Parse a name to be defined; return it with its position."""
         self.need("%")
         begin = self.at - 1
         name = self.read(NAME, "a name", name_of)
@@ -143,12 +145,11 @@ class Parser:
         return name, begin
 
     def define(self, name: str, v: Value) -> None:
-        """Give `name` to v."""
         self.values[name] = v
         v.name = name
 
     def param(self) -> Param:
-        """A parameter with its type."""
+        """Parse a parameter with its type and attributes."""
         name, _ = self.new_name()
         self.need(":")
         p = Param(self.type(), name, self.attributes())
@@ -156,7 +157,7 @@ class Parser:
         return p
 
     def attributes(self) -> Attributes:
-        """What stands behind a parameter's type."""
+        """Parse the attributes after a parameter's type."""
         found: dict[str, Any] = {}
         while self.next_matches(_KIND):
             begin = self.at
@@ -167,12 +168,12 @@ class Parser:
         return Attributes(**found)
 
     def next_matches(self, pattern: re.Pattern[str]) -> bool:
-        """Whether what the pattern describes comes next, without reading it."""
+        """True if a match of the pattern comes next; consumes only blanks."""
         self.blank()
         return pattern.match(self.text, self.at) is not None
 
     def use(self) -> Value:
-        """A value by name; perhaps one that is defined later."""
+        """Parse an operand: the value of this name, or a forward reference."""
         self.need("%")
         begin = self.at - 1
         name = self.read(NAME, "a name", name_of)
@@ -181,7 +182,7 @@ class Parser:
     # --- structure
 
     def func(self) -> Func:
-        """One Func; the names start anew."""
+        """Parse one Func, with names of its own."""
         self.values, self.incomplete = {}, []
         begin = self.at
         self.need("func")
@@ -204,7 +205,7 @@ class Parser:
         return self.values[v.name]
 
     def region(self) -> Region:
-        """What stands after `{`, and the `}`."""
+        """Parse a region after its `{`, up to and including its `}`."""
         self.blank(_BLANK_LINES)
         params = []
         if self.has("^"):
@@ -220,7 +221,7 @@ class Parser:
         return Region(tuple(params), ops)
 
     def op(self) -> Op:
-        """One op, up to the end of its line or of its last region."""
+        """Parse one op, up to the end of its line or of its last region."""
         begin = self.at
         results = self.results()
         kind = self.read(_KIND, "an op", str)
@@ -246,18 +247,18 @@ class Parser:
         return op
 
     def next_is(self, mark: str) -> bool:
-        """Whether `mark` comes next, without reading it."""
+        """True if `mark` comes next; consumes only blanks."""
         self.blank()
         return self.text.startswith(mark, self.at)
 
     def need_end(self) -> None:
-        """An op ends with its line, or before the `}` of its region."""
+        """Check that the op ends at the end of a line or before a `}`."""
         self.blank()
         if self.at < len(self.text) and self.text[self.at] not in "\n}":
             raise self.error("end of line expected")
 
     def results(self) -> list[str]:
-        """The names before `=`, if any."""
+        """Parse the names before `=`, if any."""
         if not self.next_is("%"):
             return []
         names = self.listed(self.new_name)
@@ -268,7 +269,7 @@ class Parser:
         return [name for name, _ in names]
 
     def attr(self) -> Any:
-        """What stands in brackets, or None."""
+        """Parse an attribute in brackets, if any."""
         if not self.has("["):
             return None
         value = self.read(_ATTR, "an attribute", attr_of)
@@ -276,7 +277,7 @@ class Parser:
         return value
 
     def literal(self) -> tuple[int, list[str] | str]:
-        """The number or the list of numbers of a constant, with its position."""
+        """Parse the number or list of numbers of a constant; return it with its position."""
         self.blank()
         begin = self.at
         if self.has("["):
@@ -284,7 +285,7 @@ class Parser:
         return begin, self.read(LITERAL, "a number", str)
 
     def constant(self, literal: tuple[int, list[str] | str], types: list[Type]) -> Any:
-        """The attr of a constant whose type is now known."""
+        """Convert a literal to the attr of a constant of this type."""
         begin, text = literal
         t = types[0] if len(types) == 1 else None
         try:
@@ -297,7 +298,7 @@ class Parser:
         raise self.error("a constant is a number, or a list of numbers for a tensor type", begin)
 
 
-# What is read behind the name of a parameter's attribute.
+# Parsers of an attribute's value, after its name.
 _ATTRIBUTES: dict[str, Callable[[Parser], Any]] = {
     "like": lambda parser: parser.read(NAME, "a name", name_of),
     "wide": lambda parser: True,

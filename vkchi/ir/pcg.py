@@ -1,14 +1,14 @@
-"""The random streams of invocations, as numbers. All arithmetic is modulo 2**32.
+"""PCG random number generator: one stream per invocation. All arithmetic is modulo 2**32.
 
-One draw: `state = state * MULTIPLIER + INCREMENT`, and its result is a permutation of the state:
+A draw computes `state = state * MULTIPLIER + INCREMENT` and returns a permutation of the new state:
 
     word = ((state >> ((state >> 28) + 4)) ^ state) * PERMUTER
     result = (word >> 22) ^ word
 
-`pcg_hash(x)` is the result of one draw from state x. The stream of invocation `index` begins with
-`state = pcg_hash(seed ^ (index * SPREADER))`, where `seed` is the parameter of that name and
-`index` is `thread_index`; each `random` is one draw. The interpreter computes this; the pass
-`streams` writes it as ops.
+`pcg_hash(x)` is the result of one draw from state x. The stream of an invocation begins with `state
+= pcg_hash(seed ^ (index * SPREADER))`. Here `seed` is the parameter of that name and `index` is
+`thread_index`. Each `random` is one draw. The interpreter computes this directly; the pass
+`streams` expands it to ops.
 
 Source: O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms", 2014
 (RXS-M-XS 32); Jarzynski and Olano, Hash Functions for GPU Rendering, 2020.
@@ -24,16 +24,16 @@ _MASK = 0xFFFFFFFF
 
 
 def next_state(state: int) -> int:
-    """The state of a random stream after `state`."""
+    """Advance the state of a random stream by one draw."""
     return (state * MULTIPLIER + INCREMENT) & _MASK
 
 
 def output_of(state: int) -> int:
-    """The 32 random bits that a new state gives."""
+    """Return the 32 random bits of a state."""
     word = (((state >> ((state >> 28) + 4)) ^ state) * PERMUTER) & _MASK
     return (word >> 22) ^ word
 
 
 def first_state(seed: int, index: int) -> int:
-    """The state that the stream of invocation `index` begins with."""
+    """Return the initial state of the stream of invocation `index`."""
     return output_of(next_state(seed ^ (index * SPREADER & _MASK)))

@@ -1,10 +1,10 @@
-"""The one walker that passes are built on: copy a Func, letting a visitor replace ops.
+"""Rewriting of a Func by a visitor: the base of most passes. Unchanged ops and regions are shared.
 
-Owns: value mapping and sharing of what did not change. Must not know: any op but by its regions.
+Example:
 
     def visit(b, op, args):            # op of the old Func, its args already mapped
         if op.kind == "neg":
-            return [b.emit("sub", zero, args[0])]      # values that stand for op.results
+            return [b.emit("sub", zero, args[0])]      # values that replace op.results
         return None                                    # keep
     new = rebuild(fn, visit)
 """
@@ -18,12 +18,12 @@ from typing import TypeVar
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk
 
-Choice = TypeVar("Choice")  # of how to replace an op: never empty
+Choice = TypeVar("Choice")  # how to replace an op; always truthy
 Visit = Callable[[Builder, Op, tuple[Value, ...]], "Sequence[Value] | None"]
 
 
 class Rebuilder:
-    """Rewrites regions; `map` leads from old values to the ones that stand for them."""
+    """Rewrites regions. `map` maps old values to new ones."""
 
     def __init__(self, visit: Visit) -> None:
         self.visit = visit
@@ -31,31 +31,35 @@ class Rebuilder:
         self.b = Builder()
 
     def args(self, op: Op) -> tuple[Value, ...]:
-        """The op's arguments in the new Func."""
+        """Return the op's arguments in the new Func."""
         if self.map.keys().isdisjoint(op.args):
             return op.args
         get = self.map.get
         return tuple([get(v, v) for v in op.args])
 
     def inside(self, *params: Param) -> AbstractContextManager[Region]:
-        """Open a new region. What must know where regions begin and end overrides this."""
+        """Open a new region. Subclasses override this to track region boundaries."""
         return self.b.region(*params)
 
     def run(self, fn: Func) -> Func:
-        """A rewritten Func; `fn` itself if nothing in it changed. A walker runs once: it lets go of
-        its visitor, which mostly holds it, so that nothing is left for Python's collector."""
+        """Return the rewritten Func, or `fn` itself if nothing changed. May be called once.
+
+        It drops the reference to the visitor, which usually refers back to this object. Without
+        that cycle both are freed by reference counting.
+        """
         body = self.region(fn.body)
         del self.visit
         return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
 
     def region(self, region: Region) -> Region:
-        """A rewritten region; the same object if nothing in it changed. Parameters are shared."""
+        """Return the rewritten region, or the same object if nothing changed. Parameters are
+        shared."""
         with self.inside(*region.params) as new:
             self.ops(region.ops)
         return region if same_ops(region.ops, new.ops) else new
 
     def ops(self, ops: Sequence[Op]) -> None:
-        """Rewrite ops into the region that is open in `b`."""
+        """Rewrite ops into the open region of `b`."""
         b, visit, mapped, append = self.b, self.visit, self.map, self.b.ops.append
         is_unmapped, get = mapped.keys().isdisjoint, mapped.get
         for op in ops:
@@ -79,7 +83,7 @@ class Rebuilder:
                 mapped.update(zip(op.results, out, strict=True))
 
     def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
-        """Append the op with new args and rewritten regions; itself if nothing changed."""
+        """Append the op with new args and rewritten regions, or itself if nothing changed."""
         if not op.regions:
             return self.b.insert(op if args is op.args else self.copy(op, args, ()))
         regions = tuple([self.region(r) for r in op.regions])
@@ -88,7 +92,7 @@ class Rebuilder:
         return self.b.insert(self.copy(op, args, regions))
 
     def copy(self, op: Op, args: tuple[Value, ...], regions: tuple[Region, ...]) -> Op:
-        """A new op like this one; its results stand for the old ones."""
+        """Return a copy of the op with these args and regions, and map its results."""
         if op.type is not None:
             new = self.map[op] = Op(op.kind, args, op.attr, op.type, op.span, op.name)
             return new
@@ -101,8 +105,7 @@ class Rebuilder:
 
 
 def with_params(fn: Func, new: Mapping[Param, Param]) -> Func:
-    """The Func with other parameters, of the same elements, for some of its own; what stands for
-    several is one."""
+    """Substitute parameters by others with the same elements. Several may map to one."""
     if not new:
         return fn
     rebuilder = Rebuilder(lambda b, op, args: None)
@@ -112,12 +115,16 @@ def with_params(fn: Func, new: Mapping[Param, Param]) -> Func:
 
 
 def same_ops(a: list[Op], b: list[Op]) -> bool:
-    """Whether two op lists hold the same objects: equality of ops is identity."""
+    """True if two op lists hold the same objects."""
     return a == b
 
 
 def rebuild(fn: Func, visit: Visit) -> Func:
-    """The Func with every op that `visit` answered for replaced; `fn` itself if none was."""
+    """Rewrite a Func: `visit` returns the values that replace an op's results, or None to keep the
+    op.
+
+    Returns `fn` itself if no op was replaced.
+    """
     return Rebuilder(visit).run(fn)
 
 
@@ -127,8 +134,11 @@ def rebuild_chosen(
     choose: Callable[[Op], Choice | None],
     build: Callable[[Rebuilder, Op, tuple[Value, ...], Choice], Sequence[Value]],
 ) -> Func:
-    """The Func with those ops of a kind replaced for which `choose` says how; `fn` itself, which
-    is not walked by a visitor, where it does for none."""
+    """Replace those ops of one kind for which `choose` returns a choice, by calling `build` with
+    it.
+
+    Returns `fn` itself, without running a visitor, if nothing was chosen.
+    """
     chosen = {op: choice for op in walk(fn.body) if op.kind == kind and (choice := choose(op))}
     if not chosen:
         return fn
@@ -142,8 +152,10 @@ def rebuild_chosen(
 
 
 def rebuild_loops(fn: Func, visit: Visit) -> Func:
-    """As `rebuild`, for visitors of `parallel` ops alone, which stand in no other and whose results
-    nobody uses: what is inside them is not looked at."""
+    """Like `rebuild`, for visitors of `parallel` ops only: does not descend into regions.
+
+    This suffices because a `parallel` is never nested and has no results.
+    """
     b = Builder()
     with b.region() as body:
         for op in fn.body.ops:

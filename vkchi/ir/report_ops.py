@@ -1,14 +1,12 @@
-"""Rows of ops that tell the host something: printed lines, warnings, failed checks.
+"""Op table rows for reports to the host: printed lines, warnings, failed checks.
 
-An op names its site, a number that the kernel's table of sites (`vkchi.reports.sites`) explains:
-what text the values stand in, and which line of the user's program it is. The first argument is the
-index of the invocation that reports, the others are the values. Reports of one invocation stay in
-order, and nothing is said of the order between invocations.
+An op's attr is a site: an index into the kernel's table of sites (`vkchi.reports.sites`). A site
+holds the message and the source line. The first argument is the index of the reporting invocation,
+the others are the values. Reports of one invocation stay in order; there is no order between
+invocations.
 
     report_line %thread, %x [3]         ; print(x)
     report_failure %thread, %i [4]      ; assert i < n: the invocation ends here
-
-Owns: those rows and `REPORTS`. Must not know: other rows, what a site says.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""A Func for arrays of known extents: what `array<f32[?,?]>` says only at a launch, the type says.
+"""Shape specialization of a Func: `array<f32[?,?]>` becomes an array type of constant shape.
 
-Owns: the substitution, and its legality. Must not know: launches, passes.
-
-A parameter gets the shape and no layout: `alias` goes on taking it for the argument that it is,
-which may be other arguments' memory unless it is `apart`; only what has a layout is memory of its
-own. All else that is known of it holds as before, but for `like`: who is like another array has a
-shape of its own now, or nobody to be like. Elements are counted row by row in both forms, and
-`shape` gives the same numbers; so the Func does the same in a launch of these extents.
+The parameter gets the shape but no layout. Only arrays with a layout are memory of their own, so
+alias analysis keeps treating it as an argument: one that may overlap others unless it is `apart`.
+All other attributes stay valid except `like`, which is removed where the array itself or its
+reference gets a shape. Elements are counted in row-major order in both forms and `shape` returns
+the same numbers. So the Func behaves the same in a launch of these shapes.
 
     with_shapes(fn, {"x": (640, 480)})       # %x: array<f32[?,?]> -> %x: array<f32[640,480]>
 """
@@ -23,8 +21,10 @@ Shape = tuple[int, ...]
 
 
 def with_shapes(fn: Func, shapes: Mapping[str, Shape]) -> Func:
-    """The Func in launches where the arrays of these names have these shapes. Those that it does
-    not have, or whose shape is known, or that are reached in 64 bits, stay as they are."""
+    """Return the Func with constant shapes for the arrays of these names.
+
+    Names that the Func lacks, arrays of static shape and arrays with 64-bit extents are skipped.
+    """
     new: dict[Param, Param] = {}
     for p in fn.params:
         t, shape = p.type, shapes.get(p.name)

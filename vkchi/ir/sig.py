@@ -1,12 +1,15 @@
-"""The signature language of the op table: parse once, then infer a result type from argument types.
+"""Signature language of the op table: type inference from argument types.
 
-`"T:num, T -> T"`: two arguments of one numeric type, the result likewise. An item is a variable
-with a class (`T:num`), a variable seen before (`T`), `B(T)` (u1 of T's shape), `E(T)` (T's
-scalar), `U(T)` (unsigned integers of T's width and shape), `R` (given by the maker of the op), or a
-scalar type's name. Classes: num (i u f), int (i u), float, bits (i u b), any; with `.scalar` or
-`.tensor` appended to restrict the shape.
+`"T:num, T -> T"`: two arguments of one numeric type, and a result of that type. An item is:
+- a variable with a class (`T:num`), or a variable bound before (`T`);
+- `B(T)`: u1 of T's shape;
+- `E(T)`: T's scalar type;
+- `U(T)`: unsigned integers of T's width and shape;
+- `R`: the type given by the caller;
+- the name of a scalar type.
 
-Must not know: which ops there are.
+Classes: num (i u f), int (i u), float, bits (i u b), any. A suffix `.scalar` or `.tensor` restricts
+the shape.
 
     >>> Signature("T:num, T -> B(T)").infer((i32, i32), None)
     u1
@@ -24,7 +27,7 @@ WORDS = {
 
 
 class SignatureError(TypeError):
-    """Arguments that do not fit a signature; the sentence is in user vocabulary."""
+    """Arguments that do not fit a signature; the sentence is in the user's vocabulary."""
 
 
 class Signature:
@@ -40,7 +43,7 @@ class Signature:
 
     @property
     def gives_floats(self) -> bool:
-        """Whether the result may be, or hold, a float."""
+        """True if the result may be, or contain, a float."""
         item = self.result
         if item in SCALARS:
             return SCALARS[item].kind == "f"
@@ -51,7 +54,7 @@ class Signature:
         return "f" in CLASSES[kinds.partition(".")[0]]
 
     def infer(self, types: tuple[Type, ...], given: Type | None) -> Type | None:
-        """The result type, or None for none. Raises SignatureError naming what does not fit."""
+        """Return the result type, or None if there is none. Raises SignatureError."""
         if len(types) != len(self.args):
             raise SignatureError(f"takes {len(self.args)} values, not {len(types)}")
         bound: dict[str, Type] = {}

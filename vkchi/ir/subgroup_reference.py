@@ -1,6 +1,6 @@
-"""Subgroup ops where a subgroup is one invocation, as it is in the reference interpreter.
+"""Reference semantics of subgroup ops for subgroups of one invocation, as in the interpreter.
 
-Owns: their values. Must not know: how an invocation runs.
+Example:
 
     REFERENCE["subgroup_add"]([np.int32(3)], i32)      # 3
 """
@@ -19,14 +19,14 @@ Act = Callable[[Sequence[Any], Type], Any]
 
 
 def _limit(t: Scalar, *, highest: bool) -> Any:
-    """The largest or smallest value of a type; infinite for floats."""
+    """Return the largest or smallest value of a type; infinite for floats."""
     if t.kind == "f":
         return t.dtype.type(np.inf if highest else -np.inf)
     info = np.iinfo(t.dtype)
     return t.dtype.type(info.max if highest else info.min)
 
 
-# op -> what a reduction of nothing gives
+# op -> identity: the reduction of no values
 IDENTITIES: dict[str, Callable[[Scalar], Any]] = {
     "add": zero_of,
     "mul": lambda t: t.dtype.type(1),

@@ -1,8 +1,6 @@
-"""Atomic operations as compare-and-swap: what they put in the place of what stood there, tried
-again until nobody came between.
+"""Expansion of atomics into compare-and-swap loops.
 
-Owns: `replaced`, `same_bits`, and `swap_until_done`, the only loop around compare-and-swap. Must
-not know: which operations a device has.
+Example:
 
     swap_until_done(b, place, lambda old: replaced(b, "atomic_mul", old, (v,)))
 """
@@ -18,7 +16,7 @@ from vkchi.types import SCALARS, scalar_of, u1, with_scalar
 
 
 def replaced(b: Builder, kind: str, old: Value, values: Sequence[Value]) -> Value:
-    """What an atomic op of a kind puts in the place of `old`."""
+    """Return the value that an atomic op of this kind stores if the location holds `old`."""
     if kind == "atomic_exchange":
         return values[0]
     if kind == "atomic_cas":
@@ -27,7 +25,7 @@ def replaced(b: Builder, kind: str, old: Value, values: Sequence[Value]) -> Valu
 
 
 def same_bits(b: Builder, x: Value, y: Value) -> Value:
-    """Whether two values have the same bits, per component."""
+    """Compare bit patterns, per component."""
     elem = scalar_of(x.type)
     if elem.kind == "f":
         t = with_scalar(x.type, SCALARS[f"u{elem.bits}"])
@@ -36,8 +34,10 @@ def same_bits(b: Builder, x: Value, y: Value) -> Value:
 
 
 def swap_until_done(b: Builder, place: Value, update: Callable[[Value], Value]) -> Value:
-    """Put `update` of what stands at a place there, again until nobody came between; the old value.
-    It is the only loop around compare-and-swap."""
+    """Emit a compare-and-swap loop that stores `update(old)` at `place`; return the old value.
+
+    No other code emits such a loop.
+    """
     first = b.emit("load", place)
     old, again = Param(first.type, "old"), Param(first.type, "old")
     open_, done = Param(u1, "open"), Param(u1, "open")

@@ -1,7 +1,7 @@
-"""How the op table is written: what a row holds, and `add_row`.
+"""Columns of the op table, and `add_row`.
 
-Owns: `Effect`, `Trait`, `Control`, `Row`, `TABLE`. `ops.py` and the modules of rows beside it fill
-the table; everyone reads it from `ops`, which has it complete. Must not know: any row.
+`ops` and the modules of rows that it imports fill the table. Import it from `ops`, where it is
+complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vkchi.types import Tensor, Type
 
 
 class Effect(enum.Enum):
-    """What an op may do besides computing its result."""
+    """Side effects of an op."""
 
     PURE = "may be merged, moved, repeated and removed"
     ALLOC = "makes a new place; may be removed if unused, never merged"
@@ -30,50 +30,57 @@ class Effect(enum.Enum):
 
 
 class Trait:
-    """What else passes ask of an op: what `Effect` and the numpy meaning do not say: a bit
-    each, for an `enum.Flag` takes half a millisecond to make, and its `&` 30 times as long."""
+    """Bit flags: properties of ops that `Effect` and the numpy meaning do not state.
+
+    They are plain ints because creating an `enum.Flag` takes 0.5 ms, and its `&` is 30 times
+    slower.
+    """
 
     NONE = 0
-    COMMUTES = 1 << 0  # gives the same with its two operands exchanged
-    COMPARES = 1 << 1  # an order or equality of two values
-    DIVIDES = 1 << 2  # of integers: without meaning where the second operand is 0
-    REMAINDER = 1 << 3  # less than the second operand in size
-    MERGES = 1 << 4  # may give one number for different ones in one operand
-    MAKES_NONFINITE = 1 << 5  # may make an infinity or NaN of plain numbers
-    PLACE = 1 << 6  # a place inside the place or array that is its first operand
-    PER_INVOCATION = 1 << 7  # known without operands, but not the same in every dispatch
-    UNIFORM = 1 << 8  # known without operands, and the same in a whole workgroup
-    DISTINCT = 1 << 9  # known without operands, and different within a workgroup
-    LOWERED = 1 << 10  # written in other ops before code is emitted (`pipeline.LOWERING`)
-    VARIES = 1 << 11  # known without operands, but not the same in a whole dispatch
-    CONVERTS = 1 << 12  # one operand, in another type
-    REPLACES = 1 << 13  # a write that leaves nothing of what stood there
-    EXTREME = 1 << 14  # an atomic that keeps the least, or the greatest
-    FIXED = 1 << 15  # a constant, or known at launch without operands: costs nothing to repeat
-    COUNTS = 1 << 16  # of integers: a launch can compute it (the counts of `target.shader`)
-    RING = 1 << 17  # wrapping operands first or the result at last gives the same
-    COMPONENT = 1 << 18  # the place of a component of the element that is its first operand
-    IDENTITY = 1 << 19  # gives its first operand
-    CHOOSES = 1 << 20  # gives the lesser or the greater of its operands
-    LOGIC = 1 << 21  # makes truth values of truth values, or chooses by one
-    ROUNDS = 1 << 22  # makes whole numbers of floats
-    CARRIES = 1 << 23  # holds numbers of its operands, or their negatives, and no others
-    KEEPS_ZERO = 1 << 24  # of one operand: 0 where that is 0
-    KEEPS_FACTORS = 1 << 25  # of integers: a power of two that divides all operands divides it
-    OWNED = 1 << 26  # memory or state of an invocation or its workgroup, that others have not
+    COMMUTES = 1 << 0  # commutative: exchanging its two operands changes nothing
+    COMPARES = 1 << 1  # a comparison of two values
+    DIVIDES = 1 << 2  # a division; for integers undefined if the second operand is 0
+    REMAINDER = 1 << 3  # a remainder: smaller in magnitude than the second operand
+    MERGES = 1 << 4  # not injective: may map different values of one operand to one result
+    MAKES_NONFINITE = 1 << 5  # may produce an infinity or NaN from finite operands
+    PLACE = 1 << 6  # a pointer derived from its first operand, a pointer or array
+    PER_INVOCATION = 1 << 7  # no operands; depends on the invocation or on the dispatch's grid
+    UNIFORM = 1 << 8  # no operands; workgroup-uniform
+    DISTINCT = 1 << 9  # no operands; differs between invocations of a workgroup
+    LOWERED = 1 << 10  # expanded to other ops before emission (`pipeline.LOWERING`)
+    VARIES = 1 << 11  # no operands; not dispatch-uniform
+    CONVERTS = 1 << 12  # a conversion of one operand to another type
+    REPLACES = 1 << 13  # a write that overwrites all of its target
+    EXTREME = 1 << 14  # an atomic minimum or maximum
+    FIXED = 1 << 15  # a constant, or a launch-time value without operands: free to recompute
+    COUNTS = 1 << 16  # on integers: the host can compute it at launch (`target.shader.Count`)
+    RING = 1 << 17  # modular arithmetic: operands may be wrapped before, or the result after
+    COMPONENT = 1 << 18  # a pointer to a component of the element that its first operand points to
+    IDENTITY = 1 << 19  # returns its first operand
+    CHOOSES = 1 << 20  # returns its least or greatest operand
+    LOGIC = 1 << 21  # maps bools to bools, or selects by one
+    ROUNDS = 1 << 22  # rounds floats to whole numbers
+    CARRIES = 1 << 23  # result components are operand components, perhaps negated
+    KEEPS_ZERO = 1 << 24  # unary: maps 0 to 0
+    KEEPS_FACTORS = 1 << 25  # on integers: powers of two that divide all operands divide the result
+    OWNED = 1 << 26  # private memory or state of an invocation or workgroup
     WAITLESS = 1 << 27  # a SYNC op that waits for no other invocation
-    IDEMPOTENT = 1 << 28  # an atomic that changes nothing when it is done again
+    IDEMPOTENT = 1 << 28  # an atomic that changes nothing when repeated
 
 
-ALL = -1  # operands, or parameters
+ALL = -1  # all operands, or all parameters
 
 
 class Control(NamedTuple):
-    """How operands and regions of a control op go together. Behind its `fixed` operands stand the
-    first carried values; behind the `index_params` of its last region, the body, the carried ones,
-    which the body yields anew. Where it `tests`, its first region says whether to go on.
-    `order` is that of iterations: `once` (there is one), `serial` or `parallel`. Where `fixed` is
-    ALL, every operand is fixed and every parameter of the body an index."""
+    """Operands and regions of a control op.
+
+    - fixed: number of leading operands that are not carried; the others are initial carried values.
+      ALL: all of them.
+    - order: order of iterations: `once` (a single execution), `serial` or `parallel`.
+    - index_params: number of index parameters of the last region, the body. Its others are carried
+      values, which it yields anew. ALL: all of them.
+    - tests: True if the first region is a condition.
+    """
 
     regions: int
     fixed: int
@@ -86,9 +93,13 @@ Infer = Callable[[tuple[Type, ...], Any, "Type | None"], "Type | None"]
 
 
 class Row(NamedTuple):
-    """One op. `attr` says what Op.attr holds ("" = None); `control` is of ops with regions;
-    `interval`, of integers, says what the result can be (`intervals`); `monotone` has `+` for each
-    operand with which the result never falls, a `-` for each with which it never rises."""
+    """One op.
+
+    - attr: contents of `Op.attr`; "" for None.
+    - control: set for ops with regions.
+    - interval: transfer function on integer intervals (`intervals`).
+    - monotone: per operand, `+` if the result never falls as it grows, `-` if it never rises.
+    """
 
     name: str
     effect: Effect
@@ -130,21 +141,21 @@ def _infer_by(text: str) -> Infer:
 
 
 def effect_of(kind: str) -> Effect:
-    """The effect of an op kind. Raises KeyError for an unknown one."""
+    """Return the effect of an op kind. Raises KeyError for an unknown one."""
     return TABLE[kind].effect
 
 
 def kinds_with(traits: int) -> frozenset[str]:
-    """The op kinds that have one of these traits."""
+    """Return the op kinds that have at least one of these traits."""
     return frozenset([kind for kind, row in TABLE.items() if row.traits & traits])
 
 
 def list_types(ts: tuple[Type, ...]) -> str:
-    """Operand types as messages show them."""
+    """Format operand types for messages."""
     return ", ".join(map(str, ts)) or "nothing"
 
 
 def check_component(t: Tensor, attr: Any) -> None:
-    """Raises SignatureError unless t has a component `attr`."""
+    """Raise SignatureError unless t has a component `attr`."""
     if not isinstance(attr, int) or not 0 <= attr < t.size:
         raise SignatureError(f"has no component {attr}: {t} has {t.size}")

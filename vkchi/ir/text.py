@@ -1,4 +1,4 @@
-"""How IR looks: printing. `parse` reads it back; `parse(print_func(f))` prints the same text.
+"""IR printer. `parse` is the inverse: `parse(print_func(f))` prints the same text.
 
     func @saxpy(%a: f32, %x: array<f32[?]>) {
       %n = shape %x [0] : i32
@@ -13,13 +13,12 @@
       yield
     }
 
-One form serves every op: `results = kind args [attr] : result types { regions }`; only a `const`
-writes its attr, as a number, where others have arguments. Names are the values' hints (without
-one: the kind, and for constants the number), made unique by a counter per name in order of
-appearance, so that a change of the IR is a local change of the text. `;` starts a comment. Spans
-are not printed.
+All ops have one form: `results = kind args [attr] : result types { regions }`. Only a `const` has
+its attr, a number, in place of arguments. `;` starts a comment. Spans are not printed.
 
-Owns: names and the shape of lines. Must not know: any op but `const`.
+Names are the values' hints, or by default the kind, with the number for constants. A counter per
+name makes them unique, in order of appearance. So a local change of the IR is a local change of the
+text.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ __all__ = [
 ]
 
 _INDENT = "  "
-_LONG_CONSTANT = 8  # a constant of more characters is not named after its number
+_LONG_CONSTANT = 8  # characters; longer constants are not named after their value
 
 
 def __getattr__(name: str) -> Any:
-    """`parse` and `parse_func`: a process that only prints, as most do, does not load them."""
+    """Import `parse` and `parse_func` lazily: most processes only print."""
     if name not in ("parse", "parse_func"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from vkchi.ir import parse
@@ -60,12 +59,12 @@ def __getattr__(name: str) -> Any:
 
 
 def print_program(program: Program) -> str:
-    """The text of every Func, in launch order, with an empty line between."""
+    """Return the text of every Func, in launch order, separated by an empty line."""
     return "\n".join(print_func(fn) for fn in program.funcs)
 
 
 def print_func(fn: Func) -> str:
-    """The text of one Func, ending in a newline."""
+    """Return the text of one Func, ending in a newline."""
     p = Printer(fn)
     params = ", ".join(map(p.param, fn.params))
     p.lines.append(f"func @{name_text(fn.name)}({params}) {{")
@@ -74,7 +73,7 @@ def print_func(fn: Func) -> str:
 
 
 def ir_text(fn: Func) -> IrText:
-    """A Func as plain data, nothing left out: its text, the spans of its ops, its values' hints."""
+    """Serialize a Func without loss: its text, its ops' spans, its values' name hints."""
     numbers: dict[Span | None, int] = {}
     ops = list(walk(fn.body))
     places = [numbers.setdefault(op.span, len(numbers)) for op in ops]
@@ -84,7 +83,7 @@ def ir_text(fn: Func) -> IrText:
 
 
 def func_of(text: IrText) -> Func:
-    """The Func of a text; the inverse of `ir_text`. Raises ValueError, CompilationError."""
+    """Deserialize a Func: the inverse of `ir_text`. Raises ValueError, CompilationError."""
     from vkchi.ir.parse import parse_func
 
     fn = parse_func(text.text)
@@ -97,7 +96,7 @@ def func_of(text: IrText) -> Func:
 
 
 def hinted(fn: Func) -> Iterator[Value]:
-    """The values inside a Func whose names are hints."""
+    """Yield the values inside a Func whose names are hints."""
     for op in walk(fn.body):
         yield from op.results
         for region in op.regions:
@@ -105,7 +104,8 @@ def hinted(fn: Func) -> Iterator[Value]:
 
 
 def print_op(op: Op, fn: Func | None = None) -> str:
-    """One op without its regions; with the names that it has in the text of `fn`, if given."""
+    """Return the text of one op without its regions, with the names it has in the text of `fn`, if
+    given."""
     p = Printer(fn)
     if fn is not None:
         p.region(fn.body, "")
@@ -113,7 +113,7 @@ def print_op(op: Op, fn: Func | None = None) -> str:
 
 
 class Printer:
-    """Writes `lines`. A value gets its name where it first appears."""
+    """Collects `lines`. A value is named at its first appearance."""
 
     def __init__(self, fn: Func | None = None) -> None:
         self.lines: list[str] = []
@@ -123,7 +123,7 @@ class Printer:
         self.counts: dict[str, int] = {}
 
     def name(self, v: Value) -> str:
-        """The value's unique name with its `%`."""
+        """Return the value's unique name with its `%`."""
         name = self.names.get(v)
         if name is None:
             name = self.names[v] = self._unique(v.name or _default_name(v))
@@ -142,11 +142,11 @@ class Printer:
         return f"{stem}.{k}"
 
     def param(self, p: Param) -> str:
-        """A parameter with its type."""
+        """Return a parameter with its type and attributes."""
         return " ".join([f"{self.name(p)}: {p.type}", *p.attributes.words()])
 
     def head(self, op: Op) -> str:
-        """The op's line up to its regions."""
+        """Return the op's line up to its regions."""
         results = ", ".join(map(self.name, op.results))
         words = [f"{results} =", op.kind] if results else [op.kind]
         if op.kind == "const":
@@ -160,14 +160,14 @@ class Printer:
         return " ".join(words)
 
     def region(self, region: Region, indent: str) -> None:
-        """The region's parameters and ops, one per line."""
+        """Append the region's parameters and ops, one per line."""
         if region.params:
             self.lines.append(f"{indent}^({', '.join(map(self.param, region.params))})")
         for op in region.ops:
             self.op(op, indent)
 
     def op(self, op: Op, indent: str) -> None:
-        """The op's lines, regions included."""
+        """Append the op's lines, regions included."""
         line = indent + self.head(op)
         for region in op.regions:
             self.lines.append(line + " {")

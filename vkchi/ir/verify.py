@@ -1,53 +1,60 @@
-"""The contract of valid IR, checked after the frontend and behind passes. Raises InvalidIR.
+"""IR verifier: the contract of valid IR, checked after the frontend and after passes.
 
 Values
  1. Every kind is a row of the op table.
- 2. An op's stored type is what its row infers from its args, attr and, where given, its type.
- 3. An argument is defined before: a parameter of the Func or of a region around, or the result of
-    an earlier op in this region or in one around it.
- 4. Ops and parameters stand in one place only: nothing is defined twice.
- 5. Values that travel (carried, yielded, region parameters) are numbers or tensors, never places
-    or arrays.
+ 2. An op's stored type is the one its row infers from its args, attr and, where given, its type.
+ 3. An argument is defined before: it is a parameter of the Func or of an enclosing region, or the
+    result of an earlier op in this or an enclosing region.
+ 4. An op or parameter occurs in one position only: nothing is defined twice.
+ 5. Carried values, yielded values and region parameters are scalars or tensors, never pointers or
+    arrays.
+
 Attributes
- 6. A `const` holds one bit pattern per component, an int of no more than the scalar's width.
- 7. Other attrs are what the row says: `elem` None or "inside", `address` an int, alone or in a
-    pair with "natural", `load` and
-    `store` None or a power of two, `parallel` None or a positive int or a tuple of such,
-    components and axes ints (in range: rule 2), everything else None.
+ 6. A `const` holds one bit pattern per component, an int of at most the scalar's width.
+ 7. Other attrs are as the row states:
+    - `elem`: None or "inside";
+    - `address`: an int, alone or in a pair with "natural";
+    - `load` and `store`: None or a power of two;
+    - `for`: None or "rolled";
+    - `parallel`: None, a positive int, or a tuple of these;
+    - components, axes and sites: ints (in range: rule 2);
+    - others: None.
+
 Structure
- 8. A region ends in `yield`, and `yield` stands nowhere else.
- 9. Each control op has its number of regions; other ops have none, and at most one result, `yield`
-    none.
+ 8. A region ends in `yield`, which occurs nowhere else.
+ 9. A control op has the number of regions that its row states. Other ops have none, and at most one
+    result; `yield` has no result.
 10. The results of a control op are its own, numbered from 0; it is not a value itself.
 11. `if` takes one u1; its two regions take nothing and yield the result types.
-12. `for` takes a begin and an end of one integer type of 32 or 64 bits, then first values; its
-    region takes (index, *carried) and yields carried; the results are of carried's types.
-13. `while` takes first values; the first region takes carried and yields one u1, the second takes
-    carried and yields carried; the results are of carried's types.
-14. `parallel` takes a begin and an end per axis, of one type, i32 or i64, and has one axis at
-    least; its region takes an index per axis, of that type, and yields nothing; no results. A
-    tuple as its attr has an int for each axis; axes are three then at most.
-15. `parallel` stands directly in a Func's body.
+12. `for` takes a begin and an end of one integer type of 32 or 64 bits, then initial values. Its
+    region takes (index, *carried) and yields carried; the results have the types of carried.
+13. `while` takes initial values. Its first region takes carried and yields one u1, the second takes
+    carried and yields carried; the results have the types of carried.
+14. `parallel` takes a begin and an end per axis, of one type, i32 or i64, and has at least one
+    axis. Its region takes an index per axis, of that type, and yields nothing; it has no results. A
+    tuple as its attr has one int per axis, for at most three axes.
+15. `parallel` is directly in a Func's body.
 16. A Func's body takes nothing and yields nothing.
+
 Func parameters
-17. Their names are not empty, and unique.
-18. They are numbers, tensors, or arrays in global memory.
-19. Array types are consistent: as many extents as axes, none negative; a layout only with a static
-    shape, of as many axes, with one offset per component and an origin of 0 or ndim
-    numbers. Shared arrays have a static shape.
+17. Their names are nonempty and unique.
+18. They are scalars, tensors, or arrays in global memory.
+19. Array types are consistent: one extent per axis, none negative. A layout requires a static shape
+    and has as many axes, one offset per component, and an origin of 0 or ndim numbers. Shared
+    arrays have a static shape.
+
 Programs
 20. Funcs have different names; a parameter name has one type in the whole Program.
-21. A Program of several Funcs is split: each has at most one `parallel`, behind which only the
-    body's `yield` stands, and beside which there is no write, atomic or synchronisation.
-What is known of parameters
-22. Only array parameters of Funcs have attributes. `like` is of arrays of dynamic shape, and if a
-    parameter has that name, it is such an array of as many axes, and not itself `like` another;
+21. A Program of several Funcs is split. Each Func has at most one `parallel`, which only the body's
+    `yield` follows. The other ops beside it do not write, update atomically or synchronize.
+
+Parameter attributes
+22. Only array parameters of Funcs have attributes. `like` is for arrays of dynamic shape. If a
+    parameter has that name, it is a dynamic array of as many axes, without a `like` of its own.
     `aligned` is a power of two.
 
-A message quotes the rule, the op with its source place, and the Func. What has been found good
-(kind, attr, types) is remembered, so that a second look costs little: 0.2 ms for 500 ops.
-
-Must not know: what ops mean.
+A message quotes the rule, the op with its source location, and the Func. Combinations of (kind,
+attr, types) that passed are memoized, so that a repeated check takes 0.2 ms for 500 ops.
 """
 
 from __future__ import annotations
@@ -67,9 +74,9 @@ from vkchi.types.attributes import PLAIN
 
 Types = tuple["Type | None", ...]
 _type_of = attrgetter("type")
-_GOOD: set[tuple[Any, ...]] = set()  # (kind, attr, stored type, *types of args)
+_GOOD: set[tuple[Any, ...]] = set()  # memo of valid (kind, attr, stored type, *types of args)
 _GOOD_ARRAYS: set[Array] = set()
-_REMEMBERED = 65536  # entries at most of either: array types have users' extents
+_REMEMBERED = 65536  # entries per memo; array types contain user-chosen extents
 _WIDTH = {t: 1 << t.bits for t in SCALARS.values()}
 _CONTROL = {kind: row.control for kind, row in TABLE.items() if row.control}
 _BESIDE_PARALLEL = (Effect.PURE, Effect.ALLOC, Effect.READ, Effect.CONTROL)
@@ -90,7 +97,7 @@ def _is_size(attr: Any) -> bool:
 
 
 def lengths_of(attr: Any) -> tuple[Any, ...]:
-    """A workgroup's lengths."""
+    """Return a workgroup's lengths as a tuple."""
     return attr if type(attr) is tuple else (attr,)
 
 
@@ -98,7 +105,7 @@ def _is_marked(attr: Any) -> bool:
     return type(attr) is tuple and len(attr) == 2 and type(attr[0]) is int and attr[1] == NATURAL
 
 
-# What an attr may be, by the word before the colon in the row's `attr`.
+# Validity of an attr, by the word before the colon in the row's `attr`.
 _FORMS: dict[str, Callable[[Any], bool]] = {
     "": lambda attr: attr is None,
     "inside": lambda attr: attr is None or attr == "inside",
@@ -115,8 +122,11 @@ _ATTRS = {kind: _FORMS[row.attr.partition(":")[0]] for kind, row in TABLE.items(
 
 
 def verify(fn: Func, known: set[Value] | None = None) -> None:
-    """Check rules 1 to 19, and 22. `known`: ops found good before, which are not looked at again
-    but for where they stand; those found now are added. Raises InvalidIR."""
+    """Check rules 1 to 19 and 22. Raises InvalidIR.
+
+    `known` holds ops that passed before; of these only rules 3 and 4 are checked again. Ops that
+    pass are added.
+    """
     check = _Checker(fn, set() if known is None else known)
     check.params()
     if fn.body.params:
@@ -144,7 +154,7 @@ def verify_program(program: Program) -> None:
 
 
 class _Checker:
-    """Checks one Func. `scope` holds the values that are visible, `seen` all ops and parameters."""
+    """Checks one Func. `scope` holds the visible values, `seen` all ops and parameters."""
 
     __slots__ = ("fn", "known", "scope", "seen")
 
@@ -154,8 +164,7 @@ class _Checker:
         self.seen: set[Value] = set()
 
     def fail(self, rule: int, sentence: str, op: Op | None = None) -> NoReturn:
-        """Raise the error."""
-        from vkchi.ir.text import print_op  # not before it is needed
+        from vkchi.ir.text import print_op  # lazy: only for errors
 
         span = (op.span if op is not None else None) or self.fn.span
         place = f"{span.place}: " if span is not None else ""
@@ -166,7 +175,7 @@ class _Checker:
     # --- regions and ops
 
     def region(self, region: Region, owner: Op | None) -> None:
-        """Check a region of `owner` (None: the Func's body) with all that is in it."""
+        """Check a region of `owner` (None: the Func's body) and its contents."""
         ops, scope = region.ops, self.scope
         if not ops or ops[-1].kind != "yield":
             self.fail(8, "a region does not end in `yield`", ops[-1] if ops else owner)
@@ -218,7 +227,7 @@ class _Checker:
             self.fail(4, f"{what} stands in more than one place", ops[0] if ops else None)
 
     def undefined(self, op: Op) -> NoReturn:
-        """Rule 3: say which argument."""
+        """Report a violation of rule 3."""
         k = next(k for k, v in enumerate(op.args) if v not in self.scope)
         self.fail(3, f"argument {k + 1} of `{op.kind}` is not defined before, or not here", op)
 
@@ -234,7 +243,7 @@ class _Checker:
             self.fail(6, f"a constant of {t} has no such bits", op)
 
     def plain(self, op: Op) -> None:
-        """Rules 1, 2, 7 and 8 for an op that has not been found good before."""
+        """Rules 1, 2, 7 and 8 for an op that is not memoized as valid."""
         if op.kind == "yield":
             self.fail(8, "`yield` is not the last op of its region", op)
         row = TABLE.get(op.kind)
@@ -277,7 +286,7 @@ class _Checker:
             _remember(_GOOD, tuple(key))
 
     def contract(self, op: Op) -> None:
-        """Rules 5, 7, 10 and 11 to 14 for a control op that has not been found good before."""
+        """Rules 5, 7, 10 and 11 to 14 for a control op that is not memoized as valid."""
         if op.type is not None:
             self.fail(10, f"`{op.kind}` has a type of its own", op)
         if not _ATTRS[op.kind](op.attr):
@@ -288,7 +297,7 @@ class _Checker:
         _CONTRACTS[op.kind](self, op)
 
     def same(self, rule: int, op: Op, what: str, values: Sequence[Value], want: Types) -> None:
-        """Fail unless the values' types are `want`."""
+        """Fail unless the values' types equal `want`."""
         types = tuple(map(_type_of, values))
         if types != want:
             texts = [", ".join(map(str, ts)) or "nothing" for ts in (types, want)]
@@ -401,7 +410,7 @@ def _nested(op: Op) -> Iterator[Op]:
 
 
 def _attributes_problem(p: Param, like: Param | None) -> str:
-    """What is wrong with a parameter's attributes; `like` is the array whose shape it has."""
+    """Return a description of invalid attributes, or ""; `like` is the parameter of that name."""
     t, known = p.type, p.attributes
     if not isinstance(t, Array):
         return "has attributes, and is no array" if known != PLAIN else ""
@@ -418,7 +427,7 @@ def _attributes_problem(p: Param, like: Param | None) -> str:
 
 
 def _array_problem(t: Array) -> str:
-    """What is inconsistent in an array type; empty if nothing."""
+    """Return a description of an inconsistent array type, or ""."""
     if t.shape is None:
         if t.space == "shared" or t.layout is not None:
             return "needs a static shape"
