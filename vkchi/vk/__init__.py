@@ -1,8 +1,7 @@
-"""The thin layer of raw Vulkan calls over the `vulkan` package.
+"""Thin layer of checked Vulkan calls over the `vulkan` package.
 
-Owns: instances, physical and logical devices, memory, queues, pipelines, query pools: one module
-each, every call checked. Must not know: the IR, kernels, and any policy (which device, when to
-flush, where a barrier stands); that is `vkchi.device`.
+One module each for instances, physical and logical devices, memory, queues, pipelines and query
+pools. Policy is in `vkchi.device`: the choice of the device, when to flush, where barriers go.
 
     >>> from vkchi.vk.raw import load_vulkan
     >>> vk = load_vulkan()

@@ -1,13 +1,10 @@
-"""The suballocator: parts of large memory blocks, handed out and taken back.
+"""Best-fit suballocator with coalescing: divides large memory blocks into spans.
 
-Owns: the free lists, the growth of blocks, when an empty block is given back. Must not know:
-Vulkan. A block is whatever `make_block` returns; here it is only an identity, which is given back
-by letting go of it. Not thread-safe: its owner holds a lock, and calls `rebuild` after an
-exception.
+A block is any object that `make_block` returns. Only its identity is used, and dropping the last
+reference frees it. Not thread-safe: the owner holds a lock, and calls `rebuild` after an exception.
 
-The free parts of all blocks stand in one list sorted by (size, block, offset), from which the
-smallest that fits is taken; neighbours are found by their ends, so taking back is a few dictionary
-look-ups.
+The free parts of all blocks are in one list sorted by (size, block, offset); allocation takes the
+smallest that fits. Neighbours are found by their ends, so freeing costs a few dictionary look-ups.
 
     >>> a = Allocator(make_block=bytearray)
     >>> span = a.allocate(1000)
@@ -31,7 +28,7 @@ DOUBLINGS = 2
 
 
 class Span(NamedTuple):
-    """A part of block number `number`: `size_bytes` from `offset`, both multiples of 256."""
+    """Part of block `number`: `size_bytes` from `offset`, both multiples of 256."""
 
     block: Any
     number: int
@@ -58,8 +55,8 @@ class Allocator:
     """Suballocator over blocks made by `make_block(size_bytes)`.
 
     Blocks start at `block_bytes` and double up to four times that. A request of more than half a
-    block that fits no free part gets a block of its own, given back as soon as it is free. One
-    empty shared block is kept.
+    block that fits no free part gets a dedicated block, which is freed with its span. One empty
+    shared block is kept.
     """
 
     def __init__(
@@ -79,13 +76,12 @@ class Allocator:
         return sum(block.total_bytes for block in self._blocks.values())
 
     def list_blocks(self) -> list[Any]:
-        """The blocks that there are."""
         return [block.block for block in list(self._blocks.values())]
 
     def allocate(self, size_bytes: int) -> Span:
-        """A span of at least `size_bytes`, never shared with another live span.
+        """A span of at least `size_bytes`, disjoint from all live spans.
 
-        Raises OutOfMemory where `make_block` does.
+        Raises OutOfMemory if `make_block` does.
         """
         size = round_up(max(size_bytes, 1), ALIGNMENT_BYTES)
         number, offset = self._find_free(size) or (self._add_block_for(size), 0)
@@ -94,7 +90,7 @@ class Allocator:
         return span
 
     def free(self, span: Span) -> None:
-        """Take back a span that `allocate` returned; each one once."""
+        """Free a span that `allocate` returned, exactly once."""
         block = self._blocks[span.number]
         offset, size = span.offset, span.size_bytes
         self.used_bytes -= size
@@ -110,12 +106,12 @@ class Allocator:
             self._give_back(span.number)
 
     def drop_empty(self) -> None:
-        """Give back every empty block, the one kept in reserve as well."""
+        """Free every empty block, including the one kept in reserve."""
         for number in [n for n, block in self._blocks.items() if block.is_empty]:
             self._drop(number)
 
     def rebuild(self, live: Iterable[Span]) -> None:
-        """Find out anew what is free, from the spans that are not."""
+        """Rebuild the free lists from the live spans."""
         ends = dict.fromkeys(self._blocks, 0)
         self._free.clear()
         for block in self._blocks.values():
@@ -138,7 +134,7 @@ class Allocator:
         return self._free[at][1:] if at < len(self._free) else None
 
     def _add_block_for(self, size: int) -> int:
-        """Number of a new block for `size` bytes; a smaller one where memory is short."""
+        """Number of a new block for `size` bytes; a smaller one if memory is short."""
         shared = sum(block.is_shared for block in self._blocks.values())
         total_bytes = self._least_bytes << min(shared, DOUBLINGS)
         if 2 * size > total_bytes:
@@ -172,7 +168,7 @@ class Allocator:
         insort(self._free, (size, number, offset))
 
     def _remove_free(self, number: int, offset: int) -> int:
-        """Size of the free part at `offset`, which is free no more."""
+        """Remove the free part at `offset` from the lists and return its size."""
         block = self._blocks[number]
         size = block.sizes.pop(offset)
         del block.starts[offset + size]
@@ -180,7 +176,8 @@ class Allocator:
         return size
 
     def _give_back(self, number: int) -> None:
-        """Drop an empty block: always one that served a single span, else all but one."""
+        """Drop an empty block. A dedicated block is always dropped; of shared ones, one empty block
+        stays."""
         spare = any(b.is_empty for n, b in self._blocks.items() if n != number)
         if spare or not self._blocks[number].is_shared:
             self._drop(number)
@@ -191,7 +188,7 @@ class Allocator:
 
 
 def round_up(value: int, step: int) -> int:
-    """The least multiple of `step` that is not below `value`.
+    """Smallest multiple of `step` that is at least `value`.
 
     >>> round_up(257, 256)
     512

@@ -1,16 +1,13 @@
-"""Memory and semaphores that leave the device, or come from outside: handles of the system.
+"""Export of memory and semaphores as operating-system handles, and the kinds a driver supports.
 
-Owns: the kinds of handles, what a driver takes of which, the calls that make one. Must not know:
-who takes them, what lies in the memory.
-
-A handle is a file descriptor, on Windows an NT handle; both stand behind `Exporter`. An opaque one
-is understood by the driver that made it alone (also by CUDA, for NVIDIA's), whatever made the
-memory must be said again where it is taken (`Payload`). A dma-buf says that itself.
-Source: Vulkan, VK_KHR_external_memory_fd, VK_KHR_external_semaphore_fd, and _win32 of both.
+A handle is a file descriptor, on Windows an NT handle; `Exporter` abstracts from both. An opaque
+handle is understood only by the driver that created it, and by CUDA for NVIDIA's. The importer must
+repeat the parameters of the allocation (`Payload`). A dma-buf carries them itself. Source: Vulkan,
+VK_KHR_external_memory_fd, VK_KHR_external_semaphore_fd, and _win32 of both.
 
     exporter = find_exporter(logical)
     payload = exporter.export_memory(memory, size_bytes, type_index)
-    os.close(payload.handle)        # where nobody has taken it: who imports a descriptor owns it
+    os.close(payload.handle)        # if nobody imports it: the importer owns a descriptor
 """
 
 from __future__ import annotations
@@ -32,8 +29,11 @@ MEMORY_WIN32, SEMAPHORE_WIN32 = 1000073003, 1000078003  # VkStructureType
 
 
 class Win32Info(ctypes.Structure):
-    """VkMemoryGetWin32HandleInfoKHR and VkSemaphoreGetWin32HandleInfoKHR, which are alike, and
-    which the `vulkan` package lacks."""
+    """VkMemoryGetWin32HandleInfoKHR and VkSemaphoreGetWin32HandleInfoKHR, which have the same
+    layout.
+
+    The `vulkan` package lacks both.
+    """
 
     _fields_ = (
         ("sType", ctypes.c_int), ("pNext", ctypes.c_void_p), ("object", ctypes.c_uint64),
@@ -42,19 +42,19 @@ class Win32Info(ctypes.Structure):
 
 
 class Exporter(Protocol):
-    """How memory and semaphores of a device become handles."""
+    """Conversion of a device's memory and semaphores to handles."""
 
     kind: int
 
     def export_memory(self, memory: Any, size_bytes: int, type_index: int) -> Payload:
-        """A new handle of memory that was made for it, dedicated to one buffer."""
+        """A new handle of memory that was allocated for export and is dedicated to one buffer."""
 
     def export_semaphore(self, semaphore: Any) -> int:
-        """A new handle of a semaphore that was made for it."""
+        """A new handle of a semaphore that was created for export."""
 
 
 class FdExporter:
-    """Handles that are file descriptors."""
+    """Exports file descriptors."""
 
     kind = OPAQUE_FD
 
@@ -79,7 +79,7 @@ class FdExporter:
 
 
 class Win32Exporter:
-    """Handles that are NT handles: who takes one does not own it, whoever made it closes it."""
+    """Exports NT handles. The importer does not own them: the exporting side closes them."""
 
     kind = OPAQUE_WIN32
 
@@ -116,7 +116,7 @@ class Win32Exporter:
 
 
 def find_exporter(logical: Logical) -> Exporter | None:
-    """How a device's memory becomes handles; None where its driver makes none."""
+    """The exporter of a device; None if its driver cannot export memory."""
     is_windows = sys.platform == "win32"
     exporter = Win32Exporter(logical) if is_windows else FdExporter(logical)
     name = f"VK_KHR_external_memory_{'win32' if is_windows else 'fd'}"
@@ -128,14 +128,15 @@ def find_exporter(logical: Logical) -> Exporter | None:
 
 
 def choose_exporter(logical: Logical) -> Exporter | None:
-    """How arrays' memory can be given to CUDA, where that may be asked for; else None."""
+    """The exporter for arrays that CUDA may use; None if the device or the `cuda` package is
+    missing."""
     if logical.physical.vendor != "nvidia" or find_spec("cuda") is None:
         return None
     return find_exporter(logical)
 
 
 def memory_features(vk: Vulkan, physical: Any, kind: int) -> int:
-    """VkExternalMemoryFeatureFlags of buffers in memory of a kind of handle."""
+    """VkExternalMemoryFeatureFlags of buffers in memory of a handle type."""
     asked = vk.new("VkPhysicalDeviceExternalBufferInfo", usage=BUFFER_USAGE, handleType=kind)
     found = vk.new("VkExternalBufferProperties")
     vk.lib.vkGetPhysicalDeviceExternalBufferProperties(physical, asked, found)
@@ -143,7 +144,7 @@ def memory_features(vk: Vulkan, physical: Any, kind: int) -> int:
 
 
 def can_export_timelines(logical: Logical, kind: int) -> bool:
-    """Whether timeline semaphores can be given away as handles of a kind."""
+    """True if timeline semaphores can be exported as handles of this type."""
     vk, const = logical.vk, logical.vk.const
     timeline = vk.new("VkSemaphoreTypeCreateInfo", semaphoreType=const.VK_SEMAPHORE_TYPE_TIMELINE)
     asked = vk.new("VkPhysicalDeviceExternalSemaphoreInfo", pNext=timeline, handleType=kind)
@@ -155,8 +156,10 @@ def can_export_timelines(logical: Logical, kind: int) -> bool:
 
 
 def make_timeline(logical: Logical, value: int = 0, kind: int = 0) -> Any:
-    """The cell of a new timeline semaphore that stands at `value`; it can be exported as a handle
-    of `kind`, if that is given."""
+    """Cell of a new timeline semaphore with the initial `value`.
+
+    It can be exported as a handle of `kind`, unless `kind` is 0.
+    """
     vk = logical.vk
     chain = vk.NULL
     if kind:

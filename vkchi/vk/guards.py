@@ -1,9 +1,7 @@
-"""Who wants what buffers hold now, and saves it before something is written there.
+"""Copy-on-write hooks: callbacks that run before a buffer is overwritten, by buffer key.
 
-Owns: the table of them, by buffer. Must not know: how anything is recorded.
-
-    device.guard(buffer.key, weakref.ref(saver))
-    device.announce([buffer.key])       # calls saver.save()
+device.guard(buffer.key, weakref.ref(saver))
+device.announce([buffer.key])       # calls saver.save()
 """
 
 from __future__ import annotations
@@ -18,26 +16,25 @@ from vkchi.interrupts.locks import restoring
 
 
 class Saver(Protocol):
-    """Who wants what a buffer holds now."""
+    """Owner of a snapshot that is taken only if the buffer is overwritten."""
 
     def save(self) -> None:
-        """Something is about to be written there: copy it. Does nothing the second time."""
+        """Copy the buffer, which is about to be overwritten. A second call does nothing."""
 
 
 class Guarded:
-    """`guards`: who is to save what stands in a buffer before it is written, by its key."""
+    """Table `guards`: the savers of each buffer, by its key."""
 
     _lock: RLock
     guards: dict[int, list[weakref.ref[Any]]]  # of Savers
 
     def guard(self, key: int, saver: weakref.ref[Any]) -> None:
-        """Have somebody save what a buffer holds before that is written, if they are still there
-        then."""
+        """Register a saver to be called before the buffer is next written, if it is still alive."""
         with restoring(self._lock), self._lock:
             self.guards[key] = [*self.guards.get(key, ()), saver]
 
     def unguard(self, key: int) -> None:
-        """Forget who is not there any more."""
+        """Remove the dead savers of a buffer."""
         with restoring(self._lock), self._lock:
             left = [saver for saver in self.guards.get(key, ()) if saver() is not None]
             if left:
@@ -46,8 +43,10 @@ class Guarded:
                 self.guards.pop(key, None)
 
     def announce(self, keys: Iterable[int]) -> None:
-        """Somebody is about to write to buffers. Raises DeviceError where there is no memory for
-        what is to be saved of them."""
+        """Call the savers of buffers that are about to be written, and remove them.
+
+        Raises DeviceError if there is no memory for the copies.
+        """
         if self.guards.keys().isdisjoint(keys):
             return
         with restoring(self._lock), self._lock:
@@ -60,6 +59,6 @@ class Guarded:
 
     @contextmanager
     def holding_writers(self) -> Iterator[None]:
-        """While other threads that announce what they write to must wait with that."""
+        """Context in which `announce` blocks in other threads."""
         with restoring(self._lock), self._lock:
             yield

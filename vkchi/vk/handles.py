@@ -1,12 +1,10 @@
-"""Vulkan objects of one device: each held by a cell, and destroyed once when nothing holds it.
+"""Lifetimes of Vulkan objects: each is held by a cell, and destroyed once after its last reference.
 
-Owns: the cells of one kind of object, and of things that are not Vulkan's. Must not know: what they
-are for.
-
-A cell is the pointer that the driver writes a handle to. It is registered before the driver makes
-the object, so none is lost to an exception in between (docs/design.md, part 6, Interrupts). When
-its last reference goes, cffi appends what it pointed to to a deque: no bytecode of Python's runs
-there, so no exception is swallowed. `sweep` destroys what it finds, each in one call of C code.
+A cell is the pointer to which the driver writes a handle. It is registered before the driver
+creates the object, so that an exception in between loses none (docs/design.md, part 6, Interrupts).
+When the last reference to a cell dies, cffi appends the pointer to a deque. No Python bytecode runs
+there, so no exception is swallowed. `sweep` destroys the queued objects, each in one call of C
+code.
 
     pipelines = Handles(vk, device, calls, "VkPipeline")
     cell = pipelines.new()
@@ -24,22 +22,21 @@ from typing import Any
 
 from vkchi.vk.raw import DeviceCalls, Vulkan
 
-DESTROYERS = {"VkDeviceMemory": "vkFreeMemory"}  # others are called after what they destroy
+DESTROYERS = {"VkDeviceMemory": "vkFreeMemory"}  # default: "vkDestroy" + type name
 FIRST, SECOND = itemgetter(0), itemgetter(1)
 
 
 class ReleaseQueue:
-    """What nobody holds any more, in order, each with the number of the submission after whose end
-    it is due.
+    """FIFO of released objects, each with the number of the submission that must complete first.
 
-    `add` is C code, for destructors. `pop` takes the first one off, and is C code as well: what is
-    mapped over it is done with each exactly once.
+    `add` is C code, for destructors. `pop` removes the first object and is C code as well. A C
+    function mapped over `pop` is therefore called exactly once per object.
     """
 
     def __init__(self) -> None:
         self._new: deque[Any] = deque()
         self._due: deque[tuple[int, Any]] = deque()
-        self.deques = self._new, self._due  # for those who often ask whether there is anything
+        self.deques = self._new, self._due  # for fast emptiness checks
         self.add = self._new.append
         self.pop = map(SECOND, iter(self._due.popleft, None))
 
@@ -47,39 +44,42 @@ class ReleaseQueue:
         return bool(self._new or self._due)
 
     def tag(self, recorded: int) -> list[Any]:
-        """Let what is new wait for submission number `recorded`; what that is."""
+        """Make the newly released objects wait for submission number `recorded`; return them."""
         fresh = list(self._new)
         for _ in fresh:
             self._due.extend(zip((recorded,), iter(self._new.popleft, None), strict=False))
         return fresh
 
     def is_due(self, completed: int) -> bool:
-        """Whether the first one is due once submission number `completed` is done."""
+        """True if the first object is due once submission number `completed` is done."""
         return bool(self._due) and self._due[0][0] <= completed
 
     def first(self) -> Any:
-        """The first one, which stays."""
+        """The first object, which stays in the queue."""
         return self._due[0][1]
 
     def waiting(self) -> list[Any]:
-        """Those that `tag` has seen."""
+        """Objects that `tag` has numbered."""
         return [thing for _, thing in self._due]
 
 
 class Held:
-    """Things of others that the device may be working on, each in a cell: it is let go of once
-    nobody holds the cell, and the device is done. `sweep` under the owner's lock."""
+    """Python objects that the device may still use, each in a cell.
+
+    An object is released after its cell, once the device has finished. Call `sweep` under the
+    owner's lock.
+    """
 
     def __init__(self, ffi: Any) -> None:
         self._ffi = ffi
         self.released = ReleaseQueue()
 
     def hold(self, thing: Any) -> Any:
-        """A cell that keeps a thing."""
+        """A cell that keeps `thing` alive."""
         return self._ffi.gc(self._ffi.new_handle(thing), self.released.add)
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Let go of what is due; what is new waits for submission number `recorded`."""
+        """Release due objects. New ones become due after submission number `recorded`."""
         if self.released:
             self.released.tag(recorded)
         while self.released.is_due(completed):
@@ -87,7 +87,8 @@ class Held:
 
 
 class Handles:
-    """Objects of one kind, by its name: `VkBuffer`. `sweep` and `close` under the owner's lock."""
+    """Objects of one Vulkan type, such as `VkBuffer`. Call `sweep` and `close` under the owner's
+    lock."""
 
     def __init__(self, vk: Vulkan, device: Any, calls: DeviceCalls, kind: str) -> None:
         self._vk, self._device, self._kind = vk, device, kind
@@ -98,19 +99,19 @@ class Handles:
         self._destroy = map(destroy, repeat(device), map(FIRST, known), repeat(vk.NULL))
 
     def new(self) -> Any:
-        """A cell for a handle that is about to be made; NULL till then."""
+        """A cell for a handle that is about to be created; NULL until then."""
         place = self._vk.ffi.new(self._kind + " *")
         self._made[id(place)] = place
         return self._vk.ffi.gc(place, self.released.add)
 
     def make(self, function: Any, info: Any, doing: str) -> Any:
-        """A cell with the handle that `function(device, info, NULL, cell)` makes."""
+        """A cell with the handle created by `function(device, info, NULL, cell)`."""
         cell = self.new()
         self._vk.take(function(self._device, info, self._vk.NULL, cell), cell, doing)
         return cell
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Destroy what is due; what is new waits for submission number `recorded`."""
+        """Destroy due objects. New ones become due after submission number `recorded`."""
         if self.released:
             self.released.tag(recorded)
         while self.released.is_due(completed):

@@ -1,17 +1,14 @@
-"""The memory of one device: spans of blocks, freed once the device is done with them; and what of
-the host's memory it works in.
+"""Device memory: spans of blocks, freed once the device has finished with them.
 
-Owns: the allocator and its blocks, what is waiting to be freed, and the views of memory that
-outlive their device. Must not know: commands; it is told numbers of submissions.
+The heap also imports memory of the host and of other libraries. Memory belongs to the holder of the
+pointer to it: a buffer, or a view of a buffer. When the pointer dies, cffi appends to a deque
+(`handles.ReleaseQueue`), because destructors run at any point, on any thread, even inside this
+module. The owner, under its lock, sweeps the deque from time to time. An entry is freed when the
+submission recorded at the time of the sweep is done.
 
-Memory belongs to whoever holds the pointer to it: a buffer, or a view of it. When that goes, cffi
-appends to a deque (`handles.ReleaseQueue`): destructors run at any point, on any thread, even
-inside this module. The owner, under its lock, sweeps that now and then: what was added is freed
-when the submission that was then being recorded is done.
-
-An exception can come at any bytecode (docs/design.md, part 6, Interrupts). What is in use is
-written in one table, in one step each; the allocator's lists follow from it, and are made anew
-where an exception left them half done.
+An exception can be raised at any bytecode (docs/design.md, part 6, Interrupts). Live spans are in
+one table, which is updated in single steps. The allocator's lists are derived from it, and rebuilt
+after an exception interrupted an update.
 
     heap = Heap(logical, SHARED)
     memory = heap.allocate(4096)
@@ -46,20 +43,24 @@ from vkchi.vk.memory import (
 from vkchi.vk.raw import OutOfMemory
 
 EVER = 1 << 62  # later than any submission
-IMPORTED = -1  # the number of a block that no allocator knows
-Left = dict[int, tuple[Block, list[Any]]]  # blocks, and the pointers into each that somebody holds
+IMPORTED = -1  # block number of imported memory
+Left = dict[int, tuple[Block, list[Any]]]  # blocks, with the live pointers into each
 
 
 class Memory(NamedTuple):
-    """A span, and the pointer that it is held by: to its first byte for the host, or a number that
-    stands for it where the host cannot reach it."""
+    """A span, and the pointer that keeps it alive.
+
+    The pointer is the host address of the first byte. If the host cannot access the memory, it is
+    the device address, which must not be dereferenced.
+    """
 
     pointer: Any
     span: Span
 
 
 class _Live(NamedTuple):
-    """A span in use; `place` is what its pointer leaves behind, `holder` refers to the pointer."""
+    """A span in use. `place` is what the dying pointer appends; `holder` refers weakly to the
+    pointer."""
 
     place: Any
     span: Span
@@ -67,10 +68,10 @@ class _Live(NamedTuple):
 
 
 class Heap:
-    """Arrays' memory. `allocate` and `sweep` under the owner's lock. With an exporter, all blocks
-    can be given to others, as wholes: what is seen of them is a part.
+    """Memory of arrays. Call `allocate` and `sweep` under the owner's lock.
 
-    `waiting_bytes`: memory that the last sweep found to be freed, and the device not done with.
+    With an exporter, all blocks can be exported, each as a whole; the arrays are parts of them.
+    `waiting_bytes`: released memory that the device had not finished with at the last sweep.
     """
 
     def __init__(
@@ -82,23 +83,25 @@ class Heap:
         self.deques = (*self.released.deques, *self._held.released.deques)
         self._live: dict[int, _Live] = {}
         self._is_torn = False
-        self._allocator = Allocator(  # which must not refer to this: a cycle would go in any order
+        self._allocator = Allocator(  # must not refer to the heap: a cycle is freed in any order
             lambda size_bytes: _make_block(logical, size_bytes, placement, exporter)
         )
 
     @property
     def used_bytes(self) -> int:
-        """Memory in use, that which waits to be freed among it."""
+        """Bytes in use, including released memory that is not yet freed."""
         return self._allocator.used_bytes
 
     def hold(self, thing: Any) -> Any:
-        """A cell: a thing is kept until it is gone, and the device done with what was recorded
-        before that."""
+        """A cell that keeps `thing` alive until the cell is released and the device has finished
+        with all commands recorded before that."""
         return self._held.hold(thing)
 
     def import_host(self, pointer: Any, size_bytes: int) -> Memory:
-        """The host's memory at a pointer, which is kept, in whole pages around it. Raises
-        DeviceError where the driver does not take it, and for memory of this heap."""
+        """Import the host memory at a pointer, which is kept alive, in whole pages around it.
+
+        Raises DeviceError if the driver does not accept it, and for memory of this heap.
+        """
         blocks = [b for b in self._allocator.list_blocks() if b.pointer is not None]
         if size_bytes <= 0 or any(b.pointer <= pointer < b.pointer + b.size_bytes for b in blocks):
             raise DeviceError("memory of the device is not imported into it")
@@ -110,20 +113,23 @@ class Heap:
         return Memory(pointer, Span(block, IMPORTED, address - start, size_bytes))
 
     def import_payload(self, payload: Payload, size_bytes: int) -> Memory:
-        """Memory that a handle stands for: the driver owns the handle from then on. Raises
-        DeviceError, where the handle is still the caller's."""
+        """Import the memory of an external handle; the driver owns the handle afterwards.
+
+        Raises DeviceError; the caller then still owns the handle.
+        """
         return self.part_of(import_payload(self.logical, payload, size_bytes), 0, size_bytes)
 
     def part_of(self, block: Block, offset: int, size_bytes: int) -> Memory:
-        """A part of a block, which it keeps: not of what others have in it."""
+        """Part of an imported block, which it keeps alive."""
         start = block.pointer
         if start is None:
             start = self.logical.vk.ffi.cast("char *", block.address)
-        pointer = self.logical.vk.ffi.gc(start + offset, [block].append)  # which keeps it
+        pointer = self.logical.vk.ffi.gc(start + offset, [block].append)  # keeps the block alive
         return Memory(pointer, Span(block, IMPORTED, offset, size_bytes))
 
     def allocate(self, size_bytes: int) -> Memory:
-        """At least `size_bytes`. Raises OutOfMemory, or DeviceError above the limit."""
+        """Allocate at least `size_bytes`. Raises OutOfMemory, or DeviceError above the device's
+        limit."""
         self._rebuild()
         self._is_torn = True
         span = self._allocator.allocate(size_bytes)
@@ -137,7 +143,7 @@ class Heap:
         return Memory(pointer, span)
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Free what is due; what is new waits for submission number `recorded`."""
+        """Free due memory. New releases become due after submission number `recorded`."""
         self._held.sweep(recorded, completed)
         if not self.released:
             return
@@ -152,7 +158,7 @@ class Heap:
         self._is_torn = False
 
     def _free(self, place: Any) -> None:
-        """Take back what the device is done with; nothing if it was taken back already."""
+        """Free the span at `place`; no effect if it was freed already."""
         live = self._live.get(id(place))
         if live is not None:
             self._allocator.free(live.span)
@@ -163,20 +169,20 @@ class Heap:
         return 0 if live is None else live.span.size_bytes
 
     def _rebuild(self) -> None:
-        """Rebuild the allocator's tables where an exception came into its work."""
+        """Rebuild the allocator's tables if an exception interrupted an update."""
         if self._is_torn:
             self._allocator.rebuild([live.span for live in self._live.values()])
             self.waiting_bytes = sum(map(self._size_of, self.released.waiting()))
             self._is_torn = False
 
     def close(self) -> Left:
-        """Free everything but what is still looked at from outside; that."""
+        """Free all memory except blocks that are still referenced from outside; return those."""
         left: Left = {}
         for live in list(self._live.values()):
             pointer = live.holder()
             if pointer is not None:
                 left.setdefault(live.span.number, (live.span.block, []))[1].append(pointer)
-        self.sweep(recorded=0, completed=EVER)  # nothing more can go, for `left` holds it
+        self.sweep(recorded=0, completed=EVER)  # `left` keeps the rest alive
         self._rebuild()
         self._is_torn = True
         self._allocator.drop_empty()
@@ -185,8 +191,11 @@ class Heap:
         return left
 
     def leave(self, left: Left, ending: Iterator[None]) -> list[weakref.ref[Any]]:
-        """References that free blocks which `close` left, each with the last view of it, and go
-        through `ending` with the last of all."""
+        """Register finalizers for the blocks that `close` returned.
+
+        Each block is freed with the last view of it. After the last view of all, `ending` is run.
+        Returns the weak references, which must be kept alive.
+        """
         calls, device, null = self.logical.calls, self.logical.handle, self.logical.vk.NULL
         made = when_all_gone([view for _, views in left.values() for view in views], ending)
         for block, views in left.values():
@@ -198,12 +207,12 @@ class Heap:
         return made
 
     def free_bytes(self) -> int:
-        """What is free of the device's largest heap; all of it, where that is unknown."""
+        """Free bytes of the device's largest heap; its size if the free part is unknown."""
         free_bytes, total_bytes = read_budget(self.logical)
         return free_bytes if free_bytes >= 0 else total_bytes
 
     def explain_shortage(self, size_bytes: int) -> DeviceError:
-        """The error for a request that could not be met, with what there is."""
+        """The OutOfMemory error for a failed request, with the memory in use and free."""
         free_bytes, total_bytes = read_budget(self.logical)
         limit = self.logical.physical.allocation_limit_bytes
         known = f"{free_bytes / MIB:.0f} MiB of {total_bytes / MIB:.0f} MiB are free, "
@@ -218,8 +227,8 @@ class Heap:
 def _make_block(
     logical: Logical, size_bytes: int, placement: Placement, exporter: Exporter | None
 ) -> Block:
-    """A new block; a plain one where the driver makes none that can be given away after all: then
-    giving it away is what is refused."""
+    """A new block. Falls back to a block without export if the driver cannot make an exportable
+    one."""
     if exporter is not None:
         try:
             return make_block(logical, size_bytes, placement, exporter)
@@ -231,7 +240,7 @@ def _make_block(
 
 
 def _tell_limit() -> str:
-    """What `ulimit -v` allows this process, which drivers do not know of; empty if all."""
+    """Phrase with the `ulimit -v` of this process, which drivers ignore; empty if unlimited."""
     try:
         import resource
     except ImportError:  # not a Unix

@@ -1,10 +1,8 @@
-"""A Vulkan instance, with the validation layer and its messages where they are asked for.
+"""A Vulkan instance, optionally with the validation layer and its messages.
 
-Owns: the VkInstance and the debug messenger. Must not know: which device is chosen.
-
-    instance = open_instance(load_vulkan())
-    handles = instance.list_handles()
-    instance.close()
+instance = open_instance(load_vulkan())
+handles = instance.list_handles()
+instance.close()
 """
 
 from __future__ import annotations
@@ -30,8 +28,11 @@ GENERAL_VALIDATION_PERFORMANCE = 0x7
 
 
 class Instance:
-    """A VkInstance. `messages` collects what the validation layer says, as it says it; `ending`
-    destroys it, step by step, when its devices are destroyed."""
+    """A VkInstance with an optional debug messenger.
+
+    `messages` collects the validation layer's messages. `ending` is an iterator that destroys the
+    instance step by step; its devices must be destroyed before.
+    """
 
     def __init__(self, vk: Vulkan) -> None:
         self.vk = vk
@@ -44,7 +45,7 @@ class Instance:
             self.ending = chain(once(self._listen(handle)), self.ending)
 
     def _listen(self, handle: Any) -> partial[None]:
-        """Have the callback called. What ends that."""
+        """Create the debug messenger; return the call that destroys it."""
         vk = self.vk
         create = vk.find_function("vkCreateDebugUtilsMessengerEXT", handle)
         destroy = vk.find_function("vkDestroyDebugUtilsMessengerEXT", handle)
@@ -102,14 +103,14 @@ class Instance:
             messages.append(ffi.string(data.pMessage).decode(errors="replace"))
             return 0
 
-        # Only an interrupt can end `keep` early: it loses a message, but not itself.
+        # Only an interrupt can end `keep` early: it loses the message, and is raised again.
         name = "PFN_vkDebugUtilsMessengerCallbackEXT"
         return ffi.callback(name, keep, onerror=interrupt_again)
 
     def list_handles(self) -> list[Any]:
         """The VkPhysicalDevice handles, in the loader's order.
 
-        Raises NoDriver where no driver answers.
+        Raises NoDriver if there is no driver or no device.
         """
         vk = self.vk
         count = vk.ffi.new("uint32_t *")
@@ -129,11 +130,11 @@ class Instance:
 def open_instance(vk: Vulkan) -> Instance:
     """A new Vulkan 1.3 instance.
 
-    Raises DeviceError without a driver, or without the validation layer when it is asked for.
+    Raises DeviceError without a driver, or without the validation layer if VKCHI_VALIDATE is set.
     """
     try:
         return Instance(vk)
-    except (NoDriver, OutOfMemory) as e:  # the second is what loaders say of a manifest's syntax
+    except (NoDriver, OutOfMemory) as e:  # loaders report invalid manifests as out of memory
         why = explain_broken_files()
         if not why and isinstance(e, NoDriver):
             why = explain_choice()
@@ -143,13 +144,11 @@ def open_instance(vk: Vulkan) -> Instance:
 
 
 def list_layers(vk: Vulkan) -> frozenset[str]:
-    """Names of the installed layers."""
     found = vk.enumerate(vk.lib.vkEnumerateInstanceLayerProperties, "VkLayerProperties")
     return frozenset(vk.ffi.string(layer.layerName).decode() for layer in found)
 
 
 def list_extensions(vk: Vulkan) -> frozenset[str]:
-    """Names of the instance extensions."""
     call = vk.lib.vkEnumerateInstanceExtensionProperties
     found = vk.enumerate(call, "VkExtensionProperties", vk.NULL)
     return frozenset(vk.ffi.string(extension.extensionName).decode() for extension in found)

@@ -1,7 +1,7 @@
 """A logical device and its one queue.
 
-Owns: the VkDevice, made with every feature of `physical.FEATURES` that is present, and the cells of
-what is made on it. Must not know: what is submitted.
+Every feature of `physical.FEATURES` that the device has is enabled. The device also keeps the
+tables of the objects created on it.
 
     logical = open_logical(vk, physical)
     logical.calls.vkDeviceWaitIdle(logical.handle)
@@ -17,7 +17,7 @@ from vkchi.vk.handles import Handles
 from vkchi.vk.physical import EXTENSIONS, FEATURES, Physical, new_feature_chain
 from vkchi.vk.raw import DeviceCalls, Vulkan
 
-# What is made on a device, in an order in which it can be destroyed.
+# Types of objects created on a device, in a valid order of destruction.
 KINDS = (
     "VkQueryPool", "VkShaderModule", "VkPipeline", "VkPipelineLayout", "VkPipelineCache",
     "VkCommandPool", "VkSemaphore", "VkBuffer", "VkDeviceMemory",
@@ -25,10 +25,10 @@ KINDS = (
 
 
 class Logical:
-    """A VkDevice: `handle`, `queue`, `calls` (its functions), and the records it came from.
+    """A VkDevice: `handle`, `queue`, `calls` (its functions), and the records it was opened from.
 
-    `has_names`: the instance has debug utilities, objects can be named; `ending` destroys it, when
-    everything made on it is destroyed.
+    `has_names`: the instance has debug utilities, so objects can be named. `ending` destroys the
+    device; everything created on it must be destroyed before.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Logical:
         self.vk, self.physical, self.handle = vk, physical, handle
         self.extensions = extensions
         self.has_names = False
-        self.filed_bytes = 0  # of memory that the driver keeps in a file
+        self.filed_bytes = 0  # bytes of memory that the driver keeps in a file
         self.calls = DeviceCalls(vk, handle)
         out = vk.ffi.new("VkQueue *")
         self.calls.vkGetDeviceQueue(handle, physical.queue_family, 0, out)
@@ -47,31 +47,30 @@ class Logical:
         self.deques = [d for handles in self._handles.values() for d in handles.released.deques]
 
     def handles(self, kind: str) -> Handles:
-        """The objects of one of `KINDS`."""
         return self._handles[kind]
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Destroy what nobody holds any more and the device is done with."""
+        """Destroy released objects that the device has finished with."""
         if not any(self.deques):
             return
         for handles in self._handles.values():
             handles.sweep(recorded, completed)
 
     def close(self) -> None:
-        """Destroy the device and everything made on it; it must be idle. Idempotent."""
+        """Destroy the device and everything created on it; it must be idle. Idempotent."""
         self.close_but(frozenset())
         for _ in self.ending:
             pass
 
     def close_but(self, kept: frozenset[str]) -> None:
-        """Destroy what was made on the device, but for these kinds; it must be idle. Idempotent."""
+        """Destroy the objects of all kinds except `kept`; the device must be idle. Idempotent."""
         for kind, handles in self._handles.items():
             if kind not in kept:
                 handles.close()
 
 
 def open_logical(vk: Vulkan, physical: Physical) -> Logical:
-    """A device with one compute queue. Raises DeviceError where the driver refuses."""
+    """Open a device with one compute queue. Raises DeviceError if the driver fails."""
     brought = [extension for _, extension, _ in FEATURES if extension]
     wanted = [name for name in (*EXTENSIONS, *brought) if name in physical.extensions]
     head, slots = new_feature_chain(vk, physical.extensions)

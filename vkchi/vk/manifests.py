@@ -1,8 +1,7 @@
-"""What the environment says about Vulkan drivers, and what is wrong with the files it names.
+"""Diagnosis of the Vulkan loader's environment variables and of the driver manifests they name.
 
-Owns: the loader's variables, and reading a driver's manifest (a JSON file that names a library).
-Must not know: what was tried; it is asked when no driver could be loaded.
-Source: Vulkan-Loader, docs/LoaderDriverInterface.md, "Driver Discovery".
+Called only after no driver could be loaded. A manifest is a JSON file that names a driver's
+library. Source: Vulkan-Loader, docs/LoaderDriverInterface.md, "Driver Discovery".
 
     $ VK_DRIVER_FILES=/tmp/typo.json python -c "import vkchi; vkchi.init()"
     no Vulkan driver was found: VK_DRIVER_FILES chooses the drivers here, and /tmp/typo.json does
@@ -17,12 +16,12 @@ import os
 
 from vkchi.interrupts.local import local
 
-FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # the first that is set counts
+FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # the first that is set takes effect
 FILTERS = ("VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
 
 
 def explain_broken_files() -> str:
-    """A sentence that names the variable whose drivers cannot be loaded; empty if all can."""
+    """Sentence that names the variable whose drivers cannot be loaded; empty if all can."""
     name = next((name for name in FILES if name in os.environ), None)
     if name is None:
         return ""
@@ -35,13 +34,13 @@ def explain_broken_files() -> str:
 
 
 def explain_choice() -> str:
-    """A sentence that names the variables that choose drivers; empty if none is set."""
+    """Sentence that names the variables that choose drivers; empty if none is set."""
     chosen = [f"{name}={os.environ[name]}" for name in (*FILES, *FILTERS) if name in os.environ]
     return f"{' and '.join(chosen)} leave none; correct or unset them" if chosen else ""
 
 
 def find_problem(file: str) -> str:
-    """What is wrong with a driver's manifest, as the end of a sentence; empty if nothing."""
+    """Fault of a driver's manifest, as the end of a sentence; empty if it is valid."""
     try:
         with open(file, "rb") as opened:
             manifest = json.load(opened)

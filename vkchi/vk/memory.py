@@ -1,11 +1,12 @@
 """Memory blocks: a VkDeviceMemory, one VkBuffer over all of it, its device address, its mapping.
 
-There are three kinds: memory that the driver allocates; the same, made to be exported (dedicated to
-its buffer: a handle of it shows all of that); and memory from outside that is imported, pages of
-the host or what a handle stands for.
+There are three kinds:
 
-Owns: the choice of a memory type among those a buffer may use, and the calls. Must not know: how
-a block is divided (`allocator`), when its parts are free (`heap`), whose imported pages are.
+- memory that the driver allocates;
+- the same, exportable: dedicated to its buffer, so that a handle of it exposes the whole block;
+- memory imported from outside: pages of the host, or the memory of an external handle.
+
+`allocator` divides a block into spans; `heap` determines when they are free.
 
     block = make_block(logical, 1 << 20, HOST)
     block.address, block.pointer
@@ -28,33 +29,35 @@ from vkchi.vk.raw import OUT_OF_HOST_MEMORY, OutOfMemory
 DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 1, 2, 4, 8
 MIB = 1 << 20
 ADDRESS_END = 1 << 64
-DEVICE_ADDRESS = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT, a name that `vulkan` lacks
+DEVICE_ADDRESS = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT; `vulkan` lacks the name
 
 
 class Placement(NamedTuple):
-    """Which memory types will do: all flags of `needs`, then the most of `likes`, first first."""
+    """Choice of a memory type: all flags of `needs`, then the most of `likes`, in order of
+    priority."""
 
     needs: int
     likes: tuple[int, ...]
     dislikes: int = 0
 
 
-# Memory that the host reads and writes in place, the device's own where the two are one.
+# Host-visible memory for arrays; device-local too if the device shares the host's memory.
 SHARED = Placement(HOST_VISIBLE | HOST_COHERENT, (HOST_CACHED, DEVICE_LOCAL))
-# The host's own memory, which the device sees as it is.
+# Imported host memory.
 IMPORTED = Placement(HOST_VISIBLE | HOST_COHERENT, (HOST_CACHED,))
-# Memory of the device alone.
+# Device-local memory without host access.
 LOCAL = Placement(DEVICE_LOCAL, (), dislikes=HOST_VISIBLE)
-# Memory of the host that the device can reach: staging and argument blocks.
+# Host memory that the device can access: staging and argument blocks.
 HOST = Placement(HOST_VISIBLE | HOST_COHERENT, (HOST_CACHED,), dislikes=DEVICE_LOCAL)
 
 
-# What another library allocated, wherever it is.
+# Memory that another library allocated, of any type.
 ANYWHERE = Placement(0, (DEVICE_LOCAL,), dislikes=HOST_VISIBLE)
 
 
 class Allocation(NamedTuple):
-    """What the driver allocated for a block: a multiple of its own bytes, of one memory type."""
+    """Driver allocation of a block: its cell, its size in the driver's granularity, its memory
+    type."""
 
     cell: Any
     size_bytes: int
@@ -62,9 +65,11 @@ class Allocation(NamedTuple):
 
 
 class Block:
-    """One piece of memory: handles, bytes, device address, host pointer (None: not mapped), and the
-    cells of the handles: it is freed with its last reference, when the device is done with it.
-    `made`: what a handle of it is made of; None where there can be none."""
+    """One piece of memory: VkBuffer, size, device address, host pointer (None: not mapped), cells.
+
+    Freed after its last reference, when the device has finished with it. `made` is the allocation
+    from which handles are exported; None if the block is not exportable.
+    """
 
     __slots__ = ("__weakref__", "address", "buffer", "cells", "made", "pointer", "size_bytes")
 
@@ -79,11 +84,11 @@ class Block:
 def make_block(
     logical: Logical, size_bytes: int, placement: Placement, exporter: Exporter | None = None
 ) -> Block:
-    """A block of `size_bytes`, mapped if its memory is the host's to see; with an exporter, one
-    that can be given to others (`export_block`).
+    """A block of `size_bytes`, mapped if its memory is host-visible.
 
-    Raises raw.OutOfMemory when the driver is out of memory, DeviceError above the device's limit:
-    that of buffers, or of allocations, of which more may be had (NVIDIA says 4 GiB and has more).
+    With an exporter, the block can be exported (`export_block`). Raises raw.OutOfMemory if the
+    driver is out of memory, DeviceError above the device's limit. The limit is that of buffers, or,
+    if the driver fails, that of allocations. NVIDIA reports 4 GiB for the latter and allows more.
     Source: Vulkan, VkPhysicalDeviceMaintenance3Properties: what is too large is out of memory.
     """
     if size_bytes > logical.physical.buffer_limit_bytes:
@@ -97,7 +102,7 @@ def make_block(
 
 
 def too_large(logical: Logical, size_bytes: int, limit_bytes: int) -> DeviceError:
-    """The error for a piece of memory that is larger than any may be."""
+    """The error for a block that exceeds a limit of the device."""
     return DeviceError(
         f"{ceil(10 * size_bytes / MIB) / 10} MiB in one piece is more than "
         f"{logical.physical.name} allows ({10 * limit_bytes // MIB / 10} MiB): use several arrays"
@@ -105,11 +110,14 @@ def too_large(logical: Logical, size_bytes: int, limit_bytes: int) -> DeviceErro
 
 
 def check_file_limit(logical: Logical, size_bytes: int) -> None:
-    """Count memory that the driver keeps in a file. Raises DeviceError beyond the size that files
-    may have: Mesa's llvmpipe does not look, and using such memory ends the process (SIGBUS)."""
+    """Count memory that the driver keeps in a file, against the process's limit for file sizes.
+
+    Raises DeviceError beyond the limit. Mesa's llvmpipe does not check it, and an access to such
+    memory kills the process (SIGBUS).
+    """
     if not logical.physical.name.startswith("llvmpipe"):
         return
-    import resource  # of Unix, as this driver's files
+    import resource  # Unix only, like this driver's files
 
     logical.filed_bytes += size_bytes
     most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -121,7 +129,7 @@ def check_file_limit(logical: Logical, size_bytes: int) -> None:
         )
 
 
-LEAST_FILED = 1 << 20  # bytes: what the driver itself puts there
+LEAST_FILED = 1 << 20  # bytes that the driver itself writes to the file
 
 
 def _make_block(
@@ -146,8 +154,11 @@ def _make_block(
 
 
 def export_block(block: Block, exporter: Exporter) -> Payload:
-    """A new handle of all memory of a block that was made with an exporter: whoever takes a file
-    descriptor owns it, else it must be closed. Raises DeviceError for other blocks."""
+    """A new handle of the whole memory of an exportable block.
+
+    The importer owns a file descriptor; otherwise the caller must close it. Raises DeviceError for
+    other blocks.
+    """
     if block.made is None:
         raise DeviceError("this memory was not made to be given away")
     cell, size_bytes, type_index = block.made
@@ -155,11 +166,11 @@ def export_block(block: Block, exporter: Exporter) -> Payload:
 
 
 def import_payload(logical: Logical, payload: Payload, size_bytes: int) -> Block:
-    """A block of `size_bytes` in place of memory that a handle stands for, which the driver owns
-    from then on; mapped if it is the host's to see.
+    """A block of `size_bytes` in the memory of an external handle, mapped if it is host-visible.
 
-    Raises DeviceError, and then the handle is the caller's still. Source: VkMemoryAllocateInfo:
-    what Vulkan exported as an opaque handle is imported with size, type and buffer as it was made.
+    The driver owns the handle afterwards. Raises DeviceError; the caller then still owns it.
+    Source: VkMemoryAllocateInfo. An opaque handle exported by Vulkan must be imported with the
+    size, type and buffer of its creation.
     """
     vk = logical.vk
     doing = f"using {payload.size_bytes} bytes of another library's memory"
@@ -184,8 +195,10 @@ def import_payload(logical: Logical, payload: Payload, size_bytes: int) -> Block
 
 
 def _types_of(logical: Logical, payload: Payload) -> int:
-    """Bits of the memory types that a handle can be imported as. Opaque ones are not asked: Vulkan
-    forbids it."""
+    """Bits of the memory types that a handle can be imported as.
+
+    Opaque handles allow all, because Vulkan forbids the query for them.
+    """
     if payload.kind == OPAQUE_FD:
         return (1 << 32) - 1
     found = logical.vk.new("VkMemoryFdPropertiesKHR")
@@ -200,10 +213,11 @@ def _dedicate(logical: Logical, buffer: Any) -> Any:
 
 
 def import_block(logical: Logical, start: int, size_bytes: int, keeper: Any) -> Block:
-    """A block in place of the host's memory at address `start`, both multiples of
-    `host_pointer_alignment`; `keeper` is one more cell, which keeps that memory.
+    """A block over host memory at address `start`.
 
-    Raises DeviceError where the driver does not take it. Source: VK_EXT_external_memory_host.
+    `start` and `size_bytes` are multiples of `host_pointer_alignment`. `keeper` is a further cell
+    that keeps the memory alive. Raises DeviceError if the driver does not accept it. Source:
+    VK_EXT_external_memory_host.
     """
     vk, calls = logical.vk, logical.calls
     doing = f"using {size_bytes} bytes of the host's memory"
@@ -227,7 +241,7 @@ def import_block(logical: Logical, start: int, size_bytes: int, keeper: Any) -> 
 
 
 def find_type(logical: Logical, allowed_bits: int, placement: Placement) -> int:
-    """Index of the memory type that suits best, -1 where none does."""
+    """Index of the best memory type; -1 if none fits."""
     best = -1
     best_score: tuple[int, ...] = (-1,)
     for index, kind in enumerate(logical.physical.memory_types):
@@ -241,7 +255,6 @@ def find_type(logical: Logical, allowed_bits: int, placement: Placement) -> int:
 
 
 def _make_buffer(logical: Logical, size_bytes: int, chain: Any) -> Any:
-    """The cell of a new buffer."""
     vk = logical.vk
     info = vk.new("VkBufferCreateInfo", size=size_bytes, usage=BUFFER_USAGE, pNext=chain)
     call = logical.calls.vkCreateBuffer
@@ -271,7 +284,7 @@ def _read_needs(logical: Logical, buffer: Any) -> Any:
 def _bind_new(
     logical: Logical, buffer: Any, size_bytes: int, index: int, chain: Any, doing: str
 ) -> Any:
-    """The cell of new memory of type `index`, bound to the buffer."""
+    """Cell of new memory of type `index`, bound to the buffer."""
     vk, calls = logical.vk, logical.calls
     flags = vk.new("VkMemoryAllocateFlagsInfo", flags=DEVICE_ADDRESS, pNext=chain)
     info = vk.new(
@@ -283,7 +296,7 @@ def _bind_new(
 
 
 def _read_address(logical: Logical, buffer: Any, size_bytes: int) -> int:
-    """The device address of a buffer. Raises OutOfMemory where it cannot be one."""
+    """Device address of a buffer. Raises OutOfMemory if it is invalid."""
     info = logical.vk.new("VkBufferDeviceAddressInfo", buffer=buffer)
     address = int(logical.calls.vkGetBufferDeviceAddress(logical.handle, info))
     _require_range(logical, address, size_bytes)
@@ -300,15 +313,17 @@ def _map(logical: Logical, memory: Any, size_bytes: int) -> Any:
 
 
 def _require_range(logical: Logical, start: int, size_bytes: int) -> None:
-    """Raise OutOfMemory unless memory can be at `start`. Mesa's lavapipe takes the -1 of a mmap
-    that failed for an address, and reports success."""
+    """Raise OutOfMemory unless `start` is a valid address.
+
+    If mmap fails, Mesa's lavapipe uses its result -1 as an address and reports success.
+    """
     if not 0 < start < ADDRESS_END - size_bytes:
         doing = f"allocating {size_bytes / MIB:.1f} MiB"
         logical.vk.check(OUT_OF_HOST_MEMORY, doing)
 
 
 def read_budget(logical: Logical) -> tuple[int, int]:
-    """(bytes free, bytes in all) of the device's largest heap; free is -1 where it is unknown."""
+    """(free bytes, total bytes) of the device's largest heap; free is -1 if unknown."""
     vk, const = logical.vk, logical.vk.const
     has_budget = "VK_EXT_memory_budget" in logical.extensions
     budget = vk.new("VkPhysicalDeviceMemoryBudgetPropertiesEXT")

@@ -1,7 +1,6 @@
-"""What a physical device is and has, read once into plain data.
+"""Properties of physical devices, read once into plain data.
 
-Owns: the table of feature structs (what is asked for, what is required), limits, memory types.
-Must not know: which device is chosen, what `Caps` are for.
+Includes the table of feature structs (requested and required), limits, and memory types.
 
     >>> [row.name for row in read_all(vk, instance)]
     ['llvmpipe (LLVM 15.0.6, 256 bits)']
@@ -16,12 +15,12 @@ from vkchi.tuples import NamedTuple
 from vkchi.vk.raw import Vulkan
 
 PLAIN = "VkPhysicalDeviceFeatures2"
-# Numbers where the `vulkan` package lacks the name.
-# Storage, device address, transfer source and target, numbers of workgroups.
+# Numeric values if the `vulkan` package lacks the name.
+# Storage, device address, transfer source and destination, indirect dispatch.
 BUFFER_USAGE = 0x20 | 0x20000 | 0x1 | 0x2 | 0x100
 HOST_ALLOCATION = 0x80  # VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
 
-# (struct, extension that brings it, fields): what is present is enabled, nothing else.
+# (struct, extension that defines it, fields). Features that the device has are enabled.
 FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("VkPhysicalDeviceVulkan11Features", "", ("storageBuffer16BitAccess",)),
     (
@@ -67,7 +66,7 @@ REQUIRED = (
     "synchronization2", "maintenance4",
 )  # fmt: skip
 
-# Extensions without a feature that are enabled where present.
+# Extensions without feature structs, enabled if present.
 EXTENSIONS = (
     "VK_KHR_portability_subset", "VK_EXT_external_memory_host", "VK_KHR_external_memory_fd",
     "VK_KHR_external_semaphore_fd", "VK_EXT_external_memory_dma_buf",
@@ -90,7 +89,7 @@ CAPS_OF_FEATURES = {
     "i64_atomics_shared": "shaderSharedInt64Atomics",
     "subgroup_wide": "shaderSubgroupExtendedTypes",
 }
-WARP = 32  # invocations of a subgroup, for which CUDA's programs are written
+WARP = 32  # subgroup size that CUDA programs assume
 CAPS_OF_SUBGROUPS = {
     "subgroup_vote": "VK_SUBGROUP_FEATURE_VOTE_BIT",
     "subgroup_arithmetic": "VK_SUBGROUP_FEATURE_ARITHMETIC_BIT",
@@ -105,7 +104,7 @@ VENDORS = {
 
 
 class MemoryType(NamedTuple):
-    """One memory type: its flags (VkMemoryPropertyFlags), its heap and that heap's bytes."""
+    """One memory type: its VkMemoryPropertyFlags, its heap, and that heap's size in bytes."""
 
     flags: int
     heap: int
@@ -113,7 +112,7 @@ class MemoryType(NamedTuple):
 
 
 class Physical(NamedTuple):
-    """One physical device. `queue_family` is the best for compute, -1 where there is none."""
+    """One physical device. `queue_family` is the best one for compute, -1 if there is none."""
 
     handle: Any
     name: str
@@ -128,14 +127,14 @@ class Physical(NamedTuple):
     queue_family: int
     timestamp_bits: int
     timestamp_ns: float
-    allocation_limit_bytes: int  # less is never refused for its size; more perhaps
+    allocation_limit_bytes: int  # smaller sizes are always valid, larger ones maybe
     buffer_limit_bytes: int
     host_pointer_alignment: int
     can_require_subgroup_size: bool
     caps: Caps
 
     def list_lacks(self) -> list[str]:
-        """What vkchi needs and the device has not; empty where it can be used."""
+        """Requirements of vkchi that the device lacks; empty if it is usable."""
         if self.api < (1, 3, 0):
             return ["Vulkan 1.3 (it has {}.{})".format(*self.api)]
         lacks = [name for name in REQUIRED if name not in self.features]
@@ -143,12 +142,11 @@ class Physical(NamedTuple):
 
 
 def read_all(vk: Vulkan, handles: list[Any]) -> list[Physical]:
-    """All physical devices, in the order of the handles."""
     return [read_physical(vk, handle) for handle in handles]
 
 
 def read_physical(vk: Vulkan, handle: Any) -> Physical:
-    """Everything vkchi asks a physical device, in one record."""
+    """All properties of a physical device that vkchi uses."""
     extensions = _list_extensions(vk, handle)
     plain, in11, in12, in13, host = _read_properties(vk, handle, extensions)
     features = _read_features(vk, handle, extensions) if _split(plain.apiVersion) >= (1, 3) else []
@@ -184,9 +182,12 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
 
 
 def choose_subgroup(vk: Vulkan, features: list[str], in11: Any, in13: Any) -> int:
-    """The subgroup size that shaders which depend on it are made for: what the device likes, but 32
-    where it has more and can be asked (RDNA has 32 and 64): masks of a warp's invocations are 32
-    bits long."""
+    """Subgroup size for shaders that depend on it: the device's default, but at most 32 if
+    possible.
+
+    It is 32 if the default is larger and the device can require 32 (RDNA has 32 and 64), because
+    warp masks have 32 bits.
+    """
     can_ask = in13.requiredSubgroupSizeStages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT
     fits = in13.minSubgroupSize <= WARP < in11.subgroupSize
     is_asked = can_ask and fits and "subgroupSizeControl" in features
@@ -217,8 +218,10 @@ def _read_properties(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> tup
 
 
 def _can_import_host(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> bool:
-    """Whether buffers can lie in memory that the host allocated: SwiftShader has the extension, and
-    no such buffers."""
+    """True if buffers can use memory that the host allocated.
+
+    The extension alone is not enough: SwiftShader has it, but cannot import such buffers.
+    """
     if "VK_EXT_external_memory_host" not in extensions:
         return False
     asked = vk.new(
@@ -231,8 +234,11 @@ def _can_import_host(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> boo
 
 
 def new_feature_chain(vk: Vulkan, extensions: frozenset[str]) -> tuple[Any, list[tuple[Any, str]]]:
-    """(head, slots): an empty VkPhysicalDeviceFeatures2 chained to all structs of `FEATURES` that
-    the extensions allow, and (struct, field) of every feature in it."""
+    """(head, slots) of an empty feature query.
+
+    `head` is a VkPhysicalDeviceFeatures2 chained to all structs of `FEATURES` that the extensions
+    allow. `slots` has (struct, field) of every feature in the chain.
+    """
     head = vk.new(PLAIN)
     slots: list[tuple[Any, str]] = [(head.features, name) for name in CORE_FEATURES]
     last = head
@@ -252,10 +258,9 @@ def _read_features(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> list[
 
 
 def _find_compute_family(vk: Vulkan, handle: Any) -> tuple[int, int]:
-    """(index, valid timestamp bits) of the first family with compute, graphics ones first.
+    """(index, valid timestamp bits) of the first family with compute, those with graphics first.
 
-    The family that also draws is the one all drivers have tuned; async compute queues bring
-    nothing where one queue is used.
+    Drivers tune the graphics family best. Async compute queues bring nothing if one queue is used.
     """
     const, call = vk.const, vk.lib.vkGetPhysicalDeviceQueueFamilyProperties
     families = list(enumerate(vk.enumerate(call, "VkQueueFamilyProperties", handle)))

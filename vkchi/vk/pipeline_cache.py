@@ -1,12 +1,11 @@
-"""The driver's cache of pipelines, and where what is in it lasts: on the shelf of compiled code.
+"""VkPipelineCache of a device, persisted on the shelf of compiled code.
 
-Owns: the VkPipelineCache of a device, the key of its content (which device, which driver), the
-check of that before a driver sees it, when it is written. Must not know: shaders, files.
-
-What is kept is one entry per device and driver version, checksummed as all entries are. It is read
-when a first pipeline is made, and written when the device is closed and as pipelines become many:
-the write is of a whole entry, so a process that is killed takes nothing away. What others wrote
-meanwhile is merged. A driver that keeps nothing there (lavapipe, SwiftShader) leaves no entry.
+The shelf has one checksummed entry per device and driver version. The entry is read when the first
+pipeline is created. It is written when the device is closed, and whenever the number of new
+pipelines reaches a growing threshold. A write replaces the whole entry, so a killed process
+destroys nothing. Entries that other processes wrote in the meantime are merged. A driver without
+cache data (lavapipe, SwiftShader) leaves no entry. The header of an entry is checked before the
+driver reads it.
 
     cache = PipelineCache(logical)
     cache.keep_on(shelf)
@@ -29,13 +28,13 @@ HEADER = struct.Struct(
     "<IIII16s"
 )  # size, version, vendor, device, UUID: VkPipelineCacheHeaderVersionOne
 HEADER_VERSION = 1
-MOST_BYTES = 32 << 20  # what is larger is begun anew
-FIRST_WRITE = 16  # pipelines that the driver compiled; then as many again as were made
+MOST_BYTES = 32 << 20  # a larger entry is removed
+FIRST_WRITE = 16  # compiled pipelines before a save; then doubled
 VALID, IS_HIT = 1, 2  # VkPipelineCreationFeedbackFlagBits
 
 
 class PipelineCache:
-    """The cache of one device, under its owner's lock."""
+    """The cache of one device; the caller holds the lock."""
 
     def __init__(self, logical: Logical) -> None:
         self._logical = logical
@@ -43,8 +42,8 @@ class PipelineCache:
         self._cell: Any = None
         self._key, self._parts = "", dict[str, str]()
         self._header = b""
-        self._kept = b""  # what is on the shelf, as far as is known
-        self._made, self._next = 0, FIRST_WRITE  # pipelines that are not in it; when to write
+        self._kept = b""  # last known data on the shelf
+        self._made, self._next = 0, FIRST_WRITE  # unsaved pipelines; threshold for a save
         vk = logical.vk
         self._feedback = vk.new("VkPipelineCreationFeedback")
         self.feedback = vk.new(
@@ -52,28 +51,31 @@ class PipelineCache:
         )
 
     def keep_on(self, shelf: Shelf | None) -> None:
-        """Keep what the driver compiles there, and use what is there; before any pipeline is made.
-        None, or VKCHI_PIPELINE_CACHE=0: neither."""
+        """Persist the cache on a shelf, and load it from there. Call before any pipeline is
+        created.
+
+        None, or VKCHI_PIPELINE_CACHE=0: neither.
+        """
         self._shelf = shelf if env.is_on("VKCHI_PIPELINE_CACHE") else None
 
     @property
     def handle(self) -> Any:
-        """The VkPipelineCache; made when first asked for."""
+        """The VkPipelineCache, created at first use."""
         if self._cell is None:
             self._cell = self._open()
         return self._cell[0]
 
     def count(self) -> None:
-        """A pipeline was made with `feedback` in its chain. Writes, where many were."""
+        """Count a pipeline created with `feedback` in its chain; save after many misses."""
         is_hit = self._feedback.flags & (VALID | IS_HIT) == VALID | IS_HIT
-        self._feedback.flags = 0  # a driver that tells nothing is taken to have compiled
+        self._feedback.flags = 0  # without feedback, assume a compilation
         self._made += not is_hit
         if self._made >= self._next:
             self._next *= 2
             self.save()
 
     def save(self) -> None:
-        """Put what the driver compiled on the shelf, if it is anything new."""
+        """Write the driver's cache data to the shelf, if there is new data."""
         made, self._made = self._made, 0
         if not made or self._shelf is None or self._cell is None:
             return
@@ -97,10 +99,10 @@ class PipelineCache:
         if shelf.put(self._key, header, data):
             self._kept = data
 
-    # --- the driver's ------------------------------------------------------------------------
+    # --- the driver's cache ------------------------------------------------------------------
 
     def _open(self) -> Any:
-        """A cache with what is on the shelf, if that is this driver's."""
+        """A cache initialized from the shelf, if the entry belongs to this driver."""
         self._identify()
         self._kept = self._find(None if self._shelf is None else self._shelf.get(self._key))
         return self._create(self._kept)
@@ -119,7 +121,7 @@ class PipelineCache:
             return self._create(b"")
 
     def _take_in_others(self) -> None:
-        """Merge what another process put on the shelf since."""
+        """Merge entries that another process wrote in the meantime."""
         others = self._find(None if self._shelf is None else self._shelf.peek(self._key))
         if others and others != self._kept:
             cell = self._create(others)
@@ -127,7 +129,7 @@ class PipelineCache:
             self._logical.vk.check(merge(handle, self._cell[0], 1, cell), "merging pipeline caches")
 
     def _read(self) -> bytes | None:
-        """The driver's cache as bytes; none where it does not give them, None for too many."""
+        """The driver's cache data: empty if it returns none, None if it is too large."""
         vk, get = self._logical.vk, self._logical.calls.vkGetPipelineCacheData
         size = vk.ffi.new("size_t *")
         if get(self._logical.handle, self._cell[0], size, vk.NULL) != SUCCESS:
@@ -141,7 +143,7 @@ class PipelineCache:
     # --- the shelf ---------------------------------------------------------------------------
 
     def _find(self, found: tuple[dict[str, Any], bytes] | None) -> bytes:
-        """What was found on the shelf; empty where that is nothing, or wrong."""
+        """Data of an entry; empty if it is absent or invalid. Removes invalid entries."""
         data = b"" if found is None else found[1]
         fault = self._fault_of(data) if found is not None else ""
         if fault:
@@ -161,8 +163,8 @@ class PipelineCache:
             self._shelf.remove(self._key)
 
     def _identify(self) -> None:
-        """Which device and driver this is: the key, and how the driver's data begins."""
-        from vkchi.cache.store import digest  # not without a cache
+        """Compute the key of the entry and the expected header of the driver's data."""
+        from vkchi.cache.store import digest  # only needed with a cache
 
         vk, physical = self._logical.vk, self._logical.physical
         both = vk.new("VkPhysicalDeviceProperties2")

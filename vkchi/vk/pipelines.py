@@ -1,7 +1,6 @@
 """Compute pipelines: one layout per push-constant size, no descriptor sets, one cache.
 
-Owns: shader modules while a pipeline is made, layouts. Must not know: what a shader's arguments
-are, where the driver's cache is kept.
+A shader module lives only while its pipeline is created.
 
     pipelines = Pipelines(logical)
     pipeline = pipelines.make(shader, subgroup_size=0)
@@ -29,10 +28,10 @@ HEADER_WORDS, OP_ENTRY_POINT, MAGIC = 5, 15, 0x07230203
 
 
 class Pipeline:
-    """One shader, loaded. Freed with its last reference, once the device is done with it.
+    """A loaded shader. Freed after its last reference, once the device has finished with it.
 
-    `push_bytes` travel as push constants: the `args_bytes` of arguments, or, where `indirect`, the
-    address of a copy of them.
+    `push_bytes` is the size of the push constants. They hold the `args_bytes` of arguments or, if
+    `indirect`, the device address of a copy of them.
     """
 
     __slots__ = (
@@ -46,8 +45,11 @@ class Pipeline:
 
 
 class Filling:
-    """What is recorded in place of a pipeline's dispatch: setting memory to words of 32 bits.
-    `fills`: of each the VkBuffer, the offset in it, how many bytes, the word."""
+    """Memory fills recorded in place of a pipeline's dispatch: each sets a range to one 32-bit
+    word.
+
+    `fills` has one (VkBuffer, offset, bytes, word) per range.
+    """
 
     __slots__ = ("__weakref__", "fills", "name")
     indirect, args_bytes, push_bytes = False, 0, 0
@@ -56,7 +58,6 @@ class Filling:
         self.name, self.fills = name, fills
 
     def record(self, fill: Callable[..., None], commands: Any) -> None:
-        """Record all, by vkCmdFillBuffer."""
         for one in self.fills:
             fill(commands, *one)
 
@@ -65,7 +66,7 @@ Runnable = Pipeline | Filling
 
 
 class Pipelines:
-    """Makes pipelines, under its owner's lock."""
+    """Creates pipelines; the caller holds the lock."""
 
     def __init__(self, logical: Logical) -> None:
         self._logical = logical
@@ -73,9 +74,9 @@ class Pipelines:
         self.cache = PipelineCache(logical)
 
     def make(self, shader: Shader, subgroup_size: int) -> Pipeline:
-        """The shader, compiled by the driver. `subgroup_size` 0: whatever the driver likes.
+        """The shader, compiled by the driver. With `subgroup_size` 0 the driver chooses the size.
 
-        Raises DeviceError when the driver refuses the shader, InternalError for no SPIR-V.
+        Raises DeviceError if the driver rejects the shader, InternalError for invalid SPIR-V.
         """
         handle = self.cache.handle
         cell, layout = self._compile(shader, subgroup_size, 0, handle, self.cache.feedback)
@@ -84,8 +85,11 @@ class Pipelines:
         return Pipeline(shader, cell, layout)
 
     def explain(self, shader: Shader, subgroup_size: int) -> tuple[Executable, ...]:
-        """What the driver tells of the machine code that it makes of a shader; nothing, where it
-        does not tell. Compiles anew. Raises as `make`."""
+        """Statistics and disassembly that the driver reports for a shader; empty if it reports
+        none.
+
+        Compiles the shader again. Raises as `make`.
+        """
         from vkchi.vk.statistics import CAPTURE_STATISTICS, CAPTURE_TEXTS, read_executables, tells
 
         if not tells(self._logical):
@@ -144,7 +148,7 @@ class Pipelines:
         return self._layouts[push_bytes][0]
 
     def _name(self, pipeline: Any, name: str) -> None:
-        """Give the pipeline its name in the validation layer's messages and in profilers."""
+        """Name the pipeline in messages of the validation layer and in profilers."""
         logical, vk = self._logical, self._logical.vk
         if not logical.has_names:
             return
@@ -156,13 +160,15 @@ class Pipelines:
 
 
 def count_push_bytes(shader: Shader) -> int:
-    """Bytes of push constants of a shader: a multiple of 4."""
+    """Size of a shader's push constants in bytes, a multiple of 4."""
     return ADDRESS_BYTES if shader.indirect else -(-shader.size_bytes // 4) * 4
 
 
 def required_subgroup(shader: Shader, caps: Caps, physical: Physical) -> int:
-    """The subgroup size that a shader was made for; 0 where it does not depend on it, or that size
-    cannot be asked for."""
+    """Subgroup size that the pipeline must require for a shader.
+
+    0 if the shader does not depend on the size, or if the device cannot require that size.
+    """
     own, size = physical.caps, caps.subgroup_size
     is_possible = own.subgroup_least <= size <= own.subgroup_most
     is_asked = "subgroup_size" in shader.needs and physical.can_require_subgroup_size
@@ -170,8 +176,11 @@ def required_subgroup(shader: Shader, caps: Caps, physical: Physical) -> int:
 
 
 def fills(shader: Shader, subgroup_size: int, physical: Physical) -> bool:
-    """Whether all subgroups of a shader that asks for their size (else 0) are to be full: where the
-    device promises it, of rows that are whole subgroups."""
+    """True if the pipeline must request full subgroups.
+
+    Needs a device with the feature, a required subgroup size, and a workgroup whose first axis is a
+    multiple of that size.
+    """
     can = "computeFullSubgroups" in physical.features
     row = shader.grid.axes[0].block if shader.grid.axes else 1
     return can and subgroup_size > 0 and row % subgroup_size == 0
@@ -180,7 +189,7 @@ def fills(shader: Shader, subgroup_size: int, physical: Physical) -> bool:
 def find_entry(words: bytes) -> bytes:
     """Name of the first entry point of a little-endian SPIR-V module.
 
-    Raises InternalError where there is none.
+    Raises InternalError if there is none.
     """
     view = memoryview(words).cast("I") if len(words) % 4 == 0 else memoryview(b"").cast("I")
     at = HEADER_WORDS

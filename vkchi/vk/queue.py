@@ -1,16 +1,16 @@
 """Command buffers, submission and the timeline semaphore of one device.
 
-Owns: the pool, the ring of command buffers, the numbers of submissions; the timelines by which
-others wait for these, or these for others. Must not know: what is recorded, when to submit, who
-the others are. Not thread-safe but for `wait`.
+Includes the command pool, the ring of command buffers, the submission numbers, and the timelines
+shared with other APIs: those that wait for submissions, and those that submissions wait for. Not
+thread-safe, except `wait`.
 
     queue = Queue(logical)
     queue.outgoing = Outgoing(queue.submitted + 1, queue.begin())
     ...
     queue.wait(queue.send())
 
-An exception can come at any bytecode (docs/design.md, part 6, Interrupts). A submission and the
-note that it was made are therefore one call of C code, and `send` goes on where it was left.
+An exception can be raised at any bytecode (docs/design.md, part 6, Interrupts). Therefore one call
+of C code both submits and records the result, and `send` resumes where it was interrupted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from vkchi.vk.external import Exporter, can_export_timelines, make_timeline
 from vkchi.vk.logical import Logical
 from vkchi.vk.raw import SUCCESS, TIMEOUT
 
-SLICE_NS = 50_000_000  # how long a wait cannot be interrupted
-# A thread that sleeps is woken 20 to 50 microseconds late, as much as a short kernel takes; so a
-# wait first looks for a while, unless that was in vain lately.
+SLICE_NS = 50_000_000  # longest uninterruptible wait
+# A sleeping thread wakes 20 to 50 microseconds late, about the duration of a short kernel.
+# Therefore a wait polls first, unless polling failed recently.
 SPIN_NS = 60_000
 WAITS_WITHOUT_SPIN = 16
 
@@ -43,8 +43,11 @@ class Outgoing:
 
 
 class Queue:
-    """Submissions are numbered from 1; `submitted` is the last one's number, `outgoing` the one
-    that `send` is to make next: whoever sets it gives the commands away."""
+    """Submission queue. Submissions are numbered from 1; `submitted` is the last number.
+
+    `outgoing` is the submission that `send` makes next. The code that sets it gives up the
+    commands.
+    """
 
     def __init__(self, logical: Logical) -> None:
         self._logical = logical
@@ -62,10 +65,10 @@ class Queue:
         self._form = self._make_form((self._semaphore,))
         self._published: Any = None
         self._waits: Any = None
-        self._awaited: dict[int, tuple[Any, int]] = {}  # by semaphore: its cell, and a value
+        self._awaited: dict[int, tuple[Any, int]] = {}  # semaphore -> (its cell, value)
         self._value = vk.ffi.new("uint64_t *")
         self._waits_without_spin = 0
-        self._wait_infos: deque[tuple[Any, Any]] = deque()  # one per thread that waits
+        self._wait_infos: deque[tuple[Any, Any]] = deque()  # one per waiting thread
 
     def _make_pool(self) -> Any:
         vk = self._logical.vk
@@ -78,8 +81,10 @@ class Queue:
         return self._logical.handles("VkCommandPool").make(call, info, "making a command pool")
 
     def _make_form(self, cells: tuple[Any, ...]) -> tuple[Any, Any, int]:
-        """A VkSubmitInfo2 by which submissions set these timelines, in this order; the structs
-        where their number is written, and how many."""
+        """A VkSubmitInfo2 that signals these timelines, in this order.
+
+        Returns it with the array of signal structs, which take the number, and their count.
+        """
         vk = self._logical.vk
         signals = vk.ffi.new("VkSemaphoreSubmitInfo[]", len(cells))
         for info, cell in zip(signals, cells, strict=True):
@@ -93,28 +98,32 @@ class Queue:
         return submission, signals, len(cells)
 
     def publish(self, exporter: Exporter | None) -> int:
-        """A new handle of a timeline that every submission from now on sets to its number, for
-        those who wait for submissions without the host: those before are done when the next one is.
-        Raises DeviceError where there is none."""
+        """A new handle of a timeline that every later submission sets to its number.
+
+        Others can wait for submissions by it, without the host. Submissions made before are done
+        when the next one is. Raises DeviceError if the driver cannot export one.
+        """
         if exporter is None or not can_export_timelines(self._logical, exporter.kind):
             raise DeviceError(f"{self._logical.physical.name} gives no semaphores to others")
         if self._published is None:
             cell = make_timeline(self._logical, self.read_completed(), exporter.kind)
-            # Our own comes last: who has seen it may destroy the other.
+            # The own timeline is last: code that saw its signal may destroy the other.
             self._form = self._make_form((cell, self._semaphore))
             self._published = cell
         return exporter.export_semaphore(self._published[0])
 
     def wait_for_others(self, cell: Any, value: int) -> None:
-        """Let what is submitted from now on begin when a timeline, in a cell, has come to a value:
-        all commands, and those of later submissions. The host does not wait."""
+        """Delay all later submissions until the timeline in `cell` reaches `value`; the host does
+        not wait."""
         key = int(self._logical.vk.ffi.cast("uintptr_t", cell[0]))
         _, known = self._awaited.get(key, (cell, 0))
         self._awaited[key] = cell, max(known, value)
 
     def _set_waits(self) -> dict[int, tuple[Any, int]]:
-        """Tell the driver what the next submission waits for; that. An exception afterwards leaves
-        it to be waited for once more, which takes no time."""
+        """Write the awaited timelines into the next submission; return them.
+
+        If an exception follows, they are waited for once more, which costs no time.
+        """
         vk, awaited = self._logical.vk, dict(self._awaited)
         infos = vk.ffi.new("VkSemaphoreSubmitInfo[]", len(awaited))
         for info, (cell, value) in zip(infos, awaited.values(), strict=True):
@@ -127,8 +136,10 @@ class Queue:
         return awaited
 
     def begin(self) -> Any:
-        """A command buffer ready for commands: one whose submission is done, or a new one. One that
-        does not reach the caller, for an exception, is left to the pool."""
+        """A command buffer in the recording state: one whose submission is done, or a new one.
+
+        If an exception prevents the return, the buffer stays in the pool.
+        """
         logical = self._logical
         if self._in_flight and self._in_flight[0][0] <= self.read_completed():
             commands = self._in_flight.popleft()[1]
@@ -144,8 +155,10 @@ class Queue:
         return commands
 
     def send(self) -> int:
-        """Submit `outgoing`, if there is something: what an exception left undone is done at the
-        next call. Number of the last submission."""
+        """Submit `outgoing`, if set; return the number of the last submission.
+
+        Resumes a call that an exception interrupted.
+        """
         going = self.outgoing
         if going is None:
             return self.submitted
@@ -176,13 +189,12 @@ class Queue:
         return self.submitted
 
     def _forget(self, awaited: dict[int, tuple[Any, int]]) -> None:
-        """No further submission waits for these."""
+        """Remove these waits; no further submission needs them."""
         for key, waited in awaited.items():
             if self._awaited.get(key) == waited:
                 self._awaited.pop(key)
 
     def read_completed(self) -> int:
-        """Number of the last submission that is done."""
         if self._completed < self.submitted:
             call = self._logical.calls.vkGetSemaphoreCounterValue
             result = call(self._device, self._semaphore[0], self._value)
@@ -193,7 +205,7 @@ class Queue:
     def wait(self, number: int) -> None:
         """Return when submission `number` is done. Can be interrupted from the keyboard.
 
-        Raises DeviceError when the device is lost.
+        Raises DeviceError if the device is lost.
         """
         if number <= self.read_completed() or self._spin(number):
             return
@@ -201,8 +213,10 @@ class Queue:
             pass
 
     def wait_for(self, number: int, limit_ns: int) -> bool:
-        """Whether submission `number` is done, or will be before so many nanoseconds pass; these
-        cannot be interrupted. Raises DeviceError when the device is lost."""
+        """True if submission `number` is done within `limit_ns` nanoseconds.
+
+        The wait cannot be interrupted. Raises DeviceError if the device is lost.
+        """
         info, value = self._wait_infos.popleft() if self._wait_infos else self._make_wait_info()
         value[0] = number
         result = self._logical.calls.vkWaitSemaphores(self._device, info, limit_ns)
@@ -211,7 +225,7 @@ class Queue:
         return bool(result != TIMEOUT)
 
     def _spin(self, number: int) -> bool:
-        """Whether submission `number` was done soon."""
+        """Poll for a short time; True if submission `number` is done by then."""
         if self._waits_without_spin:
             self._waits_without_spin -= 1
             return False

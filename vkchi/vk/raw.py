@@ -1,12 +1,11 @@
-"""The `vulkan` package's raw functions, structs and constants, and the check of every result.
+"""Raw functions, structs and constants of the `vulkan` package, and the check of every VkResult.
 
-Owns: finding the loader, making structs, turning a VkResult into a `DeviceError`. Must not know:
-what is called or why. Importing this module does not load Vulkan; `load_vulkan` does.
+Importing this module does not load Vulkan; `load_vulkan` does.
 
-The package's own wrappers build structs and raise their own exceptions; the raw functions under
-them cost a third as much, and the wrappers' 22,000 lines take 15 ms to load: all of vkchi uses the
-functions, and of the package only the file that declares them is loaded. A struct is made by its
-Vulkan name, its sType is derived from the name:
+The package's own wrappers build structs and raise their own exceptions. The raw functions below
+them cost a third as much, and the wrappers' 22,000 lines take 15 ms to load. Therefore only the
+file that declares the raw functions is loaded. Structs are created by their Vulkan name; the sType
+is derived from it:
 
     vk = load_vulkan()
     info = vk.new("VkFenceCreateInfo", flags=0)
@@ -25,7 +24,7 @@ from vkchi.errors import DeviceError
 from vkchi.interrupts.local import is_file, local
 
 PACKAGE = "vulkan._vulkan"
-DECLARATIONS = "vulkan._vulkancache"  # what C declares, as cffi reads it
+DECLARATIONS = "vulkan._vulkancache"  # the C declarations for cffi
 LOADERS = ("libvulkan.so.1", "vulkan-1.dll", "libvulkan.dylib")
 FORKED = (
     "this process was forked from one that had a device open, which no driver survives: start "
@@ -55,22 +54,22 @@ SENTENCES: dict[int, str] = {
 
 
 class OutOfMemory(DeviceError):
-    """An allocation failed; caught by the heap, which frees what it can and tries again."""
+    """Failed allocation. The heap catches it, frees memory where possible, and retries."""
 
 
 class NoDriver(DeviceError):
-    """The loader found no driver, or none that has a device."""
+    """The loader found no driver, or no driver with a device."""
 
 
 class DeviceLost(DeviceError):
-    """The device is gone; the recorder refuses everything after it."""
+    """The device is lost; the recorder raises for every later call."""
 
 
 class Memory(bytearray):
-    """Memory of a struct or an array, which keeps what is pointed to from there alive.
+    """Memory of a struct or an array that keeps the objects it points to alive.
 
-    Not a destructor's business (`ffi.gc`): the collector runs those of a whole circle of garbage
-    before it sees that some object of it, a device that nobody closed, comes back to life.
+    A destructor (`ffi.gc`) must not do this. The garbage collector runs the destructors of a whole
+    cycle before it sees that an object in it is resurrected, such as a device that nobody closed.
     """
 
     __slots__ = ("kept",)
@@ -80,7 +79,7 @@ class Memory(bytearray):
 class Vulkan:
     """Functions, structs and constants of the Vulkan loader.
 
-    `ffi` and `lib` are cffi's; `const` holds every VK_ constant.
+    `ffi` and `lib` are cffi's; `const` has every VK_ constant.
     """
 
     def __init__(self, ffi: Any, lib: Any) -> None:
@@ -89,7 +88,8 @@ class Vulkan:
         self._types: dict[str, tuple[int | None, dict[str, Any]]] = {}
 
     def new(self, name: str, **fields: Any) -> Any:
-        """Pointer to a new struct called `name`, its sType set, keeping what it points to alive.
+        """Pointer to a new struct called `name`, with its sType set; keeps all that it points to
+        alive.
 
         A `bytes` value becomes a C string, a list an array of the field's item type.
         """
@@ -129,12 +129,12 @@ class Vulkan:
         return self.ffi.from_buffer(kind, memory)
 
     def create(self, function: Any, owner: Any, info: Any, kind: str, doing: str) -> Any:
-        """The handle of type `kind` that `function(owner, info, NULL, out)` makes."""
+        """Handle of type `kind` created by `function(owner, info, NULL, out)`."""
         out = self.ffi.new(kind + " *")
         return self.take(function(owner, info, self.NULL, out), out, doing)
 
     def take(self, result: int, out: Any, doing: str) -> Any:
-        """The handle that a call put into `out`. A success without one is a lack of memory."""
+        """Handle that a call stored in `out`. Success without a handle counts as out of memory."""
         self.check(result, doing)
         if not out[0]:
             self.check(OUT_OF_HOST_MEMORY, doing)
@@ -152,7 +152,7 @@ class Vulkan:
                 return [self._copy_item(items[i]) for i in range(count[0])]
 
     def _copy_item(self, item: Any) -> Any:
-        """A handle itself; a struct as a pointer that owns its bytes (an array's item does not)."""
+        """The handle itself, or a pointer to a copy of the struct: array items own no bytes."""
         kind = self.ffi.typeof(item)
         return self.ffi.new(kind.cname + " *", item) if kind.kind == "struct" else item
 
@@ -173,7 +173,7 @@ class Vulkan:
         return names.get(result, f"VkResult {result}")
 
     def find_function(self, name: str, instance: Any) -> Any:
-        """Instance-level extension function `name`. Raises DeviceError where it is absent."""
+        """Instance-level extension function `name`. Raises DeviceError if it is absent."""
         address = self.lib.vkGetInstanceProcAddr(instance, name.encode())
         if address == self.NULL:
             raise DeviceError(f"the Vulkan driver has no function {name}")
@@ -189,7 +189,7 @@ EXCEPTIONS: dict[int, type[DeviceError]] = {
 
 
 class DeviceCalls:
-    """Functions of one logical device, found when first used: `calls.vkCmdDispatch(...)`.
+    """Functions of one logical device, loaded at first use: `calls.vkCmdDispatch(...)`.
 
     Pointers from vkGetDeviceProcAddr skip the loader's trampoline.
     """
@@ -215,7 +215,7 @@ def name_structure_type(name: str) -> str:
     'VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES'
     """
     words = "VK_STRUCTURE_TYPE"
-    for last, c, after in zip(name[1:], name[2:], f"{name[3:]} "):  # no pattern: 3 ms
+    for last, c, after in zip(name[1:], name[2:], f"{name[3:]} "):  # a regex costs 3 ms
         ends_word = last.islower() or (last.isdigit() and c.isupper())
         begins_word = last.isupper() and c.isupper() and after.islower()
         words += "_" * ((ends_word and not c.islower()) or begins_word) + c.upper()
@@ -223,7 +223,7 @@ def name_structure_type(name: str) -> str:
 
 
 def load_vulkan() -> Vulkan:
-    """The Vulkan loader of this machine. Raises DeviceError where there is none."""
+    """The Vulkan loader of this machine. Raises DeviceError if there is none."""
     if PACKAGE in sys.modules and sys.modules[PACKAGE] is None:
         raise DeviceError(FORKED)
     try:
@@ -238,8 +238,7 @@ def load_vulkan() -> Vulkan:
 
 
 def load_bindings() -> tuple[Any, Any]:
-    """cffi's objects of the package: what is declared, and the loader. Raises ModuleNotFoundError,
-    OSError."""
+    """(declarations, loader): the package's cffi objects. Raises ModuleNotFoundError, OSError."""
     package = find_spec("vulkan")
     folder = next(iter(package.submodule_search_locations or ()), "") if package else ""
     place = os.path.join(folder, "_vulkancache.py")
@@ -256,7 +255,7 @@ def load_bindings() -> tuple[Any, Any]:
 
 
 def load_file(name: str, place: str) -> Any:
-    """The module called `name`, from its file: without the package that it is in."""
+    """Module `name`, loaded from its file without the package around it."""
     if name not in sys.modules:
         spec = spec_from_file_location(name, place)
         assert spec is not None and spec.loader is not None
@@ -267,10 +266,10 @@ def load_file(name: str, place: str) -> Any:
 
 
 def forbid_vulkan() -> None:
-    """Make `load_vulkan` refuse from now on, in a child forked while a device was open.
+    """Make every later `load_vulkan` raise, in a child forked while a device was open.
 
     Drivers keep threads and locks that the child has only in part: SwiftShader hangs there,
-    lavapipe dies at the end.
+    lavapipe crashes at exit.
     """
-    modules: dict[str, Any] = sys.modules  # None is Python's own mark for what may not be imported
+    modules: dict[str, Any] = sys.modules  # Python raises on import of a None entry
     modules[PACKAGE] = None

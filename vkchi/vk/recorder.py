@@ -1,16 +1,16 @@
-"""The one path that commands take to the device: recorded, ordered, submitted, waited for.
+"""Command recorder: records, orders, submits and waits for all commands of a device.
 
-Owns: the command buffer being recorded, barriers, batches, the lock, profiling. Must not know:
-where memory comes from, what a kernel is. `vkchi.device.Device` is a Recorder with memory.
+Keeps the command buffer that is being recorded, barriers, batches, the lock and profiling.
+`vkchi.device.Device` is a Recorder with memory.
 
-A command says which buffers it reads and writes (sets of keys). A barrier is recorded before it
-only where it reads or writes what was written, or writes what was read, since the last barrier;
-these sets outlive submissions, because the order of submissions alone makes no write visible.
+Each command has sets of keys of the buffers that it reads and writes. A barrier is recorded before
+it only for a hazard: it accesses a buffer written since the last barrier, or writes one that was
+read. These sets outlive submissions, because submission order alone makes no write visible.
 
-An exception can come at any bytecode (docs/design.md, part 6, Interrupts). So what is noted before
-a command is recorded says at least as much as is true (hazards, `busy`), never less, and commands
-change hands whole: they are `_commands`, then the queue's `outgoing`, and what was left there is
-sent before others are begun.
+An exception can be raised at any bytecode (docs/design.md, part 6, Interrupts). Therefore state
+that is set before a command is recorded is conservative (hazards, `busy`). Ownership of commands
+moves in single steps: from `_commands` to the queue's `outgoing`. A leftover `outgoing` is sent
+before new commands are begun.
 
     recorder.record(pipeline, args, (16, 1, 1), reads=frozenset({3}), writes=frozenset({4}))
     recorder.flush()
@@ -36,40 +36,43 @@ from vkchi.vk.ring import Ring
 from vkchi.vk.sequence import COMPUTE_POINT, COMPUTE_STAGE, Command, Sequence
 from vkchi.vk.timing import Measurement, Timer, Timing
 
-FIRST_BATCH, LARGEST_BATCH = 8, 64  # commands per submission; few when the device has nothing
-LONGEST_LEAVE_S = 10.0  # that other threads take to notice that the device is done
-MOST_IN_FLIGHT = 32  # submissions that Python may be ahead of the device
-MOST_TRACKED = 1024  # keys remembered between barriers
+FIRST_BATCH, LARGEST_BATCH = 8, 64  # commands per submission; few if the device is idle
+LONGEST_LEAVE_S = 10.0  # limit for other threads to leave their waits
+MOST_IN_FLIGHT = 32  # submissions the host may be ahead of the device
+MOST_TRACKED = 1024  # buffer keys tracked between barriers
 ARGUMENT_CHUNK_BYTES = 1 << 16
 TIMED_DISPATCHES = 256
-MOST_REWRITTEN_BYTES = 1 << 16  # by one command of Vulkan's
+MOST_REWRITTEN_BYTES = 1 << 16  # per vkCmdUpdateBuffer
 
 
 class Peer(Protocol):
-    """Another user of the device's memory, with an order of its own (a stream of CUDA's)."""
+    """Another user of the device's memory with an order of its own, such as a CUDA stream."""
 
     def signal(self) -> bool:
-        """Have the queue wait for what the other was given to do so far; whether it is at work in
-        the device's memory at all."""
+        """Make the queue wait for the peer's work so far; True if the peer uses the device's
+        memory."""
 
     def wait_on(self, number: int) -> None:
-        """Have the other wait for submission `number`."""
+        """Make the peer wait for submission `number`."""
 
     def close(self) -> None:
-        """The device ends."""
+        """Release the peer; the device is closing."""
 
 
 class Recorder(Guarded):
-    """Records commands for one queue. `busy`: something is recorded, or may still be running;
-    `peer`: while one is at work, each command is submitted at once, after what the peer was given
-    to do, and the peer goes on after it: nobody on the host waits."""
+    """Records commands for one queue.
+
+    `busy`: commands are recorded, or may still be running. `peer`: while it is active, each command
+    is submitted immediately. It runs after the peer's earlier work and before the peer's later
+    work, and the host does not wait.
+    """
 
     def __init__(self, logical: Logical) -> None:
         self.busy = False
-        self.loaded = ""  # a shader that nobody has waited for yet
+        self.loaded = ""  # name of a shader whose first run may still compile
         self._lock = RLock()
         self._nobody_waits = Condition(self._lock)
-        self._waiting: set[int] = set()  # threads
+        self._waiting: set[int] = set()  # ids of waiting threads
         self._refusal = ""
         self._logical, self.name = logical, logical.physical.name
         self._queue = Queue(logical)
@@ -81,7 +84,7 @@ class Recorder(Guarded):
         self._batch = self._left = FIRST_BATCH
         self._timing: Measurement | None = None
         self.peer: Peer | None = None
-        self.python_writes: tuple[Any, int] = (None, 0)  # `position` behind one, how many in a row
+        self.python_writes: tuple[Any, int] = (None, 0)  # (`position` after the last, run length)
         self.guards = {}
         calls, ffi = logical.calls, logical.vk.ffi
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
@@ -103,7 +106,8 @@ class Recorder(Guarded):
         self._count_info = self._make_barrier(stages, stages, any_access)
 
     def _make_barrier(self, before: int, after: int, access: int) -> Any:
-        """A VkDependencyInfo: such accesses of later stages see what earlier ones wrote."""
+        """A VkDependencyInfo that makes writes of `before` stages visible to `access` in `after`
+        stages."""
         vk = self._logical.vk
         memory = vk.new(
             "VkMemoryBarrier2", srcStageMask=before, dstStageMask=after,
@@ -117,14 +121,15 @@ class Recorder(Guarded):
         self, pipeline: Runnable, args: Any, groups: tuple[int, int, int],
         reads: frozenset[int], writes: frozenset[int],
     ) -> None:  # fmt: skip
-        """Record a dispatch of so many workgroups along x, y and z, or what stands in its place.
+        """Record a dispatch of `groups` workgroups along x, y and z, or the fills that replace it.
 
-        args: bytes, or a cffi pointer, of the shader's `size_bytes`; copied at once. reads, writes:
-        keys of the buffers that the shader touches. Raises DeviceError after `close`.
+        args: bytes, or a cffi pointer, of the shader's `size_bytes`; copied before the return.
+        reads, writes: keys of the buffers that the shader accesses. Raises DeviceError after
+        `close`.
         """
         lock = self._lock
         was_held = lock._is_owned()  # type: ignore[attr-defined]
-        try:  # as `restoring` does, without its cost
+        try:  # `restoring`, inlined for speed
             with lock:
                 if self.guards:
                     self.announce(writes)
@@ -178,8 +183,10 @@ class Recorder(Guarded):
             self._timing = timing
 
     def sequence(self, commands: list[Command], like: Sequence | None = None) -> Sequence:
-        """Dispatches, recorded to be run by `execute`. like: a sequence whose commands differ in
-        their arguments only. Raises DeviceError."""
+        """Record dispatches to be run by `execute`.
+
+        like: a sequence whose commands differ only in their arguments. Raises DeviceError.
+        """
         with restoring(self._lock), self._lock:
             self.require_open()
             is_counted = any(c.indirect for c in commands)
@@ -187,16 +194,19 @@ class Recorder(Guarded):
             return Sequence(self._logical, commands, order, like)
 
     def execute(self, sequence: Sequence) -> None:
-        """Record all dispatches of a sequence, by one command. None of them is measured."""
+        """Record all dispatches of a sequence as one command. They are not timed."""
         with restoring(self._lock), self._lock:
             commands = self.begin_command(sequence.reads, sequence.writes)
-            self._bound = None  # a sequence binds others
+            self._bound = None  # a sequence binds other pipelines
             self._execute(commands, 1, sequence.cell)
             self.count_command(sequence.count)
 
     def rewrite(self, buffer: Any, offset: int, key: int, data: bytes | bytearray) -> None:
-        """Record putting these bytes, whole words, at an offset of a VkBuffer, which is of the
-        buffer with that key: they are taken now, and are there for what is recorded after this."""
+        """Record a write of `data`, whole words, at an offset of a VkBuffer.
+
+        The buffer has the key `key`. The bytes are copied before the return, and are visible to
+        commands recorded later.
+        """
         with restoring(self._lock), self._lock:
             commands = self.begin_command(frozenset(), frozenset((key,)))
             memory = self._logical.vk.ffi.from_buffer(data)
@@ -207,7 +217,8 @@ class Recorder(Guarded):
             self.count_command()
 
     def begin_command(self, reads: frozenset[int], writes: frozenset[int]) -> Any:
-        """The command buffer, ready for a command that is no dispatch. `count_command` ends it."""
+        """The command buffer, ready for a command other than a dispatch. Call `count_command` after
+        it."""
         if self.guards:
             self.announce(writes)
         commands = self._commands or self._begin()
@@ -218,7 +229,7 @@ class Recorder(Guarded):
         return commands
 
     def count_command(self, count: int = 1) -> None:
-        """Note that a command was recorded; submits when there are enough."""
+        """Count a recorded command; submit if the batch is full."""
         self._left -= count
         if self._left <= 0:
             self.flush()
@@ -236,13 +247,13 @@ class Recorder(Guarded):
         return self._commands
 
     def _order(self, commands: Any) -> None:
-        """Let what follows see what went before."""
+        """Record a barrier: later commands see the writes of earlier ones."""
         self._barrier(commands, self._order_info)
         self._read.clear()
         self._written.clear()
 
     def _place(self, args: Any, size_bytes: int) -> Any:
-        """A pointer to the device address of a copy of the arguments."""
+        """Pointer to the device address of a copy of the arguments."""
         piece = self._ring.allocate(size_bytes, self._queue.submitted + 1)
         self._move(piece.pointer, args, size_bytes)
         self._address[0] = piece.address
@@ -251,7 +262,7 @@ class Recorder(Guarded):
     # --- submitting ------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Submit what is recorded; does not wait, but for a device that is far behind."""
+        """Submit the recorded commands. Does not wait, unless the device is far behind."""
         with restoring(self._lock), self._lock:
             commands, queue = self._commands, self._queue
             if commands is None and queue.outgoing is None:
@@ -269,7 +280,7 @@ class Recorder(Guarded):
             self.sweep()
 
     def _send(self) -> None:
-        """Submit what is ready for it; wait for a device that is far behind."""
+        """Submit pending commands; wait for a device that is far behind."""
         try:
             number = self._queue.send()
             self._queue.wait(number - MOST_IN_FLIGHT)
@@ -278,23 +289,25 @@ class Recorder(Guarded):
             raise
 
     def submit(self) -> int:
-        """Submit what is recorded; the number of the submission that has all of it."""
+        """Submit the recorded commands; return the number of the last submission."""
         with restoring(self._lock), self._lock:
             self.flush()
             return self._queue.submitted
 
     def publish(self) -> int:
-        """A new handle of a timeline that comes to the number of each submission when that is done.
-        Raises DeviceError where the driver has none to give."""
+        """A new handle of a timeline that reaches the number of each submission when that is done.
+
+        Raises DeviceError if the driver cannot export one.
+        """
         with restoring(self._lock), self._lock:
             self.flush()
             handle = self._queue.publish(find_exporter(self._logical))
-            self._begin()  # for what was submitted before, and sets no published timeline
+            self._begin()  # a submission that also covers the earlier ones
             self.flush()
             return handle
 
     def make_timeline(self, *, exported: bool = True) -> tuple[Any, int]:
-        """The cell of a timeline for others to set, and a new handle of it (-1: not exported)."""
+        """(cell, handle) of a new timeline that others signal; the handle is -1 if not exported."""
         exporter = find_exporter(self._logical) if exported else None
         with restoring(self._lock), self._lock:
             self.require_open()
@@ -302,15 +315,19 @@ class Recorder(Guarded):
             return cell, exporter.export_semaphore(cell[0]) if exporter else -1
 
     def wait_for_others(self, cell: Any, value: int) -> None:
-        """Submit what is recorded; what is recorded from now on begins when a timeline has come to
-        a value. The host does not wait."""
+        """Submit the recorded commands, and delay later ones until a timeline reaches `value`.
+
+        The host does not wait.
+        """
         with restoring(self._lock), self._lock:
             self.flush()
             self._queue.wait_for_others(cell, value)
 
     def wait(self) -> None:
-        """Submit what is recorded and return when all of it is done. Raises DeviceError when the
-        device is lost or closed."""
+        """Submit the recorded commands and wait until all are done.
+
+        Raises DeviceError if the device is lost or closed.
+        """
         with restoring(self._lock), self._lock:
             self.require_open()
             if not self.busy:
@@ -318,7 +335,7 @@ class Recorder(Guarded):
             self.flush()
             number = self._queue.submitted
             self._waiting.add(get_ident())
-        loaded, self.loaded = self.loaded, ""  # some drivers compile when a shader first runs
+        loaded, self.loaded = self.loaded, ""  # some drivers compile at a shader's first run
         telling = tell(f"first run of {loaded}") if loaded else None
         try:
             self._queue.wait(number)
@@ -335,14 +352,14 @@ class Recorder(Guarded):
             if telling is not None:
                 telling.end()
         with restoring(self._lock), self._lock:
-            self.require_open()  # another thread may have closed it meanwhile
+            self.require_open()  # another thread may have closed it in the meantime
             if self.recorded_number == number:
                 self.busy = False
                 self._batch = FIRST_BATCH
             self.sweep()
 
     def is_done_within(self, seconds: float) -> bool:
-        """Submit what is recorded; whether all of it is done before so many seconds pass."""
+        """Submit the recorded commands; True if all are done within `seconds`."""
         self.flush()
         number, end = self._queue.submitted, monotonic() + seconds
         while not self._queue.wait_for(number, SLICE_NS):
@@ -351,36 +368,38 @@ class Recorder(Guarded):
         return True
 
     def drain_waiters(self) -> None:
-        """Return when no other thread is waiting for the device any more; it must be idle."""
-        own = {get_ident()}  # which may stand there from a wait that was interrupted
+        """Return when no other thread waits for the device; it must be idle."""
+        own = {get_ident()}  # left over from an interrupted wait
         self._nobody_waits.wait_for(lambda: self._waiting <= own, LONGEST_LEAVE_S)
 
     @property
     def recorded_number(self) -> int:
-        """Number of the submission that what was recorded last belongs to."""
+        """Number of the submission of the last recorded command."""
         is_ahead = self._commands is not None or self._queue.outgoing is not None
         return self._queue.submitted + is_ahead
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """Where the next command will stand; None if all before it is done. Raises DeviceError."""
+        """Position of the next command; None if all earlier ones are done. Raises DeviceError."""
         with restoring(self._lock), self._lock:
             self.require_open()
             number = self.recorded_number
             return None if number <= self._queue.read_completed() else (number, self._left)
 
     def sweep(self) -> None:
-        """Free what the device is done with. For the subclass that has memory."""
+        """Free memory that the device has finished with. Overridden by the subclass that has
+        memory."""
 
     def require_open(self) -> None:
-        """Raises DeviceError when the device cannot be used any more: closed, lost, or forked."""
+        """Raise DeviceError if the device is closed, lost, or inherited by a forked process."""
         if self._refusal:
             raise DeviceError(self._refusal)
 
     # --- profiling -------------------------------------------------------------------------
 
     def timing(self) -> Timing:
-        """Measure each dispatch recorded in the block, one at a time; filled when it ends.
+        """Measure each dispatch recorded in the block, one at a time; `dispatches` is filled at its
+        end.
 
         >>> with device.timing() as t: step()
         >>> t.dispatches
@@ -390,16 +409,16 @@ class Recorder(Guarded):
 
     @property
     def can_time(self) -> bool:
-        """Whether the device can measure time on its queue."""
+        """True if the queue supports timestamps."""
         return bool(self._logical.physical.timestamp_bits)
 
     @property
     def is_timing(self) -> bool:
-        """Whether dispatches are measured now."""
+        """True if dispatches are being measured."""
         return self._timing is not None and not self._timing.is_left
 
     def start_timing(self, timing: Measurement) -> None:
-        """Measure from now on. Raises DeviceError while something else does."""
+        """Start to measure. Raises DeviceError if another measurement is active."""
         with restoring(self._lock), self._lock:
             self.wait()
             if self._timing is not None and not self._timing.is_left:
@@ -408,7 +427,7 @@ class Recorder(Guarded):
             self._timing = timing
 
     def stop_timing(self, timing: Measurement) -> None:
-        """Measure no more; waits."""
+        """Stop to measure; waits."""
         with restoring(self._lock), self._lock:
             if self._timing is timing:
                 self._timing = None

@@ -1,10 +1,8 @@
-"""Host-visible memory that is valid until one submission is done: argument blocks and staging.
+"""Ring allocator for host-visible memory that is valid until one submission is done.
 
-Owns: its chunks and their reuse by submission number. Must not know: what is put there.
-
-A chunk is filled from its start; when it is full it goes to the back of a line with the number of
-the submission that used it last, and the front of the line is taken again when that is done. One
-that an exception keeps from its place is freed as what nobody holds (`handles`).
+Used for argument blocks and staging. A chunk is filled from its start. A full chunk is appended to
+a FIFO with the number of the last submission that used it. The oldest chunk is reused when that
+submission is done. A chunk that an exception keeps out of the FIFO is freed by `handles`.
 
     ring = Ring(logical, queue, chunk_bytes=1 << 16)
     piece = ring.allocate(96, recorded=queue.submitted + 1)
@@ -27,7 +25,7 @@ MOST_CHUNKS = 16
 
 
 class Piece(NamedTuple):
-    """A part of a chunk: the host's pointer, the device's address, VkBuffer and offset."""
+    """Part of a chunk: host pointer, device address, VkBuffer and offset."""
 
     pointer: Any
     address: int
@@ -36,7 +34,7 @@ class Piece(NamedTuple):
 
 
 class Ring:
-    """Pieces of up to `chunk_bytes`. At most 16 chunks; then `allocate` waits for the oldest."""
+    """Pieces of up to `chunk_bytes`. With 16 chunks in flight, `allocate` waits for the oldest."""
 
     def __init__(self, logical: Logical, queue: Queue, chunk_bytes: int) -> None:
         self._logical, self._queue = logical, queue
@@ -47,7 +45,7 @@ class Ring:
         self._last = 0
 
     def allocate(self, size_bytes: int, recorded: int) -> Piece:
-        """A piece that stays valid until submission number `recorded` is done.
+        """A piece that is valid until submission number `recorded` is done.
 
         Raises InternalError for a piece larger than a chunk.
         """
@@ -60,7 +58,7 @@ class Ring:
         return Piece(chunk.pointer + offset, chunk.address + offset, chunk.buffer, offset)
 
     def _turn(self, size_bytes: int, recorded: int) -> Block:
-        """Make another chunk the current one."""
+        """Switch to another chunk: the oldest if it is free, else a new one."""
         if size_bytes > self.chunk_bytes:
             raise InternalError(f"a piece of {size_bytes} bytes is larger than a chunk")
         chunk, self._chunk = self._chunk, None
@@ -77,6 +75,6 @@ class Ring:
         return chunk
 
     def close(self) -> None:
-        """Let go of all chunks."""
+        """Release all chunks."""
         self._full.clear()
         self._chunk = None

@@ -1,12 +1,13 @@
-"""Dispatches recorded once, to be run many times by one command each.
+"""Dispatches recorded once into a secondary command buffer, to be executed many times.
 
-Owns: a secondary command buffer, the barriers between its dispatches, its argument blocks. Must not
-know: when it runs, what its dispatches are for.
+Arguments of a dispatch are in one of three places:
 
-What a dispatch is given stands in the commands themselves, in memory that nobody changes later, or
-in memory whose owner orders what changes it as other commands are; so a sequence may be run again
-while the device is still busy with it. It is freed with its last reference, when the device is done
-with it.
+- in the commands themselves;
+- in memory that nobody changes later;
+- in memory whose owner orders its changes like other commands.
+
+Therefore a sequence may be executed again while the device still runs it. It is freed after its
+last reference, when the device has finished with it.
 
     sequence = recorder.sequence([Command(pipeline, args, (16, 1, 1), reads, writes), ...])
     recorder.execute(sequence)
@@ -28,10 +29,12 @@ COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 
 
 class Command(NamedTuple):
-    """A dispatch of so many workgroups along x, y and z, with the bytes of its arguments, or,
-    of pipelines that read them from memory, the address where they stand; reads and writes are keys
-    of buffers. indirect: the VkBuffer, and the offset in it, where its numbers of
-    workgroups are found when it runs, in place of these."""
+    """A dispatch of `groups` workgroups along x, y and z.
+
+    `args`: the bytes of the arguments or, for pipelines that read them from memory, their device
+    address. `reads`, `writes`: keys of buffers. `indirect`: a VkBuffer and an offset in it; the
+    workgroup counts are read there at execution, in place of `groups`.
+    """
 
     pipeline: Runnable
     args: bytes | bytearray | int
@@ -42,10 +45,12 @@ class Command(NamedTuple):
 
 
 class Sequence:
-    """`count` dispatches in a command buffer at the pointer `cell`; reads, writes: keys of all the
-    buffers that they touch. like: one whose commands differ in their arguments only. `order` is a
-    VkDependencyInfo that lets what follows see what went before. Raises DeviceError where the
-    driver is out of memory."""
+    """`count` dispatches in the secondary command buffer at the pointer `cell`.
+
+    `reads`, `writes`: keys of all buffers that they access. `like`: a sequence whose commands
+    differ only in their arguments. `order`: a VkDependencyInfo that makes earlier writes visible.
+    Raises DeviceError if the driver is out of memory.
+    """
 
     def __init__(
         self,
@@ -62,13 +67,13 @@ class Sequence:
         else:
             self.reads, self.writes, self._barriers = like.reads, like.writes, like._barriers
         self._logical, self._order = logical, order
-        self._pipelines = {c.pipeline for c in commands}  # alive for as long as the commands
+        self._pipelines = {c.pipeline for c in commands}  # must outlive the commands
         self._pool = self._make_pool()
         self.cell = self._begin()
         self._blocks, self._offset = self._make_blocks(commands), 0
         self._bound: Pipeline | None = None
         self._record(commands)
-        if any(c.indirect for c in commands):  # what comes next does not know of such reads
+        if any(c.indirect for c in commands):  # reads of the counts are not tracked later
             logical.calls.vkCmdPipelineBarrier2(self.cell[0], order)
         result = logical.calls.vkEndCommandBuffer(self.cell[0])
         logical.vk.check(result, "recording a graph")
@@ -99,7 +104,7 @@ class Sequence:
         return cell
 
     def _make_blocks(self, commands: SequenceOf[Command]) -> Block | None:
-        """Memory for the arguments that are too long to stand in commands."""
+        """Memory for arguments that are too long for push constants."""
         sizes = [
             c.pipeline.args_bytes
             for c in commands
@@ -136,7 +141,7 @@ class Sequence:
                 calls.vkCmdDispatchIndirect(target, *indirect)
 
     def _place(self, args: bytes, size_bytes: int) -> Any:
-        """A pointer to the device address of a copy of the arguments."""
+        """Pointer to the device address of a copy of the arguments."""
         assert self._blocks is not None
         ffi, at = self._logical.vk.ffi, self._offset
         ffi.memmove(self._blocks.pointer + at, args, size_bytes)
@@ -145,8 +150,10 @@ class Sequence:
 
 
 def barriers_between(commands: SequenceOf[Command]) -> list[bool]:
-    """Whether a barrier stands before each: where it touches what was written since the last one,
-    or writes what was read."""
+    """For each command, True if it needs a barrier before it.
+
+    That is a read-after-write, write-after-write or write-after-read hazard since the last barrier.
+    """
     found = []
     read: set[int] = set()
     written: set[int] = set()

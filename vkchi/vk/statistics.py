@@ -1,10 +1,7 @@
-"""What a driver tells of the machine code that it makes: VK_KHR_pipeline_executable_properties.
+"""Driver statistics of compiled shaders, by VK_KHR_pipeline_executable_properties.
 
-Owns: reading it, and names by which drivers call the same things. Must not know: how pipelines are
-made.
-
-    registers, spills and the like, by the driver's own names, and texts: the driver's own IR, and
-    the machine code disassembled
+Reads registers, spills and other statistics under the driver's own names, and strings such as the
+driver's IR and the disassembly. `COMMON` maps the names of several drivers to shared ones.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ EXTENSION = "VK_KHR_pipeline_executable_properties"
 FEATURE = "pipelineExecutableInfo"
 CAPTURE_STATISTICS, CAPTURE_TEXTS = 0x40, 0x80  # VkPipelineCreateFlagBits
 VALUES = ("b32", "i64", "u64", "f64")  # members of VkPipelineExecutableStatisticValueKHR, by format
-# What drivers call it, the first that there is: RADV, ANV, NVIDIA's.
+# Shared name -> names of RADV, ANV and NVIDIA; the first present is used.
 COMMON: dict[str, tuple[str, ...]] = {
     "registers": ("VGPRs", "Max live registers", "Register Count"),
     "scalar registers": ("SGPRs",),
@@ -30,11 +27,16 @@ COMMON: dict[str, tuple[str, ...]] = {
     "occupancy": ("Subgroups per SIMD",),
     "cycles": ("Inverse Throughput", "Cycle Count"),
 }
-MACHINE_CODE = ("assembly", "isa", "sass", "disassembly")  # parts of names of such texts
+MACHINE_CODE = (
+    "assembly",
+    "isa",
+    "sass",
+    "disassembly",
+)  # substrings of their names
 
 
 class Executable(NamedTuple):
-    """One piece of machine code; drivers may make several of a shader, the last is the widest."""
+    """One piece of machine code. Drivers may compile several per shader; the last is the widest."""
 
     name: str
     subgroup_size: int
@@ -42,24 +44,24 @@ class Executable(NamedTuple):
     texts: dict[str, str]
 
     def common(self) -> dict[str, int | float]:
-        """Statistics by names that drivers share."""
+        """Statistics under names shared by all drivers."""
         known = self.statistics
         found = {name: [known[k] for k in theirs if k in known] for name, theirs in COMMON.items()}
         return {name: values[0] for name, values in found.items() if values}
 
     def machine_code(self) -> str:
-        """The machine code as text; empty where the driver gives none."""
+        """Disassembly of the machine code; empty if the driver gives none."""
         names = [n for n in self.texts if any(part in n.lower() for part in MACHINE_CODE)]
         return self.texts[names[-1]] if names else ""
 
 
 def tells(logical: Logical) -> bool:
-    """Whether the driver tells anything."""
+    """True if the driver reports statistics."""
     return FEATURE in logical.physical.features
 
 
 def read_executables(logical: Logical, pipeline: Any) -> tuple[Executable, ...]:
-    """What there is of a pipeline that was made with both flags. Raises DeviceError."""
+    """Executables of a pipeline that was created with both capture flags. Raises DeviceError."""
     vk, calls = logical.vk, logical.calls
     whole = vk.new("VkPipelineInfoKHR", pipeline=pipeline)
     kind = "VkPipelineExecutablePropertiesKHR"
@@ -89,7 +91,10 @@ def _read(logical: Logical, pipeline: Any, index: int, name: str, row: Any) -> E
 def _list(
     logical: Logical, call: Any, kind: str, info: Any, buffers: list[Any] | None = None
 ) -> Sequence[Any]:
-    """What a call lists; asked once more with room for texts, where these are wanted."""
+    """Structs that a two-call enumeration returns.
+
+    With `buffers`, a further call fills newly allocated string buffers, which are appended to it.
+    """
     vk, count = logical.vk, logical.vk.ffi.new("uint32_t *")
     doing = "reading what the driver's compiler says"
     vk.check(call(logical.handle, info, count, vk.NULL), doing)

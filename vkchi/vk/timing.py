@@ -1,10 +1,8 @@
-"""Timestamps around dispatches.
+"""Timestamp queries around dispatches, in one query pool that the host resets.
 
-Owns: one query pool, reset by the host. Must not know: who wants to know, what a dispatch does.
-
-    timer = Timer(logical, capacity=256)
-    timer.start(commands, "saxpy"); ...; timer.stop(commands)
-    timer.collect()     # after the submission is done: [Timed("saxpy", 0.0012, 7.3)]
+timer = Timer(logical, capacity=256)
+timer.start(commands, "saxpy"); ...; timer.stop(commands)
+timer.collect()     # after the submission is done: [Timed("saxpy", 0.0012, 7.3)]
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from vkchi.vk.logical import Logical
 
 
 class Timed(NamedTuple):
-    """What a dispatch took, in seconds, and when it began, on the device's clock."""
+    """Duration of a dispatch in seconds, and its start on the device's clock."""
 
     name: str
     seconds: float
@@ -47,26 +45,28 @@ class Timer:
 
     @property
     def is_full(self) -> bool:
-        """Whether `collect` must come before the next `start`."""
+        """True if `collect` must be called before the next `start`."""
         return len(self._names) == self._capacity
 
     def start(self, commands: Any, name: str) -> None:
-        """Record the time before a dispatch called `name`."""
+        """Record the timestamp before a dispatch called `name`."""
         self._names.append(name)
         self._write(commands, 2 * len(self._names) - 2)
 
     def stop(self, commands: Any) -> None:
-        """Record the time after it."""
+        """Record the timestamp after it."""
         self._write(commands, 2 * len(self._names) - 1)
 
     def collect(self) -> list[Timed]:
-        """Every dispatch since the last call, but for those that an exception
-        kept from being recorded whole; the device must be idle."""
+        """Times of the dispatches since the last call; the device must be idle.
+
+        Dispatches whose recording an exception interrupted are left out.
+        """
         names, self._names = self._names, []
         if not names:
             return []
         logical, vk, count = self._logical, self._logical.vk, 2 * len(names)
-        ticks = vk.ffi.new("uint64_t[]", 2 * count)  # each with whether it was taken
+        ticks = vk.ffi.new("uint64_t[]", 2 * count)  # (timestamp, availability) pairs
         flags = vk.const.VK_QUERY_RESULT_64_BIT | vk.const.VK_QUERY_RESULT_WITH_AVAILABILITY_BIT
         result = logical.calls.vkGetQueryPoolResults(
             logical.handle, self._pool[0], 0, count, 16 * count, ticks, 16, flags
@@ -89,30 +89,30 @@ class Timer:
 
 
 class Measurement(Protocol):
-    """What dispatches are measured for."""
+    """Receiver of measured times."""
 
     timer: Timer | None
 
     @property
     def is_left(self) -> bool:
-        """Whether it has ended."""
+        """True if the measurement has ended."""
 
     def collect(self) -> None:
-        """Take what the timer measured; the device is idle."""
+        """Read the timer's results; the device is idle."""
 
 
 class Measuring(Protocol):
-    """Who records what is measured."""
+    """A recorder that can measure dispatches."""
 
     def start_timing(self, timing: Measurement) -> None:
-        """Measure from now on."""
+        """Start to measure."""
 
     def stop_timing(self, timing: Measurement) -> None:
-        """Measure no more."""
+        """Stop to measure."""
 
 
 class Timing(Block):
-    """What is measured in a block: `dispatches` are (name of the shader, seconds), in order."""
+    """Measurement of a `with` block: `dispatches` has (shader name, seconds), in order."""
 
     def __init__(self, recorder: Measuring) -> None:
         self._recorder = recorder
@@ -125,10 +125,10 @@ class Timing(Block):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """The end of the block: waits, and collects."""
+        """End the block: wait and collect."""
         self._recorder.stop_timing(self)
 
     def collect(self) -> None:
-        """Add what the timer measured; the device must be idle."""
+        """Add the timer's results; the device must be idle."""
         if self.timer is not None:
             self.dispatches += [(t.name, t.seconds) for t in self.timer.collect()]
