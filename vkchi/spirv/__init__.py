@@ -1,4 +1,4 @@
-"""SPIR-V emission: one split Func in, one Shader out.
+"""SPIR-V emission: turns one split Func into one Shader.
 
 >>> emit(fn, grid, caps, "advect.0").needs
 ('signed_zero_inf_nan_f32',)

@@ -1,10 +1,10 @@
-"""The argument block of one shader: which slots are used, where they lie, how they are loaded.
+"""Argument block of one shader: the used slots, their offsets, and the loads.
 
-Owns: slots and their offsets (target/shader.py says what they mean), push constants (`in_memory`
-reads them from a buffer instead), narrowing of what travels as 32 bits. Must not know: ops.
+`target/shader.py` defines the meaning of slots. Arguments are push constants; `in_memory` reads
+them from a buffer instead. Narrow scalars travel as 32 bits and are converted here.
 
-A slot is asked for by meaning and gives the id of its loaded value at once; offsets are settled and
-the loads written when the function is put together, since pointers go first.
+Each method returns the id of a slot's value immediately. Offsets and loads are determined when the
+function is assembled, because pointers come first.
 
     em.arguments.pointer(param)         # id of a pointer to struct { f32[] }
     em.arguments.dim(param, 0)          # id of an i32
@@ -32,14 +32,14 @@ Key = tuple[str, str, int, str]
 
 
 def carrier_of(t: Scalar) -> Scalar:
-    """The type that a scalar argument travels as: 32 or 64 bits wide."""
+    """Type in which a scalar argument is passed: 32 or 64 bits wide."""
     if t is f16:
         return f32
     return {"i": i32, "u": u32, "b": u32}[t.kind] if t.bits < 32 else t
 
 
 class Arguments:
-    """Slots asked for so far, each with the id of its loaded value."""
+    """Requested slots, each with the id of its loaded value."""
 
     __slots__ = ("em", "ids")
 
@@ -55,10 +55,10 @@ class Arguments:
         return found
 
     def pointer(self, param: Param) -> int:
-        """The pointer to `struct { stored[] }` of an array parameter.
+        """Pointer to `struct { stored[] }` of an array parameter.
 
-        It travels as a pointer to words where scalars are narrower: validators look through
-        pointers, and want push constants of 8 and 16 bits to be supported.
+        For narrower scalars it is passed as a pointer to words. Validators look through pointers,
+        and would require support of push constants of 8 and 16 bits.
         """
         assert isinstance(param.type, Array)
         stored = param.type.stored
@@ -70,31 +70,31 @@ class Arguments:
         return em.once(spec.OpBitcast, struct, self._ask("ptr", param.name, 0, "u32"))
 
     def trash(self) -> int:
-        """The pointer, to `struct { u32[] }`, of the block that stray accesses go to."""
+        """Pointer to the block, a `struct { u32[] }`, that receives out-of-range accesses."""
         return self._ask("trash", "", 0, "u32")
 
     def dim(self, param: Param, axis: int) -> int:
-        """The i32 extent of an axis of an array of dynamic shape."""
+        """Extent of an axis of an array with dynamic shape, as i32."""
         return self._ask("dim", param.name, axis, "i32")
 
     def magic(self, kind: str, param: Param, axis: int) -> int:
-        """A u32 of `target.magic` for an extent of an array of dynamic shape."""
+        """A u32 of `target.magic` for an extent of an array with dynamic shape."""
         return self._ask(kind, param.name, axis, "u32")
 
     def size(self, param: Param, t: Scalar) -> int:
-        """The scalars that may be touched in an array of dynamic shape, as an i32 or i64."""
+        """Number of accessible scalars of an array with dynamic shape, as i32 or i64."""
         return self._ask("size", param.name, 0, t.name)
 
     def count(self, axis: int) -> int:
-        """The i32 number of loop iterations along an axis of the grid."""
+        """Number of loop iterations along an axis of the grid, as i32."""
         return self._ask("count", "", axis, "i32")
 
     def base(self, axis: int) -> int:
-        """The i32 number of the dispatch's first iteration along an axis of the grid."""
+        """First iteration of the dispatch along an axis of the grid, as i32."""
         return self._ask("base", "", axis, "i32")
 
     def value(self, param: Param) -> tuple[int, ...]:
-        """The components of a scalar or tensor parameter."""
+        """Components of a scalar or tensor parameter."""
         t = scalar_of(param.type)
         carrier = carrier_of(t)
         size = getattr(param.type, "size", 1)
@@ -110,10 +110,10 @@ class Arguments:
         opcode = {"i": spec.OpSConvert, "u": spec.OpUConvert, "f": spec.OpFConvert}[t.kind]
         return em.once(opcode, em.type_id(t), value)
 
-    # --- when the function is put together ---------------------------------------------------
+    # --- assembly of the function ------------------------------------------------------------
 
     def finish(self) -> tuple[Words, tuple[Slot, ...], int]:
-        """The loads for the entry block, the slots in order, and the block's size in bytes."""
+        """(loads for the entry block, slots in order, size of the block in bytes)."""
         keys = sorted(self.ids, key=lambda key: (key[0] not in POINTERS, -_width(key)))  # stable
         if not keys:
             return [], (), 0
@@ -154,7 +154,7 @@ class Arguments:
 
 
 def slot_text(slot: Slot) -> str:
-    """A slot's name for people: `x.ptr`, `x.dim.1`, `v.value.2`, `count`, `count.1`."""
+    """Readable name of a slot: `x.ptr`, `x.dim.1`, `v.value.2`, `count`, `count.1`."""
     has_axis = slot.kind in ("dim", "value", *MAGIC) or slot.axis > 0
     parts = [slot.param, slot.kind, str(slot.axis) if has_axis else ""]
     return ".".join(part for part in parts if part)

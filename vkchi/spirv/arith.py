@@ -1,9 +1,8 @@
-"""Elementwise arithmetic: which instruction each op is, by the kind of scalar; numeric conversions.
+"""Elementwise arithmetic: the instruction of each op by scalar kind, and numeric conversions.
 
-Owns: op kind x kind of scalar -> opcode or GLSL.std.450 instruction. Must not know: tensors,
-memory, control flow. What has no instruction, or not one with the op's meaning, must have been
-replaced by `legalize`, and by `arithmetic`, which leaves amounts of shifts in range, and powers of
-numbers that are not negative.
+Maps op kind and scalar kind to an opcode or a GLSL.std.450 instruction. Preconditions: `legalize`
+and `arithmetic` have replaced all ops without an exact instruction. `arithmetic` also keeps shift
+amounts in range, and bases of powers non-negative.
 
     instruction_of(em, "sqrt", f32)        # (OpExtInst, the id of GLSL.std.450, Sqrt)
 """
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
 
 # fmt: off
-# op -> opcodes for i, u, f, b; 0 where the row has no such type or a formula stands below.
+# op -> opcodes for i, u, f, b; 0 if the op has no such type or is expanded below.
 OPCODES: dict[str, tuple[int, int, int, int]] = {
     "add": (spec.OpIAdd, spec.OpIAdd, spec.OpFAdd, 0),
     "sub": (spec.OpISub, spec.OpISub, spec.OpFSub, 0),
@@ -69,8 +68,10 @@ IN_64_BITS = frozenset({"abs", "min", "max", "sqrt", "floor", "ceil"})  # of GLS
 
 
 def instruction_of(em: Emitter, kind: str, t: Scalar) -> tuple[int, ...]:
-    """The opcode of `kind` on components of type t, and what stands before its operands. Raises
-    InternalError where there is none."""
+    """(opcode, leading operands...) of `kind` on components of type t.
+
+    Raises InternalError if there is no instruction.
+    """
     key = (kind, t.kind)
     if key in SIMPLE:
         return (SIMPLE[key],)
@@ -80,12 +81,12 @@ def instruction_of(em: Emitter, kind: str, t: Scalar) -> tuple[int, ...]:
 
 
 def lacking(kind: str, t: Scalar) -> InternalError:
-    """The error for what should not have come here."""
+    """The error for an op that earlier passes must replace."""
     return InternalError(f"no instruction is `{kind}` of {t}; legalize or arithmetic replaces it")
 
 
 def lower_popcnt(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Counts in 32 bits, which is all that Vulkan has."""
+    """Count bits; Vulkan supports only 32-bit operands."""
     t = scalar_of(op.type)
     if t.bits != 32:
         raise lacking(op.kind, t)
@@ -93,7 +94,7 @@ def lower_popcnt(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_clz(em: Emitter, op: Op) -> tuple[int, ...]:
-    """31 less the position of the highest bit, which FindUMsb gives as -1 for zero."""
+    """31 minus the position of the highest bit; FindUMsb returns -1 for zero."""
     t = scalar_of(op.type)
     if t.bits != 32:
         raise lacking(op.kind, t)
@@ -104,7 +105,7 @@ def lower_clz(em: Emitter, op: Op) -> tuple[int, ...]:
 
 # --- conversions -----------------------------------------------------------------------------
 
-# Kinds of source and destination -> opcode, where the width does not matter or both are floats.
+# (source kind, destination kind) -> opcode, for conversions that involve floats.
 CONVERSIONS = {
     ("f", "f"): spec.OpFConvert, ("f", "i"): spec.OpConvertFToS, ("f", "u"): spec.OpConvertFToU,
     ("i", "f"): spec.OpConvertSToF, ("u", "f"): spec.OpConvertUToF,
@@ -112,7 +113,7 @@ CONVERSIONS = {
 
 
 def convert(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
-    """The id of a component converted by value, as the row `cast` says."""
+    """Id of a component converted by value, as defined by the op `cast`."""
     if old is new:
         return value
     t_id = em.type_id(new)
@@ -134,7 +135,10 @@ def convert(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
 
 
 def _convert_integer(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
-    """Widening follows the source's sign; OpUConvert only gives unsigned types."""
+    """Convert between integer types.
+
+    Widening extends by the sign of the source. OpUConvert yields only unsigned types.
+    """
     t_id = em.type_id(new)
     if old.bits == new.bits:
         return em.op(spec.OpBitcast, t_id, value)

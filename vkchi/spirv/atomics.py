@@ -1,8 +1,8 @@
 """Atomic ops: one instruction on one scalar in a buffer or in workgroup memory.
 
-Owns: which atomics exist natively and what they need of the device. What is not in the table must
-have been replaced by `legalize`; tensors and bits of floats are taken apart by `passes.layouts`.
-Must not know: how places are addressed (`memory.py`).
+The tables list the native atomics and their required capabilities. Preconditions: `legalize` has
+replaced all other atomics; `passes.layouts` has split tensors and replaced atomics on the bits of
+floats.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPCODES: dict[str, tuple[int, int, int]] = {
     "atomic_exchange": (spec.OpAtomicExchange, spec.OpAtomicExchange, 0),
     "atomic_cas": (spec.OpAtomicCompareExchange, spec.OpAtomicCompareExchange, 0),
 }
-# (op, type, whether in workgroup memory) -> Caps field; 32-bit integers need nothing.
+# (op, type, is workgroup memory) -> Caps field; 32-bit integers need none.
 FLOAT_NEEDS = {
     ("atomic_add", "f32", False): "f32_atomic_add",
     ("atomic_add", "f32", True): "f32_atomic_add_shared",
@@ -42,7 +42,7 @@ WIDE_NEEDS = {False: "i64_atomics", True: "i64_atomics_shared"}
 
 
 def lower_atomic(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Any atomic: the old scalar."""
+    """Emit an atomic; return the old value."""
     place, t = em.places[op.args[0]], op.type
     values = [em.ids[v][0] for v in op.args[1:]]
     opcode = 0

@@ -1,14 +1,14 @@
-"""Structured control flow as SPIR-V blocks. This docstring is the specification.
+"""Lowering of structured control flow to SPIR-V blocks. This docstring is the specification.
 
-A region is written into the current block; afterwards `em.block` is the block that it ended in,
-which is the parent that a phi names. Carried values and results are one OpPhi per scalar component;
-places are never carried. `[x]` is the block with label x:
+A region is emitted into the current block. Afterwards `em.block` is the block in which the region
+ended: the predecessor for a phi. Carried values and results are one OpPhi per scalar component.
+Places are never carried. `[x]` is the block with label x:
 
     if:      [now]  SelectionMerge merge;  BranchConditional c then else
              [then] ...  Branch merge        [else] ...  Branch merge
              [merge] result = Phi(then value, end of then, else value, end of else)
-             A region with nothing but its yield has no block: the branch goes to merge, whose phi
-             then names the block `now`. If both are so, each result is an OpSelect.
+             A region that has only its yield gets no block: the branch targets merge, whose phi
+             then names the block `now`. If both are such, each result is an OpSelect.
     for:     [now]  Branch header
              [header] i = Phi(begin, now, i', next), carried likewise;  LoopMerge merge next;
                       Branch check
@@ -16,11 +16,9 @@ places are never carried. `[x]` is the block with label x:
              [body] ...  Branch next          [next] i' = i + 1;  Branch header
              [merge] the results are the carried phis, which dominate it
     while:   the same, with the first region in `check` and no index
-    parallel: along each axis, the last of which is the grid's x, i = begin + invocation index; with
-             guards, in a selection `index < count`, of all axes that have one
-    yield:   nothing; who lowers the region reads its arguments
-
-Must not know: what the ops inside regions are.
+    parallel: along each axis, i = begin + invocation index; the last axis is the grid's x. If any
+             axis has a guard, the body is in a selection on `index < count` of all such axes.
+    yield:   no code; the lowering of the region reads its arguments
 """
 
 from __future__ import annotations
@@ -44,21 +42,21 @@ LESS = {"i": spec.OpSLessThan, "u": spec.OpULessThan}
 
 
 def is_bare(region: Region) -> bool:
-    """Whether the region has nothing but its yield."""
+    """True if the region has only its yield."""
     return len(region.ops) == 1
 
 
 def lower_yield(em: Emitter, op: Op) -> None:
-    """Read by the op whose region it ends."""
+    """Emit nothing; the op whose region it ends reads it."""
 
 
 def _yielded(em: Emitter, region: Region) -> list[int]:
-    """The scalar ids that a region gives, all components one after the other."""
+    """Scalar ids that a region yields, concatenated over all values."""
     return [k for v in region.yielded for k in em.ids[v]]
 
 
 def _assign(em: Emitter, values: tuple[Value, ...], flat: list[int]) -> None:
-    """Let the values stand for consecutive scalar ids."""
+    """Bind the values to consecutive scalar ids."""
     at = 0
     for v in values:
         size = getattr(v.type, "size", 1)
@@ -67,7 +65,7 @@ def _assign(em: Emitter, values: tuple[Value, ...], flat: list[int]) -> None:
 
 
 def _scalar_types(values: tuple[Value, ...]) -> list[Scalar]:
-    """The scalar types of all components, one after the other."""
+    """Scalar types of all components, concatenated over all values."""
     return [scalar_of(v.type) for v in values for _ in range(getattr(v.type, "size", 1))]
 
 
@@ -75,7 +73,7 @@ def _scalar_types(values: tuple[Value, ...]) -> list[Scalar]:
 
 
 def lower_if(em: Emitter, op: Op) -> None:
-    """if: see the specification above."""
+    """if: see the module's docstring."""
     cond, (then, orelse) = em.ids[op.args[0]][0], op.regions
     if is_bare(then) and is_bare(orelse):
         _select_results(em, op, cond)
@@ -111,14 +109,14 @@ def _select_results(em: Emitter, op: Op, cond: int) -> None:
 
 
 class Loop:
-    """The frame that `for` and `while` share: header with phis, check, body, next, merge."""
+    """Blocks shared by `for` and `while`: header with phis, check, body, next, merge."""
 
     __slots__ = ("body", "em", "header", "merge", "next", "patches", "phis")
 
     def __init__(
         self, em: Emitter, types: list[Scalar], first: list[int], hint: int = NO_HINT
     ) -> None:
-        """Write up to the begin of `check`. `phis` are the ids of the carried components."""
+        """Emit all code before `check`. `phis` are the ids of the carried components."""
         self.em = em
         before = em.block
         self.header, self.next, self.merge = em.m.new_id(), em.m.new_id(), em.m.new_id()
@@ -136,7 +134,7 @@ class Loop:
         em.begin_block(check)
 
     def enter(self, cond: int) -> None:
-        """End `check`: go on with the body while cond holds."""
+        """End `check` with a branch to the body if cond holds."""
         self.em.act(spec.OpBranchConditional, cond, self.body, self.merge)
         self.em.begin_block(self.body)
 
@@ -146,7 +144,7 @@ class Loop:
         self.em.begin_block(self.next)
 
     def close(self, following: list[int]) -> None:
-        """End `next`, with the carried components of the next round; go on after the loop."""
+        """End `next` with the carried components of the next iteration; continue after the loop."""
         em = self.em
         for at, value in zip(self.patches, following, strict=True):
             em.code[at] = value
@@ -155,7 +153,7 @@ class Loop:
 
 
 def lower_for(em: Emitter, op: Op) -> None:
-    """for: see the specification above."""
+    """for: see the module's docstring."""
     begin, end, *first = op.args
     region = op.regions[0]
     t = scalar_of(begin.type)
@@ -174,7 +172,7 @@ def lower_for(em: Emitter, op: Op) -> None:
 
 
 def lower_while(em: Emitter, op: Op) -> None:
-    """while: see the specification above."""
+    """while: see the module's docstring."""
     cond, body = op.regions
     first = [k for v in op.args for k in em.ids[v]]
     loop = Loop(em, _scalar_types(op.results), first)
@@ -193,7 +191,7 @@ def lower_while(em: Emitter, op: Op) -> None:
 
 
 def lower_parallel(em: Emitter, op: Op) -> None:
-    """parallel: see the specification above."""
+    """parallel: see the module's docstring."""
     axes, grid = axes_of(op), em.grid.axes
     if len(grid) != len(axes):
         raise InternalError(f"a grid of {len(grid)} axes cannot run a loop over {len(axes)}")

@@ -1,8 +1,8 @@
-"""Words to text, for people; needs no tools. What it prints, spirv-as reads.
+"""SPIR-V disassembler without external tools; spirv-as accepts its output.
 
-Owns: how operands of each opcode are spelled, names of ids. Must not know: IR, the emitter.
-Types, constants and what OpName names have telling names; other ids are numbered as they appear, so
-that a change of code shows in few lines. Instructions that vkchi does not emit are refused.
+Types, constants and ids with an OpName get descriptive names. Other ids are numbered in order of
+appearance, so that a change of code changes few lines. Raises InternalError for instructions that
+vkchi does not emit.
 
     >>> print(disassemble(shader.words))
 """
@@ -18,9 +18,9 @@ from vkchi.spirv import spec
 from vkchi.spirv.module import instructions
 from vkchi.types.lazy_numpy import np
 
-# Operands after the result's type and id: a word of `Enumerant` class, `id`, `number`, `string`;
-# with * any number of them. T: has a result type and id; R: a result id alone. The rest, arithmetic
-# above all, is "T id*".
+# Operands after the result's type and id: the name of an enumerant class, `id`, `number`, `string`.
+# A * means any number of them. T: result type and id; R: only a result id. Opcodes without a row,
+# mainly arithmetic, are "T id*".
 GRAMMAR: dict[int, str] = {
     spec.OpName: "id string",
     spec.OpMemberName: "id number string",
@@ -67,7 +67,7 @@ for _code, _name in OPCODES.items():
 
 
 class Control:
-    """Function, loop and selection control, of which only these are used: the second by loops."""
+    """Values of function, loop and selection control; only loops use DontUnroll."""
 
     None_, DontUnroll = 0, 2
 
@@ -79,8 +79,10 @@ ENUMERANTS: dict[str, dict[int, str]] = {
 
 
 def disassemble(words: bytes) -> str:
-    """The module as text, one instruction per line. Raises InternalError for what vkchi does not
-    emit."""
+    """The module as text, one instruction per line.
+
+    Raises InternalError for instructions that vkchi does not emit.
+    """
     return "\n".join(_Disassembler(np.frombuffer(words, "<u4").tolist()).lines()) + "\n"
 
 
@@ -105,7 +107,7 @@ class _Disassembler:
     # --- names -----------------------------------------------------------------------------
 
     def _name(self, opcode: int, operands: list[int]) -> None:
-        """Note what the instruction says of the name of an id."""
+        """Name the ids that this instruction defines or names."""
         if opcode == spec.OpName:
             self._give(operands[0], decode_string(operands[1:])[0])
         elif opcode in TYPE_NAMES:
@@ -181,14 +183,14 @@ class _Disassembler:
 
 
 def decode_string(words: list[int]) -> tuple[str, int]:
-    """A literal string and how many words it takes."""
+    """(string, length in words) of a literal string."""
     raw = np.array(words, "<u4").tobytes()
     end = raw.index(b"\0")
     return raw[:end].decode(), end // 4 + 1
 
 
 def float_text(bits: int, width: int) -> str:
-    """A float literal that spirv-as reads back exactly; infinities and NaN as it spells them."""
+    """Float literal that spirv-as reads back exactly; infinities and NaN in its spelling."""
     value: Any = np.array(bits, f"u{width // 8}").view(f"f{width // 8}")[()]
     if np.isfinite(value):
         if value == 0 or 1e-4 <= abs(value) < 1e16:

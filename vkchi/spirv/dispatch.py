@@ -1,7 +1,7 @@
-"""From one split Func to a Shader: the entry point around what `lower.py` writes.
+"""Emission of a Shader from one split Func: the entry point around the code of `lower.py`.
 
-Owns: execution modes, the order of the function's parts, the check that the device has what the
-module needs. Must not know: any op.
+Sets the execution modes, orders the parts of the function, and checks that the device has all
+capabilities the module needs.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from vkchi.types import f32, f64
 
 ENTRY = "main"
 FLOAT_BITS = 32
-PUSH_CONSTANT_LIMIT = 256  # bytes; more is never asked of a device
-FUSED = frozenset({spec.OpFAdd, spec.OpFSub, spec.OpFMul, spec.OpFDiv})  # what drivers may fuse
+PUSH_CONSTANT_LIMIT = 256  # in bytes, even if the device has more
+# Operations that drivers may contract to an FMA.
+FUSED = frozenset({spec.OpFAdd, spec.OpFSub, spec.OpFMul, spec.OpFDiv})
 
 
 def emit(
     fn: Func, grid: Grid, caps: Caps, name: str, *, exact: bool = False, is_fast: bool = False,
     emitter: Callable[..., Emitter] = Emitter,
 ) -> Shader:  # fmt: skip
-    """The compiled dispatch of a Func that `pipeline.lower` has gone over.
+    """Compile a Func that `pipeline.lower` has processed to a Shader.
 
-    With `exact`, the driver may not fuse operations on floats; where `is_fast`, it may take zeros
-    for unsigned, and infinities and NaN for absent. `emitter` may note more. The module's entry
-    point is called `main`. Written to the folder of VKCHI_DUMP_SPV if set.
-    Raises: DeviceError if the device lacks what the Func needs; InternalError for IR that should
-    not have come here.
+    With `exact`, the driver must not contract float operations. With `is_fast`, it may ignore the
+    sign of zeros, and may assume that there are no infinities and NaNs. `emitter` may be a subclass
+    that records more. The entry point of the module is called `main`. If VKCHI_DUMP_SPV is set, the
+    module is also written to that folder.
+
+    Raises DeviceError if the device lacks a capability the Func needs, InternalError for IR that
+    earlier passes must remove.
     """
     em = emitter(fn, grid, caps, ROWS, exact=exact)
     entry, slots, size_bytes = _write_function(em)
@@ -49,21 +52,22 @@ def emit(
     if lacking:
         raise DeviceError(f"{name} needs what this device lacks: {', '.join(lacking)}")
     words = em.m.assemble(entry, ENTRY)
-    del em.arguments, em.ids  # which hold the emitter: nothing is left for Python's collector
+    del em.arguments, em.ids  # break reference cycles through the emitter
     shader = Shader(name, words, slots, size_bytes, False, grid, needs)
     if size_bytes > min(caps.push_constant_bytes, PUSH_CONSTANT_LIMIT):
-        from vkchi.spirv.in_memory import in_memory  # few kernels have so many arguments
+        from vkchi.spirv.in_memory import in_memory  # few kernels need it
 
         shader = in_memory(shader)
     if env.flag("VKCHI_DUMP_SPV"):
-        from hashlib import sha256  # not before it is needed
+        from hashlib import sha256  # only needed here
 
         env.dump("VKCHI_DUMP_SPV", f"{sha256(shader.words).hexdigest()}.spv", shader.words)
     return shader
 
 
 def _write_function(em: Emitter) -> tuple[int, tuple[Slot, ...], int]:
-    """Lower the body and put the parts in order; the function's id and the argument block."""
+    """Lower the body and join the parts; return the function's id, the slots, and the size of the
+    argument block."""
     m = em.m
     void, entry, block = m.type(spec.OpTypeVoid), m.new_id(), em.block
     sizes = [axis.block for axis in em.grid.axes]
@@ -82,8 +86,10 @@ def _write_function(em: Emitter) -> tuple[int, tuple[Slot, ...], int]:
 
 
 def keep_apart(em: Emitter) -> None:
-    """Forbid to fuse operations: any if `exact`, else those of f64, of whose functions the parts
-    must be computed as written."""
+    """Forbid contraction of float operations (FMA): all if `exact`, else those on f64.
+
+    The f64 functions are computed in parts that must be rounded separately.
+    """
     words, k = em.m.functions, 0
     while k < len(words):
         size, opcode = divmod(words[k], 1 << 16)

@@ -1,15 +1,18 @@
-"""The state of one emission, and the few ways to append instructions that every other file uses.
-
-Owns: which scalar ids stand for an IR value, the word lists of the function, types and constants by
-vkchi's scalar types, what is needed of the device. Must not know: how any op is lowered.
+"""State of one emission, and the methods by which all other files append instructions.
 
 An IR value is a tuple of scalar ids, one per component; a pointer is a place (`memory.py`). The
-function is put together from four lists: `variables`, `arguments.code` (loads of the argument
-block), `prologue` (what is computed once: invocation ids, limits) and `code`. All four lie in the
-entry block or, for `code`, start there, so that what stands in the prologue may be used anywhere.
+function is assembled from four lists:
+
+- `variables`;
+- `arguments.code`: loads of the argument block;
+- `prologue`: values computed once, such as invocation ids and limits;
+- `code`.
+
+All are in the entry block; `code` only starts there. Values of the prologue are therefore available
+in the whole function.
 
     em.op(spec.OpFAdd, em.type_id(f32), a, b)       # appended to the code; the new id
-    em.once(spec.OpSConvert, em.type_id(i64), a)    # in the prologue; the same id when asked again
+    em.once(spec.OpSConvert, em.type_id(i64), a)    # in the prologue; interned
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 Row = Callable[["Emitter", Op], "tuple[int, ...] | None"]
 
-# Caps field -> capability and extension that it stands for.
+# Caps field -> (SPIR-V capability, extension).
 REQUIREMENTS: dict[str, tuple[int, str]] = {
     "int8": (Capability.Int8, ""),
     "int16": (Capability.Int16, ""),
@@ -67,8 +70,8 @@ STORAGE_NEEDS = {8: "storage8", 16: "storage16"}
 
 
 class Ids(dict[Value, tuple[int, ...]]):
-    """The component ids of every value; those of the Func's own parameters are asked of the
-    argument block when first used."""
+    """Component ids of every value; parameters of the Func are loaded from the argument block on
+    demand."""
 
     __slots__ = ("em",)
 
@@ -83,8 +86,10 @@ class Ids(dict[Value, tuple[int, ...]]):
 
 
 class Emitter:
-    """See the module's docstring. `block` is the label of the block that is being written; with
-    `exact`, no operations on floats are fused."""
+    """See the module's docstring. `block` is the label of the current block.
+
+    With `exact`, float operations are not contracted.
+    """
 
     __slots__ = (
         "arguments", "block", "caps", "code", "constants", "exact", "fn", "grid", "ids", "m",
@@ -113,7 +118,7 @@ class Emitter:
     # --- types and constants ---------------------------------------------------------------
 
     def need(self, field: str) -> None:
-        """Note that the module relies on this field of Caps, and declare its capability."""
+        """Record that the module needs this field of Caps, and declare its capability."""
         if field not in self.needs:
             capability, extension = REQUIREMENTS[field]
             self.needs.add(field)
@@ -122,7 +127,7 @@ class Emitter:
                 self.m.extensions.add(extension)
 
     def type_id(self, t: Scalar) -> int:
-        """The id of a scalar type that is computed with."""
+        """Id of a scalar type, as used in arithmetic."""
         found = self.types.get(t)
         if found is None:
             if t.name in TYPE_NEEDS:
@@ -131,8 +136,11 @@ class Emitter:
         return found
 
     def stored_id(self, t: Scalar) -> int:
-        """The id of a scalar type that stands in buffers. Narrow ones are needed for arithmetic
-        too: without it, their pointers cannot be cast."""
+        """Id of a scalar type in buffers.
+
+        Narrow types also need their arithmetic capability: without it, pointers to them cannot be
+        cast.
+        """
         if t.bits in STORAGE_NEEDS:
             self.need(STORAGE_NEEDS[t.bits])
         return self.type_id(t)
@@ -145,14 +153,14 @@ class Emitter:
         return self.m.type(spec.OpTypeInt, t.bits, int(t.kind == "i"))
 
     def const(self, t: Scalar, bits: int) -> int:
-        """The id of a constant of type t with these bits."""
+        """Id of a constant of type t with these bits."""
         found = self.constants.get((t, bits))
         if found is None:
             found = self.constants[t, bits] = self._new_constant(t, bits)
         return found
 
     def number(self, t: Scalar, value: Any) -> int:
-        """The id of a constant of type t from a Python number."""
+        """Id of a constant of type t from a Python number."""
         return self.const(t, bits_of(value, t))
 
     def _new_constant(self, t: Scalar, bits: int) -> int:
@@ -167,11 +175,11 @@ class Emitter:
         return self.m.constant(spec.OpConstant, t_id, words, bits)
 
     def known(self, value: int) -> int | None:
-        """The bit pattern of an id that is a scalar constant, else None."""
+        """Bit pattern of an id that is a scalar constant, else None."""
         return self.m.bits.get(value)
 
     def array_struct(self, stored: Scalar, *, is_constant: bool = False) -> int:
-        """The id of `struct { stored[] }`, what array parameters point to."""
+        """Id of `struct { stored[] }`, the pointee of array parameters."""
         elem = self.stored_id(stored)
         key = ("constant array" if is_constant else "array", elem)
         found = self.structs.get(key)
@@ -182,16 +190,21 @@ class Emitter:
         return found
 
     def constant_struct(self, member: int) -> int:
-        """The id of `struct { member }`, as part of a constant array: a pointer to the member alone
-        would not say that it is constant."""
+        """Id of `struct { member }` for elements of a constant array.
+
+        Only struct members can be decorated NonWritable; a pointer to the bare member would lose
+        this.
+        """
         found = self.structs.get(("constant", member))
         if found is None:
             found = self.structs["constant", member] = self._block_of(member, is_constant=True)
         return found
 
     def _block_of(self, member: int, is_constant: bool) -> int:
-        """The id of a struct in a buffer with one member. Drivers may load what is constant at any
-        time, and through the cache of the scalar unit."""
+        """Id of a one-member Block struct.
+
+        Drivers may load constant members at any time, and through the scalar unit's cache.
+        """
         found = self.m.fresh_type(spec.OpTypeStruct, member)
         self.m.decorate(found, Decoration.Block)
         self.m.decorate_member(found, 0, Decoration.Offset, 0)
@@ -204,7 +217,7 @@ class Emitter:
     # --- instructions ----------------------------------------------------------------------
 
     def op(self, opcode: int, t_id: int, *operands: int) -> int:
-        """Append an instruction with a result; its id."""
+        """Append an instruction with a result; return its id."""
         m = self.m
         new = m.bound
         m.bound = new + 1
@@ -216,11 +229,11 @@ class Emitter:
         self.code += (len(operands) + 1) << 16 | opcode, *operands
 
     def glsl(self, number: int, t_id: int, *operands: int) -> int:
-        """Append an instruction of GLSL.std.450; its id."""
+        """Append an instruction of GLSL.std.450; return its id."""
         return self.op(spec.OpExtInst, t_id, self.m.glsl_set(), number, *operands)
 
     def once(self, opcode: int, t_id: int, *operands: int) -> int:
-        """The id of a pure instruction in the prologue, written there when first asked for."""
+        """Id of a pure instruction in the prologue, interned."""
         key = (opcode, t_id, *operands)
         found = self.onces.get(key)
         if found is None:
@@ -229,27 +242,26 @@ class Emitter:
         return found
 
     def variable(self, pointee: int) -> int:
-        """The id of a new Function variable."""
+        """Id of a new Function variable."""
         new = self.m.new_id()
         t_id = self.m.pointer(StorageClass.Function, pointee)
         self.variables += 4 << 16 | spec.OpVariable, t_id, new, StorageClass.Function
         return new
 
     def begin_block(self, label: int) -> None:
-        """Append a label; what follows lies in its block."""
+        """Append a label, which begins a new current block."""
         self.code += 2 << 16 | spec.OpLabel, label
         self.block = label
 
     def pair_id(self) -> int:
-        """The id of the type of two words, which addresses are handled as."""
+        """Id of the type of two u32 words, as which addresses are handled."""
         return self.m.type(spec.OpTypeVector, self.type_id(u32), 2)
 
     def length(self, elem_id: int, count: int) -> int:
-        """The id of the type `elem[count]` without a stride, for variables."""
+        """Id of the type `elem[count]` without a stride, for variables."""
         return self.m.type(spec.OpTypeArray, elem_id, self.const(u32, count))
 
     def index(self, k: int) -> int:
-        """The id of an i32 constant."""
         return self.const(i32, k & 0xFFFFFFFF)
 
     # --- ops -------------------------------------------------------------------------------

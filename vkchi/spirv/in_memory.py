@@ -1,9 +1,8 @@
-"""A shader that reads its arguments from memory, in place of push constants.
+"""Rewriting of a shader to read its arguments from memory, not from push constants.
 
-Push constants stand in recorded commands; what stands in memory can be changed without recording
-the commands anew, and there may be more of it than a device takes as push constants. Only the entry
-block reads arguments (`arguments`), each once, which is what this relies on. Must not know: who
-keeps the memory.
+Push constants are part of recorded commands. Arguments in memory can be changed without a new
+recording, and may be larger than a device's push constants. Precondition: only the entry block
+reads arguments (`arguments`), each exactly once.
 
     >>> in_memory(shader).indirect
     True
@@ -20,14 +19,17 @@ from vkchi.spirv.module import HEADER_WORDS, Words, instruction, instructions
 from vkchi.spirv.spec import Decoration, MemoryAccess, StorageClass
 from vkchi.target.shader import Shader
 
-BOUND = 3  # where in the header
+BOUND = 3  # index of the id bound in the header
 WIDE = ("ptr", "trash")
 WIDE_TYPES = ("i64", "u64", "f64")
 
 
 def in_memory(shader: Shader) -> Shader:
-    """The shader with the address of its arguments as its only push constant; itself where it is
-    like that, or has none. Raises InternalError for a module that is none of ours."""
+    """The shader with the address of its arguments as its only push constant.
+
+    A shader that is already indirect, or has no arguments, is returned unchanged. Raises
+    InternalError for a module that vkchi did not emit.
+    """
     if shader.indirect or not shader.slots:
         return shader
     words = list(struct.unpack(f"<{len(shader.words) // 4}I", shader.words))
@@ -38,7 +40,7 @@ def in_memory(shader: Shader) -> Shader:
 
 
 class _Rewriting:
-    """`out`: the words. `widths`: bytes of each argument, in order."""
+    """`out`: the rewritten words. `widths`: bytes of each argument, in order."""
 
     def __init__(self, words: Words, widths: list[int]) -> None:
         self.widths = widths
@@ -48,8 +50,8 @@ class _Rewriting:
             self._new() for _ in range(5)
         )
         self.out: Words = words[:HEADER_WORDS]
-        self.read = 0  # arguments
-        self.pending = 0  # an access chain whose load comes next
+        self.read = 0  # number of arguments read so far
+        self.pending = 0  # id of an access chain whose load follows
         for opcode, operands in instructions(words):
             if opcode in REWRITES:
                 REWRITES[opcode](self, operands)
@@ -63,7 +65,7 @@ class _Rewriting:
         return self.bound - 1
 
     def _find_variable(self, words: Words) -> tuple[int, int, int]:
-        """The ids of the push constants, their pointer's type, and the block's."""
+        """Ids of the push-constant variable, of its pointer type, and of the block type."""
         pointees: dict[int, int] = {}
         for opcode, operands in instructions(words):
             if opcode == spec.OpTypePointer:
@@ -94,7 +96,7 @@ class _Rewriting:
 
     def at_access(self, operands: Words) -> None:
         if operands[2] == self.variable:
-            if not self.read:  # its index is 0, as that of the address
+            if not self.read:  # its index is 0, as is the address's index
                 first = (self.inner_pointer, self.chain, self.variable, operands[3])
                 self._put(spec.OpAccessChain, *first)
                 self._put(spec.OpLoad, self.block_pointer, self.base, self.chain)
@@ -106,7 +108,7 @@ class _Rewriting:
             self.read, self.pending = self.read + 1, 0
 
 
-# What changes of an instruction's operands, and what comes before it.
+# Rewrite rules: change an instruction's operands, and insert instructions before it.
 REWRITES: dict[int, Callable[[_Rewriting, Words], None]] = {
     spec.OpDecorate: _Rewriting.at_decoration,
     spec.OpTypePointer: _Rewriting.at_pointer,

@@ -1,12 +1,12 @@
-"""What an invocation knows of itself: its indices; how a workgroup synchronises, how one ends.
+"""Indices of an invocation, workgroup barriers, and early return.
 
-Owns: the mapping of loop iterations to invocations. Must not know: memory, arithmetic.
+Defines the mapping of loop iterations to invocations. On a grid of one axis, the index of an
+invocation in the dispatch is `(group.y * groups.x + group.x) * block + local`. The y term is
+omitted if the grid is known to fit x.
 
-On a grid of one axis, the index of an invocation in the dispatch is
-`(group.y * groups.x + group.x) * block + local`; the y dimension is left out where the grid is
-known to fit x. On a grid of several axes it has an index along each, that of the hardware, to which
-the `base` of the dispatch is added where there may be several; its index in the dispatch is the
-number of its iteration, of which x is the fastest digit.
+On a grid of several axes, an invocation has the hardware's index along each axis, plus the `base`
+of the dispatch if there may be several dispatches. Its index in the dispatch is the number of its
+iteration, with x as the fastest digit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def builtin(em: Emitter, number: int, size: int = 3) -> int:
-    """The id of a built-in input, loaded once: a vector of u32 or, for size 1, a u32."""
+    """Id of a built-in input, loaded once: a vector of u32 or, for size 1, a u32."""
     key = (0, number)
     found = em.onces.get(key)
     if found is None:
@@ -42,18 +42,18 @@ def builtin(em: Emitter, number: int, size: int = 3) -> int:
 
 
 def builtin_part(em: Emitter, number: int, axis: int) -> int:
-    """The u32 component of a built-in vector."""
+    """One u32 component of a built-in vector."""
     vector = builtin(em, number)
     return em.once(spec.OpCompositeExtract, em.type_id(u32), vector, axis)
 
 
 def signed(em: Emitter, value: int) -> int:
-    """A u32 of the prologue as i32."""
+    """Bitcast a u32 of the prologue to i32."""
     return em.once(spec.OpBitcast, em.type_id(i32), value)
 
 
 def has_rows(em: Emitter) -> bool:
-    """Whether the launch may use more groups than one dimension takes."""
+    """True if the launch may need more workgroups than fit the x dimension."""
     if len(em.grid.axes) != 1:
         return False
     (axis,) = em.grid.axes
@@ -63,13 +63,13 @@ def has_rows(em: Emitter) -> bool:
 
 
 def require_row(em: Emitter) -> None:
-    """Raises InternalError on a grid of several axes: nothing there knows its workgroup."""
+    """Raise InternalError on a grid of several axes, whose workgroups have no single index."""
     if len(em.grid.axes) > 1:
         raise InternalError("a workgroup on a grid of several axes has no number")
 
 
 def group_id(em: Emitter) -> int:
-    """The u32 index of the workgroup in the dispatch."""
+    """Index of the workgroup in the dispatch, as u32."""
     require_row(em)
     x = builtin_part(em, BuiltIn.WorkgroupId, 0)
     if not has_rows(em):
@@ -84,7 +84,7 @@ def _row_start(em: Emitter) -> int:
 
 
 def index_along(em: Emitter, axis: int) -> int:
-    """The u32 index of the invocation along an axis of the grid."""
+    """Index of the invocation along an axis of the grid, as u32."""
     if len(em.grid.axes) == 1:
         return global_id(em)
     here = builtin_part(em, BuiltIn.GlobalInvocationId, axis)
@@ -94,7 +94,7 @@ def index_along(em: Emitter, axis: int) -> int:
 
 
 def global_id(em: Emitter) -> int:
-    """The u32 index of the invocation in the dispatch."""
+    """Index of the invocation in the dispatch, as u32."""
     if em.grid.is_serial:
         return em.const(u32, 0)
     if len(em.grid.axes) > 1:
@@ -132,7 +132,7 @@ def lower_group_size(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_grid_size(em: Emitter, op: Op) -> tuple[int, ...]:
-    """The invocations launched, which may be more than the iterations."""
+    """Number of launched invocations, which may exceed the number of iterations."""
     require_row(em)
     groups, word = builtin_part(em, BuiltIn.NumWorkgroups, 0), em.type_id(u32)
     if has_rows(em):
@@ -148,19 +148,20 @@ BOTH_MEMORIES = Semantics.AcquireRelease | Semantics.UniformMemory | Semantics.W
 
 
 def lower_barrier(em: Emitter, op: Op) -> None:
-    """barrier: the workgroup arrives, and sees what it wrote to buffers and workgroup memory."""
+    """barrier: execution barrier of the workgroup; makes writes to buffers and workgroup memory
+    visible."""
     group = em.const(u32, Scope.Workgroup)
     em.act(spec.OpControlBarrier, group, group, em.const(u32, BOTH_MEMORIES))
 
 
 def lower_fence(em: Emitter, op: Op) -> None:
-    """fence: accesses before are seen by the whole device before those after."""
+    """fence: memory barrier at device scope."""
     device = em.const(u32, Scope.Device)
     em.act(spec.OpMemoryBarrier, device, em.const(u32, BOTH_MEMORIES))
 
 
 def lower_leave(em: Emitter, op: Op) -> None:
-    """leave: a return, said as a branch that is always taken: so no block is unreachable."""
+    """leave: a return, emitted as an always-taken branch so that no block is unreachable."""
     label, merge = em.m.new_id(), em.m.new_id()
     em.act(spec.OpSelectionMerge, merge, 0)
     em.act(spec.OpBranchConditional, em.const(u1, 1), label, merge)

@@ -1,9 +1,10 @@
-"""ONE ROW PER IR OP that is not `LOWERED` before: which function writes it. Tensors are taken apart
-here, by component.
+"""Instruction selection: one row per IR op that no pass lowers before (`LOWERED`).
 
-Owns: `ROWS`, and the ops on whole tensors, which only rename or combine components.
-Must not know: what single instructions mean (`arith.py`), addresses (`memory.py`), blocks
-(`control.py`). The emitter casts nothing and repairs nothing: the IR is typed.
+`ROWS` maps each op kind to the function that emits it. Tensors are scalarized here: an op on a
+tensor emits one instruction per component, and most tensor ops only rename ids. The IR is typed;
+the emitter adds no casts and repairs nothing.
+
+See also: `arith.py` (scalar instructions), `memory.py` (addresses), `control.py` (blocks).
 
     ROWS["add"] is lower_elementwise
 """
@@ -18,13 +19,13 @@ from vkchi.spirv.spec import StorageClass
 from vkchi.target.magic import MAGIC
 from vkchi.types import Scalar, Tensor, scalar_of, u1, u32, u64
 
-# The most components that a computed index selects among: more are read from an array, into which
-# they are stored first unless all are constants. Processors load for each lane by itself.
+# Limits for select chains on a computed index. Above them, components are loaded from an array.
+# It is a constant table if all are constants, else it is stored first. CPUs load lane by lane.
 SELECT_MOST, SELECT_MOST_CONSTANTS = 10, 8
 
 
 def lower_elementwise(em: Emitter, op: Op) -> tuple[int, ...]:
-    """One instruction per component."""
+    """Emit one instruction per component."""
     columns = [em.ids[v] for v in op.args]
     t_id = em.type_id(scalar_of(op.type))
     opcode, *extra = arith.instruction_of(em, op.kind, scalar_of(op.args[0].type))
@@ -95,7 +96,10 @@ def lower_insert(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_extract_at(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Selects among few components; an array of constants or a private one for many."""
+    """Emit a chain of selects for few components, or a load from an array for many.
+
+    The array is a constant table if all components are constants, else a private variable.
+    """
     values, t = em.ids[op.args[0]], scalar_of(op.type)
     k = memory.clamp(em, em.ids[op.args[1]][0], len(values))
     t_id = em.type_id(t)
@@ -114,7 +118,7 @@ def lower_extract_at(em: Emitter, op: Op) -> tuple[int, ...]:
 def _array_of(
     em: Emitter, t_id: int, values: tuple[int, ...], *, is_table: bool
 ) -> tuple[int, int]:
-    """A variable holding the components, constants if it `is_table`, and its storage class."""
+    """(storage class, variable) of an array with these components; constant if `is_table`."""
     array_type = em.length(t_id, len(values))
     if is_table:
         table = em.m.composite(array_type, values)
@@ -129,7 +133,7 @@ def _array_of(
 
 
 def lower_insert_at(em: Emitter, op: Op) -> tuple[int, ...]:
-    """One select per component; an index outside meets none."""
+    """Emit one select per component; an out-of-range index changes none."""
     values, t_id = em.ids[op.args[0]], em.type_id(scalar_of(op.args[1].type))
     new, k = em.ids[op.args[1]][0], em.ids[op.args[2]][0]
     out = []
@@ -146,7 +150,7 @@ def lower_transpose(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_matmul(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Row times column, summed from the first term on."""
+    """Emit the matrix product; each dot product is summed from the first term on."""
     left, right = op.args[0].type, op.args[1].type
     assert isinstance(left, Tensor) and isinstance(right, Tensor)
     a, b, columns = em.ids[op.args[0]], em.ids[op.args[1]], right.m

@@ -1,11 +1,10 @@
-"""Memory: addresses, loads, stores, private variables.
+"""Memory ops: addresses, loads, stores, workgroup memory, private variables.
 
-Owns: `address`, `word`, `size`, `shape`, `shared`, `load`, `store`, `local` and components of its
-values; kinds of place: in buffers, in workgroup memory, in private variables. Must not know: how
-offsets are computed (`passes.access` has), arithmetic, control flow.
+A pointer op becomes a place: in a buffer, in workgroup memory, or in private variables.
+`passes.access` has computed the offsets before.
 
-A pointer is formed in the block that uses it: as an in-bounds access chain with one index, which
-drivers turn into one 64-bit base and a 32-bit offset.
+A pointer is formed in the block that uses it, as an in-bounds access chain with one index. Drivers
+turn it into one 64-bit base and a 32-bit offset.
 """
 
 from __future__ import annotations
@@ -25,10 +24,14 @@ if TYPE_CHECKING:
 
 
 class BufferPlace:
-    """A vector of `count` scalars in a buffer of `stored` ones, from `index` + `constant` on. `ok`
-    is a truth id or 0 for no check; `width` is the index's type; `pointer` is that formed in
-    `block`; what `is_constant` is not written by the dispatch, what `is_wide` may be 4 GiB behind
-    the first."""
+    """A vector of `count` scalars in a buffer of `stored` scalars, from `index` + `constant` on.
+
+    - `ok`: id of the bounds check, 0 for none.
+    - `width`: type of the index.
+    - `pointer`: the pointer formed in `block`.
+    - `is_constant`: the dispatch does not write this array.
+    - `is_wide`: the offset may reach 4 GiB.
+    """
 
     __slots__ = (
         "base", "block", "constant", "count", "index", "is_constant", "is_wide", "ok", "pointer",
@@ -60,8 +63,11 @@ class WordPlace(NamedTuple):
 
 
 class LocalPlace(NamedTuple):
-    """A private value: one Function variable per component, or, if `array`, a single one that
-    components are reached in by the ids of their indices."""
+    """A private value.
+
+    It has one Function variable per component or, if `array` is set, one array variable with the
+    ids of the component indices.
+    """
 
     scalar: Scalar
     variables: tuple[int, ...]
@@ -96,7 +102,7 @@ def lower_address(em: Emitter, op: Op) -> None:
 
 
 def _moved(em: Emitter, base: int, param: Param, count: int) -> int:
-    """The pointer to an array's struct, so many scalars further on: computed once."""
+    """Pointer to an array's struct, advanced by `count` scalars; computed once."""
     assert isinstance(param.type, Array)
     stored = param.type.stored
     word = em.type_id(u64)
@@ -108,7 +114,7 @@ def _moved(em: Emitter, base: int, param: Param, count: int) -> int:
 
 
 def _width_of(constant: int) -> Scalar:
-    """The width of a constant index: SPIR-V takes indices for signed."""
+    """Type of a constant index. SPIR-V treats indices as signed."""
     return u64 if constant >= WIDE_FROM else u32
 
 
@@ -123,7 +129,7 @@ def _shared_place(em: Emitter, op: Op, index: int, width: Scalar) -> SharedPlace
 
 
 def sum_index(em: Emitter, index: int, constant: int, width: Scalar) -> int:
-    """The id of index + constant; an index of 0 stands for none."""
+    """Id of index + constant; an index of 0 means none."""
     if not index:
         return em.number(width, constant)
     if not constant:
@@ -143,7 +149,7 @@ def lower_shape(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_magic(em: Emitter, op: Op) -> tuple[int, ...]:
-    """What belongs to an extent as a divisor: a slot of the argument block."""
+    """Magic numbers for division by an array extent: a slot of the argument block."""
     return (em.arguments.magic(op.kind, _param(op.args[0]), op.attr),)
 
 
@@ -163,11 +169,11 @@ def lower_shared(em: Emitter, op: Op) -> tuple[int, ...]:
     return (em.m.variable(StorageClass.Workgroup, array),)
 
 
-# --- words of narrow numbers ---------------------------------------------------------------------
+# --- words of narrow scalars ---------------------------------------------------------------------
 
 
 def _byte_address(em: Emitter, op: Op) -> tuple[int, int, int]:
-    """Low and high word of the address of a narrow number in a buffer; its byte in the word."""
+    """(low word, high word, byte within the word) of the address of a narrow scalar in a buffer."""
     place = em.places[op.args[0]]
     assert isinstance(place, BufferPlace)
     word = em.type_id(u32)
@@ -178,7 +184,7 @@ def _byte_address(em: Emitter, op: Op) -> tuple[int, int, int]:
 
 
 def lower_word(em: Emitter, op: Op) -> None:
-    """word: it begins at the next lower multiple of four bytes."""
+    """word: the aligned u32 that contains a narrow scalar."""
     low, high, byte = _byte_address(em, op)
     start = em.op(spec.OpBitwiseXor, em.type_id(u32), low, byte)
     address = em.op(spec.OpCompositeConstruct, em.pair_id(), start, high)
@@ -187,7 +193,8 @@ def lower_word(em: Emitter, op: Op) -> None:
 
 
 def lower_word_shift(em: Emitter, op: Op) -> tuple[int, ...]:
-    """word_shift: memory is little-endian, so the number of byte k has the bits from 8 * k on."""
+    """word_shift: the bit position of a narrow scalar in its word, 8 * byte (memory is
+    little-endian)."""
     byte = _byte_address(em, op)[2]
     return (em.op(spec.OpShiftLeftLogical, em.type_id(u32), byte, em.const(u32, 3)),)
 
@@ -196,7 +203,7 @@ def lower_word_shift(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_local(em: Emitter, op: Op) -> None:
-    """local: Function variables holding the first value."""
+    """local: Function variables with the initial value."""
     values = em.ids[op.args[0]]
     elem = scalar_of(op.args[0].type)
     t_id, n = em.type_id(elem), len(values)
@@ -217,7 +224,7 @@ def _local_place(em: Emitter, op: Op) -> LocalPlace:
 
 
 def lower_member(em: Emitter, op: Op) -> None:
-    """member: one component, known now."""
+    """member: one component with a constant index."""
     place, part = _local_place(em, op), slice(op.attr, op.attr + 1)
     kept = place._replace(variables=place.variables[part], indices=place.indices[part])
     em.places[op] = kept
@@ -231,7 +238,7 @@ def lower_member_at(em: Emitter, op: Op) -> None:
 
 
 def clamp(em: Emitter, k: int, n: int) -> int:
-    """The i32 component index k, moved into 0 .. n - 1."""
+    """The i32 component index k, clamped to [0, n - 1]."""
     return em.glsl(Glsl.SClamp, em.type_id(i32), k, em.index(0), em.index(n - 1))
 
 
@@ -239,18 +246,18 @@ def clamp(em: Emitter, k: int, n: int) -> int:
 
 
 def buffer_pointer(em: Emitter, place: BufferPlace) -> int:
-    """A pointer to a place; remembered in its block."""
+    """Pointer to a place, memoized within its block."""
     if place.block != em.block:
         place.block, place.pointer = em.block, _new_pointer(em, place)
     return place.pointer
 
 
 def _new_pointer(em: Emitter, place: BufferPlace) -> int:
-    """Pointers are cast and selected as pairs of words, which all drivers know."""
+    """Form the pointer. It is cast and selected as a pair of words, which all drivers support."""
     m, storage = em.m, StorageClass.PhysicalStorageBuffer
     t_id = em.stored_id(place.stored)
     index = sum_index(em, place.index, place.constant, place.width)
-    is_near = not (place.ok or place.is_wide)  # Mesa multiplies these indices in 32 bits
+    is_near = not (place.ok or place.is_wide)  # Mesa multiplies in-bounds indices in 32 bits
     opcode = spec.OpInBoundsAccessChain if is_near else spec.OpAccessChain
     pointer = em.op(opcode, m.pointer(storage, t_id), place.base, em.index(0), index)
     pointee = vector_id(em, place)
@@ -267,13 +274,13 @@ def _new_pointer(em: Emitter, place: BufferPlace) -> int:
 
 
 def vector_id(em: Emitter, place: BufferPlace) -> int:
-    """The id of the type of what stands at a place."""
+    """Id of the type of the value at a place."""
     t_id = em.stored_id(place.scalar)
     return em.m.type(spec.OpTypeVector, t_id, place.count) if place.count > 1 else t_id
 
 
 def scalar_pointer(em: Emitter, place: Place) -> int:
-    """The pointer to a place of one scalar that others see."""
+    """Pointer to a one-scalar place in a buffer or in workgroup memory."""
     if isinstance(place, BufferPlace):
         return buffer_pointer(em, place)
     if isinstance(place, LocalPlace):
@@ -303,7 +310,7 @@ def lower_store(em: Emitter, op: Op) -> None:
 def store_place(
     em: Emitter, place: Place, values: tuple[int, ...], aligned: int | None = None
 ) -> None:  # fmt: skip
-    """Put components at a place that is aligned to so many bytes."""
+    """Store components at a place that is aligned to `aligned` bytes."""
     if isinstance(place, BufferPlace):
         _store_buffer(em, place, values, aligned)
     elif isinstance(place, LocalPlace):
@@ -327,7 +334,7 @@ def _local_pointers(em: Emitter, place: LocalPlace) -> list[int]:
 
 
 def _aligned(place: BufferPlace, aligned: int | None) -> tuple[int, ...]:
-    """The memory operands of an access of a place that is a multiple of so many bytes."""
+    """Memory operands of an access with this alignment, at least that of the scalar."""
     return (MemoryAccess.Aligned, max(place.scalar.size_bytes, aligned or 0))
 
 

@@ -1,7 +1,6 @@
-"""A SPIR-V module while it is made: a word list per section, ids, interned types and constants.
+"""SPIR-V module under construction: a word list per section, ids, interned types and constants.
 
-Owns: numbering, the sections' order, literal encoding, capabilities and extensions collected from
-what is asked for. Must not know: IR, devices, what instructions mean.
+Orders the sections, encodes literals, and collects the capabilities and extensions in use.
 
     >>> m = Module()
     >>> m.type(spec.OpTypeFloat, 32) == m.type(spec.OpTypeFloat, 32)
@@ -23,19 +22,19 @@ HEADER_WORDS = 5
 
 
 def encode_string(text: str) -> Words:
-    """UTF-8 in words, little-endian, ended by at least one zero byte."""
+    """Encode UTF-8 as little-endian words, with at least one terminating zero byte."""
     raw = text.encode() + b"\0"
     raw += b"\0" * (-len(raw) % 4)
     return [int.from_bytes(raw[k : k + 4], "little") for k in range(0, len(raw), 4)]
 
 
 def instruction(opcode: int, *operands: int) -> Words:
-    """The words of one instruction."""
+    """Encode one instruction as words."""
     return [(len(operands) + 1) << 16 | opcode, *operands]
 
 
 def instructions(words: Words) -> Iterator[tuple[int, Words]]:
-    """(opcode, operands) of every instruction. Raises InternalError if the words are cut short."""
+    """Iterate over (opcode, operands). Raises InternalError if the words are truncated."""
     at = HEADER_WORDS
     while at < len(words):
         length, opcode = words[at] >> 16, words[at] & 0xFFFF
@@ -46,8 +45,10 @@ def instructions(words: Words) -> Iterator[tuple[int, Words]]:
 
 
 class Module:
-    """Sections in the order of the specification, 2.4. `bound` is the next free id; `bits` leads
-    from the id of a scalar constant to its bit pattern."""
+    """Sections in the order of the specification, 2.4.
+
+    `bound` is the next free id. `bits` maps the id of a scalar constant to its bit pattern.
+    """
 
     __slots__ = (
         "annotations", "bits", "bound", "capabilities", "extensions", "functions", "glsl",
@@ -69,12 +70,11 @@ class Module:
         self.functions: Words = []
 
     def new_id(self) -> int:
-        """A fresh id."""
         self.bound += 1
         return self.bound - 1
 
     def type(self, opcode: int, *operands: int) -> int:
-        """The id of a type without decorations; made where it is new."""
+        """Id of a type without decorations, interned."""
         key = (opcode, *operands)
         found = self.interned.get(key)
         if found is None:
@@ -83,17 +83,16 @@ class Module:
         return found
 
     def pointer(self, storage: int, pointee: int) -> int:
-        """The pointer type id."""
         return self.type(spec.OpTypePointer, storage, pointee)
 
     def fresh_type(self, opcode: int, *operands: int) -> int:
-        """A type of its own id, to be decorated; not shared."""
+        """Id of a new type that can be decorated; not interned."""
         new = self.new_id()
         self.types += instruction(opcode, new, *operands)
         return new
 
     def constant(self, opcode: int, t_id: int, words: Sequence[int], bits: int) -> int:
-        """The id of a scalar constant whose literal is `words`."""
+        """Id of a scalar constant whose literal is `words`, interned."""
         key = (opcode, t_id, *words)
         found = self.interned.get(key)
         if found is None:
@@ -103,7 +102,7 @@ class Module:
         return found
 
     def composite(self, t_id: int, parts: Sequence[int]) -> int:
-        """The id of a constant composite."""
+        """Id of a constant composite, interned."""
         key = (spec.OpConstantComposite, t_id, *parts)
         found = self.interned.get(key)
         if found is None:
@@ -112,7 +111,7 @@ class Module:
         return found
 
     def variable(self, storage: int, pointee: int, *initial: int) -> int:
-        """The id of a module-scope variable, listed in the entry point's interface."""
+        """Id of a new module-scope variable, which is added to the entry point's interface."""
         new = self.new_id()
         t_id = self.pointer(storage, pointee)
         self.types += instruction(spec.OpVariable, t_id, new, storage, *initial)
@@ -120,29 +119,25 @@ class Module:
         return new
 
     def decorate(self, target: int, *words: int) -> None:
-        """OpDecorate."""
         self.annotations += instruction(spec.OpDecorate, target, *words)
 
     def decorate_member(self, target: int, member: int, *words: int) -> None:
-        """OpMemberDecorate."""
         self.annotations += instruction(spec.OpMemberDecorate, target, member, *words)
 
     def name(self, target: int, text: str) -> None:
-        """OpName."""
         self.names += instruction(spec.OpName, target, *encode_string(text))
 
     def name_member(self, target: int, member: int, text: str) -> None:
-        """OpMemberName."""
         self.names += instruction(spec.OpMemberName, target, member, *encode_string(text))
 
     def glsl_set(self) -> int:
-        """The id of GLSL.std.450, imported when first asked for."""
+        """Id of GLSL.std.450, imported at first use."""
         if not self.glsl:
             self.glsl = self.new_id()
         return self.glsl
 
     def assemble(self, entry: int, entry_name: str) -> bytes:
-        """The whole module, little-endian. `entry` is the id of the function to enter."""
+        """Assemble the module, little-endian. `entry` is the id of the entry-point function."""
         out = [spec.MAGIC, spec.VERSION, 0, self.bound, 0]
         for capability in sorted(self.capabilities):
             out += instruction(spec.OpCapability, capability)

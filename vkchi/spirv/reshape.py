@@ -1,7 +1,7 @@
-"""A shader with workgroups of another shape, and so on another grid: its module has it once.
+"""Change of a shader's workgroup shape, by a patch of its LocalSize execution mode.
 
-Only for grids of several axes: nothing in their shaders depends on the shape of a workgroup but
-which comparisons with counts were left out. Must not know: what the shape is for.
+Only for grids of several axes. There, no instruction depends on the workgroup shape; only the
+omitted bounds guards do.
 
     >>> reshaped(shader, (4, 32)).grid.axes[0].block
     4
@@ -20,8 +20,10 @@ from vkchi.target.shader import Grid, Shader
 
 
 def reshaped(shader: Shader, block: Sequence[int]) -> Shader:
-    """The shader with workgroups of these lengths along x, y and z. Raises InternalError for one
-    that has no several axes."""
+    """The shader with workgroups of these sizes along x, y and z.
+
+    Raises InternalError for a grid of one axis, or another number of sizes.
+    """
     axes = shader.grid.axes
     if len(axes) < 2 or len(block) != len(axes):
         raise InternalError(f"{shader.name} has no workgroups of {len(block)} axes")

@@ -1,6 +1,5 @@
-"""Opcodes and enumerants of SPIR-V by their specification names; only those that vkchi uses.
+"""Opcodes and enumerants of SPIR-V under their specification names; only those that vkchi uses.
 
-Owns: numbers. Must not know: how instructions are put together (`module.py`, `disasm.py`).
 Source: SPIR-V specification, version 1.5, section 3; GLSL.std.450, version 1.00, section 2.
 
     >>> spec.OpFAdd, spec.Capability.Shader, spec.Glsl.Sqrt
@@ -115,13 +114,13 @@ class ExecutionMode:
 
 
 class Scope:
-    """Section 3.27: values of constants that instructions name."""
+    """Section 3.27. Instructions take the id of a constant with one of these values."""
 
     Device, Workgroup, Subgroup = 1, 2, 3
 
 
 class Semantics:
-    """Memory semantics, section 3.25: bits of constants that instructions name."""
+    """Memory semantics, section 3.25: bits. Instructions take the id of a constant."""
 
     Relaxed, AcquireRelease, UniformMemory, WorkgroupMemory = 0, 8, 0x40, 0x100
 
@@ -139,7 +138,7 @@ class MemoryAccess:
 
 
 class Glsl:
-    """Instructions of GLSL.std.450 that work on each number."""
+    """Component-wise instructions of GLSL.std.450."""
 
     Round, RoundEven, Trunc, FAbs, SAbs, FSign, SSign = 1, 2, 3, 4, 5, 6, 7
     Floor, Ceil, Fract = 8, 9, 10

@@ -1,10 +1,10 @@
-"""Subgroup operations: reductions, scans, exchanges, votes.
+"""Subgroup operations: reductions, scans, shuffles, votes.
 
-Owns: which instruction each is, and what it needs of the device. What a device lacks, and types of
-other widths than its instructions take, must have been replaced by legalize. Must not know: memory.
+The tables give each op's instruction and required capability. Precondition: `legalize` has replaced
+ops and operand types that the device lacks.
 
-Whatever depends on how many invocations a subgroup has, or on their order, asks for the size that
-the device names (`subgroup_size`); on some it would vary otherwise.
+Ops that depend on the subgroup size, or on the order of invocations, need a fixed size
+(`subgroup_size`), because on some devices it varies otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vkchi.types import Scalar, scalar_of, u1, u32, u64
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
 
-# What reductions and scans do -> opcodes for i, u, f, b.
+# Combining operation of reductions and scans -> opcodes for i, u, f, b.
 ARITHMETIC: dict[str, tuple[int, int, int, int]] = {
     "add": (
         spec.OpGroupNonUniformIAdd, spec.OpGroupNonUniformIAdd, spec.OpGroupNonUniformFAdd, 0,
@@ -53,7 +53,7 @@ SPANS = {
     "inclusive_": GroupOperation.InclusiveScan,
     "exclusive_": GroupOperation.ExclusiveScan,
 }
-# op -> (what reductions do, over which span)
+# op -> (combining operation, group operation)
 REDUCTIONS = {
     f"subgroup_{span}{name}": (name, operation)
     for span, operation in SPANS.items()
@@ -74,7 +74,7 @@ EXCHANGES: dict[str, tuple[int, str]] = {
 
 
 def scope_of(em: Emitter) -> int:
-    """The scope operand of all of these."""
+    """Id of the scope operand of subgroup instructions."""
     em.m.capabilities.add(Capability.GroupNonUniform)
     return em.const(u32, Scope.Subgroup)
 
@@ -85,7 +85,7 @@ def _check_type(op: Op, t: Scalar) -> None:
 
 
 def lower_reduction(em: Emitter, op: Op) -> tuple[int, ...]:
-    """subgroup_add and its like, and their scans."""
+    """subgroup_add and other reductions, and their scans."""
     t = scalar_of(op.args[0].type)
     _check_type(op, t)
     name, operation = REDUCTIONS[op.kind]
@@ -102,7 +102,7 @@ def lower_reduction(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_exchange(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Values of other invocations, votes on all of them."""
+    """Broadcasts, shuffles and votes."""
     opcode, field = EXCHANGES[op.kind]
     _check_type(op, scalar_of(op.args[0].type))
     em.need(field)
@@ -118,7 +118,7 @@ def lower_ballot(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_wide_ballot(em: Emitter, op: Op) -> tuple[int, ...]:
-    """subgroup_ballot_wide: the first two of the four words, as one number."""
+    """subgroup_ballot_wide: the first two of the four words, as a u64."""
     pair = em.op(spec.OpCompositeConstruct, em.pair_id(), *_ballot_words(em, op, 2))
     return (em.op(spec.OpBitcast, em.type_id(u64), pair),)
 
@@ -133,25 +133,22 @@ def _ballot_words(em: Emitter, op: Op, count: int) -> list[int]:
 
 
 def lower_elect(em: Emitter, op: Op) -> tuple[int, ...]:
-    """subgroup_elect"""
     return (em.op(spec.OpGroupNonUniformElect, em.type_id(u1), scope_of(em)),)
 
 
 def lower_size(em: Emitter, op: Op) -> tuple[int, ...]:
-    """subgroup_size"""
     scope_of(em)
     em.need("subgroup_size")
     return (signed(em, builtin(em, BuiltIn.SubgroupSize, 1)),)
 
 
 def lower_index(em: Emitter, op: Op) -> tuple[int, ...]:
-    """subgroup_index"""
     scope_of(em)
     em.need("subgroup_size")
     return (signed(em, builtin(em, BuiltIn.SubgroupLocalInvocationId, 1)),)
 
 
 def lower_barrier(em: Emitter, op: Op) -> None:
-    """subgroup_barrier: the subgroup arrives, and sees what it wrote."""
+    """subgroup_barrier: execution and memory barrier of the subgroup."""
     scope = scope_of(em)
     em.act(spec.OpControlBarrier, scope, scope, em.const(u32, BOTH_MEMORIES))

@@ -1,9 +1,7 @@
-"""What has to be known of a Func before its first instruction is written.
+"""Facts about a Func that emission needs in advance, from one walk over its ops.
 
-Owns: one walk over the ops, and what it finds. Must not know: SPIR-V.
-
-    >>> survey_func(fn).has_fence
-    False
+>>> survey_func(fn).has_fence
+False
 """
 
 from __future__ import annotations
@@ -18,9 +16,12 @@ REMOVABLE = frozenset({Effect.PURE, Effect.READ, Effect.ALLOC})
 
 
 class Survey(NamedTuple):
-    """`indexed`: `local` ops whose components are reached by computed indices. `dead`: ops of the
-    body that only compute what the launch does instead (a loop's end). `constant`: names of
-    arrays that nothing here writes, under whatever name."""
+    """Results of the walk.
+
+    - `indexed`: `local` ops whose components are accessed by computed indices.
+    - `dead`: ops of the body that only compute loop ends, which the launch computes.
+    - `constant`: names of arrays that no store here may alias.
+    """
 
     indexed: frozenset[Value]
     dead: frozenset[Value]
@@ -29,7 +30,6 @@ class Survey(NamedTuple):
 
 
 def survey_func(fn: Func) -> Survey:
-    """One walk over the Func."""
     indexed: set[Value] = set()
     has_fence = False
     written: set[Value] = set()
@@ -46,7 +46,10 @@ def survey_func(fn: Func) -> Survey:
 
 
 def find_dead(fn: Func) -> frozenset[Value]:
-    """Ops of the body that only the ends of its `parallel` op need: the launch knows the counts."""
+    """Dead-code analysis of the body, with the ends of its `parallel` op as unused.
+
+    The launch computes these ends.
+    """
     if find_parallel(fn) is None:
         return frozenset()
     used: set[Value] = set()
