@@ -1,1 +1,1 @@
-"""Arrays of other libraries: `host` for numpy and CPU torch."""
+"""Exchange of arrays with other libraries: numpy, torch, DLPack, CUDA."""

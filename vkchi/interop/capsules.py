@@ -1,12 +1,9 @@
-"""DLPack capsules: of numpy arrays, and of memory that the host does not reach.
+"""DLPack capsules of numpy arrays, and of memory that the host cannot access.
 
-Owns: what a capsule says. Must not know: whose memory it is, what keeps it, what is refused.
-
-All are numpy's: their deleters are C code that takes the GIL, keeps what exception there may be,
-and does nothing after the interpreter's end. Of memory that the host does not reach, numpy is shown
-an array at an address that is not the host's, which it never looks at; and in the capsule that it
-makes, the device is set to the one where the address leads.
-Source: dlpack.h (DLManagedTensor, DLManagedTensorVersioned).
+Numpy creates all of them. The deleters of its capsules are C code that takes the GIL, preserves a
+pending exception, and does nothing after the interpreter's end. For memory that the host cannot
+access, numpy gets an array at a non-host address, which it never dereferences. The device in the
+resulting capsule is then overwritten. Source: dlpack.h (DLManagedTensor, DLManagedTensorVersioned).
 
     make_capsule(Place(address, (2, 3), (12, 4), np.dtype("f4"), (2, 0)), keeper, (1, 0))
 """
@@ -20,12 +17,12 @@ from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
 PLAIN, VERSIONED = b"dltensor", b"dltensor_versioned"
-# Where the struct DLTensor stands: first, or behind a version, a context, a deleter and flags.
+# Offset of the struct DLTensor: 0, or after a version, a context, a deleter and flags.
 TENSOR_AT = {PLAIN: 0, VERSIONED: 4 + 4 + 8 + 8 + 8}
 
 
 class Place(NamedTuple):
-    """Numbers somewhere: strides in bytes; (device type, number) of DLPack's."""
+    """Location and layout of an array: strides in bytes, device as DLPack's (type, number)."""
 
     address: int
     shape: tuple[int, ...]
@@ -35,7 +32,7 @@ class Place(NamedTuple):
 
 
 class TensorHead(ctypes.Structure):
-    """How DLTensor begins."""
+    """First members of DLTensor."""
 
     _fields_ = (
         ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
@@ -43,7 +40,7 @@ class TensorHead(ctypes.Structure):
 
 
 class Shown:
-    """What numpy is shown; it keeps `keeper`."""
+    """Object with an `__array_interface__` for numpy; keeps `keeper` alive."""
 
     def __init__(self, place: Place, keeper: object) -> None:
         self.keeper = keeper
@@ -61,14 +58,14 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 
 def capsule_of(values: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> object:
-    """The capsule of an array in host memory, which it keeps alive. Raises BufferError."""
+    """Capsule of an array in host memory, which it keeps alive. Raises BufferError."""
     if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1):
         return values.__dlpack__(max_version=max_version)
     return values.__dlpack__()
 
 
 def make_capsule(place: Place, keeper: object, max_version: tuple[int, int] | None) -> object:
-    """A capsule of memory that `keeper` keeps."""
+    """Capsule of memory that `keeper` keeps alive."""
     made = capsule_of(np.asarray(Shown(place, keeper)), max_version)
     name = _name(made)
     head = TensorHead.from_address(_pointer(made, name) + TENSOR_AT[name])

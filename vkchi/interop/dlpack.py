@@ -1,13 +1,10 @@
-"""DLPack: arrays of the device seen by other libraries in place, and theirs taken over.
+"""DLPack export and import of arrays, in place where possible.
 
-Owns: what is exported as which device, what is copied, what is refused. Must not know: kernels,
-what stands in a capsule (`capsules`).
-
-Memory that the host reaches (software drivers, integrated GPUs) is exported as memory of the CPU,
-without a copy: who holds the tensor keeps the memory alive, after `ti.reset()` too. Memory that
-CUDA sees as well is exported as CUDA's. DLPack has no agreed handle for other Vulkan memory: there
-is no export of it, but for a copy that is asked for.
-Source: Python specification of DLPack, https://dmlc.github.io/dlpack/latest/python_spec.html.
+Host-visible memory (software drivers, integrated GPUs) is exported as CPU memory without a copy.
+The tensor's holder keeps the memory alive, even after `ti.reset()`. Memory shared with CUDA is
+exported as CUDA memory. DLPack defines no handle for other Vulkan memory, so that is exported only
+as an explicit copy. Source: Python specification of DLPack,
+https://dmlc.github.io/dlpack/latest/python_spec.html.
 
     torch.from_dlpack(x); np.from_dlpack(x); y = ti.from_dlpack(tensor)
 """
@@ -33,12 +30,12 @@ NO_DLPACK = (
     "DLPack has no agreed meaning for this device's memory, which the host does not reach: take "
     "x.to_numpy() or x.to_torch()"
 )
-LEGACY, NO_ORDER = 1, -1  # streams, as DLPack numbers them
+LEGACY, NO_ORDER = 1, -1  # stream numbers of DLPack
 
 
 @runtime_checkable
 class Exporter(Protocol):
-    """What has a DLPack capsule to give."""
+    """Object that can export a DLPack capsule."""
 
     def __dlpack__(self, *, stream: None = ...) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
@@ -50,7 +47,7 @@ def capsule(
     max_version: tuple[int, int] | None,
     dl_device: tuple[int, int] | None,
 ) -> object:
-    """The capsule of an array in host memory, which it keeps alive. Raises BufferError."""
+    """Capsule of an array in host memory, which it keeps alive. Raises BufferError."""
     if stream is not None:
         raise BufferError(f"memory of the CPU has no streams, and stream={stream!r} was asked for")
     check_device(dl_device)
@@ -58,14 +55,14 @@ def capsule(
 
 
 def check_device(dl_device: tuple[int, int] | None) -> None:
-    """Raises BufferError unless the CPU is asked for, or nothing is."""
+    """Raise BufferError unless `dl_device` is the CPU or None."""
     if dl_device is not None and tuple(map(int, dl_device)) != HOST:
         raise BufferError(f"this array is given to the CPU {HOST} only, not to {tuple(dl_device)}")
 
 
 def cuda_device(runtime: Runtime) -> tuple[int, int]:
-    """DLPack's device of memory that CUDA sees. Raises BufferError where it sees none."""
-    from vkchi.interop.cuda.link import Unlinked, find_link  # few programs share any
+    """DLPack device of the memory shared with CUDA. Raises BufferError if none is shared."""
+    from vkchi.interop.cuda.link import Unlinked, find_link  # few programs need it
 
     found = find_link(runtime)
     if isinstance(found, Unlinked):
@@ -74,7 +71,7 @@ def cuda_device(runtime: Runtime) -> tuple[int, int]:
 
 
 def is_cuda(runtime: Runtime, dl_device: tuple[int, int] | None) -> bool:
-    """Whether a tensor of the runtime's memory that is asked for is one of CUDA's."""
+    """True if a tensor of the runtime's memory on `dl_device` is a CUDA tensor."""
     try:
         found = cuda_device(runtime)
     except BufferError:
@@ -86,8 +83,11 @@ def cuda_capsule(
     runtime: Runtime, buffer: Buffer, like: np.ndarray[Any, Any], offset: int,
     stream: int | None, max_version: tuple[int, int] | None,
 ) -> object:  # fmt: skip
-    """The capsule of an array like another one, so many bytes behind the beginning of a buffer that
-    CUDA sees, for a stream as DLPack numbers them. Raises BufferError."""
+    """Capsule of an array in CUDA-visible memory, `offset` bytes into a buffer.
+
+    Shape, strides and dtype are those of `like`. `stream` is numbered as in DLPack. Raises
+    BufferError.
+    """
     if stream == 0:
         raise BufferError("stream=0 may mean any stream: DLPack wants 1, 2 or a stream's handle")
     device = cuda_device(runtime)
@@ -101,9 +101,10 @@ def cuda_capsule(
 
 
 def view_of_capsule(source: Exporter) -> NDArray[np.generic]:
-    """An array of host memory that another library exports, sharing it.
+    """Numpy view of host memory that another library exports.
 
-    Raises ArgumentError for memory of other devices and for types that kernels have none for.
+    Raises ArgumentError for memory of other devices, and for dtypes that DLPack cannot export to
+    numpy.
     """
     try:
         kind, number = source.__dlpack_device__()
@@ -116,15 +117,15 @@ def view_of_capsule(source: Exporter) -> NDArray[np.generic]:
         )
     try:
         return np.from_dlpack(source)
-    except local(BufferError, RuntimeError, TypeError) as e:  # bfloat16, one that requires grad
+    except local(BufferError, RuntimeError, TypeError) as e:  # bfloat16, or requires grad
         raise ArgumentError(f"a {type(source).__name__} that DLPack cannot give: {e}") from None
 
 
 def view_of_foreign(source: object) -> NDArray[np.generic] | None:
-    """The host memory of an object of another library, shared: by DLPack, by numpy's array
-    interface or by Python's buffer protocol. None for what offers none of them.
+    """Numpy view of the host memory of a foreign object; None if it offers none.
 
-    Raises ArgumentError for memory of other devices and for types that kernels have none for.
+    Uses DLPack, numpy's array interface, or Python's buffer protocol. Raises ArgumentError for
+    memory of other devices, and for dtypes that DLPack cannot export to numpy.
     """
     if is_number_of_numpy(source):
         return None
@@ -138,5 +139,5 @@ def view_of_foreign(source: object) -> NDArray[np.generic] | None:
         return np.asarray(source)
     try:
         return np.asarray(memoryview(source))  # type: ignore[arg-type]
-    except local(TypeError, ValueError):  # no buffer, or one of a format that numpy does not know
+    except local(TypeError, ValueError):  # no buffer, or a format that numpy does not support
         return None

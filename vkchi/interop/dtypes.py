@@ -1,4 +1,6 @@
-"""Number types of other libraries and ours. Must not know: devices. Loads torch only when asked.
+"""Conversion between vkchi's scalar types and the dtypes of numpy and torch.
+
+Imports torch only for torch dtypes.
 
 >>> to_taichi_type(np.float32), to_numpy_type(i8)
 (f32, dtype('int8'))
@@ -16,9 +18,9 @@ from vkchi.types.lazy_numpy import np
 
 
 def to_taichi_type(dtype: Any) -> Scalar:
-    """Our type of a numpy or torch dtype, a Python number type, or one of ours.
+    """Convert a numpy or torch dtype, a Python number type, or a vkchi type to a vkchi type.
 
-    Raises ArgumentError for what kernels have no type for.
+    Raises ArgumentError for a `dtype` without a kernel type.
     """
     t = cook(dtype)
     if isinstance(t, Scalar):
@@ -34,17 +36,23 @@ def to_taichi_type(dtype: Any) -> Scalar:
 
 
 def to_numpy_type(dtype: Any) -> np.dtype[Any]:
-    """The numpy dtype of one of our types. Raises ArgumentError."""
+    """Convert `dtype`, a vkchi type or any type `to_taichi_type` accepts, to a numpy dtype.
+
+    Raises ArgumentError.
+    """
     return to_taichi_type(dtype).dtype
 
 
 def to_pytorch_type(dtype: Any) -> Any:
-    """The torch dtype of one of our types. Raises ArgumentError; ImportError without torch."""
+    """Convert `dtype`, a vkchi type or any type `to_taichi_type` accepts, to a torch dtype.
+
+    Raises ArgumentError; ImportError without torch.
+    """
     torch = import_whole("torch")
     t = to_taichi_type(dtype)
     return torch.bool if t is u1 else getattr(torch, t.dtype.name)
 
 
 def has_pytorch() -> bool:
-    """Whether torch is installed."""
+    """True if torch is installed."""
     return importlib.util.find_spec("torch") is not None

@@ -1,7 +1,6 @@
 """`ti.from_dlpack`: tensors of other libraries as ndarrays.
 
-Owns: which of the ways there are is gone. Must not know: what capsules say (`dlpack`), how memory
-is used in place (`in_place`, `cuda.arrays`).
+Chooses between the three ways: in place in CUDA memory, in place in host memory, or a copy.
 
     x = ti.from_dlpack(tensor)
 """
@@ -17,20 +16,24 @@ from vkchi.types import scalar_of_dtype
 
 
 def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndarray:
-    """An ndarray of the numbers of a tensor of another library (`source`: anything with
-    `__dlpack__`), of its shape and dtype, on the current device: in the tensor's memory, which is
-    kept, where the device can use that (docs/interop.md) and `copy` is not True; else a copy.
+    """Return an ndarray with the values of a tensor of another library, on the current device.
 
-    Raises BufferError where `copy` is False and must be made; ArgumentError for tensors that are
-    neither in host memory nor in CUDA's that the device shares, for those of torch whose memory
-    holds other numbers, and for dtypes that kernels have no type for.
+    `source` is any object with `__dlpack__`. Shape and dtype are those of the tensor. The ndarray
+    uses the tensor's memory, and keeps it alive, if the device supports that (docs/interop.md) and
+    `copy` is not True. Otherwise it is a copy.
+
+    Raises BufferError if `copy` is False and a copy is necessary. Raises ArgumentError for:
+
+    - tensors that are neither in host memory nor in CUDA memory that the device shares;
+    - torch tensors whose memory holds other values (a pending negation, a resized storage);
+    - dtypes without a kernel type.
     """
     if not isinstance(source, dlpack.Exporter):
         raise ArgumentError(f"{type(source).__name__} has no __dlpack__()")
     if host.is_torch(source):
         host.check_export(source)
     if host.lies_in_cuda(source):
-        from vkchi.interop.cuda.arrays import cuda_arrays  # few programs have any
+        from vkchi.interop.cuda.arrays import cuda_arrays  # few programs need it
 
         return cuda_arrays(current()).take_over(source, copy=copy)
     await_host_memory()

@@ -1,7 +1,6 @@
-"""Arrays in host memory that other libraries own: numpy arrays and CPU torch tensors.
+"""Host arrays of other libraries (numpy arrays and CPU torch tensors) as numpy views.
 
-Owns: telling them apart without importing torch, viewing them as numpy. Must not know: what
-devices do.
+Recognizes torch tensors without an import of torch. Also compares, casts and measures views.
 
     >>> view_of(np.zeros(3)).shape
     (3,)
@@ -28,13 +27,13 @@ IN_CUDA = (
 
 
 def is_torch(obj: Any) -> bool:
-    """Whether obj is a torch tensor; does not import torch."""
+    """True if obj is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(obj, torch.Tensor)
 
 
 def lies_in_cuda(source: Any) -> bool:
-    """Whether an object is an array in CUDA's memory."""
+    """True if an object is an array in CUDA memory."""
     if is_torch(source):
         return bool(source.is_cuda)
     return not isinstance(source, np.ndarray) and bool(
@@ -43,28 +42,31 @@ def lies_in_cuda(source: Any) -> bool:
 
 
 def unrecorded() -> AbstractContextManager[Any]:
-    """While torch records nothing: tensors that require gradients can be written."""
+    """Context in which torch's autograd records nothing; tensors that require gradients can be
+    written."""
     torch = sys.modules.get("torch")
     return nullcontext() if torch is None else torch.no_grad()
 
 
 def has_grad(obj: Any) -> bool:
-    """Whether obj is a torch tensor that wants a gradient, or was given one."""
+    """True if obj is a torch tensor that requires a gradient, or already has one."""
     return is_torch(obj) and (obj.requires_grad or obj.grad is not None)
 
 
 def grad_of(tensor: Any) -> Any:
-    """The gradient of a torch tensor, or None."""
+    """Gradient of a torch tensor, or None."""
     if tensor.is_leaf or tensor.retains_grad:
         return tensor.grad
-    with warnings.catch_warnings():  # torch takes it for a mistake
+    with warnings.catch_warnings():  # torch warns about .grad of a non-leaf
         warnings.simplefilter("ignore")
         return tensor.grad
 
 
 def make_grad(obj: Any) -> Any:
-    """A torch tensor's gradient, which is made if the tensor wants one; None if it does not, and
-    for what is no tensor."""
+    """Gradient of a torch tensor, created as zeros if missing.
+
+    None for a tensor without gradient, and for objects that are no tensor.
+    """
     if not has_grad(obj):
         return None
     grad = grad_of(obj)
@@ -74,8 +76,8 @@ def make_grad(obj: Any) -> Any:
 
 
 def put_grad(tensor: Any, grad: Any) -> None:
-    """Make a tensor that was written the gradient of another one, which it may be already."""
-    from vkchi.interop.written import version_raiser  # which loads torch
+    """Make `grad`, which has just been written, the gradient of a tensor if it is not yet."""
+    from vkchi.interop.written import version_raiser  # imports torch
 
     version_raiser()(grad)
     if grad_of(tensor) is not grad:
@@ -83,7 +85,7 @@ def put_grad(tensor: Any, grad: Any) -> None:
 
 
 def write_grad(tensor: Any, values: Any) -> None:
-    """Set a torch tensor's gradient, in its memory unless several elements share that."""
+    """Set a torch tensor's gradient, in place unless several of its elements share memory."""
     try:
         grad_of(tensor).detach().copy_(values)
     except local(RuntimeError):
@@ -91,9 +93,9 @@ def write_grad(tensor: Any, values: Any) -> None:
 
 
 def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
-    """The object's memory as a numpy array sharing it, or None for objects that are no array.
+    """Numpy view of the object's memory; None if the object is no array.
 
-    Raises ArgumentError for tensors, and arrays of CUDA's, that are not in host memory.
+    Raises ArgumentError for tensors and CUDA arrays that are not in host memory.
     """
     if is_array_of_numpy(obj):
         return plain(obj)
@@ -105,8 +107,10 @@ def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
 
 
 def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array itself; of a class that numpy derives from arrays, as np.matrix, the same memory
-    without its manners. Raises ArgumentError for masked arrays: their masks would be lost."""
+    """The array as a plain `np.ndarray`: a view if it is of a derived class, such as np.matrix.
+
+    Raises ArgumentError for masked arrays, whose masks would be lost.
+    """
     if type(array) is np.ndarray:
         return array
     if isinstance(array, np.ma.MaskedArray):
@@ -118,7 +122,7 @@ def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
-    """A numpy view of a CPU tensor, detached. Raises ArgumentError for one on another device."""
+    """Detached numpy view of a CPU tensor. Raises ArgumentError for one on another device."""
     if not is_torch(tensor):
         raise ArgumentError(f"a torch tensor is needed, not {type(tensor).__name__}")
     if tensor.device.type == "meta":
@@ -142,8 +146,10 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def check_export(tensor: Any) -> None:
-    """Raises ArgumentError for a torch tensor of which DLPack would give other numbers: those in
-    memory are the opposite ones, or beyond its storage."""
+    """Raise ArgumentError for a torch tensor that DLPack would export with other values.
+
+    These are tensors with a pending negation, or with a storage that is too small.
+    """
     if tensor.is_neg():
         raise ArgumentError(
             "a tensor that torch negates as it is read: pass tensor.resolve_neg(), for memory "
@@ -154,8 +160,10 @@ def check_export(tensor: Any) -> None:
 
 
 def check_storage(tensor: Any) -> None:
-    """Raises ArgumentError for a tensor that reaches beyond its storage, which was made smaller
-    since; RuntimeError and TypeError for one that has none."""
+    """Raise ArgumentError for a tensor that reaches beyond its storage, after a resize.
+
+    Raises RuntimeError or TypeError for a tensor without storage.
+    """
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     end = tensor.storage_offset() + sum((n - 1) * step for n, step in steps) + 1
     has, needs = tensor.untyped_storage().nbytes(), end * tensor.element_size()
@@ -166,8 +174,11 @@ def check_storage(tensor: Any) -> None:
 
 
 def numbers_of(value: Any) -> np.ndarray[Any, Any]:
-    """The numbers of a Python number, a nested sequence, a ti.Vector or ti.Matrix, a numpy array or
-    a CPU tensor, as a numpy array. Raises ArgumentError for anything else."""
+    """Convert values to a numpy array.
+
+    Accepts Python numbers, nested sequences, ti.Vector and ti.Matrix, numpy arrays and CPU tensors.
+    Raises ArgumentError for anything else.
+    """
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
     elif is_torch(value):
@@ -185,7 +196,7 @@ def numbers_of(value: Any) -> np.ndarray[Any, Any]:
 
 
 def check_dtype(dtype: np.dtype[Any], value: Any) -> None:
-    """Raises ArgumentError for a type of numpy's that no array of ours has, which `value` is of."""
+    """Raise ArgumentError if no vkchi array has this numpy dtype, the dtype of `value`."""
     if dtype.kind in "OUS":
         raise ArgumentError(f"numbers are needed, not {shorten(value)}")
     if dtype.kind not in "biuf":
@@ -194,14 +205,17 @@ def check_dtype(dtype: np.dtype[Any], value: Any) -> None:
 
 
 def shorten(value: Any) -> str:
-    """The value as Python writes it, cut to a part of a line."""
+    """`repr` of the value, truncated to a part of a line."""
     text = repr(value)
     return text if len(text) < 40 else text[:37] + "..."
 
 
 def cast(values: np.ndarray[Any, Any], t: Scalar) -> np.ndarray[Any, Any]:
-    """The values as numbers of type t: floats are cut to integers, integers wrap, what f32 cannot
-    hold is infinite. Itself where it is of that type already."""
+    """Cast values to type t, as `astype`; returns `values` itself if it has that type already.
+
+    Floats are truncated to integers, integers wrap, and values above the range of f32 become
+    infinite.
+    """
     if values.dtype == t.dtype:
         return values
     with np.errstate(all="ignore"):
@@ -209,7 +223,7 @@ def cast(values: np.ndarray[Any, Any], t: Scalar) -> np.ndarray[Any, Any]:
 
 
 def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Whether two arrays have an element in common; True as well where that is hard to find out."""
+    """True if two arrays share an element, or if that is too expensive to determine."""
     try:
         effort: Any = 10_000  # numpy's stubs allow -1 and 0 only
         return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=effort)
@@ -218,14 +232,14 @@ def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def changes(before: np.ndarray[Any, Any], now: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Where two arrays of one shape and type hold other bits: -0 is another number than 0."""
+    """Mask of the elements whose bits differ between two arrays of one shape and dtype; -0 != 0."""
     bits = f"u{before.itemsize}"
     found: np.ndarray[Any, Any] = before.view(bits) != now.view(bits)
     return found
 
 
 def addresses(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Where each element of an array begins, in an array of the same shape."""
+    """Address of each element, in an array of the same shape."""
     found = np.full(a.shape, a.ctypes.data, np.int64)
     for axis, (size, step) in enumerate(zip(a.shape, a.strides, strict=True)):
         along = np.arange(size, dtype=np.int64) * step
@@ -234,7 +248,7 @@ def addresses(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def bounds(a: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """The address of an array's first byte, and that after its last; the same where it has none."""
+    """(address of the first byte, address after the last byte); equal for an empty array."""
     if a.size == 0:
         return a.ctypes.data, a.ctypes.data
     ends = [(size - 1) * step for size, step in zip(a.shape, a.strides, strict=True)]
@@ -243,18 +257,18 @@ def bounds(a: np.ndarray[Any, Any]) -> tuple[int, int]:
 
 
 def spans(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Whether an array has all the memory of another one."""
+    """True if array `a` covers all memory of array `b`."""
     (start, end), (first, last) = bounds(a), bounds(b)
     is_whole = end - start == a.nbytes and not overlaps_itself(a)
     return is_same_view(a, b) or (is_whole and start <= first and last <= end)
 
 
 def overlaps_itself(a: np.ndarray[Any, Any]) -> bool:
-    """Whether several elements of an array share memory, as in what `np.broadcast_to` gives."""
+    """True if several elements of an array share memory, as in results of `np.broadcast_to`."""
     if a.size == 0 or a.flags.c_contiguous:
         return False
     rows = sorted((abs(step), n) for step, n in zip(a.strides, a.shape, strict=True) if n > 1)
-    reach = a.itemsize  # bytes from the first element to the end of the last, of the axes so far
+    reach = a.itemsize  # byte extent over the axes so far
     for step, n in rows:
         if step < reach:
             break
@@ -262,27 +276,27 @@ def overlaps_itself(a: np.ndarray[Any, Any]) -> bool:
     else:
         return False
     starts = np.zeros((), np.int64)
-    for step, n in rows:  # axes that are interleaved: their elements may be apart all the same
+    for step, n in rows:  # interleaved axes: elements may still be disjoint
         starts = (starts[..., None] + step * np.arange(n)).reshape(-1)
     starts.sort()
     return bool((np.diff(starts) < a.itemsize).any())
 
 
 def is_same_view(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Whether two arrays are the same memory seen in the same way."""
+    """True if two arrays have the same address, dtype, shape and strides."""
     return a.ctypes.data == b.ctypes.data and (
         (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
     )
 
 
 def make_torch(values: np.ndarray[Any, Any], device: Any) -> Any:
-    """A torch tensor of these values. Raises ImportError where torch is not installed."""
+    """A torch tensor of these values on `device`. Raises ImportError if torch is not installed."""
     torch = import_whole("torch")
     tensor = torch.from_numpy(values)
     return tensor if device is None else tensor.to(device)
 
 
 def numpy_dtype(dtype: Any) -> Any:
-    """The numpy dtype of one of our types, or of whatever numpy understands."""
+    """Numpy dtype of a vkchi type; other arguments of numpy's `dtype` unchanged."""
     cooked = cook(dtype)
     return cooked.dtype if isinstance(cooked, Scalar) else dtype

@@ -1,12 +1,13 @@
-"""Arrays of numpy and torch that kernels use where they lie, on devices whose memory is the host's.
+"""Numpy arrays and torch tensors used in place, on devices that can import host memory.
 
-Owns: which arrays can be, ours over them, the cache of what was imported. Must not know: kernels.
+The pages around an array are imported once (VK_EXT_external_memory_host), and cached while their
+owner lives: numpy's base array, or torch's storage. An array is copied instead (None here) if
 
-The pages around an array are imported once (VK_EXT_external_memory_host) and kept for the next
-call, for as long as their owner lives: numpy's first array over the memory, torch's storage. What
-is not contiguous, aligned, writable, of the host's byte order and of a type that the device keeps
-as it is, is copied (None here); so are numbers of less than 32 bits that do not fill whole words,
-for kernels may exchange the words around them, and memory of the device itself, seen by DLPack.
+- it is not contiguous, aligned, writable and in native byte order;
+- the device stores its type in another format;
+- its elements have less than 32 bits and do not fill whole words, because kernels may replace the
+  words around them;
+- it is memory of the device itself, seen by DLPack.
 
     made = host_arrays(runtime).find(values, 0)
     made.host[0] = 1        # of numpy's array `values`
@@ -43,8 +44,7 @@ WORD_BYTES = 4
 
 
 class HostNdarray(Ndarray):
-    """An array in memory of the host, from address `start` to `end`. Whoever uses it sees to it
-    that the memory is kept."""
+    """An ndarray in host memory from address `start` to `end`, which the caller keeps alive."""
 
     is_bare = is_copy = True
     host: np.ndarray[Any, Any]
@@ -59,27 +59,26 @@ class HostNdarray(Ndarray):
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         super().attach(buffer, is_own=is_own)
         known = self.argument.attributes
-        if (
-            known.aligned < MOST_ALIGNED
-        ):  # two kinds of them, so that not every part is compiled for
+        # Only two alignments, to limit the number of compiled variants.
+        if known.aligned < MOST_ALIGNED:
             known = known._replace(aligned=PLAIN.aligned)
             self.argument = ArrayArgument.of(self.argument.type, known)
         self.start = self.host.ctypes.data
         self.end = self.start + self.size_bytes
 
     def meets(self, other: HostNdarray) -> bool:
-        """Whether the memory of both has a byte in common."""
+        """True if both share a byte of memory."""
         return self.start < other.end and other.start < self.end
 
 
 class TakenNdarray(HostNdarray, ScalarNdarray):
-    """An array for users that keeps the memory of another library in which it is."""
+    """A user's ndarray in the memory of another library, which it keeps alive."""
 
     is_copy = False
 
 
 class Seen(NamedTuple):
-    """The memory of an array: what keeps it, its address, dtype and shape."""
+    """Memory of an array: the object that owns it, address, dtype and shape."""
 
     owner: Any
     address: int
@@ -88,7 +87,7 @@ class Seen(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Elements, shape and bytes of an array."""
+    """Type of an array for kernels: element type, shape, size in bytes."""
 
     elem: Scalar | Tensor
     shape: tuple[int, ...]
@@ -96,22 +95,25 @@ class Fit(NamedTuple):
 
 
 class Owner(weakref.ref[Any]):
-    """A reference to what keeps memory, that knows where in the cache it stands."""
+    """Weak reference to the owner of memory, with its key in the cache."""
 
     __slots__ = ("key",)
     key: Hashable
 
 
 class Imported(NamedTuple):
-    """Memory that was imported: who keeps it, and an array over it."""
+    """Imported memory: its owner, and an array over it."""
 
     owner: Owner
     array: HostNdarray
 
 
 class Noted(NamedTuple):
-    """What an object was when it was last looked at, and the array over its memory: neither is
-    kept. `where` is the address of a tensor's memory, or a pointer to that of a numpy array."""
+    """Cached lookup: properties of an object when last seen, and the array over its memory.
+
+    Both references are weak. `where` is the address of a tensor's memory, or a pointer to that of a
+    numpy array.
+    """
 
     object: weakref.ref[Any]
     is_numpys: bool
@@ -123,7 +125,7 @@ class Noted(NamedTuple):
 
 
 class HostArrays:
-    """What one device has imported of the host's memory; nothing unless it `can_import`."""
+    """Cache of the host memory that one device has imported; empty unless `can_import`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -132,10 +134,10 @@ class HostArrays:
         ffi = runtime.device.heap.logical.vk.ffi
         self._cast, self._bytes = ffi.cast, ffi.from_buffer
         self._known: dict[Hashable, Imported] = {}
-        self._noted: dict[int, Noted] = {}  # by `id`
+        self._noted: dict[int, Noted] = {}  # by `id` of the object
         self._gone: deque[Owner] = deque()
         self._readers: dict[type, Callable[[Any], Seen | None]] = {}
-        self.tensors: Tensors | None = None  # that were made in memory of the device
+        self.tensors: Tensors | None = None  # pool of torch tensors in memory of the device
 
     def __len__(self) -> int:
         return len(self._known)
@@ -144,8 +146,10 @@ class HostArrays:
         return True
 
     def find(self, array: Any, element_axes: int) -> HostNdarray | None:
-        """The array over another one, whose last axes are those of its elements; None where it must
-        be copied."""
+        """The ndarray over a host array; None if it must be copied.
+
+        The last `element_axes` axes are those of its elements.
+        """
         if self._gone:
             self._forget()
         noted = self._noted.get(id(array))
@@ -171,7 +175,7 @@ class HostArrays:
         return known.array
 
     def _note(self, array: Any, seen: Seen, element_axes: int, found: HostNdarray) -> None:
-        """Keep what was seen of an array for the next time, which then takes a third as long."""
+        """Cache the lookup of an array; a hit takes a third of the time."""
         is_numpys = type(array) is np.ndarray
         if not is_numpys and is_array_of_numpy(array):
             return
@@ -184,8 +188,10 @@ class HostArrays:
         )  # fmt: skip
 
     def _find_noted(self, noted: Noted, array: Any, element_axes: int) -> HostNdarray | None:
-        """The array that was found before for the same object, if that is as it was then. A tensor
-        whose memory begins where it did has the same storage, or another view of that."""
+        """The cached array of the same object, if the object is unchanged.
+
+        A tensor with the same address has the same storage, or another view of it.
+        """
         known, is_numpys, dtype, shape, where, axes, found = noted
         last: Any = known()
         if last is None or last is not array or array.dtype is not dtype or axes != element_axes:
@@ -196,10 +202,10 @@ class HostArrays:
             is_same = array.data_ptr() == where and array.is_contiguous()
         return found() if is_same and array.shape == shape else None
 
-    # --- what arrays are ---------------------------------------------------------------------
+    # --- descriptions of arrays --------------------------------------------------------------
 
     def _add_reader(self, array: Any) -> Callable[[Any], Seen | None]:
-        """How arrays of a class that was not met before are looked at."""
+        """Choose the function that describes arrays of a new class."""
         kind, torch = type(array), sys.modules.get("torch")
         reader: Callable[[Any], Seen | None] = see_nothing
         if is_array_of_numpy(array):
@@ -217,12 +223,12 @@ class HostArrays:
             owner = owner.base
         try:
             address = int(self._cast("uintptr_t", self._bytes(array)))
-        except local(ValueError):  # a dtype that Python's buffers have no name for
+        except local(ValueError):  # a dtype without a buffer format
             return None
         return Seen(owner, address, array.dtype, array.shape)
 
     def take_over(self, array: np.ndarray[Any, Any]) -> TakenNdarray | None:
-        """An array in the memory of another one, which it keeps; None where there can be none."""
+        """An ndarray in the memory of an array, which it keeps alive; None if not possible."""
         seen = self._see_numpy(array)
         if seen is None:
             return None
@@ -253,7 +259,7 @@ class HostArrays:
             pointer = self._cast("char *", key[0])
             buffer = self._runtime.device.import_host(pointer, fit.size_bytes)
             made = HostNdarray(self._runtime, fit.elem, fit.shape, buffer)
-        except (ArgumentError, DeviceError):  # the copy says what is wrong, if it is more than this
+        except (ArgumentError, DeviceError):  # the copy reports the error, if it fails too
             return None
         reference = Owner(owner, self._gone.append)
         reference.key = key
@@ -265,8 +271,10 @@ class HostArrays:
     def fit(
         self, address: int, dtype: Any, shape: tuple[int, ...], element_axes: int
     ) -> Fit | None:
-        """What kernels take contiguous memory for; None where they cannot. Raises ArgumentError for
-        a dtype that they have no type for."""
+        """Type of contiguous memory for kernels; None if it cannot be used in place.
+
+        Raises ArgumentError for a dtype without a kernel type.
+        """
         is_numpys = isinstance(dtype, np.dtype)
         scalar = scalar_of_dtype(dtype) if is_numpys else type_of_torchs(dtype)
         if scalar is None:
@@ -282,7 +290,7 @@ class HostArrays:
         return Fit(with_shape(scalar, tuple(shape[axes:])), tuple(shape[:axes]), size_bytes)
 
     def _forget(self) -> None:
-        """Drop what was imported of memory whose owner is gone."""
+        """Drop imports whose owner is gone."""
         while self._gone:
             owner = self._gone.popleft()
             known = self._known.get(owner.key)
@@ -294,24 +302,24 @@ type_of_torchs = cache(to_taichi_type)
 
 
 def see_tensor(tensor: Any) -> Seen | None:
-    """The memory of a torch tensor; None where it has none of the host's, or not in order."""
+    """Memory of a torch tensor; None if it is not contiguous host memory."""
     try:
         if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
             return None
         owner, address = tensor.untyped_storage(), tensor.data_ptr()
         if owner.data_ptr() + owner.nbytes() < address + tensor.nbytes:
-            return None  # its storage was made smaller: the copy says so
+            return None  # its storage was shrunk: the copy reports it
         return Seen(owner, address, tensor.dtype, tensor.shape)
-    except local(RuntimeError, NotImplementedError):  # sparse, or torch's own stand-in for a tensor
+    except local(RuntimeError, NotImplementedError):  # sparse, or a fake tensor of torch
         return None
 
 
 def see_nothing(_array: object) -> None:
-    """Of a class of which nothing is known."""
+    """Describe no array of an unknown class."""
 
 
 def host_arrays(runtime: Runtime) -> HostArrays:
-    """What the runtime's device has imported. In debug mode, nothing is: copies are looked at."""
+    """Imports of the runtime's device. Debug mode imports nothing, because it checks copies."""
     found: HostArrays | None = runtime.host_arrays
     if found is None:
         found = runtime.host_arrays = HostArrays(runtime)

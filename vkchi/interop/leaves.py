@@ -1,8 +1,8 @@
-"""Leaves of torch's graph while torch goes backward: a kernel's gradient may write the `.grad` of
-one to which torch will add what an operation's backward returns.
+"""Correct accumulation of leaf gradients that a kernel's gradient writes during torch's backward.
 
-Returned, that `.grad` is to count once: torch would add it to itself. What comes with it from other
-operations cannot be told apart any more, and is refused. Must not know: kernels.
+A kernel's gradient may write the `.grad` of a leaf directly. If an operation's backward then
+returns that same `.grad`, torch would add it to itself. Here it is counted once. Contributions of
+other operations cannot be separated any more; they raise an error.
 
     if is_added_to(tensor):
         count_once(tensor, error)
@@ -17,7 +17,7 @@ from vkchi.interrupts.local import local
 
 
 def is_added_to(tensor: Any) -> bool:
-    """Whether torch is going backward through its graph now, and may add to a tensor's `.grad`."""
+    """True if a backward pass of torch is running that may add to the tensor's `.grad`."""
     if not (tensor.is_leaf and tensor.requires_grad):
         return False
     torch = sys.modules["torch"]
@@ -26,16 +26,16 @@ def is_added_to(tensor: Any) -> bool:
             return False
         node = torch.autograd.graph.get_gradient_edge(tensor).node
         return bool(torch._C._will_engine_execute_node(node))
-    except local(AttributeError, RuntimeError):  # another version of torch; torch.autograd.grad()
+    except local(AttributeError, RuntimeError):  # other versions of torch; torch.autograd.grad()
         return False
 
 
 def count_once(tensor: Any, error: Exception) -> None:
-    """Let the `.grad` of a leaf, as it is now, count once when torch comes to add to it in this
-    pass: nothing is added where it is put aside before, or not returned.
+    """Count the present `.grad` of a leaf once if torch adds to it in this backward pass.
 
-    What torch adds is the sum of all that operations returned for the leaf. If that lies where the
-    `.grad` lies, it is the `.grad` itself; else `error` is raised out of torch's backward.
+    Torch adds the sum of all gradients that operations returned for the leaf. If the sum is in the
+    memory of `.grad`, it is the `.grad` itself. Otherwise `error` is raised out of torch's
+    backward. No effect if `.grad` is replaced before, or not returned.
     """
     written = tensor.grad
 
@@ -44,7 +44,7 @@ def count_once(tensor: Any, error: Exception) -> None:
             return
         if sum_.data_ptr() != written.data_ptr():
             raise error
-        tensor.grad = None  # for torch to put it there
+        tensor.grad = None  # torch then stores the sum
 
     handle = tensor.register_hook(look)
     sys.modules["torch"].autograd.Variable._execution_engine.queue_callback(handle.remove)

@@ -1,11 +1,9 @@
-"""New tensors of torch's in memory of the device, where that is the host's: no import, no copy.
+"""New torch tensors in memory of the device, without import or copy, if that is host memory.
 
-Owns: which arrays are such tensors, and those that wait to be the next. Must not know: kernels.
-
-Memory that torch allocates is imported before a kernel can use it, and given up with the tensor:
-for tensors that are made for every call, that takes longer than the call. Here an array is made
-first, in memory that counts as somebody else's (`in_place.HostNdarray`), and torch shown it. When
-torch has let go of its storage, the array becomes the next tensor of that shape.
+Memory that torch allocates is imported before a kernel can use it, and released with the tensor.
+For a tensor created in every call, this takes longer than the call itself. Here the array is
+created first (`in_place.HostNdarray`), and torch gets a view of it. When torch releases the
+storage, the array is reused for the next tensor of that shape.
 
     tensor = new_zeros(runtime, like, (4,), torch.float32, 0)
 """
@@ -26,11 +24,11 @@ from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime
 
 MOST_SPARE, MOST_SPARE_BYTES = 64, 64 << 20
-Kind = tuple[Any, tuple[int, ...], int]  # torch's dtype, the shape, axes that are those of elements
+Kind = tuple[Any, tuple[int, ...], int]  # (torch dtype, shape, number of element axes)
 
 
 class Owner(weakref.ref[Any]):
-    """A reference to the storage that torch has of an array."""
+    """Weak reference to the torch storage of an array."""
 
     __slots__ = ("array", "kind")
     array: HostNdarray
@@ -38,18 +36,20 @@ class Owner(weakref.ref[Any]):
 
 
 class Tensors:
-    """The tensors that were made on one device. The counts of what is spare are about right: an
-    exception in between leaves them so."""
+    """Pool of the tensors created on one device.
+
+    The counts of spare arrays are approximate after an exception.
+    """
 
     def __init__(self, runtime: Runtime, hosts: HostArrays) -> None:
         self._runtime, self._hosts = runtime, hosts
-        self._owners: dict[int, Owner] = {}  # by where they begin
+        self._owners: dict[int, Owner] = {}  # by start address
         self._gone: deque[Owner] = deque()
         self._spare: dict[Kind, list[HostNdarray]] = {}
         self._spare_count = self._spare_bytes = 0
 
     def make(self, kind: Kind) -> Any:
-        """A new tensor that holds anything; None where there can be none."""
+        """A new uninitialized tensor; None if it cannot be created in device memory."""
         lock = self._runtime.lock
         with restoring(lock), lock:
             return self._make(kind)
@@ -85,7 +85,7 @@ class Tensors:
             return None
 
     def _collect(self) -> None:
-        """Keep the arrays that torch has let go of for the next tensors, but not too many."""
+        """Put released arrays into the pool, up to its limits."""
         while self._gone:
             owner = self._gone.popleft()
             array = owner.array
@@ -101,14 +101,14 @@ class Tensors:
         if self._spare_count >= MOST_SPARE or self._spare_bytes >= MOST_SPARE_BYTES:
             found = [array for arrays in self._spare.values() for array in arrays]
             if len(found) >= MOST_SPARE:
-                self._spare.clear()  # of shapes that come no more, for all that is known
+                self._spare.clear()  # probably of shapes that do not recur
                 found = []
             self._spare_count = len(found)
             self._spare_bytes = sum(array.size_bytes for array in found)
         return self._spare_bytes < MOST_SPARE_BYTES
 
     def find(self, seen: Seen, element_axes: int) -> HostNdarray | None:
-        """The array of a tensor that was made here and begins where it did."""
+        """The array of a whole tensor that this pool created; None for other memory."""
         owner = self._owners.get(seen.address)
         if owner is None or owner() is not seen.owner:
             return None
@@ -117,8 +117,11 @@ class Tensors:
 
 
 def new_tensor(runtime: Runtime, like: Any, shape: Sequence[int], dtype: Any, axes: int) -> Any:
-    """A tensor on the device of another one that holds anything, whose last axes are those of its
-    elements. In memory of the runtime's device, where that is the host's."""
+    """A new uninitialized tensor on the torch device of `like`.
+
+    The last `axes` axes are those of its elements. It is in memory of the runtime's device if that
+    is host memory.
+    """
     hosts = host_arrays(runtime)
     made = None
     if hosts.can_import and like.is_cpu:
@@ -129,7 +132,7 @@ def new_tensor(runtime: Runtime, like: Any, shape: Sequence[int], dtype: Any, ax
 
 
 def new_zeros(runtime: Runtime, like: Any, shape: Sequence[int], dtype: Any, axes: int) -> Any:
-    """The same, filled with zeros."""
+    """Same as `new_tensor`, filled with zeros."""
     made = new_tensor(runtime, like, shape, dtype, axes)
     if not made.is_cpu:
         return made.zero_()

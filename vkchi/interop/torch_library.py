@@ -1,7 +1,6 @@
-"""Torch's side of operators: `torch.library`, where torch is there and new enough.
+"""Access to `torch.library` and to torch's internal state, for torch operators of kernels.
 
-Owns: the import and its error; whether anybody but autograd has to know of what tensors go through.
-Must not know: kernels.
+Includes the check for torch's version, and the test whether a call concerns only autograd.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def torch_library() -> Any:
 
 
 def is_dtype(found: object) -> bool:
-    """Whether an object is a dtype of torch's."""
+    """True if an object is a torch dtype."""
     import torch
 
     return isinstance(found, torch.dtype)
@@ -36,7 +35,7 @@ def is_dtype(found: object) -> bool:
 
 @cache
 def integers_of_torch() -> type:
-    """The class of integers that stand for any in what torch traces."""
+    """Class of torch's symbolic integers, used in tracing."""
     import torch
 
     found: type = torch.SymInt
@@ -44,7 +43,6 @@ def integers_of_torch() -> type:
 
 
 def stack(tensors: Sequence[Any]) -> Any:
-    """Tensors of one shape along a new first axis."""
     import torch
 
     return torch.stack(list(tensors))
@@ -52,14 +50,14 @@ def stack(tensors: Sequence[Any]) -> Any:
 
 @cache
 def plain_tensors() -> frozenset[type]:
-    """The classes of tensors that are nothing but tensors."""
+    """Tensor classes without overridden behaviour."""
     import torch
 
     return frozenset((torch.Tensor, torch.nn.Parameter))
 
 
 def is_compiling() -> Callable[[], bool]:
-    """Torch's function that tells whether it compiles what calls it."""
+    """Torch's predicate: true inside torch.compile."""
     import torch
 
     found: Callable[[], bool] = torch.compiler.is_compiling
@@ -67,7 +65,7 @@ def is_compiling() -> Callable[[], bool]:
 
 
 def is_recorded() -> Callable[[], bool]:
-    """Torch's function that tells whether it records what is done to tensors."""
+    """Torch's predicate: true if autograd records operations."""
     import torch
 
     found: Callable[[], bool] = torch.is_grad_enabled
@@ -75,9 +73,11 @@ def is_recorded() -> Callable[[], bool]:
 
 
 def look_first(operator: Any, look: Callable[[Sequence[Any]], None]) -> None:
-    """Have a function look at the arguments of each call of an operator of torch's, by whatever
-    name, before autograd knows of it, as forward mode does. Does nothing where a torch of another
-    version makes operators otherwise."""
+    """Call `look` with the arguments of each call of a torch operator, before autograd.
+
+    This includes calls by other names, and forward mode. No effect if torch's internals differ from
+    the expected version.
+    """
     try:
         from torch._library.autograd import make_autograd_impl
 
@@ -92,14 +92,14 @@ def look_first(operator: Any, look: Callable[[Sequence[Any]], None]) -> None:
         return act(keyset, *args, **kwargs)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it was registered before
+        warnings.simplefilter("ignore")  # an overridden registration
         library.impl(name, call, "Autograd", with_keyset=True)
 
 
 @cache
 def keeps_graph() -> Callable[[], bool]:
-    """A function that tells whether torch, which is going backward, may do so once more; always
-    true of a torch that does not tell."""
+    """Predicate: true if the running backward pass retains the graph, or if torch does not report
+    it."""
     import torch
 
     found: Callable[[], bool] | None
@@ -110,7 +110,7 @@ def keeps_graph() -> Callable[[], bool]:
 def make_function(
     name: str, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A function that torch differentiates by another one; both are given torch's context first."""
+    """A torch.autograd.Function of these two functions; both take torch's context first."""
     import torch
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
@@ -120,7 +120,7 @@ def make_function(
 
 
 def has_memory(tensor: Any) -> bool:
-    """Whether a tensor is a plain one with numbers of its own: not one of a batch."""
+    """True if a tensor is a plain one with memory of its own, not a batched one."""
     try:
         return type(tensor) in plain_tensors() and tensor.data_ptr() >= 0
     except local(RuntimeError, NotImplementedError):
@@ -129,8 +129,7 @@ def has_memory(tensor: Any) -> bool:
 
 @cache
 def transforms_functions() -> Callable[[], bool]:
-    """Torch's function that tells whether it transforms functions (`torch.func`); always false of a
-    torch that does not tell."""
+    """Predicate: true inside transforms of `torch.func`; false if torch does not report it."""
     import torch
 
     found: Callable[[], bool] | None
@@ -140,9 +139,11 @@ def transforms_functions() -> Callable[[], bool]:
 
 @cache
 def disturbance() -> Callable[[], object]:
-    """A function whose result is true where torch has more to do about an operation than autograd:
-    modes, transforms of functions, traces, forward mode, profiles. It is always true of a torch
-    that does not tell."""
+    """Predicate: true if more than autograd must see an operation.
+
+    That is: modes, transforms of functions, traces, forward mode, profiles. Always true if torch
+    does not report these.
+    """
     import torch
     import torch.autograd.forward_ad as forward
 

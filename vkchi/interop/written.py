@@ -1,10 +1,9 @@
-"""Tensors that kernels write, as torch is to see it: as if an operation of its own had changed them
-in place, of which it knows no derivative.
+"""Reports kernel writes to torch as in-place operations without a known derivative.
 
-Their versions rise, so that torch refuses a gradient by what it had saved of them. Where torch
-records, what it knew of how a tensor was computed ends there: a gradient through it is an error. It
-is one for leaves too, which stay leaves, if what was written depends on what requires a gradient.
-Must not know: kernels.
+The version of a written tensor is increased, so that torch rejects a gradient that needs its saved
+value. If autograd records, the tensor's graph ends at the write, and a gradient through it is an
+error. Leaves stay leaves. For them it is an error too if the written values depend on tensors that
+require gradients.
 
     check_view("x", tensor); tell_torch("x", tensor, plan)
 """
@@ -22,21 +21,23 @@ from vkchi.span import Span
 
 
 def is_recorded(tensor: Any) -> bool:
-    """Whether torch records now what is done to a tensor."""
+    """True if autograd records operations on the tensor."""
     return bool(tensor.requires_grad and sys.modules["torch"].is_grad_enabled())
 
 
 def has_tangent(tensor: Any) -> bool:
-    """Whether a tensor carries a derivative of torch's forward mode."""
+    """True if a tensor has a tangent of torch's forward mode."""
     forward = forward_mode()
-    if getattr(forward, "_current_level", 0) < 0:  # outside that mode: saves a microsecond
+    if getattr(forward, "_current_level", 0) < 0:  # outside forward mode: saves a microsecond
         return False
     return forward.unpack_dual(tensor).tangent is not None
 
 
 def may_have_tangent(tensor: Any) -> bool:
-    """The same, true as well of what transforms of functions wrap inside that mode: one of the
-    outer ones may know of a derivative."""
+    """The same, but also true for wrapped tensors of function transforms inside forward mode.
+
+    An outer transform may have a tangent for them.
+    """
     if getattr(forward_mode(), "_current_level", 0) < 0:
         return False
     is_wrapped = sys.modules["torch"]._C._functorch.is_functorch_wrapped_tensor
@@ -45,14 +46,14 @@ def may_have_tangent(tensor: Any) -> bool:
 
 @cache
 def forward_mode() -> Any:
-    """Torch's module of that name."""
+    """The module `torch.autograd.forward_ad`."""
     import torch.autograd.forward_ad as forward
 
     return forward
 
 
 def check_view(name: str, tensor: Any) -> None:
-    """Raises ArgumentError where torch refuses to change a tensor in place: a view of a leaf."""
+    """Raise ArgumentError for a view of a leaf, which torch does not change in place."""
     base = tensor._base
     if base is not None and base.is_leaf and base.requires_grad and is_recorded(tensor):
         raise refuse(name, "a view of a leaf Variable that requires grad is being used in an "
@@ -68,16 +69,18 @@ def refuse(name: str, why: str) -> ArgumentError:
 
 
 class Writer(Protocol):
-    """A kernel; finding out its `origin` may take long."""
+    """A kernel that writes a tensor; its `origin` may be expensive to compute."""
 
     @property
     def origin(self) -> tuple[str, Span | None]:
-        """What it is called, and where it stands in the user's files, if that is known."""
+        """(name, span in the user's source or None) of the kernel."""
 
 
 def tell_torch(name: str, tensor: Any, writer: Writer) -> None:
-    """Say that a kernel changes a tensor. Raises ArgumentError where torch refuses that, as of one
-    of several views."""
+    """Report that a kernel changes a tensor.
+
+    Raises ArgumentError if torch does not allow it, as for one of several views.
+    """
     if has_tangent(tensor):
         raise ArgumentError(
             f"argument `{name}`: the kernel writes to it, and the derivative that torch's forward "
@@ -93,8 +96,11 @@ def tell_torch(name: str, tensor: Any, writer: Writer) -> None:
 
 
 def expect_no_slope(tensor: Any, writer: Writer) -> None:
-    """Let torch's backward raise TensorGradientError where it comes to a leaf that a kernel has
-    written: torch would end there, and not know of what was written."""
+    """Make torch's backward raise TensorGradientError if it reaches a leaf that a kernel has
+    written.
+
+    Otherwise torch would stop at the leaf, and ignore the dependences of the written values.
+    """
     if not (tensor.is_leaf and is_recorded(tensor)) or hasattr(tensor, HAS_HOOK):
         return
     who, span = writer.origin
@@ -111,7 +117,7 @@ HAS_HOOK = "__vkchi_written__"
 
 
 def unknown_derivative(who: str, span: Span | None) -> TensorGradientError:
-    """The error where torch needs what it does not know."""
+    """The error if backward reaches a tensor that a kernel wrote outside autograd."""
     return TensorGradientError(
         f"torch needs the derivative of what {who} wrote into a tensor, and does not know it", span,
         help="call the kernel in the forward() of a torch.autograd.Function, whose backward() "
@@ -122,7 +128,7 @@ def unknown_derivative(who: str, span: Span | None) -> TensorGradientError:
 
 @cache
 def version_raiser() -> Callable[[Any], object]:
-    """What raises a tensor's version."""
+    """Function that increments a tensor's version."""
     import torch
 
     public = getattr(torch.autograd.graph, "increment_version", None)
@@ -130,7 +136,7 @@ def version_raiser() -> Callable[[Any], object]:
 
 
 def raise_version(tensor: Any) -> None:
-    """The same, with what every torch has."""
+    """Increment a tensor's version, in any version of torch."""
     import torch
 
     with torch.no_grad():
@@ -139,11 +145,11 @@ def raise_version(tensor: Any) -> None:
 
 @cache
 def kernel_write() -> Any:
-    """The operation of torch that stands for a kernel's write, in place."""
+    """The autograd function that marks a tensor as written in place."""
     import torch
 
     class KernelWrite(torch.autograd.Function):  # type: ignore[misc]
-        """Changes nothing: the kernel does."""
+        """Changes nothing; the kernel writes."""
 
         @staticmethod
         def forward(ctx: Any, tensor: Any, who: str, span: Span | None) -> Any:

@@ -1,7 +1,4 @@
-"""Interrupts where Python would lose them: in destructors, and when the interpreter ends.
-
-Owns: `end_process`. Must not know: what was interrupted.
-"""
+"""Handling of interrupts that Python would lose: in destructors, and at the interpreter's end."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from contextlib import suppress
 
 
 def end_process() -> None:
-    """End the process at once, as Ctrl-C does where no program catches it. For the main thread."""
+    """Terminate the process as an uncaught Ctrl-C does. Call in the main thread."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

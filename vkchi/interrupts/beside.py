@@ -1,12 +1,12 @@
-"""What is done beside a wait for C code: modules are loaded while a driver starts.
+"""Background imports during a wait for C code, such as the start of a driver.
 
-Owns: the thread that does it, and that no process is forked meanwhile: in a child of that moment,
-the locks of modules that are being imported would be held for ever. Must not know: what is done.
+`fork` waits for the background thread. In a child forked during an import, the import locks would
+stay locked forever.
 
     do_beside(load_ahead)
 
-What is raised there is nobody's: whoever needs what should have been loaded loads it, and meets the
-same. Interrupts come in the main thread alone.
+Exceptions in the thread are ignored: the code that needs the module imports it again, and raises
+them there. Interrupts reach only the main thread.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import ClassVar
 
-LONGEST_S = 5.0  # that a fork waits
+LONGEST_S = 5.0  # limit for the wait of a fork
 PAUSE_S = 0.001
 
 
 class Work:
-    """Something to be done, held until it is, and by nobody afterwards."""
+    """A running background task; alive exactly until it is done."""
 
     __slots__ = ("__weakref__", "act")
     begun: ClassVar[Callable[[], Work | None]] = lambda: None
@@ -34,12 +34,12 @@ class Work:
 
 
 def do_beside(act: Callable[[], object]) -> None:
-    """Begin to do this in a thread of its own; nothing, where there is one processor alone."""
+    """Run `act` in a background thread; no effect on a machine with one CPU."""
     if count_processors() < 2:
         return
     work = Work(act)
     Work.begun = weakref.ref(work)
-    with suppress(RuntimeError):  # there are no more threads, or the interpreter ends
+    with suppress(RuntimeError):  # out of threads, or the interpreter is shutting down
         start_new_thread(_do, (work,))
 
 
@@ -49,15 +49,17 @@ def _do(work: Work) -> None:
 
 
 def count_processors() -> int:
-    """Processors that this process may use."""
+    """Number of CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def wait_before_fork() -> None:
-    """Until nothing is being done beside, or that takes too long. Python swallows what is raised
-    here: an interrupt is given on."""
+    """Wait until the background task is done, at most 5 seconds.
+
+    Python discards exceptions raised here, so an interrupt is raised again in the main thread.
+    """
     end = monotonic() + LONGEST_S
     try:
         while Work.begun() is not None and monotonic() < end:

@@ -1,10 +1,8 @@
-"""Blocks of `with` that know whether they were left, even where an exception came in between.
+"""Context managers that detect their end, even if an exception skips `__exit__`.
 
-Owns: `Block`. Must not know: what happens inside.
-
-An exception can come at any bytecode (docs/design.md, part 6, Interrupts), on the very threshold of
-a block as well: in `__enter__` or `__exit__`. So whether Python is still inside is not what these
-wrote down: it is whether the `with` statement still holds what it will call to leave.
+An exception can be raised at any bytecode (docs/design.md, part 6, Interrupts), also in `__enter__`
+or `__exit__` themselves. Therefore no flag records whether the block is active. It is active as
+long as the `with` statement holds a reference to the bound `__exit__`.
 
     class Measuring(Block):
         def __enter__(self): self.enter(); ...
@@ -20,7 +18,7 @@ from typing import Any, overload
 
 
 class Exit:
-    """`__exit__` of a block: gives a call of `leave` that nobody holds but who asked for it."""
+    """Descriptor for `__exit__`: returns a new call of `leave`, referenced only by the reader."""
 
     @overload
     def __get__(self, block: None, owner: Any = None) -> Callable[..., None]: ...
@@ -32,29 +30,29 @@ class Exit:
         if block is None:
             return owner.leave
         leaving = partial(type(block).leave, block)
-        if not block.is_entered:  # a `with` statement is about to enter
+        if not block.is_entered:  # read by a `with` statement before `__enter__`
             block.leaving = weakref.ref(leaving)
         return leaving
 
 
 class Block:
-    """Is entered once. Subclasses have an `__enter__`, which calls `enter`."""
+    """Context manager that is entered once. The `__enter__` of a subclass calls `enter`."""
 
     is_entered = False
-    leaving: weakref.ref[Any] | None = None  # what the `with` statement will call
+    leaving: weakref.ref[Any] | None = None  # the call that the `with` statement holds
     __exit__ = Exit()
 
     def enter(self) -> None:
-        """From now on the block is entered."""
+        """Mark the block as entered."""
         if self.leaving is not None and self.leaving() is None:
-            self.leaving = None  # entered without `with`: left when that is said
+            self.leaving = None  # entered without `with`: ends by an explicit `leave`
         self.is_entered = True
 
     @property
     def is_left(self) -> bool:
-        """Whether Python is outside again, even if an exception kept `leave` from being called."""
+        """True if the block has ended, even if an exception skipped `leave`."""
         return self.leaving is not None and self.leaving() is None
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """The end of the block: what `__exit__` calls."""
+        """End of the block; `__exit__` calls it."""
         raise NotImplementedError

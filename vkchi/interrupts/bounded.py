@@ -1,8 +1,6 @@
-"""Tables that hold so many entries and no more: the ones that came first go.
+"""Bounded tables with first-in, first-out eviction.
 
-Owns: `remember`. Must not know: what is remembered.
-
-    remember(plans, key, plan, 1000)
+remember(plans, key, plan, 1000)
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ V = TypeVar("V")
 
 
 def remember(table: dict[K, V], key: K, value: V, most: int) -> None:
-    """Put an entry into a table, and let the oldest go beyond `most`. Others may read meanwhile."""
+    """Insert an entry and evict the oldest beyond `most`. Other threads may read the table."""
     table[key] = value
     while len(table) > most:
         table.pop(next(iter(table)), None)

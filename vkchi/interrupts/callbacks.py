@@ -1,14 +1,11 @@
-"""What destructors and drivers call: C code alone, in which Python raises nothing.
+"""Callbacks for destructors and drivers, made only of C functions.
 
-Owns: `interrupt_again`, `once`, `when_all_gone`, `handing_over`. Must not know: what goes, who
-calls.
+Python discards exceptions in destructors, in callbacks of weak references, and in callbacks from C.
+An interrupt at their first bytecode is lost before any `try`. Therefore none of these callbacks
+executes bytecode. They are composed from C functions of the standard library:
 
-Python swallows what is raised in destructors, in callbacks of weak references and in functions that
-C calls: an interrupt that comes there, at the first bytecode, is lost before any `try`. So none of
-these has a bytecode. They are put together from functions of the standard library in C:
-
-    filter(None, map(f, things))    # f of each, one after the other, where f gives None
-    partial(next, steps)            # the next step; what it is called with is the default
+    filter(None, map(f, things))    # f of each in order, where f returns None
+    partial(next, steps)            # the next step; the caller's argument becomes the default
 """
 
 from __future__ import annotations
@@ -23,31 +20,37 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# For cffi's `onerror`, with (class, exception, traceback): interrupt the program as Ctrl-C does, at
-# its next bytecode outside of the function whose exception it is. C functions ignore arguments that
-# they do not know.
+# For cffi's `onerror`, called with (class, exception, traceback): interrupt the program as Ctrl-C
+# does, at the next bytecode outside of the failed callback. The C function ignores the arguments.
 interrupt_again = ctypes.PYFUNCTYPE(None, *(ctypes.py_object,) * 3)(
     ("PyErr_SetInterrupt", ctypes.pythonapi)
 )
 
 
 def once(*deeds: partial[None]) -> Iterator[None]:
-    """These, C code that gives None, each done by one step of the iterator: never twice."""
+    """Iterator that runs one of these calls per step, each at most once.
+
+    The calls are C functions that return None.
+    """
     return map(partial.__call__, deeds)
 
 
 def when_all_gone(things: Iterable[T], deeds: Iterator[None]) -> list[weakref.ref[T]]:
-    """References that do what `once` gave when the last of the things goes, as long as the
-    references are held. Those of one thing act in the opposite order of their making."""
+    """Weak references that run the iterator `deeds` when the last of the things dies.
+
+    `once` creates `deeds`. The references must be kept alive. References to the same thing run in
+    the opposite order of their creation.
+    """
     held = list(things)
     steps: Iterator[Any] = chain(repeat(True, len(held) - 1), filter(None, deeds))
     return [weakref.ref(thing, partial(next, steps)) for thing in held]
 
 
 def handing_over(to: deque[Any]) -> property:
-    """`__del__` of a class: appends the object, which lives on there, instead of ending it.
+    """`__del__` of a class: appends the object to a deque, which resurrects it.
 
-    Python looks `__del__` up, and calls what it gets: here a `partial` that the property makes.
+    Python reads the attribute `__del__` and calls the result: a `partial` that this property
+    creates.
     """
     give: Callable[[Any], Any] = partial(partial, to.append)
     return property(give)

@@ -1,12 +1,10 @@
-"""Modules of other libraries that an interrupt must not catch half imported.
+"""Imports of extension modules that interrupts cannot break.
 
-Owns: `import_whole`, `take_from`. Must not know: what is imported, and for what.
-
-A module in C that was left while it began cannot be imported again in that process: numpy says
-"cannot load module more than once per process", torch refuses as well, and what they raise where
-an interrupt comes is not always the interrupt. Python runs signals' handlers in its main thread
-alone, so the import is another thread's: an interrupt comes where this one waits for it, and goes
-on when the import is done, for a process that ends amid one may crash.
+An extension module whose import was interrupted cannot be imported again in the process. Numpy
+raises "cannot load module more than once per process", torch fails as well, and the interrupt may
+surface as another exception. Python runs signal handlers only in the main thread, so the import
+runs in another thread. An interrupt reaches the waiting thread. It is raised after the import has
+ended, because a process that exits during an import may crash.
 
     numpy = import_whole("numpy")
 """
@@ -28,15 +26,17 @@ T = TypeVar("T")
 
 
 def import_whole(name: str) -> ModuleType:
-    """A module, imported if it was not. Raises ImportError, and what else its import raises."""
+    """Import a module. Raises ImportError, and other exceptions of the import."""
     if name in sys.modules:
-        return import_module(name)  # waits where another thread is at it
+        return import_module(name)  # waits for an import in another thread
     return do_apart(partial(import_module, name))
 
 
 def take_from(name: str, attribute: str) -> Any:
-    """What a module has under a name: a part of it that is imported when asked for, as well.
-    Raises AttributeError, and as `import_whole`."""
+    """Attribute of a module, including submodules that are imported on access.
+
+    Raises AttributeError, and as `import_whole`.
+    """
     found = vars(import_whole(name))
     if attribute in found:
         return found[attribute]
@@ -44,19 +44,19 @@ def take_from(name: str, attribute: str) -> Any:
 
 
 def do_apart(act: Callable[[], T]) -> T:
-    """Return or raise the outcome of a call in a thread of its own, where no signal handler runs.
+    """Return or raise the outcome of a call in another thread, where no signal handler runs.
 
-    An interrupt may come after any call here. `left` has the act until that thread begins it, or
-    until it is taken back; `said` keeps what came of it, so that waiting twice waits once.
+    An interrupt may follow any call here. `left` has `act` until the thread starts it, or until it
+    is withdrawn. `said` keeps the outcome, so that a second wait returns at once.
     """
-    if sys.is_finalizing():  # other threads do not run any more
+    if sys.is_finalizing():  # other threads are stopped
         return act()
     left, said, done = [act], list[tuple[T | None, BaseException | None]](), allocate_lock()
     done.acquire()
     try:
         start_new_thread(_do, (left, said, done))
         _wait(said, done)
-    except local(RuntimeError):  # there are no more threads, or the interpreter ends
+    except local(RuntimeError):  # out of threads, or the interpreter is shutting down
         return act()
     except BaseException:
         if not _take(left):
@@ -81,7 +81,7 @@ def _do(
 
 
 def _take(left: list[T]) -> list[T]:
-    """What is left, if it is, and nobody else has taken it."""
+    """Remove and return the item, as a list; empty if another thread has taken it."""
     try:
         return [left.pop()]
     except IndexError:
@@ -94,7 +94,7 @@ def _wait(said: Sized, done: LockType) -> None:
 
 
 def _wait_on(said: Sized, done: LockType) -> None:
-    """Waits, whatever interrupts come meanwhile: one has come."""
+    """Wait and ignore further interrupts; the caller raises the first one."""
     while not said:
         with suppress(KeyboardInterrupt):
             _wait(said, done)

@@ -71,7 +71,7 @@ def _holds(value: Any, frame: object) -> bool:
 
 
 def make_folders(path: str, mode: int = 0o777) -> None:
-    """Make a folder and its missing parents, as `os.makedirs` with `exist_ok`. Raises OSError."""
+    """Create a folder and its missing parents, as `os.makedirs` with `exist_ok`. Raises OSError."""
     try:
         os.mkdir(path, mode)
     except local(FileExistsError):

@@ -1,10 +1,8 @@
-"""Locks that an exception leaves as it found them, wherever it comes.
+"""Exception-safe locks: an exception restores their state.
 
-Owns: `restoring` and what it does. Must not know: what is locked.
-
-Python enters a `with` block of a lock as one step, but leaves it in several: an exception that
-comes between the last statement and the call of `__exit__` leaves the lock held for ever. So a
-block that an interrupt may leave is written
+Python enters the `with` block of a lock in one step, but leaves it in several. An exception between
+the last statement and the call of `__exit__` leaves the lock held forever. Therefore a block that
+an interrupt may leave is written
 
     with restoring(lock), lock: ...
 """
@@ -17,7 +15,7 @@ from typing import Any
 
 
 def release_wholly(lock: RLock) -> None:
-    """Release whatever this thread holds of a lock."""
+    """Release all recursive acquisitions of a lock by this thread."""
     while lock._is_owned():  # type: ignore[attr-defined]
         lock.release()
 

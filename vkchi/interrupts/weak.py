@@ -1,8 +1,7 @@
-"""Weak references that run no Python code when what they refer to goes.
+"""Weak collections that run no Python code when an object dies.
 
-Owns: `WeakTable`, `WeakGroup`, `Finalizer`. The standard library's weak sets and dictionaries tidy
-up in callbacks written in Python, and an interrupt that comes there is swallowed; these tidy up
-when they are added to.
+The weak sets and dictionaries of the standard library clean up in Python callbacks, where an
+interrupt is discarded. These clean up when entries are added.
 
     >>> group = WeakGroup(); group.add(thing); thing in group
     True
@@ -24,24 +23,26 @@ LEAST = 64
 
 
 class Finalizer(weakref.ref[T]):
-    """A weak reference that knows what is to be done when its object is gone. Give it the `append`
-    of a deque as its callback: whoever owns that does it."""
+    """Weak reference with the action to run after its object dies.
+
+    Its callback must be the `append` of a deque; the owner of the deque runs the actions.
+    """
 
     __slots__ = ("act",)
     act: Callable[[], None]
 
 
 class WeakTable(Generic[K, T]):
-    """Objects by key, as long as anybody holds them."""
+    """Weak-value dictionary."""
 
-    _lock: ClassVar[RLock] = RLock()  # of all tables: it is held for moments only
+    _lock: ClassVar[RLock] = RLock()  # shared by all tables; held only briefly
 
     def __init__(self) -> None:
         self._refs: dict[K, weakref.ref[T]] = {}
         self._limit = LEAST
 
     def get(self, key: K) -> T | None:
-        """The object of a key; None if there is none, or it is gone."""
+        """The object of a key; None if it is absent or dead."""
         ref = self._refs.get(key)
         return None if ref is None else ref()
 
@@ -49,12 +50,11 @@ class WeakTable(Generic[K, T]):
         return sum(1 for _ in self.values())
 
     def ref(self, key: K) -> weakref.ref[T] | None:
-        """The reference that was put there."""
+        """The weak reference of a key."""
         return self._refs.get(key)
 
     def put(self, key: K, ref: weakref.ref[T]) -> None:
-        """Set the object of a key, from any thread; takes as long as a look at all only now and
-        then."""
+        """Set the reference of a key, from any thread. Amortized constant time."""
         with restoring(self._lock), self._lock:
             self._refs[key] = ref
             if len(self._refs) > self._limit:
@@ -64,11 +64,11 @@ class WeakTable(Generic[K, T]):
                 self._limit = 2 * len(self._refs) + LEAST
 
     def drop(self, key: K) -> None:
-        """Forget a key."""
+        """Remove a key."""
         self._refs.pop(key, None)
 
     def setdefault(self, key: K, thing: T) -> T:
-        """The object of a key; this one from now on, if there is none. From any thread."""
+        """The object of a key, set to `thing` if it is absent or dead. From any thread."""
         with restoring(self._lock), self._lock:
             found = self.get(key)
             if found is None:
@@ -77,7 +77,7 @@ class WeakTable(Generic[K, T]):
             return found
 
     def values(self) -> Iterator[T]:
-        """The objects that are left, in the order in which they were put."""
+        """Iterate over the living objects in insertion order."""
         for ref in list(self._refs.values()):
             thing = ref()
             if thing is not None:
@@ -85,7 +85,7 @@ class WeakTable(Generic[K, T]):
 
 
 def _renew_lock() -> None:
-    """In a forked child: a thread of the parent may have held the lock for ever."""
+    """Replace the lock in a forked child: a thread of the parent may have held it."""
     WeakTable._lock = RLock()
 
 
@@ -94,13 +94,12 @@ if hasattr(os, "register_at_fork"):
 
 
 class WeakGroup(Generic[T]):
-    """Objects by identity, in the order in which they were added."""
+    """Weak set of objects by identity, in insertion order."""
 
     def __init__(self) -> None:
         self._table: WeakTable[int, T] = WeakTable()
 
     def add(self, thing: T) -> None:
-        """One more."""
         self._table.put(id(thing), weakref.ref(thing))
 
     def __contains__(self, thing: object) -> bool:

@@ -1,5 +1,5 @@
-"""Memory that Vulkan and CUDA both see: `driver` calls CUDA, `link` puts both in order.
+"""Memory shared between Vulkan and CUDA: `driver` calls CUDA, `link` synchronizes both.
 
-Never run on hardware: tests hold what is called, in which order and with what, against the
-specifications of CUDA and Vulkan, on a driver that stands in for CUDA's.
+Never run on hardware. The tests check the calls, their order and their arguments against the
+specifications of CUDA and Vulkan, with a stand-in for CUDA's driver.
 """

@@ -1,14 +1,14 @@
-"""Arrays in CUDA's memory as arguments of kernels.
+"""CUDA arrays as kernel arguments: in place if possible, otherwise copied.
 
-Owns: our arrays in their place, copies where there must be some. Must not know: what they say of
-themselves (`source`), how memory is shared, or CUDA called (`link`).
+An array is used in place if it is contiguous and its memory is either
 
-An array is used where it lies if its memory is ours (it came from a field or an ndarray by DLPack)
-or was made so that Vulkan can have it (`torch_memory`, or any allocation of CUDA's virtual memory
-that can be exported), and it is contiguous. Others are copied, on the device, into a buffer that
-both see, and back if the kernel writes them. Such buffers are kept for the next call with an array
-of that type and shape on that stream. All happens in the order of one stream: the current one of
-torch, or the one that the object names; nobody waits on the host.
+- vkchi's own: a field or an ndarray exported by DLPack; or
+- importable into Vulkan: from `torch_memory`, or another exportable allocation of CUDA's virtual
+  memory.
+
+Others are copied, on the device, into a shared staging buffer, and back if the kernel writes them.
+Staging buffers are reused for arrays of the same type, shape and stream. All work is ordered on one
+stream: torch's current one, or the one that the object names. The host never waits.
 
     loan = cuda_arrays(runtime).lend(tensor, 0)
     loan.bring()        # before the launch
@@ -46,7 +46,7 @@ NO_PLACE = (
 
 
 class CudaNdarray(Ndarray):
-    """An array of ours in place of one in CUDA's memory: there, or in a copy of it."""
+    """An ndarray that stands for a CUDA array: over its memory, or over a copy of it."""
 
     is_bare = is_copy = True
 
@@ -59,14 +59,14 @@ class CudaNdarray(Ndarray):
 
 
 class TakenCudaNdarray(CudaNdarray, ScalarNdarray):
-    """An array for users in the memory of an array of CUDA's, which it keeps."""
+    """A user's ndarray in the memory of a CUDA array, which it keeps alive."""
 
     is_copy = False
     keeper: object
 
 
 class Fit(NamedTuple):
-    """What kernels take an array for: elements, shape, bytes."""
+    """Type of an array for kernels: element type, shape, size in bytes."""
 
     elem: Scalar | Tensor
     shape: tuple[int, ...]
@@ -74,8 +74,11 @@ class Fit(NamedTuple):
 
 
 class Loan:
-    """An argument of one call. array: ours in its place; view: what numpy tells of its addresses;
-    copied: CUDA's address of ours, where that is a copy (else None)."""
+    """A CUDA array as an argument of one call.
+
+    `array`: the ndarray that stands for it. `view`: a numpy array with its CUDA address. `copied`:
+    CUDA address of the staging buffer; None if it is used in place.
+    """
 
     def __init__(
         self, link: Link, source: object, seen: Seen, array: Ndarray, copied: int | None
@@ -89,19 +92,19 @@ class Loan:
 
     @property
     def stream(self) -> Stream:
-        """In whose order the call is."""
+        """Stream that orders the call."""
         return self.link.stream(self.seen.stream)
 
     def bring(self) -> None:
-        """Have its stream put its numbers into the copy, if there is one."""
+        """Copy the values to the staging buffer on the stream; no effect if used in place."""
         self._move(is_back=False)
 
     def fetch(self) -> None:
-        """Have its stream put what the kernel wrote into its place, if it was copied."""
+        """Copy the kernel's results back on the stream; no effect if used in place."""
         self._move(is_back=True)
 
     def end(self) -> None:
-        """The call is over, as far as the host is concerned."""
+        """Release the staging buffer after the call's host part."""
         note_use(self.source, self.link.cuda.ordinal)
         if isinstance(self.array, CudaNdarray) and self.copied is not None:
             self.link.arrays.keep(self.seen.stream, self.array, self.copied)
@@ -122,8 +125,10 @@ class Loan:
 
 
 class Imported:
-    """An allocation of CUDA's that Vulkan has: all of it, from CUDA's address `start` on, and the
-    owners of what was seen in it: it is kept until they are gone."""
+    """A CUDA allocation imported as a whole into Vulkan, from CUDA address `start` on.
+
+    `owners` are the owners of the arrays seen in it. It is kept until all are gone.
+    """
 
     def __init__(self, start: int, buffer: Buffer) -> None:
         self.start, self.buffer = start, buffer
@@ -131,7 +136,7 @@ class Imported:
 
 
 class CudaArrays:
-    """What a runtime has of CUDA's arrays. Under the runtime's lock."""
+    """Imported allocations and staging buffers of a runtime. Call under the runtime's lock."""
 
     def __init__(self, runtime: Runtime, link: Link) -> None:
         self._runtime, self.link = runtime, link
@@ -141,8 +146,7 @@ class CudaArrays:
         self._staged: OrderedDict[Any, list[tuple[CudaNdarray, int]]] = OrderedDict()
 
     def lend(self, source: object, element_axes: int) -> Loan:
-        """Ours in place of an array of CUDA's. Raises ArgumentError for one that kernels cannot
-        have."""
+        """Make a CUDA array usable as an argument. Raises ArgumentError if it is not supported."""
         if self._gone:
             self._forget()
         seen = see(source, self.link.cuda)
@@ -155,9 +159,12 @@ class CudaArrays:
         return Loan(self.link, source, seen, array, copied)
 
     def take_over(self, source: object, *, copy: bool | None) -> Ndarray:
-        """An ndarray of an array of CUDA's: in its memory, which is kept, where Vulkan can have
-        that and `copy` is not True; else a copy, made on the device. Raises BufferError where
-        `copy` is False and must be made, ArgumentError."""
+        """An ndarray of a CUDA array, in its memory if possible.
+
+        It keeps the memory alive. With `copy` True, or if Vulkan cannot import the memory, it is a
+        copy made on the device. Raises BufferError if `copy` is False and a copy is necessary;
+        ArgumentError.
+        """
         seen = see(source, self.link.cuda)
         fit = self._fit(seen, 0)
         buffer = None
@@ -173,7 +180,7 @@ class CudaArrays:
             raise BufferError(NO_PLACE)
         copied = ScalarNdarray(self._runtime, fit.elem, fit.shape)
         loan = Loan(self.link, source, seen, copied, self.link.map(copied.buffer))
-        self.link.take_back(loan.stream)  # after the zeros
+        self.link.take_back(loan.stream)  # after the launch that fills it with zeros
         loan.bring()
         self.link.lend(loan.stream)
         return copied
@@ -192,7 +199,7 @@ class CudaArrays:
     # --- in place ------------------------------------------------------------------------------
 
     def _find(self, source: object, seen: Seen, fit: Fit) -> Buffer | None:
-        """A part of memory that Vulkan has, ours or CUDA's; None where it must be copied."""
+        """Buffer over the array's memory, vkchi's or imported; None if it must be copied."""
         device, size_bytes = self._runtime.device, fit.size_bytes
         own = self.link.find_own(seen.address, size_bytes)
         if own is not None:
@@ -223,7 +230,7 @@ class CudaArrays:
         return known
 
     def _import(self, address: int) -> Imported | None:
-        """Raises nothing where it cannot be: then it is copied."""
+        """Import a CUDA allocation; None if that is not possible (the caller copies)."""
         found = self.link.cuda.find_exportable(address)
         if found is None:
             return None
@@ -236,7 +243,7 @@ class CudaArrays:
         return Imported(found.start, buffer)
 
     def _forget(self) -> None:
-        """Give up what nobody owns any more."""
+        """Release imported allocations without owners."""
         self._gone.clear()
         for identity, known in list(self._imported.items()):
             known.owners = {k: ref for k, ref in known.owners.items() if ref() is not None}
@@ -246,8 +253,10 @@ class CudaArrays:
     # --- copies --------------------------------------------------------------------------------
 
     def _stage(self, seen: Seen, fit: Fit) -> tuple[CudaNdarray, int]:
-        """A buffer that both see and no other argument of this call has. Its next use is on the
-        same stream, and so in order."""
+        """A staging buffer that no other argument of this call uses.
+
+        Its next use is on the same stream, and therefore ordered.
+        """
         key = (seen.stream, fit.elem, fit.shape)
         if self._staged.get(key):
             return self._staged[key].pop()
@@ -257,7 +266,7 @@ class CudaArrays:
         return made, self.link.map(buffer)
 
     def keep(self, stream: int, array: CudaNdarray, copied: int) -> None:
-        """Keep a buffer for copies for the next call."""
+        """Keep a staging buffer for later calls."""
         key = (stream, array.elem, array.shape)
         self._staged.setdefault(key, []).append((array, copied))
         self._staged.move_to_end(key)
@@ -266,8 +275,11 @@ class CudaArrays:
 
 
 def is_word_wise(seen: Seen, size_bytes: int) -> bool:
-    """Whether kernels can use an array where it lies: in order, its numbers aligned, and narrow
-    ones in whole words, for kernels may exchange the words around them."""
+    """True if kernels can use an array in place.
+
+    It must be contiguous and aligned. Narrow elements must fill whole words, because kernels may
+    replace the words around them.
+    """
     size = seen.dtype.itemsize
     if not (seen.is_contiguous and size_bytes) or seen.address % size:
         return False
@@ -275,8 +287,7 @@ def is_word_wise(seen: Seen, size_bytes: int) -> bool:
 
 
 def cuda_arrays(runtime: Runtime) -> CudaArrays:
-    """What a runtime has of CUDA's arrays. Raises ArgumentError where it shares nothing with
-    CUDA."""
+    """The CUDA arrays of a runtime. Raises ArgumentError if it shares no memory with CUDA."""
     link = find_link(runtime)
     if isinstance(link, Unlinked):
         raise ArgumentError(f"memory of CUDA's, and {link.reason}: pass x.cpu()")

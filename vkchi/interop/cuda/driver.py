@@ -1,13 +1,10 @@
-"""The calls of CUDA's driver that sharing memory with Vulkan takes: all of them stand here.
+"""Calls of the CUDA driver API that memory sharing with Vulkan needs; no other module calls CUDA.
 
-Owns: the structs and their flags, the context, who owns a handle. Must not know: Vulkan, arrays,
-when what is called. `CudaDriver` is what the rest of vkchi knows of it.
-
-Memory and semaphores are imported from handles: a file descriptor belongs to CUDA once it is taken,
-and is closed here where it was not; an NT handle is closed in any case. Mapped memory is freed by
-`cuMemFree` before the memory object is destroyed, else it leaks.
-Source: CUDA Driver API, External Resource Interoperability, Virtual Memory Management; the names
-and structs are those of the package `cuda-bindings`.
+Memory and semaphores are imported from handles. CUDA owns a file descriptor once it is imported; if
+the import fails, it is closed here. An NT handle is closed in any case. Mapped memory is freed by
+`cuMemFree` before the memory object is destroyed, else it leaks. Source: CUDA Driver API, External
+Resource Interoperability, Virtual Memory Management. The names and structs are those of the package
+`cuda-bindings`.
 
     cuda = open_driver(uuid)
     memory = cuda.import_memory(payload)
@@ -33,15 +30,17 @@ SUCCESS = 0
 
 
 class Found(NamedTuple):
-    """An allocation of CUDA's that others can see: where it begins, and a new handle of it."""
+    """An exportable CUDA allocation: its start address, and a new handle of it."""
 
     start: int
     payload: Payload
 
 
 class Identity(NamedTuple):
-    """An allocation of CUDA's: its device, its number, which none has had before (0 where CUDA
-    counts none, as of some virtual memory), where it begins."""
+    """A CUDA allocation: its device, its unique number, its start address.
+
+    The number is 0 if CUDA counts none, as for some virtual memory.
+    """
 
     device: int
     number: int
@@ -49,54 +48,56 @@ class Identity(NamedTuple):
 
 
 class CudaDriver(Protocol):
-    """One CUDA device, and what is done on it. Streams are CUDA's handles, as numbers: 0 is the
-    default one. What is put on a stream happens in its order, and nobody waits here."""
+    """Operations on one CUDA device.
+
+    Streams are CUDA's handles as integers; 0 is the default stream. Work on a stream is
+    asynchronous and in order.
+    """
 
     ordinal: int
 
     def import_memory(self, payload: Payload) -> Any:
-        """A memory object of what a handle stands for; the handle is not the caller's any more."""
+        """Import a handle as a memory object; takes ownership of the handle."""
 
     def map(self, memory: Any, size_bytes: int) -> int:
-        """The address of all of a memory object."""
+        """Map a whole memory object; return its address."""
 
     def unmap(self, pointer: int) -> None:
-        """Give up an address that `map` gave; waits for the device."""
+        """Free an address that `map` returned; waits for the device."""
 
     def destroy_memory(self, memory: Any) -> None:
-        """Give up a memory object, after its addresses."""
+        """Destroy a memory object, after its addresses are freed."""
 
     def import_timeline(self, kind: int, handle: int) -> Any:
-        """A timeline semaphore of Vulkan's; the handle is not the caller's any more."""
+        """Import a Vulkan timeline semaphore; takes ownership of the handle."""
 
     def destroy_timeline(self, timeline: Any) -> None:
-        """Give up a timeline, when no stream will come to it any more."""
+        """Destroy a timeline that no stream will access any more."""
 
     def signal(self, timeline: Any, value: int, stream: int) -> None:
-        """Have a stream set a timeline when it has come so far."""
+        """Signal a timeline on a stream."""
 
     def wait(self, timeline: Any, value: int, stream: int) -> None:
-        """Have a stream go on when a timeline has come to a value."""
+        """Make a stream wait until a timeline reaches a value."""
 
     def copy(self, target: int, source: int, size_bytes: int, stream: int) -> None:
-        """Have a stream copy memory of the device."""
+        """Copy device memory on a stream."""
 
     def identify(self, pointer: int) -> Identity | None:
-        """Which allocation an address is in; None where CUDA does not tell."""
+        """The allocation that contains an address; None if CUDA does not report it."""
 
     def find_exportable(self, pointer: int) -> Found | None:
-        """The allocation that an address is in, if handles can be made of it, and one."""
+        """The allocation that contains an address, with a new handle; None if none."""
 
     def synchronize(self) -> None:
         """Wait for all streams."""
 
     def close(self) -> None:
-        """Let go of the device."""
+        """Release the device."""
 
 
 class Driver:
-    """`CudaDriver` by the functions of a module like `cuda.bindings.driver`; raises DeviceError
-    where one of them fails."""
+    """`CudaDriver` over a module like `cuda.bindings.driver`; raises DeviceError on failure."""
 
     def __init__(self, module: Any, ordinal: int) -> None:
         self._cu, self.ordinal = module, ordinal
@@ -104,12 +105,12 @@ class Driver:
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
 
     def _call(self, name: str, *args: Any) -> Any:
-        """What a function gives besides its error: one thing, or several."""
+        """Call a CUDA function; see `call`."""
         return call(self._cu, name, *args)
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """The device's primary context, which torch uses as well, as that of this thread."""
+        """Make the device's primary context, which torch uses too, current in this thread."""
         self._call("cuCtxPushCurrent", self._context)
         try:
             yield
@@ -139,7 +140,7 @@ class Driver:
             target.fd = handle
 
     def _take(self, kind: int, handle: int, name: str, info: Any) -> Any:
-        """What importing a handle gives."""
+        """Import a handle; closes it on failure, or if it is an NT handle."""
         try:
             with self._entered():
                 made = self._call(name, info)
@@ -189,10 +190,10 @@ class Driver:
                 start, size_bytes = map(int, self._call("cuMemGetAddressRange", pointer))
                 for address in (start, start + size_bytes - 1):
                     held.append(self._call("cuMemRetainAllocationHandle", address))
-                if int(held[0]) != int(held[1]):  # several allocations, one after the other
+                if int(held[0]) != int(held[1]):  # several adjacent allocations
                     return None
                 return self._export(held[0], start, size_bytes)
-            except DeviceError:  # what cudaMalloc gave; what cannot be exported
+            except DeviceError:  # memory of cudaMalloc, or not exportable
                 return None
             finally:
                 for allocation in held:
@@ -203,16 +204,14 @@ class Driver:
         made = self._call("cuMemGetAllocationPropertiesFromHandle", allocation)
         try:
             can = int(made.requestedHandleTypes) & int(kind)
-        except local(
-            TypeError, ValueError
-        ):  # several kinds at once, for which bindings have no name
+        except local(TypeError, ValueError):  # a combination that the bindings have no name for
             return None
         if int(made.location.id) != self.ordinal or not can:
             return None
         handle = int(self._call("cuMemExportToShareableHandle", allocation, kind, 0))
         return Found(start, Payload(handle, OPAQUE_FD, size_bytes))
 
-    # --- order -----------------------------------------------------------------------------
+    # --- synchronization -------------------------------------------------------------------
 
     def import_timeline(self, kind: int, handle: int) -> Any:
         types = self._cu.CUexternalSemaphoreHandleType
@@ -250,7 +249,7 @@ class Driver:
 
 
 def call(module: Any, name: str, *args: Any) -> Any:
-    """What a function of CUDA's gives besides its error. Raises DeviceError."""
+    """Call a CUDA function; return its results without the error code. Raises DeviceError."""
     error, *results = getattr(module, name)(*args)
     if int(error) != SUCCESS:
         raise DeviceError(f"CUDA: {name} failed ({getattr(error, 'name', error)})")
@@ -258,21 +257,23 @@ def call(module: Any, name: str, *args: Any) -> Any:
 
 
 def load_bindings() -> Any:
-    """The module `cuda.bindings.driver`, started. Raises DeviceError where there is no CUDA."""
+    """The module `cuda.bindings.driver`, initialized. Raises DeviceError if there is no CUDA."""
     try:
         from cuda.bindings import driver
     except ImportError:
         raise DeviceError(NO_BINDINGS) from None
     try:
         call(driver, "cuInit", 0)
-    except local(RuntimeError) as error:  # the package's own, where it finds no driver
+    except local(RuntimeError) as error:  # raised by the package if there is no driver
         raise DeviceError(f"no CUDA driver: {str(error).splitlines()[0]}") from None
     return driver
 
 
 def open_driver(uuid: bytes, module: Any = None) -> CudaDriver:
-    """The CUDA device that Vulkan knows by this UUID: ordinals are others in both, and change with
-    CUDA_VISIBLE_DEVICES. Raises DeviceError where there is none."""
+    """The CUDA device with the UUID of a Vulkan device. Raises DeviceError if there is none.
+
+    Ordinals cannot be compared: they differ between the APIs and depend on CUDA_VISIBLE_DEVICES.
+    """
     cu = load_bindings() if module is None else module
     ask = "cuDeviceGetUuid_v2" if hasattr(cu, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
     count = call(cu, "cuDeviceGetCount")

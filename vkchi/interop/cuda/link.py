@@ -1,17 +1,19 @@
-"""One Vulkan device and the CUDA device that it is as well: shared memory, and the order of both.
+"""Link between a Vulkan device and CUDA on the same GPU: shared memory and synchronization.
 
-Owns: which of the device's memory CUDA has mapped, the timelines, which streams are at work in
-shared memory. Must not know: torch, kernels, how CUDA is called.
+A link is the device's `peer`. A stream is live while memory that was exported to it is held. For
+each live stream, in the order of the host's calls:
 
-A link is the device's `peer`. While somebody holds memory that was exported to a stream, what
-Vulkan is given next begins after what that stream was given before (`give`: the stream signals, the
-submission waits), and what the stream is given next after that (`take`: the submission signals, the
-stream waits). Nobody waits on the host. A stream sets a timeline of its own, for values of one must
-rise, and two streams come to theirs in any order.
+- later Vulkan work starts after earlier work of the stream (`lend`: the stream signals, the
+  submission waits);
+- later work of the stream starts after earlier Vulkan work (`take_back`, `wait_on`: the submission
+  signals, the stream waits).
 
-Memory is exported by whole blocks, dedicated to one buffer, and mapped once; an array is a part of
-one. No queue family gives it away or takes it back: the memory is the same device's, as in NVIDIA's
-own samples. What is freed waits for what streams were given: it is reused after the next `give`.
+The host never waits. Each stream has a timeline of its own: values of one timeline must increase,
+and two streams reach theirs in any order.
+
+Whole blocks are exported, dedicated to one buffer, and mapped once; an array is a part of one.
+There is no queue family ownership transfer, as in NVIDIA's samples: both APIs use the same device.
+Freed memory is reused only after the next `lend`, and so after earlier work of the streams.
 
     link = find_link(runtime)
     held = link.export(buffer, stream)      # keeps the memory; `held.address` is CUDA's
@@ -43,7 +45,7 @@ NOT_SHARED = (
 
 
 class Held:
-    """Memory that was exported: kept until nobody refers to this any more. address: CUDA's."""
+    """Exported memory, kept alive while this object is referenced. `address` is CUDA's."""
 
     __slots__ = ("__weakref__", "address", "memory")
 
@@ -56,7 +58,7 @@ MOST_NOTED = 256
 
 
 class Mapped(NamedTuple):
-    """A block as CUDA has it: the memory object, and its addresses."""
+    """A block imported into CUDA: the memory object, and its address range."""
 
     block: Finalizer[Any]
     memory: Any
@@ -65,8 +67,11 @@ class Mapped(NamedTuple):
 
 
 class Stream:
-    """A stream that works in shared memory: the timeline that it sets, how far it was told to; and
-    who holds memory that was exported to it."""
+    """A stream with access to shared memory.
+
+    Has the timeline that it signals, the last value of that, and the holders of memory exported to
+    it.
+    """
 
     def __init__(self, number: int, cell: Any, timeline: Any) -> None:
         self.number, self.cell, self.timeline = number, cell, timeline
@@ -74,13 +79,14 @@ class Stream:
         self.holders: list[weakref.ref[Held]] = []
 
     def living(self) -> list[weakref.ref[Held]]:
-        """Those who hold something still; and one who does not, that what it had is waited for."""
+        """The living holders; plus one dead entry if any died, so that their work is still waited
+        for."""
         found = [held for held in self.holders if held() is not None]
         return found if len(found) == len(self.holders) else [*found, GONE]
 
 
 class Link:
-    """What both devices share."""
+    """Shared state of both devices."""
 
     def __init__(self, device: Device, kind: int, cuda: CudaDriver) -> None:
         self._device, self._kind, self.cuda = device, kind, cuda
@@ -89,13 +95,13 @@ class Link:
         self._streams: dict[int, Stream] = {}
         self._live: list[Stream] = []
         self._awaited = 0
-        self.arrays: Any = None  # those of CUDA's that kernels were given (`arrays.CudaArrays`)
+        self.arrays: Any = None  # CUDA arrays used by kernels (`arrays.CudaArrays`)
         self._is_closed = False
         device.peer = self
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Under the lock of the device, which calls as its peer."""
+        """Context that holds the lock of the device, which also calls the methods of `Peer`."""
         lock = self._device._lock
         with restoring(lock), lock:
             yield
@@ -103,7 +109,7 @@ class Link:
     # --- memory ------------------------------------------------------------------------------
 
     def map(self, buffer: Buffer) -> int:
-        """CUDA's address of a buffer's memory."""
+        """CUDA address of a buffer's memory."""
         block, offset = buffer.place()
         with self._locked():
             known = self._mapped.get(id(block))
@@ -125,7 +131,7 @@ class Link:
         return made
 
     def _unmap(self, key: int, finalizer: Finalizer[Any]) -> None:
-        """Before Vulkan frees a block: CUDA must not have it any more."""
+        """Unmap a block from CUDA, before Vulkan frees it."""
         known = self._mapped.get(key)
         if known is not None and known.block is finalizer and not self._is_closed:
             self._mapped.pop(key)
@@ -136,7 +142,7 @@ class Link:
         self.cuda.destroy_memory(mapped.memory)
 
     def find_own(self, address: int, size_bytes: int) -> tuple[Any, int] | None:
-        """The block of ours that CUDA's addresses lie in, and the offset there."""
+        """(block, offset) of vkchi's memory at CUDA addresses; None for other memory."""
         for mapped in list(self._mapped.values()):
             offset = address - mapped.start
             block = mapped.block()
@@ -144,15 +150,17 @@ class Link:
                 return block, offset
         return None
 
-    # --- order ---------------------------------------------------------------------------------
+    # --- synchronization -----------------------------------------------------------------------
 
     def export(self, buffer: Buffer, number: int | None) -> Held:
-        """Give a buffer's memory to a stream (None: to nobody who keeps an order): it goes on when
-        what was launched is done, and what is launched from now on waits for it."""
+        """Export a buffer's memory to a stream (None: to a consumer without synchronization).
+
+        The stream waits for earlier launches, and later launches wait for the stream.
+        """
         return self.hold(self.map(buffer), buffer.pointer, number)
 
     def hold(self, address: int, memory: Any, number: int | None) -> Held:
-        """The same for memory that both see already: of CUDA's, which Vulkan has."""
+        """The same for memory that both APIs can already access, such as imported CUDA memory."""
         held = Held(address, memory)
         if number is not None:
             with self._locked():
@@ -166,7 +174,7 @@ class Link:
         return held
 
     def stream(self, number: int) -> Stream:
-        """What is known of a stream."""
+        """The state of a stream, created at first use."""
         with self._locked():
             known = self._streams.get(number)
             if known is None:
@@ -176,8 +184,11 @@ class Link:
             return known
 
     def lend(self, stream: Stream) -> None:
-        """Have what is launched from now on begin after what the stream was given so far. It waits
-        for what it was last told to set: one of that number before it may not have come there."""
+        """Make later launches wait for the stream's work so far.
+
+        The stream first waits for its previous signal: an earlier stream with the same number may
+        not have executed it yet.
+        """
         with self._locked():
             if stream.value:
                 self.cuda.wait(stream.timeline, stream.value, stream.number)
@@ -186,30 +197,32 @@ class Link:
             self._device.wait_for_others(stream.cell, stream.value)
 
     def take_back(self, stream: Stream) -> None:
-        """Have what the stream is given from now on begin after what was launched so far."""
+        """Make later work of the stream wait for the launches so far."""
         self.cuda.wait(self._timeline, self._device.submit(), stream.number)
 
     def signal(self) -> bool:
-        """For the device: see `Peer`."""
+        """Implements `Peer.signal`."""
         live = self._live
         for stream in live:
             self.lend(stream)
             stream.holders = [held for held in stream.holders if held() is not None]
-        if not all(stream.holders for stream in live):  # what they were given is waited for now
+        if not all(stream.holders for stream in live):  # their work is already waited for
             self._live = [stream for stream in live if stream.holders]
         return bool(live)
 
     def wait_on(self, number: int) -> None:
-        """For the device: see `Peer`."""
+        """Implements `Peer.wait_on`."""
         if number > self._awaited:
             self._awaited = number
             for stream in self._live:
                 self.cuda.wait(self._timeline, number, stream.number)
 
     def close(self) -> None:
-        """Give up all of CUDA's, after what streams were given. Memory that somebody outside still
-        holds stays mapped until the process ends: CUDA keeps what it has imported. What CUDA
-        refuses, as it does all after a fault on the card or at its own end, is left."""
+        """Release all CUDA objects, after the work of all streams.
+
+        Memory that is still held outside stays mapped until the process ends. Failing CUDA calls
+        are ignored: after a fault on the GPU, or at CUDA's own shutdown, all calls fail.
+        """
         if self._is_closed:
             return
         self._is_closed, self.arrays = True, None
@@ -229,13 +242,14 @@ class Link:
 
 
 class Unlinked(NamedTuple):
-    """Why a runtime's device has no link."""
+    """Reason why a runtime's device has no link."""
 
     reason: str
 
 
 def find_link(runtime: Runtime) -> Link | Unlinked:
-    """The link of a runtime's device to CUDA, made when first asked for; or why there is none."""
+    """The link of a runtime's device to CUDA, created at first use; or the reason why there is
+    none."""
     with restoring(runtime.lock), runtime.lock:
         found: Link | Unlinked | None = runtime.cuda
         if found is None:

@@ -1,8 +1,7 @@
-"""Arrays of others in CUDA's memory, and what they say of themselves.
+"""CUDA arrays of other libraries: torch tensors and objects with `__cuda_array_interface__`.
 
-Owns: tensors of torch, objects with `__cuda_array_interface__`; torch's streams. Must not know:
-Vulkan, kernels. Torch is not imported before somebody has.
-Source: numba's documentation of the CUDA array interface, version 3.
+Reads their address, layout and stream. Does not import torch. Source: numba's documentation of the
+CUDA array interface, version 3.
 
     see(tensor, cuda).address
 """
@@ -19,12 +18,14 @@ from vkchi.interop.host import is_torch
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
-LEGACY = 1  # CUDA's number of its default stream, which torch calls 0
+LEGACY = 1  # handle of CUDA's default stream; torch uses 0
 
 
 class Seen(NamedTuple):
-    """An array in CUDA's memory: strides in bytes, the stream in whose order it is used, the number
-    of its device."""
+    """Description of an array in CUDA memory.
+
+    Strides are in bytes, `stream` is the stream that orders its use, `device` the device's number.
+    """
 
     address: int
     dtype: np.dtype[Any]
@@ -36,7 +37,7 @@ class Seen(NamedTuple):
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether its numbers lie one after the other."""
+        """True if the array is C-contiguous."""
         return 0 in self.shape or all(
             n == 1 or step == want
             for n, step, want in zip(
@@ -46,7 +47,7 @@ class Seen(NamedTuple):
 
 
 def steps_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """The strides, in bytes, of numbers that lie one after the other.
+    """Strides of a C-contiguous array, in bytes.
 
     >>> steps_of((2, 3), np.dtype("f4"))
     (12, 4)
@@ -59,7 +60,7 @@ def steps_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
 
 
 def see(source: Any, cuda: CudaDriver) -> Seen:
-    """What an array says of itself. Raises ArgumentError where kernels have no type for it."""
+    """Describe a CUDA array. Raises ArgumentError if kernels do not support it."""
     return _see_tensor(source, cuda) if is_torch(source) else _see_interface(source, cuda)
 
 
@@ -99,7 +100,7 @@ def _see_interface(source: Any, cuda: CudaDriver) -> Seen:
 
 
 class ForTorch:
-    """Memory of ours as torch is shown it."""
+    """vkchi's memory with a `__cuda_array_interface__` for torch."""
 
     def __init__(self, address: int, seen: Seen) -> None:
         self.__cuda_array_interface__ = {
@@ -109,13 +110,15 @@ class ForTorch:
 
 
 def show_to_torch(address: int, seen: Seen, ordinal: int) -> Any:
-    """Memory of ours as a contiguous tensor of torch's, of the shape of another one."""
+    """Contiguous torch tensor over vkchi's memory, with the shape and dtype of `seen`."""
     torch = sys.modules["torch"]
     return torch.as_tensor(ForTorch(address, seen), device=f"cuda:{ordinal}")
 
 
 def note_use(source: Any, ordinal: int) -> None:
-    """Tell torch that its current stream uses a tensor: one that was made on another stream is not
-    given away before that has come here."""
+    """Record the use of a tensor on torch's current stream.
+
+    Torch then does not reuse the tensor's memory on its own stream before this use is done.
+    """
     if is_torch(source):
         source.record_stream(sys.modules["torch"].cuda.current_stream(ordinal))

@@ -1,7 +1,7 @@
 /* The allocator of `vkchi.torch_memory`: CUDA's virtual memory, which can be exported to Vulkan.
  *
- * In C, because torch calls it under a lock of its own, with and without Python's. Each allocation
- * is one physical one, mapped at one address: `cuMemRetainAllocationHandle` finds it from there.
+ * In C, because torch calls it under its own lock, with and without the GIL. Each allocation is one
+ * physical allocation, mapped at one address, from which `cuMemRetainAllocationHandle` finds it.
  * Source: CUDA Driver API, Virtual Memory Management; torch.cuda.memory.CUDAPluggableAllocator. */
 #include <dlfcn.h>
 #include <stddef.h>
@@ -52,8 +52,8 @@ static size_t rounded(ssize_t size, int device)
     return error || !step ? 0 : ((size_t)size + step - 1) / step * step;
 }
 
-/* Memory of `size` bytes on a device, 0 where there is none. The stream does not matter: torch
- * gives memory from one to another itself. */
+/* Allocate `size` bytes on a device; NULL on failure. The stream is unused: torch moves memory
+ * between streams itself. */
 void *vkchi_alloc(ssize_t size, int device, void *stream)
 {
     Properties wanted = properties(device);
@@ -81,7 +81,7 @@ void *vkchi_alloc(ssize_t size, int device, void *stream)
     return NULL;
 }
 
-/* Give memory up, after all that the device does: unlike cudaFree, unmapping does not wait. */
+/* Free memory after all work of the device: unlike cudaFree, unmapping does not wait. */
 void vkchi_free(void *pointer, ssize_t size, int device, void *stream)
 {
     uint64_t address = (uint64_t)(uintptr_t)pointer;

@@ -1,9 +1,7 @@
-"""`torch_memory`: tensors of torch's that Vulkan can use where they lie.
+"""`ti.torch_memory`: a torch memory pool whose tensors Vulkan can use in place.
 
-Owns: the allocator's compiled code, the pool. Must not know: links, kernels.
-
-Torch's own memory comes from cudaMalloc, which no other API can have: kernels copy such tensors.
-Inside the block, torch takes memory from a pool whose allocator (`pool.c`) makes it exportable.
+Torch's own memory comes from cudaMalloc and cannot be exported, so kernels copy such tensors.
+Inside the block, torch allocates from a pool whose allocator (`pool.c`) makes exportable memory.
 
     with ti.torch_memory():
         x = torch.zeros(1 << 20, device="cuda")
@@ -30,14 +28,15 @@ from vkchi.interrupts.local import local
 
 SOURCE = Path(__file__).with_name("pool.c")
 COMPILERS = ("cc", "gcc", "clang")
-_pools: dict[int, Any] = {}  # by device: torch counts what is in them
+_pools: dict[int, Any] = {}  # by device; torch keeps the reference counts
 
 
 def torch_memory() -> AbstractContextManager[None]:
-    """A block in which torch's new tensors on its current CUDA device lie in memory that kernels
-    use in place (docs/interop.md). They stay so after the block.
+    """Context in which new torch tensors on the current CUDA device can be used in place by
+    kernels.
 
-    Raises MissingPackageError without torch 2.5 or a C compiler, DeviceError without CUDA.
+    Tensors stay usable in place after the block (docs/interop.md). Raises MissingPackageError
+    without torch 2.5 or a C compiler, DeviceError without CUDA.
     """
     torch: Any = None
     with suppress(ImportError):
@@ -56,14 +55,16 @@ def torch_memory() -> AbstractContextManager[None]:
 
 
 def compile_allocator(folder: Path) -> Path:
-    """The allocator as a shared library in a folder of the user's own, compiled where it is not
-    there yet. Raises MissingPackageError without a C compiler, DeviceError where the folder is
-    another's, or cannot be used."""
+    """Compile the allocator to a shared library in a folder of the user, unless it exists there.
+
+    Raises MissingPackageError without a C compiler, DeviceError if the folder belongs to another
+    user or cannot be used.
+    """
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     path = folder / f"torch_memory-{digest}.so"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fault = fault_of(str(folder), os.lstat(folder))  # what is in it is code that is run
+        fault = fault_of(str(folder), os.lstat(folder))  # the folder contains code that is executed
         if not fault and not path.exists():
             _compile(path)
     except local(OSError) as e:
@@ -83,5 +84,5 @@ def _compile(path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise DeviceError(f"{compiler} did not compile ti.torch_memory: {done.stderr.strip()}")
-        ctypes.CDLL(str(made))  # raises OSError for what this process cannot load
+        ctypes.CDLL(str(made))  # raises OSError if this process cannot load it
         os.replace(made, path)
