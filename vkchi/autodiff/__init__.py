@@ -1,1 +1,1 @@
-"""See docs/design.md part 1."""
+"""Automatic differentiation of the IR; see docs/design.md part 5."""

@@ -1,7 +1,6 @@
-"""What differentiation is asked, and what it answers, as data: so that answers last.
+"""Requests and results of differentiation, as data without IR, so that they can be cached.
 
-Owns: the records, and the words for derivatives that get lost. Nothing here is an op: where one
-matters, its place in the user's file stands for it. Must not know: IR.
+Source spans stand for ops. Also makes the errors and warnings about lost derivatives.
 """
 
 from __future__ import annotations
@@ -16,15 +15,19 @@ from vkchi.target.shader import Count
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
-Spans = dict[str, "Span | None"]  # of writes, by the names of their arrays
+Spans = dict[str, "Span | None"]  # spans of writes, by array name
 WORDS = {"grad": "gradient", "dual": "derivative"}
 PUT_THERE = "a value with a derivative is put there"
 
 
 class Request(NamedTuple):
-    """What a gradient is asked for: by the arrays of the names `differentiable`. The arrays
-    `invariant` it finds as the kernel left them, the arrays `constant` hold no derivative before. A
-    derivative that gets lost is an error, or, if `missing` is `warn`, a warning."""
+    """Options of a gradient.
+
+    `differentiable`: names of the arrays that have gradients. `invariant`: arrays that hold the
+    kernel's results when the gradient runs, with unchanged values wherever the kernel read them.
+    `constant`: arrays without a derivative before the call. `missing`: `error` or `warn` about
+    derivatives that get lost.
+    """
 
     differentiable: frozenset[str]
     invariant: frozenset[str] = frozenset()
@@ -33,8 +36,11 @@ class Request(NamedTuple):
 
 
 class GradientSpec(NamedTuple):
-    """A gradient as it is launched: `types` are those of adjoints that do not lie in memory as
-    their arrays do, by name; `is_second` asks for its derivative along a direction."""
+    """A gradient as it is launched.
+
+    `types`: types of adjoints whose memory layout differs from that of their arrays, by name.
+    `is_second`: the gradient is differentiated again, along a direction.
+    """
 
     request: Request
     types: tuple[tuple[str, Array], ...] = ()
@@ -42,9 +48,11 @@ class GradientSpec(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How large the buffer `name` of kept values is: positions times invocations, of which the
-    host can compute `counts`. Where it cannot (None), cells of these names tell, which the counting
-    kernel fills."""
+    """Size of a buffer of saved values: [positions, invocations].
+
+    `counts` are the two sizes as expressions for the host. For a None, the counting kernel computes
+    the size in the cell of that position in `cells`.
+    """
 
     name: str
     type: Array
@@ -53,11 +61,14 @@ class Size(NamedTuple):
 
 
 class Differentiated(NamedTuple):
-    """A gradient, ready to be launched. `copies` and `counting_copies` map arrays of its own to
-    those that they are like; `adjoints` names of arrays to those of their adjoints; `stores` and
-    `escapes` are the arrays with and without gradient into which the kernel puts derivatives;
-    `undefined` are calls of decompositions whose vectors it stores, by number; `has_draws` says
-    that it needs what the kernel drew."""
+    """A gradient, ready to be launched.
+
+    - `copies`, `counting_copies`: temporary array -> array of the same type and shape;
+    - `adjoints`: array -> its adjoint;
+    - `stores`, `escapes`: arrays with and without a gradient that receive derivatives;
+    - `undefined`: calls of decompositions whose vectors the kernel stores, by number;
+    - `has_draws`: the gradient needs the kernel's random numbers.
+    """
 
     title: str
     main: Artifact
@@ -73,16 +84,22 @@ class Differentiated(NamedTuple):
 
 
 class Along(NamedTuple):
-    """A kernel in forward mode; if it `is_apart`, what it writes to the arrays themselves is only
-    close to what the kernel writes."""
+    """A kernel in forward mode.
+
+    `is_apart`: the values that it writes to the arrays themselves may differ slightly from the
+    kernel's.
+    """
 
     artifact: Artifact
     is_apart: bool
 
 
 class Outflow(NamedTuple):
-    """The arrays with a gradient that a call puts derivatives into, and where; those without that
-    hold some afterwards, or bits of such values."""
+    """Arrays into which a call stores derivatives, with source spans.
+
+    `stores`: arrays with a gradient. `escapes`: arrays without one that hold derivatives
+    afterwards. `bits`: arrays that hold bits of such values.
+    """
 
     stores: Spans
     escapes: Spans
@@ -90,8 +107,10 @@ class Outflow(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """The arrays that something goes on to, and where; those that hold it, or bits of it, when the
-    kernel ends."""
+    """Arrays that values flow into, with source spans.
+
+    `left` and `bits` are those that hold such values, or their bits, when the kernel ends.
+    """
 
     values: Spans
     left: Spans
@@ -99,7 +118,7 @@ class Flow(NamedTuple):
 
 
 class MarkedOp(NamedTuple):
-    """An access after which doing a kernel again may be something else."""
+    """An access after which a second run of the kernel may have a different result."""
 
     kind: str
     array: str
@@ -107,8 +126,11 @@ class MarkedOp(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A kernel that marks what it stores: of the arrays that it does so for, the names of their
-    marks and the types of these; the accesses that have an element of `NOTED`, in order."""
+    """A kernel that marks the elements that it stores.
+
+    `shadows`: array -> name and type of its marks. `ops`: the accesses that have an element of
+    `NOTED`, in order.
+    """
 
     artifact: Artifact
     shadows: dict[str, tuple[str, Array]]
@@ -118,8 +140,10 @@ class Marked(NamedTuple):
 def lost(
     name: str, read: Span | None, why: str, put: Span | None, need: str = "grad"
 ) -> GradientError:
-    """The error for an array that a derivative flows through and that has no gradient or dual:
-    where it is read, and where a value is put there."""
+    """The error for an array without gradient or dual that a derivative flows through.
+
+    It shows where the array is read, and where the value is stored in it.
+    """
     return GradientError(
         f"the {WORDS[need]} flows through `{name}`, which has none: it would be lost", read,
         notes=((why, put),),
@@ -130,8 +154,7 @@ def lost(
 
 
 def let_pass(error: GradientError, missing: str, registry: dict[Any, Any]) -> None:
-    """Raises the error, unless `missing` is `warn`: then a warning says so, at the line that
-    reads."""
+    """Raises the error, or warns at the line of the read if `missing` is `warn`."""
     if missing != "warn":
         raise error
     span = error.span

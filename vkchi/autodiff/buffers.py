@@ -1,7 +1,6 @@
-"""Buffers of kept values: what must be known to size them.
+"""Sizes of the buffers of saved values, and the Func that counts iterations on the device.
 
-Owns: `Save`, and the Func that counts how often loops go round where the host cannot. Must not
-know: adjoints, launches.
+The counting Func is needed for trip counts that the host cannot compute.
 """
 
 from __future__ import annotations
@@ -24,10 +23,12 @@ from vkchi.types import Array, cell_of, i32
 
 
 class Save(NamedTuple):
-    """A buffer of kept values. `loops` are the loops around, outermost first, whose trip counts
-    multiply to the positions needed; `cell` is the name of the count that the counting Func finds.
-    `parallel` is the loop whose iterations are the invocations, None for one invocation; `width`
-    names the cell with their number."""
+    """A buffer of saved values.
+
+    The product of the trip counts of `loops` (outermost first) is the number of positions. `cell`
+    names the cell in which the counting Func stores it. Iterations of `parallel` are the
+    invocations; None means a single one. `width` names the cell with their number.
+    """
 
     param: Param
     loops: tuple[Op, ...]
@@ -37,7 +38,7 @@ class Save(NamedTuple):
 
 
 def size_of(save: Save, fn: Func) -> Size:
-    """How large its buffer is in a launch of a Func."""
+    """The size of a buffer in launches of a Func."""
     given = frozenset(fn.params)
     around = (save.parallel,) if save.parallel is not None else ()
     counts = [count_rounds(loops, given) for loops in (save.loops, around)]
@@ -47,7 +48,7 @@ def size_of(save: Save, fn: Func) -> Size:
 
 
 def count_rounds(loops: Sequence[Op], given: frozenset[Param]) -> Number | None:
-    """The product of trip counts, where the host can compute it from what is given."""
+    """The product of trip counts, if the host can compute it from the given parameters."""
     total: Number | None = constant(1)
     for loop in loops:
         trips = trips_of(loop, given)
@@ -58,14 +59,15 @@ def count_rounds(loops: Sequence[Op], given: frozenset[Param]) -> Number | None:
 
 
 class Counting(NamedTuple):
-    """A Func that finds the cells that saves name, and what its `.scratch.*` arrays are like."""
+    """A Func that computes the cells of saves; `copies` maps its `.scratch.*` arrays to primal
+    arrays."""
 
     func: Func
     copies: dict[str, str]
 
 
 def describe_saves(primal: Primal, kept: Kept) -> list[Save]:
-    """What must be known to size every buffer."""
+    """The buffers of all saved values, with the loops that determine their sizes."""
     found = []
     for loop, values in kept.in_loop.items():
         around = primal.around[loop.regions[-1]]
@@ -78,7 +80,7 @@ def describe_saves(primal: Primal, kept: Kept) -> list[Save]:
 
 
 def build_counting(primal: Primal, saves: Sequence[Save]) -> Counting | None:
-    """What finds the cells; None if nothing is saved."""
+    """Build the counting Func; None if nothing is saved."""
     if not saves:
         return None
     b, fn = Builder(), primal.fn
@@ -103,7 +105,7 @@ def build_counting(primal: Primal, saves: Sequence[Save]) -> Counting | None:
 
 
 def count_columns(b: Builder, bounds: Sequence[Value]) -> Value:
-    """The iterations of a parallel loop, an i32, the greatest one if that does not hold it."""
+    """The trip count of a parallel loop as i32, saturated."""
     found = capped(b, trip_count(b, *bounds[:2]))
     for k in range(2, len(bounds), 2):
         more = capped(b, trip_count(b, *bounds[k : k + 2]))

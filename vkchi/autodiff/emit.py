@@ -1,7 +1,4 @@
-"""Small pieces of IR that gradients, and kernels that note things, are made of.
-
-Must not know: what is differentiated.
-"""
+"""Helpers that emit IR for gradients and instrumented kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from vkchi.types import Ptr, Scalar, Tensor, Type, i32, u32
 
 
 def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value]) -> Value:
-    """The place in `root` at a primal place's indices and component."""
+    """The location in `root` at the indices and component of primal pointer `ptr`."""
     if not isinstance(ptr, Op) or ptr.kind not in PLACES:
         return root
     inner = place_in(b, ptr.args[0], root, get)
@@ -24,21 +21,23 @@ def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value])
 
 
 def trip_count(b: Builder, begin: Value, end: Value) -> Value:
-    """How often a `for` goes round, unsigned."""
+    """The trip count of a `for`, unsigned."""
     assert isinstance(begin.type, Scalar)
     return b.emit("trip_count", begin, end, b.const(1, begin.type))
 
 
 def as_i32(b: Builder, v: Value) -> Value:
-    """An integer as i32: the bits that it holds."""
+    """Convert an integer to i32, keeping the low bits."""
     if v.type is i32:
         return v
     return b.emit("bitcast" if v.type is u32 else "cast", v, type=i32)
 
 
 def capped(b: Builder, v: Value) -> Value:
-    """A number of rounds as i32, the greatest one if that does not hold it. (Of i32, a sum of two
-    such, which has wrapped if it is negative.)"""
+    """A count as i32, saturated.
+
+    An i32 operand is a sum of two counts; it is negative if it wrapped.
+    """
     if v.type is i32:
         v = b.emit("bitcast", v, type=u32)
     assert isinstance(v.type, Scalar)
@@ -46,18 +45,17 @@ def capped(b: Builder, v: Value) -> Value:
 
 
 def zero(b: Builder, t: Type) -> Value:
-    """Zero of a type."""
     assert isinstance(t, Scalar | Tensor)
     return b.const(0, t)
 
 
 def added(b: Builder, x: Value | None, y: Value | None) -> Value | None:
-    """The sum of derivatives, of which None is 0."""
+    """The sum of two derivatives; None is 0."""
     return y if x is None else x if y is None else b.emit("add", x, y)
 
 
 def components(b: Builder, v: Value) -> list[Value]:
-    """The numbers that a value is made of."""
+    """The scalars of a value."""
     t = v.type
     if not isinstance(t, Tensor):
         return [v]
@@ -65,7 +63,7 @@ def components(b: Builder, v: Value) -> list[Value]:
 
 
 def places_at(b: Builder, place: Value) -> list[Value]:
-    """The places of the numbers of what stands at a place."""
+    """The locations of the scalars at a location."""
     assert isinstance(place.type, Ptr)
     t = place.type.elem
     return [b.emit("member", place, attr=k) for k in range(t.size)] if isinstance(
@@ -73,7 +71,6 @@ def places_at(b: Builder, place: Value) -> list[Value]:
 
 
 def store_if(b: Builder, cond: Value, place: Value, v: Value) -> None:
-    """Store a value if a condition holds."""
     with b.region() as hit:
         b.emit("store", place, v)
         b.emit("yield")
@@ -83,7 +80,7 @@ def store_if(b: Builder, cond: Value, place: Value, v: Value) -> None:
 
 
 def exchange(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
-    """What stands at a place, and 0 instead, in one step per component."""
+    """Atomically replace a value by 0, component by component, and return the old value."""
     if isinstance(t, Scalar):
         return b.emit("atomic_exchange", place, zero(b, t))
     parts = [b.emit("member", place, attr=k) for k in range(t.size)]

@@ -1,13 +1,11 @@
-"""Forward mode: a kernel that carries, beside every active value, its derivative along a direction.
+"""Forward mode: transform a kernel to compute tangents along a direction beside its values.
 
-The specification. The result runs the kernel as it is, on the same memory; of every differentiable
-array NAME there is an array NAME..dual, of the same type, with the derivative of what stands in
-NAME. A store stores the derivative beside the value, an atomic addition adds it; for minima and
-maxima over iterations see `minmax`. Tangents of values follow the rules of `rules.py`; None
-stands for zero. It applies to gradients as well: forward over reverse gives products with the
-Hessian.
+The result runs the kernel unchanged on the same memory. Each differentiable array NAME has an array
+NAME..dual of the same type for the tangents of its elements. A store also stores the tangent, and
+an atomic addition also adds it. Tangents of values follow `rules.py`; None is zero. See `minmax`
+for minima and maxima over iterations.
 
-Must not know: devices, launches.
+Forward mode also applies to gradients: forward over reverse computes Hessian-vector products.
 """
 
 from __future__ import annotations
@@ -36,15 +34,18 @@ MAKING = kinds_with(Trait.MAKES_NONFINITE)
 
 
 def forward(fn: Func, differentiable: frozenset[str]) -> Func:
-    """The Func with derivatives along the duals of these arrays. Raises GradientError."""
+    """The Func that also computes tangents of the differentiable arrays. Raises GradientError."""
     active = Activity(fn, differentiable)
     check_bits(Reach(fn), active, differentiable)
     return Forward(fn, active).build()
 
 
 class Forward(Cloner):
-    """Builds the Func. `map` leads from old values to new ones, `tangents` to their derivatives;
-    `duals` from memory to the memory of its derivatives."""
+    """Builder of the Func.
+
+    `map` leads from old values to new ones, `tangents` to their tangents, and `duals` from memory
+    to the memory of tangents.
+    """
 
     more_names = "tangent"
 
@@ -56,14 +57,13 @@ class Forward(Cloner):
             p: p.companion(p.name + DUAL) for p in fn.params if p in active.sources
         }
         self.is_parallel = False
-        self.private: set[Value] = set()  # memory of one iteration of a parallel loop
-        self.precomputed: frozenset[Value] = frozenset()  # memory that holds the loop's results
+        self.private: set[Value] = set()  # private memory of one iteration
+        self.precomputed: frozenset[Value] = frozenset()  # memory with final results
         self.used = used_in(fn.body)
         made = frozenset[Value](op for op in walk(fn.body) if op.kind in MAKING)
         self.nonfinite = Spread(fn, frozenset(), made).values
 
     def build(self) -> Func:
-        """The whole Func."""
         duals = tuple(v for v in self.duals.values() if isinstance(v, Param))
         with self.b.region() as body:
             self.run(self.fn.body.ops)
@@ -71,11 +71,11 @@ class Forward(Cloner):
         return Func(f"{self.fn.name}.dual", (*self.fn.params, *duals), body, self.fn.span)
 
     def tangent(self, v: Value) -> Value:
-        """The derivative of an old value, zero spelled out."""
+        """The tangent of an old value; emits a zero for None."""
         return self.tangents.get(v) or zero(self.b, v.type)
 
     def visit(self, op: Op) -> None:
-        """One op and its derivative."""
+        """Emit an op and its tangent."""
         if op.kind == "load":
             self.load(op)
         elif op.kind in WRITES:
@@ -88,7 +88,7 @@ class Forward(Cloner):
             self.plain(op)
 
     def plain(self, op: Op) -> None:
-        """An op on values, or one that makes a place."""
+        """Case of an op on values, or an allocation."""
         self.copy(op)
         if op.kind == "local" and self.is_parallel:
             self.private.add(op)
@@ -102,7 +102,7 @@ class Forward(Cloner):
     # --- values
 
     def derive(self, op: Op) -> Value | None:
-        """The derivative of a result by the op's rule."""
+        """The tangent of a result by the op's rule."""
         rule = rule_of(op)
         changing = [k for k, v in enumerate(op.args) if self.tangents.get(v) is not None]
         if not changing or rule is NONDIFF:
@@ -117,8 +117,8 @@ class Forward(Cloner):
         raise refuse(op, "forward mode has no derivative for this operation")
 
     def chain(self, op: Op, rule: Partials, changing: Sequence[int]) -> Value | None:
-        """The sum of partial derivatives times tangents."""
-        # What a `select` does not choose is gone; but a tangent may be infinite.
+        """The sum of partial derivatives times tangents (chain rule)."""
+        # A `select` discards the other operand, but a tangent may be infinite.
         is_nonfinite = not self.nonfinite.isdisjoint(op.args)
         site = Site(self.b, op, self.get, changing, is_nonfinite=is_nonfinite, has_tangents=True)
         tangents = [(k, Num(self.b, self.tangent(op.args[k]))) for k in changing]
@@ -126,33 +126,32 @@ class Forward(Cloner):
         return self.total(term.v for term in terms if term is not None)
 
     def apply(self, op: Op, of: set[int]) -> Value:
-        """The op on the tangents of some operands and the values of the others."""
+        """Apply the op to the tangents of operands `of` and the values of the others."""
         args = [self.tangent(v) if k in of else self.get(v) for k, v in enumerate(op.args)]
         return self.b.emit(op.kind, *args, attr=op.attr, type=op.type)
 
     def total(self, terms: Iterable[Value]) -> Value | None:
-        """The sum of tangents."""
         result: Value | None = reduce(partial(added, self.b), list(terms), None)
         return result
 
     # --- memory
 
     def places(self, ptr: Value) -> tuple[Value, Value | None]:
-        """The place of a value, and that of its derivative."""
+        """The location of a value and that of its tangent."""
         root = base_of(ptr)
         dual = self.duals.get(root)
         here = place_in(self.b, ptr, self.get(root), self.get)
         return here, place_in(self.b, ptr, dual, self.get) if dual is not None else None
 
     def load(self, op: Op) -> None:
-        """The value and its derivative."""
+        """Case of a load."""
         place, dual = self.places(op.args[0])
         self.map[op] = self.b.emit("load", place, name=op.name)
         if dual is not None and op in self.active:
             self.tangents[op] = self.b.emit("load", dual)
 
     def write(self, op: Op) -> None:
-        """A store or atomic, and what it does to the derivative."""
+        """Case of a store or atomic."""
         place, dual = self.places(op.args[0])
         if dual is not None and base_of(op.args[0]) in self.precomputed:
             self.claim(self.get(op.args[1]), self.tangent(op.args[1]), place, dual)
@@ -172,9 +171,12 @@ class Forward(Cloner):
             self.tangents[op] = t
 
     def check_order(self, op: Op) -> None:
-        """Raises GradientError for an atomic operation other than a sum, or whose old value counts,
-        where other iterations may come between it and that on the dual. Of adjoints (of forward
-        mode over reverse mode) iterations that write the same value may take any part."""
+        """Raises GradientError for an atomic whose tangent depends on the order of iterations.
+
+        These are atomics other than sums, and those whose old value is used: other iterations may
+        run between the atomic and the one on the dual. Adjoints are exempt (forward over reverse):
+        any of the iterations that write the same value may take any part.
+        """
         root = base_of(op.args[0])
         if not self.is_parallel or root in self.private or op.kind == "store":
             return
@@ -187,41 +189,41 @@ class Forward(Cloner):
             )  # fmt: skip
 
     def claim(self, v: Value, t: Value, place: Value, dual: Value) -> None:
-        """Leave the derivative of v, part by part, where v is the result."""
+        """Store the tangent of each component of v that equals the loop's result."""
         b = self.b
         values, tangents = components(b, v), components(b, t)
         results, duals = places_at(b, place), places_at(b, dual)
         for x, tangent, result, slope in zip(values, tangents, results, duals, strict=True):
             store_if(b, b.emit("eq", x, b.emit("load", result)), slope, tangent)
 
-    # --- control: active values are carried, and yielded, with their tangents
+    # --- control: tangents are carried and yielded beside active values
 
     def active_of(self, op: Op, values: Sequence[Value]) -> list[Value]:
-        """Those of an op's results that are active, or of what stands for each of them."""
+        """Select the values at the positions of an op's active results."""
         return [v for r, v in zip(op.results, values, strict=True) if r in self.active]
 
     def carry(self, op: Op) -> Sequence[Value]:
-        """The first tangents."""
+        """Initial tangents of loop-carried values."""
         if not is_loop(op):
             return ()
         return [self.tangent(v) for v in self.active_of(op, first_values(op))]
 
     def begin(self, op: Op, region: Region, more: Sequence[Param]) -> None:
-        """Those of an iteration."""
+        """Record the tangents of a region's carried parameters."""
         if more:
             params = region.params[len(region.params) - len(op.results) :]
             self.tangents.update(zip(self.active_of(op, params), more, strict=True))
 
     def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
-        """The next ones."""
+        """Tangents that a region yields."""
         return [self.tangent(v) for v in self.active_of(op, region.yielded)]
 
     def finish(self, op: Op, more: Sequence[Value]) -> None:
-        """The last ones."""
+        """Record the tangents of an op's results."""
         self.tangents.update(zip(self.active_of(op, op.results), more, strict=True))
 
     def parallel(self, op: Op) -> None:
-        """All iterations."""
+        """Case of a parallel loop."""
         roots = late_roots(op, self.active)
         if roots and can_precompute(op, roots, self.used):
             self.precomputed = roots

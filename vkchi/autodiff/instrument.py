@@ -1,13 +1,12 @@
-"""Kernels that note what they do to elements of arrays, in arrays of their own, beside doing it.
+"""Instrumentation: kernels that also record their accesses in shadow arrays.
 
-Owns: `shadow_of`, an i32 for each number of some memory; `instrument`, which adds shadows to a Func
-and what is done to them at each access, as a `Note` says; two uses of it:
-- `watch`: a load puts its number into its element of `NAME..read`, and a store or atomic notes what
-  it finds there. Source: Taichi's documentation, global data access rule 1;
-- `mark`: what was stored is marked in `NAME..marks`, and accesses after which doing the kernel
-  again is something else note that they are (`tape.recompute_safety` says which).
+A shadow has an i32 for each scalar of some memory (`shadow_of`). `instrument` adds shadows to a
+Func and records each access as a `Note` specifies. Uses:
 
-Must not know: launches.
+- `watch`: a load writes its number to its element of `NAME..read`; a store or atomic records the
+  number that it finds there. Source: Taichi's documentation, global data access rule 1;
+- `mark`: stored elements are marked in `NAME..marks`. Accesses after which a second run of the
+  kernel has a different result are recorded (`tape.recompute_safety` selects them).
 """
 
 from __future__ import annotations
@@ -28,8 +27,11 @@ STORES = kinds_with(Trait.REPLACES)
 
 
 class Instrumented(NamedTuple):
-    """The Func, its shadows by array, the ops that have an element of `NOTED`, in order, and, of
-    watched ones, the loads."""
+    """The instrumented Func.
+
+    `shadows`: by array name. `ops`: those with an element of `NOTED`, in order. `reads`: the loads,
+    for `watch`.
+    """
 
     func: Func
     shadows: dict[str, Param]
@@ -38,9 +40,12 @@ class Instrumented(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What is done at an access: it notes the greatest number that it `finds` in its shadow, or
-    (False) 1 if some are 0; then it `puts` a number there, unless that is 0. If `is_dropped`, that
-    is all: memory stays as it is, and what the op gives is 0."""
+    """Actions at an access, in order.
+
+    - `finds`: True records the largest number in the shadow, False records 1 if any is 0;
+    - `puts`: stored in the shadow unless 0;
+    - `is_dropped`: the access itself is removed, and its result is 0.
+    """
 
     finds: bool | None = None
     puts: int = 0
@@ -48,7 +53,7 @@ class Note(NamedTuple):
 
 
 def shadow_of(root: Value) -> Array:
-    """An array with an i32 for each number of an array or private place, at the same indices."""
+    """The type with an i32 for each scalar of an array or private location, at the same indices."""
     t = root.type
     assert isinstance(t, Array | Ptr)
     elem = t.elem
@@ -66,7 +71,7 @@ def shadow_of(root: Value) -> Array:
 def instrument(
     fn: Func, title: str, names: Container[str], suffix: str, rule: Callable[[Op], Note]
 ) -> Instrumented:
-    """The Func with shadows of the arrays of these names, and the parameter `NOTED`."""
+    """Add shadows of the named arrays, and parameter `NOTED`, to a Func."""
     noted = Param(Array.of(i32, 1), NOTED)
     shadows = {p.name: Param(shadow_of(p), p.name + suffix) for p in fn.params if p.name in names}
     ops: list[Op] = []
@@ -90,13 +95,13 @@ def instrument(
 
 
 def emit_finding(b: Builder, place: Value, noted: Value, finds: bool) -> None:
-    """Note what stands in a shadow, or that something does not."""
+    """Record the number in a shadow (`finds`), or the absence of a mark."""
     for found in components(b, b.emit("load", place)):
         b.emit("atomic_max", noted, found if finds else b.emit("sub", b.const(1, i32), found))
 
 
 def watch(fn: Func, names: frozenset[str], first: int = 1) -> Instrumented:
-    """The Func that watches the arrays of these names. Its loads are numbered from `first` on."""
+    """Instrument a Func to watch the named arrays; its loads are numbered from `first`."""
     reads: list[Op] = []
 
     def rule(op: Op) -> Note:
@@ -111,9 +116,11 @@ def watch(fn: Func, names: frozenset[str], first: int = 1) -> Instrumented:
 def mark(
     fn: Func, names: frozenset[str], invariant: frozenset[str], reading: set[Op]
 ) -> Instrumented:
-    """The Func that marks what it stores in the arrays of these names, and in those that are
-    invariant, which it does not write, what it reads; `reading` are the ops whose effect depends on
-    what they find in memory."""
+    """Instrument a Func to mark the elements that it stores in the named arrays.
+
+    Of `invariant` arrays it marks the elements that it reads, and drops the writes. `reading` are
+    the ops whose effect depends on memory contents.
+    """
 
     def rule(op: Op) -> Note:
         if base_of(op.args[0]).name in invariant:
@@ -125,5 +132,5 @@ def mark(
 
 
 def without_reports(fn: Func) -> Func:
-    """The Func without what it prints and checks."""
+    """Remove prints and checks from a Func."""
     return rebuild(fn, lambda b, op, args: () if effect_of(op.kind) is Effect.REPORT else None)

@@ -1,10 +1,9 @@
-"""Loops whose condition changes memory, rotated so that their body does.
+"""Loop rotation of `while` loops whose condition has side effects: move the condition into the
+body.
 
-Owns: `rotate_loops`. What reverses a loop looks at its body only. So
+Reverse mode only reverses loop bodies. So
 
     while (x) {cond} {body}    becomes    go = cond(x); while (x, go) {go} {body; go = cond}
-
-Must not know: adjoints.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from vkchi.ir.ops import WRITES
 
 
 def rotate_loops(fn: Func) -> Func:
-    """The Func with no `while` whose condition writes; `fn` itself if there is none."""
+    """Rotate each `while` whose condition writes; returns `fn` itself if there is none."""
     if not any(map(has_writing_condition, walk(fn.body))):
         return fn
     mover = Mover(Builder())
@@ -29,15 +28,15 @@ def rotate_loops(fn: Func) -> Func:
 
 
 def has_writing_condition(op: Op) -> bool:
-    """Whether an op is such a loop."""
+    """True if an op is a `while` whose condition writes memory."""
     return op.kind == "while" and any(x.kind in WRITES for x in walk(op.regions[0]))
 
 
 class Mover(Cloner):
-    """Copies everything else as it is."""
+    """Copies a Func with its loops rotated."""
 
     def control(self, op: Op) -> Op:
-        """Of such a loop the condition stands before it, and at the end of its body."""
+        """Emit the condition before the loop and at the end of its body."""
         if not has_writing_condition(op):
             return super().control(op)
         b, (cond, body) = self.b, op.regions
@@ -54,5 +53,5 @@ class Mover(Cloner):
 
 
 def params_for(values: Sequence[Value]) -> list[Param]:
-    """Parameters for values that a loop carries."""
+    """Parameters for loop-carried values."""
     return [Param(v.type, v.name) for v in values]

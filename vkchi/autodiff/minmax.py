@@ -1,12 +1,12 @@
-"""Minima, maxima and products over the iterations of a parallel loop, in forward mode.
+"""Forward mode for minima, maxima and products over iterations of a parallel loop.
 
-Which iteration gave the result is known only when the loop is over. So a loop with minima or maxima
-is done twice: first for these results alone (`precompute`), then whole, where the iterations that
-find their value in the result leave its derivative there. What cannot be done twice, since
-iterations read what the loop changes or draw random numbers, and products, are looped over
-serially (`serialise`): any order of iterations is right.
+The iteration that determines a minimum or maximum is known only after the loop. So the loop runs
+twice: first for the results alone (`precompute`), then completely. In the second run, iterations
+whose value equals the result store its tangent.
 
-Owns: which way a loop goes, the first pass. Must not know: derivatives.
+Loops that cannot run twice are serialized (`serialise`), which is legal because any order of
+iterations is. These are loops with products, with random numbers, and loops that read memory which
+they change.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
 from vkchi.ir.ops import EXTREMES, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 
-LATE = EXTREMES | {"atomic_mul"}  # operations whose derivative is known when the loop is over
-ONCE = (Effect.SYNC, Effect.WRITE)  # besides writes to memory: what is done once
+LATE = EXTREMES | {"atomic_mul"}  # ops whose tangent is known only after the loop
+ONCE = (Effect.SYNC, Effect.WRITE)  # effects, besides writes to memory, that must not happen twice
 
 
 def late_roots(loop: Op, active: Activity) -> frozenset[Value]:
-    """The memory with derivatives that a loop changes in such a way, between its iterations."""
+    """Memory with derivatives in which a loop computes minima, maxima or products across
+    iterations."""
     inside = own_memory(loop)
     changed = {base_of(op.args[0]) for op in walk(loop.regions[0]) if op.kind in LATE}
     outside = {root for root in changed if root not in inside and not is_adjoint(root)}
@@ -34,12 +35,12 @@ def late_roots(loop: Op, active: Activity) -> frozenset[Value]:
 
 
 def own_memory(loop: Op) -> set[Value]:
-    """The places that every iteration makes for itself."""
+    """Private allocations in a loop."""
     return {op for op in walk(loop.regions[0]) if op.kind == "local"}
 
 
 def can_precompute(loop: Op, roots: frozenset[Value], used: Collection[Value]) -> bool:
-    """Whether a loop can be done first for the results at these roots alone."""
+    """True if a loop can run first for the results at these roots alone."""
     inside, writes = own_memory(loop), [op for op in walk(loop.regions[0]) if op.kind in WRITES]
     changed = {root for op in writes if (root := base_of(op.args[0])) not in inside}
     late = [op for op in writes if base_of(op.args[0]) in roots]
@@ -55,8 +56,10 @@ def can_precompute(loop: Op, roots: frozenset[Value], used: Collection[Value]) -
 
 
 def serialise(fn: Func, differentiable: frozenset[str]) -> Func:
-    """The Func with `for` in place of `parallel` where a loop is needed that cannot be done twice.
-    Loops whose iterations wait for each other stay as they are."""
+    """Replace parallel loops that would have to run twice, but cannot, by `for` loops.
+
+    Loops whose iterations synchronize are left unchanged.
+    """
     if not any(op.kind in LATE for op in walk(fn.body)):
         return fn
     active = Activity(fn, differentiable)
@@ -76,7 +79,7 @@ def serialise(fn: Func, differentiable: frozenset[str]) -> Func:
 
 
 def nested(b: Builder, loop: Op, args: Sequence[Value]) -> Op:
-    """Append serial loops for a parallel one with these bounds, one in the other; the outermost."""
+    """Emit nested serial loops for a parallel one with these bounds; return the outermost."""
     region = loop.regions[0]
     for k in reversed(range(1, len(region.params))):
         with b.region(region.params[k - 1]) as outer:
@@ -87,7 +90,7 @@ def nested(b: Builder, loop: Op, args: Sequence[Value]) -> Op:
 
 
 def precompute(b: Builder, loop: Op, roots: frozenset[Value], now: dict[Value, Value]) -> None:
-    """Compute the results at these roots, nothing else. `now` leads to what stands for values."""
+    """Emit the loop reduced to the results at these roots. `now` maps old values to new ones."""
     inside = own_memory(loop)
 
     def visit(_: Builder, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...] | None:

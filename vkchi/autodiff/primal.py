@@ -1,15 +1,13 @@
-"""What differentiation must know of a kernel before it starts: where values stand, what memory it
-changes, which values carry derivatives.
+"""Analysis of the kernel to differentiate: positions of values, written memory, activity analysis.
 
-Owns: `Primal`, an unsplit Func (the frontend's, simplified) with the answers. Words used here:
+`Primal` holds an unsplit Func (the frontend's, simplified) and the results. Terms:
+
 - a *root* is memory: an array parameter, or the `local` op of a kernel-level variable;
-- a *segment* is a maximal serial stretch of the Func's body, or one `parallel` (`segments`);
+- a *segment* is a maximal serial part of the Func's body, or one `parallel` (`segments`);
 - an *invocation* is the Func's body itself, or the body of a `parallel`;
-- a load is *early* if nothing in its invocation's segment can have changed its root before it: it
-  sees what stood there when the segment began;
-- a value is *active* if it may depend, smoothly, on memory that has a gradient.
-
-Must not know: how adjoints are built.
+- a load is *early* if nothing in its invocation's segment may have changed its root before: it
+  reads the value from the beginning of the segment;
+- a value is *active* if it may depend smoothly on memory that has a gradient.
 """
 
 from __future__ import annotations
@@ -28,16 +26,19 @@ from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
 
 class Primal:
-    """A Func that runs in this `order`, and what is known of it. Arrays that are `invariant` are
-    not to be written again; what the arrays `begun` held is nothing to the kernel."""
+    """A Func with segments and order, and its analysis results.
+
+    The gradient does not repeat writes to `invariant` arrays. The kernel overwrites the arrays
+    `begun` before it reads them.
+    """
 
     def __init__(self, fn: Func, request: Request, order: Order, begun: frozenset[str]) -> None:
         self.fn, self.differentiable = fn, request.differentiable
         self.invariant: set[Value] = {p for p in fn.params if p.name in request.invariant}
         self.home: dict[Value, Region] = {}
-        self.around: dict[Region, tuple[Op, ...]] = {}  # what a region stands in, outermost first
-        self.base: dict[Op, Param] = {}  # loop inside a loop -> where its iterations are saved
-        self.trips: dict[Op, Param] = {}  # while -> how often it went round
+        self.around: dict[Region, tuple[Op, ...]] = {}  # control ops, outermost first
+        self.base: dict[Op, Param] = {}  # inner loop -> position of its first saved iteration
+        self.trips: dict[Op, Param] = {}  # while -> its trip count
         self._place(fn.body, ())
         self.segments, self.late = order.segments, order.late
         self.written = {base_of(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
@@ -63,16 +64,16 @@ class Primal:
         return param
 
     def is_fixed(self, root: Value) -> bool:
-        """Whether the kernel leaves this memory as it is."""
+        """True if the kernel does not write this memory."""
         return root not in self.written and isinstance(root, Param)
 
     def is_repeatable(self, v: Value) -> bool:
-        """Whether a value can be computed again, later, from its operands."""
+        """True if a value can be recomputed later from its operands."""
         op = v.op if isinstance(v, Result) else v
         return isinstance(op, Op) and self.can_repeat(op)
 
     def can_repeat(self, op: Op) -> bool:
-        """Whether the op gives the same again: pure, or a load of memory that stays."""
+        """True if an op is pure, or a load from memory that the kernel does not write."""
         if op.kind == "load":
             return self.is_fixed(base_of(op.args[0]))
         if op.kind == "if":
@@ -81,13 +82,13 @@ class Primal:
 
 
 class Activity(Flow):
-    """Which values and roots are active.
+    """Activity analysis: values and roots that may depend smoothly on the sources.
 
-    `values` and `roots` hold them; `writes` are the ops that put them into arrays; `escapes` maps
-    array parameters without a gradient, which an active value is put into all the same, to the op
-    that does so; `stores` those with one. Besides what stands in `sources`, but for those that hold
-    what is `constant`, the values `seeds` are active from the start. Of arrays without gradient
-    `readers` says which reads see a write.
+    - `values`, `roots`: the active ones, from `seeds` and the arrays `sources` that are not
+      `constant`;
+    - `writes`: ops that store active values in arrays;
+    - `stores`, `escapes`: array with or without gradient -> its first store of an active value;
+    - `readers(op)`: reads that observe a write to an array without gradient.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Activity(Flow):
         return v in self.values
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """What of an active operand goes on."""
+        """Results that an active operand makes active."""
         if op.kind == "local":
             return (op,)
         if op.kind not in MEMORY_OPS:
@@ -131,11 +132,11 @@ class Activity(Flow):
         return (root,) if isinstance(root, Op) or root in self.sources else self.readers(op)
 
     def transfer_memory(self, op: Op) -> Iterable[Value]:
-        """What is read of active memory."""
+        """Active results of reading active memory."""
         return op.results if op.results and self._is_kind(op) else ()
 
     def _is_kind(self, v: Value) -> bool:
-        """Whether a value is of the kind that is followed."""
+        """True if the analysis follows values of this type."""
         return is_smooth(v)
 
     def _may_be_active(self, op: Op) -> bool:
@@ -143,14 +144,14 @@ class Activity(Flow):
 
 
 class Spread(Activity):
-    """Which floats come of others, by whatever op."""
+    """Floats that depend on the seeds by any op, differentiable or not."""
 
     def _may_be_active(self, op: Op) -> bool:
         return bool(op.results) and self._is_kind(op)
 
 
 class Bits(Spread):
-    """Which integers hold bits of the values `seeds`, or come of those."""
+    """Integers that hold bits of the seeds, or depend on such integers."""
 
     def _is_kind(self, v: Value) -> bool:
         t: Any = v.type
@@ -158,17 +159,16 @@ class Bits(Spread):
 
 
 def name_under(op: Op) -> str:
-    """The name of the array that an op writes to."""
+    """The name of the array that an op writes."""
     root = base_of(op.args[0])
     assert isinstance(root, Param)
     return root.name
 
 
 def is_smooth_array(p: Param) -> bool:
-    """Whether a parameter is an array of floats."""
     return isinstance(p.type, Array) and p.type.stored.kind == "f"
 
 
 def is_number(v: Value) -> bool:
-    """Whether v is a value that can be saved: not a place, not an array."""
+    """True if v can be saved: not a pointer, not an array."""
     return isinstance(v.type, Scalar | Tensor)

@@ -1,11 +1,8 @@
-"""Where what a kernel puts into arrays goes on: which reads may see it, what depends on those.
+"""Reaching definitions for arrays: reads that may observe a write, and values derived from it.
 
-Owns: `Reach`, of one Func; `Outflows`, where it puts derivatives, call by call: with the numbers
-and shapes that are given, and where some arrays are known to hold constants. What is written is
-seen by later reads of its segment, and by those of later segments up to the first that is proved to
-overwrite the whole array (`whole`).
-
-Must not know: how gradients are built, tapes.
+`Reach` covers one Func. `Outflows` computes, per call, the arrays that receive derivatives, given
+scalars, shapes, and arrays known to be constant. A write reaches later reads of its segment, and
+reads of later segments up to the first that provably overwrites the whole array (`whole`).
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ class Extents(NamedTuple):
 
 
 class Reach:
-    """Reads and writes of a Func in the order in which they can follow each other."""
+    """Reads and writes of a Func by segment."""
 
     def __init__(self, fn: Func) -> None:
         self.fn = fn
@@ -50,12 +47,12 @@ class Reach:
 
     @cached_property
     def must_write(self) -> MustWrite:
-        """What is surely overwritten."""
+        """The stores that are certainly executed."""
         return MustWrite(self.fn, self.segments)
 
     @cached_property
     def ends(self) -> dict[str, list[int]]:
-        """The segments that overwrite an array, whatever the arguments are."""
+        """The segments that overwrite an array completely, for any arguments."""
         found: dict[str, list[int]] = {}
         stored = [
             (store, (name_of(store), store.segment))
@@ -67,7 +64,8 @@ class Reach:
         return found
 
     def filled(self) -> Iterator[tuple[str, int]]:
-        """The arrays of known shape that a segment overwrites part by part."""
+        """Arrays of static shape that one segment overwrites by several stores, with the
+        segment."""
         types = {name: p.type for name, p in self.params.items()}
         arrays = {name: Extents(t.shape) for name, t in types.items()
                   if isinstance(t, Array) and t.shape is not None}  # fmt: skip
@@ -81,8 +79,7 @@ class Reach:
                 yield name, segment
 
     def begun(self) -> frozenset[str]:
-        """The arrays that the kernel overwrites before it reads them: what they held is nothing to
-        it."""
+        """Arrays that the kernel overwrites completely before it reads them."""
         return frozenset(
             name for name, ends in self.ends.items()
             if not any(base_of(op.args[0]) is self.params[name]
@@ -91,20 +88,19 @@ class Reach:
         )  # fmt: skip
 
     def whole(self, name: str) -> Whole:
-        """An array, of whatever shape."""
+        """Coverage test for an array of any shape."""
         param = self.params[name]
         assert isinstance(param.type, Array)
         return Whole(param, param.type.layout.origin if param.type.layout is not None else ())
 
     def full(self, name: str, shape: tuple[int, ...]) -> tuple[tuple[int, int] | None, ...]:
-        """All of an array."""
+        """The box of all elements of an array."""
         t = self.params[name].type
         assert isinstance(t, Array)
         return full_box(shape, t.layout.origin if t.layout is not None else ())
 
     def readers(self, op: Op) -> frozenset[Value]:
-        """The loads, and atomics that return something, that may see what a write puts into an
-        array."""
+        """Loads and atomics with results that may observe a write to an array."""
         return self.read(base_of(op.args[0]), self.number[op])
 
     def _readers(self, root: Value, number: int) -> frozenset[Value]:
@@ -117,29 +113,31 @@ class Reach:
         )
 
     def reads_of(self, root: Value, first: int, last: int) -> Iterator[Op]:
-        """What reads memory in these segments."""
+        """Ops that read memory in these segments."""
         for segment in self.segments[first : last + 1]:
             for x in segment.walk():
                 if x.kind in READS and base_of(x.args[0]) is root:
                     yield x
 
     def stays(self, op: Op) -> bool:
-        """Whether what a write puts into an array may be there when the kernel ends."""
+        """True if the written value may still be in the array when the kernel ends."""
         root, number = base_of(op.args[0]), self.number[op]
         assert isinstance(root, Param)
         return all(k <= number for k in self.ends.get(root.name, ()))
 
     def staying(self, found: Mapping[str, Op]) -> dict[str, Op]:
-        """Those of the writes to arrays of which that is so."""
+        """The writes to arrays for which `stays` holds."""
         return {name: op for name, op in found.items() if self.stays(op)}
 
     def flow(self, seeds: frozenset[Value]) -> dict[str, Op]:
-        """The arrays that something is put into which depends smoothly on these values, directly or
-        through other arrays; the op that does so, one that stays if any does."""
+        """Arrays that receive values which depend smoothly on the seeds, also through other arrays.
+
+        Each maps to an op that writes such a value, preferably one whose value stays.
+        """
         return self.spread(seeds, Activity)[0]
 
     def made_of(self, bits: set[Value]) -> list[Op]:
-        """The numbers that are made of bits."""
+        """Floats converted from these integers."""
         return [
             op
             for op in walk(self.fn.body)
@@ -147,11 +145,11 @@ class Reach:
         ]
 
     def taken_bits(self, active: Container[Value]) -> list[Op]:
-        """Where the bits of active values are taken."""
+        """Bitcasts of active values."""
         return [op for op in walk(self.fn.body) if op.kind == "bitcast" and op.args[0] in active]
 
     def _spread(self, seeds: frozenset[Value], kind: type[Activity]) -> Spread:
-        """Where values of a kind go on, through arrays too: the arrays and the values."""
+        """Arrays and values reached from the seeds by the analysis `kind`, also through arrays."""
         found: dict[str, Op] = {}
         active = kind(self.fn, frozenset(), seeds, readers=self.readers)
         for op in active.writes:
@@ -161,9 +159,10 @@ class Reach:
         return found, active.values
 
     def lasting(self, active: Activity, skipped: Container[Op] = ()) -> dict[str, Op]:
-        """The arrays without gradient that hold an active value when the kernel ends, or what was
-        made of one that went through such an array; and an op that puts it there, none of those
-        that are `skipped`."""
+        """Arrays without gradient that hold active values when the kernel ends, with a write each.
+
+        Includes values derived from such an array. Writes in `skipped` do not count.
+        """
         found: dict[str, Op] = {}
         for op in active.writes:
             if op in skipped:
@@ -176,13 +175,16 @@ class Reach:
         return found
 
     def lasting_bits(self, active: Activity) -> dict[str, Op]:
-        """The arrays that hold bits of active values when the kernel ends."""
+        """Arrays that hold bits of active values when the kernel ends."""
         seeds = self.taken_bits(active)
         return self.staying(self.spread(frozenset(seeds), Bits)[0]) if seeds else {}
 
     def losses(self, active: Activity, differentiable: frozenset[str]) -> Iterator[tuple[Op, Op]]:
-        """Pairs of writes: an active value is put into an array without gradient, and what was read
-        out of it into one of those that have one."""
+        """Pairs of writes by which a derivative gets lost.
+
+        The first stores an active value in an array without gradient. The second stores a value
+        derived from it in an array with one.
+        """
 
         def follow(op: Op) -> list[Op]:
             return [late for late in self.later(op) if name_under(late) not in differentiable]
@@ -199,7 +201,7 @@ class Reach:
                     yield op, late
 
     def later(self, op: Op) -> list[Op]:
-        """The writes of what is computed from what a write puts into an array."""
+        """Writes of values derived from the array contents that `op` writes."""
         return self.written_of(self.readers(op))
 
     def _written_of(self, seeds: frozenset[Value]) -> list[Op]:
@@ -210,7 +212,7 @@ NONE: frozenset[Op] = frozenset()
 
 
 class Outflows(Reach):
-    """Where a kernel puts derivatives by the arrays `names`, call by call."""
+    """Arrays that receive derivatives from the arrays `names`, per call."""
 
     def __init__(self, fn: Func, names: frozenset[str]) -> None:
         super().__init__(fn)
@@ -219,12 +221,12 @@ class Outflows(Reach):
 
     @cached_property
     def guards(self) -> dict[Op, Guards]:
-        """The writes that stand under conditions."""
+        """Writes that are under conditions, with these conditions."""
         return {op: g for op, g in guards_of(self.fn.body) if op.kind in WRITES}
 
     @cached_property
     def footprint(self) -> Footprint:
-        """What numbers are known of a call."""
+        """Intervals of values in a call."""
         return Footprint(self.fn, (), ())
 
     def of(
@@ -233,7 +235,7 @@ class Outflows(Reach):
         arrays: Mapping[str, Shaped],
         constant: frozenset[str] = frozenset(),
     ) -> Outflow:
-        """That of a call which finds constants in some arrays."""
+        """The outflow of a call, given the arrays that are constant."""
         key = constant, self._skipped(numbers, arrays) if self._find(constant).escapes else NONE
         return self._find(*key)
 
@@ -246,7 +248,7 @@ class Outflows(Reach):
         return self.known[constant, skipped]
 
     def _skipped(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> frozenset[Op]:
-        """The writes that a call does not do, for it does not take their branch."""
+        """Writes that a call does not execute because their conditions are false."""
         if not self.guards:
             return NONE
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
@@ -260,5 +262,4 @@ class Outflows(Reach):
 
 
 def spans_of(ops: Mapping[str, Op]) -> Spans:
-    """Where these ops stand."""
     return {name: op.span for name, op in ops.items()}

@@ -1,8 +1,7 @@
-"""What has no right gradient, and is refused: derivatives that get lost, and things that happen
-differently each time.
+"""Checks for kernels without a correct gradient: lost derivatives, and nondeterministic ops.
 
-Owns: `check_lost`, `check_bits`, `check_second`, of a kernel; `check_repeatable`, of its
-gradient; `find_changing`, `depends_on_order`. Must not know: how gradients are built.
+`check_lost`, `check_bits` and `check_second` check a kernel; `check_repeatable` checks its
+gradient.
 """
 
 from __future__ import annotations
@@ -18,16 +17,20 @@ from vkchi.ir.ops import UPDATES
 
 
 def check_lost(primal: Primal, reach: Reach, missing: str) -> None:
-    """Raises GradientError if a derivative flows through an array that has none: an active value is
-    put into it, and it is read again later for something that has a derivative. With `missing`
-    being `warn`, says so instead: it counts as a constant."""
+    """Raises GradientError if a derivative flows through an array that has no gradient.
+
+    That is: an active value is stored in the array and read later to compute an output that has a
+    gradient. If `missing` is `warn`, it warns, and the value counts as a constant.
+    """
     for op, reader in reach.losses(primal.active, primal.differentiable):
         let_pass(lost(name_under(op), reader.span, PUT_THERE, op.span), missing, {})
 
 
 def check_bits(reach: Reach, active: Activity, differentiable: frozenset[str]) -> None:
-    """Raises GradientError if a derivative flows through the bits of a number: what is computed
-    with them changes with the number, but no rule says how."""
+    """Raises GradientError if a derivative flows through the bits of a float.
+
+    The outputs depend on the float, but no rule defines the derivative.
+    """
     seeds = reach.taken_bits(active)
     if not seeds:
         return
@@ -43,9 +46,11 @@ def check_bits(reach: Reach, active: Activity, differentiable: frozenset[str]) -
 
 
 def check_reaches(primal: Primal, constants: frozenset[str]) -> None:
-    """Raises GradientError if a kernel puts what it reads into arrays with gradients, and none of
-    the arrays that it reads has one, but for constants: a gradient called for by itself would do
-    nothing."""
+    """Raises GradientError if a separate call of the gradient would have no effect.
+
+    That is: the kernel stores values derived from its inputs in arrays with gradients, but no input
+    has a gradient. `constants` are the inputs that are known to be constant.
+    """
     fn, ours = primal.fn, primal.differentiable
     if primal.active.stores:
         return
@@ -61,7 +66,7 @@ def check_reaches(primal: Primal, constants: frozenset[str]) -> None:
 
 
 def check_second(primal: Primal) -> None:
-    """Raises GradientError where only first derivatives are known."""
+    """Raises GradientError for ops that have only first derivatives."""
     for op in walk(primal.fn.body):
         if op.kind == "stop_first_grad" and op.args[0] in primal.active:
             raise GradientError(
@@ -72,8 +77,10 @@ def check_second(primal: Primal) -> None:
 
 
 def check_repeatable(fn: Func) -> None:
-    """Raises GradientError if a gradient's Func, freed of what is not read, does again what cannot
-    be done again."""
+    """Raises GradientError if a gradient's Func recomputes an op with a different result each time.
+
+    Precondition: unused reads were removed (pass `unread`).
+    """
     changing = find_changing(fn)
     for op in walk(fn.body):
         if op.kind == "random" or (op in changing and is_copy(base_of(op.args[0]))):
@@ -83,7 +90,7 @@ def check_repeatable(fn: Func) -> None:
 
 
 def gone(op: Op) -> GradientError:
-    """The error for an op that gives something else the next time."""
+    """The error for an op that returns a different value each time."""
     if op.kind == "random":
         return GradientError(
             "the gradient needs the random numbers drawn here, which are gone", op.span,
@@ -108,26 +115,26 @@ def refuse(op: Op, sentence: str = "no gradient flows through this operation") -
 
 
 def depends_on_order(fn: Func) -> bool:
-    """Whether a kernel may leave something else each time: what an atomic operation returns, as a
-    counter does, tells which iteration came first."""
+    """True if results of a kernel may depend on the order of iterations.
+
+    Atomics with used results, such as counters, reveal that order.
+    """
     return any(op.kind in UPDATES for op in find_changing(fn))
 
 
 def find_changing(fn: Func) -> set[Op]:
-    """The ops that give something else the next time, and whose result is used: random bits, and
-    atomic operations that iterations of parallel loops do."""
+    """Nondeterministic ops whose result is used: random numbers, and atomics in parallel loops."""
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
     found = {op for loop in loops for op in walk(loop.regions[0]) if op.kind in UPDATES}
     return (found | {op for op in walk(fn.body) if op.kind == "random"}) & used_in(fn.body)
 
 
 def is_adjoint(root: Value) -> bool:
-    """Whether memory holds adjoints."""
     return (getattr(root, "name", "") or "").endswith(ADJOINT)
 
 
 def is_copy(root: Value) -> bool:
-    """Whether memory is a copy of the kernel's own."""
+    """True if memory is a temporary copy of the gradient, or private."""
     if isinstance(root, Param):
         return root.name.startswith(SCRATCH)
     return not (isinstance(root, Op) and is_adjoint(root))

@@ -1,15 +1,14 @@
-"""What cannot be done again is recorded: random bits, and what counters gave in parallel.
+"""Record and replay of nondeterministic ops: random numbers, and results of atomics in parallel
+loops.
 
     %v = random         recorded   %v = random; store replay.0[position, number], %v
                         known      %v = load replay.0[position, number]
 
-`number` is that of the parallel iteration, `position` that of the serial ones around the op,
-counted in the widest ranges of their loops. A tape runs the kernel as it is `recorded` and
-differentiates it as it is `known`. An atomic stays for what it does to memory, and only what it
-gave is looked up. Not recorded is what stands in loops whose rounds the host cannot count, and old
-values of floats.
+`number` is that of the parallel iteration. `position` is that of the enclosing serial iterations,
+counted in the widest ranges of their loops. A tape runs the `recorded` kernel and differentiates
+the `known` one. An atomic keeps its effect on memory; only its result is replayed.
 
-Owns: these two forms. Must not know: launches, adjoints.
+Not recorded: ops in loops whose trip count the host cannot compute, and float results of atomics.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ Loops = tuple[Op, ...]
 
 
 class Draw(NamedTuple):
-    """An op, the loops around it, outermost first, and the buffer of what it gives."""
+    """A nondeterministic op, the loops around it (outermost first), and the buffer of its
+    results."""
 
     op: Op
     loops: Loops
@@ -42,8 +42,11 @@ class Draw(NamedTuple):
 
 
 def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[Draw, ...]:
-    """What can be recorded; `wide` are the loops whose rounds the host can count, with their widest
-    ranges. Floats in memory may have derivatives, which must not get lost."""
+    """The ops that can be recorded.
+
+    `wide` maps loops with host-computed trip counts to the loops with their widest ranges. Float
+    results are excluded: values from memory may have derivatives, which would get lost.
+    """
     ops = find_changing(fn)
     draws: list[Draw] = []
     for op, loops in ops_in(fn.body, (), wide):
@@ -56,12 +59,12 @@ def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[Draw, ...]:
 
 
 def split(loops: Loops) -> tuple[Op | None, Loops]:
-    """The parallel loop, if there is one, and the serial ones in it."""
+    """Split off the outermost loop if it is parallel."""
     return (loops[0], loops[1:]) if loops and loops[0].kind == "parallel" else (None, loops)
 
 
 def ops_in(region: Region, loops: Loops, counted: Container[Op]) -> Iterator[tuple[Op, Loops]]:
-    """The ops of a region in no other loops, with those around them, outermost first."""
+    """Ops in a region with their loops, outermost first; only `counted` loops are entered."""
     for op in region.ops:
         yield op, loops
         if op.kind == "if" or op in counted:
@@ -70,7 +73,7 @@ def ops_in(region: Region, loops: Loops, counted: Container[Op]) -> Iterator[tup
 
 
 def record_draws(fn: Func, draws: Sequence[Draw]) -> Func:
-    """The Func that puts what it draws into the buffers."""
+    """The Func that stores the results of draws in the buffers."""
 
     def record(b: Builder, place: Value, new: Value) -> Value:
         b.emit("store", place, new)
@@ -80,7 +83,7 @@ def record_draws(fn: Func, draws: Sequence[Draw]) -> Func:
 
 
 def known(fn: Func, draws: Sequence[Draw]) -> Func:
-    """The Func that finds it there."""
+    """The Func that loads the results of draws from the buffers."""
 
     return with_buffers(fn, draws, lambda b, place, new: b.emit("load", place))
 
@@ -88,7 +91,7 @@ def known(fn: Func, draws: Sequence[Draw]) -> Func:
 def with_buffers(
     fn: Func, draws: Sequence[Draw], use: Callable[[Builder, Value, Value], Value]
 ) -> Func:
-    """The Func in which `use` says what stands for what an op gives."""
+    """Replace the result of each draw by `use(builder, buffer location, new result)`."""
     if not draws:
         return fn
     found, nest = {draw.op: draw for draw in draws}, nest_of(fn)
@@ -108,7 +111,7 @@ def with_buffers(
 
 
 def count_rounds(b: Builder, loops: Loops, nest: Nest) -> Value:
-    """The number of the current round among those of nested loops; 0 if there are none."""
+    """Linear number of the current iteration in nested loops; 0 without loops."""
     total: Value = b.const(0, i32)
     for loop in loops:
         bounds = widest(b, loop, nest)

@@ -1,35 +1,34 @@
-"""Reverse mode: from a kernel to the kernel that adds to the gradients of what it read.
+"""Reverse mode: transform a kernel to the kernel that accumulates the gradients of its inputs.
 
-The specification. Let the kernel be an unsplit Func with segments 1 … n (`primal`). Its gradient
-is one Func, to be run with the kernel's arguments and with the memory that the kernel *found* (the
-launcher binds a copy where that has changed since), plus one array `NAME..adjoint` per
-differentiable array NAME. An array that is *invariant* it finds as the kernel left it, and reads
-there what the kernel read; what the kernel does to it is left out (`recompute_safety` says when
-that is the same).
+Let the kernel be an unsplit Func with segments 1 … n (`primal`). Its gradient is one Func with the
+kernel's arguments and one array `NAME..adjoint` per differentiable array NAME. It runs on the
+memory from before the kernel's call; the launcher binds a copy where that memory has changed. An
+*invariant* array holds the kernel's results instead. The gradient reads the same values there as
+the kernel, and omits the kernel's writes to it (see `recompute_safety`).
 
-1. Segments 1 … n-1 are done again on copies of what they write (`.scratch.N`), a copy per segment,
-   so that every segment's memory stands ready as it was when the segment began. A last serial
-   segment is done again too.
-2. Segments n … 1 are reversed. A serial one: its ops in reverse order, each op's adjoints given to
-   its operands by its rule. A `parallel`: a `parallel` over the same indices, in which an
-   iteration is first done again (`sweep`), then reversed.
+1. Recomputation: segments 1 … n-1 run again on copies of the memory that they write
+   (`.scratch.N`, one copy per segment). So memory is available as each segment found it. A last
+   serial segment is recomputed too.
+2. Reversal: segments n … 1. A serial segment: its ops in reverse order; each op passes its adjoint
+   to its operands by its rule. A `parallel`: a `parallel` over the same indices, in which each
+   iteration is recomputed (`sweep`), then reversed.
 
-Adjoints. An adjoint of a value is summed up in SSA where it is used in its own region, in a private
-place where it is used deeper; between invocations by atomics. Memory: a load adds to the adjoint of
-its place; a store takes the place's adjoint and leaves 0 there, for what stood there before has no
-influence any more; `atomic_add` reads the adjoint and leaves it.
+Adjoints of values are summed in SSA if they are used in their own region, and in private memory if
+they are used deeper. Adjoints that several invocations share use atomics.
 
-Primal values. A rule asks its site for them. What stands in the invocation's own region is there
-from the forward sweep; in an arm of an `if` or a loop's body it is computed again from operands
-where that gives the same (`primal.is_repeatable`), otherwise kept by the sweep (`sweep.Kept`).
-Which values are asked for turns out only while reversing, so the whole is built twice if any are:
-`Kept` is empty the first time and complete the second.
+Adjoints of memory: a load adds to the adjoint of its location. A store takes the location's adjoint
+and leaves 0, because the overwritten value has no influence. `atomic_add` reads the adjoint and
+keeps it.
 
-All of step 1 and every kept value that turn out not to be read are removed by the pass `unread`.
-What cannot be done again (random numbers, the order of atomics) is refused if it is still there
-then (`refusals`). Nothing is refused here but what has no gradient by its kind.
+Primal values: a rule requests them from its site. Values of the invocation's own region come from
+the forward sweep. Values in an arm of an `if` or in a loop body are recomputed from their operands
+if that is deterministic (`primal.is_repeatable`). Others are saved by the sweep (`sweep.Kept`). The
+set of saved values is complete only after reversal. So the Func is built twice: `Kept` is empty the
+first time, and complete the second.
 
-Must not know: devices, launches, which snapshots exist.
+The pass `unread` removes recomputation and saved values that are not read. If nondeterministic ops
+(random numbers, the order of atomics) remain then, `refusals` raises an error. Here, only ops
+without a derivative rule raise one.
 """
 
 from __future__ import annotations
@@ -60,9 +59,12 @@ from vkchi.types import Array, Ptr, Scalar, i32
 
 
 class Gradient(NamedTuple):
-    """`func` as specified; `counting` finds the cells that `saves` name; `copies` maps `.scratch.*`
-    parameters to the primal array of the same type and shape; `adjoints` maps array names to the
-    names of their adjoints; `outflows` says where calls put derivatives."""
+    """Result of reverse mode.
+
+    `counting` computes the cells that `saves` name. `copies` maps `.scratch.*` parameters to the
+    primal array of the same type and shape. `adjoints` maps array names to those of their adjoints.
+    `outflows` computes the arrays that receive derivatives, per call.
+    """
 
     func: Func
     counting: Counting | None
@@ -73,14 +75,16 @@ class Gradient(NamedTuple):
     outflows: Outflows
 
     def saves_used(self) -> tuple[Save, ...]:
-        """The buffers that `func` still has."""
+        """The buffers that `func` still uses."""
         params = set(self.func.params)
         return tuple(s for s in self.saves if s.param in params)
 
 
 def survey(fn: Func, request: Request) -> tuple[Primal, Outflows]:
-    """What is known of a Func to differentiate. Raises GradientError where a derivative is lost, or
-    warns, where that is what is asked for."""
+    """Analyse a Func before differentiation.
+
+    Raises GradientError if a derivative gets lost, or warns if the request says so.
+    """
     fn = rotate_loops(fn)
     reach = Outflows(fn, request.differentiable)
     primal = Primal(fn, request, reach.order, reach.begun())
@@ -90,13 +94,15 @@ def survey(fn: Func, request: Request) -> tuple[Primal, Outflows]:
 
 
 def reverse(fn: Func, request: Request, *, is_second: bool = False) -> Gradient:
-    """The gradient of an unsplit Func; `is_second`: to be differentiated again. Raises
-    GradientError."""
+    """The gradient of an unsplit Func. Raises GradientError.
+
+    `is_second`: the result will be differentiated again.
+    """
     primal, outflows = survey(fn, request)
     kept = Kept(primal)
     made = Reverse(primal, kept, is_second=is_second)
     func = made.build()
-    if kept.values:  # only now it is known what must be kept
+    if kept.values:  # known only after the first build
         made = Reverse(primal, kept, is_second=is_second)
         func = made.build()
     saves = tuple(describe_saves(primal, kept))
@@ -106,7 +112,7 @@ def reverse(fn: Func, request: Request, *, is_second: bool = False) -> Gradient:
 
 
 class Reverse:
-    """Builds the gradient of one Func."""
+    """Builder of the gradient of one Func."""
 
     def __init__(self, primal: Primal, kept: Kept, *, is_second: bool) -> None:
         self.primal, self.kept, self.is_second = primal, kept, is_second
@@ -114,8 +120,8 @@ class Reverse:
         self.versions = Versions(self.b, primal)
         self.adjoints: dict[Param, Param] = {}
         self.scopes = Scopes(self.b, primal, kept)
-        self.writes: list[Op] = []  # of the loop being reversed
-        self.after: dict[Value, Value] = {}  # root -> what it left there
+        self.writes: list[Op] = []  # in the loop being reversed
+        self.after: dict[Value, Value] = {}  # root -> memory after the loop
 
     def build(self) -> Func:
         """The whole Func, unsplit."""
@@ -135,15 +141,17 @@ class Reverse:
         return Func(f"{fn.name}.grad", (*fn.params, *self.new_params(body)), body, fn.span)
 
     def new_params(self, body: Region) -> list[Param]:
-        """The parameters used that the primal Func has not."""
+        """The array parameters that the body uses in addition to the primal ones."""
         old = set(self.primal.fn.params)
         used = (v for op in walk(body) for v in op.args if isinstance(v, Param))
         outer = dict.fromkeys(v for v in used if v not in old and isinstance(v.type, Array))
         return list(outer)
 
     def repeat(self, sweep: Sweep, segment: Segment) -> Memory:
-        """Do a segment again, if something may need what it does; what holds memory before it and
-        after it."""
+        """Recompute a segment if its effects may be needed.
+
+        Returns the memory before and after it.
+        """
         found = dict(self.versions.now)
         is_last = segment.number == len(self.primal.segments) - 1
         kinds = kinds_of_writes(segment.ops)
@@ -164,7 +172,7 @@ class Reverse:
         return self.scopes.current
 
     def ops(self, ops: Sequence[Op]) -> None:
-        """Reverse these ops, which stand in the current scope's region."""
+        """Reverse the ops of the current scope's region."""
         for op in reversed(ops):
             self.b.span = op.span
             if op.kind == "yield":
@@ -177,10 +185,10 @@ class Reverse:
                 self.pure(op)
 
     def nothing(self, op: Op) -> None:
-        """Places have no adjoints of their own."""
+        """Case of pointers, which have no adjoints."""
 
     def pure(self, op: Op) -> None:
-        """Add what an op's adjoint contributes to those of its operands, by its rule."""
+        """Add the contributions of an op's adjoint to those of its operands, by its rule."""
         g = self.scopes.adjoint_of(op)
         if g is None:
             return
@@ -203,54 +211,54 @@ class Reverse:
     # --- memory
 
     def adjoint_place(self, ptr: Value) -> Value | None:
-        """Where the adjoint of what stands at a place is; None if it has none."""
+        """The location of the adjoint of a memory location; None if it has none."""
         root = base_of(ptr)
         array = self.adjoint_array(root) if isinstance(root, Param) else self.local_place(root)
         return None if array is None else place_in(self.b, ptr, array, self.scopes.get)
 
     def adjoint_array(self, root: Param) -> Param | None:
-        """The array of adjoints, or None for an array without gradient."""
+        """The array of adjoints; None for an array without gradient."""
         if root in self.primal.active.sources and root not in self.adjoints:
             self.adjoints[root] = root.companion(root.name + ADJOINT)
         return self.adjoints.get(root)
 
     def local_place(self, root: Value) -> Value | None:
-        """The place with the adjoint of a `local`."""
+        """The location of the adjoint of a `local`."""
         if isinstance(root, Op) and root.kind != "local":
             raise refuse(root)
         return self.scopes.place(root) if root in self.primal.active.roots else None
 
     def is_shared(self, ptr: Value) -> bool:
-        """Whether other invocations may reach the place."""
+        """True if other invocations may access the location."""
         return self.scopes.is_outside_invocation(base_of(ptr))
 
     def load(self, op: Op) -> None:
-        """What was read gets the adjoint."""
+        """Add the adjoint of the loaded value to that of its location."""
         g = self.scopes.adjoint_of(op)
         place = self.adjoint_place(op.args[0]) if g is not None else None
         if g is not None and place is not None:
             self.scopes.add_to(place, g, is_shared=self.is_shared(op.args[0]))
 
     def store(self, op: Op) -> None:
-        """What was written takes the adjoint of the place, and what stood there before has none."""
+        """Move the adjoint of the location to the stored value; the overwritten value has none."""
         place = self.adjoint_place(op.args[0])
         if place is None:
             return
         self.scopes.accumulate(op.args[1], self.pop_adjoint(place, op.args[0]))
 
     def pop_adjoint(self, place: Value, ptr: Value) -> Value:
-        """The adjoint at a place, which is 0 from now on."""
+        """Return the adjoint at a location, and set it to 0."""
         b = self.b
         assert isinstance(place.type, Ptr)
         t = place.type.elem
-        if self.is_shared(ptr):  # of iterations that write the same, one may have the adjoint
+        if self.is_shared(ptr):  # any one of the iterations that write it may take the adjoint
             return exchange(b, place, t)
         g = b.emit("load", place)
         b.emit("store", place, zero(b, t))
         return g
 
     def atomic(self, op: Op) -> None:
-        """One that other invocations may meet, or a sum: pass `demote` left no others."""
+        """Case of sums, and of other atomics on shared memory; pass `demote` removed all others."""
         place = self.adjoint_place(op.args[0])
         if place is None:
             return
@@ -260,14 +268,16 @@ class Reverse:
                 "no gradient", op.span,
                 help="loop serially: ti.loop_config(serialize=True), or use ti.stop_grad(...)",
             )  # fmt: skip
-        if op.kind == "atomic_add":  # what was added has the adjoint of the sum
+        if op.kind == "atomic_add":  # the addend has the adjoint of the sum
             self.scopes.accumulate(op.args[1], self.b.emit("load", place))
             return
         self.extreme(op, place)
 
     def extreme(self, op: Op, place: Value) -> None:
-        """A minimum or maximum over invocations: the adjoint goes to one that gave the result, or
-        stays with what stood there before."""
+        """Case of a minimum or maximum over invocations.
+
+        The adjoint goes to one invocation that contributed the result, or stays with the old value.
+        """
         root = base_of(op.args[0])
         if op.kind not in EXTREMES or kinds_at(self.writes, op.args[0]) != {op.kind}:
             raise refuse(op)
@@ -283,7 +293,7 @@ class Reverse:
         )
 
     def claim(self, v: Value, result: Value, place: Value) -> Value:
-        """All that is left of the adjoint at a place if v is the result, else 0."""
+        """Take the remaining adjoint at a location if v is the result, else 0."""
         assert isinstance(v.type, Scalar)
         with self.b.region() as hit:
             self.b.emit("yield", exchange(self.b, place, v.type))
@@ -292,7 +302,7 @@ class Reverse:
         return self.b.if_(self.b.emit("eq", v, result), hit, miss).results[0]
 
     def local(self, op: Op) -> None:
-        """The first value has the adjoint that is left in the place."""
+        """The initial value receives the adjoint that remains in the location."""
         place = self.scopes.find_place(op)
         if place is not None:
             self.scopes.accumulate(op.args[0], self.b.emit("load", place))
@@ -300,7 +310,7 @@ class Reverse:
     # --- control
 
     def if_(self, op: Op) -> None:
-        """The arms in reverse, under the same condition."""
+        """Reverse the arms under the same condition."""
         given = [self.scopes.adjoint_of(r) if r in self.primal.active else None for r in op.results]
         cond = self.scopes.get(op.args[0])
         arms = []
@@ -313,24 +323,27 @@ class Reverse:
         self.b.if_(cond, *arms)
 
     def seed(self, region: Region, given: Sequence[Value | None]) -> None:
-        """What a region yields has the adjoints of the results."""
+        """Add the adjoints of the results to those of the yielded values."""
         for v, g in zip(region.yielded, given):
             if g is not None:
                 self.scopes.accumulate(v, g)
 
     def for_(self, op: Op) -> None:
-        """The iterations from last to first."""
+        """Reverse the iterations, last to first."""
         begin, end = self.scopes.get(op.args[0]), self.scopes.get(op.args[1])
         trips = trip_count(self.b, begin, end)
         self.loop(op, trips, first=begin, skip=2)
 
     def while_(self, op: Op) -> None:
-        """As many iterations as there were, from last to first."""
+        """Reverse as many iterations as the loop executed, last to first."""
         self.loop(op, self.scopes.get(self.primal.trips[op]), first=None, skip=0)
 
     def loop(self, op: Op, trips: Value, *, first: Value | None, skip: int) -> None:
-        """Reverse a loop that went round `trips` times; `first` is its first index, if it has
-        indices; `skip` are the arguments before the carried ones."""
+        """Reverse a loop with `trips` iterations.
+
+        `first`: its first index, if it has indices. `skip`: number of arguments before the carried
+        ones.
+        """
         b, active = self.b, self.primal.active
         body = op.regions[-1]
         carried = [k for k, r in enumerate(op.results) if r in active]
@@ -361,7 +374,7 @@ class Reverse:
             self.scopes.accumulate(op.args[skip + k], g)
 
     def parallel(self, op: Op, done: Memory) -> None:
-        """Each iteration again, then in reverse."""
+        """Recompute each iteration, then reverse it."""
         (region,) = op.regions
         self.writes, self.after = [x for x in walk(region) if x.kind in WRITES], done.late
         memory = Memory(dict(done.early), self.versions.copy_written((op,), done.early))

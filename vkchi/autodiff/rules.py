@@ -1,24 +1,26 @@
-"""How every op is differentiated: one row per op, as the op table has one row per op.
+"""Derivative rules: one row per op, in table `RULES`.
 
-Owns: `RULES`. A row is
-- `Partials`: an elementwise op; one partial derivative per operand (ONE and MINUS are the
-  constants, None means zero, a `Choice` is 1 or 0). Reverse mode multiplies the incoming adjoint
-  with them, forward mode the operands' tangents. Where these are 0, the product is 0 even if the
-  derivative is infinite or NaN: a value that nothing uses must not make a NaN. In reverse mode any
-  value may be so, for arrays may hold NaN for missing data.
-- `Linear`: an op that is linear in some operands together: forward mode applies the op to their
-  tangents; `vjp` says what each operand receives.
+Kinds of rules:
+
+- `Partials`: an elementwise op, with one partial derivative per operand. ONE and MINUS are
+  constants, None is zero, a `Choice` is 1 or 0. Reverse mode multiplies the incoming adjoint with
+  them; forward mode multiplies the operands' tangents.
+- `Linear`: an op that is linear in some operands jointly. Forward mode applies the op to their
+  tangents; `vjp` returns the adjoints of the operands.
 - `Bilinear`: linear in each operand alone.
-- NONDIFF: constant almost everywhere, or no float comes of it: nothing flows through.
-- MEMORY, CONTROL: `reverse` and `forward` treat them themselves.
-- SHARED: orders or combines what several invocations do; a gradient that would flow through it is
-  refused. A rule asks a `Site` for operands and result: what it asks for is computed again, or
-  saved, by whoever made the site. So no list says which op needs what.
+- NONDIFF: piecewise constant, or without a float result; derivatives are zero.
+- MEMORY, CONTROL: handled in `reverse` and `forward`.
+- SHARED: synchronizes or combines invocations. A derivative that flows through it is an error.
 
-Conventions at kinks: abs'(0) = 0; at a tie `min` and `max` give all to their second operand;
-`x**0` has the derivative 0 in x; `0**y` in y.
+Zero adjoints: the product with a partial derivative is 0 even if that is infinite or NaN. An unused
+value must not produce a NaN. In reverse mode this applies to any value, because arrays may hold NaN
+for missing data.
 
-Must not know: where primal values come from, regions, memory.
+Primal values: a rule requests operands and results from a `Site`, which recomputes or saves them.
+So no table lists the values that each op needs.
+
+Conventions at kinks: abs'(0) = 0. At a tie, `min` and `max` give all to their second operand.
+`x**0` has derivative 0 in x; `0**y` has derivative 0 in y.
 
     >>> RULES["sin"].partials[0](site)      # cos(x)
 """
@@ -42,11 +44,15 @@ from vkchi.types.lazy_numpy import np
 
 
 class Site:
-    """An op that is being differentiated. `get` gives what stands for its operands and its result,
-    when asked for; by the operands `active` a derivative is wanted. `is_nonfinite`: an operand may
-    be infinite or NaN where it does not count. `has_tangents`: tangents are multiplied, not
-    adjoints: infinite after an infinite slope. `is_second`: the gradient is differentiated again,
-    and an adjoint of 0 may have a tangent."""
+    """An op that is being differentiated.
+
+    - `get`: returns the primal value of an operand or of the result, on demand;
+    - `active`: positions of the operands whose derivatives are needed;
+    - `is_nonfinite`: an operand may be infinite or NaN where it has no influence;
+    - `has_tangents`: factors are tangents, not adjoints, and may be infinite after an infinite
+      slope;
+    - `is_second`: the gradient is differentiated again, so an adjoint of 0 may have a tangent.
+    """
 
     def __init__(
         self, b: Builder, op: Op, get: Callable[[Value], Value], active: Sequence[int],
@@ -76,7 +82,7 @@ class Site:
         return Num(self.b, self.get(self.op))
 
     def is_active(self, k: int) -> bool:
-        """Whether a derivative by operand k is wanted."""
+        """True if the derivative by operand k is needed."""
         return k in self.active
 
 
@@ -85,7 +91,7 @@ Vjp = Callable[[Site, Num], "list[Num | None]"]
 
 
 class Constant(NamedTuple):
-    """A partial derivative that is the same everywhere."""
+    """A constant partial derivative, 1 or -1."""
 
     sign: int
 
@@ -94,14 +100,16 @@ ONE, MINUS = Constant(1), Constant(-1)
 
 
 class Choice(NamedTuple):
-    """A partial derivative of 1 where `test` holds, else 0: it chooses and does not multiply, so
-    that what is infinite does not become NaN where it does not count."""
+    """A partial derivative that is 1 where `test` holds, else 0.
+
+    It selects instead of multiplying, so that an infinity without influence does not become NaN.
+    """
 
     test: Partial
 
 
 class Steep(NamedTuple):
-    """A partial derivative that may be infinite; times 0 it is 0."""
+    """A partial derivative that may be infinite; its product with 0 is 0."""
 
     slope: Partial
 
@@ -110,13 +118,13 @@ Factor = Partial | Constant | Choice | Steep | None
 
 
 class Partials(NamedTuple):
-    """d result / d operand k, elementwise; None: zero."""
+    """d result / d operand k, elementwise; None is zero."""
 
     partials: tuple[Factor, ...]
 
 
 class Linear(NamedTuple):
-    """Linear in the operands `of` together; the others only choose."""
+    """Linear in the operands `of` jointly; the others only select."""
 
     of: tuple[int, ...] | None  # None: all
     vjp: Vjp
@@ -129,13 +137,13 @@ class Bilinear(NamedTuple):
 
 
 class Special(NamedTuple):
-    """Treated elsewhere, or not at all."""
+    """A rule without data: handled elsewhere, or an error."""
 
     name: str
 
 
 NONDIFF, MEMORY, CONTROL, SHARED = map(Special, ("nondiff", "memory", "control", "shared"))
-CHOSEN = Special("chosen")  # one of its operands, before anything is differentiated
+CHOSEN = Special("chosen")  # replaced by one of its operands before differentiation
 Rule = Partials | Linear | Bilinear | Special
 
 # --- elementwise ---------------------------------------------------------------------------------
@@ -152,12 +160,12 @@ def _pow_exponent(s: Site) -> Num:
 
 
 def _truncated(x: Num, y: Num) -> Num:
-    """The whole quotient that belongs to `rem`."""
+    """The truncated quotient, which belongs to `rem`."""
     whole = x.op("abs").floordiv(y.op("abs"))
     return whole * x.op("sign") * y.op("sign")
 
 
-# At a tie the second operand counts, as in Taichi: `max(x, 0)` is flat at 0.
+# At a tie the second operand has the derivative, as in Taichi: `max(x, 0)` is flat at 0.
 _FIRST = Choice(lambda s: s.out != s.y)
 _SECOND = Choice(lambda s: s.out == s.y)
 
@@ -274,8 +282,11 @@ def _outer(s: Site, g: Num) -> list[Num | None]:
 
 
 def _counting(s: Site, x: Num, g: Num, axis: int) -> Num:
-    """A factor of a product, with 0 for entries that may be infinite or NaN and of which nothing
-    uses the results: those in a row (`axis` 0) or column (1) in which all adjoints are 0."""
+    """A factor of a product, with 0 for entries whose results have no influence.
+
+    Such entries may be infinite or NaN. They are those in a row (`axis` 0) or column (1) in which
+    all adjoints are 0.
+    """
     counts = _used(g, axis)
     t = with_scalar(x.type, u1)
     if isinstance(counts.type, Scalar):
@@ -290,8 +301,10 @@ def _counting(s: Site, x: Num, g: Num, axis: int) -> Num:
 
 
 def _used(g: Num, axis: int) -> Num:
-    """True for the rows (axis 0) or columns (axis 1) of an adjoint that are not all 0; of a
-    vector, which is one column, for its components or the whole."""
+    """True for the rows (axis 0) or columns (axis 1) of an adjoint that are not all 0.
+
+    A vector counts as one column: its components, or the whole.
+    """
     shape, size = shape_of(g.type), g.op("abs")
     if len(shape) == 1:
         return (g if axis == 0 else size.op("sum")) != 0
@@ -332,7 +345,7 @@ _CONTROL = ["if", "for", "while", "parallel", "yield"]
 
 
 def _is_shared(kind: str) -> bool:
-    """Whether the op is about other invocations of the workgroup."""
+    """True if the op involves other invocations of the workgroup."""
     return TABLE[kind].effect is Effect.SYNC or kind == "shared" or kind.startswith("subgroup_")
 
 
@@ -362,8 +375,11 @@ def multiply(site: Site, g: Num, factor: Factor) -> Num | None:
 
 
 def _times_steep(site: Site, g: Num, slope: Num) -> Num:
-    """The product, 0 for zero times infinity. An infinite tangent is what an infinite slope left:
-    that of `ti.exp(-x)` in `1 / (1 + ti.exp(-x))`, where it overflows."""
+    """The product, with 0 for zero times infinity.
+
+    An infinite tangent results from an infinite slope. Example: `ti.exp(-x)` in `1 / (1 +
+    ti.exp(-x))` where it overflows.
+    """
     if _is_plain(slope.v):
         return g * slope
     counts = g != 0
@@ -376,7 +392,7 @@ def _times_steep(site: Site, g: Num, slope: Num) -> Num:
 
 
 def _is_plain(v: Value) -> bool:
-    """True for a constant that is finite."""
+    """True for a finite constant."""
     return is_constant(v) and bool(np.isfinite(constant_array(v)).all())
 
 
@@ -385,13 +401,13 @@ def _is_finite(x: Num) -> Num:
 
 
 def rule_of(op: Op) -> Rule:
-    """The op's rule. A cast from or to an integer is a NONDIFF. Raises KeyError."""
+    """The op's rule; NONDIFF for a cast from or to an integer. Raises KeyError."""
     if op.kind == "cast" and not _cast_is_smooth(op):
         return NONDIFF
     return RULES[op.kind]
 
 
 def is_smooth(v: Value) -> bool:
-    """Whether a value has a derivative at all: it is made of floats."""
+    """True if a value consists of floats, so that it can have a derivative."""
     t: Any = v.type
     return isinstance(t, Scalar | Tensor) and scalar_of(t).kind == "f"

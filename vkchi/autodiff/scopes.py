@@ -1,7 +1,5 @@
-"""What is known while reversing: primal values by region, and adjoints summed up so far.
-
-Owns: `Scopes`, a stack of one `Scope` per region being reversed. Must not know: rules, memory.
-"""
+"""Scopes of reverse mode: available primal values and partial adjoints, per region being
+reversed."""
 
 from __future__ import annotations
 
@@ -20,9 +18,12 @@ from vkchi.types import Ptr
 
 
 class Scope:
-    """A region being reversed. `region` is the primal one, `out` the one being built; `values` are
-    primal values available in it, `sums` adjoints in SSA, `places` adjoints in private places.
-    An invocation's scope has its forward `sweep`; a loop's the `position` of its saved values."""
+    """A region being reversed.
+
+    `region` is the primal region, `out` the one being built. `values` are the primal values
+    available in it. `sums` are adjoints in SSA, `places` adjoints in private memory. The scope of
+    an invocation has a forward `sweep`; that of a loop has the `position` of its saved values.
+    """
 
     def __init__(self, region: Region, out: Region, sweep: Sweep | None, loop: Op | None) -> None:
         self.region, self.out, self.sweep, self.loop = region, out, sweep, loop
@@ -33,7 +34,7 @@ class Scope:
 
 
 class Scopes:
-    """The stack; the first is the Func's body."""
+    """Stack of scopes; the first is the Func's body."""
 
     def __init__(self, b: Builder, primal: Primal, kept: Kept) -> None:
         self.b, self.primal, self.kept = b, primal, kept
@@ -41,21 +42,21 @@ class Scopes:
 
     @property
     def current(self) -> Scope:
-        """The innermost one."""
+        """The innermost scope."""
         return self.stack[-1]
 
     @contextmanager
     def open(
         self, region: Region, *, sweep: Sweep | None = None, loop: Op | None = None
     ) -> Iterator[Scope]:
-        """A scope for the region that `b` is appending to."""
+        """Open a scope for the region that `b` appends to."""
         scope = Scope(region, self.b.current, sweep, loop)
         self.stack.append(scope)
         yield scope
         self.stack.pop()
 
     def depth_of(self, v: Value) -> int:
-        """Which scope of the stack a primal value stands in."""
+        """Index in the stack of the scope that defines a primal value."""
         home = self.primal.home[v]
         for k in range(len(self.stack) - 1, -1, -1):
             if self.stack[k].region is home:
@@ -63,13 +64,13 @@ class Scopes:
         raise InternalError(f"a value of type {v.type} is asked for where it is not known")
 
     def invocation_of(self, depth: int) -> int:
-        """The scope of the invocation that the scope belongs to."""
+        """Index of the invocation's scope around the scope at `depth`."""
         while self.stack[depth].sweep is None:
             depth -= 1
         return depth
 
     def is_outside_invocation(self, root: Value) -> bool:
-        """Whether memory may be reached by other invocations than the current one."""
+        """True if other invocations may access the memory."""
         if self.invocation_of(len(self.stack) - 1) == 0:
             return False
         return root not in self.primal.home or self.depth_of(root) == 0
@@ -77,13 +78,13 @@ class Scopes:
     # --- primal values
 
     def get(self, v: Value) -> Value:
-        """What stands for a primal value in the current scope."""
+        """The new value of a primal value in the current scope."""
         if v not in self.primal.home:
             return v  # a parameter of the Func
         return self.find(v, self.depth_of(v))
 
     def find(self, v: Value, depth: int) -> Value:
-        """The same, for a value of the scope at `depth`."""
+        """Like `get`, for a value defined in the scope at `depth`."""
         scope = self.stack[depth]
         if v in scope.values:
             return scope.values[v]
@@ -100,7 +101,7 @@ class Scopes:
         return scope.values[v]
 
     def find_kept(self, v: Value, depth: int) -> Value:
-        """A value from the forward sweep: out of a buffer, or a result of an `if`."""
+        """A saved value of the forward sweep: from a buffer, or a result of an `if`."""
         self.kept.keep(v)
         while self.stack[depth].sweep is None:
             scope = self.stack[depth]
@@ -109,10 +110,10 @@ class Scopes:
             depth -= 1
         sweep = self.stack[depth].sweep
         assert sweep is not None
-        return sweep.map.get(v) or Param(v.type, "unknown")  # in the first of the two builds
+        return sweep.map.get(v) or Param(v.type, "unknown")  # in the first build only
 
     def load_saved(self, v: Value, depth: int) -> Value:
-        """What the buffer holds for the current iteration."""
+        """Load the value that the current iteration saved."""
         scope = self.stack[depth]
         sweep = self.stack[self.invocation_of(depth)].sweep
         assert scope.position is not None and sweep is not None
@@ -121,7 +122,7 @@ class Scopes:
             return self.b.emit("load", place)
 
     def repeat_chain(self, v: Value) -> None:
-        """Compute a value again, and before it what it is computed from, however much that is."""
+        """Recompute a value after all values it is computed from (iterative depth-first search)."""
         todo = [v]
         while todo:
             scope = self.scope_to_repeat(todo[-1])
@@ -134,14 +135,14 @@ class Scopes:
                 todo.pop()
 
     def scope_to_repeat(self, v: Value) -> Scope | None:
-        """Where a value must be computed again, if it must."""
+        """The scope in which a value must be recomputed; None if that is not necessary."""
         if v not in self.primal.home or not self.primal.is_repeatable(v):
             return None
         scope = self.stack[self.depth_of(v)]
         return None if scope.sweep is not None or v in scope.values else scope
 
     def repeat(self, v: Value, scope: Scope) -> None:
-        """Compute a value again, from the operands of its op."""
+        """Recompute a value from the operands of its op."""
         op = v.op if isinstance(v, Result) else v
         assert isinstance(op, Op)
         recomputation, span = Recomputation(self, scope.values), self.b.span
@@ -162,14 +163,14 @@ class Scopes:
         self.add_to(self.place(v), g, is_shared=self.is_outside_invocation(v))
 
     def add_to(self, place: Value, g: Value, *, is_shared: bool) -> None:
-        """Add to what stands at a place."""
+        """Add to the value at a location."""
         if is_shared:
             self.b.emit("atomic_add", place, g)
             return
         self.b.emit("store", place, self.b.emit("add", self.b.emit("load", place), g))
 
     def place(self, v: Value) -> Value:
-        """The private place of a value's adjoint (of what stands in it, for a `local`)."""
+        """The private location of a value's adjoint; for a `local`, of its contents' adjoint."""
         scope = self.stack[self.depth_of(v)]
         if v not in scope.places:
             t = v.type.elem if isinstance(v.type, Ptr) else v.type
@@ -179,42 +180,44 @@ class Scopes:
         return scope.places[v]
 
     def find_place(self, v: Value) -> Value | None:
-        """The place of an adjoint if there is one."""
+        """The private location of an adjoint, if it exists."""
         return self.stack[self.depth_of(v)].places.get(v)
 
     def has_adjoint(self, v: Value) -> bool:
-        """Whether something was added to the adjoint of a value of the current scope."""
+        """True if the adjoint of a value of the current scope has contributions."""
         return v in self.current.sums or v in self.current.places
 
     def adjoint_of(self, v: Value) -> Value | None:
-        """The adjoint of a value of the current scope so far; None for 0."""
+        """The adjoint accumulated so far for a value of the current scope; None for 0."""
         place = self.current.places.get(v)
         stored = self.b.emit("load", place) if place is not None else None
         return added(self.b, self.current.sums.get(v), stored)
 
 
 class Recomputation(Cloner):
-    """Ops computed again, where some values are known."""
+    """Copies ops to recompute them, given some values."""
 
     def __init__(self, scopes: Scopes, known: Mapping[Value, Value]) -> None:
         super().__init__(scopes.b, dict(known))
         self.scopes = scopes
 
     def get(self, v: Value) -> Value:
-        """What stands for a value there."""
+        """The new value of a primal value."""
         return self.map[v] if v in self.map else self.scopes.get(v)
 
 
 def operands(v: Value) -> list[Value]:
-    """What a value is computed from: the operands of its op and of what stands in it, and what
-    their places are made of."""
+    """Values needed to recompute v.
+
+    They are operands of its op and of the ops inside, and of the pointers among these.
+    """
     op = v.op if isinstance(v, Result) else v
     assert isinstance(op, Op)
     inside = [x for region in op.regions for x in walk(region)]
     made = {r for x in inside for r in x.results}
     found: list[Value] = []
     todo = [*op.args, *(a for x in inside for a in x.args)]
-    for a in todo:  # grows
+    for a in todo:  # `todo` grows
         if isinstance(a, Op) and isinstance(a.type, Ptr):
             todo += a.args
         elif a not in made:

@@ -1,12 +1,11 @@
-"""Gradients in less memory: fewer invocations, each of which does several iterations in turn and
-saves what it must in the same column of the buffers.
+"""Strip-mining of gradients to save memory: fewer invocations, each running several iterations.
+
+All iterations of an invocation save their values in the same column of the buffers.
 
     parallel begin, end { (i) .. save[p, i - begin] .. }    becomes
     parallel 0, W { (w) for k in 0..n { .. save[p, w] .. } }    with i = begin + w + k * W
 
-where W is the number of columns that the buffers have, whatever it is.
-
-Owns: `strip_mine`. Must not know: how adjoints are built, how much memory there is.
+W is the number of columns of the buffers, known at launch.
 """
 
 from __future__ import annotations
@@ -21,8 +20,10 @@ from vkchi.types import i32, u32
 
 
 def strip_mine(fn: Func, saves: frozenset[str]) -> Func | None:
-    """The Func with as many invocations as the buffers of these names have columns, of which those
-    of one loop must have the same number; None if no parallel loop saves anything."""
+    """The Func with as many invocations as the named buffers have columns.
+
+    Buffers of one loop must have equal numbers of columns. None if no parallel loop saves anything.
+    """
     loops = {op: found for op in fn.body.ops
              if op.kind == "parallel" and (found := buffers_in(op, saves))}  # fmt: skip
     if not loops:
@@ -44,7 +45,7 @@ def buffers_in(op: Op, saves: frozenset[str]) -> list[Param]:
 
 
 def emit_strips(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[Param]) -> None:
-    """Append the strips of a `parallel` with these bounds."""
+    """Emit the strip-mined `parallel` with these bounds."""
     zero, space = b.const(0, i32), space_of(b, args)
     count = b.emit("bitcast", total_of(b, space), type=u32)
     width = b.emit("shape", buffers[0], attr=1)

@@ -1,15 +1,14 @@
-"""The forward sweep: a kernel's code done again where its gradient is computed, on memory of its
-own, keeping what the reverse sweep will ask for.
+"""Forward sweep of reverse mode: recompute the kernel, saving values for the reverse sweep.
 
-Owns: `Sweep`, one run of an invocation's ops. What it keeps (`kept`, values the reverse sweep could
-not compute again) becomes
-- an extra result of every `if` around the value, up to the loop or invocation they stand in;
-- in a loop, one entry per iteration of a buffer `.save.N[position, invocation]`: position is the
-  loop's `base`, how often it went round before in this invocation, plus the iteration's number.
-Buffers are sized from trip counts at launch; `count.N` cells, which `CountingSweep` fills, say how
-many there are.
+It runs on memory of its own. Saved values (`kept`) are those that the reverse sweep cannot
+recompute. Such a value becomes
 
-Must not know: adjoints.
+- an extra result of every enclosing `if`, up to its loop or invocation;
+- in a loop, one entry per iteration in a buffer `.save.N[position, invocation]`. The position is
+  the loop's `base` (its iterations so far in this invocation) plus the iteration's number.
+
+Buffers are sized at launch from trip counts. If the host cannot compute them, `CountingSweep`
+stores them in `count.N` cells.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from vkchi.types import Array, Scalar, Tensor, Type, i32, scalar_of, u1, u32
 
 
 class Kept:
-    """The primal values that must outlive the forward sweep, and their buffers."""
+    """Primal values saved by the forward sweep, and their buffers."""
 
     def __init__(self, primal: Primal) -> None:
         self.primal = primal
@@ -41,7 +40,7 @@ class Kept:
         self.values: dict[Value, None] = {}
 
     def keep(self, v: Value) -> None:
-        """Note that v is asked for outside the region it stands in."""
+        """Record that v is needed outside its region."""
         if v in self.values:
             return
         self.values[v] = None
@@ -53,7 +52,7 @@ class Kept:
             self.in_if.setdefault(op, []).append(v)
 
     def buffer(self, v: Value) -> Param:
-        """Where v of every iteration is saved."""
+        """The buffer that holds v of every iteration."""
         found = self.buffers.get(v)
         if found is None:
             t = saved_type(v.type)
@@ -62,14 +61,16 @@ class Kept:
 
 
 def saved_type(t: Type) -> Array:
-    """Of a buffer of such values: [positions, invocations]."""
+    """The type of a buffer of such values: [positions, invocations]."""
     assert isinstance(t, Scalar | Tensor)
     return Array.of(t, 2, stored=u32 if scalar_of(t) is u1 else None)
 
 
 class Sweep(Cloner):
-    """One run through an invocation's ops, appended to the region open in `b`. `map` leads from
-    primal values to what stands for them; `invocation` is its number among all."""
+    """Recomputation of an invocation's ops, appended to the open region of `b`.
+
+    `map` leads from primal values to new ones. `invocation` is the invocation's number.
+    """
 
     more_names = "trips"
 
@@ -80,12 +81,11 @@ class Sweep(Cloner):
         self.primal, self.kept, self.memory = primal, kept, memory
         self.invocation = invocation
         self.counters: dict[Op, Value] = {}
-        self.before: dict[Op, Value] = {}  # loop -> how often it went round before
+        self.before: dict[Op, Value] = {}  # loop -> number of earlier iterations
         self.top = b.current
 
     def visit(self, op: Op) -> None:
-        """Do an op. What was printed and checked once is not again; places are made where they are
-        used."""
+        """Copy an op, except prints and checks. Pointers are rebuilt at their uses."""
         if op.kind == "local":
             self.local(op)
         elif op.kind in MEMORY:
@@ -96,12 +96,12 @@ class Sweep(Cloner):
     # --- memory
 
     def local(self, op: Op) -> None:
-        """A private place."""
+        """Case of a private allocation."""
         place = self.b.emit("local", self.get(op.args[0]), name=op.name)
         self.map[op] = self.memory.early[op] = self.memory.late[op] = place
 
     def access(self, op: Op) -> None:
-        """A load, store or atomic."""
+        """Case of a load, store or atomic."""
         root = base_of(op.args[0])
         if op.kind in WRITES and root in self.primal.invariant:
             return
@@ -110,16 +110,16 @@ class Sweep(Cloner):
         place = place_in(self.b, op.args[0], arrays.get(root, root), self.get)
         self.copy(op, place, *map(self.get, op.args[1:]))
 
-    # --- control: what is kept of an `if` are results of their own; loops count, and save
+    # --- control: an `if` yields saved values as extra results; loops count and save
 
     def carry(self, op: Op) -> Sequence[Value]:
-        """A `while` counts how often it goes round."""
+        """Initial iteration counter of a `while`."""
         if op.kind in LOOPS:
             self.before[op] = self.base(op)
         return (self.b.const(0, i32),) if op.kind == "while" else ()
 
     def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
-        """What is kept of an arm; of a loop's iteration it is saved."""
+        """Saved values that an arm yields; saves those of a loop's iteration in buffers."""
         if op.kind == "if":
             kept = self.kept.in_if.get(op, ())
             given = [self.map.get(v) or zero(self.b, v.type) for v in kept]
@@ -134,7 +134,7 @@ class Sweep(Cloner):
         return ()
 
     def finish(self, op: Op, more: Sequence[Value]) -> None:
-        """What was kept, or how often the loop went round."""
+        """Record the saved values of an `if`, or the trip count of a loop."""
         if op.kind == "if":
             self.map.update(zip(self.kept.in_if.get(op, ()), more, strict=True))
         elif op.kind == "while":
@@ -147,7 +147,7 @@ class Sweep(Cloner):
     # --- saving
 
     def base(self, op: Op) -> Value:
-        """How often a loop went round before in this invocation."""
+        """Number of iterations that a loop has executed before in this invocation."""
         pseudo = self.primal.base.get(op)
         if pseudo is None:
             return self.b.const(0, i32)
@@ -158,13 +158,13 @@ class Sweep(Cloner):
         return self.map[pseudo]
 
     def count(self, op: Op, base: Value, trips: Value) -> None:
-        """Note that a loop has gone round so often."""
+        """Add the trip count of a loop to its counter."""
         if op in self.primal.base:
             total = self.b.emit("add", base, as_i32(self.b, trips))
             self.b.emit("store", self.counters[op], total)
 
     def save(self, op: Op, base: Value, step: Value) -> None:
-        """Put what is kept of an iteration into its buffers."""
+        """Store the saved values of an iteration in their buffers."""
         for v in self.kept.in_loop.get(op, []):
             position = self.b.emit("add", base, as_i32(self.b, step))
             place = self.b.emit("elem", self.kept.buffer(v), position, self.invocation)
@@ -172,7 +172,7 @@ class Sweep(Cloner):
 
 
 class CountingSweep(Sweep):
-    """A sweep that keeps nothing, and finds how large the buffers of some loops must be."""
+    """A sweep that saves nothing and computes the buffer sizes of some loops."""
 
     def __init__(
         self, b: Builder, primal: Primal, memory: Memory, invocation: Value, cells: dict[Op, Param]
@@ -181,7 +181,7 @@ class CountingSweep(Sweep):
         self.cells = cells
 
     def count(self, op: Op, base: Value, trips: Value) -> None:
-        """The most that any invocation needs."""
+        """Store the maximum over all invocations in the loop's cell."""
         if op not in self.primal.base and op not in self.cells:
             return
         b = self.b
@@ -196,7 +196,7 @@ Make = Callable[[Memory, Value], Sweep]
 
 
 def run_segment(outer: Sweep, segment: Segment, versions: Versions, make: Make) -> Sequence[Value]:
-    """Append what a segment does, on the next versions of memory; the bounds of a loop."""
+    """Emit a segment on the next versions of memory; returns the bounds of a loop."""
     memory = outer.memory = versions.advance(segment.ops)
     if segment.loop is not None:
         return run_parallel(outer, segment.loop, lambda n: make(memory, n))
@@ -211,8 +211,10 @@ def run_parallel(
     make: Callable[[Value], Sweep],
     then: Callable[[Sweep], None] = lambda sweep: None,
 ) -> list[Value]:
-    """Append a `parallel` over the same indices in which every iteration is done by the sweep that
-    `make` gives for its number, and `then` what comes after; the bounds."""
+    """Emit a `parallel` over the same indices; returns its bounds.
+
+    Each iteration runs by the sweep `make(number)`, then `then(sweep)`.
+    """
     b, (region,) = outer.b, op.regions
     bounds = [outer.get(v) for v in op.args]
     indices = [Param(p.type, p.name) for p in region.params]

@@ -1,8 +1,4 @@
-"""Memory in gradients: copies of what segments change.
-
-Owns: `Versions` (which array holds a root's contents, segment by segment), copies of arrays. Must
-not know: values, rules.
-"""
+"""Versioned memory in gradients: a copy of each array per segment that writes it."""
 
 from __future__ import annotations
 
@@ -17,15 +13,17 @@ from vkchi.types import Array, i32
 
 
 class Memory:
-    """Which array stands for a root in a sweep: `early` as the segment found it, `late` after."""
+    """The arrays that hold the roots in a sweep: `early` before the segment, `late` after it."""
 
     def __init__(self, early: dict[Value, Value], late: dict[Value, Value]) -> None:
         self.early, self.late = early, late
 
 
 class Versions:
-    """The roots that the kernel writes, and what holds their contents now. A copy is made for every
-    segment that writes one; those never read are removed later."""
+    """The current version of each root that the kernel writes.
+
+    Every segment that writes a root gets a copy; unread copies are removed later.
+    """
 
     def __init__(self, b: Builder, primal: Primal) -> None:
         self.b, self.primal = b, primal
@@ -34,14 +32,13 @@ class Versions:
         self.params: list[Param] = []
 
     def advance(self, ops: Iterable[Op]) -> Memory:
-        """The memory of a segment of these ops: copies of the roots that it writes hold the
-        contents from now on."""
+        """Make new versions of the roots that these ops write; return the segment's memory."""
         found, late = dict(self.now), self.copy_written(ops, self.now)
         self.now.update(late)
         return Memory(found, late)
 
     def copy_written(self, ops: Iterable[Op], found: dict[Value, Value]) -> dict[Value, Value]:
-        """Copies of the roots that ops write: of a loop, for its reverse to change."""
+        """Copies of the roots that these ops write."""
         late = {}
         for root in kinds_of_writes(ops):
             is_outer = isinstance(root, Param) or root in found
@@ -50,7 +47,7 @@ class Versions:
         return late
 
     def copy(self, root: Value, source: Value) -> Value:
-        """A copy of what `source` holds, in new memory."""
+        """Emit a copy of `source` into new memory."""
         if isinstance(root, Op):
             return self.b.emit("local", self.b.emit("load", source), name=root.name)
         assert isinstance(root, Param)
@@ -62,7 +59,7 @@ class Versions:
 
 
 def copy_array(b: Builder, source: Value, target: Value, *, adds: bool = False) -> None:
-    """Copy all elements, in a loop of its own; or add them to what is there."""
+    """Emit a loop that copies all elements, or adds them to those of the target."""
 
     def put(*keys: Value) -> None:
         place, value = b.emit("elem", target, *keys), b.emit("load", b.emit("elem", source, *keys))
@@ -72,8 +69,7 @@ def copy_array(b: Builder, source: Value, target: Value, *, adds: bool = False) 
 
 
 def for_each_element(b: Builder, array: Value, put: Callable[..., None]) -> None:
-    """Emit what `put` does with the indices of an element, for all elements of an array, in a loop
-    of its own."""
+    """Emit a loop over all elements of an array that calls `put` with the indices."""
     t = array.type
     assert isinstance(t, Array)
     if t.ndim == 0:
@@ -92,5 +88,5 @@ def for_each_element(b: Builder, array: Value, put: Callable[..., None]) -> None
 
 
 def index_names(count: int) -> list[str]:
-    """Names for the indices of so many axes."""
+    """Names for the indices of `count` axes."""
     return [chr(ord("i") + k) for k in range(count)]
