@@ -6,8 +6,8 @@ becomes
     for q, v { w = x[q + 1]; v * a + w * b; yield w }
 
 Loads form a chain if their indices differ by a whole number of the loop's steps (`analysis.sums`).
-The loop must not write the array. The values for the first iteration are loaded before the loop. As
-the loop may have no iterations, these loads are bounds-checked.
+The loop must not write the array. The values for the first iteration are loaded before the loop.
+Unless the loop is known to run, these loads are bounds-checked.
 
     >>> common_loads(fn)
 """

@@ -1,12 +1,13 @@
-"""Functions of f32 that devices may compute with errors that users see, from arithmetic.
+"""Arithmetic implementations of f32 functions that devices may compute with visible errors.
 
-Vulkan allows the arc functions 4096 units in the last place, and lavapipe's arc sine is off by
-4e-4; of the hyperbolic ones it allows a relative error that grows without bound near 0. These end
-within a few units everywhere; numbers that devices take for 0 aside. Quotients and square roots are
-the device's, but exact where they are whole numbers.
-Must not know: when they are used (legalize.py).
+Vulkan allows arc functions 4096 units in the last place; lavapipe's arc sine is off by 4e-4. For
+hyperbolic functions it allows a relative error that grows without bound near 0. The implementations
+here are accurate to a few units everywhere, except for denormals that the device flushes to 0.
+Quotients and square roots are the device's, but exact if they are integers.
 
-Polynomials are weighted least-squares fits made near-minimax by Lawson's iteration.
+Polynomials are weighted least-squares fits, made near-minimax by Lawson's iteration.
+
+See also: `legalize` decides where they are used.
 
     asin(Num(b, v)).v
 """
@@ -30,7 +31,7 @@ TAN_PI_8 = math.tan(math.pi / 8)
 
 
 def odd(x: Num, coefficients: tuple[float, ...]) -> Num:
-    """x + x**3 * (c0 + c1 x**2 + ...)."""
+    """Evaluate the odd polynomial x + x**3 * (c0 + c1 x**2 + ...)."""
     z = x * x
     return x + x * z * polynomial(z, coefficients)
 
@@ -42,12 +43,14 @@ def copy_sign(x: Num, sign: Num) -> Num:
 
 
 def div(x: Num, y: Num) -> Num:
-    """Quotient: where it is, rounded as IEEE says, a whole number below 2**21, that number, so that
-    `int(6.0 / 3.0)` is 2; elsewhere the device's, which Vulkan lets be off by 2.5 units.
+    """Quotient, corrected to the integer if the IEEE result is an integer below 2**21.
 
-    The nearest whole number is it if the remainder, `x - whole * y`, is less than half a unit of
-    the whole number times y. (It never is as much, but where whole * y is a power of two and x next
-    below it; that quotient is no whole number.)
+    So `int(6.0 / 3.0)` is 2. Elsewhere it is the device's quotient, which Vulkan allows to be off
+    by 2.5 units.
+
+    The nearest integer is the IEEE result if the remainder, `x - whole * y`, is less than half a
+    unit of the integer times y. The two are equal only if whole * y is a power of two and x is the
+    next float below. That quotient is not an integer.
     """
     quotient = x / y
     whole = quotient.op("round")
@@ -58,29 +61,33 @@ def div(x: Num, y: Num) -> Num:
 
 
 def sqrt(x: Num) -> Num:
-    """Square root: exact where it has few digits, so that `int(49.0 ** 0.5)` is 7. Vulkan lets it
-    be off by some 5 units. A square of at most 24 bits has a root of at most 12, whose square is
-    not rounded; the nearest such number is it, or the root is another."""
+    """Square root, exact if the root has at most 12 bits, so that `int(49.0 ** 0.5)` is 7.
+
+    Vulkan allows an error of some 5 units. A root of at most 12 bits has a square of at most 24
+    bits, which is computed without rounding. So the nearest such float either is the root, or there
+    is no such root.
+    """
     root = x.op("sqrt")
     near = short(root)
     return where((near * near).equals(x), near, root)
 
 
 def asin_parts(x: Num) -> tuple[Num, Num]:
-    """(small, y): whether |x| <= 1/2; then y = asin |x|, else asin |x| = pi/2 - 2 y."""
+    """Return (small, y), where small is `|x| <= 1/2`: if small, y = asin |x|; otherwise asin |x| =
+    pi/2 - 2 y."""
     a = abs(x)
     small = a <= 0.5
     return small, odd(where(small, a, (0.5 * (1.0 - a)).op("sqrt")), ASIN)
 
 
 def asin(x: Num) -> Num:
-    """Arc sine; nan outside [-1, 1]."""
+    """Arc sine; NaN outside [-1, 1]."""
     small, y = asin_parts(x)
     return copy_sign(where(small, y, math.pi / 2 - 2.0 * y), x)
 
 
 def acos(x: Num) -> Num:
-    """Arc cosine; nan outside [-1, 1]."""
+    """Arc cosine; NaN outside [-1, 1]."""
     small, y = asin_parts(x)
     twice = 2.0 * y
     far = where(x < 0.0, math.pi - twice, twice)
@@ -88,7 +95,7 @@ def acos(x: Num) -> Num:
 
 
 def atan_of_part(t: Num) -> Num:
-    """Arc tangent of t from 0 to 1."""
+    """Arc tangent of t in [0, 1]."""
     large = t > TAN_PI_8
     y = odd(where(large, (t - 1.0) / (t + 1.0), t), ATAN)
     return where(large, math.pi / 4 + y, y)
@@ -107,18 +114,18 @@ def atan2(y: Num, x: Num) -> Num:
     ax, ay = abs(x), abs(y)
     steep = ay > ax
     big, small = where(steep, ay, ax), where(steep, ax, ay)
-    # Of equal numbers the quotient need not be 1 (infinities), nor a number (zeros).
+    # If both are infinite, the quotient is not 1; if both are 0, it is NaN.
     ratio = where(small.equals(big), where(big.equals(0.0), big, 1.0), small / big)
     angle = atan_of_part(ratio)
     angle = where(steep, math.pi / 2 - angle, angle)
     angle = copy_sign(where(x.bits(i32) < 0, math.pi - angle, angle), y)
-    # Drivers fold a quotient of 0, and the NaN of its divisor is gone.
+    # Drivers fold the quotient of a constant 0, which loses a NaN divisor.
     return where(x.op("isnan"), x, angle) if is_constant(y.v) else angle
 
 
 def sinh(x: Num) -> Num:
     """Hyperbolic sine."""
-    half = (abs(x) - math.log(2.0)).op("exp")  # overflows with the result, not before
+    half = (abs(x) - math.log(2.0)).op("exp")  # overflows only if the result does
     far = copy_sign(half - 0.25 / half, x)
     return where(abs(x) < 1.0, odd(x, SINH), far)
 

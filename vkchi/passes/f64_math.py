@@ -1,23 +1,23 @@
-"""Functions of f64 from f64 arithmetic: GLSL.std.450 has them for 16 and 32 bits only.
+"""Arithmetic implementations of f64 functions; GLSL.std.450 has them for 16 and 32 bits only.
 
-Each takes and gives `Num`s of f64 (scalars or tensors) and builds straight code, without branches.
-Reductions and polynomials are our own: the coefficients are near-minimax (Chebyshev fits of the
-series, computed with 60 digits). Errors in units in the last place against mpmath, the worst of
-thousands of random arguments, with correctly rounded arithmetic:
+Each takes and returns `Num`s of f64 (scalars or tensors) and emits straight-line code. Argument
+reductions and polynomials are our own. The coefficients are near-minimax: Chebyshev fits of the
+series, computed with 60 digits. Largest errors, in units in the last place, against mpmath, for
+thousands of random arguments and correctly rounded arithmetic:
 
     exp exp2 pow    0.9      tan          1.8      acos     1.1      sinh    1.5
     log             0.8      atan         1.6      asin     2.0      cosh    1.2
     log2            0.6      atan2        2.1      sin cos  0.8      tanh    2.2
 
-Angles: as said for |x| < 2**44, NaN from 2**45 on (a reduction would need 1,100 bits of pi).
-Special arguments (zeros, infinities, NaN, negative bases) as C's Annex F, which numpy follows; a
-denormal result may be off by one unit of the least denormal. Needs 64-bit integers.
+- Angles: these errors for |x| < 2**44, NaN from 2**45 (a reduction would need 1,100 bits of pi).
+- Special arguments (zeros, infinities, NaN, negative bases): as in C's Annex F, which numpy
+  follows.
+- Denormal results may be off by one unit of the smallest denormal.
+- 64-bit integers are required.
 
-The errors hold where sums and products of f64 are computed as written (SPIR-V: NoContraction). A
-driver that simplifies `(a + b) - a` to b takes the second half of every `Pair` away: pow is then
-wrong by up to 40 units, the others by up to 3.
-
-Must not know: which devices lack what.
+The errors hold if sums and products of f64 are computed as written (SPIR-V: NoContraction). A
+driver that simplifies `(a + b) - a` to b removes the second half of every `Pair`. Then pow is wrong
+by up to 40 units, the others by up to 3.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def copy_sign(x: Num, sign: Num) -> Num:
 
 
 def keep_nan(result: Num, *args: Num) -> Num:
-    """The result, or NaN where an argument is."""
+    """Return the result, or NaN where an argument is NaN."""
     for x in args:
         result = where(x.op("isnan"), x, result)
     return result
@@ -101,18 +101,21 @@ def keep_nan(result: Num, *args: Num) -> Num:
 
 
 def nearest(x: Num) -> Num:
-    """A nearest whole number, for |x| < 2**52."""
+    """Round to an integer, for |x| < 2**52."""
     return (x + 0.5).op("floor")
 
 
 def trunc(x: Num) -> Num:
-    """The integer part. GLSL.std.450 has it for f64, as it has `round`, but lavapipe is right below
-    2**31 only on processors without AVX-512, and there 1.5 is rounded to 1."""
+    """Integer part of x.
+
+    The `trunc` and `round` of GLSL.std.450 are avoided. On CPUs without AVX-512, lavapipe's are
+    correct only below 2**31, and round 1.5 to 1.
+    """
     return where(x < 0.0, x.op("ceil"), x.op("floor"))
 
 
 def round_even(x: Num) -> Num:
-    """The nearest whole number, halves to even."""
+    """Round to the nearest integer, halves to even."""
     whole = trunc(x)
     rest = abs(x - whole)
     half = whole * 0.5
@@ -125,8 +128,8 @@ def round_even(x: Num) -> Num:
 
 
 def scale(x: Num, n: Num) -> Num:
-    """x * 2**n for an integer-valued n between -2200 and 2000, in two steps, so that only the
-    result overflows or is rounded to a denormal."""
+    """Return x * 2**n for an integer-valued n in [-2200, 2000]. It multiplies in two steps, so that
+    only the result overflows or is rounded to a denormal."""
     k = n.cast(i64)
     first = k >> 1
     for part in (first, k - first):
@@ -166,11 +169,11 @@ def exp2(x: Num) -> Num:
 
 
 def split_exponent(x: Num) -> tuple[Num, Num]:
-    """(m, e) with x = m * 2**e for a positive finite x, m from sqrt(1/2) to sqrt(2)."""
+    """Return (m, e) with x = m * 2**e, for a positive finite x, with m in [sqrt(1/2), sqrt(2)]."""
     tiny = x < 2.2250738585072014e-308
     scaled = where(tiny, x * 2.0**54, x)
     bits = scaled.bits(i64)
-    # Counted from the bits of sqrt(1/2), an exponent begins where m does.
+    # Relative to the bits of sqrt(1/2), the exponent changes at the ends of m's range.
     offset = bits - 0x3FE6A09E667F3BCD
     e = offset >> 52
     m = (bits - (e << 52)).bits(f64)
@@ -178,7 +181,7 @@ def split_exponent(x: Num) -> tuple[Num, Num]:
 
 
 def finish_log(x: Num, result: Num) -> Num:
-    """A logarithm of x with its special values: 0, negative, infinite, NaN."""
+    """Return a logarithm of x, corrected for special values of x: 0, negative, infinite, NaN."""
     result = where(x.equals(math.inf), x, result)
     result = where(x.equals(0.0), -math.inf, result)
     return keep_nan(where(x < 0.0, math.nan, result), x)
@@ -197,7 +200,7 @@ def log(x: Num) -> Num:
 
 
 def log_pair(m: Num) -> Pair:
-    """log(m) to twice the precision, for m from sqrt(1/2) to sqrt(2)."""
+    """log(m) to twice the precision, for m in [sqrt(1/2), sqrt(2)]."""
     f = m - 1.0
     den = two_sum(m, m.number(1.0))
     s = f / den.hi
@@ -243,7 +246,7 @@ def power(x: Num, y: Num) -> Num:
 
 
 def finish_power(x: Num, y: Num, value: Num) -> Num:
-    """|x|**y with the special values of x**y."""
+    """|x|**y, corrected for the special values of x**y."""
     inf = math.inf
     grows = y > 0.0
     value = where(x.equals(0.0), where(grows, x.number(0.0), inf), value)
@@ -262,7 +265,7 @@ def finish_power(x: Num, y: Num, value: Num) -> Num:
 
 
 def reduce_angle(x: Num) -> tuple[Pair, Num]:
-    """x minus the nearest multiple n of pi/2 as a pair, and n modulo 4 as i64."""
+    """Return x minus the nearest multiple n of pi/2, as a pair, and n modulo 4, as i64."""
     n = nearest(x * TWO_OVER_PI)
     n_hi = trunc(n * 2.0**-26) * 2.0**26
     n_lo = n - n_hi
@@ -319,8 +322,10 @@ def tan(x: Num) -> Num:
 
 
 def asin_parts(x: Num) -> tuple[Num, Num, Num]:
-    """(small, w, r): whether |x| <= 1/2; then w = |x| and w + r = asin(w), else w is
-    sqrt((1 - |x|) / 2) and w + r = asin(w), where asin |x| = pi/2 - 2 asin(w)."""
+    """Return (small, w, r), where small is `|x| <= 1/2` and w + r = asin(w).
+
+    If small, w = |x|. Otherwise w = sqrt((1 - |x|) / 2), and asin |x| = pi/2 - 2 asin(w).
+    """
     a = abs(x)
     small = a <= 0.5
     z = where(small, a * a, 0.5 * (1.0 - a))
@@ -346,7 +351,7 @@ def acos(x: Num) -> Num:
 
 
 def atan_pair(t: Num) -> Pair:
-    """atan(t) for t from 0 to 1, not yet added up."""
+    """atan(t) for t in [0, 1], as an unevaluated sum."""
     large = t > 0.4142135623730951
     u = where(large, (t - 1.0) / (t + 1.0), t)
     z = u * u
@@ -387,7 +392,7 @@ def sinh(x: Num) -> Num:
     a = abs(x)
     z = a * a
     near = a + a * z * polynomial(z, SINH)
-    half = exp_scaled(a, -1)  # overflows with the result, not before
+    half = exp_scaled(a, -1)  # overflows only if the result does
     return copy_sign(where(a < 1.0, near, half - 0.25 / half), x)
 
 

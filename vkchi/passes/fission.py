@@ -1,19 +1,17 @@
-"""Cuts very long parallel loops whose parts share nothing into several loops.
+"""Loop fission (distribution) of very long parallel loops into independent loops.
 
-Why: the time that drivers' compilers take grows with the square of the memory accesses in one
-shader (LLVM's scheduler and register allocator): 500 fields, each loaded and stored, take 3 s in
-one loop and 0.3 s in four.
+Motivation: drivers' compile time grows with the square of the memory accesses in a shader (LLVM's
+scheduler and register allocator). 500 fields, each loaded and stored, take 3 s in one loop and 0.3
+s in four.
 
-- A loop is cut where it has more than MOST accesses, in parts of PART or a little more.
-- What an iteration does falls into ops that use each other's values, or the same memory where one
-  of them writes it; of one array, what has different constants on an axis (or different components)
-  is different memory, in whatever iteration. Ops that hang together stay together, in their order;
-  others touch no memory that these write, in no iteration, so it does not matter which run first.
-- Index arithmetic, and loads of what the loop does not write, are done again in each part, if they
-  take few ops.
-- Loops that synchronise, report, draw random numbers or ask which invocation they are stay whole.
-
-Must not know: devices, grids.
+- A loop with more than MOST accesses is split into parts of PART or slightly more.
+- Ops are dependent if one uses the other's value, or if both access the same memory and one writes
+  it. Elements of one array are disjoint if a subscript, or the component, is a different constant;
+  this holds between all iterations. Dependent ops stay in one part, in order. Parts are independent
+  across all iterations, so they may run in any order.
+- Index arithmetic, and loads of memory that the loop does not write, are recomputed in each part if
+  they take few ops.
+- Loops are not split if they synchronize, report, draw random numbers or read invocation numbers.
 """
 
 from __future__ import annotations
@@ -32,11 +30,11 @@ PART = 256
 LONGEST_REPEAT = 24  # ops
 ACCESSES = READS | WRITES
 PLAIN = (Effect.PURE, Effect.READ, Effect.WRITE, Effect.ATOMIC, Effect.CONTROL)
-Access = tuple[int, Op, Place]  # the op of the loop's body that it is (in), and where
+Access = tuple[int, Op, Place]  # index of the top-level op in the loop's body, access, location
 
 
 def cut_long_loops(fn: Func) -> Func:
-    """The Func with very long parallel loops in parts; `fn` itself if there are none."""
+    """Split very long parallel loops; returns `fn` itself if there are none."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if not is_long(op):
@@ -52,21 +50,21 @@ def cut_long_loops(fn: Func) -> Func:
 
 
 def is_long(loop: Op) -> bool:
-    """Whether a loop has many accesses, and nothing that keeps it whole."""
+    """True if a loop has more than MOST accesses, and may be split."""
     ops = list(walk(loop.regions[0]))
     accesses = sum(op.kind in ACCESSES for op in ops)
     return accesses > MOST and all(is_plain(op) for op in ops)
 
 
 def is_plain(op: Op) -> bool:
-    """Whether an op only computes, or reads or writes memory."""
+    """True if an op only computes, or accesses memory."""
     if op.kind in PER_INVOCATION or op.kind == "random":
         return False
     return op.kind == "local" or TABLE[op.kind].effect in PLAIN
 
 
 class Loop:
-    """The body of a long loop, and what in it hangs together."""
+    """The body of a long loop, and the dependences in it (union-find over its ops)."""
 
     def __init__(self, body: Region) -> None:
         self.body, self.ops = body, body.ops[:-1]
@@ -76,7 +74,7 @@ class Loop:
         self.written = {
             self.memory[place.base] for _, op, place in self.accesses if op.kind in WRITES
         }
-        self.repeats: dict[Value, int] = {}  # ops that parts may do again: how many ops that takes
+        self.repeats: dict[Value, int] = {}  # recomputable ops, with the number of ops to recompute
         for op in self.ops:
             self.note_repeat(op)
         self.leader = list(range(len(self.ops)))
@@ -88,7 +86,7 @@ class Loop:
                     yield k, inner, place_of(inner.args[0])
 
     def note_repeat(self, op: Op) -> None:
-        """Note whether an op may be done again."""
+        """Record an op that parts may recompute."""
         is_read = op.kind == "load" and not self.is_written(place_of(op.args[0]))
         if op.regions or not (is_read or TABLE[op.kind].effect is Effect.PURE):
             return
@@ -99,31 +97,31 @@ class Loop:
                 self.repeats[op] = size
 
     def is_written(self, place: Place) -> bool:
-        """Whether the loop may write the array, or the private place, that a place is in."""
+        """True if the loop may write the array or private memory of a location."""
         return self.memory[place.base] in self.written
 
     # --- what hangs together
 
     def find(self, k: int) -> int:
-        """The op that stands for all that hang together with the k-th."""
+        """Return the representative of the set that contains op k."""
         while self.leader[k] != k:
             self.leader[k] = k = self.leader[self.leader[k]]
         return k
 
     def join(self, ops: Sequence[int]) -> None:
-        """These hang together."""
+        """Unite the sets of these ops."""
         for k in ops[1:]:
             self.leader[self.find(k)] = self.find(ops[0])
 
     def join_users(self) -> None:
-        """Ops that use each other's values."""
+        """Unite ops with a def-use dependence."""
         for k, op in enumerate(self.ops):
             for v in used_by(op):
                 if v in self.makers and v not in self.repeats and op not in self.repeats:
                     self.join((k, self.makers[v]))
 
     def join_memory(self) -> None:
-        """Ops that use the same memory, where it is written."""
+        """Unite ops with a memory dependence."""
         of: dict[object, list[Access]] = defaultdict(list)
         for access in self.accesses:
             if self.is_written(access[2]):
@@ -139,7 +137,7 @@ class Loop:
     # --- parts
 
     def parts(self) -> list[Region]:
-        """Bodies that together do what the loop does."""
+        """Return the bodies of the parts; an empty list if there is only one."""
         self.join_users()
         self.join_memory()
         sizes: dict[int, int] = defaultdict(int)
@@ -165,7 +163,7 @@ class Loop:
 
 
 class Part(Rebuilder):
-    """Writes the body of one part."""
+    """Emits the body of one part."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(lambda b, op, args: None)
@@ -173,7 +171,7 @@ class Part(Rebuilder):
         self.made: set[Value] = set()
 
     def make(self, ops: Sequence[Op]) -> Region:
-        """These ops and what they need done again."""
+        """Return a body with these ops and the ops that they need recomputed."""
         params = self.loop.body.params
         indices = [Param(old.type, old.name) for old in params]
         self.map.update(zip(params, indices, strict=True))
@@ -186,7 +184,7 @@ class Part(Rebuilder):
         return region
 
     def bring(self, v: Value) -> None:
-        """Make a value that parts do again, if it is such and not there yet."""
+        """Append a recomputed value and its operands, if not done yet."""
         if v in self.loop.repeats and v not in self.made:
             assert isinstance(v, Op)
             self.made.add(v)
@@ -196,19 +194,19 @@ class Part(Rebuilder):
 
 
 def used_by(op: Op) -> list[Value]:
-    """The values that an op and those inside use."""
+    """Return the operands of an op and of all ops nested in it."""
     return [v for inner in walk(Region((), [op])) for v in inner.args]
 
 
 def coordinates(place: Place) -> tuple[object, ...]:
-    """Constant indices, and the component last; None for what is computed."""
+    """Return the constant subscripts of a location, then its component; None for computed ones."""
     indices = [i.offset if i.root is None else None for i in place.indices]
     return (*indices, place.component if isinstance(place.component, int) else None)
 
 
 def fixed_axes(places: Sequence[Place]) -> list[int]:
-    """The coordinates that are constant in all places, of one base."""
+    """Return the coordinates that are constant in all locations, which share one base."""
     if any(place.base is not places[0].base for place in places):
-        return []  # arrays that may be the same memory, in whatever way
+        return []  # arrays that may alias at any offset
     columns = zip(*[coordinates(place) for place in places], strict=True)
     return [axis for axis, column in enumerate(columns) if None not in column]

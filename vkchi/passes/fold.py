@@ -1,8 +1,8 @@
-"""Constant folding: what an op of constants gives, by its row's numpy meaning, in its own type.
+"""Constant folding: evaluate an op with constant operands, by the numpy meaning of its row in the
+op table.
 
-Owns: which ops fold and how a row's extra argument (component, shape, dtype) is passed to it.
-Integer division by zero is not folded, for a device may give anything. A constant never becomes a
-Python float: bits in, bits out. Must not know: rules, passes.
+Evaluation is in the op's own type; constants are bit patterns and never become Python floats.
+Integer division by zero is not folded, since devices may return anything.
 
     >>> fold("add", (Constant(i32, 0x7FFFFFFF), Constant(i32, 1)), None, i32) == 0x80000000
     True
@@ -35,7 +35,7 @@ FOLDABLE = frozenset(
 
 
 def array_of(c: Constant) -> Any:
-    """The numpy value of a constant: a scalar, or an array of the tensor's shape."""
+    """Return a constant as a numpy scalar, or as an array of the tensor's shape."""
     if isinstance(c.type, Scalar):
         return value_of(c.attr, c.type)
     elem = c.type.elem
@@ -44,7 +44,7 @@ def array_of(c: Constant) -> Any:
 
 @lru_cache(maxsize=8192)
 def fold(kind: str, args: tuple[Constant, ...], attr: Any, t: Number) -> Any:
-    """The `const` attr of what the op gives, or None where it must not be folded.
+    """Return the `const` attr of the op's result, or None if it must not be folded.
 
     Raises KeyError for an op that is not FOLDABLE.
     """
@@ -61,5 +61,5 @@ def fold(kind: str, args: tuple[Constant, ...], attr: Any, t: Number) -> Any:
 
 
 def has_zero(c: Constant) -> bool:
-    """Whether the integer constant, or any component of it, is zero."""
+    """True if the integer constant, or a component of it, is zero."""
     return c.attr == 0 if isinstance(c.type, Scalar) else 0 in c.attr

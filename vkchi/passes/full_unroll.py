@@ -1,8 +1,6 @@
-"""Serial loops of few rounds, written out round by round.
+"""Full unrolling of serial loops with a constant trip count.
 
-Owns: this form. Must not know: which loops are worth it, nor what for.
-
-    Unroller(b, known, chosen).rounds(loop)
+Unroller(b, known, chosen).rounds(loop)
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ from vkchi.types import Scalar
 
 
 def rounds_of(loop: Op) -> int | None:
-    """How many rounds a `for` has, if that is known."""
+    """Return the trip count of a `for` if it is constant, else None."""
     begin, end = map(constant_int, loop.args[:2])
     return None if begin is None or end is None else max(0, end - begin)
 
 
 def size_of(ops: Sequence[Op], chosen: Collection[Op]) -> int:
-    """How many ops there are, those inside counted, if the `chosen` loops are written out."""
+    """Return the number of ops, including nested ones, after unrolling the `chosen` loops."""
     total = 0
     for op in ops:
         inside = sum(size_of(region.ops, chosen) for region in op.regions)
@@ -32,26 +30,25 @@ def size_of(ops: Sequence[Op], chosen: Collection[Op]) -> int:
 
 
 class Unroller(Cloner):
-    """Copies ops, and of the loops that are `chosen` each round."""
+    """Copies ops, and unrolls the `chosen` loops among them."""
 
     def __init__(self, b: Builder, known: dict[Value, Value], chosen: set[Op]) -> None:
         super().__init__(b, known)
         self.chosen = chosen
 
     def visit(self, op: Op) -> None:
-        """A copy, or rounds."""
         if op in self.chosen:
             self.rounds(op)
         else:
             super().visit(op)
 
     def results(self, op: Op) -> Sequence[Value]:
-        """Append the rounds of a loop; what stands for its results."""
+        """Append the unrolled loop; return the values of its results."""
         self.rounds(op)
         return [self.get(v) for v in op.results]
 
     def rounds(self, op: Op) -> None:
-        """Append the rounds of a loop, one after the other."""
+        """Append the unrolled iterations of a loop, and map its results."""
         body, begin = op.regions[0], constant_int(op.args[0])
         t = body.params[0].type
         assert begin is not None and isinstance(t, Scalar)

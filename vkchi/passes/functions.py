@@ -1,7 +1,7 @@
-"""Functions of floats, and counts of bits, in arithmetic: stand-ins of `legalize`.
+"""Expansions of float functions and bit counts for `legalize`.
 
-Owns: how an op is handed to the modules of formulas: of f64 (`f64_math`), of f32 (`f32_math`,
-`powers`), quotients (`quotient`). Must not know: which devices need them.
+They adapt ops to the formulas of f64 (`f64_math`), f32 (`f32_math`, `powers`) and quotients
+(`quotient`).
 
     expand_f64(b, op, args)      # atan2 of f64
 """
@@ -21,7 +21,7 @@ Args = tuple[Value, ...]
 
 
 def expand_f64(b: Builder, op: Op, args: Args) -> Value:
-    """A function of f64 from arithmetic."""
+    """Expand an f64 function to arithmetic."""
     return f64_math.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
@@ -33,47 +33,47 @@ POWERS: dict[str, Callable[..., Num]] = {
 
 
 def in_f32(kind: str, args: Sequence[Num]) -> Num:
-    """A function of f32: from arithmetic where the device's is not good enough."""
+    """Evaluate an f32 function: by a formula if there is one, else by the device's instruction."""
     function = f32_math.FUNCTIONS.get(kind) or POWERS.get(kind)
     return function(*args) if function is not None else args[0].op(kind, *args[1:])
 
 
 def expand_f32(b: Builder, op: Op, args: Args) -> Value:
-    """A function of f32 from arithmetic, more precise than devices need to be."""
+    """Expand an f32 function to a formula that is more precise than Vulkan requires."""
     return in_f32(op.kind, [Num(b, v) for v in args]).v
 
 
 def expand_power(b: Builder, op: Op, args: Args) -> Value:
-    """A power of f32, where the device has f64."""
+    """Expand `pow` of f32 with f64 intermediates."""
     return powers.power(Num(b, args[0]), Num(b, args[1]), f64).v
 
 
 def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
-    """A whole quotient or remainder of floats."""
+    """Expand an integer-valued quotient or a remainder of floats."""
     return quotient.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
 def expand_f16(b: Builder, op: Op, args: Args) -> Value:
-    """A function of f16 by that of f32, whatever that is."""
+    """Evaluate an f16 function in f32, which is expanded if necessary."""
     wide = [Num(b, v).cast(f32) for v in args]
     return in_f32(op.kind, wide).cast(scalar_of(args[0].type)).v
 
 
 def expand_quotient_f16(b: Builder, op: Op, args: Args) -> Value:
-    """The same of f16 by way of f32, which holds what comes of it."""
+    """Like `expand_quotient`, for f16 by way of f32, which holds all intermediate results."""
     wide = [widen(b, v) for v in args]
     return quotient.FUNCTIONS[op.kind](*wide).cast(scalar_of(args[0].type)).v
 
 
 def widen(b: Builder, v: Value) -> Num:
-    """A float as f32, a constant as a constant."""
+    """Convert a float to f32; constants stay constants."""
     if isinstance(v, Op) and v.kind == "const":
         return Num(b, b.const(constant_array(v), with_scalar(v.type, f32)))
     return Num(b, v).cast(f32)
 
 
 def count_wide(b: Builder, op: Op, args: Args) -> Value:
-    """Bits of a 64-bit integer, counted in its halves."""
+    """Count bits of a 64-bit integer by its 32-bit halves."""
     t = scalar_of(args[0].type)
     x = Num(b, args[0]).bits(u64)
     low, high = x.cast(u32), (x >> 32).cast(u32)
@@ -83,7 +83,7 @@ def count_wide(b: Builder, op: Op, args: Args) -> Value:
 
 
 def count_narrow(b: Builder, op: Op, args: Args) -> Value:
-    """Bits of an 8- or 16-bit integer, counted in 32 bits."""
+    """Count bits of an 8- or 16-bit integer in 32 bits."""
     t = scalar_of(args[0].type)
     x = Num(b, args[0]).bits(SCALARS[f"u{t.bits}"]).cast(u32)
     count = x.op(op.kind)

@@ -1,23 +1,23 @@
-"""Makes one loop of two that follow each other, over the same space.
+"""Loop fusion of adjacent parallel loops over the same iteration space.
 
     parallel 0, n {(i) y[i] = f(x[i])}; parallel 0, n {(j) z[j] = g(y[j])}        becomes
     parallel 0, n {(i) y[i] = f(x[i]); z[i] = g(y[i])}
 
-Why: it is one dispatch instead of two, with no barrier between, and what the first has in its hands
-(`y[i]`, of which `forward` makes a value) the second need not load. What is stored is stored still.
+Motivation: one dispatch instead of two, without a barrier. `forward` replaces the second loop's
+loads of `y[i]` by the value. Stores remain.
 
-- The spaces are the same: so many axes, with equal bounds.
-- No iteration of the second needs what others of the first do (`analysis.crossing`): stencils stay
-  loops of their own.
-- What stands between them, of one invocation, can be done before the first, or behind the second.
-- Nothing synchronises, reports, draws random numbers or asks which invocation it is: reports keep
-  their order, streams their numbers.
-- It is worth it (`is_worth_it`): both go through memory in the same order of axes, and neither is a
-  transpose beside one that is none; not both have serial loops inside, which are long beside a
-  dispatch, and want the registers for themselves (two products of matrices: 0.8 times as fast); and
-  together they are not so long that drivers take long.
+Conditions:
 
-Must not know: devices, grids.
+- The iteration spaces are equal: the same number of axes, with equal bounds.
+- No iteration of the second loop depends on other iterations of the first (`analysis.crossing`).
+  Stencils stay separate loops.
+- Serial ops between the loops can run before the first, or after the second.
+- Neither loop synchronizes, reports, draws random numbers or reads invocation numbers, so reports
+  and random streams keep their order.
+- Fusion is profitable (`is_worth_it`). Both loops traverse memory in the same order of axes, and
+  both or neither are transposes. At most one has serial loops inside. (Such loops run long and need
+  the registers: two fused matrix products run 0.8 times as fast.) The fused loop is short enough
+  for drivers' compilers.
 
     >>> fuse_loops(fn)
 """
@@ -40,12 +40,13 @@ from vkchi.passes.memo import Memo
 from vkchi.passes.simplify import simplify
 from vkchi.tuples import NamedTuple
 
-MOST_ACCESSES = 64  # loads and stores of a loop; the time of drivers' compilers grows faster
-SHORT = 16  # of loops that share no array
+MOST_ACCESSES = 64  # of a fused loop; drivers' compile time grows superlinearly
+SHORT = 16  # most accesses of fused loops without a common array
 
 
 class Joined(NamedTuple):
-    """One loop for two, and what stood between them: before it, and behind."""
+    """A fused loop, and the ops that stood between its parts: those to run before it, and after
+    it."""
 
     before: list[Op]
     loop: Op
@@ -53,7 +54,7 @@ class Joined(NamedTuple):
 
 
 def fuse_loops(fn: Func) -> Func:
-    """The Func with loops that follow each other made one, where that is right and worth it."""
+    """Fuse adjacent parallel loops, where legal and profitable."""
     ops: list[Op] = []
     last: Op | None = None
     behind: list[Op] = []  # since the last loop
@@ -77,7 +78,8 @@ def fuse_loops(fn: Func) -> Func:
 
 
 def is_one_loop(fn: Func) -> bool:
-    """Whether a kernel comes to be one loop, with nothing beside it that takes a dispatch."""
+    """True if fusion leaves a kernel with one parallel loop, and nothing else that needs a
+    dispatch."""
     found = fuse_loops(remove_dead(simplify(fn, Memo())))
     beside = [op for op in found.body.ops if op.kind != "parallel"]
     is_single = len(found.body.ops) - len(beside) == 1
@@ -85,13 +87,13 @@ def is_one_loop(fn: Func) -> bool:
 
 
 class Spaces:
-    """The loops of one Func, and what they run over."""
+    """Fusion of the loops of one Func; caches normal forms of loop bounds."""
 
     def __init__(self) -> None:
         self.forms = Forms(Intervals({}))
 
     def join(self, first: Op, between: Sequence[Op], second: Op) -> Joined | None:
-        """Two loops as one; None where they stay two."""
+        """Fuse two loops; None if that is illegal or not profitable."""
         if not self.are_same(first, second) or not is_worth_it(first, second):
             return None
         parts = part(between, first, second)
@@ -103,7 +105,7 @@ class Spaces:
         return Joined(parts[0], loop, parts[1])
 
     def are_same(self, first: Op, second: Op) -> bool:
-        """Whether two loops run over the same, and do not mind how."""
+        """True if two loops have equal bounds, and their iterations may be interleaved."""
         if len(first.args) != len(second.args) or not (may_mix(first) and may_mix(second)):
             return False
         pairs = zip(first.args, second.args)
@@ -111,7 +113,7 @@ class Spaces:
 
 
 def append_body(first: Op, second: Op) -> tuple[Op, list[Op]]:
-    """A loop that does what both do in each iteration; and the ops in it that are the second's."""
+    """Return the fused loop, and its ops that come from the second loop."""
     one, other = first.regions[0], second.regions[0]
     walker = Rebuilder(lambda b, op, args: None)
     walker.map.update(zip(other.params, one.params, strict=True))
@@ -124,7 +126,7 @@ def append_body(first: Op, second: Op) -> tuple[Op, list[Op]]:
 
 
 def is_worth_it(first: Op, second: Op) -> bool:
-    """Whether one loop is better than two."""
+    """True if fusion is profitable."""
     some, others = (accesses_in(op.regions[0].ops) for op in (first, second))
     total = sum(map(len, some.values())) + sum(map(len, others.values()))
     if total > (SHORT if some.keys().isdisjoint(others) else MOST_ACCESSES):
@@ -138,8 +140,8 @@ def is_worth_it(first: Op, second: Op) -> bool:
 
 
 def part(between: Sequence[Op], first: Op, second: Op) -> tuple[list[Op], list[Op]] | None:
-    """The ops between two loops that are done before the first, and those behind the second; None
-    where one can be neither. What may be the one or the other is done before."""
+    """Split the ops between two loops into those to run before the first, and those after the
+    second. Returns None if an op can do neither. Ops that can do both run before."""
     region = Region((), list(between))
     if has_kind(region, ORDERED | TIED):
         return None
@@ -164,12 +166,12 @@ def part(between: Sequence[Op], first: Op, second: Op) -> tuple[list[Op], list[O
 
 
 def used_by(op: Op) -> set[Value]:
-    """The values that an op and those inside use."""
+    """Return the operands of an op and of all ops nested in it."""
     return {v for inner in walk(Region((), [op])) for v in inner.args}
 
 
 def are_independent(some: Accesses, others: Accesses) -> bool:
-    """Whether it does not matter which accesses come first."""
+    """True if two groups of accesses have no memory dependence, so their order does not matter."""
     return not any(
         may_share(a, b) and any(op.kind in WRITES for op in (*some[a], *others[b]))
         for a in some

@@ -1,4 +1,5 @@
-"""Sums at shifted places, `x[i - 1] += v`, are gathered by those whose places they are.
+"""Scatter to gather: scatter-adds with shifted subscripts become loops over the destination
+elements.
 
     parallel 1, n - 1 {(i) g = y[i]; atomic_add x[i - 1], g; atomic_add x[i + 1], g * a }
 becomes
@@ -8,20 +9,21 @@ becomes
         if 1 <= q - 1 < n - 1 { s += y[q - 1] * a }
         atomic_add x[q], s
     }
-    parallel 1, n - 1 {(i) ... what else the loop does ... }
+    parallel 1, n - 1 {(i) ... the rest of the loop ... }
 
-Why: gradients of stencils and convolutions are such loops, and programs that scatter: several
-atomics an iteration, each a compare-and-swap loop or a way to the last cache, become one store
-(`demote`), and the loop is a stencil itself, to which all that is done for stencils applies. Where
-an index wraps (`x[(i + 1) % n]`), so does its inverse, and nothing is asked; where two to four
-neighbours share one (`x[i // 2]`), all of them are asked. What is added is
-computed once for each place that it goes to, instead of once: that is worth it where it is short.
+Motivation: gradients of stencils and convolutions are such loops, and so are programs that scatter.
+Several atomics per iteration become one store (`demote`). Each atomic was a compare-and-swap loop,
+or an access to the last-level cache. The result is a stencil, to which all stencil optimizations
+apply.
 
-What a loop adds to an element it adds in no order, so any order is right. -0.0 added to anything
-changes nothing.
+- A periodic subscript (`x[(i + 1) % n]`) has a periodic inverse, and needs no guard.
+- If two to four neighbors share an element (`x[i // 2]`), the new loop evaluates all of them.
+- The added value is recomputed for each element that it is added to, so it must be short.
 
-Owns: this form. Must not know: which sums may be moved (`analysis.shifts`), when it is worth it
-(`cost_model`).
+The additions are unordered atomics, so any order is correct. -0.0 is the neutral element of
+addition.
+
+See also: `analysis.shifts` finds the movable additions, `cost_model` decides.
 
     >>> gather(fn, caps)
 """
@@ -47,16 +49,19 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type, scalar_of
 
-FARTHEST = 1 << 14  # that a shift, or an origin, leads: arrays that are not wide leave more room
+FARTHEST = 1 << 14  # largest shift or origin, so that 32-bit index arithmetic cannot wrap
 
 
-FARTHEST_SHARED = 1 << 30  # the iteration that shares an element with the last one
+FARTHEST_SHARED = 1 << 30  # largest index of an iteration that shares the last element
 
 
 class Reach(NamedTuple):
-    """The elements along an axis that sums may go to: those of an array's indices, counted from
-    `first`, that are an iteration's plus `by`, if it is known what that is (least and greatest).
-    The array's `extent` is a number, or that of an index of it, at a launch."""
+    """Range of elements along an axis that scatter-adds may update.
+
+    - by: range of the shift between an iteration's index and the element, or None if unknown.
+    - first: the first index of the array's axis.
+    - extent: the axis's extent, or (array, axis) if it is known only at launch.
+    """
 
     by: Interval | None
     first: int
@@ -64,12 +69,13 @@ class Reach(NamedTuple):
 
     @property
     def last(self) -> int | None:
-        """The last of the array's indices, if it is known."""
+        """The last index of the array's axis, if it is known."""
         return self.first + self.extent - 1 if isinstance(self.extent, int) else None
 
     def may_leave(self, by: Interval | None, every: int, axis: Axis) -> tuple[bool, bool]:
-        """Whether one of these elements, times `every` and less such a shift, may be below an axis,
-        or behind it."""
+        """Return two bools: iterations that correspond to an element may lie below the loop's axis,
+        or above it. The iteration is the element's index times `every` minus a shift within `by`.
+        """
         if by is None:
             return True, True
         begin, end = constant_int(axis.begin), constant_int(axis.end)
@@ -82,7 +88,7 @@ class Reach(NamedTuple):
 
 
 class Term(NamedTuple):
-    """What comes from one iteration: the sums that are shifted alike."""
+    """The scatter-adds with the same shifts, which one source iteration contributes."""
 
     shifts: tuple[Shift, ...]
     loops: tuple[Op, ...]
@@ -90,7 +96,7 @@ class Term(NamedTuple):
 
 
 def gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
-    """The Func with shifted sums gathered, where that is right and worth it."""
+    """Convert shifted scatter-adds to gathers, where legal and profitable."""
     used, known = used_in(fn.body), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -112,19 +118,20 @@ def gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
 
 def adds_floats(op: Op, used: set[Value]) -> bool:
-    """Whether a loop adds several floats to memory."""
+    """True if a loop may have scatter-adds to convert: several additions, a serial loop or a
+    quotient."""
     adds = [x for x in walk(op.regions[0]) if x.kind == "atomic_add" and x not in used]
     several = {"for", *QUOTIENTS}
     return len(adds) > 1 or any(x.kind in several for x in walk(op.regions[0]))
 
 
 def groups_in(shifts: Shifts, caps: Caps) -> list[list[Sum]]:
-    """The sums of a loop, by where they go to, that are gathered."""
+    """Return the scatter-adds to convert, one group per new loop."""
     return [sums for sums in group(shifts) if is_worth_it(shifts, sums, caps)]
 
 
 def group(shifts: Shifts) -> list[list[Sum]]:
-    """The sums that can be gathered, those together that one loop can gather."""
+    """Group the scatter-adds that one loop can gather."""
     found: dict[tuple[Reach, ...], list[Sum]] = {}
     for sums in filter(fits, shifts.targets()):
         reach = tuple([reach_of(shifts, sums, k) for k in range(len(shifts.survey.own_axes))])
@@ -133,7 +140,7 @@ def group(shifts: Shifts) -> list[list[Sum]]:
 
 
 def fits(sums: Sequence[Sum]) -> bool:
-    """Whether all numbers near an array's indices fit in 32 bits."""
+    """True if index arithmetic near the array's bounds fits in 32 bits."""
     base = sums[0].place.base
     t = base.type
     assert isinstance(t, Array)
@@ -142,7 +149,7 @@ def fits(sums: Sequence[Sum]) -> bool:
 
 
 def reach_of(shifts: Shifts, sums: Sequence[Sum], k: int) -> Reach:
-    """The elements along an axis that sums at a place may go to."""
+    """Return the elements along an axis that scatter-adds to one location may update."""
     place = sums[0].place
     index, t = place.axes.index(k), place.base.type
     assert isinstance(t, Array)
@@ -157,37 +164,37 @@ def reach_of(shifts: Shifts, sums: Sequence[Sum], k: int) -> Reach:
 
 
 def range_of(shifts: Shifts, shift: Shift) -> Interval | None:
-    """The least and the greatest that a shift is, where that is known; one that wraps leads to no
-    other elements."""
+    """Return the least and greatest value of a shift, or None if unknown. A periodic shift is (0,
+    0): it reaches no other elements."""
     return (0, 0) if shift.modulus is not None else shifts.range_of(shift.by)
 
 
 def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
-    """Whether fewer atomics are worth what is computed again, and dispatches more."""
+    """True if fewer atomics repay the recomputation and the additional dispatches."""
     lengths = [(constant_int(a.begin), constant_int(a.end)) for a in shifts.survey.own_axes]
     known = [e - b for b, e in lengths if b is not None and e is not None]
     n = prod(known) if len(known) == len(lengths) else HUGE
     ops = len(repeated_for(shifts, sums))
     is_shared = any(shift.every > 1 for one in sums for shift in one.shifts)
     if is_shared and not has_at_most(sums[0].place.base.type, n):
-        return False  # the loop would be over all elements, most of which nothing goes to
+        return False  # the new loop would visit many elements without contributions
     return is_worth_gathering(len({one.op for one in sums}), ops, n, caps)
 
 
 def has_at_most(t: Type, n: int) -> bool:
-    """Whether an array is known to have n elements at most."""
+    """True if an array is known to have at most n elements."""
     return isinstance(t, Array) and t.shape is not None and prod(t.shape) <= n
 
 
 def repeated_for(shifts: Shifts, sums: Sequence[Sum]) -> list[Op]:
-    """The ops that are done again for what is gathered, each as often as it is in an iteration of
-    the loop: of neighbours that share an element, those of one."""
+    """Return the recomputed ops, once for each source iteration of an element. Neighbors that share
+    an element count once."""
     terms = [t for t in terms_of(sums) if not any(shift.nth for shift in t.shifts)]
     return [op for term in terms for op in shifts.copied_for(term.sums)]
 
 
 def terms_of(sums: Sequence[Sum]) -> list[Term]:
-    """The sums by how they are shifted."""
+    """Group scatter-adds by their shifts and enclosing serial loops."""
     found: dict[tuple[tuple[Shift, ...], tuple[Op, ...]], list[Sum]] = {}
     for one in sums:
         found.setdefault((one.shifts, one.loops), []).append(one)
@@ -195,7 +202,7 @@ def terms_of(sums: Sequence[Sum]) -> list[Term]:
 
 
 def without(op: Op, gone: set[Op]) -> Op:
-    """The loop without these sums, whose results nobody uses."""
+    """Return the loop without these scatter-adds, whose results are unused."""
     walker = Rebuilder(lambda b, x, args: (args[1],) if x in gone else None)
     body = walker.region(op.regions[0])
     return Op(op.kind, op.args, op.attr, None, op.span, op.name, (body,))
@@ -205,17 +212,16 @@ def without(op: Op, gone: set[Op]) -> Op:
 
 
 class Gathering:
-    """One loop that gathers what sums put somewhere, built at the end of the region open in `b`."""
+    """Emits one gather loop at the end of the region open in `b`."""
 
     def __init__(self, b: Builder, shifts: Shifts, sums: Sequence[Sum]) -> None:
         self.b, self.shifts, self.sums = b, shifts, sums
         self.axes: list[Axis] = shifts.survey.own_axes
         self.reach = [reach_of(shifts, sums, k) for k in range(len(self.axes))]
         self.places = list(dict.fromkeys(one.place for one in sums))
-        self.made: dict[Value, Value] = {}  # steady values of the loop -> those of this one
+        self.made: dict[Value, Value] = {}  # invariant values of the old loop -> of this one
 
     def build(self) -> None:
-        """Append the loop."""
         b, indices = self.b, [Param(axis.param.type, axis.param.name) for axis in self.axes]
         ends = [v for k in range(len(self.axes)) for v in self.ends(k)]
         with b.region(*indices) as body:
@@ -235,11 +241,11 @@ class Gathering:
         b.parallel(ends, body)
 
     def sum_of(self, place: Place) -> Sum:
-        """A sum of those that go there."""
+        """Return a scatter-add to this location."""
         return next(one for one in self.sums if one.place == place)
 
     def ends(self, k: int) -> tuple[Value, Value]:
-        """Where an axis begins and ends. No number on the way there wraps (`fits`)."""
+        """Append the bounds of an axis. No intermediate value wraps (`fits`)."""
         b, axis, (by, first, extent) = self.b, self.axes[k], self.reach[k]
         t = scalar_of(axis.param.type)
 
@@ -258,7 +264,7 @@ class Gathering:
         return moved(begin, by[0]), moved(end, by[1])
 
     def pointer(self, one: Sum, indices: Sequence[Value]) -> Value:
-        """The place of an iteration of this loop."""
+        """Append the pointer to the element of an iteration of the new loop."""
         element = element_of(one.op)
         place = zip(one.place.axes, element.args[1:], strict=True)
         args = [self.steady(v) if axis is None else indices[axis] for axis, v in place]
@@ -272,8 +278,7 @@ class Gathering:
     def add(
         self, term: Term, indices: Sequence[Value], totals: Mapping[Place, Value]
     ) -> dict[Place, Value]:
-        """What comes from one iteration, or from one for each round of its loops, added to what
-        stands there."""
+        """Append the contributions of a term; return the new totals."""
         places = list(dict.fromkeys(one.place for one in term.sums))
         values = self.rounds(term, indices, 0, [totals[p] for p in places], places)
         return dict(zip(places, values, strict=True))
@@ -282,7 +287,7 @@ class Gathering:
         self, term: Term, indices: Sequence[Value], depth: int, values: Sequence[Value],
         places: Sequence[Place],
     ) -> Sequence[Value]:  # fmt: skip
-        """The same, inside so many of its loops."""
+        """Append a term's serial loops from `depth` inward; return the totals."""
         if depth == len(term.loops):
             return self.guarded(term, indices, values, places)
         op, b = term.loops[depth], self.b
@@ -298,7 +303,7 @@ class Gathering:
         self, term: Term, indices: Sequence[Value], values: Sequence[Value],
         places: Sequence[Place],
     ) -> Sequence[Value]:  # fmt: skip
-        """The same, where there is such an iteration."""
+        """Append the body for a source iteration, guarded by tests that the iteration exists."""
         b = self.b
         less = [self.less(q, shift) for q, shift in zip(indices, term.shifts, strict=True)]
         guards = [g for k, p in enumerate(less) for g in self.guards(term, k, indices[k], p)]
@@ -314,7 +319,8 @@ class Gathering:
         return b.if_(condition, then, orelse).results
 
     def less(self, q: Value, shift: Shift) -> Value:
-        """The iteration of an element: its index, times what it counts by, less a shift."""
+        """Append the source iteration's index: the element's index times `every`, minus the
+        shift."""
         t = scalar_of(q.type)
         if shift.every != 1:
             q = self.b.emit("mul", q, self.b.const(shift.every, t))
@@ -332,8 +338,9 @@ class Gathering:
         return q
 
     def guards(self, term: Term, k: int, q: Value, p: Value) -> Iterator[Value]:
-        """What says that there is an iteration along an axis, where that is not certain: those
-        with the least shift are at the begin, those with the greatest at the end."""
+        """Yield the tests that a source iteration exists along an axis, without those that always
+        hold. For element index q, p is the iteration's index. The iterations with the least shift
+        are at the beginning, those with the greatest at the end."""
         axis, shift, reach = self.axes[k], term.shifts[k], self.reach[k]
         asked = q if shift.modulus is not None else p
         by = range_of(self.shifts, shift)
@@ -356,7 +363,7 @@ class Gathering:
     def copied(
         self, term: Term, less: Sequence[Value], values: Sequence[Value], places: Sequence[Place]
     ) -> Sequence[Value]:
-        """What one iteration adds: a copy of the body, whose sums are these."""
+        """Append the body of a source iteration; return the totals."""
         own = dict(self.made)
         for axis, p, shift in zip(self.axes, less, term.shifts, strict=True):
             own[axis.param] = p if shift.modulus is None else self.wrapped(p, shift.modulus)
@@ -367,11 +374,10 @@ class Gathering:
         return copy.totals
 
     def wrapped(self, p: Value, modulus: Value) -> Value:
-        """An index that wraps."""
         return self.b.emit("mod", p, self.steady(modulus))
 
     def steady(self, v: Value) -> Value:
-        """A value that is the same in all iterations, here."""
+        """Return the copy of a loop-invariant value in the new loop."""
         if v in self.made or v not in self.shifts.survey.loops:
             return self.made.get(v, v)
         assert isinstance(v, Op)
@@ -380,7 +386,7 @@ class Gathering:
 
 
 def element_of(op: Op) -> Op:
-    """The element that an access leads to, or into."""
+    """Return the `elem` op of an access."""
     ptr = op.args[0]
     while isinstance(ptr, Op) and ptr.kind != "elem":
         ptr = ptr.args[0]
@@ -389,8 +395,8 @@ def element_of(op: Op) -> Op:
 
 
 class Iteration(Cloner):
-    """A copy of what is `needed` of a body, that writes nothing but private places: what its sums
-    add is added to the `totals` of their places instead, which control ops carry."""
+    """Copies the `needed` ops of a body. It writes only private memory, and adds values to `totals`
+    instead of memory; control ops carry the totals."""
 
     more_names = "sum"
 
@@ -404,7 +410,8 @@ class Iteration(Cloner):
         self.before: list[list[Value]] = []
 
     def visit(self, op: Op) -> None:
-        """A sum is added up, other writes are left out, and what they find is loaded."""
+        """Add a scatter-add to its total, and copy other needed ops. Writes to global memory are
+        omitted; an atomic's result is replaced by a load."""
         if op in self.slots:
             k = self.slots[op]
             self.totals[k] = self.b.emit("add", self.totals[k], self.get(op.args[1]))
@@ -418,28 +425,28 @@ class Iteration(Cloner):
             self.map[op] = self.b.emit("load", self.get(op.args[0]))
 
     def carries(self, op: Op) -> bool:
-        """Whether a control op has sums in it."""
+        """True if a control op contains scatter-adds."""
         return any(x in self.slots for region in op.regions for x in walk(region))
 
     def carry(self, op: Op) -> Sequence[Value]:
-        """What stands in the totals."""
+        """Return the totals as initial values of a loop that carries them."""
         return self.totals if is_loop(op) and self.carries(op) else ()
 
     def control(self, op: Op) -> Op:
-        """Each way of a branch begins with the same."""
+        """Copy a control op; all its regions begin with the current totals."""
         self.before.append(list(self.totals))
         new = super().control(op)
         self.before.pop()
         return new
 
     def begin(self, op: Op, region: Region, more: Sequence[Param]) -> None:
-        """What the totals are there."""
+        """Set the totals at the beginning of a region."""
         self.totals = list(more) if more else list(self.before[-1])
 
     def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
-        """What they came to."""
+        """Return the totals that a region yields."""
         return self.totals if self.carries(op) else ()
 
     def finish(self, op: Op, more: Sequence[Value]) -> None:
-        """And so they go on."""
+        """Set the totals after a control op."""
         self.totals = list(more) if more else list(self.before[-1])

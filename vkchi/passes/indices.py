@@ -1,13 +1,10 @@
-"""Indices of elements in one form: what is from outside of loops first, constants last.
+"""Reassociation of subscripts to a canonical sum: loop-invariant terms first, constants last.
 
     elem x, 7 - (t - (t - 7 + q))    becomes    elem x, q
     elem x, (q + 3) + i * 8          becomes    elem x, (i * 8 + q) + 3
 
-So equal indices are one op for `cse`, what a loop does not change is hoisted (`licm`), constants
-stand where `access` adds them to an address. Only what is computed by some ops is written anew, and
-only as a sum that needs no more of them.
-
-Owns: this form. Must not know: how indices become addresses.
+So equal subscripts become one op by `cse`, invariant parts are hoisted by `licm`, and `access`
+folds the constants into addresses. A subscript is rewritten only if the sum needs no more ops.
 
     >>> order_indices(fn)
 """
@@ -25,7 +22,7 @@ from vkchi.types import Scalar, scalar_of
 
 
 def order_indices(fn: Func) -> Func:
-    """The Func with the indices of elements in order."""
+    """Reassociate the subscripts of all elements."""
     wanted = {op for op in walk(fn.body) if op.kind == "elem" and any(map(is_computed, op.args))}
     if not wanted:
         return fn
@@ -44,7 +41,7 @@ def order_indices(fn: Func) -> Func:
 
 
 def note(region: Region, depth: int, depths: dict[Value, int]) -> None:
-    """Note how deep values are made."""
+    """Record the nesting depth at which each value is defined."""
     depths.update((p, depth) for p in region.params)
     for op in region.ops:
         depths.update((v, depth) for v in op.results)
@@ -53,7 +50,7 @@ def note(region: Region, depth: int, depths: dict[Value, int]) -> None:
 
 
 def is_computed(v: Value) -> bool:
-    """Whether an index is a sum of sums, or of products."""
+    """True for a sum or product with an operand that is one."""
     return (
         isinstance(v, Op)
         and v.kind in LINEAR
@@ -65,7 +62,7 @@ def is_computed(v: Value) -> bool:
 def ordered(
     walker: Rebuilder, sums: Sums, old: Value, new: Value, depths: dict[Value, int]
 ) -> Value:
-    """The index as a sum in order; itself where that would need more ops."""
+    """Return the subscript as a canonical sum, or `new` if the sum needs more ops."""
     if not is_computed(old):
         return new
     form = sums.of(old)
@@ -89,13 +86,14 @@ def ordered(
 
 
 def cost(terms: dict[Value, int], constant: int) -> int:
-    """The ops that a sum needs."""
+    """Return the number of ops of a sum."""
     count = sum(1 + (abs(n) != 1) for n in terms.values())
     return max(0, count - 1) + (constant != 0) + all(n < 0 for n in terms.values())
 
 
 def count_ops(v: Value, depth: int = 24) -> int:
-    """The ops that a value is computed by, each as often as it is used."""
+    """Return the number of ops of an expression tree, up to `depth`; shared ops count several
+    times."""
     if not isinstance(v, Op) or v.kind not in LINEAR or not depth:
         return 0
     return 1 + sum(count_ops(x, depth - 1) for x in v.args)

@@ -1,26 +1,24 @@
-"""Unroll and jam: an invocation does neighbouring iterations of an axis side by side.
+"""Unroll-and-jam: an invocation runs several adjacent iterations of an axis in lockstep.
 
     parallel 0, n {(i) s = for q { s + a[i, q] * b[q] }; c[i] = s }        becomes
     parallel 0, n / 4 {(g)
       s, t, u, v = for q { w = b[q]; s + a[4g, q] * w, ..., v + a[4g + 3, q] * w }
       c[4g] = s; ...; c[4g + 3] = v }
 
-What is the same in all copies, loads above all, is done once (`analysis.variance`), and sums that
-go to one place are one atomic: the reasons to do this. It is done along the axis where serial loops
-save most accesses per iteration, if that is a fair part of them and enough invocations remain: four
-iterations at a time, and then once more two, which makes blocks of two axes, or serves loops that
-carry too much for four. The last iterations, of an odd number, are gone through one by one;
-that much code is not written twice.
+Motivation: loads and other ops that are invariant along the axis are executed once
+(`analysis.variance`). Atomics to an invariant element are merged into one. The axis is the one
+along which serial loops save most loads per iteration. That must be a fair share of the loads, and
+enough invocations must remain. The pass unrolls by four, then once more by two. The second step
+gives two-axis blocks, or serves loops that carry too much for four. A remainder loop runs the last
+iterations.
 
-Straight code that steps through memory along the last axis does some neighbours at once, whose
-loads and stores are then one (`neighbours`): a vector, on processors a word. It begins where these
-are aligned. Of what is only loaded and added up, some words are taken at once.
+Straight-line code that accesses contiguous memory along the last axis is also unrolled. Its
+adjacent loads and stores become vector accesses (`neighbours`); on CPUs, one access is a word. The
+first iteration must be aligned. Code that only loads and reduces takes several words at once.
 
-Iterations of a `parallel` may run in any order and at once, so every order of their ops is one that
-may happen. Not so where they look at the number of their invocation, wait for each other, report,
-draw random numbers or may end their invocation: such loops stay as they are.
-
-Owns: this form, and when it is worth it. Must not know: how loads are emitted.
+Legality: iterations of a `parallel` may run concurrently in any order, so every interleaving is
+allowed. Loops are skipped if their iterations read invocation numbers, synchronize, report, draw
+random numbers or may end their invocation.
 
     >>> jam(fn, caps)
 """
@@ -51,38 +49,38 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Tensor, Type, f16, scalar_of
 
 FACTORS = (4, 2)
-MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
-MOST_OPS = 64  # of a body, which is copied some times and once more for the rest
-MOST_STRAIGHT = 40  # ops of straight code
-MOST_IN_WORDS = 100  # of straight code on processors, where it is written twice
-WORDS = 4  # of each array at once, more of which were not faster
+MOST_CARRIED = 16  # scalars that a jammed loop carries in registers
+MOST_OPS = 64  # of a body, which is copied `factor` times, and once for the remainder
+MOST_STRAIGHT = 40  # ops of straight-line code
+MOST_IN_WORDS = 100  # ops of straight-line code on CPUs, where the factor is two
+WORDS = 4  # of each array at once; more were not faster
 MEMORY = frozenset((*READS, *WRITES))
 
 
 def jam(fn: Func, caps: Caps) -> Func:
-    """The Func with some iterations of some loops done side by side."""
+    """Unroll-and-jam by four, then by two, where profitable."""
     for factor in FACTORS:
         fn = jam_by(fn, factor, caps)
     return fn
 
 
 def jam_sums(fn: Func, caps: Caps) -> Func:
-    """The Func with neighbouring terms of sums done side by side, on processors: before `reduce`,
-    which takes the sums out of the loop, and after which they are no neighbours."""
+    """Unroll-and-jam reductions over contiguous memory, on CPUs. It runs before `reduce`, which
+    moves the reductions out of the loop; afterwards their terms are not adjacent."""
     if not caps.is_cpu:
         return fn
     return jam_loops(fn, lambda op: choose_terms(op, caps))
 
 
 def jam_by(fn: Func, factor: int, caps: Caps) -> Func:
-    """The Func with so many iterations of some loops done side by side."""
+    """Unroll-and-jam by one factor, where profitable."""
     return jam_loops(
         fn, lambda op: choose_axis(op, factor, caps) or choose_neighbours(op, factor, caps)
     )
 
 
 def jam_loops(fn: Func, choose: Callable[[Op], Choice | None]) -> Func:
-    """The Func with loops jammed as is chosen for each."""
+    """Unroll-and-jam each loop for which `choose` returns a plan."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         choice = choose(op) if may_jam(op) else None
@@ -98,7 +96,7 @@ def jam_loops(fn: Func, choose: Callable[[Op], Choice | None]) -> Func:
 
 
 class Choice(NamedTuple):
-    """An axis, by number, what varies along it, and how many iterations are taken together."""
+    """Plan of an unroll-and-jam: the axis, the values that vary along it, and the unroll factor."""
 
     axis: int
     variance: Variance
@@ -106,12 +104,12 @@ class Choice(NamedTuple):
 
 
 def may_jam(op: Op) -> bool:
-    """Whether nothing hinders that iterations of a `parallel` are mixed, and it is small enough."""
+    """True if iterations of a `parallel` may be interleaved, and its body is small enough."""
     return has_at_most(op, MOST_IN_WORDS) and may_mix(op)
 
 
 def has_at_most(op: Op, most: int) -> bool:
-    """Whether the body of a loop has no more ops."""
+    """True if the body of a loop has at most `most` ops."""
     count, todo = 0, [op.regions[0]]
     while todo and count <= most:
         region = todo.pop()
@@ -122,10 +120,12 @@ def has_at_most(op: Op, most: int) -> bool:
 
 
 def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
-    """The axis along which most loads are shared; None if none is worth it. Of equals, the one that
-    shares more of what each lane loads for itself, then an outer one. On other devices than
-    processors, neighbours along the last axis are loaded by neighbours: it is taken only where
-    nothing that loops load varies along it."""
+    """Return a plan for the axis along which most loads are shared; None if no axis is profitable.
+
+    On a tie, an axis that shares more of the loads that differ between lanes wins, then an outer
+    one. On GPUs, adjacent lanes load adjacent elements along the last axis. So that axis is chosen
+    only if no load in a serial loop varies along it.
+    """
     if not has_kind(op.regions[0], ("for",)) or not has_at_most(op, MOST_OPS):
         return None
     axes = axes_of(op)
@@ -135,7 +135,7 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
         if not has_enough(op, k, factor, caps):
             continue
         if factor != FACTORS[0] and not is_multiple(axis, factor):
-            continue  # no code for the rest
+            continue  # would need a remainder loop
         variance = Variance(op.regions[0], axis.param)
         loads = loads_in_loops(op.regions[0], variance)
         saved = sum(saving(load, loop, axis.param, variance) for load, loop in loads)
@@ -150,23 +150,23 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
 
 
 def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
-    """The last axis, where most of what straight code loads and stores are neighbours along it, of
-    which several are one access (`neighbours`)."""
+    """Return a plan for the last axis if most accesses of straight-line code are contiguous along
+    it, so that `neighbours` can vectorize them."""
     body, last = op.regions[0], len(op.args) // 2 - 1
     axis = axes_of(op)[last]
     index, first = axis.param, constant_int(axis.begin)
     if factor != neighbours_of(op, caps) or not has_enough(op, last, factor, caps):
         return None
     if first is None or first % factor or not (caps.is_cpu or is_multiple(axis, factor)):
-        return None  # not aligned; branches cost other devices more than they gain
+        return None  # not aligned; on GPUs the remainder branch costs more than it gains
     if not caps.is_cpu and (len(body.ops) > MOST_STRAIGHT or not has_at_most(op, MOST_OPS)):
         return None
     return Choice(last, Variance(body, index), factor) if moves_along(op) else None
 
 
 def neighbours_of(op: Op, caps: Caps) -> int | None:
-    """How many neighbours one access is best of: a vector, on processors a word of 64 bits, or of
-    32 where numbers are narrow; None where those are many, or no processor's."""
+    """Return the best number of elements per access: a vector; on CPUs a word of 64 bits, or of 32
+    for narrow types. None if the body is too large, or for narrow types on GPUs."""
     bits = min((bits_at(x) for x in op.regions[0].ops if x.kind in MEMORY), default=32)
     if not caps.is_cpu:
         return FACTORS[0] if bits >= 32 else None
@@ -175,7 +175,7 @@ def neighbours_of(op: Op, caps: Caps) -> int | None:
 
 
 def moves_along(op: Op) -> bool:
-    """Whether straight code steps through memory along the last axis, mostly."""
+    """True for straight-line code whose accesses are mostly contiguous along the last axis."""
     body, index = op.regions[0], axes_of(op)[-1].param
     if not has_at_most(op, MOST_IN_WORDS) or not all(map(is_straight, body.ops)):
         return False
@@ -190,8 +190,9 @@ def moves_along(op: Op) -> bool:
 
 
 def choose_terms(op: Op, caps: Caps) -> Choice | None:
-    """The last axis, where straight code adds up what it loads of neighbours along it, in words of
-    64 bits: to one place, or to places that what it loads tells (`bins`)."""
+    """Return a plan for the last axis if straight-line code reduces contiguous loads along it, in
+    words of 64 bits. The reductions go to one element, or to elements that depend on the loads
+    (`bins`)."""
     body, last, factor = op.regions[0], len(op.args) // 2 - 1, neighbours_of(op, caps)
     axis = axes_of(op)[last]
     first = constant_int(axis.begin)
@@ -214,8 +215,8 @@ def choose_terms(op: Op, caps: Caps) -> Choice | None:
 
 
 def words_of(op: Op, factor: int) -> int:
-    """How many words of each array the terms of a sum are best that are added up at once, if a word
-    holds so many: where no terms are left over, and the body is short."""
+    """Return the best number of words of each array to reduce at once, where a word holds `factor`
+    elements. It leaves no remainder, and keeps the body short."""
     axes, most = axes_of(op), WORDS
     lengths = [axis_length(axis) for axis in axes]
     total = prod(n.lo if n is not None and n.lo == n.hi else 0 for n in lengths)
@@ -228,18 +229,18 @@ def words_of(op: Op, factor: int) -> int:
 
 
 def is_common_sum(op: Op, variance: Variance, used: Collection[Value]) -> bool:
-    """Whether all copies of an atomic add to one place, and none asks what stood there."""
+    """True for an atomic with an unused result whose address is invariant along the axis."""
     return is_free_sum(op, used) and op.args[0] not in variance.found
 
 
 def is_free_sum(op: Op, used: Collection[Value]) -> bool:
-    """Whether an op is an atomic that is not asked what stood there; not of f16, a sum of which is
-    rounded once only."""
+    """True for an atomic with an unused result. f16 is excluded, as a sum of f16 must be rounded
+    once only."""
     return op.kind in ATOMICS and op not in used and scalar_of(op.args[1].type) is not f16
 
 
 def is_straight(op: Op) -> bool:
-    """Whether an op is no control, or a branch over private values alone."""
+    """True for an op without loops whose branches access only private memory."""
     if not op.regions:
         return True
     inner = [x for region in op.regions for x in walk(region)]
@@ -249,9 +250,11 @@ def is_straight(op: Op) -> bool:
 
 
 def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:
-    """How much of a load in a loop neighbours along an axis save: all but one copy of it where it
-    is the same for all; nearly as much where the next round of one is this round of another, as
-    `commoning` will see."""
+    """Return the share of a load in a loop that unroll-and-jam saves.
+
+    It is 1 if the load is invariant along the axis. It is slightly less if the next iteration of
+    one copy loads the element of another copy, which `commoning` exploits.
+    """
     if load not in variance.found:
         return 1.0
     if load.kind in ATOMICS:
@@ -266,8 +269,8 @@ def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:
 
 
 def has_enough(op: Op, k: int, factor: int, caps: Caps) -> bool:
-    """Whether an axis can be counted and, as far as that is known, keeps the device busy when it
-    has that many times fewer iterations."""
+    """True if an axis has a bounded trip count and, as far as is known, unrolling it keeps the
+    device busy."""
     lengths = [axis_length(axis) for axis in axes_of(op)]
     own = lengths[k]
     if own is None or not 2 * factor <= own.hi < 1 << 31:
@@ -279,13 +282,13 @@ def has_enough(op: Op, k: int, factor: int, caps: Caps) -> bool:
 
 
 def is_multiple(axis: Axis, factor: int) -> bool:
-    """Whether an axis is known to have a multiple of so many iterations."""
+    """True if an axis's trip count is known to be a multiple of `factor`."""
     ends = constant_int(axis.begin), constant_int(axis.end)
     return ends[0] is not None and ends[1] is not None and (ends[1] - ends[0]) % factor == 0
 
 
 def carried_scalars(region: Region, variance: Variance) -> int:
-    """The scalars that the serial loop which carries most does per iteration."""
+    """Return the most scalars per copy that a serial loop carries and that vary along the axis."""
     most = 0
     for op in walk(region):
         if op.kind == "for" and op not in variance.decided:
@@ -295,7 +298,7 @@ def carried_scalars(region: Region, variance: Variance) -> int:
 
 
 def scalars(t: Type) -> int:
-    """Numbers in a value."""
+    """Return the number of scalars in a value."""
     return t.size if isinstance(t, Tensor) else 1
 
 
@@ -335,7 +338,7 @@ def build_jammed(b: Builder, op: Op, args: Sequence[Value], choice: Choice) -> N
 def copy_guarded(
     b: Builder, op: Op, ends: tuple[Value, Value], outer: dict[Value, Value], choice: Choice
 ) -> None:
-    """Append a whole group, or the iterations that are left, from a first one to the end."""
+    """Append a branch: the jammed body for a full group, otherwise the remaining iterations."""
     start, end = ends
     left = b.emit("sub", end, start)
     with b.region() as then:
@@ -343,7 +346,7 @@ def copy_guarded(
         b.emit("yield")
     old = op.regions[0].params[choice.axis]
     with b.region() as orelse:
-        if choice.factor == 2:  # one is left
+        if choice.factor == 2:  # one iteration is left
             Cloner(b, {**outer, old: start}).body(op.regions[0])
         else:
             new = Param(old.type, old.name)
@@ -357,7 +360,7 @@ def copy_guarded(
 def copy_jammed(
     b: Builder, op: Op, start: Value, outer: dict[Value, Value], choice: Choice
 ) -> None:
-    """Append the iterations that are taken together, from a first one on."""
+    """Append the jammed body of the iterations from `start`."""
     body = op.regions[0]
     index = body.params[choice.axis]
     copies: list[dict[Value, Value]] = []
@@ -370,7 +373,7 @@ def copy_jammed(
 
 
 class Jammer:
-    """Copies ops side by side; `maps` lead from old values to those of each copy."""
+    """Copies ops in lockstep; `maps` holds the new values of each copy."""
 
     def __init__(
         self, b: Builder, body: Region, variance: Variance, maps: list[dict[Value, Value]]
@@ -379,7 +382,7 @@ class Jammer:
         self.used = used_in(body)
 
     def ops(self, ops: Sequence[Op]) -> None:
-        """Append ops: once, once for each copy, or what is in them side by side."""
+        """Append ops: invariant ones once, others once per copy. Control ops are jammed."""
         for op in ops:
             if op.regions and op not in self.variance.decided:
                 self.b.span = op.span
@@ -396,7 +399,7 @@ class Jammer:
                     map.update((v, once[v]) for v in op.results)
 
     def is_own(self, op: Op) -> bool:
-        """Whether each copy does an op by itself."""
+        """True if each copy needs its own instance of an op."""
         effect = effect_of(op.kind)
         return (
             effect not in (Effect.PURE, Effect.READ)
@@ -405,7 +408,7 @@ class Jammer:
         )
 
     def is_sum(self, op: Op) -> bool:
-        """Whether one atomic does for all copies."""
+        """True if one atomic serves all copies."""
         return is_common_sum(op, self.variance, self.used)
 
     def sum(self, op: Op) -> None:
@@ -416,7 +419,8 @@ class Jammer:
         b.emit(op.kind, self.maps[0].get(op.args[0], op.args[0]), total)
 
     def each(self, values: Sequence[Value], slots: Sequence[Value]) -> list[Value]:
-        """What stands for values: one of each copy where the slot that it goes to varies."""
+        """Return the new values of `values`: one per copy if the value's slot varies, otherwise
+        one."""
         out: list[Value] = []
         for v, slot in zip(values, slots, strict=True):
             maps = self.maps if slot in self.variance.found else self.maps[:1]
@@ -424,7 +428,7 @@ class Jammer:
         return out
 
     def split(self, slots: Sequence[Value], values: Sequence[Value]) -> None:
-        """Note what now stands for slots, given in the order of `each`."""
+        """Map each slot to its new value or values, in the order that `each` returned them."""
         left = iter(values)
         for slot in slots:
             if slot in self.variance.found:
@@ -436,7 +440,8 @@ class Jammer:
                     map[slot] = new
 
     def control(self, op: Op) -> None:
-        """Append a control op that all copies go through alike."""
+        """Append one control op for all copies. Precondition: its condition or bounds are
+        invariant."""
         fixed = [self.maps[0].get(v, v) for v in op.args[: control_of(op).fixed]]
         first = self.each(first_values(op), op.results if op.kind != "if" else ())
         regions = tuple([self.region(op, region) for region in op.regions])
@@ -446,7 +451,7 @@ class Jammer:
         self.split(op.results, new.results)
 
     def region(self, op: Op, region: Region) -> Region:
-        """A region of such an op. Where it yields results, these are in order of `each`."""
+        """Return the jammed region of a control op, whose yields are in the order of `each`."""
         params: list[Param] = []
         for p in region.params:
             count = len(self.maps) if p in self.variance.found else 1

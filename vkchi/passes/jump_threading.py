@@ -1,23 +1,22 @@
-"""Jump threading: an `if` that asks what another `if` has found out stands in that one's regions.
+"""Jump threading: an `if` on the result of an earlier `if` moves into that one's regions.
 
     ok = if a { ...; yield b } else { yield false }      becomes
     if ok { ... }
 
     if a { ...; if b { ... } }
 
-So conditions of several parts arrive here (`if j != i and near(x[j])`). What a part of the
-condition has loaded is known in the branch then, which need not load it again, and nobody asks
-twice.
+The frontend lowers compound conditions such as `if j != i and near(x[j])` to this form. After the
+pass, values loaded by the condition are available in the branch, and no condition is tested twice.
 
-In one region of the first `if` the answer must be constant: what follows there is chosen while
-compiling, and written once more, so it must be little, and nothing that invocations wait or look
-at each other in: those that take one copy would miss those that take the other. What stands between
-the two `if`s stands before both, so it must be pure, and need nothing of the first.
+Conditions:
 
-Graphics cards keep a condition whose loads `predicate` lets run unasked: they are under way
-together there, which they are not in a branch.
-
-Must not know: what is loaded, what conditions mean.
+- One region of the first `if` yields a constant condition. The region of the second `if` that it
+  selects is copied there. So the copy must be small, and contain no op that communicates between
+  invocations: copies would split the invocations into two groups.
+- Ops between the two `if`s move before both. So they must be pure, and independent of the first
+  `if`.
+- GPUs skip a condition whose loads `predicate` speculates. Speculated loads overlap, which loads in
+  a branch do not.
 
     >>> thread_jumps(fn, caps)
 """
@@ -35,18 +34,22 @@ from vkchi.passes.predicate import will_be_straight
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 
-MOST_COPIED = 4  # ops that are written once more, constants not counted
+MOST_COPIED = 4  # copied ops, without constants
 
 
 def thread_jumps(fn: Func, caps: Caps) -> Func:
-    """The Func with each `if` that asks another one inside it, where that is worth it."""
+    """Move each `if` into an earlier `if` that computes its condition, where profitable."""
     return Threader(is_straight=not caps.is_cpu).run(fn)
 
 
 class Chain(NamedTuple):
-    """`if`s one behind the other, each asking the one before it; `known`: the region of the first
-    in which all answers are constants, and the regions that these choose in the others; how many
-    ops the chain spans, and those `between`, which need nothing of it."""
+    """Consecutive `if`s, each on a result of the one before.
+
+    - known: the region of the first `if` in which all conditions are constant.
+    - chosen: the regions of the other `if`s that these constants select.
+    - between: independent ops between the `if`s.
+    - length: number of ops that the chain spans.
+    """
 
     ifs: list[Op]
     known: int
@@ -56,14 +59,14 @@ class Chain(NamedTuple):
 
 
 class Threader(Rebuilder):
-    """Writes chains as one `if`. `is_straight`: few loads under a condition run unasked."""
+    """Rewrites chains to one `if`. `is_straight`: `predicate` speculates loads, as on GPUs."""
 
     def __init__(self, *, is_straight: bool) -> None:
         super().__init__(lambda b, op, args: None)
         self.is_straight = is_straight
 
     def ops(self, ops: Sequence[Op]) -> None:
-        """Rewrite ops into the region that is open."""
+        """Append ops to the open region, with chains rewritten."""
         done = k = 0
         while k < len(ops):
             found = self.chain(ops, k)
@@ -76,7 +79,7 @@ class Threader(Rebuilder):
         super().ops(ops[done:])
 
     def chain(self, ops: Sequence[Op], k: int) -> Chain | None:
-        """The chain that begins with an op; None if it is no `if`, or nobody asks it."""
+        """Return the chain that begins with op k, or None."""
         first = ops[k]
         if first.kind != "if" or not first.results or self.runs_unasked(first):
             return None
@@ -87,7 +90,7 @@ class Threader(Rebuilder):
         return None
 
     def runs_unasked(self, op: Op) -> bool:
-        """Whether `predicate` will make the `if` straight code."""
+        """True if `predicate` will turn the `if` into straight-line code."""
         return self.is_straight and will_be_straight(op)
 
     def thread(self, chain: Chain) -> None:
@@ -114,12 +117,12 @@ class Threader(Rebuilder):
             self.map[old] = result
 
     def answer(self, op: Op, region: Region) -> None:
-        """What a region yields stands for the op's results from here on."""
+        """Map the op's results to the values that a region yields."""
         yielded = [self.map.get(v, v) for v in region.yielded]
         self.map.update(zip(op.results, yielded, strict=True))
 
     def choose(self, ifs: Sequence[Op], regions: Sequence[Region]) -> None:
-        """Append copies of these regions in the place of the `if`s."""
+        """Append copies of these regions in place of the `if`s."""
         copy = Cloner(self.b, dict(self.map))
         for op, region in zip(ifs, regions, strict=True):
             copy.run(region.ops)
@@ -128,7 +131,7 @@ class Threader(Rebuilder):
 
 
 def follow(ops: Sequence[Op], k: int, known: int) -> Chain:
-    """The chain from an `if` on, if this region of it says what is next."""
+    """Return the longest chain from op k whose conditions are constant in region `known`."""
     first = ops[k]
     values: dict[Value, Value] = dict(zip(first.results, first.regions[known].yielded, strict=True))
     found = Chain([first], known, [], [], 1)
@@ -148,17 +151,16 @@ def follow(ops: Sequence[Op], k: int, known: int) -> Chain:
 
 
 def is_result_of(v: Value, op: Op) -> bool:
-    """Whether a value is what an op found out."""
     return isinstance(v, Result) and v.op is op
 
 
 def is_apart(op: Op, ifs: Sequence[Op]) -> bool:
-    """Whether an op, among pure ones that are so, needs nothing of the `if`s."""
+    """True if no operand of an op is a result of the `if`s."""
     return not any(is_result_of(v, made) for v in op.args for made in ifs)
 
 
 def answered(op: Op, values: dict[Value, Value]) -> Region | None:
-    """The region that an `if` chooses where its condition is one of these values, if known."""
+    """Return the region that an `if` selects, if its condition maps to a constant."""
     cond = values.get(op.args[0])
     if cond is None or not is_constant(cond):
         return None
@@ -166,7 +168,6 @@ def answered(op: Op, values: dict[Value, Value]) -> Region | None:
 
 
 def copied(regions: Sequence[Region]) -> int:
-    """How many ops are written once more; more than MOST_COPIED if some hold others, or must stay
-    one for all invocations."""
+    """Return the number of ops to copy; more than MOST_COPIED if some must not be copied."""
     ops = [op for r in regions for op in r.ops[:-1] if op.kind != "const"]
     return MOST_COPIED + 1 if any(op.regions or op.kind in SYNCS for op in ops) else len(ops)
