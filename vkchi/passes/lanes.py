@@ -1,20 +1,22 @@
-"""Lanes of one workgroup share serial code, where iterations of its loops do not meet.
+"""Inner-loop parallelization: distribute serial loops over the lanes of one workgroup.
 
     for j { s = f(x, j); y[j] = s; for i { z[i] = g(y, i, s) } }                      becomes
     parallel 0, W [W] {(lane)
       for j { s = f(x, j); barrier; if lane == 0 { y[j] = s }; barrier
-        for q in 0..my share { z[W * q + lane] = g(y, W * q + lane, s) } } }
+        for q in 0..trips of this lane { z[W * q + lane] = g(y, W * q + lane, s) } } }
 
-In a dispatch of one invocation, loops are found, the outermost first, in which no iteration touches
-what another writes (`analysis.crossing`), and which carry nothing. What is around them all lanes do
-alike: they compute and load the same, so that branches and lengths of loops are the same for all,
-and barriers are come to by all. Of what is written there the first lane does all. A barrier stands
-where one part may touch what another one writes; a loop's rounds come before each other, too.
+Applies to dispatches of one invocation. A loop is distributed if it carries no values and its
+iterations are independent (`analysis.crossing`); outer loops are preferred.
 
-Nothing else may be in the dispatch but arithmetic, private places, loads and stores. The order of
-operations within an iteration, so that of each sum, stays.
+- All lanes execute the surrounding code redundantly. Branches and trip counts are therefore
+  workgroup-uniform, and all lanes reach every barrier.
+- The first lane alone executes ops of that code that store to arrays.
+- A barrier separates two parts with a dependence, including dependences carried by a loop.
 
-Owns: this form, which ops are whose. Must not know: what meets, what suits a device.
+Preconditions: the dispatch contains only arithmetic, control flow, private variables, loads and
+stores.
+
+Guarantees: the order of operations within an iteration is unchanged, also in reductions.
 
     >>> share_lanes(fn, caps)
 """
@@ -37,11 +39,11 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
 
 ALLOWED = frozenset({Effect.PURE, Effect.CONTROL})
-ALIKE, FIRST, SHARED = "alike", "first", "shared"  # who does an op: all, the first lane, in turns
+ALIKE, FIRST, SHARED = "alike", "first", "shared"  # roles of an op
 
 
 def share_lanes(fn: Func, caps: Caps) -> Func:
-    """The Func with its loops shared by lanes, if it is serial and that is worth it."""
+    """Distribute the loops of a serial Func over lanes, if the cost model favors it."""
     width = min(subgroup_width(caps), caps.workgroup_invocations)
     if width == 1 or find_parallel(fn) is not None or not all(map(is_plain, walk(fn.body))):
         return fn
@@ -50,16 +52,16 @@ def share_lanes(fn: Func, caps: Caps) -> Func:
 
 
 def is_plain(op: Op) -> bool:
-    """Whether an op computes, makes a private place, loads or stores."""
+    """True if an op is arithmetic, control flow, a private variable, a load or a store."""
     is_known = TABLE[op.kind].effect in ALLOWED or op.kind in PLAIN_ACCESSES or op.kind == "local"
     return is_known and op.kind not in TIED
 
 
-# --- who does what -------------------------------------------------------------------------------
+# --- roles ---------------------------------------------------------------------------------------
 
 
 class Touch(NamedTuple):
-    """That somebody reads or writes an array."""
+    """A read or write of an array, with the role of the op that performs it."""
 
     role: str
     base: Value
@@ -67,8 +69,10 @@ class Touch(NamedTuple):
 
 
 class Plan:
-    """Who does which ops of a serial Func: `shared` are the loops that lanes share, `spine` what
-    stands around them."""
+    """Assignment of a serial Func's ops to roles.
+
+    `shared` holds the loops distributed over lanes, `spine` the loops and branches around them.
+    """
 
     def __init__(self, fn: Func, width: int) -> None:
         self.width, self.used = width, used_in(fn.body)
@@ -80,7 +84,7 @@ class Plan:
         self.is_worth_it = bool(self.shared) and self.is_possible(fn.body, self.depth(fn.body))
 
     def find(self, region: Region) -> bool:
-        """Find the loops in a region that are shared; whether there are any."""
+        """Collect the loops of a region to distribute; True if there are any."""
         found = False
         for op in region.ops:
             if op.kind == "for" and self.may_partition(op):
@@ -92,8 +96,10 @@ class Plan:
         return found
 
     def may_partition(self, loop: Op) -> bool:
-        """Whether lanes may share a loop's iterations, and it is worth it, for as many as there are
-        at least, or at most of such as are long."""
+        """True if a loop's iterations are independent and numerous enough to distribute.
+
+        The trip count is its lower bound, or its upper bound if the body contains loops.
+        """
         (axis,), body = axes_of(loop), loop.regions[0]
         if loop.results or axis.param.type is not i32:
             return False
@@ -106,7 +112,7 @@ class Plan:
         return never_cross(body.ops, body.ops, loop, self.ranges)
 
     def depth(self, region: Region) -> int:
-        """How many loops stand in each other down to the innermost one that lanes share."""
+        """Nesting depth of the innermost distributed loop."""
         found = 0
         for op in region.ops:
             if op in self.shared:
@@ -116,8 +122,11 @@ class Plan:
         return found
 
     def is_possible(self, region: Region, depth: int) -> bool:
-        """Whether what is not shared can be done by all alike or by the first lane, and is less:
-        of fewer loops in each other than this."""
+        """True if all other ops of a region can be executed redundantly or by the first lane.
+
+        Their loop nests must be shallower than `depth`, so that they cost less than the distributed
+        loops.
+        """
         for op in region.ops:
             if op in self.spine:
                 inner = depth - (op.kind == "for")
@@ -131,15 +140,15 @@ class Plan:
         return True
 
     def role(self, op: Op) -> str:
-        """Who does an op of the spine's regions."""
+        """Role of an op in a region of the spine."""
         if op in self.shared:
             return SHARED
         writes = any(x.kind == "store" and not is_private(x) for x in inside(op))
         return FIRST if writes else ALIKE
 
     def tells(self, op: Op) -> bool:
-        """Whether lanes that leave out an op would miss something that it leaves besides what it
-        writes to arrays."""
+        """True if another op needs this op's results or private stores, so every lane must execute
+        it."""
         own = set(inside(op))
         touched = [x for x in own if x.kind == "store" and is_private(x)]
         return any(base_of(x.args[0]) not in own for x in touched) or any(
@@ -147,7 +156,7 @@ class Plan:
         )
 
     def touches(self, op: Op) -> frozenset[Touch]:
-        """What an op does to arrays, and who does it."""
+        """Array accesses of an op, with their roles."""
         if op in self.spine:
             return frozenset().union(*[self.touches(x) for r in op.regions for x in r.ops])
         role = self.role(op)
@@ -159,24 +168,24 @@ class Plan:
 
 
 def inside(op: Op) -> Iterator[Op]:
-    """An op and all that is in it."""
+    """Walk an op and all ops nested in it."""
     return walk(Region((), [op]))
 
 
 def loops_in(op: Op) -> int:
-    """How many loops stand in each other in an op, itself counted."""
+    """Depth of the loop nest in an op, including the op itself."""
     inner = [loops_in(x) for region in op.regions for x in region.ops if x.regions]
     return (op.kind in LOOPS) + max(inner, default=0)
 
 
 def is_private(access: Op) -> bool:
-    """Whether an access goes to a private place."""
+    """True if an access is to a private variable."""
     base = base_of(access.args[0])
     return isinstance(base, Op) and base.kind == "local"
 
 
 def must_wait(before: frozenset[Touch], then: frozenset[Touch]) -> bool:
-    """Whether what some do after others may touch what these write, or write what they touch."""
+    """True if two sets of accesses have a dependence, other than within the first lane."""
     return any(
         may_share(a.base, b.base)
         for a in before
@@ -185,11 +194,11 @@ def must_wait(before: frozenset[Touch], then: frozenset[Touch]) -> bool:
     )
 
 
-# --- form ----------------------------------------------------------------------------------------
+# --- rewriting -----------------------------------------------------------------------------------
 
 
 class Form(Rebuilder):
-    """Writes the Func down: `open` is what was done since the last barrier, or may have been."""
+    """Builds the distributed Func. `open` holds the accesses that may follow the last barrier."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(self.visit_spine)
@@ -199,7 +208,6 @@ class Form(Rebuilder):
         self.is_first: Value
 
     def build(self, fn: Func) -> Func:
-        """The Func, done by lanes."""
         b = self.b
         with b.region() as body:
             zero, width = b.const(0, i32), b.const(self.plan.width, i32)
@@ -212,7 +220,7 @@ class Form(Rebuilder):
         return Func(fn.name, fn.params, body, fn.span)
 
     def visit_spine(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """An op of the spine, done by whom it belongs to."""
+        """Emit an op of the spine according to its role, after a barrier if one is needed."""
         touched = self.plan.touches(op)
         if op in self.plan.spine:
             return self.control(op, args, touched)
@@ -232,12 +240,12 @@ class Form(Rebuilder):
             with b.region() as orelse:
                 b.emit("yield")
             b.if_(self.is_first, then, orelse)
-        return op.results  # which nobody uses
+        return op.results  # unused
 
     def control(
         self, op: Op, args: tuple[Value, ...], touched: frozenset[Touch]
     ) -> Sequence[Value]:
-        """A branch or loop of the spine: what is inside may follow all that is."""
+        """Emit a branch or loop of the spine. Its regions may follow any access of the op."""
         before = self.open | touched
         regions = []
         for region in op.regions:
@@ -247,14 +255,14 @@ class Form(Rebuilder):
         return self.b.insert(self.copy(op, args, tuple(regions))).results
 
     def whole(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """An op with all that is in it."""
+        """Copy an op with its regions."""
         self.visit = lambda b, op, args: None
         new = self.keep(op, args)
         self.visit = self.visit_spine
         return new.results
 
     def share(self, op: Op, args: tuple[Value, ...]) -> None:
-        """A loop of which a lane does every so many rounds."""
+        """Emit a distributed loop: a lane executes iterations `lane`, `lane + width`, ..."""
         b, (begin, end) = self.b, args
         width = self.plan.width
         count = b.emit("trip_count", begin, end, b.const(1, i32))

@@ -1,21 +1,22 @@
-"""How indices become accesses: layouts, which write IR.
+"""Address lowering: layouts turn array indices into offsets, addresses and accesses.
 
-`Access` is the protocol; `access.access_of` chooses by an array's type. Elements are `Scalars`, at
-the place that the layout's arithmetic gives (`types.layout`), whatever that is, or a few bits of a
-word (`packed`). What else there may be (cells behind pointers, bitmasks) is sketched in
-docs/design.md, and needs a class and a row in `access.ACCESSES`.
+`Access` is the protocol; `access.access_of` selects an implementation by the array's type.
+`Scalars` elements are at the offset given by the layout (`types.layout`). `packed` elements are a
+few bits of a word. Another implementation needs a class and a row in `access.ACCESSES`.
 
-An access with an index that may be outside goes to a spare element behind the array where the
-element's offset is not below the limit, as unsigned numbers: negative indices are outside too.
-Whoever makes the memory of an array adds that element (one instruction per access; selecting
-another address instead costs half the speed on software drivers). Where other arrays' elements are
-in between, each index is judged, and the address gets the verdict. Memory of other libraries (a
-`bare` array) has no such element: there the address gets the verdict on the element's offset.
+Out-of-range indices:
 
-Offsets are 32 bits wide where the array is not wide (`needs_wide`) and, if it is dynamic, all its
-index values are 32 bits wide; else 64.
+- By default, an access whose element offset is not below the limit goes to a spare element behind
+  the array. The comparison is unsigned, so negative indices are out of range too. The allocator of
+  the array provides the spare element. The clamp is one instruction per access; a select between
+  two addresses halves the speed on CPU drivers.
+- If elements of other arrays are interleaved, each index is compared with its extent. The result is
+  an operand of the address.
+- Memory of other libraries (a `bare` array) has no spare element. There the comparison of the
+  element offset is an operand of the address.
 
-Owns: places of elements, the types of what stands in memory. Must not know: which op asks.
+Offsets have 32 bits if the array is not wide (`needs_wide`) and, for dynamic arrays, all its index
+values have 32 bits. Otherwise they have 64.
 """
 
 from __future__ import annotations
@@ -47,9 +48,12 @@ from vkchi.types.layout import step_of_last
 
 
 class Place(NamedTuple):
-    """An element, or some of its components: `stored` scalars of `array` that begin at `offset`
-    plus each of `components`, a u32 or u64; harmless where `ok` is false. `type` is that of the
-    value. Of numbers that share a word, `components` are bits of it, which `bit` is added to."""
+    """Location of an element, or of some of its components, before its address is formed.
+
+    `stored` scalars of `array` begin at `offset` plus each of `components`. `width`, u32 or u64, is
+    the type of the offset. If `ok` is false, the access has no effect. `type` is that of the value.
+    In packed layouts `components` are bit positions, and `bit` is added to each.
+    """
 
     access: Access
     array: Value
@@ -63,32 +67,35 @@ class Place(NamedTuple):
 
 
 class Access(Protocol):
-    """What a layout does: all of it appends ops to `w`."""
+    """Protocol of a layout's accesses. All methods append ops to `w`."""
 
     def locate(
         self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
     ) -> Place:  # fmt: skip
-        """The place of an element. `inside`: the indices are proved to be in range."""
+        """Return the place of an element. `inside`: the indices are proved to be in range."""
 
     def part_at(self, w: Writer, place: Place, k: Value) -> Place:
-        """One component by an index that is clamped."""
+        """Return the place of one component, selected by a run-time index that is clamped."""
 
     def load(self, w: Writer, place: Place) -> Value:
-        """The value that stands there."""
+        """Load the value at a place."""
 
     def store(self, w: Writer, place: Place, value: Value) -> None:
-        """Put a value there."""
+        """Store a value at a place."""
 
     def update(self, w: Writer, place: Place, kind: str, values: Sequence[Value]) -> Value:
-        """An atomic op; the old value."""
+        """Emit an atomic op of this kind; return the old value."""
 
     def word(self, w: Writer, place: Place) -> tuple[Value, Value]:
-        """The place of the 32-bit word in which a narrow number stands, and at which bit."""
+        """Return the address of the 32-bit word that holds a narrow scalar, and its first bit."""
 
 
 class Root(NamedTuple):
-    """An array to be indexed: its type, the value that addresses are formed from, the scalar that
-    stands there, and the array whose extents it has."""
+    """An array to be indexed.
+
+    `array` is the base of its addresses, `stored` the scalar type in memory, `shaped` the array
+    that provides its shape.
+    """
 
     type: Array
     array: Value
@@ -100,12 +107,12 @@ class Root(NamedTuple):
 
 
 def component(place: Place, k: int) -> Place:
-    """One component, known now."""
+    """Place of component k, a compile-time constant."""
     return place._replace(components=(place.components[k],), type=scalar_of(place.type))
 
 
 def way_to(w: Writer, components: tuple[int, ...], k: Value, t: Scalar) -> Offset:
-    """How far component k, which is clamped, lies behind the first."""
+    """Offset of component k from the first component; k is clamped."""
     last = w.number(len(components) - 1, i32)
     k = w.op("max", w.op("min", k, last, type=i32), w.number(0, i32), type=i32)
     first, step = components[0], components[1] - components[0] if len(components) > 1 else 0
@@ -115,7 +122,7 @@ def way_to(w: Writer, components: tuple[int, ...], k: Value, t: Scalar) -> Offse
 
 
 def _pick(w: Writer, components: tuple[int, ...], k: Value) -> Value:
-    """How far component k lies behind the first, for components at irregular distances."""
+    """Offset of component k from the first, for components at irregular distances."""
     result = w.number(components[-1] - components[0], i32)
     for j in range(len(components) - 2, -1, -1):
         is_it = w.op("eq", k, w.number(j, i32), type=u1)
@@ -126,8 +133,7 @@ def _pick(w: Writer, components: tuple[int, ...], k: Value) -> Value:
 
 @lru_cache(maxsize=4096)
 def runs_of(components: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Runs of consecutive components, of as many as are accessed at once, as (first offset,
-    count)."""
+    """Runs of consecutive components as (first offset, count), of at most `WIDEST`."""
     runs: list[tuple[int, int]] = []
     for c in components:
         if runs and c == sum(runs[-1]) and runs[-1][1] < WIDEST:
@@ -138,7 +144,7 @@ def runs_of(components: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def address(w: Writer, place: Place, first: int, t: Scalar | Tensor) -> Value:
-    """The address of a value of type t that begins at component offset `first`."""
+    """Address of a value of type t that begins at component offset `first`."""
     assert isinstance(place.array.type, Array)
     value, constant = place.offset.value, place.offset.constant + first
     ok = () if place.ok is None else (place.ok,)
@@ -148,11 +154,11 @@ def address(w: Writer, place: Place, first: int, t: Scalar | Tensor) -> Value:
     return w.op("address", *args, attr=constant, type=Ptr.of(t, place.array.type.space))
 
 
-# --- what stands in memory -----------------------------------------------------------------------
+# --- stored form of scalars ----------------------------------------------------------------------
 
 
 def from_stored(w: Writer, v: Value, t: Scalar) -> Value:
-    """A number of type t from the scalar that stands for it: its bits, in the lowest of a word."""
+    """Decode a scalar of type t from its stored form, which holds its bits in the low bits."""
     stored = scalar_of(v.type)
     if stored is t:
         return v
@@ -164,7 +170,7 @@ def from_stored(w: Writer, v: Value, t: Scalar) -> Value:
 
 
 def to_stored(w: Writer, v: Value, stored: Scalar) -> Value:
-    """The scalar that stands for a number."""
+    """Encode a scalar in its stored form."""
     t = scalar_of(v.type)
     if stored is t:
         return v
@@ -174,7 +180,7 @@ def to_stored(w: Writer, v: Value, stored: Scalar) -> Value:
 
 
 def parts_of(w: Writer, v: Value) -> list[Value]:
-    """The components of a number or tensor."""
+    """Components of a scalar or tensor."""
     t = v.type
     if not isinstance(t, Tensor):
         return [v]
@@ -184,7 +190,7 @@ def parts_of(w: Writer, v: Value) -> list[Value]:
 
 
 def whole_of(w: Writer, parts: list[Value], t: Scalar | Tensor) -> Value:
-    """A number or tensor of its components."""
+    """Build a scalar or tensor from its components."""
     return w.op("pack", *parts, type=t) if isinstance(t, Tensor) else parts[0]
 
 
@@ -193,22 +199,24 @@ def whole_of(w: Writer, parts: list[Value], t: Scalar | Tensor) -> Value:
 
 @lru_cache(maxsize=4096)
 def layout_of(t: Array) -> Layout:
-    """The layout of an array of static shape."""
+    """Layout of an array of static shape."""
     assert t.shape is not None
     return t.layout or row_major(t.shape, t.scalars_per_element)
 
 
 @lru_cache(maxsize=4096)
 def is_row(t: Array) -> bool:
-    """Whether an array of static shape has one axis, and equal steps along it."""
+    """True if an array of static shape has one axis with a constant stride."""
     return t.ndim == 1 and t.shape is not None and step_of_last(t.shape, layout_of(t)) is not None
 
 
 @lru_cache(maxsize=4096)
 def has_spare(t: Array) -> bool:
-    """Whether the memory of an array of static shape has a spare element at its end: where the
-    array fills its memory from the first scalar to the last, nothing else is there
-    (`fields.cells`: in company, cells are larger than one of their fields)."""
+    """True if the memory of an array of static shape ends with a spare element.
+
+    That is so if the array fills its memory without gaps. In a group of fields, cells are larger
+    than one field (`fields.cells`).
+    """
     layout, step = layout_of(t), t.scalars_per_element
     axes = None if t.shape is None else layout.digits(t.shape)
     if axes is None or layout.components != tuple(range(step)):
@@ -222,13 +230,14 @@ def has_spare(t: Array) -> bool:
 
 
 class Scalars:
-    """Elements whose scalars stand in memory as they are, where the array's layout puts them;
-    row-major where the shape is known at launch only."""
+    """Elements stored as plain scalars, at the layout's offsets.
+
+    Arrays of dynamic shape are row-major.
+    """
 
     def locate(
         self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
     ) -> Place:  # fmt: skip
-        """See `Access`."""
         t, ok = root.type, None
         if t.shape is None:
             wide = is_wide(root.array) or any(scalar_of(v.type).bits == 64 for v in indices)
@@ -245,13 +254,11 @@ class Scalars:
         return Place(self, root.array, root.stored, width, offset, ok, components, t.elem)
 
     def part_at(self, w: Writer, place: Place, k: Value) -> Place:
-        """See `Access`."""
         moved = way_to(w, place.components, k, place.width)
         offset, first = w.plus(place.offset, moved, place.width), place.components[:1]
         return place._replace(offset=offset, components=first, type=scalar_of(place.type))
 
     def load(self, w: Writer, place: Place) -> Value:
-        """See `Access`."""
         t, elem = place.type, scalar_of(place.type)
         if is_whole(place):
             return w.b.insert(load_op(address(w, place, place.components[0], t), w))
@@ -262,7 +269,6 @@ class Scalars:
         return whole_of(w, parts, t)
 
     def store(self, w: Writer, place: Place, value: Value) -> None:
-        """See `Access`."""
         if is_whole(place):
             store_op(address(w, place, place.components[0], place.type), value, w)
             return
@@ -273,8 +279,8 @@ class Scalars:
             at += count
 
     def update(self, w: Writer, place: Place, kind: str, values: Sequence[Value]) -> Value:
-        """See `Access`. Floats are exchanged and compared as the unsigned integers of their bits:
-        two values are the same where their bits are."""
+        """See `Access`. Exchange and compare-and-swap of floats operate on their bits as unsigned
+        integers, so floats are equal if their bits are."""
         elem, olds = scalar_of(place.type), []
         is_bitwise = elem.kind == "f" and kind not in ATOMICS
         word = scalar_named(f"u{elem.bits}") if is_bitwise else elem
@@ -286,7 +292,6 @@ class Scalars:
         return whole_of(w, olds, place.type)
 
     def word(self, w: Writer, place: Place) -> tuple[Value, Value]:
-        """See `Access`."""
         at = address(w, place, place.components[0], place.stored)
         if place.stored.bits == u32.bits:
             return at, w.number(0, u32)
@@ -308,22 +313,20 @@ def store_op(at: Value, value: Value, w: Writer) -> None:
 
 
 def is_whole(place: Place) -> bool:
-    """Whether the value stands in memory as it is, one component behind the other, and is accessed
-    at once."""
+    """True if the value is stored contiguously in its own type and fits one access."""
     if not isinstance(place.type, Tensor):
         return place.stored is place.type
     return may_be_vectors(place) and len(runs_of(place.components)) == 1
 
 
 def may_be_vectors(place: Place) -> bool:
-    """Whether several scalars are accessed at once: not where they are converted on their way, nor
-    in workgroup memory."""
+    """True if vector accesses are possible: global memory, stored in the value's scalar type."""
     assert isinstance(place.array.type, Array)
     return place.stored is scalar_of(place.type) and place.array.type.space == "global"
 
 
 def _chunks(place: Place) -> list[tuple[int, Scalar | Tensor]]:
-    """What is accessed at once, as (first offset, type)."""
+    """Accesses that make up a place, as (first offset, type)."""
     if not may_be_vectors(place):
         return [(c, place.stored) for c in place.components]
     runs, stored = runs_of(place.components), place.stored
@@ -333,14 +336,16 @@ def _chunks(place: Place) -> list[tuple[int, Scalar | Tensor]]:
 def offset_in(
     w: Writer, layout: Layout, indices: Sequence[Value], t: Scalar
 ) -> Offset:  # fmt: skip
-    """Where the layout puts the element."""
+    """Offset of the element according to the layout."""
     counted = [axis_index(w, layout, axis, v, t) for axis, v in enumerate(indices)]
     return offset_of(layout.offset([Sum(w, index, t) for index in counted]))
 
 
 def axis_index(w: Writer, layout: Layout, axis: int, v: Value, t: Scalar) -> Offset:
-    """An index value counted from the first index of its axis. What 32 bits do not hold stays
-    outside in them: the largest u32."""
+    """Index value relative to the first index of its axis.
+
+    A 64-bit index that does not fit 32 bits saturates at the largest u32, which is out of range.
+    """
     origin = layout.origin[axis] if layout.origin else 0
     if scalar_of(v.type).bits <= t.bits:
         index = w.index(v, t)
@@ -355,8 +360,10 @@ def axis_index(w: Writer, layout: Layout, axis: int, v: Value, t: Scalar) -> Off
 
 
 def _spare_offset(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Offset:
-    """The offset of an element, or of the spare one behind the array. Of a single axis, the index
-    itself is judged: its multiples may wrap."""
+    """Offset of an element, or of the spare element if it is out of range.
+
+    With a single axis the index itself is clamped, because its product with the stride may wrap.
+    """
     layout = layout_of(t)
     if is_row(t):
         assert t.shape is not None
@@ -371,7 +378,7 @@ def _spare_offset(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) 
 
 
 def verdict_on(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Value | None:
-    """Whether every index is one of its axis; None where that is known."""
+    """Bounds check: true if every index is in range; None if that is proved."""
     assert t.shape is not None
     inside: Value | None = None
     for axis, (v, extent) in enumerate(zip(indices, t.shape, strict=True)):
@@ -386,7 +393,10 @@ def verdict_on(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> 
 def _dynamic_offset(
     w: Writer, root: Root, indices: Sequence[Value], t: Scalar, inside: bool
 ) -> tuple[Offset, Value | None]:  # fmt: skip
-    """The offset of an element, or of the spare one; a verdict where there is none."""
+    """Offset in an array of dynamic shape, clamped to the spare element.
+
+    Also returns the bounds check of a `bare` array, which has no spare element.
+    """
     n, offset, ok = root.type.scalars_per_element, NOTHING, None
     for axis, v in enumerate(indices):
         if offset != NOTHING:
@@ -408,7 +418,7 @@ def _extent(w: Writer, root: Root, axis: int, t: Scalar) -> Value:
 
 
 def _element_limit(w: Writer, root: Root, t: Scalar) -> Value:
-    """How many elements an array of dynamic shape has."""
+    """Number of elements of an array of dynamic shape."""
     if root.type.ndim == 1:
         return _extent(w, root, 0, t)
     size, n = w.op("size", root.array, type=t), root.type.scalars_per_element

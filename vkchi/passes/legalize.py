@@ -1,17 +1,18 @@
-"""What a device lacks, written in ops that it has; an error where it has nothing to offer.
+"""Legalization: expand ops that the device lacks into ops that it supports.
 
-ROWS say for which ops, of which scalar types, on which memory, what is needed and what stands in
-where it is missing. A row whose need the device meets is skipped, so the device's own instruction
-is used wherever there is one. Rows hold for tensors: elementwise expansions work on whole tensors,
-atomics are taken apart into components first.
+A row of `ROWS` names op kinds, scalar types, memory spaces, the capability needed, and the
+expansion used without it. A row whose capability the device has is skipped, so native instructions
+are preferred. Rows apply to tensors too: elementwise expansions work on whole tensors, atomics are
+first split into components. If there is no expansion, an error is raised.
 
-Stand-ins: atomics by a loop around compare-and-swap, on numbers of less than 32 bits of the word
-that they stand in; atomics on private places by load and store; subgroup operations by those on 32
-bits (`subgroups`);
-functions of f64 from arithmetic, some of f32 too, of f16 by way of f32, whole quotients and
-remainders of floats, bit counts of other widths than 32 by those of 32 (`functions`).
+Expansions:
 
-Must not know: SPIR-V, how values are emitted.
+- atomics: a compare-and-swap loop, on the containing word for types below 32 bits;
+- atomics on private memory: load and store;
+- subgroup operations of other widths: those of 32 bits (`subgroups`);
+- functions of f64 and some of f32: arithmetic; of f16: those of f32 (`functions`);
+- integral quotients and remainders of floats (`functions`);
+- bit counts of widths other than 32: those of 32 bits (`functions`).
 
     >>> legalize(fn, caps)      # atomic_mul p, v -> while { ... atomic_cas p, old, old * v ... }
 """
@@ -49,12 +50,15 @@ from vkchi.types import (
 
 Args = tuple[Value, ...]
 Expand = Callable[[Builder, Op, Args], Value]
-Key = tuple[str, str, str]  # op kind, scalar type, space of the place or ""
+Key = tuple[str, str, str]  # op kind, scalar type, memory space or ""
 
 
 class Row(NamedTuple):
-    """One expansion. `needs` are Caps fields separated by `|`, one of which is enough to do without
-    it; "never": no device does without it."""
+    """One expansion.
+
+    `needs` names Caps fields separated by `|`; a device with any of them skips the row. "never"
+    means that all devices need the expansion.
+    """
 
     kinds: str
     types: str
@@ -64,8 +68,11 @@ class Row(NamedTuple):
 
 
 def legalize(fn: Func, caps: Caps) -> Func:
-    """The Func with what the device lacks expanded. Raises DeviceError, naming the user's line, for
-    types and ops that the device does not have and that nothing can stand in for."""
+    """Expand all ops that the device lacks.
+
+    Raises DeviceError, with the source line, for types and ops that are neither available nor
+    expandable.
+    """
     table = expansions(caps)
     check_types(fn, caps, table.types)
     if has_kind(fn.body, ("shared",)):
@@ -84,7 +91,7 @@ def legalize(fn: Func, caps: Caps) -> Func:
 
 
 def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:
-    """What is to be expanded, and how."""
+    """Select the ops to expand, with their expansions."""
     kinds = table.kinds
     keys = [(op, key_of(op)) for op in walk(fn.body) if op.kind in kinds]
     found = {op: table[key] for op, key in keys if key in table}
@@ -99,8 +106,10 @@ def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:
 
 
 def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
-    """Workgroup arrays of floats that are compared and swapped or exchanged anywhere: they are kept
-    as integers (`access`), so floats in them have no other atomics."""
+    """Workgroup arrays of floats with a compare-and-swap or exchange.
+
+    They are stored as integers (`access`), so all their atomics must be expanded.
+    """
     found: set[Value] = set()
     for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():
         if op.kind in UPDATES and key_of(op)[2] == "shared":
@@ -110,15 +119,18 @@ def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
     return found
 
 
-# What is only expanded where users see whether it is a whole number: elsewhere the device's own do.
+# Expanded only if an exact integral result is observable; otherwise the native op suffices.
 MAY_BE_WHOLE = frozenset({"div", "sqrt"})
 ROUNDING = kinds_with(Trait.ROUNDS) | EQUALITIES
 PASSED_ON = kinds_with(Trait.CARRIES)
 
 
 def values_seen_whole(fn: Func) -> set[Value]:
-    """Values that are rounded, turned into integers or compared for equality, also after a choice,
-    with the other sign, or as components. What goes through memory is not followed."""
+    """Values for which exact integral results are observable (backward data-flow analysis).
+
+    These are rounded, cast to integers or compared for equality. Selects, negation, component
+    accesses and branch results propagate the property; memory does not.
+    """
     seen: set[Value] = set()
     ops = list(walk(fn.body))
     owner = {r.ops[-1]: op for op in ops if op.results for r in op.regions if r.ops}
@@ -133,7 +145,7 @@ def values_seen_whole(fn: Func) -> set[Value]:
 
 
 def key_of(op: Op) -> Key:
-    """What rows are looked up by: the type of the first argument decides."""
+    """Key of an op in the table. The type of the first argument decides."""
     t = op.args[0].type if op.args else op.type
     if isinstance(t, Ptr):
         return op.kind, scalar_of(t.elem).name, t.space
@@ -141,7 +153,10 @@ def key_of(op: Op) -> Key:
 
 
 class Expansions(dict[Key, Expand]):
-    """What stands for ops that a device lacks; `kinds`: of these, `types`: those it lacks."""
+    """Expansions for one device.
+
+    `kinds` holds their op kinds, `types` the scalar types that the device lacks.
+    """
 
     kinds: frozenset[str]
     types: frozenset[Scalar]
@@ -149,7 +164,7 @@ class Expansions(dict[Key, Expand]):
 
 @lru_cache(maxsize=16)
 def expansions(caps: Caps) -> Expansions:
-    """The expansions that a device needs. The first row for a key counts."""
+    """Expansions that a device needs. The first row for a key wins."""
     table = Expansions()
     for row in ROWS:
         if row.needs != "never" and any(getattr(caps, need) for need in row.needs.split("|")):
@@ -163,11 +178,11 @@ def expansions(caps: Caps) -> Expansions:
     return table
 
 
-# --- what a device does not have at all ----------------------------------------------------------
+# --- unsupported types and ops -------------------------------------------------------------------
 
 
 def check_types(fn: Func, caps: Caps, lacking: Collection[Scalar]) -> None:
-    """Raises DeviceError at the first value or array of a type that the device lacks."""
+    """Raise DeviceError at the first value or array of a type that the device lacks."""
     for p in fn.params:
         t = p.type
         if isinstance(t, Array) and not caps.can_store(t.stored.name):
@@ -184,7 +199,7 @@ def check_types(fn: Func, caps: Caps, lacking: Collection[Scalar]) -> None:
 
 
 def check_shared(fn: Func, caps: Caps) -> None:
-    """Raises DeviceError if the arrays of a workgroup need more memory than the device gives it."""
+    """Raise DeviceError if the arrays of a workgroup exceed the device's shared memory."""
     arrays = [op for op in walk(fn.body) if op.kind == "shared"]
     strays = {op.args[0] for op in walk(fn.body) if op.kind == "elem" and op.attr != "inside"}
     needed = sum(shared_bytes(op, has_spare=op in strays) for op in arrays)
@@ -202,9 +217,11 @@ BEYOND = (
 
 
 def check_exchanges(fn: Func, caps: Caps) -> None:
-    """Warn of exchanges with invocations that no subgroup of this device has. It is no error: what
-    comes of them may be unused, as in a scan whose lanes ask for their number afterwards."""
-    from vkchi.analysis.exchanges import beyond  # few kernels have any
+    """Warn of exchanges with lanes beyond the device's subgroup size.
+
+    This is no error, because the result may be unused, as in a scan that tests the lane afterwards.
+    """
+    from vkchi.analysis.exchanges import beyond  # rarely needed
 
     size = caps.subgroup_size
     said: dict[tuple[str, int, str], None] = {}  # in order
@@ -218,8 +235,7 @@ def check_exchanges(fn: Func, caps: Caps) -> None:
 
 
 def shared_bytes(op: Op, *, has_spare: bool) -> int:
-    """The bytes of a workgroup array; truth values take four each, and what an index leads to that
-    may be outside one element more (`access`)."""
+    """Size of a workgroup array. A bool takes four bytes; `has_spare` adds an element."""
     t = op.type
     assert isinstance(t, Array) and t.shape is not None
     elem = scalar_of(t.elem)
@@ -236,18 +252,18 @@ INSTEAD = {"f": "ti.f32", "i": "ti.i32", "u": "ti.u32", "b": "ti.i32"}
 
 
 def lacking_type(t: Scalar, span: Span | None, what: str = "") -> DeviceError:
-    """The error for a type that the device does not have."""
+    """Error for a type that the device lacks."""
     sentence = f"{t} is not available on this device" + (f" ({what})" if what else "")
     return DeviceError(render(sentence, span, f"use {INSTEAD[t.kind]}, or another device"))
 
 
 def render(sentence: str, span: Span | None, help: str) -> str:
-    """A message with the user's line."""
+    """Format a message with the source line."""
     return str(CompilationError(sentence, span, help=help))
 
 
 def refuse_wide_atomic(b: Builder, op: Op, args: Args) -> Value:
-    """Atomics of 64 bits on a device without any."""
+    """Raise DeviceError for a 64-bit atomic."""
     _, name, space = key_of(op)
     where_ = "shared arrays" if space == "shared" else "arrays"
     raise DeviceError(
@@ -260,7 +276,7 @@ def refuse_wide_atomic(b: Builder, op: Op, args: Args) -> Value:
 
 
 def refuse_subgroup(b: Builder, op: Op, args: Args) -> Value:
-    """Subgroup operations on a device without any."""
+    """Raise DeviceError for a subgroup operation."""
     name = op.kind.removeprefix("subgroup_")
     raise DeviceError(
         render(f"subgroup {name} is not available on this device", op.span, "use another device")
@@ -268,26 +284,26 @@ def refuse_subgroup(b: Builder, op: Op, args: Args) -> Value:
 
 
 def refuse_wide_subgroup(b: Builder, op: Op, args: Args) -> Value:
-    """Reductions of 64-bit integers on a device that reduces shorter ones only."""
+    """Raise DeviceError for a subgroup reduction of 64-bit integers."""
     name = op.kind.removeprefix("subgroup_")
     sentence = f"subgroup {name} of {op.type} is not available on this device"
     raise DeviceError(render(sentence, op.span, "use 32 bits, or another device"))
 
 
 def refuse_ballot(b: Builder, op: Op, args: Args) -> Value:
-    """A ballot among more invocations than a word has bits."""
+    """Raise DeviceError for a 32-bit ballot in subgroups of more than 32 lanes."""
     sentence = "subgroups of this device have more invocations than a ballot's 32 bits"
     raise DeviceError(render(sentence, op.span, "use ti.simt.subgroup.ballot64"))
 
 
 def refuse_wide_ballot(b: Builder, op: Op, args: Args) -> Value:
-    """A ballot in 64 bits on a device that has none, or more invocations than these."""
+    """Raise DeviceError for a 64-bit ballot without 64-bit integers, or with larger subgroups."""
     sentence = "this device has no 64-bit integers, or larger subgroups than a ballot's 64 bits"
     raise DeviceError(render(sentence, op.span, "use ti.simt.subgroup.all_true or any_true"))
 
 
 def refuse_function(b: Builder, op: Op, args: Args) -> Value:
-    """Functions of f64 on a device without 64-bit integers."""
+    """Raise DeviceError for a function of f64 on a device without 64-bit integers."""
     raise DeviceError(
         render(
             f"{op.kind} of f64 needs 64-bit integers, which this device lacks",
@@ -301,33 +317,35 @@ def refuse_function(b: Builder, op: Op, args: Args) -> Value:
 
 
 def combined(b: Builder, op: Op, old: Value, args: Args) -> Value:
-    """What an atomic puts in the place of `old`."""
+    """New value that an atomic stores over `old`."""
     return replaced(b, op.kind, old, args[1:])
 
 
 def expand_private(b: Builder, op: Op, args: Args) -> Value:
-    """An atomic on memory that only this invocation sees."""
+    """Expand an atomic on private memory to load and store."""
     old = b.emit("load", args[0])
     b.emit("store", args[0], combined(b, op, old, args))
     return old
 
 
 def expand_swap(b: Builder, op: Op, args: Args) -> Value:
-    """An atomic by compare-and-swap of the number."""
+    """Expand an atomic to a compare-and-swap loop."""
     if isinstance(args[1].type, Tensor):
         return by_components(b, op, args, expand_swap)
     return swap_until_done(b, args[0], lambda old: combined(b, op, old, args))
 
 
 def expand_word(b: Builder, op: Op, args: Args) -> Value:
-    """An atomic on a narrow number by compare-and-swap of the word that it stands in. Whoever
-    stores to a neighbour in it meanwhile makes the swap fail, and is seen by the next one."""
+    """Expand an atomic on a narrow scalar to a compare-and-swap loop on its word.
+
+    A concurrent store to another scalar of the word makes the swap fail; the next attempt sees it.
+    """
     t = args[1].type
     if isinstance(t, Tensor):
         return by_components(b, op, args, expand_word)
     assert isinstance(t, Scalar)
     shift = Num(b, b.emit("word_shift", args[0]))
-    ones = (1 << max(t.bits, 8)) - 1  # a truth value is a byte
+    ones = (1 << max(t.bits, 8)) - 1  # a bool is a byte
 
     def replaced(word: Value) -> Value:
         old = number_in(Num(b, word), shift, t)
@@ -339,7 +357,7 @@ def expand_word(b: Builder, op: Op, args: Args) -> Value:
 
 
 def number_in(word: Num, shift: Num, t: Scalar) -> Num:
-    """The narrow number that a word holds from a bit on."""
+    """Extract a narrow scalar from a word at a bit position."""
     low = word >> shift
     if t is u1:
         return (low & 255).cast(u1)
@@ -347,12 +365,12 @@ def number_in(word: Num, shift: Num, t: Scalar) -> Num:
 
 
 def bits_in_word(x: Num, t: Scalar) -> Num:
-    """A word that is zero but for a narrow number in its low bits."""
+    """Zero-extend a narrow scalar to a word."""
     return x.cast(u32) if t is u1 else x.bits(SCALARS[f"u{t.bits}"]).cast(u32)
 
 
 def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:
-    """An atomic on a tensor as one on each component; one on a number as it is."""
+    """Split an atomic on a tensor into one per component."""
     t, olds = args[1].type, []
     if not isinstance(t, Tensor):
         return expand(b, op, args)
@@ -367,7 +385,7 @@ def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:
 
 
 def late(where: str) -> Expand:
-    """The expansion at `module:function`, imported when first needed: few kernels need one."""
+    """Expansion at `module:function`, imported on first use because few kernels need one."""
     module, _, name = where.partition(":")
 
     def expand(b: Builder, op: Op, args: Args) -> Value:
@@ -383,7 +401,7 @@ OTHER_ATOMICS = ALL_ATOMICS.replace("atomic_add ", "")
 INTEGERS = "i32 u32 i64 u64"
 NARROW = "i8 u8 i16 u16 f16 u1"
 WIDE = "i64 u64 f64"
-# The functions that `functions` writes in arithmetic: of f64, whole quotients, of f32.
+# Functions that `functions` expands to arithmetic: of f64, integral quotients, of f32.
 NAMES = "exp exp2 log log2 pow sin cos tan asin acos atan atan2 sinh cosh tanh trunc round"
 QUOTIENTS = "floordiv mod rem"
 ROUGH = "div sqrt asin acos atan atan2 sinh tanh pow exp2 log2"

@@ -1,13 +1,14 @@
-"""Moves what every iteration computes alike out of `for` and `while` loops.
+"""Loop-invariant code motion (LICM) for `for` and `while` loops.
 
-An op that stands directly in a loop's region (body or condition) goes before the loop if its
-arguments come from outside and it is PURE, or a load from a place that nothing in the loop may
-change (`alias` says). Inner loops come first, so that ops travel as far out as they can. Nothing
-leaves an `if` inside a loop (a guarded load stays guarded) or a `parallel`. The loop may not run at
-all: computing, dividing and loading for nothing are harmless by design. What costs nothing
-(constants, extents) moves only where it is needed outside.
+An op directly in a loop's region (body or condition) is hoisted if
 
-Owns: the choice. Must not know: which ops there are but by effect.
+- its arguments are defined outside the loop, and
+- it is PURE, or a load from memory that the loop does not write (`analysis.alias`).
+
+Inner loops are visited first, so ops can leave several loops. Nothing leaves an `if` inside a loop
+or a `parallel`; guarded loads stay guarded. Hoisted ops execute speculatively, because the loop may
+run zero iterations. That is safe: arithmetic, division and loads cannot trap. Free ops (constants,
+extents) move only if a hoisted op needs them.
 
     for %b, %e {^(%i) %n = load %p; %k = mul %n, %i; ...}    ->    %n = load %p; for %b, %e {...}
 """
@@ -27,19 +28,17 @@ PURE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.PUR
 
 
 def hoist_invariants(fn: Func) -> Func:
-    """The Func with loop-invariant ops before their loops."""
+    """Hoist loop-invariant ops before their loops."""
     return Hoister().run(fn)
 
 
 class Hoister(Rebuilder):
-    """One run."""
-
     def __init__(self) -> None:
         super().__init__(self.visit_loop)
         self.changes = ChangeTable()
 
     def visit_loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Rewrite a loop's regions, then move what is invariant before it."""
+        """Rewrite a loop's regions, then hoist its invariant ops."""
         if op.kind not in LOOPS:
             return None
         regions = tuple([self.region(r) for r in op.regions])
@@ -49,7 +48,7 @@ class Hoister(Rebuilder):
         return b.insert(op if unchanged else self.copy(op, args, slim)).results
 
     def hoist_from(self, region: Region, changes: Changes) -> Region:
-        """Append the region's invariant ops here; the region without them."""
+        """Append the region's invariant ops before the loop; return the region without them."""
         moved = find_invariants(region, changes)
         if not moved:
             return region
@@ -59,7 +58,7 @@ class Hoister(Rebuilder):
 
 
 def find_invariants(region: Region, changes: Changes) -> dict[Op, None]:
-    """Ops of the region that give the same in every iteration, in order."""
+    """Loop-invariant ops of a region, in order."""
     inside: set[Value] = set(region.params)
     free: set[Value] = set()
     moved: dict[Op, None] = {}
@@ -75,7 +74,7 @@ def find_invariants(region: Region, changes: Changes) -> dict[Op, None]:
 
 
 def is_invariant(op: Op, inside: set[Value], changes: Changes) -> bool:
-    """Whether the op may move out of a loop that makes the values `inside` and these changes."""
+    """True if an op is invariant in a loop that defines the values `inside` and makes `changes`."""
     if op.kind not in PURE and op.kind != "load":
         return False
     if not inside.isdisjoint(op.args) or needs_loop(op):
@@ -84,8 +83,10 @@ def is_invariant(op: Op, inside: set[Value], changes: Changes) -> bool:
 
 
 def needs_loop(op: Op) -> bool:
-    """Whether an access was proved inside by what holds in the loop only: that it runs at all. Of
-    an `address` nobody knows any more."""
+    """True if an access was proved in range by a fact that holds only inside the loop.
+
+    An `address` does not record that, so it never moves.
+    """
     if op.kind != "elem" or op.attr != "inside":
         return op.kind == "address"
     t = op.args[0].type

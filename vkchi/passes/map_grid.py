@@ -1,27 +1,26 @@
-"""Loops over axes become what a device runs: workgroups of invocations.
+"""Map `parallel` loops to the device: grids of workgroups and invocations.
 
-Every loop gets one of four forms; what a device likes is in `cost_model`, and nowhere else.
+Every loop gets one of four mappings. Device preferences are in `cost_model`.
 
-- *Grid*: an invocation for each iteration, along up to three axes, whose indices are those of the
-  hardware. The fastest axis is x (`axis_order`); of four axes and more, the slow ones are one axis,
-  which is divided. The host must know the extents. Not where a body minds who its neighbours are.
+- *Grid*: one invocation per iteration, along up to three axes, with the hardware's indices. The
+  fastest axis is x (`axis_order`). With four axes or more, the slow axes are collapsed into one,
+  and divisions recover their indices. The extents must be host-computable, and the body must not
+  depend on neighbouring invocations.
 
       parallel %b, %e, %c, %f {^(%i, %j) body}    becomes    parallel %b, %e, %c, %f [(4, 32)] {...}
 
-- *Row*: an invocation for each iteration, one after the other; indices are found by division.
+- *Row*: one invocation per iteration along one axis; divisions recover the indices.
 
       parallel 0, %total [128] {^(%t) body of t // n, t % n}
 
-- *Shared out*: as many invocations as keep the device busy go through the iterations (`share`):
-  on processors, where that is worth it, and where the host cannot count the iterations.
+- *Work distribution* (`share`): a fixed number of invocations iterates over the loop's iterations.
+  It is used on CPUs if profitable, and if the host cannot compute the number of iterations.
 
-- *Whole workgroups*, before one of the others: where iterations wait for each other (`workgroup`).
+- *Padding to workgroups* (`workgroup`), before one of the others, for loops with barriers.
 
-A body keeps its meaning: `thread_index` is the number of the iteration, the last axis being the
-fastest, and with a demanded workgroup size `group_index` the workgroup it would be in.
-
-Owns: these decisions. What comes after sees loops of one to three axes, each with its workgroup.
-Must not know: how iterations are partitioned, why the host wants a count.
+Guarantees: `thread_index` remains the linear index of the iteration, with the last axis fastest.
+With a demanded workgroup size, `group_index` is the workgroup of that index. After this pass, loops
+have one to three axes and a workgroup size.
 
     >>> map_grid(fn, caps, options)      # parallel 0, load n
 """
@@ -61,14 +60,14 @@ from vkchi.target.shader import SERIAL, Grid, GridAxis
 from vkchi.types import Tensor, i32
 
 MOST_AXES = 3
-MOST_LIGHT = 160  # numbers that an iteration computes which takes no longer than to begin another
+MOST_LIGHT = 160  # scalars computed by an iteration that costs no more than its start
 
 
 def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) -> Func:
-    """The Func with loops that the device runs as they stand.
+    """Map all parallel loops to the device.
 
     Raises DeviceError for a demanded workgroup larger than the device's, KernelSyntaxError at a
-    barrier that some invocations surely do not come to.
+    barrier that some invocations cannot reach.
     """
     options = options or Options()
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
@@ -95,7 +94,7 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
 
 
 def check_block(op: Op, block: int | None, caps: Caps) -> None:
-    """Raises DeviceError if the device has no workgroups of this size."""
+    """Raise DeviceError if the device has no workgroups of this size."""
     if block is not None and not 1 <= block <= caps.workgroup_invocations:
         place = f"{op.span.place}: " if op.span else ""
         raise DeviceError(
@@ -104,18 +103,16 @@ def check_block(op: Op, block: int | None, caps: Caps) -> None:
         )
 
 
-# --- what is possible, what is best --------------------------------------------------------------
+# --- legality and profitability ------------------------------------------------------------------
 
 
 def can_cut(op: Op) -> bool:
-    """Whether nothing hinders that invocations go through some axes where nobody knows whether i32
-    counts all together."""
+    """True if the loop's axes may be distributed without an i32 count of all iterations."""
     return len(op.args) == 2 or host_length(op) is not None or not is_tied(op)
 
 
 def wants_stride(op: Op, caps: Caps) -> bool:
-    """Whether iterations should be partitioned: they must, or it is worth it and nothing hinders
-    it."""
+    """True if work distribution is required, or profitable and legal."""
     length = host_length(op)
     if length is None:
         return True
@@ -123,25 +120,25 @@ def wants_stride(op: Op, caps: Caps) -> bool:
 
 
 def is_light(op: Op) -> bool:
-    """Whether iterations are short, and without loops."""
+    """True if iterations are short and contain no loops."""
     inner = list(islice(walk(op.regions[0]), MOST_LIGHT + 1))
     is_short = sum(map(numbers, inner)) <= MOST_LIGHT
     return op.attr is None and is_short and not any(x.kind in LOOPS for x in inner)
 
 
 def numbers(op: Op) -> int:
-    """The numbers that an op computes, or takes."""
+    """Number of scalars that an op computes, or takes if it has no result."""
     t = op.args[-1].type if op.type is None and op.args else op.type
     return t.size if isinstance(t, Tensor) else 1
 
 
-# --- partitioned ---------------------------------------------------------------------------------
+# --- work distribution ---------------------------------------------------------------------------
 
 
 def share_iterations(
     b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: int | None
 ) -> None:
-    """Append a `parallel` with these bounds whose iterations are partitioned."""
+    """Append a `parallel` loop with work distribution."""
     block: int | None = op.attr
     most = most_threads(caps, block or DEFAULT_BLOCK)
     if block is None and demand is None:
@@ -163,8 +160,11 @@ def build_shared(
     run: Callable[[Shared, Value], None],
     block: int | None = None,
 ) -> None:
-    """Append a `parallel` of a crowd of invocations, of which `run` appends what one with this
-    number does; in workgroups of `block`, or the loop's own."""
+    """Append a `parallel` loop over the invocations of a crowd.
+
+    `run` appends the work of the invocation with the given index. The workgroup size is `block`, or
+    the loop's own.
+    """
     shared = partition(b, op, args, crowd, find_order(op))
     t = Param(i32, "t")
     with b.region(t) as region:
@@ -174,12 +174,11 @@ def build_shared(
     b.parallel((b.const(0, i32), shared.threads), region, block or op.attr)
 
 
-# --- an invocation for each iteration ------------------------------------------------------------
+# --- one invocation per iteration ----------------------------------------------------------------
 
 
 def build_grid(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: int | None) -> bool:
-    """Append a `parallel` with these bounds along the axes of a grid; whether that is for the
-    best."""
+    """Append a `parallel` loop along the axes of a grid; False if a grid does not fit."""
     if len(args) == 2 or depends_on_neighbours(op):
         return False
     order, is_square = digits_of(op)
@@ -197,7 +196,7 @@ def build_grid(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: 
 
 
 def extent_in(op: Op, digits: Order) -> int | None:
-    """How long digits of a loop's axes are together, where that is known here."""
+    """Product of the extents of these digits, or None if one is not a compile-time constant."""
     found: list[int] = []
     for k, n, _ in digits:
         length = axis_length(axes_of(op)[k])
@@ -210,7 +209,7 @@ def extent_in(op: Op, digits: Order) -> int | None:
 def build_axes(
     b: Builder, op: Op, args: tuple[Value, ...], order: Order, tile: tuple[int, ...]
 ) -> None:
-    """Append the loop with its axes in this order."""
+    """Append the loop with its axes permuted."""
     axes = [k for k, _, _ in order]
     (old,) = op.regions
     body = Region(tuple([old.params[k] for k in axes]), old.ops)
@@ -218,7 +217,8 @@ def build_axes(
 
 
 def build_digits(b: Builder, op: Op, space: Space, slow: int, tile: tuple[int, ...]) -> None:
-    """Append the loop over the digits of a space, of which so many slow ones are one axis."""
+    """Append the loop over the digits of a space, with the first `slow` digits collapsed into one
+    axis."""
     zero = b.const(0, i32)
     first = Space(space.begins, space.digits[:slow])
     ends = [total_of(b, first)]
@@ -235,7 +235,7 @@ def build_digits(b: Builder, op: Op, space: Space, slow: int, tile: tuple[int, .
 
 
 def size_rows(fn: Func, caps: Caps, options: Options) -> Func:
-    """The Func with workgroups for the loops over one axis that have none."""
+    """Choose a workgroup size for loops over one axis that have none."""
     if all(op.kind != "parallel" or op.attr is not None for op in fn.body.ops):
         return fn
     ops = [
@@ -246,7 +246,10 @@ def size_rows(fn: Func, caps: Caps, options: Options) -> Func:
 
 
 def with_block(op: Op, caps: Caps, options: Options) -> Op:
-    """A loop over one axis with its workgroup. Raises InternalError where the host cannot count."""
+    """Return a loop over one axis with a workgroup size.
+
+    Raises InternalError if the host cannot compute the number of iterations.
+    """
     count = host_count(op)
     if count is None:
         raise InternalError("a loop was mapped whose iterations the host cannot count")
@@ -255,7 +258,7 @@ def with_block(op: Op, caps: Caps, options: Options) -> Op:
 
 
 def plan_grid(fn: Func, caps: Caps) -> Grid:
-    """The grid of a Func that was mapped, split into dispatches."""
+    """Return the grid of a mapped Func, including its split into dispatches."""
     op = find_parallel(fn)
     if op is None:
         return SERIAL
@@ -276,5 +279,5 @@ def plan_grid(fn: Func, caps: Caps) -> Grid:
 
 
 def is_multiple(low: int, high: int, block: int) -> bool:
-    """Whether a number between these surely is a multiple."""
+    """True if a range contains a single value, a multiple of the block size."""
     return low == high and low % block == 0

@@ -1,10 +1,14 @@
-"""The pattern language of `rules.py`: rows of text become functions that match and build values.
+"""Pattern language of `rules.py`: compiles rows of text to functions that match and build values.
 
-A pattern is an op with operands: `sub (add x y) x`. Lower-case letters are any values, the same
-letter the same value; `x:iu` restricts its scalar kind; `C` and `D` are constants, `P` a constant
-power of two; numbers are constants of the type that stands there (of every component in a tensor).
-Operands of commutative ops match in either order. A result is a letter, a number or an op to build;
-numbers in it take the type of their neighbour. Must not know: which rules there are.
+A pattern is an op with operands: `sub (add x y) x`.
+
+- Lower-case letters match any value; equal letters match the same value.
+- `x:iu` restricts the scalar kind of `x`.
+- `C` and `D` match constants, `P` a constant power of two.
+- A number matches a constant of that value (in every component of a tensor).
+- Operands of commutative ops match in either order.
+
+A result is a letter, a number or an op to build. A number in it takes the type of its neighbour.
 
     >>> [rule] = compile_row("iu", "sub x x", "0")
     >>> rule.kind, rule.needs
@@ -30,8 +34,11 @@ Matcher = Callable[[Value, Env], bool]
 
 
 class Maker(Protocol):
-    """What a rule may ask for: ops, already simplified, the one that stands for the replaced op
-    (`result`), and constants."""
+    """Builder interface of rules.
+
+    `emit` builds a simplified op, `result` the op that replaces the matched one, `const` a
+    constant.
+    """
 
     def emit(
         self, kind: str, *args: Value, attr: Any = None, type: Type | None = None
@@ -48,8 +55,11 @@ Build = Callable[[Maker, Env, Type], Value]
 
 
 class Rule(NamedTuple):
-    """A compiled row. `needs` names the op kind that each operand must have ("" for any);
-    `operands` are the matchers with the operand's number, those first that fail soonest."""
+    """A compiled row.
+
+    `needs` is the op kind required of each operand, "" for any. `operands` pairs operand numbers
+    with matchers, the most selective first.
+    """
 
     kind: str
     kinds: str
@@ -58,7 +68,7 @@ class Rule(NamedTuple):
     build: Build
 
     def apply(self, s: Maker, args: Sequence[Value], attr: Any, t: Type) -> Value | None:
-        """The value that the op is equal to, or None where the rule does not fit."""
+        """Return the replacement of an op, or None if the rule does not match."""
         env: Env = {}
         for k, match in self.operands:
             if not match(args[k], env):
@@ -67,14 +77,14 @@ class Rule(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A parsed pattern: an op and its operands, or a leaf (a letter or a number) without any."""
+    """A parsed pattern: an op with operands, or a leaf (letter or number)."""
 
     head: str
     operands: tuple[Node, ...] = ()
 
 
 def compile_row(kinds: str, pattern: str, result: str) -> list[Rule]:
-    """The rules of a row: one per order of commutative operands."""
+    """Return the rules of a row, one per order of commutative operands."""
     build = builder(parse(result), is_root=True)
     return [
         Rule(n.head, kinds, tuple(map(need, n.operands)), ordered_matchers(n), build)
@@ -83,18 +93,18 @@ def compile_row(kinds: str, pattern: str, result: str) -> list[Rule]:
 
 
 def ordered_matchers(node: Node) -> tuple[tuple[int, Matcher], ...]:
-    """The matchers of a pattern's operands, numbers first, letters last."""
+    """Matchers of a pattern's operands: numbers first, letters last."""
     numbered = sorted(
         enumerate(node.operands), key=lambda p: (not is_number(p[1]), need(p[1]) == "")
     )
     return tuple((k, matcher(n)) for k, n in numbered)
 
 
-# --- reading -----------------------------------------------------------------------------------
+# --- parsing -----------------------------------------------------------------------------------
 
 
 def parse(text: str) -> Node:
-    """The tree of a pattern; the outermost op has no parentheses. Raises ValueError."""
+    """Parse a pattern; the outermost op has no parentheses. Raises ValueError."""
     tokens = re.findall(r"[()]|[^\s()]+", text)
     nodes = list(read(iter(tokens)))
     if len(nodes) > 1:
@@ -103,7 +113,7 @@ def parse(text: str) -> Node:
 
 
 def read(tokens: Iterator[str]) -> Iterator[Node]:
-    """Nodes up to the closing parenthesis or the end."""
+    """Yield nodes up to the closing parenthesis or the end."""
     for token in tokens:
         if token == ")":
             return
@@ -115,7 +125,7 @@ def read(tokens: Iterator[str]) -> Iterator[Node]:
 
 
 def orders(node: Node) -> list[Node]:
-    """The node with the operands of commutative ops in every order (constants stay right)."""
+    """All orders of the operands of commutative ops; constants stay on the right."""
     combined: list[tuple[Node, ...]] = [()]
     for operand in node.operands:
         combined = [(*before, new) for before in combined for new in orders(operand)]
@@ -125,17 +135,16 @@ def orders(node: Node) -> list[Node]:
 
 
 def is_number(node: Node) -> bool:
-    """Whether a leaf is a number."""
     return not node.operands and node.head[-1].isdigit()
 
 
 def is_constant(node: Node) -> bool:
-    """Whether only constants match the node."""
+    """True if the node matches only constants."""
     return is_number(node) or node.head in ("C", "D", "P")
 
 
 def need(node: Node) -> str:
-    """The op kind that a value must have to match, "" for any."""
+    """Op kind that the node matches, "" for any."""
     if is_constant(node):
         return "const"
     return node.head if node.operands else ""
@@ -146,12 +155,12 @@ def need(node: Node) -> str:
 
 @lru_cache(maxsize=1024)
 def number_attr(text: str, t: Number) -> Any:
-    """The `const` attr of a number as written in a row, in type t."""
+    """The `const` attr of a literal of a row, in type t."""
     return constant_attr(float(text) if scalar_of(t).kind == "f" else int(text), t)
 
 
 def matcher(node: Node) -> Matcher:
-    """The function that matches a value with a node, binding its letters."""
+    """Compile a node to a function that matches a value and binds letters."""
     if is_number(node):
         return match_number(node.head)
     if node.operands:
@@ -167,12 +176,12 @@ def matcher(node: Node) -> Matcher:
 
 
 def bind(env: Env, letter: str, v: Value) -> bool:
-    """Let the letter stand for v, or compare with what it stands for already."""
+    """Bind a letter to v; False if it is bound to another value."""
     return is_same(env.setdefault(letter, v), v)
 
 
 def match_number(text: str) -> Matcher:
-    """Matches constants of this value."""
+    """Matcher of constants of this value."""
 
     def match(v: Value, env: Env) -> bool:
         return ir.is_constant(v) and v.attr == number_attr(text, number(v))
@@ -181,7 +190,7 @@ def match_number(text: str) -> Matcher:
 
 
 def match_op(kind: str, operands: tuple[Matcher, ...]) -> Matcher:
-    """Matches ops of this kind by their operands."""
+    """Matcher of ops of this kind."""
 
     def match(v: Value, env: Env) -> bool:
         if type(v) is not Op or v.kind != kind:
@@ -192,7 +201,7 @@ def match_op(kind: str, operands: tuple[Matcher, ...]) -> Matcher:
 
 
 def kind_of(t: Type) -> str:
-    """The kind letter of a number type's scalar; "" for other types."""
+    """Kind letter of the scalar of a scalar or tensor type; "" for other types."""
     if isinstance(t, Scalar):
         return t.kind
     return t.elem.kind if isinstance(t, Tensor) else ""
@@ -202,7 +211,7 @@ def kind_of(t: Type) -> str:
 
 
 def builder(node: Node, *, is_root: bool = False) -> Build:
-    """The function that makes the value of a result, or of an op in it."""
+    """Compile a result, or an op in it, to a function that builds its value."""
     if is_number(node):
         return lambda s, env, t: s.const(number_attr(node.head, t), t)
     if not node.operands:

@@ -1,11 +1,8 @@
-"""What the passes of one build need not find out again.
+"""Memoization of analysis results by op and region identity, within one build.
 
-IR is immutable: what is true of an op or a region by itself stays true as long as that object is
-there, whatever a pass changed elsewhere. So results are kept by identity, and no pass says what it
-preserves: what it left is what it preserved. What depends on where an op stands or on who uses it
-is kept for one body alone.
-
-Owns: these tables. Must not know: passes.
+IR is immutable: a fact about an op or region alone stays valid, whatever passes change elsewhere.
+Passes therefore declare no preserved analyses. Facts that depend on an op's position or uses are
+valid for one function body only, and are dropped with the next.
 
     >>> memo.has(fn, LOOPS)
     False
@@ -27,9 +24,12 @@ _CONTROL -= {"yield"}
 
 
 class Memo:
-    """Of one build: `verified` ops are valid by themselves, no rule of `simplify` fits those that
-    are `irreducible`; `shifts` tells of the sums of a loop in a body, until another body is asked
-    about."""
+    """Memoized facts of one build.
+
+    - `verified`: ops that passed the verifier.
+    - `irreducible`: ops that no rule of `simplify` matches.
+    - `shifts`: results of `analysis.shifts` for the loops of the last body.
+    """
 
     __slots__ = ("_body", "_kinds", "_shifts", "irreducible", "verified")
 
@@ -41,7 +41,7 @@ class Memo:
         self._shifts: dict[Op, Shifts] = {}
 
     def kinds(self, region: Region) -> frozenset[str]:
-        """The kinds of the ops in a region and in those inside."""
+        """Op kinds in a region, including nested regions."""
         found = self._kinds.get(region)
         if found is None:
             kinds = {op.kind for op in region.ops}
@@ -51,15 +51,15 @@ class Memo:
         return found
 
     def shifts(self, body: Region, loop: Op, used: set[Value]) -> Shifts:
-        """What is known of the sums of a loop, in a body that uses these values."""
+        """Scatter-add analysis of a loop, in a body that uses these values."""
         if self._body is not body:
             self._body, self._shifts = body, {}
         if loop not in self._shifts:
-            from vkchi.analysis.shifts import Shifts  # few kernels ask
+            from vkchi.analysis.shifts import Shifts  # rarely needed
 
             self._shifts[loop] = Shifts(loop, used)
         return self._shifts[loop]
 
     def has(self, fn: Func, kinds: Iterable[str]) -> bool:
-        """Whether an op of one of these kinds stands in a Func."""
+        """True if a Func contains an op of one of these kinds."""
         return not self.kinds(fn.body).isdisjoint(kinds)

@@ -1,10 +1,13 @@
-"""Range analysis of implicit integer casts: those whose operand is proved to fit lose nothing.
+"""Range analysis of implicit integer casts: finds casts whose operand fits the target type.
 
-The walk is that of `bounds`: facts about integers from loops, conditions and the ops between. The
-index of a loop whose end is not constant counts as fitting.
+The traversal is that of `bounds`: integer facts from loops, conditions and the ops between. The
+index of a loop with a non-constant end is assumed to fit.
 
-Guarantees: a caution is dropped only for such an index, where every component of the operand is
-proved to be in the range of the type, or where the cast is in no code that is left.
+Guarantees: a caution is dropped only
+
+- if every component of the operand is proved to be in the range of the type,
+- for such a loop index, or
+- if the cast is dead code.
 
     cautions = unproved(lowered.func, lowered.cautions)
 """
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def unproved(fn: Func, noted: Iterable[Noted]) -> list[Caution]:
-    """The cautions that are not proved to be needless, in order."""
+    """Return the cautions that are not proved unnecessary, in order."""
     casts = {n.op for n in noted if n.op is not None}
     lossy: set[Op] = set()
     if casts:
@@ -40,7 +43,7 @@ def unproved(fn: Func, noted: Iterable[Noted]) -> list[Caution]:
 
 
 class FitProver(Prover):
-    """Walks a Func; `marked` are the casts that lose nothing."""
+    """Walks a Func; `marked` collects the casts that are lossless."""
 
     def __init__(self, fn: Func, casts: set[Op]) -> None:
         super().__init__(fn)

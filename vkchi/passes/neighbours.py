@@ -1,20 +1,19 @@
-"""Loads and stores of neighbours become one access of a vector.
+"""Vectorization of adjacent loads and stores in straight-line code.
 
-Neighbours are scalars of one array whose addresses have the same offset and constants one behind
-the other. What stands between two accesses in their region must not touch the place that is moved:
-loads move up to the first of them, stores down to the last (`alias` says what may be one memory).
-Nothing moves across a synchronisation or an end of the invocation, nor into or out of a region.
+Adjacent accesses are scalars of one array with the same offset value and consecutive constants.
+Loads move up to the first of them, stores down to the last. Ops in between must not access the
+moved element (`analysis.alias`). Nothing moves across a synchronization or an exit of the
+invocation, or between regions.
 
     %p = address %x, %o [0]; %a = load %p          %p = address %x, %o [0] : ptr<f32<2> global>
     %q = address %x, %o [1]; %b = load %q    ->    %v = load %p [8] : f32<2>; %a = extract %v [0]; …
 
-A vector's place needs no more alignment than its scalar's; what is proved of it (the array's
-attribute `aligned`, `analysis.multiples` of the offset) is said at the access. Processors access
-one lane after the other, each scalar of a vector by itself: there, what is known to be aligned is
-taken in words of 64 bits, as far as the device has them.
+A vector access needs only the alignment of its scalar. A larger proved alignment (the array's
+attribute `aligned`, `analysis.multiples` of the offset) is attached to the access. CPU drivers
+split vector accesses into scalars. There, aligned elements are accessed as words of up to 64 bits.
 
-Runs behind `access` and `licm`, which makes offsets equal and accesses meet. Owns: which accesses
-become one, and how wide. Must not know: layouts, SPIR-V.
+Preconditions: runs after `access` and `licm`, which make offsets identical and bring accesses into
+one region.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from vkchi.target.caps import SMALLEST, Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_named, scalar_of, u1, u32, u64
 
-FARTHEST = 128  # ops between accesses that become one: values wait in registers meanwhile
-WORDS = (8, 4)  # bytes
+FARTHEST = 128  # ops between merged accesses; bounds register pressure
+WORDS = (8, 4)  # bytes per word
 
 
 class Run(NamedTuple):
-    """The scalars of type `scalar` from `first` up to `end`, counted from an offset of an array."""
+    """Scalars `first` to `end` (exclusive) of an array, counted from `offset`."""
 
     array: Value
     offset: Value | None
@@ -48,13 +47,16 @@ class Run(NamedTuple):
     end: int
 
     def meets(self, other: Run) -> bool:
-        """Whether a scalar is in both, of one offset."""
+        """True if two runs from the same offset overlap."""
         return self.first < other.end and other.first < self.end
 
 
 class Chunk:
-    """The scalars of `run`, accessed at once: as a vector of `word`, a scalar that holds one or
-    several of them. `aligned`: bytes that the place is a multiple of."""
+    """The scalars of `run` as one vectorized access.
+
+    The access is a vector of `word`, each of which holds one or more scalars. `aligned` is the
+    proved alignment in bytes.
+    """
 
     __slots__ = ("aligned", "run", "word")
 
@@ -63,22 +65,22 @@ class Chunk:
 
     @property
     def per_word(self) -> int:
-        """Scalars in a word."""
+        """Scalars per word."""
         return self.word.bits // self.run.scalar.bits
 
     @property
     def lanes(self) -> int:
-        """Words."""
+        """Number of words in the chunk."""
         return (self.run.end - self.run.first) // self.per_word
 
     @property
     def type(self) -> Scalar | Tensor:
-        """What is loaded or stored."""
+        """Type of the vectorized value."""
         return Tensor.of(self.word, (self.lanes,)) if self.lanes > 1 else self.word
 
 
 def join_neighbours(fn: Func, caps: Caps = SMALLEST) -> Func:
-    """The Func with wide accesses."""
+    """Merge adjacent accesses into vector accesses."""
     plan = Plan(caps)
     plan.region(fn.body)
     if not plan.chunks:
@@ -87,8 +89,10 @@ def join_neighbours(fn: Func, caps: Caps = SMALLEST) -> Func:
 
 
 def run_of(op: Op) -> Run | None:
-    """What a load or store touches, if that is known: not behind a verdict, nor in memory of a
-    workgroup or of an invocation."""
+    """Scalars that a load or store accesses, or None.
+
+    None for addresses with a bounds check, and for workgroup or private memory.
+    """
     at = op.args[0]
     if op.kind not in PLAIN_ACCESSES or not isinstance(at, Op) or at.kind != "address":
         return None
@@ -102,14 +106,14 @@ def run_of(op: Op) -> Run | None:
     return Run(array, offset, scalar, at.attr, at.attr + count)
 
 
-# --- what may become one -------------------------------------------------------------------------
+# --- grouping ------------------------------------------------------------------------------------
 
-Way = tuple[str, Value]  # load or store, and of which array
-Start = tuple["Value | None", Scalar]  # from which offset
+Way = tuple[str, Value]  # op kind and array
+Start = tuple["Value | None", Scalar]  # offset and scalar type
 
 
 def candidates(runs: dict[Op, Run | None]) -> dict[Op, Run]:
-    """Loads and stores with company from their offset, or of several scalars."""
+    """Loads and stores that share an offset with another, or that access several scalars."""
     found = {op: run for op, run in runs.items() if run is not None}
     company = Counter((op.kind, run[:3]) for op, run in found.items())
     return {
@@ -120,8 +124,7 @@ def candidates(runs: dict[Op, Run | None]) -> dict[Op, Run]:
 
 
 class Group:
-    """Accesses that may become one as far as what lies between them goes; `blocked` is what was
-    written since the first load."""
+    """Accesses that may be merged; `blocked` holds the writes since the first load."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -130,7 +133,7 @@ class Group:
 
 
 class Plan:
-    """The `chunks` of each load and store that changes."""
+    """Selects the `chunks` of each load and store to rewrite."""
 
     def __init__(self, caps: Caps) -> None:
         self.runs: dict[Op, Run | None] = {}
@@ -142,7 +145,7 @@ class Plan:
         self.sharing: dict[tuple[Value, Value], bool] = {}
 
     def region(self, region: Region) -> None:
-        """Look at a region and at those in it."""
+        """Visit a region and its nested regions."""
         for op in region.ops:
             for inner in op.regions:
                 self.region(inner)
@@ -154,7 +157,7 @@ class Plan:
                 self.group(region)
 
     def group(self, region: Region) -> None:
-        """Look at the accesses that stand directly in a region."""
+        """Group the accesses directly in a region."""
         for k, op in enumerate(region.ops):
             if op.regions:
                 if any(self.groups.values()):
@@ -167,7 +170,7 @@ class Plan:
         self.close_all()
 
     def pass_regions(self, changes: Changes) -> None:
-        """Nothing moves across regions that may touch it."""
+        """Close the groups that nested regions may conflict with."""
         if changes.sync or changes.ends:
             self.close_all()
         written = {p.base for p in changes.writes}
@@ -177,14 +180,14 @@ class Plan:
                 self.close(groups, list(groups))
 
     def may_share(self, a: Value, b: Value) -> bool:
-        """Whether two arrays may be the same memory."""
+        """True if two arrays may alias (memoized)."""
         found = self.sharing.get((a, b))
         if found is None:
             found = self.sharing[a, b] = may_share(a, b)
         return found
 
     def pass_access(self, op: Op) -> None:
-        """Close the groups in which something would move across an access that may touch it."""
+        """Close the groups that an access may conflict with."""
         run, base, writes = self.runs.get(op), base_of(op.args[0]), op.kind in WRITES
         for (kind, array), groups in self.groups.items():
             if not groups or (kind == "load" and not writes) or not self.may_share(array, base):
@@ -200,7 +203,7 @@ class Plan:
             self.close(groups, ended)
 
     def add(self, op: Op, k: int) -> None:
-        """Let an access join those of its kind from its offset."""
+        """Add an access to the group of its kind, array and offset."""
         run = self.likely.get(op)
         if run is None:
             return
@@ -214,22 +217,21 @@ class Plan:
             group = groups[start] = Group(k)
         group.members.append((op, run))
 
-    # --- how wide
+    # --- splitting into chunks
 
     def close_all(self) -> None:
-        """No access joins those before."""
         for groups in self.groups.values():
             self.close(groups, list(groups))
 
     def close(self, groups: dict[Start, Group], starts: Sequence[Start]) -> None:
-        """No access joins these groups any more: cut what they touch."""
+        """Close groups, and split their scalars into chunks."""
         for start in starts:
             members = sorted(groups.pop(start).members, key=lambda m: m[1].first)
             for near in stretches(members):
                 self.cut(near)
 
     def cut(self, members: list[tuple[Op, Run]]) -> None:
-        """Cut what these accesses touch, which has no gaps, if fewer accesses do."""
+        """Split a contiguous run into chunks, if that takes fewer accesses."""
         run = members[0][1]._replace(end=max(r.end for _, r in members))
         if run.end - run.first == 1:
             return
@@ -243,7 +245,7 @@ class Plan:
             self.chunks[op] = tuple([c for c in chunks if c.run.meets(r)])
 
     def pieces(self, run: Run) -> Iterator[Chunk]:
-        """A run as aligned vectors, or as words where the device wants them."""
+        """Split a run into aligned vectors, or into words if the device prefers them."""
         scalar, size = run.scalar, run.scalar.size_bytes
         by = MOST if run.offset is None else self.multiples.of(run.offset)
         base = min(max(attributes_of(run.array).aligned, size), by * size)
@@ -261,18 +263,18 @@ class Plan:
             k += count
 
     def step(self, aligned: int, size: int) -> int:
-        """How many scalars there are between places where an access may well begin."""
+        """Distance in scalars between good start positions of an access."""
         words = [w // size for w in self.words if w > size]
         return min([aligned, WIDEST, *words])
 
 
 def to_next(k: int, step: int) -> int:
-    """How far the next place is that is aligned to so many scalars."""
+    """Distance to the next multiple of `step`, or `WIDEST` at a multiple."""
     return step - k % step if k % step else WIDEST
 
 
 def stretches(members: list[tuple[Op, Run]]) -> Iterator[list[tuple[Op, Run]]]:
-    """Accesses, in the order of where they begin, cut where there is a gap."""
+    """Split accesses, sorted by start, at gaps."""
     near: list[tuple[Op, Run]] = []
     end = 0
     for member in members:
@@ -286,15 +288,18 @@ def stretches(members: list[tuple[Op, Run]]) -> Iterator[list[tuple[Op, Run]]]:
 
 
 def cost(chunks: Sequence[Chunk]) -> tuple[int, int]:
-    """What is compared: words, then accesses."""
+    """Cost of chunks: words, then accesses."""
     return sum(c.lanes for c in chunks), len(chunks)
 
 
-# --- writing them --------------------------------------------------------------------------------
+# --- rewriting -----------------------------------------------------------------------------------
 
 
 class Joiner(Writer):
-    """One run: `parts` are the scalars of each chunk that were loaded, or are to be stored."""
+    """Rewrites accesses.
+
+    `parts` holds the loaded scalars of each chunk, `waiting` the scalars to store.
+    """
 
     def __init__(self, plan: Plan, fn: Func) -> None:
         super().__init__(self.visit_access)
@@ -306,7 +311,7 @@ class Joiner(Writer):
         self.unused = {op.args[0] for op in self.chunks if not uses[op.args[0]]}
 
     def visit_access(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """What stands for a load, a store, or an address that is needed no longer."""
+        """Replace a load or store; keep an address that becomes dead."""
         if op.kind == "address" and op in self.unused:
             return (op,)
         chunks = self.chunks.get(op)
@@ -318,7 +323,7 @@ class Joiner(Writer):
         return ()
 
     def load(self, op: Op, chunks: Sequence[Chunk]) -> Value:
-        """The value of a load, from its chunks."""
+        """Value of a load, assembled from its chunks."""
         run, t = run_of(op), op.type
         assert run is not None and isinstance(t, Scalar | Tensor)
         found: list[Value] = []
@@ -328,7 +333,7 @@ class Joiner(Writer):
         return whole_of(self, found, t)
 
     def loaded(self, chunk: Chunk) -> list[Value]:
-        """The scalars of a chunk, which is loaded where it is asked for first."""
+        """Scalars of a chunk, which is loaded on first use."""
         if chunk not in self.parts:
             at, t = self.address(chunk), chunk.type
             whole = self.b.insert(Op("load", (at,), alignment(chunk), t, self.b.span))
@@ -337,7 +342,7 @@ class Joiner(Writer):
         return self.parts[chunk]
 
     def unpacked(self, word: Value, chunk: Chunk) -> Iterator[Value]:
-        """The scalars in a word; the first in its lowest bits."""
+        """Yield the scalars of a word, lowest bits first."""
         scalar, many = chunk.run.scalar, chunk.per_word
         if many == 1:
             yield word
@@ -352,7 +357,7 @@ class Joiner(Writer):
             yield from_stored(self, low, scalar)
 
     def store(self, op: Op, value: Value, chunks: Sequence[Chunk]) -> None:
-        """Keep what is to be stored; the last store of a chunk does it."""
+        """Record the scalars of a store; the last store of a chunk emits the access."""
         run = run_of(op)
         assert run is not None
         for k, v in zip(range(run.first, run.end), parts_of(self, value), strict=True):
@@ -363,14 +368,13 @@ class Joiner(Writer):
                 self.stored(chunk, [parts[k] for k in sorted(parts)])
 
     def stored(self, chunk: Chunk, parts: list[Value]) -> None:
-        """Store a chunk."""
         many = chunk.per_word
         words = [self.packed(parts[k : k + many], chunk) for k in range(0, len(parts), many)]
         args = (self.address(chunk), whole_of(self, words, chunk.type))
         self.b.insert(Op("store", args, alignment(chunk), None, self.b.span))
 
     def packed(self, parts: list[Value], chunk: Chunk) -> Value:
-        """The word of scalars."""
+        """Pack scalars into a word."""
         if chunk.per_word == 1:
             return parts[0]
         if chunk.word is u64 and chunk.per_word == 2:
@@ -387,12 +391,11 @@ class Joiner(Writer):
         return word
 
     def address(self, chunk: Chunk) -> Value:
-        """The place of a chunk."""
         run, offset = chunk.run, chunk.run.offset
         args = (run.array,) if offset is None else (run.array, self.map.get(offset, offset))
         return self.op("address", *args, attr=run.first, type=Ptr.of(chunk.type, "global"))
 
 
 def alignment(chunk: Chunk) -> int | None:
-    """What is said at an access: nothing, where no more is known than what its scalar needs."""
+    """Alignment attribute of an access; None if it is only that of its scalar."""
     return chunk.aligned if chunk.aligned > chunk.word.size_bytes else None

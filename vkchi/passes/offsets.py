@@ -1,11 +1,9 @@
-"""Offsets of elements as ops: integer arithmetic that is shared wherever it is equal.
+"""Element offsets as IR, with local common-subexpression elimination.
 
-An offset is a value plus a constant, counted in scalars, and stays so until an `address` is made of
-it: components, constant indices and neighbours (`x[i, j + 1]` beside `x[i, j]`) cost nothing.
-Arithmetic wraps at the offset's width, u32 or u64, so a constant may be taken out of a sum; what is
-negative is large.
-
-Owns: `Offset`, `Writer`, `Sum`. Must not know: arrays, places.
+An offset is a value plus a constant, counted in scalars. It stays split until an `address` is
+formed, so components, constant indices and neighbours (`x[i, j + 1]` beside `x[i, j]`) are free.
+Arithmetic wraps at the offset's width, u32 or u64. Constants may therefore be moved out of a sum,
+and a negative offset becomes a large one.
 
     >>> w.whole(Offset(v, 3), u32)      # add %v, 3
 """
@@ -26,7 +24,7 @@ from vkchi.types import Scalar, Type, scalar_of
 
 
 class Offset(NamedTuple):
-    """`value + constant` in scalars; no value stands for zero."""
+    """`value + constant` in scalars; a value of None is zero."""
 
     value: Value | None
     constant: int
@@ -36,10 +34,10 @@ NOTHING = Offset(None, 0)
 
 
 class Writer(ScopedRebuilder):
-    """A Rebuilder with integer arithmetic; an op that is available is not written again."""
+    """A Rebuilder that emits integer arithmetic and reuses available ops."""
 
     def op(self, kind: str, *args: Value, type: Type, attr: Any = None) -> Value:
-        """A pure op of this type."""
+        """Return a pure op of this type, new or available."""
         available, key = self.available, (kind, args, attr, type)
         found = available.values.get(key)
         if found is None and kind in COMMUTATIVE:
@@ -50,11 +48,10 @@ class Writer(ScopedRebuilder):
         return found
 
     def number(self, k: int, t: Scalar) -> Value:
-        """A constant."""
         return self.op("const", attr=bits_of(k, t), type=t)
 
     def bits(self, v: Value, t: Scalar) -> Value:
-        """A number of the same width as another type; itself if it is of that type."""
+        """Bitcast a scalar to a type of the same width; a no-op if the type is equal."""
         if isinstance(v, Op) and v.kind == "bitcast" and v.args[0].type is t:
             return v.args[0]
         if v.type is t:
@@ -64,31 +61,29 @@ class Writer(ScopedRebuilder):
         )  # fmt: skip
 
     def index(self, v: Value, t: Scalar) -> Offset:
-        """An index value as an offset of type t: constants as numbers, others converted."""
+        """Convert an index value to an offset of type t."""
         old = scalar_of(v.type)
         root, constant = split_offset(v)
         half = 1 << (old.bits - 1)
         if root is None:
             return Offset(None, constant)
-        if old.bits != t.bits:  # a sum may wrap in the one width and not in the other
+        if old.bits != t.bits:  # a sum may wrap in one width only
             return Offset(self.op("cast", v, type=t), 0)
         return Offset(self.bits(root, t), (constant + half) % (2 * half) - half)
 
     def plus(self, a: Offset, b: Offset, t: Scalar) -> Offset:
-        """a + b."""
         constant = a.constant + b.constant
         if a.value is None or b.value is None:
             return Offset(a.value or b.value, constant)
         return Offset(self.op("add", a.value, b.value, type=t), constant)
 
     def times(self, a: Offset, k: int, t: Scalar) -> Offset:
-        """a * k."""
         if a.value is None or k == 1:
             return Offset(a.value, a.constant * k)
         return Offset(self.op("mul", a.value, self.number(k, t), type=t), a.constant * k)
 
     def whole(self, a: Offset, t: Scalar) -> Value:
-        """The offset as one number."""
+        """Emit the offset as one value."""
         if a.value is None:
             return self.number(a.constant, t)
         if not a.constant:
@@ -97,8 +92,11 @@ class Writer(ScopedRebuilder):
 
 
 class Sum:
-    """An offset that is reckoned with as numbers are: what a layout's arithmetic gets for an index,
-    so that it appends ops. The other operand is a whole number, or such a one. Differences wrap."""
+    """An offset with Python operators that emit ops.
+
+    Layout code computes with it as with an index. The other operand is an int or another `Sum`.
+    Differences wrap.
+    """
 
     __slots__ = ("offset", "type", "w")
 
@@ -145,5 +143,5 @@ class Sum:
 
 
 def offset_of(x: Sum | int) -> Offset:
-    """A sum or a whole number as an offset."""
+    """Convert a `Sum` or int to an offset."""
     return x.offset if isinstance(x, Sum) else Offset(None, x)

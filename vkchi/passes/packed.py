@@ -1,14 +1,11 @@
-"""Numbers that share words, as a layout that writes IR: `PackedNumbers`, an `Access`.
+"""Bit-packed integers: accesses to elements that share a word (`PackedNumbers`, an `Access`).
 
-What stands at an element is its slot (`types.quantised`): the number in the highest bits of an
-integer, zeros below. A load takes the word, and the number's bits from it. A store swaps the word
-until nobody came between, for other invocations may write its other bits; where the element is all
-that is in its word, it writes the word. A vector's components are in one word, and are written
-together.
+Each element is a slot (`types.quantised`): the scalar in the highest bits of an integer, zeros
+below. A load extracts the slot from its word. A store is a compare-and-swap loop, because other
+invocations may write other bits of the word. An element that is alone in its word is stored
+directly. The components of a vector are in one word and are written together.
 
-An index that may be outside is judged, for no spare element is where words are.
-
-Owns: the bits of words. Must not know: what numbers mean, which op asks.
+An index that may be out of range gets a bounds check, because packed arrays have no spare element.
 """
 
 from __future__ import annotations
@@ -40,12 +37,11 @@ from vkchi.types.packed import Packed
 
 
 class PackedNumbers:
-    """Numbers of a few bits, several to a word."""
+    """Accesses to bit-packed scalars, several to a word."""
 
     def locate(
         self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
     ) -> Place:  # fmt: skip
-        """See `Access`."""
         t, layout = root.type, root.type.layout
         assert isinstance(layout, Packed)
         width = u64 if is_wide(root.array) else u32
@@ -55,18 +51,15 @@ class PackedNumbers:
         return Place(self, root.array, root.stored, width, offset, ok, layout.starts, t.elem, bit)
 
     def part_at(self, w: Writer, place: Place, k: Value) -> Place:
-        """See `Access`."""
         moved = way_to(w, place.components, k, place.width)
         bit, first = w.plus(place.bit, moved, place.width), place.components[:1]
         return place._replace(bit=bit, components=first, type=scalar_of(place.type))
 
     def load(self, w: Writer, place: Place) -> Value:
-        """See `Access`."""
         bits = bits_of(w, place)
         return bits.take(w.b.insert(load_op(word_at(w, place), w)))
 
     def store(self, w: Writer, place: Place, value: Value) -> None:
-        """See `Access`."""
         at, bits = word_at(w, place), bits_of(w, place)
         word = bits.put(value)
         if bits.is_all:
@@ -76,7 +69,6 @@ class PackedNumbers:
             swap_until_done(w.b, at, lambda old: (Num(w.b, old) & kept | word).v)
 
     def update(self, w: Writer, place: Place, kind: str, values: Sequence[Value]) -> Value:
-        """See `Access`."""
         bits = bits_of(w, place)
         kept = bits.others()
 
@@ -87,7 +79,7 @@ class PackedNumbers:
         return bits.take(swap_until_done(w.b, word_at(w, place), changed))
 
     def word(self, w: Writer, place: Place) -> tuple[Value, Value]:
-        """See `Access`: nobody asks, for slots are no narrow numbers."""
+        """See `Access`. Not supported: slots have 32 bits or more."""
         raise InternalError("slots of packed numbers are 32 bits wide or more")
 
 
@@ -95,8 +87,10 @@ PACKED = PackedNumbers()
 
 
 class Bits(NamedTuple):
-    """The bits of a word that are numbers of a place: each begins at one of `shifts`. `is_all`:
-    nobody else has bits in the word. What its methods make may stand in a loop: it is not shared.
+    """Bit positions of a place's components in its word: each begins at one of `shifts`.
+
+    `is_all`: no other element has bits in the word. Ops are emitted without reuse, because they may
+    be inside a loop.
     """
 
     b: Builder
@@ -106,19 +100,19 @@ class Bits(NamedTuple):
     is_all: bool
 
     def take(self, word: Value) -> Value:
-        """The slots that stand there."""
+        """Extract the slots from a word."""
         whole = Num(self.b, word)
         slots = [self.layout.take(whole, k).v for k in self.shifts]
         return self.b.emit("pack", *slots, type=self.type) if self.is_tensor else slots[0]
 
     def put(self, slots: Value) -> Num:
-        """A word that is zero but for slots."""
+        """Return a word with the slots at their positions and zeros elsewhere."""
         whole, count = Num(self.b, slots), len(self.shifts)
         parts = [whole.part(k) for k in range(count)] if self.is_tensor else [whole]
         return reduce(operator.or_, map(self.layout.put, parts, self.shifts))
 
     def others(self) -> Num:
-        """A word that is ones but for the bits of numbers."""
+        """Mask of all other bits of the word."""
         t, layout = self.layout.word, self.layout
         known = [layout.ones << k for k in self.shifts if isinstance(k, int)]
         if len(known) == len(self.shifts):
@@ -129,17 +123,15 @@ class Bits(NamedTuple):
 
     @property
     def is_tensor(self) -> bool:
-        """Whether the place has components."""
         return isinstance(self.type, Tensor)
 
 
 def word_at(w: Writer, place: Place) -> Value:
-    """The address of a place's word."""
     return address(w, place, 0, place.stored)
 
 
 def bits_of(w: Writer, place: Place) -> Bits:
-    """The bits of a place."""
+    """Bit positions of a place."""
     assert isinstance(place.array.type, Array)
     layout = place.array.type.layout
     assert isinstance(layout, Packed)
@@ -149,7 +141,7 @@ def bits_of(w: Writer, place: Place) -> Bits:
 
 
 def shift_of(w: Writer, bit: Offset, first: int, place: Place) -> Num | int:
-    """How far to the left bits of a word lie."""
+    """Left shift of the component at bit `first` of an element."""
     if bit.value is None:
         return bit.constant + first
     moved = w.whole(bit._replace(constant=bit.constant + first), place.width)
