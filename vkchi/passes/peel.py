@@ -1,21 +1,21 @@
-"""Index-set splitting: the edges of a loop are a loop of their own, and its middle asks nothing.
+"""Index-set splitting: split a loop into its interior, free of border conditions, and its edges.
 
     parallel 0, n, 0, m {(i, j) s = if i > 0 { x[i - 1, j] } { 0 }; t = x[i, (j + 1) % m]; ... }
 becomes
     parallel 1, n, 0, m - 1 {(i, j) s = x[i - 1, j]; t = x[i, j + 1]; ... }
     parallel 0, n + m - 1 {(t) i, j = ...; s = if i > 0 { x[i - 1, j] } { 0 }; ... }
 
-Conditions on indices, limits (`min`, `max`) and remainders come out alike but for a few iterations
-at the ends of an axis, wherever programs treat a border. A processor's driver runs both ways of a
-branch with some lanes off, divides lane by lane, and what is guarded or clamped has no neighbours;
-in the middle, all of it is known to be inside. Where the last axis of straight code begins at an
-odd number, its first and last iterations are edges too: words of two neighbours begin at even ones.
+Conditions on indices, `min`, `max` and remainders often have one outcome except in a few
+iterations at the ends of an axis. CPU drivers execute both sides of a branch with masked lanes
+and divide lane by lane, and guarded or clamped accesses cannot be vectorized. In the interior
+all accesses are proved in range. If straight-line code has a last axis that begins at an odd
+index, its first and last iterations become edges too, so that accesses are aligned to two-scalar
+words.
 
-Iterations of a `parallel` may run in any order, so also in two loops. Only long loops are split,
-for the driver compiles their body twice; and not those of short rows, whose ends are another line
-of memory each. What a kernel's first code need not have (`tiers`) is left to the next.
-
-Owns: this form, and how wide edges are. Must not know: what is made of the middle.
+Iterations of a `parallel` may run in any order, hence also in two loops. Only long loops are
+split, because the driver compiles their body twice. Loops with short rows are not split, because
+each end of a row is another cache line. Splits that tier 1 can do without are deferred
+(`tiers`).
 
     >>> peel(fn, caps, Tier(fn, options))
 """
@@ -44,12 +44,12 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, scalar_of, u1
 
-WIDEST = 16  # iterations at an end of an axis that are an edge
-MOST_OPS = 200  # of a body, which is written twice
+WIDEST = 16  # maximum width of an edge, in iterations
+MOST_OPS = 200  # of a body, which is duplicated
 
 
 class Span(NamedTuple):
-    """An axis of a loop, and the part of it that is the middle."""
+    """Range of a loop's axis, and the part `first` to `last` that is interior."""
 
     begin: int
     end: int
@@ -58,17 +58,17 @@ class Span(NamedTuple):
 
     @property
     def edge(self) -> int:
-        """How many numbers are no part of the middle."""
+        """Number of indices outside the interior."""
         return self.end - self.begin - self.middle
 
     @property
     def middle(self) -> int:
-        """How many are."""
+        """Number of indices in the interior."""
         return self.last - self.first
 
 
 def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
-    """The Func with long loops in two, middle and edges, where that is worth it in this tier."""
+    """Split long loops into interior and edges, if profitable and not deferred to the next tier."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         ask = Questions(op) if may_split(op, caps) else None
@@ -82,12 +82,12 @@ def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
     return rebuild_loops(fn, visit)
 
 
-# --- which ---------------------------------------------------------------------------------------
+# --- legality and profitability ------------------------------------------------------------------
 
 
 def may_split(op: Op, caps: Caps) -> bool:
-    """Whether nothing hinders that iterations of a `parallel` are mixed, it is small enough, and
-    has so many that it would be worth it if all were the middle."""
+    """True if a `parallel` may be reordered, is small, and has enough iterations to gain from a
+    split."""
     if not (has_at_most(op, MOST_OPS) and may_mix(op)):
         return False
     sizes = [max(0, last - first) for first, last in ends_of(op)]
@@ -97,13 +97,13 @@ def may_split(op: Op, caps: Caps) -> bool:
 
 
 def ends_of(op: Op) -> list[tuple[int, int]]:
-    """Where axes begin and end that are constants of 32 bits."""
+    """Bounds of the axes with constant i32 bounds."""
     ends = [constant_int(v) if scalar_of(v.type) is i32 else None for v in op.args]
     return [(b, e) for b, e in zip(ends[::2], ends[1::2]) if b is not None and e is not None]
 
 
 def find_middle(op: Op, ask: Questions, caps: Caps) -> tuple[Span, ...] | None:
-    """The middle of a loop; None if it has no edges that are worth it."""
+    """Interior of a loop; None if a split is not profitable."""
     ends = ends_of(op)
     spans = [Span(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(ends)]
     if any(s.edge for s in spans) or moves_along(op):
@@ -117,18 +117,18 @@ def find_middle(op: Op, ask: Questions, caps: Caps) -> tuple[Span, ...] | None:
 
 
 def at_words(s: Span, word: int) -> Span:
-    """A middle that begins and ends between words of so many numbers."""
+    """Shrink an interior to whole words of `word` scalars."""
     return s._replace(first=s.first + -s.first % word, last=s.last - s.last % word)
 
 
 def is_question(op: Op) -> bool:
-    """Whether an op compares, limits or wraps integers of 32 bits."""
+    """True if an op compares or clamps i32 values or takes their remainder."""
     asks = op.kind in NEVER or op.kind in ("min", "max") or op.kind == "mod"
     return asks and op.args[0].type is i32
 
 
 class Questions:
-    """The ops of a loop's body that may come out alike in most iterations."""
+    """The ops of a loop's body that may have one outcome in most iterations."""
 
     def __init__(self, op: Op) -> None:
         body = op.regions[0]
@@ -139,11 +139,11 @@ class Questions:
         self.open = [x for x in self.asking if decide(x, self.intervals({})) is None]
 
     def intervals(self, known: Mapping[Value, Interval]) -> Intervals:
-        """What values lie in where some indices do."""
+        """Interval analysis with some loop indices restricted to subranges."""
         return Intervals(self.axes, found={**self.own, **known})
 
     def along(self, k: int, begin: int, end: int) -> tuple[int, int]:
-        """The middle of an axis: what decides the questions that its edges leave open."""
+        """Interior of an axis: the largest range in which ops with several outcomes have one."""
         most = min(WIDEST, (end - begin) // 4)
         low = high = 0
         for x in self.open:
@@ -155,7 +155,7 @@ class Questions:
     def least(
         self, x: Op, k: int, ends: Interval, least: int, most: int, *, at_begin: bool
     ) -> int:  # fmt: skip
-        """How wide an edge must be, where the other one is as wide as can be."""
+        """Smallest width of an edge that decides an op, with the other edge at its maximum."""
         begin, end = ends
         while least < most:
             part = (begin + least, end - most) if at_begin else (begin + most, end - least)
@@ -165,23 +165,23 @@ class Questions:
         return least
 
     def is_decided(self, x: Op, k: int, part: Interval) -> bool:
-        """Whether an op comes out alike in a part of an axis."""
+        """True if an op has one outcome in a part of an axis."""
         known = self.intervals({self.params[k]: (part[0], part[1] - 1)})
         return decide(x, known) is not None
 
 
 def whole_of(axis: Axis) -> Interval:
-    """What an index with constant bounds lies in."""
+    """Interval of an index with constant bounds."""
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     assert begin is not None and end is not None
     return begin, end - 1
 
 
-# --- how ops come out ----------------------------------------------------------------------------
+# --- outcomes of ops -----------------------------------------------------------------------------
 
 
 class Answer(NamedTuple):
-    """What an op comes to: a truth value, or one of its operands less a number."""
+    """Outcome of an op: a bool, or an operand minus a constant."""
 
     truth: bool | None
     operand: int = 0
@@ -189,7 +189,7 @@ class Answer(NamedTuple):
 
 
 def decide(op: Op, known: Intervals) -> Answer | None:
-    """How an op comes out, if that is alike wherever values lie as is known."""
+    """Outcome of an op, if it is the same for all values in the known intervals."""
     a, b = map(known.of, op.args)
     if a is None or b is None or a[0] > a[1] or b[0] > b[1]:
         return None
@@ -202,7 +202,7 @@ def decide(op: Op, known: Intervals) -> Answer | None:
 
 
 def decide_extreme(op: Op, a: Interval, b: Interval) -> Answer | None:
-    """The operand that is the greater one, or the smaller."""
+    """Outcome of a `min` or `max` whose operands' intervals do not overlap."""
     if a[0] < b[1] and b[0] < a[1]:
         return None
     greater = 0 if a[0] >= b[1] else 1
@@ -210,25 +210,25 @@ def decide_extreme(op: Op, a: Interval, b: Interval) -> Answer | None:
 
 
 def decide_mod(op: Op, a: Interval) -> Answer | None:
-    """A remainder whose quotient is known."""
+    """Outcome of a remainder whose quotient is known."""
     n = constant_int(op.args[1])
     if n is None or n <= 0 or a[0] // n != a[1] // n:
         return None
     return Answer(None, 0, a[0] // n * n)
 
 
-# --- form ----------------------------------------------------------------------------------------
+# --- rewriting -----------------------------------------------------------------------------------
 
 
 class Middle(Cloner):
-    """Copies a body for the middle, where some ops are answered."""
+    """Clones a body for the interior, with decided ops replaced."""
 
     def __init__(self, b: Builder, map: dict[Value, Value], answers: Mapping[Op, Answer]) -> None:
         super().__init__(b, map)
         self.answers = answers
 
     def visit(self, op: Op) -> None:
-        """A copy, or an answer."""
+        """Copy an op, or replace it by its outcome."""
         answer = self.answers.get(op)
         if answer is None:
             super().visit(op)
@@ -236,7 +236,7 @@ class Middle(Cloner):
             self.map[op] = self.value(op, answer)
 
     def value(self, op: Op, answer: Answer) -> Value:
-        """What an op comes to."""
+        """Value of a decided op."""
         if answer.truth is not None:
             return self.b.const(answer.truth, u1)
         v = self.get(op.args[answer.operand])
@@ -246,7 +246,7 @@ class Middle(Cloner):
 
 
 def build_middle(b: Builder, op: Op, ask: Questions, spans: Sequence[Span]) -> None:
-    """Append the loop over the middle."""
+    """Append the loop over the interior."""
     body = op.regions[0]
     known = ask.intervals(
         {p: (s.first, s.last - 1) for p, s in zip(ask.params, spans, strict=True)}
@@ -260,8 +260,10 @@ def build_middle(b: Builder, op: Op, ask: Questions, spans: Sequence[Span]) -> N
 
 
 def build_edges(b: Builder, op: Op, spans: Sequence[Span]) -> None:
-    """Append the loop over what is no part of the middle, slab by slab: of each axis the edges,
-    where the axes before are in the middle."""
+    """Append the loop over the edges, slab by slab.
+
+    The slab of an axis has this axis in an edge and the axes before it in the interior.
+    """
     body, t = op.regions[0], Param(i32, "t")
     with b.region(t) as new:
         total, found = 0, None
@@ -280,13 +282,13 @@ def build_edges(b: Builder, op: Op, spans: Sequence[Span]) -> None:
 
 
 def size(spans: Sequence[Span], k: int) -> int:
-    """The iterations in the slab of an axis."""
+    """Number of iterations in the slab of an axis."""
     before, after = spans[:k], spans[k + 1 :]
     return prod(s.middle for s in before) * spans[k].edge * prod(s.end - s.begin for s in after)
 
 
 def slab(b: Builder, t: Value, spans: Sequence[Span], k: int, offset: int) -> list[Value]:
-    """The indices of an iteration in the slab of an axis, which begins at this number."""
+    """Indices of an iteration in the slab of axis k, which begins at iteration `offset`."""
     number = b.emit("sub", t, b.const(offset, i32)) if offset else t
     extents = [
         s.middle if j < k else s.edge if j == k else s.end - s.begin for j, s in enumerate(spans)

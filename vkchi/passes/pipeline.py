@@ -1,13 +1,12 @@
-"""Which passes run, in which order, and why: the order is data.
+"""The pass pipeline: the order of passes, as data with a reason per step.
 
-Owns: the list of passes by name, the two stages (before and after the split into dispatches), the
-checks between passes. Must not know: what passes do.
+The stages are: before the split into dispatches, per dispatch, and lowering.
 
     program, temps = optimise(fn, caps, options)
     PASSES["licm"](fn)
 
-A pass is imported when it first runs. The verifier looks at what comes out in the end, and at what
-every pass returns where that is not valid, or `VKCHI_VERIFY` is on.
+A pass is imported when it first runs. The verifier checks the final result. If that is invalid,
+or if `VKCHI_VERIFY` is set, it checks the result of every pass.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
 
 Change = Callable[[Func], "Func | Program"]
 Given = Mapping[str, Any]  # caps, options, memo, tier
-Check = Callable[[Func, str], None]  # looks at what the pass of this name made
+Check = Callable[[Func, str], None]  # called with the result of a pass and its name
 BRANCHES = LOOPS | {"if"}
 
 
 class Made(NamedTuple):
-    """Dispatches, their temporaries, and what `Program` says of them besides."""
+    """Dispatches with their temporaries, and the dispatches that are plain fills."""
 
     funcs: Sequence[Func]
     temps: Sequence[Param] = ()
@@ -52,9 +51,14 @@ class Made(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Where a pass is: `module:function`; `takes` says what it is called with besides the Func, of
-    `caps, options, memo, tier`; `needs`: it changes nothing where no op of these kinds stands;
-    `several`: nor where only one does, in no serial loop, and none of the kinds `beside`."""
+    """Location and requirements of a pass.
+
+    - `where`: `module:function`.
+    - `takes`: arguments besides the Func, of `caps, options, memo, tier`.
+    - `needs`: op kinds without which the pass changes nothing.
+    - `several`: one such op, outside serial loops, is not enough, unless the Func has a kind of
+      `beside`.
+    """
 
     where: str
     takes: str = ""
@@ -64,8 +68,11 @@ class Entry(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A pass in the pipeline and the reason for its place. With `after`, it runs only if one of
-    those passes, in the same stage, has made or removed ops (not only what loops are mapped to)."""
+    """A pass in the pipeline and the reason for its position.
+
+    With `after`, the step runs only if one of those passes, in the same stage, changed the Func.
+    A changed mapping of loops to the device alone does not count.
+    """
 
     name: str
     why: str
@@ -128,7 +135,7 @@ ENTRIES: dict[str, Entry] = {
     "shallow": Entry("shallow:keep_shallow"),  # run on what the frontend makes, by the compiler
 }
 
-# On the whole kernel, before it is cut into dispatches.
+# On the whole kernel, before it is split into dispatches.
 BEFORE_SPLIT: tuple[Step, ...] = (
     Step("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
     Step("dce", "what is dead must not travel between dispatches"),
@@ -224,8 +231,8 @@ PER_DISPATCH: tuple[Step, ...] = (
     ),
 )
 
-# On each dispatch, before it is emitted: what stands in the op table as `LOWERED` is written in
-# other ops. Passes that reason about elements come before.
+# On each dispatch, before it is emitted: expands the ops marked `LOWERED` in the op table.
+# Passes that analyze elements run before.
 LOWERING: tuple[Step, ...] = (
     Step("access", "addresses are arithmetic like any other from here on"),
     Step("licm", "the parts of addresses that a serial loop does not change", ("access",)),
@@ -244,7 +251,7 @@ LOWERING: tuple[Step, ...] = (
     Step("bases", "last: what it says of addresses is for the emitter"),
 )
 
-# What programs run without, if slower; `VKCHI_PASSES` can leave it out.
+# Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
     "distribute", "expand", "fills", "fission", "forward", "fusion", "gather", "indices", "jam",
@@ -253,7 +260,7 @@ OPTIONAL = frozenset({
     "unroll_loads", "unroll_sums", "unroll_words",
 })  # fmt: skip
 
-# What loops over arrays run through that have neither branches nor sums.
+# Passes that run on loops over arrays without branches and reductions.
 USUAL = (
     "split", "simplify", "dce", "peel", "fission", "forward", "bounds", "indices", "jam",
     "map_grid", "licm", "unroll", "unroll_words", "legalize", "strength", "reciprocals", "access",
@@ -262,7 +269,10 @@ USUAL = (
 
 
 def left_out() -> frozenset[str]:
-    """The passes that `VKCHI_PASSES` leaves out. Raises ArgumentError for what is no such pass."""
+    """Return the passes that `VKCHI_PASSES` disables.
+
+    Raises ArgumentError for a name that is no optional pass.
+    """
     names = passes_left_out()
     for name in sorted(names - OPTIONAL):
         raise ArgumentError(
@@ -273,7 +283,7 @@ def left_out() -> frozenset[str]:
 
 @cache
 def load_pass(name: str) -> Callable[..., Any]:
-    """The function of a pass. Raises KeyError saying which passes there are."""
+    """Return the function of a pass. Raises KeyError for an unknown name."""
     if name not in ENTRIES:
         raise KeyError(f"no pass is called {name!r}; there are {', '.join(ENTRIES)}")
     module, _, function = ENTRIES[name].where.partition(":")
@@ -282,7 +292,7 @@ def load_pass(name: str) -> Callable[..., Any]:
 
 
 def load_usual() -> None:
-    """Load the passes that change a plain loop over arrays, or look at it, and the rules."""
+    """Import the passes that run on a plain loop over arrays, and compile the rules."""
     for name in USUAL:
         load_pass(name)
     rules: Ruleset = import_module("vkchi.passes.simplify").exact_rules()
@@ -290,21 +300,20 @@ def load_usual() -> None:
 
 
 class Pass:
-    """A pass by its name, as a function of a Func. Where it depends on the device, it is called
-    with the capabilities given here."""
+    """A pass by name, callable on a Func, with fixed device capabilities and options."""
 
     def __init__(self, name: str, caps: Caps = FULL, options: Options | None = None) -> None:
         self.name, self.caps, self.options = name, caps, options or Options()
 
     def __call__(self, fn: Func) -> Any:
-        """The changed Func; of `split`, the Program."""
+        """Return the changed Func, or the Program of `split`."""
         given = given_to(fn, self.caps, self.options, Memo())
         result = run_pass(self.name, fn, given)
         return result[0] if isinstance(result, tuple) else result
 
 
 def run_pass(name: str, fn: Func, given: Given) -> Any:
-    """What a pass returns for a Func, of what is `given` being told what it takes."""
+    """Run a pass on a Func with the arguments that it takes."""
     entry = ENTRIES[name]
     if not may_apply(entry, fn, given["memo"]):
         return fn
@@ -312,7 +321,7 @@ def run_pass(name: str, fn: Func, given: Given) -> Any:
 
 
 def may_apply(entry: Entry, fn: Func, memo: Memo) -> bool:
-    """Whether ops that a pass needs stand in a Func."""
+    """True if a Func contains the ops that a pass needs."""
     if entry.needs and not memo.has(fn, entry.needs):
         return False
     if not entry.several or count_up_to_two(fn.body, entry.needs) >= 2:
@@ -321,8 +330,7 @@ def may_apply(entry: Entry, fn: Func, memo: Memo) -> bool:
 
 
 def count_up_to_two(region: Region, kinds: Collection[str]) -> int:
-    """How many ops of these kinds stand in a region and in those inside, if fewer than two; those
-    in a serial loop are several."""
+    """Count ops of these kinds in a region, at most two. An op in a serial loop counts as two."""
     count = sum(op.kind in kinds for op in region.ops)
     for op in region.ops:
         if op.regions and count < 2:
@@ -331,8 +339,8 @@ def count_up_to_two(region: Region, kinds: Collection[str]) -> int:
     return count
 
 
-# By name, for tests and the command line: a device that can do all; legalize for the least device,
-# what is for CPUs alone for one.
+# Passes by name, for tests and the command line, on a device with all capabilities. Exceptions:
+# passes for CPUs get a CPU, `legalize` the least capable device.
 CPU = FULL._replace(kind="cpu", subgroup_size=8)
 PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
 PASSES["arithmetic"] = Pass("arithmetic", CPU._replace(signed_zero_inf_nan_f32=True))
@@ -352,14 +360,15 @@ PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 
 def given_to(fn: Func, caps: Caps, options: Options, memo: Memo) -> Given:
-    """What passes on a Func are told of."""
+    """Arguments available to passes on a Func."""
     return {"caps": caps, "options": options, "memo": memo, "tier": Tier(fn, options)}
 
 
 def optimise(
     fn: Func, caps: Caps, options: Options, memo: Memo | None = None
 ) -> tuple[Program, tuple[Param, ...]]:
-    """The kernel's dispatches for a device, and the temporaries that a launch must provide.
+    """Return the kernel's dispatches for a device, and the temporaries that a launch must
+    provide.
 
     Dispatches without effects are left out. Raises InternalError if a pass breaks the IR.
     """
@@ -374,7 +383,7 @@ def optimise(
 
 
 def cut_dispatches(fn: Func, given: Given, clock: Clock, check: Check) -> Made:
-    """The dispatches of a kernel, and its temporaries."""
+    """Split a kernel into optimized dispatches and temporaries."""
     program, temps = load_pass("split")(run_passes(fn, BEFORE_SPLIT, given, check))
     clock.tick("split")
     fills = find_fills(program, given["caps"])
@@ -382,14 +391,17 @@ def cut_dispatches(fn: Func, given: Given, clock: Clock, check: Check) -> Made:
 
 
 def find_fills(program: Program, caps: Caps) -> dict[str, tuple[Fill, ...]]:
-    """The dispatches, by name, that a device need not run to do what they do."""
+    """Return, by name, the dispatches that a host-side fill can replace (CPUs only)."""
     if "fills" in left_out() or not caps.is_cpu:
         return {}
     return {f.name: found for f in program.funcs if (found := fills_of(f))}
 
 
 def lower(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
-    """A dispatch in ops that code is emitted for. Raises InternalError if a pass breaks the IR."""
+    """Lower a dispatch to the ops that the emitter supports.
+
+    Raises InternalError if a pass breaks the IR.
+    """
     given = given_to(fn, caps, Options(), memo or Memo())
     clock = Clock(f"{fn.name}, lowered")
     made = run_verified(lambda check: Made([run_passes(fn, LOWERING, given, check)]), given, clock)
@@ -398,9 +410,11 @@ def lower(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
 
 def run_verified(run: Callable[[Check], Made], given: Given, clock: Clock) -> Made:
-    """What passes make, verified. Only where that is not valid, or a pass stumbles, are they run
-    again with the verifier behind each, which finds whose fault that is. Raises InternalError
-    naming the one that broke the IR."""
+    """Run passes and verify the result.
+
+    If the result is invalid or a pass raises, the passes run again with the verifier after each
+    one. Raises InternalError naming the pass that broke the IR.
+    """
 
     def check_each(new: Func, name: str) -> None:
         clock.tick(name)
@@ -421,12 +435,12 @@ def run_verified(run: Callable[[Check], Made], given: Given, clock: Clock) -> Ma
     else:
         clock.tick("verify")
         return made
-    run(check_each)  # not inside `except`: what users did wrong is raised by itself
+    run(check_each)  # not inside `except`: user errors must propagate without a context
     raise failure
 
 
 def run_passes(fn: Func, steps: Sequence[Step], given: Given, check: Check) -> Func:
-    """The Func after these passes, `check` having seen what each returned."""
+    """Run these steps on a Func. `check` is called with the result of each."""
     changed: set[str] = set()
     is_fast, missing = given["options"].fast_math, left_out()
     for step in steps:
@@ -442,7 +456,7 @@ def run_passes(fn: Func, steps: Sequence[Step], given: Given, check: Check) -> F
 
 
 def is_mapped_alone(old: Func, new: Func) -> bool:
-    """Whether only workgroups of loops are other ones, or the order of their axes."""
+    """True if the Funcs differ only in workgroup sizes or in the order of loop axes."""
     return len(old.body.ops) == len(new.body.ops) and all(
         a is b or (a.kind == b.kind == "parallel" and a.regions[0].ops is b.regions[0].ops)
         for a, b in zip(old.body.ops, new.body.ops)
@@ -450,7 +464,7 @@ def is_mapped_alone(old: Func, new: Func) -> bool:
 
 
 class Clock:
-    """Adds up what each pass takes, and says so where VKCHI_TIME is on."""
+    """Accumulates the time per pass; prints it if VKCHI_TIME is set."""
 
     def __init__(self, title: str) -> None:
         self.title, self.on = title, is_on("VKCHI_TIME")
@@ -458,13 +472,13 @@ class Clock:
         self.last = time.perf_counter()
 
     def tick(self, name: str) -> None:
-        """Count the time since the last tick for `name`."""
+        """Add the time since the last tick to `name`."""
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
         self.last = now
 
     def show(self) -> None:
-        """One line to stderr, in milliseconds."""
+        """Print one line to stderr, in milliseconds."""
         if self.on:
             parts = ", ".join(f"{name} {1e3 * s:.2f}" for name, s in self.seconds.items())
             print(f"vkchi: {self.title}: passes (ms): {parts}", file=sys.stderr)

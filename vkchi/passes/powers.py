@@ -1,11 +1,12 @@
-"""Powers and logarithms of f32 that are exact: with exponents that were integers, and to base 2.
+"""Exact f32 powers with integer exponents, and exp2 and log2 that are exact at powers of two.
 
-Vulkan's `pow` is exp2(y * log2(x)), off by so many units in the last place as y * log2(x) has bits
-and more; 3.0 ** 2 need not be 9. A power by an integer is multiplied out, by squaring; in f64 where
-the device has it, so that a result that f32 holds is that number, and others are off by a unit at
-most, for exponents up to some millions. A power of 2 by a whole number is made of its bits.
+Vulkan's `pow` is exp2(y * log2(x)). Its error in units in the last place exceeds the number of
+bits of y * log2(x), so 3.0 ** 2 need not be 9. A power with an integer exponent is expanded to
+multiplications by repeated squaring, in f64 if the device has it. Then results that f32 can
+represent are exact, and others are off by at most one unit, for exponents up to some millions. 2
+** n is assembled from its bits.
 
-Must not know: when they are used (legalize.py).
+See also: `legalize` chooses when to use these functions.
 
     power(Num(b, x), Num(b, y), f64).v
 """
@@ -19,12 +20,12 @@ from vkchi.passes.formula import where
 from vkchi.passes.quotient import any_of
 from vkchi.types import SCALARS, Scalar, f32, i32, scalar_of, with_scalar
 
-FRACTION, EXPONENT, SIGN = (1 << 23) - 1, 255 << 23, -(1 << 31)  # the bits of an f32
-LARGEST = 127  # of the exponents of normal f32; the reciprocals of these are taken for the others
+FRACTION, EXPONENT, SIGN = (1 << 23) - 1, 255 << 23, -(1 << 31)  # bit fields of an f32
+LARGEST = 127  # largest exponent of a normal f32
 
 
 def power(x: Num, y: Num, wide: Scalar) -> Num:
-    """x ** y of f32; `wide`: the float type to multiply in."""
+    """x ** y of f32, multiplied in the float type `wide`."""
     if is_constant(x.v) and (constant_array(x.v) == 2).all():
         return exp2(y)
     n = integer_of(y)
@@ -32,7 +33,7 @@ def power(x: Num, y: Num, wide: Scalar) -> Num:
 
 
 def integer_of(y: Num) -> Num | None:
-    """The integers that floats were, of 32 bits at least."""
+    """Integers that were cast to these floats, with at least 32 bits; None if there are none."""
     v = y.v
     if isinstance(v, Op) and v.kind == "splat":
         one = integer_of(Num(y.b, v.args[0]))
@@ -48,7 +49,7 @@ def integer_of(y: Num) -> Num | None:
 
 
 def integer_power(x: Num, n: Num, wide: Scalar) -> Num:
-    """x ** n for integers n. Of negative ones it is 1 / x ** -n."""
+    """x ** n for integers n; for negative n it is 1 / x ** -n."""
     t = scalar_of(n.v.type)
     base = x if wide is f32 else x.cast(wide)
     unsigned = SCALARS[f"u{t.bits}"]
@@ -60,21 +61,21 @@ def integer_power(x: Num, n: Num, wide: Scalar) -> Num:
 
 
 def reciprocal(x: Num) -> Num:
-    """1 / x, better than the device's quotient by two steps of Newton's; exact of powers of two."""
+    """1 / x, refined by two Newton steps; exact for powers of two."""
     found = 1.0 / x
     for _ in range(2):
         error = 1.0 - x * found
         found = where(abs(error) < 0.5, found + found * error, found)
     if scalar_of(x.v.type) is not f32:
         return found
-    bits = x.bits(i32)  # sums of f32 may be rounded toward 0
+    bits = x.bits(i32)  # f32 additions may round toward 0
     exponent = bits & EXPONENT
     is_power = (bits & FRACTION).equals(0) & (exponent > 0) & (exponent < 254 << 23)
     return where(is_power, (((254 << 23) - exponent) | (bits & SIGN)).bits(f32), found)
 
 
 def natural_power(x: Num, n: Num) -> Num:
-    """x ** n for unsigned n, by squaring."""
+    """x ** n for unsigned n, by repeated squaring."""
     b, columns = x.b, (("result", x.v.type), ("square", x.v.type), ("left", n.v.type))
     seen = [Param(t, name) for name, t in columns]
     with b.region(*seen) as cond:
@@ -89,7 +90,7 @@ def natural_power(x: Num, n: Num) -> Num:
 
 
 def exp2(x: Num) -> Num:
-    """2 ** x of f32; of whole numbers exactly, if the result is a normal number."""
+    """2 ** x of f32; exact for integral x if the result is a normal number."""
     size = abs(x)
     is_whole = size.op("floor").equals(size) & (size <= LARGEST)
     exponent = where(is_whole, x, 0.0).cast(i32)
@@ -99,8 +100,8 @@ def exp2(x: Num) -> Num:
 
 
 def log2(x: Num) -> Num:
-    """The logarithm to base 2 of f32; of normal powers of two exactly."""
-    bits = x.bits(i32)  # of negative numbers the sign is not masked, so they are below
+    """Base-2 logarithm of f32; exact for normal powers of two."""
+    bits = x.bits(i32)  # the sign bit is kept, so negative numbers compare as negative
     exponent = bits & EXPONENT
     is_power = bits.equals(exponent) & (bits > 0) & (bits < EXPONENT)
     return where(is_power, ((exponent >> 23) - LARGEST).cast(f32), x.op("log2"))

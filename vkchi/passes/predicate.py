@@ -1,15 +1,14 @@
-"""If-conversion on graphics cards: an `if` of few loads and arithmetic becomes straight code.
+"""If-conversion on GPUs: an `if` with few loads and arithmetic becomes straight-line code.
 
     v = if 0 <= k < n { x[k] [inside] } { s }    becomes    w = x[k]; v = select(0 <= k < n, w, s)
 
-A branch waits for its loads before what comes next begins; straight code has all of them under way
-together. What was proved to be inside the array under the condition no longer is, and is clamped as
-all else (`access`): where the condition is false, a load finds the spare element, or any other, and
-nobody looks at it. Arithmetic that nobody looks at does no harm either. Processors branch.
+A branch waits for its loads before the next op begins; straight-line loads overlap. Loads and
+arithmetic become speculative. An access that was proved in range only under the condition is
+clamped (`access`): if the condition is false, it loads the spare element or any other, and the
+result is unused. CPUs keep the branch.
 
-Only what loads and computes is taken, little of it, from arrays in buffers; inner `if`s first.
-
-Owns: this form, and when it is worth it. Must not know: how accesses are clamped.
+Both regions may contain only loads from buffers and pure ops, few of them. Inner `if`s come
+first.
 
     >>> predicate(fn, caps)
 """
@@ -32,23 +31,23 @@ MOST_OPS = 16
 
 
 def predicate(fn: Func, caps: Caps) -> Func:
-    """The Func with branches over few loads made straight, for a graphics card."""
+    """If-convert branches with few loads, unless the device is a CPU."""
     return fn if caps.is_cpu else straighten(fn)
 
 
 def straighten(fn: Func) -> Func:
-    """The Func with branches over few loads made straight."""
+    """If-convert branches with few loads."""
     return Straightener().run(fn)
 
 
 class Straightener(Rebuilder):
-    """Takes inner branches first: an outer one is looked at with what became of them."""
+    """Rewrites inner branches first; an outer branch is judged by their results."""
 
     def __init__(self) -> None:
         super().__init__(self.answer)
 
     def answer(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """What stands for the results of an `if`."""
+        """Replace the results of an `if`."""
         if op.kind != "if" or not op.results:
             return None
         regions = tuple([self.region(r) for r in op.regions])
@@ -62,7 +61,7 @@ class Straightener(Rebuilder):
         return [choose(b, args[0], self.map.get(x, x), self.map.get(y, y)) for x, y in pairs]
 
     def place(self, op: Op) -> None:
-        """Append an op that runs whether or not it is wanted: no place is surely inside."""
+        """Append an op for speculative execution; an `elem` loses its proof of being in range."""
         b, args = self.b, self.args(op)
         b.span = op.span
         if op.kind == "elem" and op.attr is not None:
@@ -72,7 +71,7 @@ class Straightener(Rebuilder):
 
 
 def is_worth_it(ops: Sequence[Op]) -> bool:
-    """Whether these ops, of two branches, are few, load, and do nothing but compute besides."""
+    """True if the ops of both regions are few loads from buffers and pure ops."""
     loads = [op for op in ops if op.kind == "load"]
     if not 0 < len(loads) <= MOST_LOADS or len(ops) > MOST_OPS:
         return False
@@ -80,12 +79,12 @@ def is_worth_it(ops: Sequence[Op]) -> bool:
 
 
 def will_be_straight(op: Op) -> bool:
-    """Whether an `if` becomes straight code, inner ones first, as it stands now."""
+    """True if an `if` will be converted, given its inner `if`s."""
     return is_worth_it(straight_ops(op))
 
 
 def straight_ops(op: Op) -> list[Op]:
-    """What is in an `if`, and in those inside it that become straight code; no constants."""
+    """Ops in an `if` and in its inner `if`s that are converted, without constants."""
     found: list[Op] = []
     for inner in (x for r in op.regions for x in r.ops[:-1] if x.kind != "const"):
         ops = straight_ops(inner) if inner.kind == "if" and inner.results else []
@@ -94,12 +93,12 @@ def straight_ops(op: Op) -> list[Op]:
 
 
 def is_free(op: Op) -> bool:
-    """Whether an op may run unasked."""
+    """True if an op may execute speculatively."""
     return TABLE[op.kind].effect is Effect.PURE and not op.regions
 
 
 def is_global(load: Op) -> bool:
-    """Whether a load is from an array in a buffer, by an index that can be clamped."""
+    """True if a load is from an array in a buffer, whose index can be clamped."""
     place, base = load.args[0], base_of(load.args[0])
     t = place.type
     return (
@@ -111,7 +110,7 @@ def is_global(load: Op) -> bool:
 
 
 def choose(b: Builder, cond: Value, x: Value, y: Value) -> Value:
-    """Append x if cond, else y, for numbers and whole tensors."""
+    """Append `select(cond, x, y)` for scalars and tensors."""
     if x is y:
         return x
     if isinstance(x.type, Tensor):

@@ -1,18 +1,17 @@
-"""Promotes elements to private places: one load before, one store after, whatever lies between.
+"""Scalar replacement of array elements: one load before, one store after, private accesses
+between.
 
     if c { x[i] = x[i] / m }; x[i] = x[i] - g; if x[i] < 0 { x[i] = 0 }
 becomes
     v = x[i]; if c { v = v / m }; v = v - g; if v < 0 { v = 0 }; x[i] = v
 
-Private places are registers to a driver, whatever control flow is around; `forward` sees through
-straight code only. An element of an array is promoted for a whole iteration of a `parallel` if
-- all that the iteration does with its memory is to load and store, at this element or at others
-  that are distinct, and the iteration has it to itself (`analysis.access`), so that writing back
-  what stood there disturbs nobody;
-- it is stored outside of `if`s and loops, and it is used often enough;
-- nothing in the iteration waits for others, reports, or may end it.
+Drivers keep private variables in registers, across any control flow; `forward` handles only
+straight-line code. An element is replaced for a whole iteration of a `parallel` if
 
-Owns: this form. Must not know: what places become.
+- the iteration only loads and stores the array's memory, at this element or at distinct ones, and
+  has the element to itself (`analysis.access`), so that writing back the old value is harmless;
+- it is stored outside of `if`s and loops, and accessed often enough;
+- nothing in the iteration synchronizes, reports, or may end it.
 
     >>> promote_elements(fn)
 """
@@ -32,12 +31,12 @@ from vkchi.ir.rebuild import Rebuilder
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor
 
-FEWEST = 3  # loads and stores of an element; fewer save nothing
+FEWEST = 3  # accesses of an element for a gain
 
 
 class Access(NamedTuple):
-    """A load or store: the op of the body that it is in, or that it is, and the `elem` of its
-    place."""
+    """A load or store, with the `elem` of its address and the op of the loop body that contains
+    it."""
 
     op: Op
     outer: Op
@@ -45,13 +44,15 @@ class Access(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether every iteration comes here, once."""
+        """True if every iteration executes the access exactly once."""
         return self.op is self.outer
 
 
 class Element(NamedTuple):
-    """An element to promote, by its accesses: made before op `start`, and written back if there are
-    stores."""
+    """An element to replace, with its accesses.
+
+    It is loaded before op `start`, and written back if there are stores.
+    """
 
     accesses: Sequence[Access]
     start: Op
@@ -61,7 +62,6 @@ class Element(NamedTuple):
 
     @property
     def is_written(self) -> bool:
-        """Whether it is stored."""
         return any(a.op.kind in WRITES for a in self.accesses)
 
 
@@ -69,7 +69,7 @@ Groups = dict[tuple[Index, ...], list[Access]]
 
 
 def promote_elements(fn: Func) -> Func:
-    """The Func with elements of its loops in private places."""
+    """Replace array elements in parallel loops by private variables."""
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
     for loop in loops:
         found = find_elements(loop)
@@ -78,11 +78,11 @@ def promote_elements(fn: Func) -> Func:
     return fn
 
 
-# --- which ---------------------------------------------------------------------------------------
+# --- legality and profitability ------------------------------------------------------------------
 
 
 def find_elements(loop: Op) -> list[Element]:
-    """The elements of a loop that can be promoted, if that is worth it."""
+    """Elements of a loop whose replacement is legal and profitable."""
     body = loop.regions[0]
     if keeps_order(body):
         return []
@@ -103,7 +103,7 @@ def find_elements(loop: Op) -> list[Element]:
 
 
 def by_place(accesses: Sequence[Access]) -> Groups:
-    """Accesses by the element that they are to."""
+    """Group accesses by element."""
     groups: Groups = {}
     for access in accesses:
         groups.setdefault(place_of(access.elem).indices, []).append(access)
@@ -111,8 +111,10 @@ def by_place(accesses: Sequence[Access]) -> Groups:
 
 
 def accesses_of(body: Region) -> Iterator[tuple[Value, Access | None]]:
-    """The arrays that a body touches, each with the access; None for what is neither a load nor a
-    store of an element."""
+    """Yield each array access of a body as (array, access).
+
+    The access is None if it is not a plain load or store of an element.
+    """
     for outer in body.ops:
         for op in (outer, *(x for region in outer.regions for x in walk(region))):
             if op.kind not in READS and op.kind not in WRITES:
@@ -129,7 +131,7 @@ def accesses_of(body: Region) -> Iterator[tuple[Value, Access | None]]:
 
 
 def elements_of(base: Value, groups: Groups, survey: Survey, body: Region) -> Iterator[Element]:
-    """The elements of one array to promote."""
+    """Yield the elements of one array to replace."""
     writes = [a.op.args[0] for of in groups.values() for a in of if a.op.kind in WRITES]
     if not writes or not survey.is_private(base, writes):
         return
@@ -142,30 +144,33 @@ def elements_of(base: Value, groups: Groups, survey: Survey, body: Region) -> It
             is_worth_it(group)
             and all(are_distinct(indices, other) for other in others)
             and all(v in made or v not in inner for v in first.args[1:])
-            and inner.issuperset(a.elem for a in group)  # not placed before the loop
+            and inner.issuperset(a.elem for a in group)  # not defined before the loop
         ):
             elems = {a.elem for a in group}
             plain = [op for op in body.ops if op in elems]
             start = next((op for op in body.ops if holds(op, elems)), None)
-            if start is None:  # made before the loop, which has one iteration
+            if start is None:  # defined before the loop, which has one iteration
                 continue
             attr = "inside" if any(op.attr == "inside" for op in plain) else None
             yield Element(group, start, base, first.args[1:], attr)
 
 
 def params_inside(body: Region) -> set[Value]:
-    """The parameters of regions inside."""
+    """Parameters of nested regions."""
     return {p for op in walk(body) for region in op.regions for p in region.params}
 
 
 def holds(op: Op, wanted: set[Op]) -> bool:
-    """Whether an op is one of these, or one of them is in it."""
+    """True if an op is in `wanted` or contains such an op."""
     return op in wanted or any(x in wanted for region in op.regions for x in walk(region))
 
 
 def is_worth_it(group: Sequence[Access]) -> bool:
-    """Whether an element is accessed often, under control flow too, surely stored, and most of its
-    numbers are used."""
+    """True if replacing an element is profitable.
+
+    It must be accessed often, also under control flow, and stored unconditionally. At least half
+    of its components must be used.
+    """
     if len(group) < FEWEST or all(a.is_plain for a in group):
         return False
     if not any(a.is_plain and a.op.kind == "store" for a in group):
@@ -178,11 +183,11 @@ def is_worth_it(group: Sequence[Access]) -> bool:
     return any(not isinstance(c, int) for c in parts) or 2 * len(parts) >= t.elem.size
 
 
-# --- form ----------------------------------------------------------------------------------------
+# --- rewriting -----------------------------------------------------------------------------------
 
 
 def promote(fn: Func, body: Region, elements: Sequence[Element]) -> Func:
-    """The Func with these elements of a loop's body in private places."""
+    """Replace these elements of a loop's body by private variables."""
     starts: dict[Op, list[Element]] = {}
     for element in elements:
         starts.setdefault(element.start, []).append(element)
@@ -215,7 +220,7 @@ def find_place(r: Rebuilder, element: Element) -> Op:
 
 
 def open_place(r: Rebuilder, element: Element) -> Op:
-    """Append a private place that holds what the element does."""
+    """Append a private variable initialized with the element."""
     r.b.span = element.accesses[0].op.span
     name = element.accesses[0].elem.name
     return r.b.emit("local", r.b.emit("load", find_place(r, element)), name=name)

@@ -1,14 +1,12 @@
-"""What ops may become where their operands are proved to be small: rows for `bounds`, which knows.
+"""Strength reduction that needs proved ranges: rows applied by the pass `bounds`.
 
-- A rounded quotient of integers is the quotient of integers (`whole_quotients` has the proof).
-  A constant divisor is divided by; by another one, processors divide slowly, so the product with
-  its reciprocal is a guess, below 2**GUESSED at most 1 away: the reciprocal is off by 2.5 units in
-  the last place and the product by one, in all by 3.5 * 2**(GUESSED - 23) < 1. The remainder, of
-  integers, makes it right.
-- The amount of a shift that is within the width is masked, which says so and costs nothing: the
-  emitter needs no choice then.
-
-Must not know: control flow, where facts come from.
+- A rounded quotient of integers becomes an integer quotient (`whole_quotients` has the proof).
+  A constant divisor uses integer division. With another divisor, the product with its reciprocal
+  is an estimate, because integer division is slow on CPUs. Below 2**GUESSED the estimate is off by
+  at most 1: the reciprocal is off by 2.5 units in the last place, the product by one more, in all
+  by 3.5 * 2**(GUESSED - 23) < 1. The exact integer remainder corrects it.
+- A shift amount that is within the width is masked. The mask has no cost and makes the emitter
+  omit its range check.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, i32, scalar_of
 
 GUESSED = 21
-PLAIN_AMOUNTS = ("const", "and")  # the emitter looks at these itself
+PLAIN_AMOUNTS = ("const", "and")  # the emitter handles these itself
 
 
 class Rewrite(NamedTuple):
-    """Whether an op may become what `expand` makes of its new arguments."""
+    """A rewrite: `expand` builds the replacement of an op if `is_proved` holds."""
 
     is_proved: Callable[[Facts, Op], bool]
     expand: Callable[[Builder, Op, tuple[Value, ...]], Value]
@@ -41,7 +39,7 @@ class Rewrite(NamedTuple):
 
 
 def is_whole_quotient(f: Facts, op: Op) -> bool:
-    """Whether a rounded quotient is that of integers of 32 bits, which its type holds."""
+    """True if a rounded quotient equals one of i32 operands, and the type can represent it."""
     q = find_quotient(op.kind, op.args[0], op.type)
     if q is None:
         return False
@@ -50,7 +48,7 @@ def is_whole_quotient(f: Facts, op: Op) -> bool:
     if b.lo < 1 or b.hi > INT_MAX or max(-a.lo, a.hi) >= 1 << bits:
         return False
     if a.lo < 0 and q.kind == "truncdiv" and (op.kind == "trunc" or not isinstance(q.b, int)):
-        return False  # -1 / 3 is truncated to -0.0
+        return False  # -1 / 3 truncates to -0.0
     if op.kind != "cast":
         return True
     low, high = type_range(scalar_of(op.type))
@@ -58,7 +56,7 @@ def is_whole_quotient(f: Facts, op: Op) -> bool:
 
 
 def divide_integers(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
-    """The quotient as one of integers. What is cast may have become one already."""
+    """Emit the integer quotient. The operand of a cast may already be rewritten."""
     q, rounded = find_quotient(op.kind, args[0], op.type), args[0]
     assert isinstance(op.type, Scalar) and isinstance(rounded, Op)
     if q is None:
@@ -71,17 +69,17 @@ def divide_integers(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
 
 
 def as_i32(b: Builder, v: Value | int) -> Num:
-    """An integer that fits as one of 32 bits."""
+    """Convert an integer that fits to i32."""
     return Num(b, b.const(v, i32)) if isinstance(v, int) else as_type(Num(b, v), i32)
 
 
 def as_type(x: Num, t: Scalar) -> Num:
-    """A number as one of another type."""
+    """Cast to another type, if it differs."""
     return x if x.v.type is t else x.cast(t)
 
 
 def corrected(x: Num, y: Num, q: Quotient) -> Num:
-    """x // y, from a guess; of x that are not negative where the quotient is rounded toward 0."""
+    """x // y by estimate and correction; for truncating quotients x must not be negative."""
     dividend, divisor = (Num(x.b, v) for v in q.quotient.args)
     guess = (dividend * (1.0 / divisor)).op("floor").cast(i32)
     rest = x - guess * y
@@ -92,7 +90,7 @@ def corrected(x: Num, y: Num, q: Quotient) -> Num:
 
 
 def is_within(f: Facts, op: Op) -> bool:
-    """Whether the amount of a shift is known to be within the width, and is not masked yet."""
+    """True if a shift amount is proved within the width and is not masked yet."""
     t, amount = op.type, op.args[1]
     if not isinstance(t, Scalar) or (isinstance(amount, Op) and amount.kind in PLAIN_AMOUNTS):
         return False
@@ -101,7 +99,7 @@ def is_within(f: Facts, op: Op) -> bool:
 
 
 def mask_amount(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
-    """The shift with its amount masked."""
+    """Emit the shift with its amount masked."""
     return b.emit(
         op.kind, args[0], (Num(b, args[1]) & (scalar_of(op.type).bits - 1)).v, name=op.name
     )

@@ -1,31 +1,34 @@
-"""`//`, `%` and C's remainder of floats, from integers: right on devices that divide inexactly.
+"""Exact `//`, `%` and C remainder of floats by integer arithmetic, for devices with inexact
+division.
 
-Vulkan lets a quotient of f32 be off by 2.5 units in the last place (one of f64 need only be as good
-as one of f32), so that 41.0 / 41.0 may lie below 1, and floor(a / b) one below what it should be.
-Here a division only guesses; what decides is the remainder, computed with integers and so exact.
+Vulkan allows an f32 quotient to be off by 2.5 units in the last place (and an f64 quotient to be
+only as precise as one of f32). So 41.0 / 41.0 may be below 1, and floor(a / b) one too small.
+Here a division only provides an estimate. The remainder decides; it is computed with integers
+and therefore exact.
 
-Let |a| = m * 2**ea, |b| = d * 2**eb, with whole m < 2**24 and 2**23 <= d < 2**24 (f64: 53 bits).
-Then |a| mod |b| = (m * 2**left mod d) * 2**eb for left = ea - eb >= 0, and |a| itself for left < 0.
-The loop computes it as one does on paper, with digits of STEP = 19 bits: of m * 2**t, t <= 19,
+Let |a| = m * 2**ea, |b| = d * 2**eb, with integers m < 2**24 and 2**23 <= d < 2**24 (f64: 53
+bits). Then |a| mod |b| = (m * 2**left mod d) * 2**eb for left = ea - eb >= 0, and |a| itself for
+left < 0. The loop is long division with digits of STEP = 19 bits. It divides m * 2**t, t <= 19:
 
     guess = m * 2**t * (1 / d)    as floats, toward zero
     rest = m * 2**t - guess * d   as integers of 32 bits, wrapping
 
-- The quotient q = m * 2**t / d is below 2**20 (m < 2d in the first turn, then m < d). 1 / d is off
-  by 2.5 units, the product by one more, in all less than q * 2**-21.1, which is less than 1/2; and
-  less than 1 if each were twice as far off. So the guess is at most 1 away from the whole quotient.
-- So the true rest lies in [-d, 2d), which 32 bits hold: that intermediate results wrap does not
-  matter. Adding or subtracting d once makes it right.
+- The quotient q = m * 2**t / d is below 2**20 (m < 2d in the first iteration, then m < d). 1 / d is
+  off by 2.5 units and the product by one more. The total error is less than q * 2**-21.1 < 1/2; it
+  would be less than 1 if each error were twice as large. So the guess is at most 1 away from the
+  integer quotient.
+- The true rest therefore lies in [-d, 2d), which fits 32 bits, so intermediate wrapping is
+  harmless. Adding or subtracting d once corrects it.
 
-Nothing hangs on whether a device contracts `x * y + z` to a fused operation, since nothing is added
-to a product that is rounded; nor on how it treats subnormal numbers, but for those that come in or
-go out. (GLSL's fma would be no help: Vulkan lets it round twice.) Dividing by a constant power of
-two is exact as it is, and stays one multiplication.
+Contraction of `x * y + z` to a fused operation does not matter, because nothing is added to a
+rounded product. Neither does the treatment of subnormal numbers, except in operands and results.
+(GLSL's fma would not help: Vulkan allows it to round twice.) Division by a constant power of two
+is exact and stays one multiplication.
 
-Of f32 that is done only where it must be. Where the quotient is below 2**21, the whole number next
-to it is exact, and so is what it leaves of a, computed with floats (`formula.rest_of`).
+For f32 the loop is only the fallback. If the quotient is below 2**21, the nearest integer is
+exact, and so is the remainder, computed with floats (`formula.rest_of`).
 
-Must not know: when it is used (legalize.py).
+See also: `legalize` chooses when to use these functions.
 
     floordiv(Num(b, x), Num(b, y)).v
 """
@@ -45,7 +48,8 @@ STEP = 19
 
 
 class Format(NamedTuple):
-    """A binary float format: the integer type of its width, bits of the fraction, the bias."""
+    """A binary float format: its type, the integer type of its width, fraction bits, exponent
+    bias."""
 
     elem: Scalar
     word: Scalar
@@ -54,21 +58,21 @@ class Format(NamedTuple):
 
     @property
     def hidden(self) -> int:
-        """The bit above the fraction, which is not stored."""
+        """The implicit leading bit of the significand."""
         return 1 << self.digits
 
     @property
     def fraction(self) -> int:
-        """The bits that are stored."""
+        """Mask of the fraction bits."""
         return self.hidden - 1
 
     @property
     def infinity(self) -> int:
-        """The bits of infinity; above it are those of NaNs."""
+        """Bits of infinity; larger values are NaNs."""
         return (2 * self.bias + 1) << self.digits
 
     def power(self, exponent: Num) -> Num:
-        """2 to a whole power, of a normal number."""
+        """2 ** exponent, for a normal result."""
         return ((exponent + self.bias) << self.digits).bits(self.elem)
 
 
@@ -76,7 +80,8 @@ FORMATS = {f32: Format(f32, i32, 23, 127), f64: Format(f64, i64, 52, 1023)}
 
 
 class Parts(NamedTuple):
-    """Operands taken apart. `size_a`, `size_b` are the bits without signs; the others as above."""
+    """Decomposed operands. `size_a`, `size_b` are the bits without signs; the others as in the
+    module."""
 
     size_a: Num
     size_b: Num
@@ -87,23 +92,23 @@ class Parts(NamedTuple):
 
 
 def take_apart(a: Num, b: Num, f: Format) -> Parts:
-    """The whole numbers and exponents of two floats; of zero and what is not finite, anything."""
+    """Decompose two floats; the result is arbitrary for zeros and non-finite values."""
     size_a, size_b = (x.bits(f.word) & ~least(f) for x in (a, b))
     m, ea = whole_part(size_a, f)
     raw, eb = whole_part(size_b, f)
-    scaled = raw.cast(f.elem).bits(f.word)  # exact, and a normal number also of a subnormal one
+    scaled = raw.cast(f.elem).bits(f.word)  # exact; normal also for subnormal operands
     d = (scaled & f.fraction) | f.hidden
     eb = eb + (scaled >> f.digits) - (f.bias + f.digits)
     return Parts(size_a, size_b, m, d, eb, ea - eb)
 
 
 def least(f: Format) -> int:
-    """The bit of the sign, as an integer."""
+    """The sign bit, as an integer."""
     return -(1 << (f.word.bits - 1))
 
 
 def whole_part(size: Num, f: Format) -> tuple[Num, Num]:
-    """m and e of m * 2**(e - bias - digits)."""
+    """Return m and e of the value m * 2**(e - bias - digits)."""
     field = size >> f.digits
     is_normal = field > 0
     hidden = where(is_normal, size.number(f.hidden), 0)
@@ -111,10 +116,12 @@ def whole_part(size: Num, f: Format) -> tuple[Num, Num]:
 
 
 def divide(parts: Parts, left: Num, f: Format) -> tuple[Num, Num]:
-    """The whole quotient of m * 2**left and d, modulo the word, and the remainder; 0 and m where
-    left is negative."""
+    """Integer quotient of m * 2**left and d, modulo the word, and remainder; 0 and m for left <
+    0."""
     b, word = left.b, left.v.type
-    inverse = 1.0 / ((parts.d & f.fraction) | (f.bias << f.digits)).bits(f.elem)  # of 1 to 2
+    inverse = 1.0 / ((parts.d & f.fraction) | (f.bias << f.digits)).bits(
+        f.elem
+    )  # of a number in [1, 2)
     first = (left.number(0).v, parts.m.v, left.v)
     names = ("quotient", "rest", "left")
     seen = [Param(word, name) for name in names]
@@ -131,7 +138,7 @@ def divide(parts: Parts, left: Num, f: Format) -> tuple[Num, Num]:
 def turn(
     quotient: Num, rest: Num, left: Num, d: Num, inverse: Num, f: Format
 ) -> tuple[Num, Num, Num]:
-    """One turn of the loop: a digit of the quotient. Components that are done stay as they are."""
+    """One iteration of the loop: a digit of the quotient. Finished components are unchanged."""
     is_due = left >= 0
     t = where(is_due, left.op("min", STEP), 0)
     guess = ((rest.cast(f.elem) * f.power(t - f.digits)) * inverse).cast(f.word)
@@ -147,24 +154,27 @@ def turn(
 
 
 def any_of(truths: Num) -> Num:
-    """Whether some component is true."""
+    """True if any component is true."""
     if isinstance(truths.v.type, Scalar):
         return truths
     return truths.cast(i32).op("sum").op("ne", 0)
 
 
 def has_no_quotient(parts: Parts, f: Format, *, of_infinity: bool) -> Num:
-    """Where an operand is not finite or the divisor zero; a divisor may be infinite if so said."""
+    """True if an operand is not finite or the divisor is zero.
+
+    With `of_infinity`, the divisor may be infinite.
+    """
     largest = f.infinity + 1 if of_infinity else f.infinity
     return (parts.size_a >= f.infinity) | (parts.size_b >= largest) | parts.size_b.equals(0)
 
 
 def remainder(a: Num, b: Num, f: Format, *, of_infinity: bool) -> tuple[Num, Num]:
-    """|a| modulo |b|, and where that is zero; NaN where there is no quotient."""
+    """|a| modulo |b|, and whether it is zero; NaN if there is no quotient."""
     parts = take_apart(a, b, f)
     bad = has_no_quotient(parts, f, of_infinity=of_infinity)
     _, rest = divide(parts, where(bad, -1, parts.left), f)
-    exponent = parts.eb - (f.bias + f.digits)  # of a subnormal number no power of two is normal
+    exponent = parts.eb - (f.bias + f.digits)  # 2 ** exponent may be subnormal; split it
     half = exponent >> 1
     size = rest.cast(f.elem) * f.power(half) * f.power(exponent - half)
     size = where(parts.left < 0, abs(a), size)
@@ -172,12 +182,12 @@ def remainder(a: Num, b: Num, f: Format, *, of_infinity: bool) -> tuple[Num, Num
 
 
 def negative(x: Num, f: Format) -> Num:
-    """Whether the sign bit is set."""
+    """True if the sign bit is set."""
     return x.bits(f.word) < 0
 
 
 def slow_floordiv(a: Num, b: Num, f: Format) -> Num:
-    """`floordiv` of any numbers."""
+    """`floordiv` for all operands."""
     parts = take_apart(a, b, f)
     rough = has_no_quotient(parts, f, of_infinity=False) | (parts.left > f.digits + 1)
     whole, rest = divide(parts, where(rough, -1, parts.left), f)
@@ -187,7 +197,7 @@ def slow_floordiv(a: Num, b: Num, f: Format) -> Num:
 
 
 def slow_mod(a: Num, b: Num, f: Format) -> Num:
-    """`mod` of any numbers."""
+    """`mod` for all operands."""
     size, is_zero = remainder(a, b, f, of_infinity=False)
     signed = where(negative(a, f), -size, size)
     moved = where(negative(a, f) ^ negative(b, f), signed + b, signed)
@@ -195,23 +205,25 @@ def slow_mod(a: Num, b: Num, f: Format) -> Num:
 
 
 def slow_rem(a: Num, b: Num, f: Format) -> Num:
-    """`rem` of any numbers."""
+    """`rem` for all operands."""
     size, _ = remainder(a, b, f, of_infinity=True)
     return where(negative(a, f), -size, size)
 
 
 def format_of(x: Num) -> Format:
-    """The format of a float's type."""
+    """Format of a float type."""
     t = x.v.type
     return FORMATS[t if isinstance(t, Scalar) else t.elem]  # type: ignore[attr-defined]
 
 
-# --- of f32 with quotients below 2**21 -----------------------------------------------------------
+# --- f32 with quotients below 2**21 --------------------------------------------------------------
 
 
 class Guess(NamedTuple):
-    """A whole number near the quotient, or 0 where that is below 1, and what is left of a; and
-    whether the divisor and the quotient are such that these are exact."""
+    """An integer near the quotient (0 for quotients below 1), and its remainder.
+
+    `is_good`: both are exact for these operands.
+    """
 
     whole: Num
     rest: Num
@@ -219,8 +231,10 @@ class Guess(NamedTuple):
 
 
 def guess(a: Num, b: Num) -> Guess:
-    """The quotient is off by 2.5 * 2**-3 at most, and the whole number by another 1/2, so that what
-    is left of a is at most 0.82 |b|."""
+    """Estimate a quotient and its remainder.
+
+    The quotient is off by at most 2.5 * 2**-3, rounding adds 1/2; so |rest| is at most 0.82 |b|.
+    """
     quotient, size = a / b, abs(b)
     is_small = abs(a) < size
     whole = quotient.op("round")
@@ -231,23 +245,23 @@ def guess(a: Num, b: Num) -> Guess:
 
 
 def is_below(g: Guess, b: Num) -> Num:
-    """Whether the whole number is one too much."""
+    """True if the estimate exceeds the floored quotient by one."""
     f = FORMATS[f32]
     return (negative(g.rest, f) ^ negative(b, f)) & ~g.rest.equals(0.0)
 
 
 def fast_floordiv(a: Num, b: Num, g: Guess) -> Num:
-    """`floordiv`, if the guess is good."""
+    """`floordiv` for a good estimate."""
     return where(is_below(g, b), g.whole - 1.0, g.whole)
 
 
 def fast_mod(a: Num, b: Num, g: Guess) -> Num:
-    """`mod`, if the guess is good."""
+    """`mod` for a good estimate."""
     return where(g.rest.equals(0.0), 0.0, where(is_below(g, b), g.rest + b, g.rest))
 
 
 def fast_rem(a: Num, b: Num, g: Guess) -> Num:
-    """`rem`, if the guess is good."""
+    """`rem` for a good estimate."""
     is_less = negative(a, FORMATS[f32])
     rest = where(is_less, -g.rest, g.rest)
     size = where(rest < 0.0, rest + abs(b), abs(rest))
@@ -259,7 +273,7 @@ Fast = Callable[[Num, Num, Guess], Num]
 
 
 def by_cases(a: Num, b: Num, fast: Fast, slow: Slow) -> Num:
-    """The fast form of f32, where the guess is good for all components."""
+    """Emit the fast f32 path if the estimate is good for all components, else the slow path."""
     f = format_of(a)
     if f.elem is not f32:
         return slow(a, b, f)
@@ -273,8 +287,11 @@ def by_cases(a: Num, b: Num, fast: Fast, slow: Slow) -> Num:
 
 
 def floordiv(a: Num, b: Num) -> Num:
-    """The quotient rounded down; the floor of what `/` gives by zero and of what is not finite.
-    Quotients beyond what the type holds exactly are as precise as `/`."""
+    """The quotient rounded down.
+
+    For zero divisors and non-finite operands it is the floor of `/`. Quotients beyond the
+    exactly represented integers have the precision of `/`.
+    """
     if is_power_of_two(b):
         return over_power(a, b)
     return by_cases(a, b, fast_floordiv, slow_floordiv)
@@ -290,13 +307,13 @@ def rem(a: Num, b: Num) -> Num:
     return by_cases(a, b, fast_rem, slow_rem)
 
 
-# --- by constant powers of two -------------------------------------------------------------------
+# --- division by constant powers of two ----------------------------------------------------------
 
-EXPONENTS = range(-30, 64)  # of powers that have, with their reciprocals, room around them in f32
+EXPONENTS = range(-30, 64)  # powers and reciprocals far from f32's limits
 
 
 def is_power_of_two(b: Num) -> bool:
-    """Whether every component is a constant power of two, and positive."""
+    """True if every component is a positive constant power of two."""
     if not isinstance(b.v, Op) or b.v.kind != "const":
         return False
     parts = [math.frexp(float(x)) for x in constant_array(b.v).reshape(-1)]
@@ -304,8 +321,10 @@ def is_power_of_two(b: Num) -> bool:
 
 
 def over_power(a: Num, b: Num) -> Num:
-    """a // b for powers of two: the product with 1 / b is exact, unless it is subnormal, and then a
-    device may take it for zero."""
+    """a // b for powers of two.
+
+    The product with 1 / b is exact unless it is subnormal; a device may flush that to zero.
+    """
     assert isinstance(b.v, Op)
     powers = constant_array(b.v)
     if (powers == 1).all():
@@ -316,8 +335,10 @@ def over_power(a: Num, b: Num) -> Num:
 
 
 def modulo_power(a: Num, b: Num) -> Num:
-    """a % b for powers of two. Numbers so large that they are multiples have no remainder, while
-    their quotient may be infinite."""
+    """a % b for powers of two.
+
+    A large `a` is a multiple of b and has remainder zero, although its quotient may be infinite.
+    """
     left = a - b * over_power(a, b)
     assert isinstance(b.v, Op) and isinstance(b.v.type, Scalar | Tensor)
     powers = constant_array(b.v)

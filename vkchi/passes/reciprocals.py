@@ -1,19 +1,18 @@
-"""Divisions by extents that only a launch knows, by multiplication.
+"""Strength reduction: division by dynamic array extents becomes multiplication by a magic
+number.
 
     floordiv %a, %n : u32       becomes     m = magic_factor, l = magic_shift of the extent %n is
                                             (u64(2 * a) * m) >> 32 >> l, or (u64(a) * m) >> (31 + l)
 
-Why: neither processors nor graphics cards divide integers but by some twenty other instructions
-for each number, or (processors) one lane after the other. The host knows the divisor before it
-launches, and sends what `target.magic` says, whose proof is for all a below 2^31 and every n. The
-upper half of a product of words is one instruction of graphics cards; processors have the whole
-product, and shift it once.
+Neither CPUs nor GPUs have fast integer division: it takes about twenty instructions per scalar,
+or (on CPUs) runs lane by lane. The host computes the magic numbers of an extent before the
+launch (`target.magic`). They are proved correct for all a below 2^31 and every n. GPUs compute
+the upper half of a 32-bit product in one instruction. CPUs compute the whole product and shift
+once.
 
-Runs behind `strength`, which writes divisions as those of u32, and of numbers below 2^31 as the
-i32s that they were. An extent of 0 counts as 1: nothing is divided by it that anybody sees. Needs
-integers of 64 bits.
-
-Owns: this form. Must not know: how multiplication is emitted.
+Preconditions: runs after `strength`, which writes divisions as u32, and those of values below
+2^31 as casts from i32. The device has 64-bit integers. An extent of 0 counts as 1; no observable
+value depends on it.
 
     >>> multiply_instead(fn, caps)
 """
@@ -32,23 +31,25 @@ from vkchi.target.magic import MAGIC
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, i32, u32, u64
 
-Extent = tuple[Value, int]  # an array and an axis
+Extent = tuple[Value, int]  # array and axis
 
 
 class Magic(NamedTuple):
-    """What belongs to a divisor: m as a u64, and how far products are shifted: l as a u32, or all
-    31 + l bits as a u64. Either is below the width of its type, by a mask that is no change and
-    spares a question about it."""
+    """Values for a divisor.
+
+    `factor` is m as a u64. `shift` is l as a u32, or 31 + l as a u64 on CPUs. It is masked to
+    the width of its type, which changes nothing and makes the emitter omit its range check.
+    """
 
     factor: Value
     shift: Value
 
 
-MOST = (1 << 31) - 1  # that the numbers of `target.magic` divide
+MOST = (1 << 31) - 1  # largest dividend for `target.magic`
 
 
 def multiply_instead(fn: Func, caps: Caps) -> Func:
-    """The Func with divisions by extents in that form; not beside a loop, which the host reads."""
+    """Replace divisions by extents, except outside the parallel loop, in code read by the host."""
     if not caps.int64:
         return fn
     intervals, loop = Intervals(axes_in(fn.body)), find_parallel(fn)
@@ -68,12 +69,12 @@ def multiply_instead(fn: Func, caps: Caps) -> Func:
 
 
 def holds(op: Op, found: Collection[Op]) -> bool:
-    """Whether some of these ops stand in an op."""
+    """True if an op contains one of these ops."""
     return any(x in found for region in op.regions for x in walk(region))
 
 
 def find(op: Op, intervals: Intervals) -> Extent | None:
-    """The extent by which an op divides a number below 2^31, if it does."""
+    """Extent by which an op divides a value below 2^31, or None."""
     if op.kind not in ("floordiv", "mod") or op.type is not u32:
         return None
     extent = bits_of(op.args[1])
@@ -87,13 +88,13 @@ def find(op: Op, intervals: Intervals) -> Extent | None:
 
 
 def bits_of(v: Value) -> Value | None:
-    """The i32 whose bits a u32 is."""
+    """The i32 of which a u32 is the bitcast, or None."""
     is_cast = isinstance(v, Op) and v.kind == "bitcast" and v.args[0].type is i32
     return v.args[0] if is_cast else None  # type: ignore[attr-defined]
 
 
 def is_small(v: Value, intervals: Intervals) -> bool:
-    """Whether a u32 is below 2^31: the bits of x ^ (x >> 31) are, too."""
+    """True if a u32 is below 2^31, as are the bits of x ^ (x >> 31)."""
     bound = intervals.of(v)
     if bound is not None and bound[1] <= MOST:
         return True
@@ -106,7 +107,7 @@ def is_small(v: Value, intervals: Intervals) -> bool:
 
 
 def emit(b: Builder, extent: Extent, caps: Caps) -> Magic:
-    """What belongs to a divisor, in front of all loops."""
+    """Emit the magic numbers of a divisor, before all loops."""
     array, axis = extent
     m, length = (b.emit(kind, array, attr=axis) for kind in MAGIC)
     factor = b.emit("cast", m, type=u64)
@@ -117,7 +118,7 @@ def emit(b: Builder, extent: Extent, caps: Caps) -> Magic:
 
 
 def divide(b: Builder, op: Op, args: Sequence[Value], by: Magic) -> Value:
-    """The quotient, or the remainder."""
+    """Emit the quotient or remainder."""
     dividend, divisor = args
     if by.shift.type is u64:
         product = b.emit("mul", b.emit("cast", dividend, type=u64), by.factor)

@@ -1,10 +1,12 @@
-"""Writes reports as records into the buffer that `vkchi.reports.sites` lays out.
+"""Lowering of report ops: writes records to the buffer described in `vkchi.reports.sites`.
 
-Owns: the three ways to claim room for a record (a cursor for lines, a bit per site for what is said
-once, a few slots for failed checks), the words of values. Must not know: what sites say.
+A record reserves its space in one of three ways:
 
-The buffer becomes a parameter of a Func that reports. A failed check ends its invocation, unless
-others may wait for it at a barrier.
+- lines: a cursor, advanced atomically;
+- reports made once per launch: a bit per site, then a line;
+- failed checks: a few slots. The check ends its invocation, unless the Func has a barrier.
+
+The buffer becomes a parameter of the Func.
 
     report_failure %i, %x [4]   ->   %n = atomic_add %failures, 1; if %n < 64 {store ...}; leave
 """
@@ -31,7 +33,7 @@ WORD = Ptr.of(u32, "global")
 
 
 def lower_reports(fn: Func) -> Func:
-    """The Func without report ops."""
+    """Lower all report ops."""
     buffer = Param(BUFFER, REPORT_ARRAY, Attributes(apart=True))
     writer = Records(buffer, may_leave=not has_kind(fn.body, ("barrier",)))
     body = writer.region(fn.body)
@@ -39,27 +41,27 @@ def lower_reports(fn: Func) -> Func:
 
 
 class Records(Rebuilder):
-    """One run: writes into `buffer`."""
+    """Emits records to `buffer`."""
 
     def __init__(self, buffer: Param, *, may_leave: bool) -> None:
         super().__init__(self.visit_op)
         self.buffer, self.may_leave = buffer, may_leave
 
     def visit_op(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """A report as a record."""
+        """Replace a report by a record."""
         if op.kind not in REPORTS:
             return None
         words = [b.const(op.attr + 1, u32), *[word for v in args for word in words_of(b, v)]]
         WAYS[op.kind](self, op.attr, words)
         return ()
 
-    # --- claiming room
+    # --- reserving space
 
     def line(self, site: int, words: list[Value]) -> None:
-        """Append a record to the lines; where they are full, count it as lost."""
+        """Append a record to the lines, or count it as lost if they are full."""
         b, cursor = self.b, self.word(sites.CURSOR)
         seen = Num(b, b.emit("load", cursor))
-        is_open = seen < sites.LINE_WORDS  # or the cursor would go round
+        is_open = seen < sites.LINE_WORDS  # prevents the cursor from wrapping
         step = where(is_open, seen.number(len(words)), 0)
         at = Num(b, b.emit("atomic_add", cursor, step.v))
         fits = (at + len(words) <= sites.LINE_WORDS) & is_open
@@ -69,7 +71,7 @@ class Records(Rebuilder):
             self.add_one(sites.LOST)
 
     def once(self, site: int, words: list[Value]) -> None:
-        """Append a record to the lines if this launch has none of this site yet."""
+        """Append a record to the lines if it is the first of its site in this launch."""
         b, (index, bit) = self.b, divmod(site, FLAG_BITS)
         flag, mask = self.word(sites.FLAGS_AT + index % sites.FLAG_WORDS), 1 << bit
         seen = Num(b, b.emit("load", flag))
@@ -79,7 +81,7 @@ class Records(Rebuilder):
                 self.line(site, words)
 
     def failure(self, site: int, words: list[Value]) -> None:
-        """Keep the record if it is one of the first failures, count it, end the invocation."""
+        """Store the record if a failure slot is free, count it, end the invocation."""
         slot = self.add_one(sites.FAILURES)
         with self.branch(slot < sites.FAILURE_SLOTS):
             self.put(sites.FAILURES_AT, slot * sites.FAILURE_WORDS, words)
@@ -89,22 +91,22 @@ class Records(Rebuilder):
     # --- the buffer
 
     def word(self, at: int, offset: Num | None = None) -> Value:
-        """The place of a word."""
+        """Address of a word of the buffer."""
         operands = () if offset is None else (offset.v,)
         return self.b.emit("address", self.buffer, *operands, attr=at, type=WORD)
 
     def add_one(self, at: int) -> Num:
-        """Count in a word; what stood there before."""
+        """Increment a word atomically; return its old value."""
         return Num(self.b, self.b.emit("atomic_add", self.word(at), self.b.const(1, u32)))
 
     def put(self, at: int, offset: Num, words: list[Value]) -> None:
-        """Store words one behind the other."""
+        """Store consecutive words."""
         for k, word in enumerate(words):
             self.b.emit("store", self.word(at + k, offset), word)
 
     @contextmanager
     def branch(self, cond: Num) -> Iterator[None]:
-        """What is written inside happens where `cond` holds."""
+        """Emit the code of the `with` block under a condition."""
         with self.b.region() as then:
             yield
             self.b.emit("yield")
@@ -121,7 +123,7 @@ WAYS: dict[str, Callable[[Records, int, list[Value]], None]] = {
 
 
 def words_of(b: Builder, v: Value) -> list[Value]:
-    """The words that carry a number, or the components of a tensor."""
+    """Encode a scalar, or the components of a tensor, as words."""
     t = v.type
     if isinstance(t, Tensor):
         parts = [b.emit("extract", v, attr=k) for k in range(t.size)]

@@ -1,25 +1,22 @@
-"""Atomics that all go to one place become sums of each invocation's own.
+"""Parallel reductions: atomics to a loop-invariant address become private accumulators.
 
     parallel 0, n { (i) ..., atomic_add total, v }
 
-becomes a loop of a fixed number of invocations (`map_grid`), each of which adds to a
-private place; then the subgroup adds up, and one of its invocations does the one atomic. Likewise
-an atomic inside a serial loop, whose place is fixed in the loop, becomes one atomic after it.
-The outermost loop that allows it gets the atomic.
+becomes a loop over a fixed number of invocations (`map_grid`), each with a private accumulator.
+A subgroup reduction combines the accumulators; one lane of the subgroup executes the single
+atomic. An atomic in a serial loop, with a loop-invariant address, likewise becomes one atomic
+after it. The atomic moves out of the outermost loop possible.
 
 A loop takes an atomic if
-- its old value is not used, and its place is made of values from outside the loop and constants;
-- everything that the loop does to that array are such atomics, of one kind, and it does not touch
-  another array that may share its memory;
-- the loop orders no memory (no barrier, no fence) and has no check that may end its invocation; a
-  `parallel` further does not look at its invocation's number, has no demanded workgroup size and
-  enough iterations (`cost_model`).
 
-The order of atomics is not specified anyway, so sums and products of floats may be reassociated.
-The private place starts with the identity; that of f16 is an f32, so that long sums are rounded
-once.
+- its old value is unused, and its address depends only on constants and values from outside;
+- all accesses of the loop to that array are such atomics, of one kind, and the loop accesses no
+  array that may alias it;
+- the loop has no barrier, fence or check that may end its invocation; a `parallel` moreover does
+  not use its invocation index, has no demanded workgroup size and enough iterations (`cost_model`).
 
-Must not know: what suits a device, how iterations are partitioned.
+The order of atomics is unspecified, so sums and products of floats may be reassociated. An
+accumulator starts with the identity. That of f16 is an f32, so that long sums are rounded once.
 
     >>> reduce(fn, caps)
 """
@@ -44,18 +41,21 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, scalar_of, with_scalar
 
 MEMORY = READS | WRITES
-# Scalars that subgroups combine on every device that combines any.
+# Scalar types with subgroup reductions on every device that has any.
 SUBGROUP_TYPES = frozenset({"i32", "u32", "f32", "f64"})
 
 
 def reduce(fn: Func, caps: Caps) -> Func:
-    """The Func with atomics replaced by private sums where that is possible."""
+    """Replace atomics by private accumulators where legal."""
     return _Reducer(fn, caps).rebuilder.run(fn)
 
 
 class Claim(NamedTuple):
-    """An atomic that a loop can take. Its place is `path` followed from `base`, a place or array
-    from outside the loop; `guarded`: an `if` stands around it in the loop."""
+    """An atomic that a loop can take.
+
+    Its address is `path` applied to `base`, an address or array from outside the loop.
+    `guarded`: it is in an `if` of the loop.
+    """
 
     atomic: Op
     base: Value
@@ -64,7 +64,7 @@ class Claim(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for claims of one place."""
+        """Equal for claims of the same kind and address."""
         steps = [(p.kind, p.attr, *map(_key_of, p.args[1:])) for p in self.path]
         return (self.atomic.kind, self.base, *steps)
 
@@ -74,14 +74,14 @@ def _key_of(v: Value) -> object:
 
 
 class Sum(NamedTuple):
-    """Claims of one place, and the private place that stands for it in the loop."""
+    """Claims of one address, and their private accumulator."""
 
     claims: list[Claim]
     local: Op
 
 
 class _Reducer:
-    """Rewrites one Func. `locals` leads from claimed atomics to the private place of their sum."""
+    """Rewrites one Func. `locals` maps claimed atomics to their accumulators."""
 
     def __init__(self, fn: Func, caps: Caps) -> None:
         self.caps = caps
@@ -91,13 +91,13 @@ class _Reducer:
         self.rebuilder = Rebuilder(self.visit)
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Claim atomics for loops; turn the claimed ones into sums."""
+        """Claim the atomics of a loop, or replace a claimed atomic by an accumulation."""
         local = self.locals.get(op)
         if local is not None:
             old = b.emit("load", local)
             v = as_type(b, args[1], old.type)
             b.emit("store", local, b.emit(ATOMICS[op.kind].combine, old, v))
-            return args[1:]  # for its result, which nothing uses
+            return args[1:]  # placeholder for its unused result
         if op.kind == "parallel":
             return self.parallel(b, op, args)
         if op.kind in LOOPS:
@@ -107,7 +107,7 @@ class _Reducer:
     # --- loops
 
     def loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """A serial loop with its sums around it."""
+        """Emit a serial loop between its accumulators and their atomics."""
         sums = self.open_sums(b, find_claims(op, self.used, self.roots, self.locals))
         if not sums:
             return None
@@ -118,7 +118,7 @@ class _Reducer:
         return [get(v, v) for v in op.results]
 
     def finish(self, b: Builder, found: Sum) -> None:
-        """The atomic after a loop; none if nothing was added to the sum."""
+        """Emit the atomic after a loop; guarded if the accumulator may still be the identity."""
         b.span = found.claims[0].atomic.span
         v, claim = b.emit("load", found.local), found.claims[0]
         is_scalar = isinstance(v.type, Scalar)
@@ -128,7 +128,7 @@ class _Reducer:
             self.build_atomic(b, claim, v)
 
     def build_guarded(self, b: Builder, condition: Value, claim: Claim, v: Value) -> None:
-        """The atomic under a condition."""
+        """Emit the atomic under a condition."""
         with b.region() as then:
             self.build_atomic(b, claim, v)
             b.emit("yield")
@@ -137,7 +137,7 @@ class _Reducer:
         b.if_(condition, then, orelse)
 
     def parallel(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """A `parallel` with sums, partitioned among a fixed number of invocations."""
+        """Emit a `parallel` with accumulators, distributed over a fixed number of invocations."""
         threads = summing_threads(host_count(op), self.caps)
         if threads is None or not may_partition(op):
             return None
@@ -160,7 +160,7 @@ class _Reducer:
         return ()
 
     def finish_subgroup(self, b: Builder, found: Sum) -> None:
-        """Add up the subgroup's sums; one of its invocations does the atomic."""
+        """Reduce an accumulator over the subgroup; one lane executes the atomic."""
         claim = found.claims[0]
         b.span = claim.atomic.span
         v = b.emit("load", found.local)
@@ -173,10 +173,10 @@ class _Reducer:
             condition = b.emit("and", condition, differs(b, claim.atomic.kind, v))
         self.build_guarded(b, condition, claim, v)
 
-    # --- sums
+    # --- accumulators
 
     def open_sums(self, b: Builder, claims: Sequence[Claim]) -> list[Sum]:
-        """Private places for what a loop claims."""
+        """Emit accumulators for the claims of a loop."""
         sums: dict[tuple[object, ...], Sum] = {}
         for claim in claims:
             found = sums.get(claim.key)
@@ -188,8 +188,11 @@ class _Reducer:
         return list(sums.values())
 
     def build_atomic(self, b: Builder, claim: Claim, v: Value) -> None:
-        """The atomic on its place, which is made again here. It was perhaps proved inside its array
-        under a condition that does not hold here."""
+        """Emit the atomic with its address recomputed.
+
+        A proof of being in range is dropped unless the indices are constant: its condition may
+        not hold here.
+        """
         place = self.rebuilder.map.get(claim.base, claim.base)
         for p in claim.path:
             rest = [self.outside(b, x) for x in p.args[1:]]
@@ -198,35 +201,36 @@ class _Reducer:
         b.emit(claim.atomic.kind, place, as_type(b, v, claim.atomic.args[1].type))
 
     def outside(self, b: Builder, v: Value) -> Value:
-        """A value from outside the loop; constants are made again."""
+        """Map a value from outside the loop; constants are recreated."""
         if is_constant(v):
             return b.emit("const", attr=v.attr, type=v.type)
         return self.rebuilder.map.get(v, v)
 
 
 def identity(b: Builder, atomic: Op) -> Op:
-    """The value that changes nothing, of the type that a sum is kept in: numbers of 16 bits are
-    summed up in 32, and rounded once."""
+    """Identity in the type of the accumulator; f16 is accumulated in f32 and rounded once."""
     t = atomic.args[1].type
     assert isinstance(t, Scalar | Tensor)
     return neutral(b, atomic.kind, with_scalar(t, f32) if scalar_of(t) is f16 else t)
 
 
 def neutral(b: Builder, kind: str, t: Scalar | Tensor) -> Op:
-    """The value of a type that an atomic of this kind changes nothing by."""
+    """Identity of an atomic of this kind."""
     bits = ATOMICS[kind].identity(scalar_of(t))
     return b.emit("const", attr=(bits,) * t.size if isinstance(t, Tensor) else bits, type=t)
 
 
 def hides_nan(atomic: Op) -> bool:
-    """Whether the identity of an atomic makes another number of NaN: it is done only where there is
-    something to do, for else memory changes that nothing was written to."""
+    """True if applying the identity would replace a NaN in memory.
+
+    Such an atomic is guarded; otherwise it would change an element that the program does not
+    write.
+    """
     return atomic.kind in EXTREMES and scalar_of(atomic.args[1].type).kind == "f"
 
 
 def differs(b: Builder, kind: str, v: Value) -> Op:
-    """Append whether a value, or a component of it, is not what an atomic of this kind changes
-    nothing by."""
+    """Append a test that a value, or one of its components, differs from the identity."""
     if not isinstance(v.type, Tensor):
         return b.emit("ne", v, neutral(b, kind, scalar_of(v.type)))
     parts = [b.emit("extract", v, attr=c) for c in range(v.type.size)]
@@ -237,7 +241,7 @@ def differs(b: Builder, kind: str, v: Value) -> Op:
 
 
 def over_subgroup(b: Builder, kind: str, v: Value) -> Op:
-    """Append what an atomic of this kind would make of the values of all of a subgroup."""
+    """Append the subgroup reduction for an atomic of this kind."""
     combined = "subgroup_" + ATOMICS[kind].combine
     if not isinstance(v.type, Tensor):
         return b.emit(combined, v)
@@ -246,15 +250,15 @@ def over_subgroup(b: Builder, kind: str, v: Value) -> Op:
 
 
 def as_type(b: Builder, v: Value, t: Type) -> Value:
-    """The value in another type, of the same shape."""
+    """Cast a value to a type of the same shape, if it differs."""
     return v if v.type is t else b.emit("cast", v, type=t)
 
 
-# --- what a loop can take ------------------------------------------------------------------------
+# --- legality ------------------------------------------------------------------------------------
 
 
 def find_roots(fn: Func) -> dict[Value, Value]:
-    """The array that each place lies in; private places are left out."""
+    """Map each address to its array; private variables are left out."""
     roots: dict[Value, Value] = {p: p for p in fn.params if isinstance(p.type, Array)}
     for op in walk(fn.body):
         if op.kind == "shared":
@@ -267,10 +271,13 @@ def find_roots(fn: Func) -> dict[Value, Value]:
 def find_claims(
     loop: Op, used: set[Value], roots: dict[Value, Value], taken: Container[Op]
 ) -> list[Claim]:
-    """The atomics that the loop can take, in program order. `used` are all values that ops take,
-    `roots` is of `find_roots`, `taken` are atomics that loops around this one have taken."""
+    """Atomics that the loop can take, in program order.
+
+    `used` holds all operands of ops, `roots` is from `find_roots`, `taken` holds the atomics
+    that enclosing loops have taken.
+    """
     defined: set[Value] = {v for region in loop.regions for v in region.params}
-    kinds: dict[Value, set[str]] = {}  # what the loop does to each array
+    kinds: dict[Value, set[str]] = {}  # accesses of the loop to each array
     claims: list[Claim] = []
     for op, guarded in walk_guarded(loop.regions):
         defined.update(op.results)
@@ -289,7 +296,7 @@ def find_claims(
 
 
 def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[tuple[Op, bool]]:
-    """Every op of the regions with those inside, and whether an `if` stands around it."""
+    """Yield every op of the regions, also nested ones, with True if an `if` encloses it."""
     for region in regions:
         for op in region.ops:
             yield op, guarded
@@ -298,7 +305,7 @@ def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[t
 
 
 def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> Claim | None:
-    """The claim of an atomic in a loop that defines these values, if its place is fixed there."""
+    """Claim of an atomic in a loop that defines these values, if its address is invariant."""
     path: list[Op] = []
     place = atomic.args[0]
     while place in defined:
@@ -313,8 +320,10 @@ def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> Claim | None:
 
 
 def is_free(root: Value, kinds: dict[Value, set[str]]) -> bool:
-    """Whether a loop that does `kinds` to arrays does one kind of atomic only to this one, and
-    nothing to another that may be the same memory: an iteration sees there what it has added."""
+    """True if a loop makes only atomics of one kind to an array and accesses no alias of it.
+
+    Otherwise an iteration could observe the partial sum.
+    """
     if len(kinds[root]) > 1 or "access" in kinds[root]:
         return False
     return not any(other is not root and may_share(root, other) for other in kinds)

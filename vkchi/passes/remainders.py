@@ -1,21 +1,21 @@
-"""Remainders by numbers that only a launch knows, of what is likely near, by a comparison.
+"""Strength reduction of remainders: if the dividend is probably near [0, n), compare and
+subtract.
 
     (i + 1) % n         becomes         t = i + 1; if t >= n { t = t - n }
 
-Why: a division by a number that the compiler does not know takes processors 20 to 40 cycles for
-each lane. Neighbours in periodic grids are nearly all there is of it in loops; where extents are
-constants, `peel` does better. `analysis.turns` tells what is near; it is no proof, for sums may
-wrap, so the result is compared with the divisor, and where it is no remainder there is a division:
+On CPUs a division by an unknown divisor takes 20 to 40 cycles per lane. In loops, nearly all
+such remainders are neighbours in periodic grids; with constant extents `peel` does better.
+`analysis.turns` finds the candidates. It proves nothing, because sums may wrap. The result is
+therefore compared with the divisor, with division as the fallback:
 
     if t is in 0 .. n { t } else { (i + 1) % n }
 
-What is in that range, and differs from the dividend by the divisor or nothing, is the remainder.
-Where the divisor may be negative, that is asked for as well. Not on graphics cards: there a branch
-in front of each load keeps loads from being under way together, and `reciprocals` divides at little
-cost. Before `map_grid`, which hides what indices run over; behind all that looks for remainders in
-indices.
+A value in that range that equals the dividend, plus or minus the divisor or zero, is the
+remainder. If the divisor may be negative, its sign is tested too. GPUs are excluded: a branch
+before each load prevents loads from overlapping, and `reciprocals` makes division cheap.
 
-Owns: this form. Must not know: memory.
+Preconditions: runs before `map_grid`, which hides the ranges of indices, and after all passes
+that analyze remainders in indices.
 
     >>> turn_remainders(fn, caps)
 """
@@ -33,7 +33,7 @@ from vkchi.types import i32, u32
 
 
 def turn_remainders(fn: Func, caps: Caps) -> Func:
-    """The Func with remainders of numbers that are likely near in that form."""
+    """Rewrite remainders whose dividend is probably near the divisor's range."""
     loop = find_parallel(fn)
     if loop is None or not caps.is_cpu:
         return fn
@@ -50,7 +50,7 @@ def turn_remainders(fn: Func, caps: Caps) -> Func:
 
 
 def build(b: Builder, op: Op, args: tuple[Value, ...], turn: Turn, *, is_natural: bool) -> Value:
-    """Emit a remainder."""
+    """Emit a remainder. `is_natural`: the divisor is not negative."""
     dividend, divisor = args
     zero, near = b.const(0, i32), dividend
     if turn.above:

@@ -1,15 +1,14 @@
-"""Comparisons of square roots with constants become comparisons of what is under the root.
+"""Strength reduction: comparing a square root with a constant becomes comparing its operand.
 
-    sqrt(x) >= c    ->    x >= t              the least number whose root is c or more
-    sqrt(x) < c     ->    x < t and x >= 0    (the latter not of sums of squares)
+    sqrt(x) >= c    ->    x >= t              t: the least number whose root is c or more
+    sqrt(x) < c     ->    x < t and x >= 0    (the latter not for sums of squares)
 
-A root that is rounded correctly never falls as x grows, so there is such a number, and numpy finds
-it: the comparison comes out the same for every x, NaN and numbers below zero too, whose root is NaN
-and makes all of these false. `v.norm() < r`, in loops above all, has no root then. Only of roots
-that nobody else asks for; of constants so large that t is no subnormal number, which devices may
-take for zero.
+A correctly rounded root is monotonic, so t exists; numpy computes it. The comparison has the
+same result for every x, including NaN and negative numbers, whose root is NaN: all these
+comparisons are false. This removes the root from `v.norm() < r`, above all in loops.
 
-Owns: this form. Must not know: where comparisons are.
+Restrictions: the root has no other use, and t is a normal number, because devices may flush
+subnormal numbers to zero.
 
     >>> compare_squares(fn)
 """
@@ -27,12 +26,12 @@ from vkchi.ir.rebuild import rebuild
 from vkchi.types import Scalar
 from vkchi.types.lazy_numpy import np
 
-# comparison of the root -> that of what is under it, and whether t has a root that is more than c
+# comparison of the root -> comparison of its operand; True if sqrt(t) must exceed c
 BOUNDS = {"lt": ("lt", False), "ge": ("ge", False), "le": ("lt", True), "gt": ("ge", True)}
 
 
 def compare_squares(fn: Func) -> Func:
-    """The Func without roots that are only compared with constants."""
+    """Remove roots that are only compared with constants."""
     uses = Counter(v for op in walk(fn.body) for v in op.args)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -52,7 +51,7 @@ def compare_squares(fn: Func) -> Func:
 
 
 def is_natural(x: Value) -> bool:
-    """Whether a float is seen to be NaN, or not below zero: a sum of squares."""
+    """True if a float is syntactically non-negative or NaN, such as a sum of squares."""
     if not isinstance(x, Op):
         return False
     if x.kind == "mul":
@@ -61,7 +60,7 @@ def is_natural(x: Value) -> bool:
 
 
 def bound_of(op: Op, uses: Counter[Value]) -> float | None:
-    """The number that what is under the root is compared with; None where that is not done."""
+    """Bound to compare the operand of the root with; None if the rewrite does not apply."""
     root = op.args[0] if op.kind in BOUNDS else None
     if not isinstance(root, Op) or root.kind != "sqrt" or uses[root] != 1:
         return None
@@ -73,8 +72,10 @@ def bound_of(op: Op, uses: Counter[Value]) -> float | None:
 
 
 def least_square(c: float, dtype: Any, *, is_above: bool) -> float | None:
-    """The least number whose root is c or more, or more than c; None for constants whose squares
-    are not normal numbers, and those below zero."""
+    """Least number whose root is at least c, or above c if `is_above`.
+
+    None for negative constants, and for constants whose squares are not normal numbers.
+    """
     limits, c = np.finfo(dtype), dtype.type(c)
     with np.errstate(over="ignore"):
         square = dtype.type(c * c)

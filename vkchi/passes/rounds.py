@@ -1,16 +1,15 @@
-"""Spells the addresses of loads that rounds of short loops share alike, for drivers.
+"""Reassociation of address offsets in short loops, so that the driver's CSE merges equal
+addresses.
 
     for k in 0..5 { x[512 * (i + k)]; x[512 * (i + k) + 512] }
 
-One round loads what the round before it has loaded. Drivers write such loops out and merge loads
-from equal addresses, if these are spelled alike: constants of rounds must meet those of accesses.
-So the offset is a sum whose last terms are those of the loops' indices, then the constant:
-`((512 * i) + 512 * k) + 512`. Elsewhere a constant is best beside the address (`bases`).
+An iteration loads elements that the previous one has loaded. Drivers unroll such loops and merge
+loads from equal addresses, if these are equal expressions. So the offset becomes a sum whose
+last terms are those of the loop indices, followed by the constant: `((512 * i) + 512 * k) +
+512`. Elsewhere a constant is best kept in the address op (`bases`).
 
-Sums of offsets wrap, so their terms may stand in any order. Only offsets from which two accesses
-differ by what some rounds make up are written anew, on processors, which load lane by lane.
-
-Owns: this order. Must not know: layouts, which loops drivers write out (`MOST_ROUNDS` at most).
+Offsets wrap, so their terms may be reordered. Only offsets with two accesses that some
+iterations apart coincide are rewritten, on CPU drivers, which load lane by lane.
 
     >>> spell_rounds(fn, caps)
 """
@@ -28,11 +27,11 @@ from vkchi.passes.offsets import Offset, Writer
 from vkchi.target.caps import Caps
 from vkchi.types import Scalar, scalar_of
 
-MOST_ROUNDS = 32  # Mesa writes out no longer loops
+MOST_ROUNDS = 32  # Mesa unrolls no longer loops
 
 
 def spell_rounds(fn: Func, caps: Caps) -> Func:
-    """The Func with offsets that rounds share spelled alike, on a processor."""
+    """Reassociate offsets shared between iterations, on CPUs."""
     if not caps.is_cpu:
         return fn
     rounds = short_loops(fn)
@@ -41,22 +40,22 @@ def spell_rounds(fn: Func, caps: Caps) -> Func:
 
 
 class OffsetSums(Sums):
-    """Sums modulo the width of offsets: the sign of a type makes no difference."""
+    """Polynomials modulo the width of offsets, regardless of signedness."""
 
     def read(self, v: Value) -> Polynomial:
-        """The polynomial of an integer, seen through another type of its width."""
+        """Polynomial of an integer; bitcasts between integers are transparent."""
         if isinstance(v, Op) and v.kind == "bitcast" and is_integer(v) and is_integer(v.args[0]):
             return self.of(v.args[0])
         return super().read(v)
 
 
 def is_integer(v: Value) -> bool:
-    """Whether a value is a whole number."""
     return isinstance(v.type, Scalar) and v.type.kind in "iu"
 
 
 def short_loops(fn: Func) -> dict[Value, int]:
-    """The indices of serial loops that may be written out, outer ones first, and their rounds."""
+    """Indices of serial loops that the driver may unroll, outer ones first, with their trip
+    counts."""
     found: dict[Value, int] = {}
     for op in walk(fn.body):
         if op.kind == "for":
@@ -68,7 +67,7 @@ def short_loops(fn: Func) -> dict[Value, int]:
 
 
 def shared_offsets(fn: Func, rounds: dict[Value, int]) -> dict[Value, Polynomial]:
-    """Offsets from which accesses differ by what rounds make up, as sums."""
+    """Offsets with two accesses that some iterations apart coincide, as polynomials."""
     constants: dict[tuple[Value, Value], set[int]] = {}
     for op in walk(fn.body):
         if op.kind == "address" and len(op.args) == 2 and isinstance(op.attr, int):
@@ -82,7 +81,7 @@ def shared_offsets(fn: Func, rounds: dict[Value, int]) -> dict[Value, Polynomial
 
 
 def have_rounds_between(constants: set[int], offset: Polynomial, rounds: dict[Value, int]) -> bool:
-    """Whether two constants differ by steps of a loop, by fewer than it has rounds."""
+    """True if two constants differ by a multiple of a loop's step, less than its whole range."""
     first, *others = sorted(constants)
     for index, count in rounds.items():
         step = abs(factor_of(index, offset))
@@ -92,14 +91,14 @@ def have_rounds_between(constants: set[int], offset: Polynomial, rounds: dict[Va
 
 
 class Speller(Writer):
-    """Writes `shared` offsets anew where accesses begin from them."""
+    """Rewrites `shared` offsets in addresses."""
 
     def __init__(self, shared: dict[Value, Polynomial], rounds: dict[Value, int]) -> None:
         super().__init__(self.visit_address)
         self.shared, self.rounds = shared, rounds
 
     def visit_address(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """The address without a constant beside it, or None."""
+        """Return the address with its constant moved into the offset, or None."""
         found = self.shared.get(op.args[1]) if len(op.args) == 2 and op.kind == "address" else None
         if found is None or not isinstance(op.attr, int):
             return None
@@ -108,7 +107,7 @@ class Speller(Writer):
         return (b.insert(Op(op.kind, (args[0], offset), 0, op.type, op.span, op.name)),)
 
     def spelled(self, offset: Polynomial, constant: int, t: Scalar) -> Offset:
-        """An offset and a constant as a sum, the indices of short loops last."""
+        """Sum of an offset and a constant, with the indices of short loops last."""
         factors = terms_of(offset)
         own = [v for v in factors if v not in self.rounds]
         made = Offset(None, constant + offset.get(ONE, 0))

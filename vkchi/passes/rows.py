@@ -1,9 +1,9 @@
-"""Loops over several axes as loops over one: every iteration in a row, indices by division.
+"""Loop collapsing: `parallel` loops over several axes become loops over one.
 
     parallel %b, %e, %c, %f {^(%i, %j) body}
     becomes    parallel 0, %total {^(%t) body of t // n, t % n}
 
-Owns: this form, and copies of bodies. Must not know: which loops want it, devices.
+Divisions recover the indices.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from vkchi.types import i32
 
 
 def is_one_row(op: Op) -> bool:
-    """Whether a loop has one axis, in one piece."""
+    """True if a loop has one axis that is not split into digits."""
     return len(op.args) == 2 and not find_order(op)
 
 
 def put_in_rows(fn: Func, wanted: Container[Op]) -> Func:
-    """The Func with these loops over one axis."""
+    """Collapse these loops to one axis."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in wanted or is_one_row(op):
@@ -37,8 +37,11 @@ def put_in_rows(fn: Func, wanted: Container[Op]) -> Func:
 
 
 def build_row(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
-    """Append a `parallel` with these bounds as one over one axis. Where nobody sees that i32 does
-    not count its iterations, there are none."""
+    """Append a `parallel` loop, collapsed to one axis.
+
+    If its iterations cannot be proved to fit i32, their number is checked at run time; a loop
+    that is too large has no iterations.
+    """
     space = space_of(b, args, find_order(op))
     is_known = host_length(op) is not None
     total = total_of(b, space) if is_known else guarded_total(b, space)
@@ -50,8 +53,10 @@ def build_row(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
 
 
 def copy_body(b: Builder, op: Op, indices: Sequence[Value], number: Value | None) -> None:
-    """Append the body of a `parallel`, with these indices, of the iteration with this number, None
-    where that is the invocation's."""
+    """Append the body of a `parallel` with these indices.
+
+    `number` is the linear index of the iteration, or None if it is the invocation's.
+    """
 
     def visit(b: Builder, inner: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if inner.kind == "thread_index" and number is not None:

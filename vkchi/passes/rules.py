@@ -1,8 +1,9 @@
-"""The algebraic rules of `simplify`, as rows. `match.py` explains the language.
+"""Rule-based rewriting: the algebraic rules of `simplify`, as rows in the language of
+`match.py`.
 
-A row says for which scalar kinds it holds (i u f b), what is replaced, by what, and for floats how
-exact it is. Integers wrap, so what holds modulo 2^n holds. Only EXACT rows run unless `fast_math`.
-Must not know: how rules are matched.
+A row has the scalar kinds it applies to (i u f b), a pattern, its replacement, and for floats an
+exactness class. Integers wrap, so identities modulo 2^n are valid. Only EXACT rows run unless
+`fast_math`.
 
     >>> Row("iu", "add x 0", "x").exactness
     EXACT
@@ -16,7 +17,7 @@ from vkchi.tuples import NamedTuple
 
 
 class Float(enum.Enum):
-    """How far a float result may differ from the replaced one."""
+    """Allowed difference between a float result and the replaced one."""
 
     EXACT = "the same number, or the correctly rounded one where the row's function is not that"
     NSZ = "the sign of a zero may differ"
@@ -40,8 +41,8 @@ class Row(NamedTuple):
 
 
 ROWS: tuple[Row, ...] = (
-    Row("iufb", "with_derivative_of x y z", "x"),  # `gradients.prepare` has chosen, in a gradient
-    # constants stand right; what follows relies on it
+    Row("iufb", "with_derivative_of x y z", "x"),  # in a gradient; `gradients.prepare` has chosen
+    # constants go to the right; the rows below rely on it
     Row("iuf", "add C x", "add x C"),
     Row("iuf", "mul C x", "mul x C"),
     Row("iu", "min C x", "min x C"),
@@ -96,7 +97,7 @@ ROWS: tuple[Row, ...] = (
     Row("iu", "mod (mod x C) C", "mod x C"),
     Row("u", "truncdiv x y", "floordiv x y"),
     Row("u", "rem x y", "mod x y"),
-    # least and greatest
+    # minimum and maximum
     Row("iuf", "min x x", "x"),
     Row("iuf", "max x x", "x"),
     Row("iu", "min (min x C) D", "min x (min C D)"),
@@ -105,7 +106,7 @@ ROWS: tuple[Row, ...] = (
     Row("iu", "max (max x y) x", "max x y"),
     Row("u", "min x 0", "0"),
     Row("u", "max x 0", "x"),
-    # bits and truth values
+    # bits and bools
     Row("iub", "and x x", "x"),
     Row("iub", "and x 0", "0"),
     Row("iub", "and x -1", "x"),
@@ -146,7 +147,7 @@ ROWS: tuple[Row, ...] = (
     Row("b", "not (le x:iu y)", "gt x y"),
     Row("b", "not (gt x:iu y)", "le x y"),
     Row("b", "not (ge x:iu y)", "lt x y"),
-    # choices
+    # selects
     Row("iufb", "select c x x", "x"),
     Row("iufb", "select 1 x y", "x"),
     Row("iufb", "select 0 x y", "y"),
@@ -165,7 +166,7 @@ ROWS: tuple[Row, ...] = (
     Row("f", "div x 1.0", "x"),
     Row("f", "div x -1.0", "neg x"),
     Row("f", "div x P", "mul x (div 1.0 P)"),
-    Row("f", "div x 0.0", "mul x (div 1.0 0.0)"),  # Mesa's own division by constant zero is NaN
+    Row("f", "div x 0.0", "mul x (div 1.0 0.0)"),  # Mesa's division by constant zero is NaN
     Row("f", "div x -0.0", "mul x (div 1.0 -0.0)"),
     Row("f", "div (neg x) (neg y)", "div x y"),
     Row("f", "floor (floor x)", "floor x"),
