@@ -1,21 +1,20 @@
-"""Keeps control flow from nesting deeply: a chain of 500 `elif`s becomes segments in a row.
+"""Nesting limit: split deeply nested `if`s into consecutive ones (a chain of 500 `elif`s).
 
-Why: drivers recurse over structured control flow and some keep a stack of fixed size (lavapipe of
-Mesa 25: 81 constructs, a crash at 82); our own passes recurse as well.
+Drivers recurse over structured control flow, and some use a stack of fixed size: lavapipe of
+Mesa 25 supports 81 nested constructs and crashes at 82. The passes recurse as well.
 
-An `if` whose regions reach deeper than DEEPEST is cut at an inner op K half-way down, if only `if`s
-lie between. What comes before K stays; where K was reached, a flag says so, and K follows the `if`:
+An `if` that nests deeper than DEEPEST is cut at an inner op K half-way down, if only `if`s lie
+between. The code before K stays. A flag records that K was reached, and K follows the `if`:
 
     r = if c { A } else { B; s = if d { C } else { K; D }; E }                becomes
     r0, at_e, at_k, b = if c { A } else { B; t, k = if d { C; no } else { yes }; t, yes, k, B's }
     s = if at_k { K; D } else { t }
     r = if at_e { E } else { r0 }
 
-Values of B, and so on, that K, D or E use travel as results, zeros where the path was not taken;
-constants and pointers are made again, private places are made before the `if`. Where D and E only
-yield, which is how chains are, one `if` follows. It may be too deep itself, and is cut likewise.
-
-Owns: this shape. Must not know: ops but by their regions and types.
+Values of B that K, D or E use become results of the `if`, zero if the path was not taken.
+Constants and pointers are recreated; private variables are defined before the `if`. If D and E
+only yield, as in chains, a single `if` follows. That `if` may be too deep and is then cut in the
+same way.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from vkchi.ir.rebuild import Rebuilder
 from vkchi.tuples import NamedTuple
 from vkchi.types import Ptr, Scalar, Tensor, u1
 
-DEEPEST = 48  # constructs around an op; gradients put some around what they are given
-BEARABLE = 72  # constructs around an op that drivers bear; what is over is refused
-LEAST = 4  # constructs that may nest even where loops around are as many already
+DEEPEST = 48  # constructs around an op; gradient code adds more
+BEARABLE = 72  # constructs around an op that drivers support; more is an error
+LEAST = 4  # constructs that may nest even inside that many loops
 
 
 def keep_shallow(fn: Func, deepest: int = DEEPEST) -> Func:
-    """The Func with its `if`s nested no deeper than `deepest` where that can be; `fn` itself if
-    none are."""
+    """Limit the nesting of `if`s to `deepest` where possible; return `fn` itself if none is
+    deeper."""
     heights = find_heights(fn.body)
     if max(heights.values(), default=0) <= deepest:
         return fn
@@ -47,7 +46,7 @@ def keep_shallow(fn: Func, deepest: int = DEEPEST) -> Func:
 
 
 def refuse_deep(fn: Func) -> None:
-    """Raises KernelSyntaxError, naming the line, where loops and branches nest too deeply."""
+    """Raise KernelSyntaxError, naming the line, if loops and branches nest too deeply."""
     heights = find_heights(fn.body)
     if max(heights.values(), default=0) <= BEARABLE:
         return
@@ -62,22 +61,22 @@ def refuse_deep(fn: Func) -> None:
 
 
 def find_heights(body: Region) -> dict[Op, int]:
-    """How many constructs an op and those inside it nest, of all ops with regions."""
+    """Height of each op with regions: the number of nested constructs, including itself."""
     found = [op for op in walk(body) if op.regions]
     heights: dict[Op, int] = {}
-    for op in reversed(found):  # what is inside comes later
+    for op in reversed(found):  # inner ops come later
         heights[op] = measure(op, heights)
     return heights
 
 
 def measure(op: Op, heights: dict[Op, int]) -> int:
-    """The height of an op whose inner ops' are known."""
+    """Height of an op whose inner ops' heights are given."""
     inner = [heights[o] for region in op.regions for o in region.ops if o.regions]
     return 1 + max(inner, default=0)
 
 
 class Step(NamedTuple):
-    """One `if` on the way to the cut: which region, and the place in it of the next op."""
+    """One `if` on the path to the cut: the region taken, and the position of the next op in it."""
 
     op: Op
     side: int
@@ -89,7 +88,7 @@ class Step(NamedTuple):
 
     @property
     def inner(self) -> Op:
-        """The next op of the way."""
+        """The next op of the path."""
         return self.region.ops[self.at]
 
     @property
@@ -98,48 +97,49 @@ class Step(NamedTuple):
 
     @property
     def after(self) -> list[Op]:
-        """What follows, without the yield."""
+        """Ops after the next op, without the yield."""
         return self.region.ops[self.at + 1 : -1]
 
     @property
     def is_tail(self) -> bool:
-        """Whether what follows makes nothing but constants."""
+        """True if the ops after the next op are only constants."""
         return all(op.kind == "const" for op in self.after)
 
 
 class Group(NamedTuple):
-    """Steps `first` (the inner one) to `last` (the outer one), all of whose code behind the cut
-    can stand in one `if`: but for `first`, they only yield."""
+    """Steps whose code behind the cut fits into one `if`.
+
+    The steps from `first` (innermost) to `last` (outermost) only yield, except `first`.
+    """
 
     first: int
     last: int
 
 
 class Pending(NamedTuple):
-    """An `if` to be written, and results of others that its own stand for."""
+    """An `if` to emit, and the results of other ops that its results replace."""
 
     op: Op
     stands_for: tuple[tuple[Value, ...], ...] = ()
 
 
 class Flattener(Rebuilder):
-    """Rewrites a Func. `depth` is how many constructs are open."""
+    """Rewrites a Func. `depth` is the number of open constructs."""
 
     def __init__(self, heights: dict[Op, int], deepest: int) -> None:
         super().__init__(self.visit_control)
         self.heights, self.deepest, self.depth = heights, deepest, -1
-        self.outside: dict[Op, Value] = {}  # private places that are made elsewhere
+        self.outside: dict[Op, Value] = {}  # private variables defined elsewhere
 
     @contextmanager
     def inside(self, *params: Param) -> Iterator[Region]:
-        """Open a new region, one deeper."""
         self.depth += 1
         with super().inside(*params) as new:
             yield new
         self.depth -= 1
 
     def visit_control(self, b: object, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Cut what is too deep."""
+        """Cut an `if` that is too deep."""
         if op in self.outside:
             return self.fill_place(op, args)
         if op.kind != "if" or self.heights[op] <= self.room():
@@ -148,21 +148,21 @@ class Flattener(Rebuilder):
         return [self.map.get(r, r) for r in op.results]
 
     def fill_place(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """A private place that stands before the `if`: only its first value is put here."""
+        """Store the initial value of a private variable that is defined before the `if`."""
         place = self.outside[op]
         if args:
             self.b.emit("store", place, args[0])
         return [place]
 
     def make_place(self, op: Op) -> Op:
-        """A private place like this one, with zero in it."""
+        """Define a private variable like `op`, initialized with zero."""
         if not op.args:
             return self.b.insert(Op(op.kind, (), op.attr, op.type, op.span, op.name))
         assert isinstance(op.type, Ptr) and isinstance(op.type.elem, Scalar | Tensor)
         return self.b.emit(op.kind, self.b.const(0, op.type.elem), name=op.name)
 
     def write(self, todo: list[Pending]) -> None:
-        """Write `if`s one after the other, cutting those that are too deep."""
+        """Emit consecutive `if`s, cutting those that are too deep."""
         while todo:
             op, stands_for = todo.pop(0)
             steps = self.find_cut(op)
@@ -173,20 +173,19 @@ class Flattener(Rebuilder):
             for results in (op.results, *stands_for):
                 self.map.update(zip(results, new.results, strict=True))
 
-    # --- where to cut
+    # --- finding the cut
 
     def find_cut(self, op: Op) -> list[Step] | None:
-        """The way to the first op that is half-way down and reaches too deep; None if there is
-        none."""
+        """Path to the first op half-way down that is too deep, or None."""
         room = self.room()
         return None if self.heights[op] <= room else next(self.ways(op, room, room // 2), None)
 
     def room(self) -> int:
-        """How many constructs may nest here."""
+        """Number of constructs that may nest here."""
         return max(self.deepest - self.depth, LEAST)
 
     def ways(self, op: Op, room: int, length: int) -> Iterator[list[Step]]:
-        """The ways of so many steps from an `if` to ops that reach too deep, in order."""
+        """Yield the paths of `length` steps from an `if` to ops that are too deep, in order."""
         for side, region in enumerate(op.regions):
             for at, inner in enumerate(region.ops):
                 if not inner.regions or self.heights[inner] < room:
@@ -200,7 +199,7 @@ class Flattener(Rebuilder):
 
 
 class Cut:
-    """Cuts one `if` at the end of a way through it. `groups` stand in the order of what they do."""
+    """Cuts one `if` at the end of a path through it. `groups` are in execution order."""
 
     def __init__(self, walk: Flattener, op: Op, steps: list[Step]) -> None:
         self.walk, self.b, self.op, self.steps = walk, walk.b, op, steps
@@ -209,14 +208,14 @@ class Cut:
         behind = [self.build_behind(g) for g in self.groups]
         self.behind = dict(zip(self.groups, behind, strict=True))
         self.used = self.find_used()
-        # What each step's region and those inside it give besides what they gave before.
+        # Additional results of each step's `if`: values from its region and those inside.
         self.exports = [
             [v for v, level in self.used.items() if level >= k and not is_made_again(v)]
             for k in range(len(steps))
         ]
 
     def make(self, stands_for: tuple[tuple[Value, ...], ...]) -> list[Pending]:
-        """Write what comes before the cut; the `if`s of what comes behind, in order."""
+        """Emit the code before the cut; return the `if`s of the code behind it, in order."""
         walk = self.walk
         for v in self.used:
             if is_place(v):
@@ -234,8 +233,10 @@ class Cut:
     # --- behind the cut
 
     def build_behind(self, g: Group) -> Op:
-        """The `if` of one group, in terms of the old values: where its code was not reached, its
-        outer step gives what it gave before."""
+        """Build the `if` of one group, in terms of the old values.
+
+        If its code was not reached, it yields the earlier results of its outer step.
+        """
         owner, span = self.steps[g.last].op, self.op.span
         is_first = g.first == len(self.steps) - 1
         ops = [self.steps[-1].inner] if is_first else []
@@ -252,15 +253,15 @@ class Cut:
         return op
 
     def trace(self, v: Value, g: Group) -> Value:
-        """What an outer step of a group yields, as its inner step's region knows it."""
+        """Value that an outer step of a group yields, in terms of its inner step's region."""
         for outer, inner in pairwise(self.steps[g.last : g.first + 1]):
             if isinstance(v, Result) and v.op is outer.inner:
                 v = inner.region.yielded[v.index]
         return v
 
     def find_used(self) -> dict[Value, int]:
-        """The values from before the cut that what comes behind takes, in order, and in which
-        step's region they stand."""
+        """Values from before the cut that the code behind uses, in order, with the step that
+        defines them."""
         levels: dict[Value, int] = {}
         for k, step in enumerate(self.steps):
             levels.update(dict.fromkeys([v for op in step.before for v in op.results], k))
@@ -280,7 +281,7 @@ class Cut:
     # --- before the cut
 
     def write_before(self, k: int) -> tuple[list[Value], list[Value]]:
-        """Write step k's `if` up to the cut; its old results, and what is exported."""
+        """Emit step k's `if` up to the cut; return its old results and its exported values."""
         step = self.steps[k]
         regions = []
         for side, region in enumerate(step.op.regions):
@@ -297,13 +298,13 @@ class Cut:
         return list(results[:size]), list(results[size:])
 
     def write_other(self, k: int, region: Region) -> list[Value]:
-        """The region that does not lead to the cut; what it yields."""
+        """Emit the region that does not contain the cut; return its yields."""
         self.walk.ops(region.ops[:-1])
         own = [self.walk.map.get(v, v) for v in region.yielded]
         return own + [self.zero(v) for v in self.exports[k]]
 
     def write_way(self, k: int) -> list[Value]:
-        """The region that leads to the cut, up to there; what it yields."""
+        """Emit the region that contains the cut, up to the cut; return its yields."""
         walk, step = self.walk, self.steps[k]
         walk.ops(step.before)
         exported: dict[Value, Value] = {}
@@ -311,7 +312,7 @@ class Cut:
             own, inner = self.write_before(k + 1)
             walk.map.update(zip(step.inner.results, own, strict=True))
             exported = dict(zip(self.exports[k + 1], inner, strict=True))
-        if k in self.flags:  # what it yields is known behind the cut only
+        if k in self.flags:  # its yields are known only behind the cut
             given = [self.zero(v) for v in step.region.yielded]
             exported[self.flags[k]] = self.b.const(True, u1)
         else:
@@ -319,19 +320,19 @@ class Cut:
         return given + [exported.get(v) or walk.map.get(v, v) for v in self.exports[k]]
 
     def value_of(self, v: Value, step: Step) -> Value:
-        """What a step yields that only yields, made here if it is a constant made there."""
+        """Value yielded by a step that only yields; constants are recreated."""
         if isinstance(v, Op) and v in step.after:
             return self.b.emit("const", attr=v.attr, type=v.type)
         return self.walk.map.get(v, v)
 
     def zero(self, v: Value) -> Value:
-        """What stands for a value where it is not known."""
+        """Placeholder for a value on a path that does not define it."""
         assert isinstance(v.type, Scalar | Tensor)
         return self.b.const(0, v.type)
 
 
 def group_steps(steps: Sequence[Step]) -> Iterator[Group]:
-    """The groups, inner ones first."""
+    """Yield the groups, inner ones first."""
     first = len(steps) - 1
     while first >= 0:
         last = first
@@ -342,10 +343,11 @@ def group_steps(steps: Sequence[Step]) -> Iterator[Group]:
 
 
 def is_place(v: Value) -> TypeGuard[Op]:
-    """Whether v is a private place (or memory of a workgroup)."""
+    """True if v is a private variable or workgroup memory."""
     return isinstance(v, Op) and TABLE[v.kind].effect is Effect.ALLOC
 
 
 def is_made_again(v: Value) -> TypeGuard[Op]:
-    """Whether v does not travel out of an `if`: constants need not, places and pointers cannot."""
+    """True if v is not a result of the `if`: constants need not be, variables and pointers
+    cannot."""
     return isinstance(v, Op) and (v.kind == "const" or not isinstance(v.type, Scalar | Tensor))

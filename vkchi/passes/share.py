@@ -1,30 +1,30 @@
-"""How a fixed number of invocations shares the iterations of a `parallel`.
+"""Work distribution: partition a `parallel`'s iterations among a fixed number of invocations.
 
-Subgroups take contiguous pieces of the iterations, and step through them side by side: with W
-invocations in a subgroup and at most P iterations for each, the k-th of invocation t is number
+Each subgroup takes a contiguous chunk of the iterations, and its lanes step through it side by
+side. With W invocations in a subgroup and at most P iterations each, the k-th iteration of
+invocation t is
 
     (t // W) * (W * P) + t % W + k * W
 
-which a processor reads as one stream, and a graphics card in whole lines. (Steps of T, the usual
-form, are three times slower on lavapipe: all of them fall into the same set of its cache.) With a
-demanded workgroup size, W is that size, so that workgroups stay consecutive iterations. Numbers of
-iterations are counted as u32, which holds that of every range of i32.
+A CPU reads this as one stream, a GPU as whole cache lines. (The usual grid-stride loop is three
+times slower on lavapipe, because all steps map to the same cache set.) With a demanded workgroup
+size, W is that size, so that workgroups remain consecutive iterations. Iteration counts are u32,
+which holds the length of every i32 range.
 
-Several axes are digits of that number, the last one the fastest. They are found by division where
-an invocation begins; from there on W is added digit by digit, with carries. Where all extents but
-the slowest are constant powers of two, division is cheaper.
+With several axes, the indices are the mixed-radix digits of that number, the last axis fastest.
+Divisions find them at an invocation's first iteration; later ones add W digit by digit with
+carry. If all extents but the slowest are constant powers of two, division is cheaper and used
+throughout.
 
-Where all extents are constants and the fastest is long, a processor's subgroups take whole rows, or
-strips of one: what belongs to the row is found once for it, and digits need no carries.
+If all extents are constants and the fastest is long, the subgroups of a CPU take whole rows, or
+strips of a row. Row-invariant values are then computed once per row, without carries.
 
     for u in units of my subgroup { row, strip of u; for k { column = strip + lane + k * W; ... } }
 
-Where nobody knows before the loop runs that i32 counts all axes together, as many of the fast ones
-as it does count are partitioned so, and every invocation goes through the others in loops around:
+If the product of all extents may exceed i32, only as many of the fast axes as fit are
+partitioned. Every invocation iterates over the other axes in outer loops:
 
     for o in 0..outer { for k in 0..n { ... } }
-
-Owns: this form. Must not know: which loops want it, how many invocations.
 
     >>> shared = partition(b, op, args, Crowd(8192, 8, is_cpu=True))
     >>> shared.emit(b, t, body)       # in a `parallel` over shared.threads
@@ -45,18 +45,21 @@ from vkchi.passes.cost_model import FEW_ROUNDS, SPARE
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
 
-LONG_ROW = 8  # iterations of each invocation in a row, from which on rows are partitioned
-SHORT_STRIP = 4  # and in a strip of one, at least
+LONG_ROW = 8  # minimum of iterations per invocation in a row, to partition rows
+SHORT_STRIP = 4  # minimum of iterations per invocation in a strip
 
 Body = Callable[[Sequence[Value], Value], None]
 Step = Callable[[Value, Sequence[Value]], Sequence[Value]]
 
 
 class Crowd(NamedTuple):
-    """How many invocations there are at most, and how many of them run side by side, which divides
-    that. `is_cpu` if those are a subgroup of a CPU. With `least`, there are as many whatever the
-    host finds, and some of them go through no iterations where others would have fewer than
-    that."""
+    """Limits of a work distribution.
+
+    - `most`: maximum number of invocations, a multiple of `width`.
+    - `width`: invocations that run side by side; `is_cpu` if these are a subgroup of a CPU.
+    - `least`: if nonzero, minimum of iterations per invocation. The number of invocations is then
+      always `most`, and some have no iterations.
+    """
 
     most: int
     width: int
@@ -65,8 +68,11 @@ class Crowd(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """How groups of `width` invocations share constant extents whose fastest is `length`: each goes
-    through `each` of `units`, which are `strips` of a row, of `long` iterations."""
+    """Partition of constant extents by rows of `length` iterations.
+
+    A row has `strips` of `long` iterations; a strip is a unit. Each group of `width` invocations
+    takes `each` of the `units`.
+    """
 
     width: int
     length: int
@@ -77,20 +83,24 @@ class Rows(NamedTuple):
 
     @property
     def groups(self) -> int:
-        """How many there are."""
+        """Number of groups."""
         return -(-self.units // self.each)
 
     @property
     def is_exact(self) -> bool:
-        """Whether all invocations go through as many iterations in each unit."""
+        """True if all invocations execute the same number of iterations in each unit."""
         return self.long % self.width == 0 and self.strips * self.long == self.length
 
 
 class Share(NamedTuple):
-    """How `threads` (an i32) invocations share the iterations from `begin` on: `width` side by
-    side, at most `most` (an i32) each; `total` is the number of all iterations, a u32, or None if
-    each invocation has `most`. With `may_wrap`, offsets may go beyond 32 bits; `is_cpu` as that of
-    the crowd."""
+    """Partition of a range of iterations that starts at `begin`.
+
+    - `threads`: number of invocations, an i32; `width` of them run side by side.
+    - `most`: maximum of iterations per invocation, an i32.
+    - `total`: number of all iterations, a u32; None if each invocation has `most`.
+    - `is_cpu`: as in `Crowd`.
+    - `may_wrap`: offsets may exceed 32 bits.
+    """
 
     begin: Value
     threads: Value
@@ -102,9 +112,11 @@ class Share(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """A `parallel` that is partitioned: one axis where there is no `space`, else its digits. Where
-    there is `cut`, these are what is partitioned, and each invocation goes through the extents
-    `outer` around them."""
+    """A partitioned `parallel`.
+
+    `space` holds its digits, or is None for a single axis. With `cut`, only those digits are
+    partitioned, and each invocation iterates over the extents `outer` around them.
+    """
 
     share: Share
     space: Space | None = None
@@ -114,12 +126,14 @@ class Shared(NamedTuple):
 
     @property
     def threads(self) -> Value:
-        """The invocations, an i32."""
+        """Number of invocations, an i32."""
         return self.share.threads
 
     def emit(self, b: Builder, t: Value, body: Body) -> None:
-        """Append what invocation t does: `body` with the indices of every iteration, and its
-        number."""
+        """Append the work of invocation t.
+
+        `body` is called with the indices of an iteration and its linear index.
+        """
         if self.rows is not None:
             self._in_rows(b, t, self.rows, body)
             return
@@ -134,8 +148,10 @@ class Shared(NamedTuple):
             self._around(b, trips, start, [], body)
 
     def has_any(self, b: Builder, t: Value) -> Value | None:
-        """Append whether any of the invocations beside invocation t has iterations; None where
-        there is a constant number of them, of which nearly all have."""
+        """Append a test that the subgroup of invocation t has iterations.
+
+        None if the total is constant; nearly all invocations then have some.
+        """
         share = self.share
         if self.rows is not None or share.total is None or is_constant(share.total):
             return None
@@ -145,12 +161,11 @@ class Shared(NamedTuple):
 
     @property
     def inner(self) -> Space:
-        """The digits that are partitioned."""
+        """The partitioned digits."""
         return self.cut or self.whole
 
     @property
     def whole(self) -> Space:
-        """All digits."""
         assert self.space is not None
         return self.space
 
@@ -165,7 +180,7 @@ class Shared(NamedTuple):
         return ()
 
     def _in_rows(self, b: Builder, t: Value, rows: Rows, body: Body) -> None:
-        """What an invocation does of each unit of its group."""
+        """Append an invocation's work in all units of its group."""
         width = b.const(rows.width, i32)
         group, lane = b.emit("floordiv", t, width), b.emit("mod", t, width)
         if rows.each == 1:
@@ -183,7 +198,7 @@ class Shared(NamedTuple):
         b.for_(first, last, (), region)
 
     def _unit(self, b: Builder, u: Value, lane: Value, rows: Rows, body: Body) -> None:
-        """What an invocation does of one unit: the iterations of a row that are its own."""
+        """Append an invocation's iterations in one unit."""
         row, start, end = u, lane, b.const(rows.length, i32)
         if rows.strips > 1:
             strips, long = b.const(rows.strips, i32), b.const(rows.long, i32)
@@ -207,7 +222,7 @@ class Shared(NamedTuple):
     def _around(
         self, b: Builder, trips: Value, start: list[Value], rounds: list[Value], body: Body
     ) -> None:
-        """The loops through the outer extents, and what they are around."""
+        """Append the loops over the outer extents, with the partitioned loop inside."""
         if len(rounds) < len(self.outer):
             k = Param(u32, "o")
             with b.region(k) as region:
@@ -227,8 +242,10 @@ class Shared(NamedTuple):
         self._rounds(b, trips, start, step)
 
     def _rounds(self, b: Builder, trips: Value, first: Sequence[Value], step: Step) -> None:
-        """A `for` that runs `trips` times, from 0, and carries what `step` gives. Where a driver
-        sees how many that are at most, a CPU's should not write them one after the other."""
+        """Append a `for` of `trips` iterations that carries the results of `step`.
+
+        On CPUs it is marked as not to be unrolled if its constant maximum trip count is large.
+        """
         k, carried = Param(i32, "k"), [Param(v.type, "d") for v in first]
         with b.region(k, *carried) as region:
             following = step(k, carried)
@@ -241,11 +258,11 @@ class Shared(NamedTuple):
     def _following(
         self, b: Builder, digits: Sequence[Value], steps: Sequence[Value]
     ) -> list[Value]:
-        """The digits of the number that is `steps` more.
+        """Add `steps` to a mixed-radix number, digit by digit with carry.
 
-        No sum that is used wraps: where there are two extents above 1, i32 counts them together
-        (`cut_space`, or the host), so that a digit and a step are below 2**31 each; a single one is
-        the number itself, and one beyond the last iteration's is not used.
+        No used sum wraps. With two extents above 1, their product fits i32 (`cut_space`, or the
+        host), so digits and steps are below 2**31. A single extent is the number itself; a value
+        beyond the last iteration is not used.
         """
         found: list[Value] = []
         carry: Value | None = None
@@ -262,9 +279,11 @@ class Shared(NamedTuple):
 
 
 def partition(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Order = ()) -> Shared:
-    """Partition the iterations of a `parallel` with these bounds, of which there may be too many
-    for i32 only where the host does not see it. There is one invocation for each iteration at most
-    if the host finds how many there are."""
+    """Partition the iterations of a `parallel` with these bounds.
+
+    If the host computes the number of iterations, it fits i32, and there is at most one
+    invocation per iteration.
+    """
     if len(args) == 2 and not order:
         return Shared(share_range(b, op, args, crowd))
     space = space_of(b, args, order)
@@ -283,7 +302,7 @@ def partition(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Or
 
 
 def plan_rows(space: Space, crowd: Crowd) -> Rows | None:
-    """The partition of rows among a CPU's subgroups; None for rows that are short or unknown."""
+    """Partition rows among a CPU's subgroups; None if rows are short or extents unknown."""
     extents = [constant_int(digit.extent) for digit in space.digits]
     known = [n for n in extents if n is not None]
     if not crowd.is_cpu or len(known) < len(extents) or min(known) < 1:
@@ -300,8 +319,11 @@ def plan_rows(space: Space, crowd: Crowd) -> Rows | None:
 
 
 def cut_space(b: Builder, space: Space) -> tuple[Space, tuple[Value, ...], Value]:
-    """The space with extents of 1 where i32 would not count it, the extents that are missing there,
-    of all but the fastest, and the number of iterations that are left in it."""
+    """Split a space into a part that i32 can count and outer extents.
+
+    Returns the space with oversized extents replaced by 1, the replaced extents of all digits
+    but the fastest, and the number of iterations of the space.
+    """
     most, one = b.const(INT_MAX, u32), b.const(1, u32)
     extents = [as_type(b, digit.extent, u32) for digit in space.digits]
     count, inner, outer = extents[-1], [extents[-1]], []
@@ -312,13 +334,13 @@ def cut_space(b: Builder, space: Space) -> tuple[Space, tuple[Value, ...], Value
         outer.append(b.emit("select", fits, one, extent))
         count = b.emit("mul", count, inner[-1])
     digits = [d._replace(extent=e) for d, e in zip(space.digits, inner[::-1], strict=True)]
-    none = b.emit("eq", count, b.const(0, u32))  # nor a round around nothing
+    none = b.emit("eq", count, b.const(0, u32))  # no outer iterations around an empty loop
     outer = [b.emit("select", none, b.const(0, u32), extent) for extent in outer]
     return space._replace(digits=tuple(digits)), tuple(outer[::-1]), count
 
 
 def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd) -> Share:
-    """Share out the numbers from a begin to an end, the iterations of `op`."""
+    """Partition the range of a single axis, the iterations of `op`."""
     begin, end = args
     first, last = constant_int(begin), constant_int(end)
     limit = crowd.most
@@ -330,9 +352,9 @@ def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd) -> Shar
         return Share(
             begin, b.const(limit, i32), crowd.width, b.const(most, i32), total, crowd.is_cpu
         )
-    known = host_length(op) is not None  # a launch checks then that i32 holds it
+    known = host_length(op) is not None  # the launch checks that it fits i32
     if known and first == 0:
-        count = b.emit("bitcast", end, type=u32)  # what runs at all has a positive length
+        count = b.emit("bitcast", end, type=u32)  # a loop that runs has a positive length
     else:
         count = b.emit("trip_count", begin, end, b.const(1, i32))
     threads: Value = b.const(limit, i32)
@@ -343,33 +365,33 @@ def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd) -> Shar
 
 
 def share_count(b: Builder, begin: Value, count: Value, threads: Value, crowd: Crowd) -> Share:
-    """Share out so many iterations, a u32."""
+    """Partition `count` iterations, a u32."""
     step = as_type(b, threads, u32)
     left = b.emit("ne", b.emit("mod", count, step), b.const(0, u32))
     most = b.emit("add", b.emit("floordiv", count, step), b.emit("cast", left, type=u32))
     if crowd.least:
         most = b.emit("max", most, b.const(crowd.least, u32))
-    # else limit * most is 2**32 at most
+    # otherwise limit * most is at most 2**32
     may_wrap = crowd.most & (crowd.most - 1) != 0 or crowd.least > 1
     return Share(begin, threads, crowd.width, as_i32(b, most), count, crowd.is_cpu, may_wrap)
 
 
 def first_offset(b: Builder, share: Share, t: Value) -> Value:
-    """The number of the first iteration of invocation t, counted from begin, an i32."""
+    """Offset of invocation t's first iteration from `begin`, an i32."""
     width = b.const(share.width, i32)
     piece = b.emit("mul", share.most, width)
     lane, group = b.emit("mod", t, width), b.emit("floordiv", t, width)
     first = b.emit("add", b.emit("mul", group, piece), lane)
     if not share.may_wrap or share.total is None:
         return first
-    above = b.emit("sub", b.const(-1, i32), lane)  # the last offset, less that within the piece
+    above = b.emit("sub", b.const(-1, i32), lane)  # largest offset of the chunk's first iteration
     pieces = b.emit("floordiv", *[b.emit("bitcast", v, type=u32) for v in (above, piece)])
     fits = b.emit("le", b.emit("bitcast", group, type=u32), pieces)
     return b.emit("select", fits, first, as_i32(b, share.total))
 
 
 def count_trips(b: Builder, share: Share, first: Value) -> Value:
-    """The number of iterations of the invocation that begins at `first`, an i32."""
+    """Trip count of the invocation whose first offset is `first`, an i32."""
     if share.total is None:
         return share.most
     at = b.emit("bitcast", first, type=u32)
@@ -378,6 +400,6 @@ def count_trips(b: Builder, share: Share, first: Value) -> Value:
 
 
 def iteration(b: Builder, share: Share, first: Value, k: Value) -> Value:
-    """The k-th iteration of the invocation that begins at `first`, an i32."""
+    """The k-th iteration of the invocation whose first offset is `first`, an i32."""
     here = first if constant_int(share.begin) == 0 else b.emit("add", share.begin, first)
     return b.emit("add", here, b.emit("mul", k, b.const(share.width, i32)), name="i")

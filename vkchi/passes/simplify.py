@@ -1,13 +1,11 @@
-"""Replaces ops by equal, simpler values: folding, algebra, known components, known branches.
+"""Algebraic simplification: constant folding, rule-based rewriting, branch simplification, local
+CSE.
 
-An op is looked at once, after its operands. What can apply to it is found by its kind, its operand
-type and the kinds of its operands, and remembered for ever; then the candidates are tried in order:
-folding, the function of `structure.RULES`, the rows of `rules.ROWS`. What a rule builds goes
-through the same door, so nothing simple is left behind, and equal ops are one on the way (`cse`).
-Control ops are in `branches`. Nothing is removed here but control ops whose path is known: `dce`
-comes after.
-
-Owns: the driver and its memory of candidates. Must not know: single rules.
+Each op is visited once, after its operands. Candidate rules depend on its kind, its operand type
+and the kinds of its operands; the candidates of such a key are memoized. They are tried in
+order: folding, the function in `structure.RULES`, the rows in `rules.ROWS`. Ops built by a rule
+are simplified in the same way, and equal ops are merged (`cse`). Control ops are in `branches`.
+Only control ops with a known path are removed; `dce` runs later.
 
     simplify(fn)          # EXACT rules only
     simplify_fast(fn)     # all rules, for `fast_math`
@@ -36,8 +34,10 @@ TRUTH_KINDS = kinds_with(Trait.LOGIC)
 
 
 class Ruleset:
-    """Rows, and which of them (and of the rules that are functions) can fit what. The rows of an
-    op kind are compiled when it first appears."""
+    """A set of rewrite rules with a memoized table of candidates.
+
+    The rows of an op kind are compiled when the kind first occurs.
+    """
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows: dict[str, list[Row]] = {}
@@ -48,7 +48,7 @@ class Ruleset:
         self.plans: dict[tuple[Any, ...], tuple[Apply, ...]] = {}
 
     def plan(self, key: tuple[Any, ...]) -> tuple[Apply, ...]:
-        """What to try on an op, given (kind, type of the last operand, *operand kinds)."""
+        """Candidate rules for a key (kind, type of the last operand, *operand kinds)."""
         found = self.plans.get(key)
         if found is None:
             found = self.plans[key] = tuple(self._candidates(*key))
@@ -66,7 +66,6 @@ class Ruleset:
                 yield rule.apply
 
     def prepare(self) -> None:
-        """Compile all rows."""
         for kind in self.rows:
             self._rules_of(kind)
 
@@ -87,28 +86,27 @@ def _folder(kind: str) -> Apply:
 
 @cache
 def exact_rules() -> Ruleset:
-    """The rows that change no result."""
+    """Rules that preserve results exactly."""
     return Ruleset([row for row in ROWS if row.exactness is Float.EXACT])
 
 
 @cache
 def fast_rules() -> Ruleset:
-    """All rows."""
     return Ruleset(ROWS)
 
 
 def simplify(fn: Func, memo: Memo | None = None) -> Func:
-    """The Func with every EXACT rule applied."""
+    """Apply all EXACT rules."""
     return Simplifier(exact_rules(), memo or Memo()).run(fn)
 
 
 def simplify_fast(fn: Func, memo: Memo | None = None) -> Func:
-    """The Func with every rule applied, those that may change float results too."""
+    """Apply all rules, including those that may change float results."""
     return Simplifier(fast_rules(), memo or Memo()).run(fn)
 
 
 class Simplifier:
-    """One run over one Func. `known` holds truth values that are certain where we stand."""
+    """Simplifies one Func. `known` maps conditions to their value at the current position."""
 
     def __init__(self, rules: Ruleset, memo: Memo) -> None:
         self.rules, self.irreducible = rules, memo.irreducible
@@ -118,11 +116,11 @@ class Simplifier:
         self.name = ""
 
     def run(self, fn: Func) -> Func:
-        """The simplified Func; `fn` itself if nothing applied."""
+        """Return the simplified Func; `fn` itself if no rule applied."""
         return self.walk.run(fn)
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """What stands for the op's results, or None to keep it."""
+        """Return the replacements of the op's results, or None to keep it."""
         kind, irreducible = op.kind, self.irreducible
         if kind in self.rules.kinds:
             if self.known and kind in TRUTH_KINDS:
@@ -142,7 +140,7 @@ class Simplifier:
         return None if control is None else control(self, op, args)
 
     def find(self, kind: str, args: Sequence[Value], attr: Any, t: Type) -> Value | None:
-        """The simpler value that an op would be equal to, or None."""
+        """Return a simpler value equal to an op, or None."""
         kinds = [v.kind if type(v) is Op else "" for v in args]
         for apply in self.rules.plan((kind, args[-1].type, *kinds)):
             v = apply(self, args, attr, t)
@@ -150,17 +148,17 @@ class Simplifier:
                 return v
         return None
 
-    # --- what rules ask for
+    # --- interface for rules
 
     def emit(self, kind: str, *args: Value, attr: Any = None, type: Type | None = None) -> Value:
-        """A new op's value, or the simpler one that it is equal to."""
+        """Return a new op's value, or a simpler value equal to it."""
         name, self.name = self.name, ""
         v = self.result(kind, *args, attr=attr, type=type)
         self.name = name
         return v
 
     def result(self, kind: str, *args: Value, attr: Any = None, type: Type | None = None) -> Value:
-        """As `emit`, for what stands for the op that is being replaced: it gets that one's name."""
+        """Like `emit`, for the replacement of the matched op: it keeps the op's name."""
         t = infer_type(kind, args, attr, type)
         assert t is not None
         v = self.find(kind, args, attr, t) if kind in self.rules.kinds else None
@@ -170,34 +168,34 @@ class Simplifier:
         return v
 
     def const(self, attr: Any, t: Type) -> Value:
-        """A constant with these bits."""
+        """Return a constant with these bits."""
         return self.walk.merge(Op("const", (), attr, t, self.b.span), ())[0]
 
     def truth(self, v: Value) -> bool | None:
-        """Whether a scalar condition is certainly true or false here."""
+        """Value of a scalar condition at this position; None if unknown."""
         if type(v) is Op and v.kind == "const":
             return bool(v.attr)
         return self.known.get(v)
 
     def as_known(self, v: Value) -> Value:
-        """The constant for a condition that is certain here, else v."""
+        """Constant for a condition that is known at this position, else v."""
         truth = self.known.get(v)
         return v if truth is None else self.const(int(truth), v.type)
 
-    # --- what control rules ask for
+    # --- interface for control rules
 
     def new(self, v: Value) -> Value:
-        """What stands for a value of the old Func."""
+        """Replacement of a value of the old Func."""
         return self.walk.map.get(v, v)
 
     def inline(self, region: Region, values: Sequence[Value]) -> list[Value]:
-        """Put the region's ops here, with these values for its parameters; what it yields."""
+        """Append the region's ops with these values for its parameters; return its yields."""
         self.walk.map.update(zip(region.params, values, strict=True))
         self.walk.ops(region.ops[:-1])
         return [self.new(v) for v in region.yielded]
 
     def region_if(self, region: Region, cond: Value, truth: bool) -> Region:
-        """A region in which a condition has this value, and so have those that this implies."""
+        """Rewrite a region in which a condition, and those it implies, have a known value."""
         before = self.known
         self.known = {**before, **implied(cond, truth)}
         new = self.walk.region(region)
@@ -205,7 +203,7 @@ class Simplifier:
         return new
 
     def finish(self, op: Op, args: tuple[Value, ...], regions: tuple[Region, ...]) -> Op:
-        """Append the control op with rewritten regions; itself if nothing changed."""
+        """Append the control op with rewritten regions; the same op if nothing changed."""
         self.b.span = op.span
         if args == op.args and regions == op.regions:
             return self.b.insert(op)
@@ -213,7 +211,8 @@ class Simplifier:
 
 
 def implied(cond: Value, truth: bool) -> dict[Value, bool]:
-    """Conditions that are certain if `cond` is `truth`: of `and` if true, of `or` if false."""
+    """Conditions implied by `cond` being `truth`: operands of `not`, a true `and`, or a false
+    `or`."""
     facts = {cond: truth}
     if type(cond) is Op:
         if cond.kind == "not":

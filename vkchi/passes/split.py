@@ -1,18 +1,17 @@
-"""From a kernel to its dispatches: one Func per `parallel` op and per serial stretch between.
+"""Loop distribution of a kernel into dispatches: one Func per `parallel` and per serial segment.
 
-- A serial stretch becomes a Func that one invocation runs; it vanishes if nothing needs it.
-- A value that crosses from one dispatch to another is computed again where that takes few pure ops
-  of parameters, constants, and loads of memory that nothing has written between; otherwise it
-  travels in a temporary: a 0-D array parameter called `temp.N`, stored right after the value is
-  made and loaded where it is used. Places (`elem`, `member`) are always made again.
-- A `local` place that only one serial dispatch uses is made there; any other becomes a temporary,
-  which a serial dispatch gives its first value. Truth values are i32 in temporaries, since not
-  every device stores bytes. A variable whose last use is to be stored in a 0-D array that the
-  kernel does not touch otherwise (what it returns) stands in that array from the beginning.
-- Temporaries that a Func has already (arrays that pass `expand` made) are such of the program.
-- A Func has the parameters that it uses, and `seed` where it draws random numbers.
-
-Must not know: devices, grids.
+- A serial segment becomes a Func for one invocation. It is dropped if nothing needs it.
+- A value used in another dispatch is recomputed (rematerialization) if that takes few pure ops on
+  parameters, constants, and loads of memory that is not written in between. Otherwise it is spilled
+  to a temporary: a 0-D array parameter `temp.N`, stored after the definition and loaded before the
+  use. Addresses (`elem`, `member`) are always recomputed.
+- A `local` variable used by a single serial dispatch is defined there. Any other becomes a
+  temporary, which a serial dispatch initializes. Bools are i32 in temporaries, because some devices
+  cannot store bytes.
+- If the last use of a variable is a store to a 0-D array that the kernel does not otherwise access
+  (a return value), the variable is kept in that array.
+- Existing temporaries of a Func (arrays from `expand`) become temporaries of the program.
+- A Func has only the parameters that it uses, and `seed` if it draws random numbers.
 
     >>> program, temps = split_dispatches(fn)      # t = 0; for i in x: t += x[i]; return t
     >>> [find_parallel(f) is not None for f in program.funcs], [p.name for p in temps]
@@ -44,7 +43,7 @@ from vkchi.types import (
     with_scalar,
 )
 
-LONGEST_RECOMPUTATION = 64  # ops; above, a value travels in a temporary
+LONGEST_RECOMPUTATION = 64  # ops; a value that takes more is spilled to a temporary
 REPEATABLE = (
     frozenset(
         kind
@@ -62,7 +61,8 @@ KEPT = WRITES | {kind for kind, row in TABLE.items() if row.effect in STAYS} | {
 
 
 def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
-    """The dispatches of a kernel in order, and the temporaries that a launch must provide."""
+    """Return the dispatches of a kernel in order, and the temporaries that a launch must
+    provide."""
     plan = _Plan(fn)
     built: list[tuple[tuple[Param, ...], Region]] = []
     for k in reversed(range(len(plan.segments))):
@@ -78,12 +78,12 @@ def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
 
 
 def given_temps(fn: Func) -> list[Param]:
-    """The temporaries that a Func has already, to hand on what its iterations compute."""
+    """Existing temporaries of a Func."""
     return [p for p in fn.params if p.name.startswith(TEMP)]
 
 
 def split_body(ops: Sequence[Op]) -> list[list[Op]]:
-    """The body's ops as segments: each `parallel` alone, and the runs of serial ops between."""
+    """Split the body's ops into segments: each `parallel` alone, and the serial runs between."""
     segments: list[list[Op]] = [[]]
     for op in ops:
         if op.kind == "parallel":
@@ -94,8 +94,11 @@ def split_body(ops: Sequence[Op]) -> list[list[Op]]:
 
 
 class Use(NamedTuple):
-    """What an op of the body and the ops inside it do: parameters and values of the body that they
-    take (each once), their kinds, and the arrays they write."""
+    """Summary of an op of the body, including its nested ops.
+
+    - `values`: parameters and values of the body that it uses, without duplicates.
+    - `kinds`: op kinds; `written`: arrays it writes; `size`: number of ops.
+    """
 
     values: tuple[Value, ...]
     kinds: frozenset[str]
@@ -104,7 +107,7 @@ class Use(NamedTuple):
 
 
 def find_use(op: Op, outer: Container[Value]) -> Use:
-    """The use of an op; `outer` are the parameters and the body's values."""
+    """Summary of an op; `outer` holds the parameters and the body's values."""
     if not op.regions:
         is_write = op.kind in WRITES and op.args and isinstance(op.args[0].type, Ptr)
         written = (base_of(op.args[0]),) if is_write else ()
@@ -120,14 +123,14 @@ def find_use(op: Op, outer: Container[Value]) -> Use:
 
 
 def temporary_type(t: Scalar | Tensor) -> Array:
-    """The array type of a temporary that holds a t."""
+    """Array type of a temporary that holds a value of type t."""
     if scalar_of(t) is u1:
         t = with_scalar(t, i32)
     return cell_of(t)
 
 
 class _Plan:
-    """What is known of the whole kernel: segments, where values are made, which are temporaries."""
+    """Kernel-wide state: segments, the segment of each definition, and temporaries."""
 
     def __init__(self, fn: Func) -> None:
         self.fn = fn
@@ -136,8 +139,8 @@ class _Plan:
             v: k for k, ops in enumerate(self.segments) for op in ops for v in op.results
         }
         self.given = len(given_temps(fn))
-        self.temps: dict[Value, Param] = {}  # a crossing value, or a `local` -> its temporary
-        self.spilled: dict[int, list[Value]] = {}  # the crossing values that a segment must store
+        self.temps: dict[Value, Param] = {}  # spilled value or `local` -> its temporary
+        self.spilled: dict[int, list[Value]] = {}  # values that a segment must store
         self.dropped: set[Op] = set()
         outer = self.home.keys() | set(fn.params)
         self.uses = {op: find_use(op, outer) for ops in self.segments for op in ops}
@@ -146,7 +149,7 @@ class _Plan:
         self._place_locals()
 
     def temp(self, v: Value, t: Scalar | Tensor) -> Param:
-        """The temporary that stands for v, made when first asked for."""
+        """Temporary that holds v, created on first use."""
         found = self.temps.get(v)
         if found is None:
             found = self.temps[v] = Param(
@@ -155,14 +158,14 @@ class _Plan:
         return found
 
     def spill(self, v: Value) -> Param:
-        """The temporary in which v travels."""
+        """Mark v to be stored by its segment; return its temporary."""
         assert isinstance(v.type, Scalar | Tensor)
         if v not in self.temps:
             self.spilled.setdefault(self.home[v], []).append(v)
         return self.temp(v, v.type)
 
     def _place_locals(self) -> None:
-        """Decide for each `local` of the body whether it stays one."""
+        """Turn each `local` of the body that several dispatches use into a temporary."""
         root: dict[Value, Op] = {}
         users: dict[Op, set[int]] = {}
         for k, ops in enumerate(self.segments):
@@ -186,9 +189,12 @@ class _Plan:
             self.temp(op, op.type.elem)
 
     def _find_slot(self, places: set[Value], last: int) -> Param | None:
-        """The array that a variable may stand in, for all that becomes of it in its last segment is
-        to be stored there, and nothing else touches that array. Drops the load and the store.
-        `places` are the variable's and those of its components."""
+        """Array in which a variable can be kept, or None.
+
+        The variable's only use in its last segment must be a store to that array, which has no
+        other access. The load and the store are then dropped. `places` are the addresses of the
+        variable and of its components.
+        """
         ops = self.segments[last]
         loads = [op for op in ops if not places.isdisjoint(self.uses[op].values)]
         stores = [op for op in ops if loads and loads[0] in self.uses[op].values]
@@ -210,24 +216,24 @@ class _Plan:
         return slot
 
     def is_parallel(self, k: int) -> bool:
-        """Whether a segment is a `parallel` op."""
+        """True if a segment is a `parallel` op."""
         ops = self.segments[k]
         return bool(ops) and ops[0].kind == "parallel"
 
 
 class _Costs:
-    """What it takes to make the values of the kernel's body again in another segment."""
+    """Cost of recomputing the body's values in another segment."""
 
     def __init__(self, segments: list[list[Op]], uses: dict[Op, Use]) -> None:
         self.written = [{v for op in ops for v in uses[op].written} for ops in segments]
         self._ops: dict[Value, int] = {}
-        self._loads: dict[Value, tuple[tuple[int, Value], ...]] = {}  # segment and base of each
+        self._loads: dict[Value, tuple[tuple[int, Value], ...]] = {}  # segment and array of each
         for k, ops in enumerate(segments):
             for op in ops:
                 self._count(k, op, uses[op])
 
     def allow(self, v: Value, k: int) -> bool:
-        """Whether v is made again in segment k rather than sent there."""
+        """True if recomputing v in segment k is legal and cheap."""
         return self._ops[v] <= LONGEST_RECOMPUTATION and all(
             not may_share(base, written)
             for home, base in self._loads.get(v, ())
@@ -254,8 +260,10 @@ class _Costs:
 
 
 class _Dispatch:
-    """Builds the Func of one segment. Segments are built from the last to the first, so that all
-    that later ones ask of this one is known."""
+    """Builds the Func of one segment.
+
+    Segments are built from last to first, so that all spills requested by later ones are known.
+    """
 
     def __init__(self, plan: _Plan, k: int) -> None:
         self.plan, self.k = plan, k
@@ -263,7 +271,7 @@ class _Dispatch:
         self.kept = self._kept_ops()
 
     def _kept_ops(self) -> list[Op]:
-        """The segment's ops that have an effect or are needed by one that is kept."""
+        """Live ops of the segment: those with effects, and those that they need."""
         needed: set[Value] = set(self.stored)
         kept = []
         for op in reversed(self.plan.segments[self.k]):
@@ -280,7 +288,7 @@ class _Dispatch:
         return not self.plan.uses[op].kinds.isdisjoint(KEPT)
 
     def build(self) -> tuple[tuple[Param, ...], Region]:
-        """Parameters and body."""
+        """Return the parameters and the body."""
         self.rebuilder = Rebuilder(self.visit)
         self.map, b = self.rebuilder.map, self.rebuilder.b
         with b.region() as body:
@@ -294,11 +302,11 @@ class _Dispatch:
                         self.store(b, self.place(b, self.plan.temps[v]), self.map.get(v, v))
             b.span = None
             b.emit("yield")
-        del self.rebuilder.visit  # which holds this, and with it the plan
+        del self.rebuilder.visit  # breaks a reference cycle that holds the plan
         return self._params(body), body
 
     def take(self, op: Op) -> None:
-        """Append an op of the body with the values that stand for its arguments here."""
+        """Append an op of the body with its arguments replaced."""
         get = self.map.get
         if op.kind == "local" or any(get(v, v) is not v for v in self.plan.uses[op].values):
             self.rebuilder.ops([op])
@@ -318,7 +326,8 @@ class _Dispatch:
     # --- values from other dispatches
 
     def bring(self, v: Value) -> Value:
-        """The value in this dispatch that stands for v; made here if v is made in another one."""
+        """Return this dispatch's value of v: recomputed or loaded if v is defined in another
+        one."""
         if v in self.map or self.plan.home.get(v, self.k) == self.k:
             return self.map.get(v, v)
         op = v.op if isinstance(v, Result) else v
@@ -339,7 +348,7 @@ class _Dispatch:
         return self.map[v]
 
     def can_repeat(self, op: Op, v: Value) -> bool:
-        """Whether v is made again rather than sent; places always are."""
+        """True if v is recomputed, not spilled. Addresses always are."""
         if op.kind in PLACES or op.kind == "local":
             return True
         return self.plan.costs.allow(v, self.k)
@@ -347,21 +356,21 @@ class _Dispatch:
     # --- temporaries
 
     def place(self, b: Builder, temp: Param) -> Value:
-        """The place of a temporary."""
+        """Address of a temporary."""
         return b.emit("elem", temp, attr="inside", name="slot")
 
     def load(self, b: Builder, place: Value, like: Value) -> Value:
-        """What stands at a temporary's place, as a value of the type of `like`."""
+        """Load a temporary as a value of the type of `like`."""
         assert isinstance(like.type, Scalar | Tensor)
         v = b.emit("load", place, name=like.name)
         return v if v.type is like.type else b.emit("cast", v, type=like.type, name=like.name)
 
     def store(self, b: Builder, place: Value, v: Value) -> None:
-        """Put a value at a temporary's place."""
+        """Store a value to a temporary."""
         b.emit("store", place, as_stored(b, v, place))
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Turn accesses to what was a `local` into accesses to its temporary."""
+        """Redirect accesses to a former `local` to its temporary."""
         if op.kind == "local" and op in self.plan.temps:
             place = self.place(b, self.plan.temps[op])
             self.store(b, place, args[0])
@@ -380,11 +389,11 @@ class _Dispatch:
 
 
 def has_values(op: Op) -> bool:
-    """Whether an op on a place takes values of the place's type behind it."""
+    """True if an op on an address takes values of the element type as further operands."""
     return op.kind not in PLACES
 
 
 def as_stored(b: Builder, v: Value, place: Value) -> Value:
-    """A value as the type of a place wants it: truth values as numbers."""
+    """Cast a value to the element type of an address: bools to integers."""
     assert isinstance(place.type, Ptr)
     return v if v.type is place.type.elem else b.emit("cast", v, type=place.type.elem)

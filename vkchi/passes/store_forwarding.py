@@ -1,17 +1,17 @@
-"""Forwards values through memory: what is certain to stand at a place is not loaded again.
+"""Store-to-load forwarding, redundant-load and dead-store elimination.
 
-- After `store p, v` and after `v = load p`, a `load p` is v, until something may write p.
-- Whole elements and components know of each other: after a store of a vector, loading a component
-  is an `extract`; after stores of all components, loading the vector is a `pack`.
-- A store of what stands there already is removed, and so is a store that another one in its region
-  covers before anything may have read it.
-- Facts enter the regions of `if`; they enter loops if nothing in the loop may change them. What is
-  learned inside stays inside. A `parallel` starts with none: its invocations are others.
+- After `store p, v` or `v = load p`, a `load p` becomes v, until an op may write p.
+- Elements and components are related: after a store of a vector, a load of a component becomes an
+  `extract`. After stores of all components, a load of the vector becomes a `pack`.
+- A store of the value already in memory is removed. So is a store that a later store in its region
+  overwrites before any possible read.
+- Facts propagate into the regions of `if`, and into loops that do not invalidate them. Facts from
+  inside a region do not leave it. A `parallel` starts without facts, since its invocations differ.
 
-`alias` says what may be the same place and what another invocation may do in between. Removing
-loads and stores between synchronisations is allowed: kernels promise nothing about races.
+`analysis.alias` decides about aliasing and about effects of other invocations. Loads and stores
+between synchronizations may be removed, because racy programs have no guarantees.
 
-Owns: what is done with what is known (`known_memory`). Must not know: which op makes which pointer.
+See also: `known_memory` holds the facts.
 
     store %p, %a; %b = load %p; store %q, %b    ->    store %p, %a; store %q, %a
 """
@@ -36,22 +36,21 @@ from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.known_memory import Component, Element, Known
 from vkchi.types import Ptr, Tensor, Type
 
-MOST_PENDING = 64  # stores: large kernels stay linear
+MOST_PENDING = 64  # stores; keeps the pass linear in large kernels
 
 
 def forward_memory(fn: Func) -> Func:
-    """The Func with loads and stores that repeat what is known removed."""
+    """Remove redundant loads and stores."""
     return Forwarder().walk.run(fn)
 
 
 def remove_dead_stores(fn: Func) -> Func:
-    """The Func without stores that another one in their region covers before anything may have read
-    them. Loads stay."""
+    """Remove stores that a later store in their region overwrites before any read. Loads stay."""
     return Clearer().walk.run(fn)
 
 
 class Forwarder:
-    """One run. `known` holds where we stand; `pending` are stores that nothing has read yet."""
+    """Rewrites one Func. `known` holds the facts here, `pending` the stores not yet read."""
 
     def __init__(self) -> None:
         self.walk = Rebuilder(self.visit)
@@ -62,28 +61,30 @@ class Forwarder:
         self.pending: dict[Place, Op] = {}
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """What stands for the op's results, or None to keep it."""
+        """Return the replacements of the op's results, or None to keep it."""
         visit = VISITS.get(op.kind)
         return None if visit is None else visit(self, op, args)
 
     def place(self, ptr: Value) -> Place:
-        """The place of a pointer, remembered."""
+        """Location of a pointer (memoized)."""
         found = self.places.get(ptr)
         if found is None:
             found = self.places[ptr] = place_of(ptr)
         return found
 
     def forget_changes(self, changes: Changes) -> None:
-        """What other ops may change is not known any more."""
+        """Drop the facts that other ops may invalidate."""
         for place in changes.writes:
             self.known.forget(place)
         if changes.sync:
             self.known.forget_visible()
 
     def changes_of(self, op: Op) -> Changes:
-        """The changes that a control op makes, to the places that stand here for those it names: a
-        `local` whose first value was replaced is another op now. (Indices may keep old names: what
-        does not compare may be the same.)"""
+        """Effects of a control op on memory, in terms of rewritten values.
+
+        A `local` with a rewritten initial value is a new op, so bases are mapped. Indices may
+        keep their old names, because incomparable indices count as possibly equal.
+        """
         found, get = self.changes.of(op.regions), self.walk.map.get
         if self.walk.map.keys().isdisjoint(p.base for p in (*found.writes, *found.reads)):
             return found
@@ -94,7 +95,7 @@ class Forwarder:
         return found._replace(writes=writes, reads=reads)
 
     def read(self, place: Place) -> None:
-        """The place was read: stores that may be there are wanted."""
+        """Record a read: pending stores that may alias it are live."""
         if self.pending:
             wanted = [p for p in self.pending if may_alias(p, place)]
             for p in wanted:
@@ -103,7 +104,7 @@ class Forwarder:
     # --- ops
 
     def visit_load(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """The value that is known to stand there, or the load."""
+        """Return the known value of the location, or keep the load."""
         place = self.place(args[0])
         v = self.value_at(place, args[0].type)
         if v is None:
@@ -113,7 +114,7 @@ class Forwarder:
         return (v,)
 
     def value_at(self, place: Place, t: Type) -> Value | None:
-        """The value at a place, made of what is known of the element."""
+        """Known value of a location, built from the facts about its element."""
         element = self.known.element(place)
         if place.component is None:
             assert isinstance(t, Ptr)
@@ -124,7 +125,7 @@ class Forwarder:
         return v
 
     def whole_value(self, element: Element, t: Type) -> Value | None:
-        """The whole value of an element of type t."""
+        """Known value of a whole element of type t."""
         if element.whole is not None:
             whole = element.whole
             for k, x in element.parts:
@@ -136,7 +137,8 @@ class Forwarder:
         return self.b.emit("pack", *values, type=t) if len(values) == t.size else None
 
     def visit_store(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Nothing if the value stands there already; else the store, and what it covers goes."""
+        """Drop a store of the known value; otherwise keep it and remove the stores it
+        overwrites."""
         place, v = self.place(args[0]), args[1]
         element = self.element_before(place)
         if stands_already(element, place.component, v):
@@ -150,11 +152,11 @@ class Forwarder:
         return ()
 
     def element_before(self, place: Place) -> Element:
-        """What is known of the element before a store."""
+        """Facts about the element before a store."""
         return self.known.element(place)
 
     def drop_covered(self, place: Place) -> None:
-        """Remove pending stores that a store to the place covers."""
+        """Remove pending stores that a store to the location overwrites."""
         covered = [place]
         if place.component is None:
             covered = [p for p in self.pending if p[:2] == place[:2]]
@@ -164,48 +166,51 @@ class Forwarder:
                 remove_last(self.b.ops, store)
 
     def visit_update(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """An atomic op reads the place, and leaves something unknown there."""
+        """Handle an atomic op: it reads its location and leaves an unknown value."""
         place = self.place(args[0])
         self.read(place)
         self.known.forget(place)
         return self.walk.keep(op, args).results
 
     def visit_local(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """A new place holds its first value."""
+        """Handle a new variable, which holds its initial value."""
         new = self.walk.keep(op, args)
         self.known.learn(self.place(new), Element(args[0]))
         return new.results
 
     def visit_sync(self, op: Op, args: tuple[Value, ...]) -> None:
-        """Others' writes appear, ours are seen."""
+        """Handle a synchronization: writes of other invocations become visible, and own stores
+        are read."""
         self.forget_changes(Changes(sync=True))
         self.pending.clear()
 
     def visit_exit(self, op: Op, args: tuple[Value, ...]) -> None:
-        """What was written is seen if the invocation ends here."""
+        """Handle a possible exit of the invocation: pending stores are live."""
         self.pending.clear()
 
     # --- control
 
     def visit_if(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Facts enter both regions; what neither may change stays known behind."""
+        """Propagate facts into both regions; keep those that neither invalidates."""
         results = self.visit_regions(op, args)
         self.forget_changes(self.changes_of(op))
         return results
 
     def visit_loop(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """What the loop may change is not known from its beginning on."""
+        """Drop the facts that the loop may invalidate, then propagate the rest into it."""
         self.forget_changes(self.changes_of(op))
         return self.visit_regions(op, args)
 
     def visit_parallel(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Nothing is known, inside and behind."""
+        """Drop all facts."""
         self.known = Known()
         return self.visit_regions(op, args)
 
     def visit_regions(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Rewrite the regions, each from the facts as they are here, which stay. Stores that no
-        region reads stay pending."""
+        """Rewrite the regions, each with a copy of the current facts.
+
+        Stores that no region may read stay pending.
+        """
         pending = self.pending
         if pending:
             changes = self.changes_of(op)
@@ -223,25 +228,26 @@ class Forwarder:
 
 
 class Clearer(Forwarder):
-    """The same, where nothing is known of what stands anywhere. A store of what stands there stays:
-    it says that somebody has put it there."""
+    """Dead-store elimination only: nothing is known about memory.
+
+    A store of the value already in memory stays, because it marks the location as written.
+    """
 
     def value_at(self, place: Place, t: Type) -> None:
-        """Not known."""
+        """Return None: unknown."""
 
     def element_before(self, place: Place) -> Element:
-        """Nothing."""
         return Element()
 
 
 def remove_last(ops: list[Op], op: Op) -> None:
-    """Take an op out of a list that it stands near the end of."""
+    """Remove an op near the end of a list."""
     at = next(k for k in range(len(ops) - 1, -1, -1) if ops[k] is op)
     del ops[at]
 
 
 def stands_already(element: Element, component: Component, v: Value) -> bool:
-    """Whether storing v there changes nothing."""
+    """True if the element is known to hold v already."""
     if component is not None:
         known = element.part(component)
     else:

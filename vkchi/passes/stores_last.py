@@ -1,18 +1,17 @@
-"""Stores wait for the loads behind them that they cannot share memory with, on graphics cards.
+"""Store sinking on GPUs: move stores below later loads that cannot alias them.
 
     v[i] = a              b = x[i]
     b = x[i]        ->    v[i] = a
     x[i] = b + a          x[i] = b + a
 
-Drivers know less than we of which memory is apart, and leave loads behind stores: each then waits
-as long as memory takes, one after the other, where all could be under way together. So stores, and
-atomics of which nobody asks what stood there, move down behind the last load of their region that
-they do not touch. Among themselves they keep their order; nothing moves across a synchronisation,
-an end of the invocation, or ops with regions. What they store is in registers meanwhile, so few
-wait at once. Processors look ahead by themselves.
+Drivers have less alias information and keep loads behind stores, so that the load latencies add
+up. With the stores sunk, the loads overlap. Stores, and atomics with unused results, move below
+the last load of their region that they cannot alias. They keep their relative order. Nothing
+moves across a synchronization, an exit of the invocation, or ops with regions. The number of
+moved stores is limited, because their operands occupy registers. CPUs execute out of order by
+themselves.
 
-Runs behind `neighbours`, which joins accesses. Owns: the order. Must not know: which memory is
-apart (`alias`).
+Preconditions: runs after `neighbours`, which merges accesses.
 
     >>> keep_stores_back(fn, caps)
 """
@@ -28,32 +27,31 @@ from vkchi.ir.ops import ATOMICS, SYNCS, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.caps import Caps
 
-MOST_WAITING = 8  # stores
+MOST_WAITING = 8  # maximum of stores waiting at once
 
 
 def keep_stores_back(fn: Func, caps: Caps) -> Func:
-    """The Func with loads before stores, for a graphics card."""
+    """Move loads before stores, unless the device is a CPU."""
     if caps.is_cpu:
         return fn
     return Waiter(used_in(fn.body)).run(fn)
 
 
 class Waiter(Rebuilder):
-    """One run; `used` are the values that somebody asks for."""
+    """Reorders regions; `used` holds all operands of ops."""
 
     def __init__(self, used: Collection[Value]) -> None:
         super().__init__(lambda b, op, args: None)
         self.used = used
 
     def region(self, region: Region) -> Region:
-        """The region in its new order."""
         new = super().region(region)
         ops = self.order(new.ops)
         return new if ops == new.ops else Region(new.params, ops)
 
     def order(self, ops: list[Op]) -> list[Op]:
-        """The ops of a region, stores behind loads."""
-        out = dict.fromkeys(ops[:0])  # in order; what moves is taken out and put in again
+        """The ops of a region with stores moved behind loads."""
+        out = dict.fromkeys(ops[:0])  # ordered; ops that move are removed and inserted again
         waiting = list[Op]()
         for op in ops:
             if is_load(op):
@@ -70,22 +68,22 @@ class Waiter(Rebuilder):
         return list(out)
 
     def may_wait(self, op: Op) -> bool:
-        """Whether an op writes to memory, and nothing else."""
+        """True if an op writes memory and has no other use."""
         return is_write(op) and (op.kind == "store" or (op.kind in ATOMICS and op not in self.used))
 
 
 def is_load(op: Op) -> bool:
-    """Whether an op loads from memory."""
+    """True if an op loads from non-private memory."""
     return op.kind == "load" and not is_private(base_of(op.args[0]))
 
 
 def is_write(op: Op) -> bool:
-    """Whether an op writes to memory that is not the invocation's own."""
+    """True if an op writes non-private memory."""
     return op.kind in WRITES and not is_private(base_of(op.args[0]))
 
 
 def behind_last(waiting: list[Op], load: Op) -> list[Op]:
-    """The stores behind the last one that may change what is loaded."""
+    """The stores behind the last one that may alias a load."""
     place = place_of(load.args[0])
     meets = [k for k, op in enumerate(waiting) if may_alias(place_of(op.args[0]), place)]
     return waiting[meets[-1] + 1 :] if meets else waiting

@@ -1,7 +1,7 @@
-"""Writes `random` as arithmetic on a state: a private place of each invocation that draws.
+"""Lowering of `random`: PCG arithmetic on a private state variable per invocation.
 
-Owns: where the state is set up, at the begin of a `parallel`'s region, and of a Func's serial code.
-The numbers are those of `ir/pcg`.
+The state is initialized at the start of a `parallel`'s region, and of a Func's serial code. The
+generator is that of `ir/pcg`.
 
     %r = random     ->     %s = load %state; %t = advance %s; store %state, %t; %r = permute %t
 """
@@ -23,12 +23,12 @@ RANDOM = ("random",)
 
 
 def lower_random(fn: Func) -> Func:
-    """The Func without `random`. Raises InternalError if it draws without a seed."""
+    """Lower all `random` ops. Raises InternalError if the Func has no seed parameter."""
     return Func(fn.name, fn.params, Streams(fn).stream(fn.body), fn.span)
 
 
 class Streams(Rebuilder):
-    """One run; `state` is the place of the invocation's state."""
+    """Rewrites one Func; `state` is the variable that holds the invocation's state."""
 
     def __init__(self, fn: Func) -> None:
         super().__init__(self.visit_op)
@@ -36,7 +36,7 @@ class Streams(Rebuilder):
         self.seed = next((p for p in fn.params if p.name == SEED and p.type is u32), None)
 
     def visit_op(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """A draw, or a region with a stream of its own."""
+        """Replace a draw, or rewrite a region that has its own stream."""
         if op.kind == "random":
             return (self.draw(b),)
         if op.kind != "parallel" or not has_kind(op.regions[0], RANDOM):
@@ -47,7 +47,7 @@ class Streams(Rebuilder):
         return b.insert(self.copy(op, args, (body,))).results
 
     def stream(self, region: Region) -> Region:
-        """The region of an invocation, which begins with the state of its stream."""
+        """Rewrite a region of an invocation; it starts with the initial state."""
         with self.inside(*region.params) as new:
             if any(_draws(op) for op in region.ops):
                 self.state = self.b.emit("local", self.first_state(self.b), name="state")
@@ -55,14 +55,14 @@ class Streams(Rebuilder):
         return new
 
     def first_state(self, b: Builder) -> Value:
-        """What `pcg.first_state` says."""
+        """Emit `pcg.first_state`."""
         if self.seed is None:
             raise InternalError(f"`random` needs a u32 parameter named `{SEED}`")
         index = Num(b, b.emit("thread_index")).bits(u32)
         return _permuted(_advanced(Num(b, self.seed) ^ index * SPREADER)).v
 
     def draw(self, b: Builder) -> Value:
-        """One draw."""
+        """Emit one draw."""
         assert self.state is not None
         state = _advanced(Num(b, b.emit("load", self.state)))
         b.emit("store", self.state, state.v)
@@ -70,7 +70,7 @@ class Streams(Rebuilder):
 
 
 def _draws(op: Op) -> bool:
-    """Whether an op of an invocation draws for it, and not for those of a `parallel` in it."""
+    """True if an op draws in this invocation, not only in a nested `parallel`."""
     inner = () if op.kind == "parallel" else op.regions
     return op.kind == "random" or any(has_kind(region, RANDOM) for region in inner)
 

@@ -1,18 +1,19 @@
-"""Divisions of numbers that are never negative, by the device's cheapest means.
+"""Strength reduction of integer division, based on operands proved to be non-negative.
 
-Python's `//` and `%` round down, C's toward zero; of natural numbers they are the same, and so is
-division of unsigned numbers, which costs least. By a power of two the rounding down is a shift or a
-mask (the emitter makes it), so that form is taken. Where only the divisor is known to be natural,
-as extents are, numbers below zero are divided by their complements: rounded down, a // n is
-~(~a // n), and a % n is n - 1 - ~a % n. Which of the two it is, the sign's bits say, without a
-branch; and what drivers compute of the divisor alone serves both kinds of dividends.
+Python's `//` and `%` round down, C's toward zero. For non-negative operands both equal unsigned
+division, the cheapest form. By a power of two, rounding down is a shift or a mask, emitted by
+the back end, so that form is chosen. If only the divisor is non-negative, as extents are, the
+complement of a negative dividend is divided: a // n is ~(~a // n), and a % n is n - 1 - ~a % n.
+The sign bits select the case without a branch. Computations on the divisor alone serve both
+cases.
 
-Which numbers are natural, `analysis.intervals` knows. Runs after `bounds`, which reads the plain
-forms, as does the host: ops beside a `parallel` stay. So do divisions that are all there is in an
-arm of an `if`, as those that `remainders` leaves for what is rare: drivers compute arms of few ops
-whatever the condition (lavapipe: a stencil on a torus took 4.5 times as long).
+`analysis.intervals` provides the ranges. Two kinds of divisions are left alone:
 
-Owns: the cheaper forms. Must not know: how division is emitted.
+- ops outside a `parallel`, whose plain form the host reads;
+- divisions that are alone in an arm of an `if`, such as the rare case of `remainders`. Drivers
+  execute short arms unconditionally (lavapipe: a stencil on a torus took 4.5 times as long).
+
+Preconditions: runs after `bounds`, which reads the plain form.
 
     rem %i, 8    ->    mod %i, 8            floordiv %i, %n    ->    as u32: floordiv %i, %n
     floordiv %a, %n    ->    s = %a >> 31; as u32: (floordiv %a ^ s, %n) ^ s
@@ -34,7 +35,7 @@ UNSIGNED = {32: u32, 64: u64}
 
 
 def reduce_strength(fn: Func) -> Func:
-    """The Func with divisions of natural numbers in their cheapest form."""
+    """Rewrite divisions by non-negative divisors to their cheapest form."""
     found = Strengthener(fn)
     if not any(found.is_cheaper(op) for op in walk(fn.body) if op.kind in ROUNDED_DOWN):
         return fn
@@ -42,8 +43,6 @@ def reduce_strength(fn: Func) -> Func:
 
 
 class Strengthener(Rebuilder):
-    """One run."""
-
     def __init__(self, fn: Func) -> None:
         super().__init__(self.visit_division)
         self.left = set(fn.body.ops) if find_parallel(fn) else set()
@@ -51,7 +50,7 @@ class Strengthener(Rebuilder):
         self.intervals = Intervals(axes_in(fn.body))
 
     def visit_division(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """The cheaper form of a division of natural numbers, or None."""
+        """Return the cheaper form of a division, or None."""
         t, kind = op.type, ROUNDED_DOWN.get(op.kind)
         if kind is None or not isinstance(t, Scalar) or not self.is_cheaper(op):
             return None
@@ -63,7 +62,7 @@ class Strengthener(Rebuilder):
         return [b.emit("bitcast", b.emit(kind, *unsigned), type=t, name=op.name)]
 
     def is_cheaper(self, op: Op) -> bool:
-        """Whether there is a cheaper form of a division: of natural numbers, on the device."""
+        """True if a division has a cheaper form."""
         t = op.type
         if op in self.left or not isinstance(t, Scalar) or t.kind != "i":
             return False
@@ -75,20 +74,19 @@ class Strengthener(Rebuilder):
         return is_rounded_down or self.is_natural(op.args[0])
 
     def is_natural(self, v: Value) -> bool:
-        """Whether an integer is never negative."""
+        """True if an integer is proved non-negative."""
         found = self.intervals.of(v)
         return found is not None and found[0] >= 0
 
 
 def arms_in(fn: Func) -> Iterator[Region]:
-    """The arms of all branches."""
     return (arm for op in walk(fn.body) if op.kind == "if" for arm in op.regions)
 
 
 def divide_any(b: Builder, op: Op, args: Sequence[Value]) -> Value:
-    """A quotient or remainder, rounded down, of any integer by a natural number."""
+    """Emit a floored quotient or remainder of any integer by a non-negative one."""
     t = scalar_of(op.type)
-    sign = b.emit("shr", args[0], b.const(t.bits - 1, t))  # all ones below zero, else none
+    sign = b.emit("shr", args[0], b.const(t.bits - 1, t))  # all ones if negative, else zero
     dividend, divisor, ones = (
         b.emit("bitcast", v, type=UNSIGNED[t.bits])
         for v in (b.emit("xor", args[0], sign), args[1], sign)
@@ -100,5 +98,5 @@ def divide_any(b: Builder, op: Op, args: Sequence[Value]) -> Value:
 
 
 def is_constant_power(v: Value) -> bool:
-    """Whether v is a constant power of two."""
+    """True if v is a constant power of two."""
     return isinstance(v, Op) and v.kind == "const" and is_power_of_two(constant(v))

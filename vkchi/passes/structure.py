@@ -1,7 +1,6 @@
-"""Simplify rules that need code: components of tensors, conversions, static shapes, places.
+"""Simplification rules written as functions: tensor components, casts, static shapes, addresses.
 
-Owns: one function per op kind, `(simplifier, args, attr, result type) -> value or None`.
-Must not know: how candidates are found.
+Each rule is a function `(simplifier, args, attr, result type) -> value or None` of one op kind.
 
     extract (pack a, b, c) [1]  ->  b
 """
@@ -21,12 +20,12 @@ Args = Sequence[Value]
 
 
 def op_of(v: Value, *kinds: str) -> Op | None:
-    """v as an op if it is one of these kinds."""
+    """Return v as an op of one of these kinds, or None."""
     return v if type(v) is Op and v.kind in kinds else None
 
 
 def tensor_size(t: Type) -> int:
-    """Components of a tensor type, or of the tensor at a place."""
+    """Number of components of a tensor type or pointed-to tensor."""
     tensor = t.elem if isinstance(t, Ptr) else t
     assert isinstance(tensor, Tensor)
     return tensor.size
@@ -63,8 +62,11 @@ _COMPONENTS: dict[str, Callable[[Maker, Op, int], Value | None]] = {
 
 
 def extract(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """A component whose value is known; of an `insert` elsewhere, the component before it; of
-    arithmetic on vectors of indices, that of their components."""
+    """Simplify `extract`.
+
+    A known component is used directly. An `insert` of another component is skipped. Arithmetic
+    on vectors of indices becomes arithmetic on components.
+    """
     found = component(s, args[0], attr)
     if found is None and (op := op_of(args[0], "insert")):
         return s.result("extract", op.args[0], attr=attr)
@@ -73,18 +75,17 @@ def extract(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
     return found
 
 
-# What does to vectors of integers what it does to each component.
+# Elementwise ops on vectors of integers.
 SIDE_BY_SIDE = frozenset(
     kind
     for kind, row in TABLE.items()
     if kind in ELEMENTWISE and (row.interval is not None or kind in COMPARISONS)
 ) - {"select", "cast", "bitcast", "stop_grad", "stop_first_grad", "with_derivative_of"}
-DEEPEST = 8  # ops from a component to what is known of it
+DEEPEST = 8  # ops between a component and its known source
 
 
 def is_of_indices(v: Value, depth: int = 0) -> bool:
-    """Whether a vector is made of integers that are known one by one: those of a loop's indices, of
-    constants, and what is computed of them."""
+    """True if an integer vector is computed elementwise from vectors with known components."""
     if scalar_of(v.type).kind == "f" or depth > DEEPEST:
         return False
     if op_of(v, "pack", "splat", "const"):
@@ -94,7 +95,7 @@ def is_of_indices(v: Value, depth: int = 0) -> bool:
 
 
 def extract_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """A component at a constant index, or of a tensor of equal ones."""
+    """Simplify a component access at a constant index, or in a splat."""
     if op := op_of(args[0], "splat"):
         return op.args[0]
     k = constant_int(args[1])
@@ -105,7 +106,7 @@ def extract_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def insert(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """A component replaced in a tensor whose components are known, by itself, or twice."""
+    """Simplify `insert`: into a tensor of known components, of the same component, or repeated."""
     v, x = args
     if (op := op_of(x, "extract")) and op.args[0] is v and op.attr == attr:
         return v
@@ -120,7 +121,7 @@ def insert(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def insert_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """A component replaced at a constant index; nothing happens outside."""
+    """Simplify an insertion at a constant index; out of range, it has no effect."""
     k = constant_int(args[2])
     if k is None:
         return None
@@ -129,7 +130,8 @@ def insert_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def pack(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """All components of one tensor in order are that tensor; equal ones are a splat."""
+    """Simplify a `pack` of all components of one tensor to the tensor; of equal values to a
+    splat."""
     first = op_of(args[0], "extract")
     if first and first.args[0].type is t and _are_components(args, first.args[0]):
         return first.args[0]
@@ -144,18 +146,18 @@ def _are_components(args: Args, v: Value) -> bool:
 
 
 def transpose(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """Twice is not at all; a matrix of equal components stays so."""
+    """Simplify a double transposition, or that of a splat."""
     op = op_of(args[0], "transpose", "splat")
     if op is None:
         return None
     return op.args[0] if op.kind == "transpose" else s.result("splat", op.args[0], type=t)
 
 
-# --- conversions -------------------------------------------------------------------------------
+# --- casts -------------------------------------------------------------------------------------
 
 
 def holds_all(wide: Scalar, narrow: Scalar) -> bool:
-    """Whether every value of `narrow` is one of `wide`."""
+    """True if type `wide` represents every value of `narrow`."""
     if narrow is wide or narrow.kind == "b":
         return True
     if wide.kind == "f" and narrow.kind != "f":
@@ -167,8 +169,11 @@ def holds_all(wide: Scalar, narrow: Scalar) -> bool:
 
 
 def is_direct(src: Scalar, mid: Scalar, dst: Scalar) -> bool:
-    """Whether converting src to mid to dst is converting src to dst: mid loses nothing and does
-    not turn a wrapping conversion into a saturating one, or all of it wraps."""
+    """True if casting src to mid to dst equals casting src to dst.
+
+    Either mid is lossless and does not turn a wrapping cast into a saturating one, or all casts
+    wrap.
+    """
     if holds_all(mid, src):
         saturates = mid.kind == "f" and src.kind in "iu" and dst.kind in "iu"
         return not saturates or holds_all(dst, src)
@@ -177,7 +182,7 @@ def is_direct(src: Scalar, mid: Scalar, dst: Scalar) -> bool:
 
 
 def cast(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """A conversion to the own type; one of a value that was converted without loss."""
+    """Simplify a cast to the operand's type, or of a lossless cast."""
     (v,) = args
     if v.type is t:
         return v
@@ -189,7 +194,7 @@ def cast(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def bitcast(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """Bits read as their own type, or twice."""
+    """Simplify a bitcast to the operand's type, or of a bitcast."""
     (v,) = args
     if v.type is t:
         return v
@@ -198,7 +203,7 @@ def bitcast(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def compare_truth(kind: str) -> Callable[[Maker, Args, Any, Type], Value | None]:
-    """The rule for eq or ne: comparing a converted truth value with 0 or 1 needs no number."""
+    """Rule for eq or ne: comparing a bool cast to a number with 0 or 1 needs no cast."""
 
     def rule(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
         op, c = op_of(args[0], "cast"), constant_int(args[1])
@@ -209,25 +214,25 @@ def compare_truth(kind: str) -> Callable[[Maker, Args, Any, Type], Value | None]
     return rule
 
 
-# --- places ------------------------------------------------------------------------------------
+# --- shapes and addresses ----------------------------------------------------------------------
 
 
 def shape(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """An extent that is part of the array's type."""
+    """Replace an extent that is part of the array's type."""
     array = args[0].type
     assert isinstance(array, Array)
     return None if array.shape is None else s.const(array.shape[attr], i32)
 
 
 def largest(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """The greater of an extent and a constant that extents never go below."""
+    """Simplify the maximum of an extent and a constant of at most 0."""
     number = constant_int(args[1])
     is_extent = op_of(args[0], "shape") is not None
     return args[0] if is_extent and number is not None and number <= 0 else None
 
 
 def member_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """The place of a component at a constant index, which is clamped."""
+    """Simplify the address of a component at a constant index, which is clamped."""
     k = constant_int(args[1])
     if k is None:
         return None
