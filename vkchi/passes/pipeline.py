@@ -43,7 +43,7 @@ BRANCHES = LOOPS | {"if"}
 
 
 class Made(NamedTuple):
-    """Dispatches with their temporaries, and the dispatches that are plain fills."""
+    """Dispatches with their temporaries, and the dispatches that only fill arrays."""
 
     funcs: Sequence[Func]
     temps: Sequence[Param] = ()
@@ -391,7 +391,8 @@ def cut_dispatches(fn: Func, given: Given, clock: Clock, check: Check) -> Made:
 
 
 def find_fills(program: Program, caps: Caps) -> dict[str, tuple[Fill, ...]]:
-    """Return, by name, the dispatches that a host-side fill can replace (CPUs only)."""
+    """Return, by name, the dispatches that only fill arrays, which a CPU driver's fill command
+    does faster."""
     if "fills" in left_out() or not caps.is_cpu:
         return {}
     return {f.name: found for f in program.funcs if (found := fills_of(f))}

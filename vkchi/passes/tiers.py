@@ -1,10 +1,9 @@
-"""Tiered compilation: what a kernel's first code leaves out, for a launch or two do not repay it.
+"""Tiered compilation: work that a kernel's first version defers, because few launches do not
+repay it.
 
-The first code of a kernel runs in its first launches; the second one, with all passes, is made
-once launches have worked for about as long as compiling takes (`launch.shapes`). Both give the same
-bits (`analysis.opaque`): a pass leaves out what it can prove to be so.
-
-Owns: `Tier`. Must not know: passes, and when the second code is made.
+The first version runs in the first launches. The second, with all passes, is compiled once
+launches have taken about as long as compilation (`launch.shapes`). Both versions give
+bit-identical results: a pass may defer only work for which `analysis.opaque` proves that.
 
     tier = Tier(fn, options)
     peel(fn, caps, tier) is fn and tier.has_next
@@ -18,17 +17,19 @@ from vkchi.ir.core import Func, Op, Region, has_kind, walk
 from vkchi.ir.report_ops import REPORTS
 from vkchi.target.options import Options
 
-TOLD_APART = frozenset((*REPORTS, "random"))  # what dispatches do under their number
+TOLD_APART = frozenset((*REPORTS, "random"))  # ops that depend on the dispatch's number
 
 
 def size_of(region: Region) -> int:
-    """How many ops stand in a region."""
+    """Number of ops in a region, including nested ones."""
     return sum(1 for _ in walk(region))
 
 
 class Tier:
-    """Which code of a Func is made. `is_first`: passes may leave work to the next; `has_next`: one
-    has."""
+    """The tier for which a Func is compiled.
+
+    `is_first`: passes may defer work. `has_next`: a pass has deferred some.
+    """
 
     __slots__ = ("_exact", "_fn", "has_next", "is_first")
 
@@ -37,8 +38,11 @@ class Tier:
         self.is_first, self.has_next = options.first_tier, False
 
     def leaves(self, loop: Op, fn: Func) -> bool:
-        """Whether the edges and middle of a loop of the Func, as passes have it now, are left to
-        the next code; notes that. Not of one that is less than half of it: all is compiled then."""
+        """Return True, and record it, if splitting a loop is deferred to the next tier.
+
+        A loop that is less than half of the Func is not deferred, because a second compilation
+        would cost more than the split.
+        """
         if not (self.is_first and self._exact):
             return False
         if 2 * size_of(loop.regions[0]) < size_of(fn.body) or not gives_the_same_bits(loop):

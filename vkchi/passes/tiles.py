@@ -1,8 +1,6 @@
-"""Serial loops cut into tiles: so many rounds that are done together, and the rest.
+"""Strip-mining of serial loops: split a range into whole tiles and a remainder.
 
-Owns: how many tiles a range has, and where the rest begins. Must not know: what is done with them.
-
-    >>> cut(b, begin, end, 4)       # of 0..n: n / 4 tiles, and what begins at n / 4 * 4
+>>> cut(b, begin, end, 4)       # of 0..n: n / 4 tiles, and a remainder from n / 4 * 4
 """
 
 from __future__ import annotations
@@ -15,15 +13,17 @@ from vkchi.types import Scalar, scalar_named, scalar_of
 
 
 class Tiles(NamedTuple):
-    """How many whole tiles there are, and the first round behind them; None where there is none."""
+    """Number of whole tiles, and the first iteration of the remainder (None if there is none)."""
 
     number: Value
     rest: Value | None
 
 
 def cut(b: Builder, begin: Value, end: Value, size: int) -> Tiles:
-    """Append how a range of rounds is cut into tiles of two or more. Its length may be anything: it
-    is counted unsigned, which holds that of every range."""
+    """Append the split of a range into tiles of `size` iterations, at least two.
+
+    The length is computed unsigned, so that it fits for every range.
+    """
     t = scalar_of(begin.type)
     first, last = constant_int(begin), constant_int(end)
     if first is not None and last is not None:
@@ -38,5 +38,5 @@ def cut(b: Builder, begin: Value, end: Value, size: int) -> Tiles:
 
 
 def as_type(b: Builder, v: Value, t: Scalar) -> Value:
-    """The bits of an integer as another one."""
+    """Bitcast an integer, if its type differs."""
     return v if v.type is t else b.emit("bitcast", v, type=t)

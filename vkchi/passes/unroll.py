@@ -1,18 +1,18 @@
-"""Partial unrolling: a serial loop over memory does some rounds at once, on graphics cards.
+"""Partial loop unrolling on GPUs: a serial loop with loads executes several iterations at a
+time.
 
     for k in b..e { s + x[k] }                                                       becomes
     for g in 0..n / 4 { k = b + 4 * g; s + x[k] + x[k + 1] + x[k + 2] + x[k + 3] }
     for k in b + n / 4 * 4..e { s + x[k] }
 
-Drivers unroll short loops of known length only, and else wait for one round's loads before they
-start the next one's. Here the loads of several rounds do not wait for each other; neighbours among
-them become vectors later. What a round computes, and the order of sums, stay. Processors have many
-loads in flight anyway (`unroll_words`).
+Drivers unroll only short loops of constant trip count. In other loops each iteration waits for
+its loads before the next begins. After unrolling, the loads of several iterations overlap, and
+adjacent ones can be vectorized. CPUs overlap loads anyway (`unroll_words`).
 
-Only innermost loops are unrolled that load, and do nothing but compute besides, also in private
-places: no other writes, branches or waiting. Their length may be anything.
+Only innermost loops are unrolled, with loads, arithmetic and private accesses only: no other
+writes, branches or synchronization. The trip count may be dynamic.
 
-Owns: this form, and when it is worth it. Must not know: what loops are for.
+Guarantees: the order of floating-point operations is unchanged.
 
     >>> unroll(fn, caps)
 """
@@ -34,38 +34,38 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32, scalar_of
 
-ROUNDS = 4  # at once
-MOST_OPS = 32  # of a body, which is written five times
-MOST_LOADED = 8  # scalars that a round loads: registers of all rounds are taken at once
-SHORT = 8  # rounds, of a known number, that drivers unroll by themselves
+ROUNDS = 4  # unroll factor
+MOST_OPS = 32  # of a body, which is emitted five times
+MOST_LOADED = 8  # scalars loaded per iteration; bounds register pressure
+SHORT = 8  # constant trip count up to which drivers unroll
 
 
 def unroll(fn: Func, caps: Caps) -> Func:
-    """The Func with some rounds of some serial loops done at once, for a graphics card."""
+    """Partially unroll serial loops with loads, unless the device is a CPU."""
     if caps.is_cpu:
         return fn
     return unroll_loops(fn, lambda loop: Way(ROUNDS) if is_worth_it(loop) else None)
 
 
 class Way(NamedTuple):
-    """How many rounds are done at once, and how many before, one by one."""
+    """Unroll factor, and the number of iterations peeled before."""
 
     rounds: int
     skipped: int = 0
 
 
 def unroll_loops(fn: Func, choose: Callable[[Op], Way | None]) -> Func:
-    """The Func with some rounds done at once in serial loops that are to be unrolled."""
+    """Partially unroll the serial loops for which `choose` returns a factor."""
     return rebuild_chosen(
         fn, "for", choose, lambda r, op, args, way: Rounds(r.b, op, r.map, way).build(args)
     )
 
 
-# --- which ---------------------------------------------------------------------------------------
+# --- profitability -------------------------------------------------------------------------------
 
 
 def is_worth_it(loop: Op) -> bool:
-    """Whether a loop is long, and short in text, and loads and computes only."""
+    """True if a loop is long, has a small body, and only loads and computes."""
     ops = loop.regions[0].ops[:-1]
     (axis,) = axes_of(loop)
     begin, end = constant_int(axis.begin), limit_of(axis.end)
@@ -78,37 +78,37 @@ def is_worth_it(loop: Op) -> bool:
 
 
 def limit_of(v: Value) -> int | None:
-    """What a value is known not to exceed, if that stands there."""
+    """Constant upper bound of a value, if it is a constant or a `min` with one."""
     if isinstance(v, Op) and v.kind == "min":
         return next((n for n in map(constant_int, v.args) if n is not None), None)
     return constant_int(v)
 
 
 def is_quiet(op: Op) -> bool:
-    """Whether an op computes, loads, or stores to a private place."""
+    """True if an op computes, loads, or stores to a private variable."""
     if op.kind == "store":
         return is_private(base_of(op.args[0]))
     return op.kind == "load" or TABLE[op.kind].effect is Effect.PURE
 
 
 def words(load: Op) -> int:
-    """The registers that a loaded value takes."""
+    """Registers that a loaded value occupies."""
     t = load.type
     assert isinstance(t, Scalar | Tensor)
     return (t.size if isinstance(t, Tensor) else 1) * max(1, scalar_of(t).bits // 32)
 
 
-# --- form ----------------------------------------------------------------------------------------
+# --- rewriting -----------------------------------------------------------------------------------
 
 
 class Rounds:
-    """Appends a loop that does some rounds at once."""
+    """Emits a partially unrolled loop."""
 
     def __init__(self, b: Builder, loop: Op, known: dict[Value, Value], way: Way) -> None:
         self.b, self.body, self.known, self.way = b, loop.regions[0], known, way
 
     def build(self, args: Sequence[Value]) -> Sequence[Value]:
-        """Append it, and the rest of its rounds if there may be one; the results."""
+        """Append the unrolled loop, with a remainder loop if needed; return the results."""
         b = self.b
         begin, first = self.skip(args[0], args[2:])
         groups, rest = cut(b, begin, args[1], self.way.rounds)
@@ -121,14 +121,14 @@ class Rounds:
         return b.for_(rest, args[1], found, region).results
 
     def skip(self, begin: Value, first: Sequence[Value]) -> tuple[Value, Sequence[Value]]:
-        """Append the rounds before; where the others begin, and what they are handed."""
+        """Append the peeled iterations; return the next index and the carried values."""
         for _ in range(self.way.skipped):
             first = self.round(begin, first)
             begin = self.b.const((constant_int(begin) or 0) + 1, i32)
         return begin, first
 
     def at_once(self, begin: Value, groups: Value, first: Sequence[Value]) -> Sequence[Value]:
-        """Append the loop over groups of rounds; its results."""
+        """Append the loop over groups of iterations; return its results."""
         b = self.b
         index, *carried = [Param(p.type, p.name) for p in self.body.params]
         with b.region(index, *carried) as region:
@@ -143,5 +143,5 @@ class Rounds:
         return b.for_(b.const(0, i32), groups, first, region).results
 
     def round(self, index: Value, carried: Sequence[Value]) -> Sequence[Value]:
-        """Append one round; what it hands on."""
+        """Append one iteration; return its carried values."""
         return Cloner(self.b, dict(self.known)).inline(self.body, (index, *carried))

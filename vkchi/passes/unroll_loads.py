@@ -1,18 +1,21 @@
-"""Short serial loops that load the same in each round of a loop around them are written out.
+"""Full unrolling of short serial loops whose loads are invariant in an enclosing loop.
 
     while c { for k in 0..3 { f(load w[k]) } }                                       becomes
     while c { f(load w[0]); f(load w[1]); f(load w[2]) }
 
-and `licm` takes the loads out of the outer loop, where each has a place that only the index of the
-short loop tells, and values that the outer loop does not change, and nothing in the outer loop may
-write it. Loads under an `if` stay in the loop.
+Then `licm` hoists the loads out of the outer loop. A load qualifies if
 
-What a round computes, and the order of sums, stay. Places are no longer said to be inside their
-arrays, for that may be true only because the outer loop runs: `bounds` looks again where they are
-then. Several short loops, one inside another, are written out together if a place needs all of
-their indices.
+- its address depends only on the indices of short loops and on values invariant in the outer loop;
+- the outer loop does not write to its location;
+- it is not under an `if`.
 
-Owns: this form, and which loads are so. Must not know: what is worth it (`cost_model`).
+Nested short loops are unrolled together if an address needs all of their indices. Addresses lose
+the proof of being in range, because that may hold only inside the outer loop. `bounds` runs
+again at their new position.
+
+Guarantees: the order of floating-point operations is unchanged.
+
+See also: `cost_model` decides about profitability.
 
     >>> unroll_loads(fn, caps)
 """
@@ -42,7 +45,7 @@ Loops = tuple[Op, ...]
 
 
 def unroll_loads(fn: Func, caps: Caps) -> Func:
-    """The Func with such loops written out."""
+    """Unroll short loops whose loads can then be hoisted."""
     chosen = Finder(fn, caps).chosen()
     return rebuild_chosen(
         fn, "for", lambda loop: chosen if loop in chosen.loops else None,
@@ -51,21 +54,21 @@ def unroll_loads(fn: Func, caps: Caps) -> Func:
 
 
 class Chosen(NamedTuple):
-    """The loops that are to be written out, and the places that are to be found before others."""
+    """The loops to unroll, and the `elem` ops of the loads to hoist."""
 
     loops: set[Op]
     places: set[Op]
 
 
 class Writer(Unroller):
-    """Writes loops out, and says of no such place that it is inside its array."""
+    """Unrolls loops; `elem` ops of hoistable loads lose the proof of being in range."""
 
     def __init__(self, b: Builder, known: dict[Value, Value], chosen: Chosen) -> None:
         super().__init__(b, known, chosen.loops)
         self.places = chosen.places
 
     def copy(self, op: Op, *args: Value) -> Op:
-        """An op without regions, on the values that stand for its arguments, or on these."""
+        """Copy an op without regions, on the given arguments or the mapped ones."""
         if op not in self.places:
             return super().copy(op, *args)
         args = tuple([self.get(v) for v in op.args])
@@ -73,32 +76,34 @@ class Writer(Unroller):
         return new
 
 
-# --- which ---------------------------------------------------------------------------------------
+# --- selection -----------------------------------------------------------------------------------
 
 
 class Load(NamedTuple):
-    """A load whose place is the same in all rounds of a loop around it, but for the indices of
-    these loops, outer ones first."""
+    """A load whose address is invariant in an outer loop, except for the indices of `loops`.
+
+    Outer loops come first.
+    """
 
     op: Op
     loops: Loops
 
     @property
     def rounds(self) -> int:
-        """The places that it loads from, at most."""
+        """Maximum number of distinct addresses that it loads from."""
         return prod(rounds_of(loop) or 0 for loop in self.loops)
 
 
 class Finder:
-    """Finds the loops of a dispatch that are worth it."""
+    """Selects the loops of a dispatch to unroll."""
 
     def __init__(self, fn: Func, caps: Caps) -> None:
         self.fn, self.caps, self.changes = fn, caps, ChangeTable()
-        self.loops: set[Op] = set()  # chosen so far, for whatever loop around them
+        self.loops: set[Op] = set()  # chosen so far, for any outer loop
         self.size = size_of(fn.body.ops, ())
 
     def chosen(self) -> Chosen:
-        """The loops that are to be written out, for the loads in them."""
+        """Return the loops to unroll and the addresses of their loads."""
         loads = [
             load
             for outer in walk(self.fn.body)
@@ -109,8 +114,10 @@ class Finder:
         return Chosen(self.loops, places)
 
     def loads_for(self, outer: Op) -> list[Load]:
-        """The loads that are worth keeping for an outer loop: what needs fewest numbers first, as
-        long as they may be kept together."""
+        """Loads worth hoisting out of an outer loop.
+
+        Groups that need the fewest registers come first, as long as all fit together.
+        """
         if not any(op.kind in LOOPS for region in outer.regions for op in region.ops):
             return []
         chosen: list[Load] = []
@@ -131,7 +138,7 @@ class Finder:
         return chosen
 
     def is_alike(self, load: Load) -> bool:
-        """Whether the invocations side by side are all there, and load from one place."""
+        """True if a load is subgroup-uniform, in uniform control flow."""
         varying = self.varying
         if varying is None:
             return True
@@ -139,20 +146,19 @@ class Finder:
 
     @cached_property
     def varying(self) -> Variance | None:
-        """What varies between invocations side by side; None where there is one alone."""
+        """Values that vary along the fastest axis; None for a dispatch of one invocation."""
         grid = find_parallel(self.fn)
         return None if grid is None else Variance(grid.regions[0], axes_of(grid)[-1].param)
 
 
 def copies_loops(loops: Collection[Op]) -> bool:
-    """Whether loops stand in these that would be copied as they are: a driver writes out each of
-    the copies once more."""
+    """True if unrolling would copy inner loops, each of which a driver then unrolls again."""
     inside = (op for loop in loops for region in loop.regions for op in walk(region))
     return any(op.kind in LOOPS and op not in loops for op in inside)
 
 
 def by_nest(loads: Sequence[Load]) -> Sequence[Sequence[Load]]:
-    """Loads by the outermost loop that is written out for them."""
+    """Group loads by the outermost loop to unroll for them."""
     found: dict[Op, list[Load]] = {}
     for load in loads:
         found.setdefault(load.loops[0], []).append(load)
@@ -160,12 +166,12 @@ def by_nest(loads: Sequence[Load]) -> Sequence[Sequence[Load]]:
 
 
 def numbers_of(loads: Sequence[Load]) -> int:
-    """The numbers of 32 bits that all rounds load."""
+    """Number of 32-bit registers for the loads of all iterations."""
     return sum(words(load.op) * load.rounds for load in loads)
 
 
 class Loads:
-    """The loads in an outer loop that find the same in each of its rounds (`found`)."""
+    """Finds the loads in an outer loop that repeat in each of its iterations (`found`)."""
 
     def __init__(self, outer: Op, changes: Changes) -> None:
         self.made, self.changes = frozenset(made_inside(outer)), changes
@@ -176,7 +182,7 @@ class Loads:
                     self.search(op, (op,))
 
     def search(self, loop: Op, around: Loops) -> None:
-        """Look at what stands in a loop, whatever else is asked there; `around` ends with it."""
+        """Visit the ops directly in a loop and in its inner loops; `around` ends with the loop."""
         for op in (op for region in loop.regions for op in region.ops):
             if op.kind == "load" and not is_private(base_of(op.args[0])):
                 loops = self.needed(op, around)
@@ -186,8 +192,11 @@ class Loads:
                 self.search(op, (*around, op))
 
     def needed(self, load: Op, around: Loops) -> Loops | None:
-        """The loops whose indices tell a load's place; None if other things do that the outer loop
-        makes or changes, or these have unknown numbers of rounds."""
+        """Loops whose indices determine a load's address.
+
+        None if the address also depends on other values of the outer loop, if the location may
+        be written, or if a trip count is not constant.
+        """
         if self.changes.may_change(place_of(load.args[0])):
             return None
         indices = {loop.regions[0].params[0]: loop for loop in around if loop.kind == "for"}

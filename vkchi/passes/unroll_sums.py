@@ -1,12 +1,10 @@
-"""Short serial loops whose rounds add to places that all iterations share are written out.
+"""Full unrolling of short serial loops with reductions to addresses shared by all iterations.
 
     parallel 0, n {(i) for k in 0..3 { atomic_add w[k], x[i + k] * y[i] } }                 becomes
     parallel 0, n {(i) atomic_add w[0], x[i] * y[i]; atomic_add w[1], x[i + 1] * y[i]; ... }
 
-Why: `reduce` keeps a sum in a register if its place is one place. So are the gradients of a
-convolution's weights, in whatever way its loops are written.
-
-Owns: this form, and which loops are short enough. Must not know: what becomes of the sums.
+After unrolling each address is loop-invariant, so `reduce` keeps its sum in a register.
+Gradients of convolution weights have this form, however their loops are written.
 
     >>> unroll_sums(fn)
 """
@@ -27,12 +25,12 @@ from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.full_unroll import Unroller, rounds_of
 
-MOST_ROUNDS = 64  # each of which has registers of its own
-MOST_OPS = 1024  # of all rounds; compilers take time
+MOST_ROUNDS = 64  # each needs its own registers
+MOST_OPS = 1024  # of all iterations; bounds compile time
 
 
 def unroll_sums(fn: Func) -> Func:
-    """The Func with such loops written out."""
+    """Unroll short serial loops with reductions to shared addresses."""
     used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -50,7 +48,7 @@ def unroll_sums(fn: Func) -> Func:
 
 
 def find_loops(loop: Op, used: set[Value]) -> set[Op]:
-    """The serial loops in a `parallel` that are to be written out."""
+    """Serial loops in a `parallel` to unroll."""
     survey, sums = Survey(loop.regions[0].ops, loop), WrappedSums()
     nests = [
         loops_of_place(survey, sums, write)
@@ -64,8 +62,10 @@ def find_loops(loop: Op, used: set[Value]) -> set[Op]:
 
 
 def loops_of_place(survey: Survey, sums: WrappedSums, write: Write) -> Sequence[Op]:
-    """The serial loops that a place of all iterations depends on, and nothing else; none of it is
-    another place."""
+    """Serial loops whose indices determine the address of a reduction.
+
+    Empty if the address also depends on the parallel index, or if a trip count is not constant.
+    """
     element = element_under(write.op.args[0])
     if element is None or not is_global(write.place.base):
         return ()
@@ -79,8 +79,7 @@ def loops_of_place(survey: Survey, sums: WrappedSums, write: Write) -> Sequence[
 
 
 def is_short(loop: Op, chosen: set[Op]) -> bool:
-    """Whether all that is written of a loop is little enough, with the loops in it that are
-    chosen."""
+    """True if a loop's unrolled size, including its chosen inner loops, is within limits."""
     inner = [op for op in walk(loop.regions[0]) if op in chosen]
     rounds = prod(rounds_of(op) or 0 for op in (loop, *inner))
     return rounds <= MOST_ROUNDS and rounds * sum(1 for _ in walk(loop.regions[0])) <= MOST_OPS

@@ -1,18 +1,17 @@
-"""Partial unrolling on processors: loops that step through memory do so in words.
+"""Partial loop unrolling on CPUs, so that strided accesses can be merged into 64-bit words.
 
     for k in 0..n { s + x[k] }                                                       becomes
     for g in 0..n / 4 { s + x[4 * g] + x[4 * g + 1] + x[4 * g + 2] + x[4 * g + 3] }
     for k in n / 4 * 4..n { s + x[k] }
 
-A lane's access costs a processor the same, be it a number of 32 bits or a word of 64: `neighbours`
-makes words of these accesses. So loops are unrolled most of whose accesses, stores too, step from
-number to number (`walks`), from a word's beginning on, perhaps after some rounds by themselves.
-What a round computes, and the order of sums, stay.
+On CPUs a lane's access costs the same for 32 and 64 bits; `neighbours` merges the unrolled
+accesses into words. A loop is unrolled if at least half of its accesses, including stores, have
+stride one (`walks`) and start at a word boundary, if necessary after peeled iterations.
 
-Only innermost loops without branches or waiting are unrolled. Loops in which all invocations load
-the same are `broadcast`'s, and gain more there.
+Only innermost loops without branches or synchronization are unrolled. Loops with uniform loads
+are left to `broadcast`, which gains more.
 
-Owns: when this is worth it. Must not know: the form (`unroll`), what loops are for.
+Guarantees: the order of floating-point operations is unchanged.
 
     >>> unroll_words(fn, caps)
 """
@@ -35,30 +34,33 @@ from vkchi.passes.walks import Walks, bits_at
 from vkchi.target.caps import Caps
 from vkchi.types import i32, u16
 
-MOST_OPS = 160  # of all rounds that are done at once
+MOST_OPS = 160  # of all iterations of a group
 
 
 def unroll_words(fn: Func, caps: Caps) -> Func:
-    """The Func with some rounds of some serial loops done at once, for a processor."""
+    """Partially unroll serial loops with stride-one accesses, on CPUs."""
     if not caps.is_cpu:
         return fn
     return unroll_loops(fn, Finder(fn, subgroup_width(caps)).way)
 
 
 class Finder:
-    """Finds the loops of a dispatch that are worth it, on subgroups of so many invocations."""
+    """Selects the loops of a dispatch to unroll, for subgroups of `width` invocations."""
 
     def __init__(self, fn: Func, width: int) -> None:
         self.grid, self.width = find_parallel(fn), width
 
     @cached_property
     def lanes(self) -> Collection[Value]:
-        """What likely differs between invocations; where there is one alone, that is not asked."""
+        """Values that probably vary between invocations.
+
+        Precondition: the dispatch has a parallel loop.
+        """
         assert self.grid is not None
         return Lanes(self.grid, self.width).found
 
     def way(self, loop: Op) -> Way | None:
-        """How to unroll a loop; None where that is not worth it."""
+        """Unroll factor and peeled iterations of a loop; None if unrolling is not profitable."""
         ops, (axis,) = loop.regions[0].ops[:-1], axes_of(loop)
         if axis.param.type is not i32 or any(op.regions or not is_plain(op) for op in ops):
             return None
@@ -74,14 +76,14 @@ class Finder:
         return None if way is None or self.are_alike(accesses) else way
 
     def are_alike(self, accesses: Sequence[Op]) -> bool:
-        """Whether invocations likely load from one place somewhere."""
+        """True if some load is probably uniform across invocations."""
         if self.grid is None:
             return False
         return any(op.kind == "load" and op.args[0] not in self.lanes for op in accesses)
 
 
 def choose_way(axis: Axis, accesses: Sequence[Op], rounds: int) -> Way | None:
-    """How to do so many rounds of a loop at once so that half of its accesses are in words."""
+    """Choose the peeled iterations so that half of the accesses are aligned to words, or None."""
     length = constant_length(axis)
     if length is not None and length < rounds:
         return None
@@ -96,18 +98,18 @@ def choose_way(axis: Axis, accesses: Sequence[Op], rounds: int) -> Way | None:
 
 
 def is_plain(op: Op) -> bool:
-    """Whether an op computes, loads or stores."""
+    """True if an op computes, loads or stores."""
     return op.kind in PLAIN_ACCESSES or TABLE[op.kind].effect is Effect.PURE
 
 
 def may_mix_up(accesses: Sequence[Op]) -> bool:
-    """Whether an array may be the memory of another one that is written: nothing moves then."""
+    """True if a written array may alias another accessed one; accesses are then not merged."""
     bases = {base_of(op.args[0]) for op in accesses}
     written = {base_of(op.args[0]) for op in accesses if op.kind == "store"}
     return any(a is not b and may_share(a, b) for a in written for b in bases)
 
 
 def constant_length(axis: Axis) -> int | None:
-    """How many rounds there are, if that is a constant."""
+    """Constant trip count, or None."""
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     return None if begin is None or end is None else end - begin

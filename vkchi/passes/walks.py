@@ -1,10 +1,7 @@
-"""How accesses step through memory along an index, and where they begin.
+"""Stride and alignment analysis: the step of accesses along an index, and their start.
 
-Owns: whether an access moves on from one number to the next, and whether it surely begins where a
-processor's word does. Must not know: what is done about it.
-
-    >>> step_of(load_x_i_k, k)      # x[i, k]
-    1
+>>> step_of(load_x_i_k, k)      # x[i, k]
+1
 """
 
 from __future__ import annotations
@@ -18,11 +15,11 @@ from vkchi.ir.core import Op, Param, Value, attributes_of, base_of
 from vkchi.types import Array, scalar_of
 from vkchi.types.layout import step_of_last
 
-WORD = 8  # bytes that a processor's lane loads at once
+WORD = 8  # bytes that a CPU lane loads in one access
 
 
 def step_of(access: Op, index: Param, sums: Sums) -> int | None:
-    """How many elements an access moves on with an index: 0, 1, or None for anything else."""
+    """Stride of an access along an index in elements: 0, 1, or None for anything else."""
     place = access.args[0]
     if access.kind not in ("load", "store") or not isinstance(place, Op) or place.kind != "elem":
         return None
@@ -35,14 +32,16 @@ def step_of(access: Op, index: Param, sums: Sums) -> int | None:
 
 
 def bits_at(access: Op) -> int:
-    """The bits of a number where an access is, in memory that others see too."""
+    """Stored bits of an accessed scalar; 32 for private variables."""
     t = base_of(access.args[0]).type
     return t.stored.bits if isinstance(t, Array) else 32
 
 
 def is_dense(t: Array) -> bool:
-    """Whether elements that follow each other along the last axis lie so, of numbers of 32 bits or
-    less that are kept as they are."""
+    """True if elements are contiguous along the last axis.
+
+    Scalars must have at most 32 bits and be stored in their own format.
+    """
     if t.stored.bits > 32 or scalar_of(t.elem).bits != t.stored.bits:
         return False
     if t.layout is None or t.shape is None:
@@ -51,8 +50,7 @@ def is_dense(t: Array) -> bool:
 
 
 def strides_of(t: Array) -> list[int] | None:
-    """The scalars from an element to the next along each axis; None where they are not known, or
-    differ."""
+    """Stride of each axis in scalars; None if unknown or not constant along an axis."""
     if t.ndim == 1 and t.layout is None:
         return [t.scalars_per_element]
     if t.shape is None:
@@ -68,20 +66,21 @@ def strides_of(t: Array) -> list[int] | None:
 
 
 class Walks:
-    """The accesses of a serial loop which move on by one element a round, and where they begin if
-    the loop begins at `begin`."""
+    """Stride-one accesses of a serial loop that begins at `begin`."""
 
     def __init__(self, index: Param, begin: Value) -> None:
         self.index, self.begin = index, begin
         self.sums, self.multiples = Sums(), Multiples()
 
     def is_walking(self, access: Op) -> bool:
-        """Whether an access moves on by one element a round."""
+        """True if an access has stride one."""
         return step_of(access, self.index, self.sums) == 1
 
     def is_aligned(self, access: Op, skipped: int = 0) -> bool:
-        """Whether an access that walks, and is proved to be inside its array, does so from a word's
-        beginning on if the loop begins so many rounds later."""
+        """True if a stride-one access starts at a word boundary after `skipped` iterations.
+
+        The access must be proved in range.
+        """
         place = access.args[0]
         assert isinstance(place, Op) and isinstance(place.args[0].type, Array)
         t, base = place.args[0].type, base_of(place)
@@ -95,7 +94,7 @@ class Walks:
         return min([attributes_of(base).aligned, *[n * size for n in known]]) >= WORD
 
     def first(self, last: Value, skipped: int) -> int:
-        """A power of two that divides the last index where the loop begins."""
+        """Power of two that divides the last index in the loop's first iteration."""
         form = self.sums.of(last)
         constant, begin = constant_of(form) + skipped, constant_int(self.begin)
         found = [self.multiples.of(v) * low_bit(n) for v, n in terms_of(form).items()
@@ -106,5 +105,5 @@ class Walks:
 
 
 def low_bit(n: int) -> int:
-    """The power of two that divides an integer; MOST at most."""
+    """Largest power of two that divides an integer, at most MOST."""
     return min(n & -n, MOST) or MOST

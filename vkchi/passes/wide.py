@@ -1,13 +1,14 @@
-"""Loops that 32 bits cannot count run on a fixed number of invocations.
+"""64-bit loop splitting: loops with too many iterations for i32 run on a fixed number of
+invocations.
 
     parallel %b, %e {^(%i: i64) body}    becomes    parallel 0, INVOCATIONS {^(%t: i32)
                                                       for k in 0..rounds { body }}
 
-where each invocation runs every so many-th iteration, and iterations are counted as u64. That is
-so where an axis is of i64, or the axes are known to have more iterations together than i32 holds.
-What u64 does not hold either, nobody sees the end of.
+Each invocation executes every INVOCATIONS-th iteration; iterations are counted as u64. This
+applies if an axis has type i64, or if the product of constant extents exceeds i32. Counts beyond
+u64 saturate; such a loop would never end.
 
-Owns: this form. All that comes after sees axes of i32. Must not know: devices.
+Guarantees: later passes see only i32 axes.
 
     >>> cut_wide_loops(fn)
 """
@@ -29,7 +30,7 @@ INT_MAX = (1 << 31) - 1
 
 
 def cut_wide_loops(fn: Func) -> Func:
-    """The Func with axes of i32 only, of which no loop is known to have too many iterations."""
+    """Rewrite loops with i64 axes, or with too many iterations for i32."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op.kind != "parallel" or not is_wide(op):
@@ -41,20 +42,20 @@ def cut_wide_loops(fn: Func) -> Func:
 
 
 def is_wide(op: Op) -> bool:
-    """Whether i32 cannot count a loop."""
+    """True if i32 cannot count a loop's iterations."""
     axes = axes_of(op)
     return any(a.param.type is i64 for a in axes) or (static_count(axes) or 0) > INT_MAX
 
 
 def static_count(axes: Sequence[Axis]) -> int | None:
-    """The number of iterations, if that is known here."""
+    """Number of iterations, if it is a compile-time constant."""
     ends = [(constant_int(a.begin), constant_int(a.end)) for a in axes]
     known = [(b, e) for b, e in ends if b is not None and e is not None]
     return math.prod(max(0, e - b) for b, e in known) if len(known) == len(axes) else None
 
 
 def build_wide(b: Builder, op: Op, args: Sequence[Value]) -> None:
-    """Append the loop with these bounds."""
+    """Append the rewritten loop with these bounds."""
     axes = [(args[k], args[k + 1]) for k in range(0, len(args), 2)]
     extents = [length(b, *ends) for ends in axes]
     total = extents[0]
@@ -75,14 +76,14 @@ def build_wide(b: Builder, op: Op, args: Sequence[Value]) -> None:
 
 
 def length(b: Builder, begin: Value, end: Value) -> Value:
-    """How long an axis is, a u64."""
+    """Length of an axis, a u64."""
     if begin.type is i32:
         return b.emit("cast", b.emit("trip_count", begin, end, b.const(1, i32)), type=u64)
     return b.emit("trip_count", begin, end, b.const(1, i64))
 
 
 def saturated_product(b: Builder, x: Value, y: Value) -> Value:
-    """x times y of u64, or the greatest u64 where that does not hold it."""
+    """x * y of u64, saturating at the largest u64."""
     most, one = b.const((1 << 64) - 1, u64), b.const(1, u64)
     fits = b.emit("le", x, b.emit("floordiv", most, b.emit("max", y, one)))
     return b.emit("select", fits, b.emit("mul", x, y), most)
@@ -95,7 +96,7 @@ def indices_at(
     extents: Sequence[Value],
     axes: Sequence[tuple[Value, Value]],
 ) -> list[Value]:
-    """The indices of an iteration by its number; the last axis is the fastest."""
+    """Indices of the iteration with linear index `at`; the last axis is the fastest."""
     found: list[Value] = []
     for k in reversed(range(len(axes))):
         digit = at if k == 0 else b.emit("mod", at, extents[k])

@@ -1,23 +1,23 @@
-"""Loops whose invocations wait for each other run in whole workgroups.
+"""Padding of loops with barriers to whole workgroups.
 
-All invocations of a workgroup must come to a barrier. Where the iterations may not fill the last
+All invocations of a workgroup must reach a barrier. If the iterations may not fill the last
 workgroup,
 
     parallel begin, end { (i) body }
 
-becomes a loop from 0 over whole workgroups, in which the invocations beyond the end run along as
-copies of the last iteration, without effects: what they write and report is left out, what they
-combine changes nothing, and reductions of their subgroup do not see them. They read what that
-iteration reads, so nothing is out of range; and what stands in memory where that one combines, so
-that loops which wait for a number there end for all.
+becomes a loop from 0 over whole workgroups. Invocations beyond the end execute the last
+iteration without effects:
 
-Where the host cannot count the iterations, `map_grid` makes each workgroup run several, one after
-the other; a barrier at the end keeps their workgroup arrays apart. More than
-`host_numbers.most_iterations` do not run.
+- writes and reports are omitted;
+- atomics and subgroup reductions receive the identity;
+- loads are those of the last iteration, hence in range; an omitted atomic exchange returns the
+  value in memory, so that loops waiting for a value end in all invocations.
 
-A barrier that only some invocations of a workgroup can come to is an error (`uniformity`).
+If the host cannot compute the number of iterations, `map_grid` makes each workgroup execute
+several groups of iterations in sequence. A barrier at the end separates their uses of workgroup
+arrays. More than `host_numbers.most_iterations` iterations are not run.
 
-Owns: this form. Must not know: how many workgroups run.
+A barrier that only some invocations of a workgroup can reach is an error (`uniformity`).
 
     >>> pad_to_workgroup(fn, caps)
 """
@@ -40,7 +40,7 @@ from vkchi.target.caps import SMALLEST, Caps
 from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, u32
 
 EFFECTS = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.REPORT})
-# Identities of atomics, and of reductions and scans by the same.
+# Identities of atomics, and of the reductions and scans with the same operation.
 NEUTRAL = {
     f"{prefix}{row.combine}": row.identity
     for row in ATOMICS.values()
@@ -53,9 +53,9 @@ NEUTRAL_VOTES = {
 
 
 def pad_to_workgroup(fn: Func, caps: Caps = SMALLEST) -> Func:
-    """The Func with whole workgroups where they have barriers.
+    """Pad loops with barriers to whole workgroups.
 
-    Raises KernelSyntaxError at a barrier that some invocations surely do not come to.
+    Raises KernelSyntaxError at a barrier that some invocations cannot reach.
     """
     wanted = {
         op for op in fn.body.ops if op.kind == "parallel" and has_kind(op.regions[0], BARRIERS)
@@ -78,13 +78,13 @@ def pad_to_workgroup(fn: Func, caps: Caps = SMALLEST) -> Func:
 
 
 def is_full(op: Op, caps: Caps) -> bool:
-    """Whether the iterations of a `parallel` are known to fill its workgroups."""
+    """True if the iterations of a `parallel` are proved to fill its workgroups."""
     count = host_count(op)
     return count is not None and fills_groups(count, block_of(op, caps))
 
 
 def block_of(op: Op, caps: Caps) -> int:
-    """The workgroup size that a `parallel` has or will get."""
+    """Workgroup size that a `parallel` has or will get."""
     if op.attr is not None:
         return int(op.attr)
     return choose_block(host_count(op) or ("unknown",), caps)
@@ -116,7 +116,7 @@ def build_full(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
 
 
 def count_of(b: Builder, begin: Value, end: Value, most: int | None) -> Value:
-    """The iterations of a range, an i32; none if there are more than `most`."""
+    """Number of iterations of a range, an i32; zero if there are more than `most`."""
     if constant_int(begin) == 0 and most is None:
         return b.emit("max", end, begin)
     count = b.emit("trip_count", begin, end, b.const(1, i32))
@@ -127,14 +127,14 @@ def count_of(b: Builder, begin: Value, end: Value, most: int | None) -> Value:
 
 
 class Copier(Rebuilder):
-    """Copies a body, whose effects happen only in invocations that are `inside`."""
+    """Copies a body with its effects restricted to invocations that are `inside`."""
 
     def __init__(self, inside: Value) -> None:
         super().__init__(self.visit_effect)
         self.inside_value = inside
 
     def visit_effect(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Guard what has effects; hide what a subgroup would see."""
+        """Guard ops with effects, and neutralize operands of subgroup ops."""
         if op.kind.startswith("subgroup_"):
             return self.hide(b, op, args)
         if effect_of(op.kind) not in EFFECTS or op.kind == "random":
@@ -145,7 +145,7 @@ class Copier(Rebuilder):
         return self.hide(b, op, args) or self.guard(b, op, args)
 
     def guard(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """The op, where it is inside; elsewhere what stands in its place, if it gives that."""
+        """Emit the op under the condition `inside`; otherwise its result is the value in memory."""
         with b.region() as then:
             new = self.keep(op, args)
             b.emit("yield", *new.results)
@@ -154,8 +154,7 @@ class Copier(Rebuilder):
         return b.if_(self.inside_value, then, orelse).results
 
     def hide(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """The op, which invocations beyond the end change nothing by; None if it has no operand
-        that does so."""
+        """Emit the op with the identity as operand beyond the end; None if it has no identity."""
         neutral = neutral_of(b, op)
         if neutral is None:
             return None
@@ -167,7 +166,7 @@ class Copier(Rebuilder):
 
 
 def neutral_of(b: Builder, op: Op) -> Value | None:
-    """What an atomic or subgroup operation can be given last so that it changes nothing."""
+    """Last operand with which an atomic or subgroup op has no effect, or None."""
     if op.kind in NEUTRAL_VOTES:
         return b.const(NEUTRAL_VOTES[op.kind], u1)
     make = NEUTRAL.get(op.kind)

@@ -1,1 +1,1 @@
-"""What kernels tell the host."""
+"""Messages from kernels to the host."""

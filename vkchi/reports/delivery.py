@@ -1,7 +1,7 @@
-"""The buffer that kernels report into, and what becomes of reports in Python.
+"""Report buffer of a device, and delivery of its reports in Python.
 
-Owns: the buffer, made when a kernel that may report is first launched; delivery: lines are printed,
-overflows become warnings, the first failed check is raised. Must not know: kernels, IR.
+The buffer is allocated when a kernel that may report is first launched. Printed lines go to
+standard output, overflows become warnings, and the first failed check is raised.
 
     reports.deliver(sites)      # after a launch was recorded; waits for it
 """
@@ -53,25 +53,29 @@ ERRORS: dict[str, type[KernelAssertionError]] = {
 
 
 class Reports:
-    """The reports of one device's kernels. `buffer` is zero but while a launch runs, or where an
-    exception kept what a launch reported from being delivered, which is dropped then."""
+    """The reports of one device's kernels.
+
+    `buffer` is zero between launches. If an exception prevented delivery, its contents are
+    dropped before the next launch.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self.buffer = device.allocate((LINES_AT + LINE_WORDS) * WORD_BYTES)
         self._is_clear = True
-        self.warned: dict[Any, Any] = {}  # what `warnings` remembers of lines warned about
+        self.warned: dict[Any, Any] = {}  # registry of `warnings`
         self.first: dict[tuple[str, Span], str] = {}
 
     def expect(self) -> None:
-        """To be called before a launch that may report is recorded."""
+        """Clear the buffer if necessary. Call it before recording a launch that may report."""
         if not self._is_clear:
             self._device.fill(self.buffer, 0, self.buffer.size_bytes, 0)
         self._is_clear = False
 
     def deliver(self, sites: dict[int, Site], *, is_muted: bool = False) -> None:
-        """Wait for what was recorded, print, warn, and raise what the launch reported. `is_muted`:
-        it was done again, and has printed and warned already.
+        """Wait for the recorded launch, then print, warn and raise its reports.
+
+        `is_muted`: the launch is a replay; it neither prints nor warns.
 
         Raises KernelAssertionError or a subclass of it.
         """
@@ -91,7 +95,7 @@ class Reports:
                 print_lines(lines, lost)
                 self._warn(lines)
         except local(Exception):
-            if failed:  # a failed check tells more than a line that could not be printed
+            if failed:  # a failed check is more important than a print error
                 raise error_of(failed, failures) from None
             raise
         if failed:
@@ -104,8 +108,11 @@ class Reports:
         self.buffer.write(at * WORD_BYTES, np.zeros(count, "<u4"))
 
     def _warn(self, lines: list[Record]) -> None:
-        """Warn of overflows: by default Python shows one for each line of the program. It goes by
-        the text, so that of the first time stays, whatever the values are later."""
+        """Warn of overflows, by Python's default once per source line.
+
+        Python compares the text, so the text of the first warning is reused whatever the later
+        values.
+        """
         for record in lines:
             site = record.site
             if site.kind == "overflow" and site.span is not None:
@@ -118,8 +125,10 @@ class Reports:
 
 
 def print_lines(lines: list[Record], lost: int) -> None:
-    """Print what `print` said. Raises ArgumentError where standard output is closed, OSError as
-    Python's own print does."""
+    """Print the output of kernels' `print`.
+
+    Raises ArgumentError if standard output is closed, OSError as Python's own print does.
+    """
     text = "".join([r.site.text(r.values) for r in lines if r.site.kind == "line"])
     if lost:
         text += f"vkchi: {lost} more printed lines of this launch were lost: too many at once\n"
@@ -130,20 +139,22 @@ def print_lines(lines: list[Record], lost: int) -> None:
 
 
 def showable(text: str) -> str:
-    """The text with escapes (`\\xe9`) for what standard output has no characters for; Python's own
-    print would lose all of it."""
+    """Escape (`\\xe9`) the characters that standard output cannot encode.
+
+    Python's own print would lose the whole text.
+    """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     errors = getattr(sys.stdout, "errors", None) or "strict"
     if errors != "strict":
         return text
     try:
         return text.encode(encoding, "backslashreplace").decode(encoding)
-    except LookupError:  # something in place of standard output that is no file
+    except LookupError:  # standard output was replaced by another object
         return text
 
 
 def read_failures(slots: Any, sites: dict[int, Site]) -> list[Record]:
-    """The failed checks in these slots, those of the first dispatch and invocation first."""
+    """Failed checks in these slots, ordered by dispatch and invocation."""
     found: list[Record] = []
     for at in range(0, len(slots), FAILURE_WORDS):
         site = sites[int(slots[at]) - 1]
@@ -152,7 +163,7 @@ def read_failures(slots: Any, sites: dict[int, Site]) -> list[Record]:
 
 
 def error_of(failed: list[Record], count: int) -> KernelAssertionError:
-    """The error that tells of the first failed check, and how many more there are."""
+    """Error for the first failed check, with the number of others."""
     first = failed[0]
     message = first.site.message(first.values)
     if count > 1:

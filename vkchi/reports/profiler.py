@@ -1,14 +1,15 @@
-"""`ti.profiler`: what kernels took on the device, and what their compiling took.
+"""`ti.profiler`: execution times of kernels on the device, and compile times.
 
-Owns: the tables printed, the file of a trace. Must not know: how times are measured (`timings`).
 Source: Taichi's profiler, https://docs.taichi-lang.org/docs/profiler.
 
     ti.init(kernel_profiler=True)
     step()
     ti.profiler.print_kernel_profiler_info()
 
-Every dispatch is measured alone, so nothing runs beside anything: sums are of the work, not of the
-time a program takes. A kernel of several loops is several dispatches: `step.0`, `step.1`.
+Every dispatch is timed alone, so none overlap: totals are device work, not the elapsed time of a
+program. A kernel with several loops has several dispatches: `step.0`, `step.1`.
+
+See also: `timings` measures the times.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ OFF = "kernels are not measured: use ti.init(kernel_profiler=True)"
 
 
 class KernelProfilerQueryResult(NamedTuple):
-    """What the dispatches of a kernel took, in milliseconds."""
+    """Number of dispatches of a kernel, and their minimum, maximum and mean time in
+    milliseconds."""
 
     counter: int
     min: float
@@ -38,7 +40,7 @@ class KernelProfilerQueryResult(NamedTuple):
 
 
 def _profiler() -> KernelProfiler | None:
-    """The profiler, up to date; None, and a line in the log, without one."""
+    """The updated profiler; None, with a warning in the log, if profiling is off."""
     found = current().profiler
     if found is None:
         logger().warning(OFF)
@@ -47,13 +49,14 @@ def _profiler() -> KernelProfiler | None:
     return found
 
 
-# --- what kernels took ---------------------------------------------------------------------------
+# --- execution times -----------------------------------------------------------------------------
 
 
 def print_kernel_profiler_info(mode: str = "count") -> None:
-    """Print what kernels took: "count", a line for each; "trace", a line for each launch.
+    """Print the execution times of kernels.
 
-    Raises ArgumentError for another mode.
+    `mode` is "count" for a line per kernel, or "trace" for a line per launch. Raises
+    ArgumentError for another mode.
     """
     if mode not in ("count", "trace"):
         raise ArgumentError(f'print_kernel_profiler_info: "count" or "trace", not {mode!r}')
@@ -64,7 +67,7 @@ def print_kernel_profiler_info(mode: str = "count") -> None:
 
 
 def count_lines(found: KernelProfiler) -> list[str]:
-    """The table of sums: the longest first."""
+    """Table of totals per kernel, longest first."""
     whole = found.seconds
     lines = ["[      %     total   count |      min       avg       max   ] Kernel name", "-"]
     for name, t in sorted(found.totals.items(), key=lambda row: -row[1].seconds):
@@ -80,7 +83,7 @@ def count_lines(found: KernelProfiler) -> list[str]:
 
 
 def trace_lines(found: KernelProfiler) -> list[str]:
-    """The table of launches, in order; times from the first one's beginning."""
+    """Table of launches, in order; start times are relative to the first."""
     lines = ["[  start.time | kernel.time ] Kernel name", "-"]
     first = found.trace[0].began_s if found.trace else 0.0
     for name, seconds, began in found.trace:
@@ -89,7 +92,7 @@ def trace_lines(found: KernelProfiler) -> list[str]:
 
 
 def print_table(title: str, lines: Iterable[str]) -> None:
-    """Print lines between rules; "-" is a rule among them."""
+    """Print lines between horizontal rules; "-" is a rule."""
     texts = [title, "=", *lines]
     width = max(len(text) for text in texts)
     for text in ("=", *texts, "="):
@@ -97,7 +100,10 @@ def print_table(title: str, lines: Iterable[str]) -> None:
 
 
 def query_kernel_profiler_info(name: str) -> KernelProfilerQueryResult | None:
-    """What the dispatches of a kernel took, all of its loops together; None without a profiler."""
+    """Return the times of the dispatches of the kernel called `name`, over all of its loops.
+
+    None if profiling is off.
+    """
     found = _profiler()
     if found is None:
         return None
@@ -114,25 +120,27 @@ def query_kernel_profiler_info(name: str) -> KernelProfilerQueryResult | None:
 
 
 def get_kernel_profiler_total_time() -> float:
-    """Seconds that all kernels took; 0 without a profiler."""
+    """Return the total time of all kernels in seconds; 0 if profiling is off."""
     found = _profiler()
     return 0.0 if found is None else float(found.seconds)
 
 
 def clear_kernel_profiler_info() -> None:
-    """Forget what was measured up to now."""
+    """Discard the measured times."""
     found = _profiler()
     if found is not None:
         found.clear()
 
 
 def set_kernel_profiler_toolkit(toolkit_name: str = "default") -> bool:
-    """Whether times are measured by this: by "default" they are, where they are at all."""
+    """Return True if `toolkit_name` is "default" and profiling is on. Other toolkits do not
+    exist."""
     return toolkit_name == "default" and current().profiler is not None
 
 
 def export_trace(path: str | os.PathLike[str]) -> None:
-    """Write what was measured as a trace that Perfetto and Chrome (`chrome://tracing`) show.
+    """Write the measured times to the file `path`, as a trace for Perfetto or
+    `chrome://tracing`.
 
     Source: "Trace Event Format", complete events; times in microseconds.
     """
@@ -149,11 +157,11 @@ def export_trace(path: str | os.PathLike[str]) -> None:
         json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
 
 
-# --- what the rest took --------------------------------------------------------------------------
+# --- compile times and memory --------------------------------------------------------------------
 
 
 def print_scoped_profiler_info() -> None:
-    """Print what the compiling of kernels took: a line for each, the longest first."""
+    """Print the compile times of kernels in milliseconds, a line per kernel, longest first."""
     totals: dict[str, Total] = {}
     for name, seconds in current().compiled:
         totals.setdefault(name, Total()).add(seconds)
@@ -164,12 +172,12 @@ def print_scoped_profiler_info() -> None:
 
 
 def clear_scoped_profiler_info() -> None:
-    """Forget what compiling took up to now."""
+    """Discard the measured compile times."""
     current().compiled.clear()
 
 
 def print_memory_profiler_info() -> None:
-    """Print how much of the device's memory is in use."""
+    """Print the used and free device memory in bytes."""
     device = current().device
     lines = [f"{device.heap.used_bytes:15,} bytes in use", f"{device.free_bytes():15,} bytes free"]
     print_table(f"Memory of {device.name}", lines)

@@ -1,20 +1,18 @@
-"""What kernels report to the host, as plain data: sites, records, and how they read.
+"""Report sites and records as plain data: buffer layout, decoding, and message texts.
 
-A `Site` is one place in a kernel that may report: a `print`, an `assert`, a check of debug mode.
-The shader writes records, rows of 32-bit words, into a buffer laid out as follows; all of it is
-zero when a launch begins.
+A `Site` is a location in a kernel that may report: a `print`, an `assert`, a check of debug
+mode. The shader writes records, rows of 32-bit words, to a buffer with the following layout. The
+buffer is zero when a launch begins.
 
-    word 0                    words of lines asked for so far; beyond LINE_WORDS they are lost
-    word 1                    lines that were lost
-    word 2                    failed checks
-    FLAGS_AT, FLAG_WORDS      one bit per site that reports only once
+    word 0                    words reserved for lines; lines beyond LINE_WORDS are lost
+    word 1                    number of lost lines
+    word 2                    number of failed checks
+    FLAGS_AT, FLAG_WORDS      one bit per site that reports once per launch
     FAILURES_AT               FAILURE_SLOTS records of FAILURE_WORDS words: the first failed checks
-    LINES_AT, LINE_WORDS      records of lines, one after the other
+    LINES_AT, LINE_WORDS      records of lines, consecutive
 
-A record is the number of the site plus one, the index of the invocation, and the values: numbers
-of 64 bits take two words, the low one first, all others one; f16 travels as f32.
-
-Owns: this layout, the sites' form, texts of records. Must not know: ops, devices, who prints.
+A record contains the site's number plus one, the index of the invocation, and the values. A
+64-bit value takes two words, low word first, all others one; f16 is stored as f32.
 
     >>> Site("line", ("x = ", Shown(0), "\\n"), (("f32", ()),)).text([1.5])
     'x = 1.500000\\n'
@@ -50,18 +48,23 @@ _FORMAT_OF_C = r"(?P<head>[-+ #0]*\d*(\.\d+)?)(hh?|ll?|[Lqjzt])?(?P<letter>[difF
 
 
 class Shown(NamedTuple):
-    """A value in a text: which one, and how it is formatted (`format_number`; "" as Taichi's)."""
+    """Placeholder in a text: index of the value, and its format.
+
+    `spec` is a format for `format_number`; "" selects Taichi's format.
+    """
 
     value: int
     spec: str = ""
 
 
 class Site(NamedTuple):
-    """One place that reports.
+    """One location that reports.
 
-    kind: `line`, `overflow`, `assertion`, `depth` (of calls), `bounds`, `division` or `range`;
-    values: (scalar, shape) of each number that a record holds; iteration: names of the loop's
-    indices, and which values they are; dispatch: the number of the dispatch that it stands in.
+    - `kind`: `line`, `overflow`, `assertion`, `depth` (of calls), `bounds`, `division` or `range`.
+    - `parts`: the text, with placeholders for values.
+    - `values`: (scalar, shape) of each value in a record.
+    - `iteration`: names of the loop's indices, with the positions of their values.
+    - `dispatch`: index of the dispatch.
     """
 
     kind: str
@@ -72,7 +75,7 @@ class Site(NamedTuple):
     dispatch: int = 0
 
     def text(self, values: Sequence[Any]) -> str:
-        """What a record says, from its values."""
+        """Text of a record with these values."""
         shown = [p if isinstance(p, str) else self._show(values, p) for p in self.parts]
         return "".join(shown)
 
@@ -81,7 +84,7 @@ class Site(NamedTuple):
         return show_numbers(values[part.value], name, shape, part.spec)
 
     def message(self, values: Sequence[Any]) -> str:
-        """What a failed check says: where, what, in which iteration."""
+        """Message of a failed check: location, text and iteration."""
         text = self.text(values)
         if self.span is None:
             return text
@@ -92,7 +95,7 @@ class Site(NamedTuple):
         return "\n".join(head)
 
     def where(self, values: Sequence[Any]) -> str:
-        """In which iteration of a parallel loop a record was made; empty outside of loops."""
+        """Iteration of the parallel loop in which a record was made; empty outside of loops."""
         found = [f"{name} = {self._show_index(values, which)}" for name, which in self.iteration]
         return f"in the iteration {', '.join(found)}" if found else ""
 
@@ -102,12 +105,12 @@ class Site(NamedTuple):
 
     @property
     def words(self) -> int:
-        """The length of a record."""
+        """Length of a record in words."""
         return RECORD_HEAD + sum(count_words(*value) for value in self.values)
 
 
 class Record(NamedTuple):
-    """What an invocation reported."""
+    """A decoded report of one invocation."""
 
     site: Site
     thread: int
@@ -118,29 +121,31 @@ class Record(NamedTuple):
 
 
 def count_words(name: str, shape: Shape) -> int:
-    """The words that a value takes in a record."""
+    """Number of words of a value in a record."""
     return prod(shape) * (int(CARRIERS[name][1:]) // 4)
 
 
 def show_numbers(x: Any, name: str, shape: Shape, spec: str) -> str:
-    """A number, or the numbers of a vector or matrix in brackets."""
+    """Format a scalar, or a vector or matrix in brackets."""
     if shape:
         return "[" + ", ".join(show_numbers(part, name, shape[1:], spec) for part in x) + "]"
     return show_number(x, scalar_named(name), spec)
 
 
 def show_number(x: Any, t: Scalar, spec: str = "") -> str:
-    """A number of type t. Without a format: six decimals of floats, twelve of f64, 0 or 1 of truth
-    values, as Taichi prints them."""
+    """Format a scalar of type t.
+
+    Without a `spec`: floats with six decimals, f64 with twelve, bools as 0 or 1, like Taichi.
+    """
     if spec:
         return format_number(x, spec)
     return f"{x:.{decimals_of(t)}f}" if t.kind == "f" else str(int(x))
 
 
 def format_number(x: Any, spec: str) -> str:
-    """By a format of Python's, or, where that is none, of C's printf: `.2d`, `i`, `lf`.
+    """Format a number by a Python format or, failing that, a C printf format: `.2d`, `i`, `lf`.
 
-    Raises: ValueError where it is neither's, or for another kind of number.
+    Raises ValueError if the format is neither, or does not fit the kind of number.
     """
     try:
         return format(x, spec)
@@ -152,12 +157,12 @@ def format_number(x: Any, spec: str) -> str:
 
 
 def decimals_of(t: Scalar) -> int:
-    """The decimals that are shown of floats of type t."""
+    """Number of decimals printed for floats of type t."""
     return 12 if t.bits == 64 else 6
 
 
 def sample_of(t: Scalar) -> Any:
-    """A number of type t as `show_number` gets it, to try formats on."""
+    """Sample value of type t for checking a format."""
     return 1.5 if t.kind == "f" else 1
 
 
@@ -165,9 +170,9 @@ def sample_of(t: Scalar) -> Any:
 
 
 def read_lines(words: Any, sites: dict[int, Site]) -> list[Record]:
-    """The records of lines in a u4 array: from the first word on, up to one that did not fit.
+    """Decode the records of lines in a u4 array, up to the first that does not fit.
 
-    In order: of dispatches, then invocations, then as each invocation reported them.
+    They are ordered by dispatch, then by invocation, then as reported.
     """
     found: list[tuple[int, Record]] = []
     for site, starts in find_records(words.tolist(), sites):
@@ -177,12 +182,15 @@ def read_lines(words: Any, sites: dict[int, Site]) -> list[Record]:
 
 
 def order_of(record: Record) -> tuple[int, int]:
-    """Dispatch and invocation."""
+    """Sort key: dispatch and invocation."""
     return record.site.dispatch, record.thread
 
 
 def find_records(words: list[int], sites: dict[int, Site]) -> list[tuple[Site, list[int]]]:
-    """Where the records of each site begin. Raises InternalError for a site that is not there."""
+    """Return the start positions of the records of each site.
+
+    Raises InternalError for an unknown site.
+    """
     found: dict[int, list[int]] = {}
     sizes = {number + 1: site.words for number, site in sites.items()}
     at, end = 0, len(words)
@@ -196,7 +204,7 @@ def find_records(words: list[int], sites: dict[int, Site]) -> list[tuple[Site, l
 
 
 def read_records(words: Any, site: Site, starts: Sequence[int]) -> list[Record]:
-    """The records of one site that begin at these words."""
+    """Decode the records of one site that begin at these words."""
     rows = words[np.add.outer(np.asarray(starts), np.arange(site.words))]
     columns, at = [], RECORD_HEAD
     for name, shape in site.values:

@@ -1,6 +1,6 @@
-"""What the dispatches of a device take: each measured alone, added up by name.
+"""Execution times of a device's dispatches, each timed alone and summed by name.
 
-Owns: the sums. Must not know: how times are measured (`vk.timing`), who asks for them (`profiler`).
+See also: `vk.timing` measures the times, `profiler` prints them.
 
     found = measure(device); ...; found.update(); found.totals["step.0"].seconds
 """
@@ -15,11 +15,11 @@ from vkchi.vk.timing import Timed, Timer
 if TYPE_CHECKING:
     from vkchi.device import Device
 
-MOST_TRACED = 100_000  # dispatches whose own times are kept; sums are of all
+MOST_TRACED = 100_000  # dispatches with individual times; totals include all
 
 
 class Total:
-    """The sum of the dispatches of one name; seconds."""
+    """Count, total, minimum and maximum time of the dispatches of one name, in seconds."""
 
     __slots__ = ("count", "least", "most", "seconds")
 
@@ -27,14 +27,13 @@ class Total:
         self.count, self.seconds, self.least, self.most = 0, 0.0, float("inf"), 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one more."""
         self.count += 1
         self.seconds += seconds
         self.least, self.most = min(self.least, seconds), max(self.most, seconds)
 
 
 class KernelProfiler:
-    """The measurement of all dispatches of a device, from now on."""
+    """Measures all dispatches of a device from its creation on."""
 
     is_left = False
 
@@ -45,31 +44,32 @@ class KernelProfiler:
         self.device.start_timing(self)
 
     def clear(self) -> None:
-        """Forget what was measured."""
         self.totals: dict[str, Total] = {}
         self.trace: list[Timed] = []
 
     def collect(self) -> None:
-        """Take what the timer measured; the device is idle."""
+        """Collect the timer's results. Precondition: the device is idle."""
         found = self.timer.collect() if self.timer is not None else []
         for timed in found:
             self.totals.setdefault(timed.name, Total()).add(timed.seconds)
         self.trace += found[: MOST_TRACED - len(self.trace)]
 
     def update(self) -> None:
-        """Wait for what was launched, and take it in."""
+        """Wait for the device, then collect the results."""
         self.device.wait()
         self.collect()
 
     @property
     def seconds(self) -> float:
-        """All that was measured."""
+        """Total time of all dispatches."""
         return sum(total.seconds for total in self.totals.values())
 
 
 def measure(device: Device) -> KernelProfiler | None:
-    """What measures all that a device runs from now on; None, and a line in the log, where that
-    cannot be."""
+    """Start measuring the dispatches of a device.
+
+    None, with a warning in the log, if the device has no timestamps.
+    """
     if device.can_time:
         return KernelProfiler(device)
     logger().warning("%s cannot measure time: no kernel_profiler", device.name)

@@ -1,11 +1,9 @@
 """Kernel parameters: from annotations to handlers that check, key and bind arguments.
 
-Owns: one class per kind of parameter. Each `sign`s an argument (a hashable part of the kernel's
-signature: what the compiled code depends on) and `bind`s it (appends the numbers that a launch
-writes). Must not know: IR, shaders.
-
-A bound array contributes its address, its number of scalars and its extents; a scalar or tensor its
-components.
+There is one class per kind of parameter. `sign` returns an argument's part of the kernel's
+signature: a hashable value of everything that the compiled code depends on. `bind` appends the
+scalars that a launch writes: of an array its address, its number of scalars and its extents; of
+a scalar or tensor its components.
 """
 
 from __future__ import annotations
@@ -60,15 +58,15 @@ from vkchi.types.lazy_numpy import is_array_of_numpy, is_real, is_whole, np
 from vkchi.types.misspelled import meant
 from vkchi.types.structs import ArgPackType, StructType
 
-# Classes whose arrays are arguments as they are: more of them as they are met.
+# Array classes that need no conversion; extended on first use.
 NATIVE: set[type] = set()
 
-# Numbers beyond it round to infinity as f32; `struct` refuses to pack them.
+# Larger numbers round to infinity as f32; `struct` cannot pack them.
 MOST_F32 = 3.4028235677973362e38
 
 
 class Parameter:
-    """One kernel parameter. `is_constant`: no derivative is to flow through what is read of it."""
+    """One kernel parameter. `is_constant`: values read from it carry no derivative."""
 
     kind, is_constant = "", False
 
@@ -76,48 +74,50 @@ class Parameter:
         self.name, self.type = name, type
 
     def sign(self, arg: Any) -> Any:
-        """The part of the signature this argument is; None where code does not depend on it."""
+        """Return the argument's part of the signature; None if code does not depend on it."""
         return None
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
-        """What the frontend needs to know of the argument, whose part of the signature is given."""
+        """Return the argument's description for the frontend, given its part of the signature."""
         return ArgSpec(self.name, self.kind, self.type)
 
     def bind(self, arg: Any, bound: Bound) -> None:
-        """Append the argument's numbers. Raises ArgumentError."""
+        """Append the argument's scalars. Raises ArgumentError."""
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
-        """(slot kind, parameter, axis) of each number that `bind` appends, in order."""
+        """Return (slot kind, parameter, axis) of each scalar that `bind` appends, in order."""
         return []
 
     def leaves(self, arg: Any) -> Iterator[tuple[Parameter, Any]]:
-        """The parameter with its argument; of several in one, each with its part."""
+        """Yield the parameter with its argument; a group yields each of its members."""
         yield self, arg
 
     def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
-        """The argument as it is now, whatever becomes of it; with copies on the device, by name,
-        in place of arrays in host memory."""
+        """Return a snapshot of the argument.
+
+        Arrays in host memory are replaced by their device `copies`, by name.
+        """
         return arg
 
     def refuse(self, why: str, help: str = "") -> ArgumentError:
-        """The error for an argument that does not fit, and what to do."""
+        """Return the error for an argument that does not fit, with a help line."""
         hint = f"\nhelp: {help}" if help else ""
         return ArgumentError(f"argument `{self.name}`: {why}{hint}")
 
 
-# Annotation class -> what makes its handler, called with (name, annotation), of the kinds of
-# argument that have a module of their own (`texture.py`); they fill it when they are imported.
+# Annotation class -> factory of its handler, called with (name, annotation). Modules of parameter
+# kinds, such as `texture.py`, register here on import.
 ANNOTATIONS: dict[type, Callable[[str, Any], Parameter]] = {}
 
 
 class Groups:
-    """What makes the handlers of several arguments in one, likewise (`struct_params`)."""
+    """Factories of handlers for grouped parameters, set by `struct_params`."""
 
     structs, pack = Hook("parameter of structs"), Hook("parameter of a pack")
 
 
 class ScalarParameter(Parameter):
-    """A number by value. Integers take integers only; floats take both."""
+    """A scalar by value. Integer parameters take only integers; float parameters take both."""
 
     kind = "scalar"
 
@@ -241,7 +241,8 @@ class ArrayParameter(Parameter):
         return made
 
     def check(self, elem: Scalar | Tensor, ndim: int) -> None:
-        """Raises ArgumentError for arrays of such elements and so many axes."""
+        """Raise ArgumentError if arrays of this element type and rank do not match the
+        annotation."""
         want, inner = self.annotation, shape_of(elem)
         is_element = isinstance(self.dtype, Tensor) or not self.element_axes
         if self.dtype is not None and self.dtype is not (elem if is_element else scalar_of(elem)):
@@ -260,7 +261,7 @@ class ArrayParameter(Parameter):
             raise self.refuse(f"elements of shape {want.element_shape} are needed, not {elem}")
 
     def _conversion(self, elem: Scalar | Tensor) -> str:
-        """What to type where an array of `elem` is given; empty where no conversion helps."""
+        """Help text for an array of `elem`; empty if no conversion helps."""
         if not isinstance(elem, Scalar) or not isinstance(self.dtype, Scalar):
             return ""
         name = self.name
@@ -303,7 +304,8 @@ class ArrayParameter(Parameter):
 
 
 class TemplateParameter(Parameter):
-    """A compile-time value: a field, a function, a number; the kernel is compiled for each."""
+    """A compile-time value: a field, a function, a scalar. The kernel is compiled for each
+    value."""
 
     kind = "template"
 
@@ -317,7 +319,7 @@ class TemplateParameter(Parameter):
 
 
 class SelfParameter(TemplateParameter):
-    """`self` of a method: its attributes are read when the kernel is compiled."""
+    """`self` of a method: its attributes are compile-time values."""
 
     kind = "self"
 
@@ -335,7 +337,7 @@ class SelfParameter(TemplateParameter):
 
 
 class Signer:
-    """The parameters of a kernel in order, and the signatures of its calls."""
+    """The parameters of a kernel in order; computes the signatures of its calls."""
 
     def __init__(self, parameters: list[Parameter]) -> None:
         self.parameters = parameters
@@ -344,8 +346,7 @@ class Signer:
         self.identify = identities_of(tuple(objects))
 
     def adopt(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments with numpy views in place of arrays of other libraries. Raises
-        ArgumentError."""
+        """Replace arrays of other libraries by numpy views. Raises ArgumentError."""
         for k in self._arrays:
             if type(args[k]) not in NATIVE:
                 args = (*args[:k], self._adopted(self.parameters[k], args[k]), *args[k + 1 :])
@@ -354,9 +355,11 @@ class Signer:
     def share(
         self, args: tuple[Any, ...], runtime: Runtime, *, is_launch: bool
     ) -> tuple[tuple[Any, ...], list[Import]]:
-        """The adopted arguments with arrays of ours in place of those in the host's memory, where
-        that is used as it is, and these; for launches also in place of those in CUDA's. The others
-        are copied."""
+        """Replace arrays in importable host memory by device arrays; return arguments and
+        imports.
+
+        For launches, arrays in CUDA memory are replaced too. Other arrays are copied later.
+        """
         hosts = runtime.host_arrays or host_arrays(runtime)
         find = hosts.find if hosts.can_import else None
         if has_several():
@@ -390,8 +393,11 @@ class Signer:
         return arg if view is None else view
 
     def sign(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The signature of a call: each argument's part; where there are several arrays, of each
-        the first that has its shape, and whether no two share memory."""
+        """Return the signature of a call.
+
+        It contains each argument's part. With several arrays, it also contains for each the
+        first array of equal shape, and a bool: no two share memory.
+        """
         key = [p.sign(a) for p, a in zip(self.parameters, args, strict=True)]
         arrays = self._arrays
         if len(arrays) > 1:
@@ -405,8 +411,10 @@ class Signer:
         return tuple(key)
 
     def specs(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[ArgSpec, ...]:
-        """What the frontend needs to know of the arguments of a call with that signature. The
-        attributes of arrays say what `sign` found out about them together."""
+        """Return the descriptions of a call's arguments for the frontend.
+
+        Array attributes include the shape and no-alias facts that `sign` established.
+        """
         signed = list(key[: len(self.parameters)])
         if len(self._arrays) > 1:
             *firsts, apart = key[len(signed) :]
@@ -418,14 +426,14 @@ class Signer:
 
 @functools.lru_cache(maxsize=256)
 def identities_of(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
-    """A function from arguments to the `id` of those at these places."""
+    """Return a function from arguments to the `id` of those at these positions."""
     parts = "".join([f"id(a[{k}])," for k in places])
     found: Callable[[tuple[Any, ...]], tuple[int, ...]] = eval(f"lambda a: ({parts})")
     return found
 
 
 def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:
-    """Handlers for the function's parameters, by annotation. Raises KernelSyntaxError."""
+    """Return handlers for the function's parameters, by annotation. Raises KernelSyntaxError."""
     found: list[Parameter] = []
     for k, p in enumerate(declared(fn)):
         if p.kind in ("*", "**"):
@@ -442,7 +450,7 @@ def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter
 
 
 def make_parameter(fn: pytypes.FunctionType, p: Declared) -> Parameter:
-    """The handler for one annotated parameter. Raises KernelSyntaxError."""
+    """Return the handler for one annotated parameter. Raises KernelSyntaxError."""
     note = resolve_annotation(fn, p.annotation)
     found = parameter_of(p.name, note)
     if found is not None:
@@ -458,7 +466,7 @@ def make_parameter(fn: pytypes.FunctionType, p: Declared) -> Parameter:
 
 
 def parameter_of(name: str, note: Any) -> Parameter | None:
-    """The handler for a parameter of this annotation; None for what is no annotation."""
+    """Return the handler for a parameter of this annotation; None for an unsupported annotation."""
     if note is template or isinstance(note, template):
         return TemplateParameter(name, None)
     if isinstance(note.dtype if isinstance(note, ndarray) else note, StructType):
@@ -477,10 +485,10 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
 
 
 def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
-    """The annotation as an object, where it was given as text."""
+    """Evaluate an annotation that is a string."""
     if not isinstance(note, str):
         return note
-    import inspect  # few kernels are annotated by text
+    import inspect  # rarely needed
 
     closure = inspect.getclosurevars(fn)
     try:
@@ -494,6 +502,6 @@ def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
 
 
 def span_of_function(fn: pytypes.FunctionType) -> Span:
-    """The line a function starts on."""
+    """Span of a function's first line."""
     code = fn.__code__
     return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 1, fn.__name__)

@@ -15,8 +15,11 @@ from vkchi.ndarray import Ndarray
 
 
 def lie_apart(arrays: list[Any]) -> bool:
-    """True if arrays share no memory on the device: neither they nor their gradients are one, and
-    no two are the same host memory (which is copied there once), or overlap in it."""
+    """True if no arrays or gradients share device memory.
+
+    Two arrays of the same or of overlapping host memory share it too, because such memory is
+    imported or copied once.
+    """
     buffers: set[int] = set()
     gradients, others, ranges = [], [], []
     for a in arrays:

@@ -1,9 +1,8 @@
-"""The arguments of one call, bound: numbers, arrays, and what of them lies in the host's memory.
+"""Bound arguments of one call: scalars, arrays, and imports of host or CUDA memory.
 
-Owns: `Bound`, to which parameters append themselves; the copies of host arrays, which of them a
-kernel may write, and who is told. Must not know: annotations, shaders.
-
-A bound array contributes its address, its number of scalars and its extents.
+`Bound` collects the scalars that parameters append. It also checks that imported arrays may be
+written, copies results back, and notifies torch. A bound array contributes its address, its
+number of scalars and its extents.
 """
 
 from __future__ import annotations
@@ -28,9 +27,12 @@ if TYPE_CHECKING:
 
 
 class Import(NamedTuple):
-    """An argument in host memory and its copy on the device, or the array that it is there;
-    arguments that are the same memory share one copy. `owner` is what was passed; `loan` is what
-    brings it, where it lies in CUDA's memory (`interop.cuda`)."""
+    """An argument in host or CUDA memory, and its device array.
+
+    The device array is a copy, or the same memory in place. Arguments of the same memory share
+    one copy. `owner` is the object that was passed; `loan` manages memory of CUDA
+    (`interop.cuda`).
+    """
 
     name: str
     view: np.ndarray[Any, Any]
@@ -40,22 +42,25 @@ class Import(NamedTuple):
 
 
 class Writer(Protocol):
-    """A kernel that writes to arrays of these names, and reads others."""
+    """Protocol of a kernel: the names of the arrays that it writes and reads."""
 
     written: set[str]
     read: set[str]
 
     @property
     def origin(self) -> tuple[str, Span | None]:
-        """What it is called, and where it stands in the user's files, if that is known."""
+        """Name of the kernel, and its source location if known."""
 
     def first_write(self, name: str) -> Span | None:
-        """Where it first writes to an argument, if that is known; it may take long to find."""
+        """Source location of its first write to an argument, if known; may be slow."""
 
 
 class Bound:
-    """What binding the arguments of one call yields: numbers, arrays, and which of those are copies
-    of host memory, or in place there: `owners` keep that memory."""
+    """Result of binding the arguments of one call.
+
+    `flat` holds the scalars, `arrays` the arrays by name, `imports` the imported ones. `owners`
+    keep imported memory alive.
+    """
 
     __slots__ = ("arrays", "flat", "held", "imports", "owners", "runtime")
 
@@ -75,7 +80,8 @@ class Bound:
         self.flat.extend(array.shape)
 
     def check_written(self, plan: Writer) -> None:
-        """Raises ArgumentError where copying back what the kernel writes would go wrong."""
+        """Raise ArgumentError if the kernel writes an import that cannot be copied back
+        correctly."""
         written = plan.written
         for one in self.imports:
             if one.name not in written:
@@ -96,9 +102,12 @@ class Bound:
                 )
 
     def check_apart(self, plan: Writer, fields: Mapping[str, Storage]) -> None:
-        """Raises ArgumentError where a copy of host memory is one of memory that the kernel reaches
-        otherwise as well: by a view of an array that is an argument, or one of `fields`. What is in
-        place is never memory of the device's own."""
+        """Raise ArgumentError if a copied import aliases device memory that the kernel also
+        accesses.
+
+        The alias is a view of an array argument, or one of `fields`. Memory imported in place is
+        never device memory.
+        """
         own = {id(one.array) for one in self.imports}
         others = {k: a for k, a in {**fields, **self.arrays}.items() if id(a) not in own}
         for one in self.imports:
@@ -116,8 +125,10 @@ class Bound:
                     )
 
     def check_types(self, plan: Writer) -> None:
-        """Raises ArgumentError where memory in place is seen as numbers of several types, and the
-        kernel writes it: compiled code takes such arrays for different memory."""
+        """Raise ArgumentError if written in-place imports overlap with different scalar types.
+
+        Compiled code assumes that arrays of different types do not alias.
+        """
         taken = [(name, a) for name, a in self.arrays.items() if isinstance(a, HostNdarray)]
         for (name, a), (other, b) in permutations(taken, 2):
             is_met = a.start < b.end and b.start < a.end
@@ -135,8 +146,11 @@ class Bound:
         )
 
     def share(self, shared: Sequence[Import]) -> None:
-        """Take over arguments that are used in place. Their owners are kept for as long as this is
-        there itself, and the device at work with what was recorded until then."""
+        """Add arguments that are used in place.
+
+        Their owners are kept alive while this object exists and until the device has executed
+        the commands recorded so far.
+        """
         self.imports += shared
         self.owners += [one.owner for one in shared]
         self.held = self.runtime.device.heap.hold(self.owners)
@@ -147,11 +161,12 @@ class Bound:
 
     @property
     def loans(self) -> list[Loan]:
-        """What was lent of CUDA's memory, each once."""
+        """Loans of CUDA memory, without duplicates."""
         return list({one.loan: None for one in self.imports if one.loan is not None})
 
     def copy_back(self, written: set[str]) -> None:
-        """Bring host memory up to date with what the kernel wrote; waits if there is any."""
+        """Copy written arrays back to host memory; waits for the device if there are in-place
+        imports."""
         for one in self.imports:
             is_copied = one.loan is None and not isinstance(one.array, HostNdarray)
             if one.name in written and is_copied:
@@ -164,7 +179,7 @@ class Bound:
             self.owners.clear()
 
     def _return_loans(self, loans: Sequence[Loan], written: set[str]) -> None:
-        """Have CUDA's streams go on after the launch, and take what it wrote."""
+        """Copy written loans back, and let CUDA's streams continue after the launch."""
         for stream in {loan.stream: None for loan in loans}:
             loans[0].link.take_back(stream)
         changed = {one.loan for one in self.imports if one.name in written}
@@ -174,8 +189,7 @@ class Bound:
             loan.end()
 
     def import_gradient(self, name: str, argument: str) -> Ndarray | None:
-        """A copy of the gradient of an argument that is a torch tensor, under a name of its own;
-        None if the argument has none."""
+        """Import a copy of the gradient of a torch argument as `name`; None if it has none."""
         one = next((one for one in self.imports if one.name == argument), None)
         grad = host.make_grad(one.owner) if one is not None else None
         if one is None or grad is None:
@@ -188,9 +202,11 @@ class Bound:
 
 
 def borrow(parameter: Any, arg: object, others: Sequence[Import], runtime: Runtime) -> Import:
-    """An argument in CUDA's memory; one that was passed before in this call is lent once. Raises
-    ArgumentError where it cannot be had."""
-    from vkchi.interop.cuda.arrays import cuda_arrays  # few programs have any
+    """Import an argument in CUDA memory; the same object is lent once per call.
+
+    Raises ArgumentError if it cannot be imported.
+    """
+    from vkchi.interop.cuda.arrays import cuda_arrays  # rarely needed
 
     try:
         loan = next((one.loan for one in others if one.loan and one.owner is arg), None)
@@ -201,7 +217,7 @@ def borrow(parameter: Any, arg: object, others: Sequence[Import], runtime: Runti
 
 
 def may_overlap(one: Import, other: Import) -> bool:
-    """Whether two arguments are different arrays of which one's elements may be in the other."""
+    """True if two arguments are different arrays whose memory may overlap."""
     a, b = one.array, other.array
     if a.buffer is b.buffer:
         return False
@@ -214,12 +230,12 @@ def may_overlap(one: Import, other: Import) -> bool:
 
 
 def is_mixed(args: Sequence[object]) -> bool:
-    """Whether arguments are memory of the host in place, of several types of numbers."""
+    """True if in-place imports have several scalar types."""
     return len({a.stored for a in args if isinstance(a, HostNdarray)}) > 1
 
 
 def is_part_of(one: Import, array: Storage) -> bool:
-    """Whether an argument that is no array of ours shares memory with one of ours."""
+    """True if an imported argument shares memory with a device array."""
     if array.host is not None:
         return one.loan is None and host.may_overlap(one.view, array.host)
     a, b = one.array.buffer, array.buffer
@@ -227,18 +243,18 @@ def is_part_of(one: Import, array: Storage) -> bool:
 
 
 def memory_of(array: Ndarray) -> object:
-    """What is equal for arguments that are the same memory."""
+    """Key that is equal for arguments of the same memory."""
     return array.start if isinstance(array, HostNdarray) else id(array.buffer)
 
 
 def written_at(plan: Writer, name: str) -> str:
-    """Where in the user's files a kernel first writes to an argument, for messages."""
+    """Message text: location of a kernel's first write to an argument."""
     span = plan.first_write(name)
     return f" at {span.place}" if span is not None else ""
 
 
 def find_changed(imports: Sequence[Import], plan: Writer) -> list[int]:
-    """The places of those whose memory a kernel writes, by whatever name."""
+    """Positions of the imports whose memory a kernel writes, under any name."""
     changed = {memory_of(one.array) for one in imports if one.name in plan.written}
     return [k for k, one in enumerate(imports) if memory_of(one.array) in changed]
 
@@ -246,8 +262,10 @@ def find_changed(imports: Sequence[Import], plan: Writer) -> list[int]:
 def tell_owners(
     imports: Sequence[Import], changed: Sequence[int], plan: Writer, *, is_taped: bool
 ) -> None:
-    """Tell torch which tensors a kernel is about to write, of those at the places `changed`; a tape
-    knows of leaves itself. Raises ArgumentError where torch does not allow that."""
+    """Notify torch of the tensors that a kernel is about to write, those at positions `changed`.
+
+    A tape checks leaves itself. Raises ArgumentError if torch forbids the write.
+    """
     tensors = [imports[k] for k in changed if host.is_torch(imports[k].owner)]
     if not tensors:
         return

@@ -1,7 +1,7 @@
-"""Kernel parameters that are several in one: structs, arrays of structs, packs of arguments.
+"""Kernel parameters with members: structs, arrays of structs, argument packs.
 
-Owns: how they fall into parameters of their members, each named by its path (`ball.pos`), which
-sign and bind themselves. Must not know: what a member's own type needs (signature/__init__.py).
+Each is split into one parameter per member, named by its path (`ball.pos`). The members sign and
+bind themselves.
 
     @ti.kernel
     def push(ball: Ball, balls: ti.types.ndarray(dtype=Ball)): ...
@@ -26,18 +26,18 @@ from vkchi.types.structs import ArgPackType, StructType
 
 
 class GroupParameter(Parameter):
-    """What the three kinds share: `members` are their parameters by name."""
+    """Base class of parameters with `members`, by name."""
 
     def __init__(self, name: str, type: Any, members: dict[str, Parameter]) -> None:
         super().__init__(name, type)
         self.members = members
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
-        """The members of an argument by name. Raises ArgumentError."""
+        """Return the members of an argument by name. Raises ArgumentError."""
         raise NotImplementedError
 
     def pairs(self, arg: Any) -> list[tuple[Parameter, Any]]:
-        """Each member's parameter with its part of the argument."""
+        """Return each member's parameter with its part of the argument."""
         parts = self.parts(arg)
         return [(p, parts[name]) for name, p in self.members.items()]
 
@@ -60,7 +60,7 @@ class GroupParameter(Parameter):
             yield from p.leaves(part)
 
     def keep_parts(self, arg: Any, copies: Mapping[str, Storage]) -> dict[str, Any]:
-        """The members of an argument as they are now, by name."""
+        """Return snapshots of an argument's members, by name."""
         parts = self.parts(arg)
         return {name: p.keep(parts[name], copies) for name, p in self.members.items()}
 
@@ -110,7 +110,7 @@ class StructsParameter(GroupParameter):
 
 
 class PackParameter(GroupParameter):
-    """A pack of arguments, each as if it were passed alone."""
+    """A pack of arguments, each handled like a separate argument."""
 
     kind = "pack"
 
@@ -123,7 +123,7 @@ class PackParameter(GroupParameter):
         return ArgPack(self.type, self.keep_parts(arg, copies))
 
 
-# --- making them -----------------------------------------------------------------------------
+# --- factories -------------------------------------------------------------------------------
 
 
 def _each(name: str, notes: Mapping[str, Any]) -> dict[str, Parameter]:
@@ -139,12 +139,15 @@ def _each(name: str, notes: Mapping[str, Any]) -> dict[str, Parameter]:
 
 
 def pack_parameter(name: str, note: ArgPackType) -> Parameter:
-    """The handler of an argument annotated with an argpack type. Raises KernelSyntaxError."""
+    """Return the handler of an argument annotated with an argpack type.
+
+    Raises KernelSyntaxError.
+    """
     return PackParameter(name, note, _each(name, note.members))
 
 
 def struct_parameter(name: str, note: StructType | ndarray) -> Parameter:
-    """The handler of an argument annotated with a struct type, or an ndarray of structs."""
+    """Return the handler of an argument annotated with a struct type, or an ndarray of structs."""
     if isinstance(note, StructType):
         return StructParameter(name, note, _each(name, note.members))
     t = note.dtype

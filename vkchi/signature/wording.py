@@ -1,7 +1,4 @@
-"""What messages say of arguments: what they are, and how to pass what does not fit.
-
-Must not know: what a kernel's parameters take.
-"""
+"""Message texts about arguments: descriptions and help for unsupported ones."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy
 
 
 def why_elsewhere(what: str, array: Storage, runtime: Runtime) -> str:
-    """Why a kernel cannot use an array that is on another device."""
+    """Message: an array is on another device than the kernel."""
     here, there = runtime.device.info.name, array.device.info.name
     return (
         f"{what} is on {there}, and the kernel runs on {here}: call it in `with ti.device(...)`, "
@@ -26,7 +23,7 @@ def why_elsewhere(what: str, array: Storage, runtime: Runtime) -> str:
 
 
 def with_article(name: str) -> str:
-    """`an f32`, `a u8`: as the name is spelled aloud."""
+    """`an f32`, `a u8`: the name with its article."""
     return f"{'an' if name[0] in 'if' else 'a'} {name}"
 
 
@@ -36,7 +33,7 @@ def axes_text(n: int) -> str:
 
 
 def hint_for(arg: Any) -> str:
-    """How to pass what is no array of those that kernels take; nothing for what is none at all."""
+    """Help for an object that is no supported array; empty if it is not array-like."""
     if isinstance(arg, StructNdarray):
         return ": annotate it with ti.types.ndarray(dtype=...)"
     if isinstance(arg, Storage):
@@ -46,7 +43,7 @@ def hint_for(arg: Any) -> str:
 
 
 def hint_for_number(arg: Any, name: str) -> str:
-    """How to pass what is no number of the type of parameter `name`, or how to annotate that."""
+    """Help for an argument that does not fit the scalar parameter `name`."""
     if isinstance(arg, float):
         return f"convert it, int(...), or annotate `{name}` with ti.f32"
     if isinstance(arg, Ndarray) or is_array_of_numpy(arg):
@@ -60,13 +57,13 @@ def hint_for_number(arg: Any, name: str) -> str:
 
 
 def hint_for_tensor(t: Tensor) -> str:
-    """How to pass a vector or matrix: as a list, which need not be spelled `ti.Vector`."""
+    """Help for passing a vector or matrix as a list."""
     numbers = f"a list of {t.shape[-1]} numbers"
     return f"pass {numbers}" if t.m == 1 else f"pass {t.n} rows, each {numbers}"
 
 
 def describe(arg: Any) -> str:
-    """What an argument is, for messages."""
+    """Description of an argument, for messages."""
     if is_array_of_numpy(arg):
         return f"a numpy array of {arg.dtype}, shape {arg.shape}"
     if isinstance(arg, Storage):
