@@ -1,13 +1,15 @@
-"""From Python source to CHI IR. `lower.lower_kernel` is the entry; `values` says what an expression
-evaluates to while a kernel is being lowered, `context` what handlers are given.
+"""Lowering of Python source to CHI IR. The entry is `lower.lower_kernel`.
 
-- text: `source` (AST and spans of a function), `syntax` (facts of syntax alone), `refuse`
-- names: `scope` (variables, blocks, activations), `dependencies` (what was captured), `trees`
+`values` defines the compile-time values that expressions evaluate to. `context.Lowering` is the
+state that every handler receives as `cx`.
+
+- source: `source` (AST and spans of a function), `syntax` (syntactic facts), `refuse`
+- names: `scope` (variables, blocks, activations), `dependencies` (captured objects), `trees`
 - expressions: `lower_expr` (AST class -> handler), `places` (names, attributes, subscripts),
-  `callee` (what a call means), `inline` (functions), `static` (what happens while compiling)
+  `callee` (call dispatch), `inline` (functions), `static` (compile-time forms)
 - assignment: `assign`, `targets`
 - statements: `lower_stmt` (AST class -> handler), `flow` (branches, leaving blocks), `loops`,
-  `spaces` (what loops run over), `carry` (the variables of loops)
+  `spaces` (iteration spaces), `carry` (loop-carried variables)
 - operations: `arith`, `operands`, `power`; `intrinsics` and the tables that it completes: `call`,
   `builtins`, `elementwise`, `construct`, `methods`, `attributes`, `draw`, `simt`, `trace`
 """

@@ -1,15 +1,14 @@
-"""Sparse blocks in kernels: writing to an element makes its cells active, loops skip the others.
+"""Activity of sparse blocks in kernels: writes activate cells, loops skip inactive cells.
 
-Owns: `SparsePlace`, `ListRef`, what loops ask, and what is done to a block's
-numbers, written as kernels write it and inlined (`fields.activity` says what the numbers are).
-Must not know: AST classes, how subscripts and loops are written.
+Activity is an array of numbers per block (`fields.activity`). The functions here that access the
+numbers are kernel code, which is inlined.
 
     x[i] = v            # active[i // 8] = 1; x[i] = v
     for i in x: ...     # for i in range(n): if active[i // 8] != 0: ...
 
-A loop at the top of a kernel whose iterations make cells of its own block active runs over those
-that were when it began: their numbers are copied before it (`chosen`), and it asks the copy. One
-that is not at the top asks the numbers themselves.
+A top-level loop that activates cells of its own block iterates over the cells that were active at
+its start. It tests a copy of the numbers, made before the loop (`chosen`). Other loops test the
+numbers themselves.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class SparsePlace(Place):
-    """An element in sparse blocks, or a component of one: written to, its cells are active."""
+    """An element in sparse blocks, or a component of one. A write activates its cells."""
 
     __slots__ = ("indices", "node")
 
@@ -59,20 +58,20 @@ class SparsePlace(Place):
 
 
 def node_of(x: Any) -> Any:
-    """The node of a field tree that an array, or a block, is in a kernel; None for others."""
+    """Return the field-tree node of an array or block in a kernel; None for other values."""
     if isinstance(x, ArrayRef):
         return getattr(x.source, "node", None)
     return x if hasattr(type(x), "sparse_path") else None
 
 
 def sparse_node(cx: Lowering, array: ArrayRef) -> Any:
-    """The place of an array in sparse blocks, if writing to it is to mark cells."""
+    """Return the node of an array if writes to it must activate cells, else None."""
     node = node_of(array)
     return node if node is not None and node.sparse_path and not cx.cells.is_own else None
 
 
 def check_usable(cx: Lowering, node: Any) -> None:
-    """Raises KernelFieldError for a node of a tree that cannot be used, or not yet."""
+    """Check that a node's tree can be laid out. Raises KernelFieldError."""
     try:
         node.tree.lay_out()
     except KernelRuntimeError as e:
@@ -83,7 +82,7 @@ def check_usable(cx: Lowering, node: Any) -> None:
 
 
 def mark(cx: Any, node: Any, indices: Sequence[Value]) -> None:
-    """Make the cells active that an element of a node lies in, unless they are known to be."""
+    """Activate the cells that contain an element of a node, unless they are known to be active."""
     if cx.cells.is_known(cx.act, node, indices):
         return
     cx.cells.marked.update(node.sparse_path)
@@ -92,7 +91,7 @@ def mark(cx: Any, node: Any, indices: Sequence[Value]) -> None:
 
 
 def mark_levels(levels: Any, index: Any) -> None:
-    """Make the cells of levels active that an index leads to."""
+    """Activate the cell of each level that contains an index."""
     for level in static(levels):
         cell = [(index[axis.at] - axis.first) // axis.n for axis in static(level.axes)]
         if static(level.place is None):
@@ -103,12 +102,12 @@ def mark_levels(levels: Any, index: Any) -> None:
 
 
 def number_at(level: Any, index: Any) -> Any:
-    """The number of the cell of a level that an index leads to."""
+    """Return the activity number of the cell of a level that contains an index."""
     return level.numbers[[(index[axis.at] - axis.first) // axis.n for axis in static(level.axes)]]
 
 
 def is_in(number: Any, level: Any, index: Any) -> Any:
-    """Whether that number says that the cell is active."""
+    """True if an activity number marks the cell as active."""
     if static(level.place is None):
         return number != 0
     place = (index[level.place.at] - level.place.first) // level.place.n
@@ -116,7 +115,7 @@ def is_in(number: Any, level: Any, index: Any) -> Any:
 
 
 def clear_cell(activity: Any, cell: Any) -> None:
-    """Make a cell of a block inactive, and zero what is in it."""
+    """Deactivate a cell of a block and zero its elements."""
     activity.numbers[cell] = 0
     for part in static(activity.parts):
         for K in grouped(ndrange(*static(part.extents))):
@@ -133,9 +132,11 @@ def clear_cell(activity: Any, cell: Any) -> None:
 
 
 class ListRef(Place):
-    """A list of a field, or of an array of structs, in a dynamic block: all indices of its `node`
-    are given but that along the list. It has methods, and can be passed on; read or assigned, an
-    index is missing."""
+    """A list of a field, or of an array of structs, in a dynamic block.
+
+    All indices of its `node` are given except the one along the list. It has methods and can be
+    passed as an argument. Reading or assigning it is an error: an index is missing.
+    """
 
     __slots__ = ("array", "block", "indices", "node")
 
@@ -145,7 +146,7 @@ class ListRef(Place):
 
     @property
     def space(self) -> str:
-        """Memory that other invocations write too."""
+        """The address space: other invocations write to it too."""
         return "global"
 
     def load(self, cx: Context) -> Op:
@@ -172,8 +173,10 @@ class ListRef(Place):
 
 
 def list_of(first: ArrayRef, whole: Any, indices: Sequence[Any]) -> ListRef | None:
-    """The list that an array, or an array of structs whose first member it is, has at indices that
-    are one too few; None for other arrays and indices."""
+    """Return the list of a dynamic block at indices that are one too few; None for other arrays.
+
+    For an array of structs, `first` is its first member and `whole` the array.
+    """
     node = node_of(first)
     is_list = node is not None and getattr(node.above, "kind", "") == "dynamic"
     return (
@@ -182,18 +185,17 @@ def list_of(first: ArrayRef, whole: Any, indices: Sequence[Any]) -> ListRef | No
 
 
 def length_of(activity: Any, cell: Any) -> Any:
-    """How long the list at a cell is."""
+    """Return the length of the list in a cell."""
     return activity.numbers[cell]
 
 
 def counted_from(index: Any, origin: Any) -> Any:
-    """An index counted from an origin."""
+    """Return an index relative to an origin."""
     return [index[k] - first for k, first in static(enumerate(origin))]
 
 
 def append_place(numbers: Any, cell: Any, cells: Any) -> Any:
-    """The place behind a list in a cell, which is that much longer then; `cells` where it is
-    full."""
+    """Reserve the next position of the list in a cell; return `cells` if the list is full."""
     place = atomic_add(numbers[cell], 1)
     if place >= cells:
         atomic_min(numbers[cell], cells)
@@ -201,12 +203,12 @@ def append_place(numbers: Any, cell: Any, cells: Any) -> Any:
 
 
 def item_index(axes: Any, cell: Any, place: Any) -> Any:
-    """The index of an item of a list in a block, by `Activity.axes`."""
+    """Return the index of a list item in a block, by `Activity.axes`."""
     return [(place if static(at < 0) else cell[at]) for at in static(axes)]
 
 
 def put_item(array: Any, index: Any, value: Any, place: Any, cells: Any) -> None:
-    """Put a value where an item's index leads, if there is room."""
+    """Store a value at a list item's index, if there is room."""
     first = static(array.__vkchi_origin__)
     if place < cells:
         array[[index[k] + start for k, start in static(enumerate(first))]] = value
@@ -216,20 +218,20 @@ def put_item(array: Any, index: Any, value: Any, place: Any, cells: Any) -> None
 
 
 def copy_numbers(target: Any, numbers: Any) -> None:
-    """Take over all numbers of an array of the same shape."""
+    """Copy all numbers of an array of the same shape."""
     for K in grouped(numbers):
         target[K] = numbers[K]
 
 
 class Guard:
-    """What a loop over a node asks in each iteration: whether the cell is active."""
+    """The activity test of a loop over a node, evaluated in each iteration."""
 
     def __init__(self, node: Any) -> None:
         self.node, self.block, self.level = node, node.sparse_path[-1], node.levels[-1]
-        self.asked: Value | None = None  # the place of the number that tells
+        self.asked: Value | None = None  # the address of the tested number
 
     def ask_copy(self, cx: Lowering) -> None:
-        """Have a loop that is not parallel ask a copy, which is made here, before it."""
+        """Make a loop that is not parallel test a copy, which is made here, before the loop."""
         self.level = self.level._replace(numbers=self._copied(cx))
 
     def _copied(self, cx: Lowering) -> Any:
@@ -239,7 +241,7 @@ class Guard:
         return activity.chosen
 
     def lower(self, cx: Lowering, indices: Sequence[Value], body: Callable[[], Any]) -> None:
-        """Lower an iteration's body, to be skipped where the cell is not active."""
+        """Lower an iteration's body under the test that its cell is active."""
         with cx.cells.own():
             number = cx.call(number_at, (self.level, list(indices)), {})
             inside = cx.call(is_in, (number, self.level, list(indices)), {})
@@ -249,8 +251,8 @@ class Guard:
             unless(cx, [skips], body)
 
     def freeze(self, cx: Lowering, body: Region) -> Region:
-        """The body of a loop at the top, which asks a copy made before it if the loop changes what
-        it asks."""
+        """Return the body of a top-level loop, redirected to a copy if the loop changes the numbers
+        it tests."""
         if self.block not in cx.cells.marked:
             return body
         chosen = cx.array_of(self._copied(cx)).value
@@ -262,7 +264,7 @@ class Guard:
 
 
 def guard_of(cx: Lowering, x: Any) -> Guard | None:
-    """What a loop over an array or a block asks; None where all cells are there."""
+    """Return the activity test of a loop over an array or block; None if all cells always exist."""
     node = node_of(x)
     if node is None or not node.sparse_path:
         return None

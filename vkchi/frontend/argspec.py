@@ -1,6 +1,6 @@
-"""What the frontend is told of a kernel argument. Apart, so that signing needs no frontend.
+"""Description of one kernel argument, as the signature code passes it to the frontend.
 
-Must not know: how arguments are checked or bound.
+It is a module of its own so that signing a call does not import the frontend.
 
     >>> ArgSpec("a", "scalar", f32)
 """
@@ -16,15 +16,20 @@ from vkchi.types.structs import ArgPackType
 
 
 class ArgSpec(NamedTuple):
-    """A kernel argument as far as its code depends on it.
+    """The properties of a kernel argument that the generated code depends on.
 
-    kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an
-    ArrayArgument, `value` its boundary: `unsafe` or `clamp`),
-    `sparse` (a builder of sparse matrices: the count as an `array`, `value` the types of the arrays
-    of rows, columns and numbers), `texture` (its texels as an `array`, `value` its annotation and
-    format), `template` (the compile-time `value`), `self` (the object whose method the kernel is).
-    Of several members, whose specs are the `value`, named by their paths: `struct` (by value),
-    `structs` (an array of structs) and `pack` (arguments passed together), `type` their type.
+    | kind | argument | fields |
+    |---|---|---|
+    | `scalar`, `tensor` | by value | `type` |
+    | `array` | by reference | `type` an ArrayArgument, `value` the boundary: `unsafe` or `clamp` |
+    | `sparse` | builder of a sparse matrix | the count as an `array`; `value` the array types |
+    | `texture` | texels as an `array` | `value` the annotation and format |
+    | `template` | compile-time constant | `value` |
+    | `self` | object whose method the kernel is | `value` |
+    | `struct`, `structs`, `pack` | struct, array of structs, argument pack | `type`, `value` |
+
+    The array types of `sparse` are those of rows, columns and entries. Kinds with members have
+    their specs in `value`, named by the members' paths.
     """
 
     name: str

@@ -1,9 +1,8 @@
-"""What operators mean on compile-time values: promotion, broadcasting, folding.
+"""Operators on compile-time values: type promotion, broadcasting, constant folding.
 
-Owns: the operators of the language, comparison, truth, select. Two Python operands give a Python
-result, by Python's rules; otherwise both become IR values of a common type (operands.py), a scalar
-fills the other's shape, and as few ops as possible are built. `value`, `cast` and `is_static` are
-operands.py's. Must not know: AST classes, functions (intrinsics.py).
+Two Python operands give a Python result, by Python's rules. Otherwise both become IR values of a
+common type (`operands`), and a scalar is broadcast to the other's shape. `value`, `cast` and
+`is_static` are re-exported from `operands`.
 
     binary(cx, "+", v, 1.5)        # v: i32 -> cast to f32, added to a constant of f32
 """
@@ -66,9 +65,11 @@ __all__ = [
 
 
 class Rule(NamedTuple):
-    """An elementwise op: its IR kind on integers and on floats ("": has none), and what it takes:
-    number (truth values count as integers), float (integers become default_fp), bits (integers
-    and truth values), shift (the left operand's type is the result's)."""
+    """An elementwise op: its IR kind on integers and on floats ("" if it has none).
+
+    `takes` is the operand class: `number` (bools count as integers), `float` (integers become
+    default_fp), `bits` (integers and bools), or `shift` (the left operand's type is the result's).
+    """
 
     on_ints: str
     on_floats: str
@@ -96,13 +97,14 @@ COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 
 
 def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
-    """`x op y` for a key of PYTHON. Python objects give a Python object, the rest a Value.
+    """Lower `x op y` for a key of PYTHON. Python objects give a Python object, other operands a
+    Value.
 
     Raises KernelTypeError where types or shapes do not fit.
     """
     left, right = isinstance(x, Value), isinstance(y, Value)
     if left or right:
-        # Most operations are on one type, or on a value and a number that takes its type.
+        # Fast path: both operands have one type, or a Python number takes the value's type.
         t = x.type if left else y.type
         kind = _direct_kind(op, t)
         if op == "**" and type(y) is int and abs(y) < 5 and keeps_type(cx, t, y):
@@ -123,8 +125,10 @@ def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
 
 
 def refuse_repetition(cx: Context, x: Any, y: Any) -> None:
-    """Raises KernelTypeError for `[a, b] * n` where n is an integer of the kernel's: in Python that
-    is a longer list, and it could be taken for a product."""
+    """Check that an operation is not `[a, b] * n` with a kernel integer n. Raises KernelTypeError.
+
+    In Python that repeats the list; as a product of vectors it would be ambiguous.
+    """
     for items, count in ((x, y), (y, x)):
         is_count = isinstance(count, Value) and isinstance(count.type, Scalar)
         if isinstance(items, list | tuple) and is_count and scalar_of(count.type).kind in "iu":
@@ -137,7 +141,7 @@ def refuse_repetition(cx: Context, x: Any, y: Any) -> None:
 
 @lru_cache(1024)
 def _direct_kind(op: str, t: Type) -> str:
-    """The IR op that `op` is on two operands of type t as they are; "" where it is more."""
+    """Return the IR kind of `op` on two operands of type t; "" if they need a conversion."""
     rule = RULES.get(op)
     if rule is None or not isinstance(t, Scalar | Tensor):
         return ""
@@ -148,7 +152,7 @@ def _direct_kind(op: str, t: Type) -> str:
 
 
 def keeps_type(cx: Context, t: Type, number: Any) -> bool:
-    """Whether a Python number beside a value of type t simply takes t's scalar type."""
+    """True if a Python number beside a value of type t takes t's scalar type."""
     elem: Any = t.elem if isinstance(t, Tensor) else t
     if type(number) is float:
         return bool(elem.kind == "f" and elem.bits >= cx.options.default_fp.bits)
@@ -160,7 +164,7 @@ def keeps_type(cx: Context, t: Type, number: Any) -> bool:
 
 
 def apply(cx: Context, op: str, a: Operand, b: Operand) -> Value:
-    """`a op b` where at least one is a value, or a list that became one."""
+    """Lower `a op b` where at least one operand is a value, or a list converted to one."""
     if op == "@":
         return matmul(cx, a, b)
     if op == "**":
@@ -169,14 +173,18 @@ def apply(cx: Context, op: str, a: Operand, b: Operand) -> Value:
 
 
 def is_python(x: Any) -> bool:
-    """Whether Python's own operator applies: no value, nothing to be read, but perhaps a list of
-    them (lists are joined and repeated as in Python)."""
+    """True if Python's own operator applies: x is neither a value nor a Target.
+
+    Lists qualify even if they hold kernel values: they are joined and repeated as in Python.
+    """
     return not isinstance(x, Value) and not is_target(x)
 
 
 def folds(x: Any, y: Any) -> bool:
-    """True if Python computes an operator: on constants, and on lists, which it joins and repeats;
-    not on a vector beside a list that holds kernel values."""
+    """True if Python computes an operator: on constants, and on lists.
+
+    Exception: a vector beside a list that holds kernel values.
+    """
     if not is_python(x) or not is_python(y):
         return False
     is_vector = isinstance(x, Matrix) or isinstance(y, Matrix)
@@ -184,7 +192,7 @@ def folds(x: Any, y: Any) -> bool:
 
 
 def fold(cx: Context, op: str, x: Any, y: Any) -> Any:
-    """The result of an operator on Python objects. `/` by zero gives what floats give."""
+    """Return the result of an operator on Python objects. `/` by zero follows IEEE 754."""
     try:
         return PYTHON[op](x, y)
     except ZeroDivisionError as e:
@@ -213,7 +221,7 @@ def _divide_by_zero(x: float, y: float) -> float:
 
 
 def combine(cx: Context, op: str, rule: Rule, a: Operand, b: Operand) -> Value:
-    """The elementwise op of a rule on two operands. Raises KernelTypeError."""
+    """Lower a rule's elementwise op on two operands. Raises KernelTypeError."""
     elem = _result_scalar(cx, op, rule, a, b)
     t = with_shape(elem, joint_shape(cx, op, a, b))
     kind = rule.on_floats if elem.kind == "f" else rule.on_ints
@@ -222,8 +230,10 @@ def combine(cx: Context, op: str, rule: Rule, a: Operand, b: Operand) -> Value:
 
 
 def as_amount(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
-    """The amount of a shift of values of type t: as it is, or some amount of its width or more.
-    Raises KernelTypeError for a negative constant."""
+    """Convert the amount of a shift of values of type t. Too large amounts stay at least the width.
+
+    Raises KernelTypeError for a negative constant.
+    """
     elem = scalar_of(t)
     if isinstance(a, Weak):
         amounts = np.array(a.numbers, object)
@@ -235,12 +245,12 @@ def as_amount(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
         return as_type(cx, a, t)
     word = with_scalar(a.type, scalar_named(f"u{own.bits}"))
     unsigned = a if a.type is word else cx.b.emit("bitcast", a, type=word)
-    most = (1 << (elem.bits - 1)) - 1  # which all types of this width hold
+    most = (1 << (elem.bits - 1)) - 1  # fits every type of this width
     return as_type(cx, cx.b.emit("min", unsigned, cx.b.const(most, word)), t)
 
 
 def emit_op(cx: Context, kind: str, x: Value, y: Value) -> Value:
-    """The op on two values of its type; in debug mode with its checks."""
+    """Emit the op on two values of its type; in debug mode with its checks."""
     return emit_checked(cx, kind, x, y) if cx.options.debug else cx.b.emit(kind, x, y)
 
 
@@ -265,7 +275,7 @@ def _result_scalar(cx: Context, op: str, rule: Rule, a: Operand, b: Operand) -> 
 
 
 def pair_text(cx: Context, a: Operand, b: Operand) -> str:
-    """Both operands' types in words, for a label."""
+    """Return the types of both operands in words, for a label."""
     return f"{describe(own_type(cx, a))} and {describe(own_type(cx, b))}"
 
 
@@ -274,7 +284,10 @@ def _shape(a: Operand) -> tuple[int, ...]:
 
 
 def joint_shape(cx: Context, op: str, a: Operand, b: Operand) -> tuple[int, ...]:
-    """The shape of an elementwise result: a scalar takes the other's. Raises KernelTypeError."""
+    """Return the broadcast shape of an elementwise op: a scalar takes the other's shape.
+
+    Raises KernelTypeError if two shapes differ.
+    """
     left, right = _shape(a), _shape(b)
     if left == right or not right:
         return left
@@ -293,7 +306,8 @@ def joint_shape(cx: Context, op: str, a: Operand, b: Operand) -> tuple[int, ...]
 
 
 def matmul(cx: Context, a: Operand, b: Operand) -> Value:
-    """`a @ b`: matrices, a matrix and a vector on either side, or two vectors (a sum)."""
+    """Lower `a @ b`: matrices, a matrix and a vector on either side, or the dot product of two
+    vectors."""
     left, right = _shape(a), _shape(b)
     if not left or not right or left[-1] != right[0]:
         raise cx.fail(
@@ -320,7 +334,7 @@ _PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {
 
 
 def unary(cx: Context, op: str, x: Any) -> Any:
-    """`op x` for `-`, `+`, `~` and `not`. Raises KernelTypeError."""
+    """Lower `op x` for `-`, `+`, `~` and `not`. Raises KernelTypeError."""
     if is_python(x):
         return _fold_unary(cx, op, x)
     v = value(cx, x)
@@ -350,15 +364,17 @@ def _fold_unary(cx: Context, op: str, x: Any) -> Any:
 
 
 def complement(cx: Context, v: Value) -> Value:
-    """Bitwise not, logical not of truth values; of a negation, what was negated."""
+    """Emit bitwise not, which is logical not of bools. A double negation is folded."""
     if getattr(v, "kind", "") == "not":
         return v.args[0]  # type: ignore[attr-defined,no-any-return]
     return cx.b.emit("not", v)
 
 
 def compare(cx: Context, op: str, x: Any, y: Any) -> Any:
-    """`x op y` for `<`, `<=`, `>`, `>=`, `==`, `!=`: a bool of Python objects, else u1 of the
-    operands' shape. Raises KernelTypeError."""
+    """Lower `x op y` for a comparison: a bool for Python objects, else u1 of the joint shape.
+
+    Raises KernelTypeError.
+    """
     kind, python = COMPARISONS[op]
     if isinstance(x, Value) and keeps_type(cx, x.type, y):
         return cx.b.emit(kind, x, constant(cx, y, x.type))  # type: ignore[arg-type]
@@ -386,7 +402,7 @@ def _fold_comparison(
 
 
 def as_truth(cx: Context, v: Value) -> Value:
-    """Whether each number is not zero: u1 of v's shape."""
+    """Return `v != 0` by component: u1 of v's shape."""
     if scalar_of(v.type) is u1:
         return v
     t = v.type
@@ -395,7 +411,7 @@ def as_truth(cx: Context, v: Value) -> Value:
 
 
 def truth(cx: Context, x: Any) -> Value:
-    """x as a scalar u1: whether it is not zero. Raises KernelTypeError for vectors and matrices."""
+    """Return x as a condition: a scalar u1. Raises KernelTypeError for vectors and matrices."""
     if is_python(x) and not isinstance(x, list | tuple | np.ndarray):
         try:
             return constant(cx, bool(x), u1)
@@ -412,14 +428,16 @@ def truth(cx: Context, x: Any) -> Value:
 
 
 def logical(cx: Context, x: Any, y: Any, *, is_and: bool) -> Value:
-    """`x and y`, or `x or y`, of each component: u1 in the joint shape. Raises KernelTypeError."""
+    """Lower `x and y`, or `x or y`, by component: u1 in the joint shape. Raises KernelTypeError."""
     both: Value = binary(cx, "&" if is_and else "|", *(as_truth(cx, value(cx, v)) for v in (x, y)))
     return both
 
 
 def select(cx: Context, c: Any, a: Any, b: Any) -> Value:
-    """a where c is true, else b, in their common type; component by component where one of the
-    three is a vector or matrix. Raises KernelTypeError."""
+    """Emit `a if c else b` in the common type of a and b; by component for vectors and matrices.
+
+    Raises KernelTypeError.
+    """
     x, y = operand(cx, a), operand(cx, b)
     elem = common_scalar(cx, [x, y])
     shape = joint_shape(cx, "select", x, y)
@@ -433,14 +451,14 @@ def select(cx: Context, c: Any, a: Any, b: Any) -> Value:
 
 
 def promoted(cx: Context, *xs: Any) -> list[Value]:
-    """The arguments as values of one scalar type, each in its own shape."""
+    """Return the arguments as values of one scalar type, each in its own shape."""
     operands = [operand(cx, x) for x in xs]
     elem = common_scalar(cx, operands)
     return [as_type(cx, a, with_shape(elem, _shape(a))) for a in operands]
 
 
 def floating(cx: Context, x: Any) -> Value:
-    """x as floats: its own type if that is a float, else default_fp."""
+    """Return x as floats: its own type if that is a float, else default_fp."""
     a = operand(cx, x)
     if isinstance(a, Weak):
         elem = weak_scalar(cx, a)

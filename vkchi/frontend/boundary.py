@@ -1,7 +1,4 @@
-"""Indices outside an array whose annotation says `boundary="clamp"`: the nearest inside, by axis.
-
-Must not know: AST classes.
-"""
+"""Index clamping for arrays annotated `boundary="clamp"`: each index is clamped to its axis."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ from vkchi.types import Scalar
 
 
 def clamp_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> list[Value]:
-    """The indices of the element that is meant."""
+    """Clamp each index to the extent of its axis."""
     rows = zip(indices, array.shape(cx), strict=True)
     return [clamp_index(cx, k, extent) for k, extent in rows]
 
 
 def clamp_index(cx: Context, k: Value, extent: Value | int) -> Value:
-    """max(0, min(k, extent - 1)), of k's type."""
+    """Emit `max(0, min(k, extent - 1))` in the type of k."""
     t = k.type
     assert isinstance(t, Scalar)
     if isinstance(extent, int):

@@ -1,8 +1,7 @@
-"""What kernels may call, and where it is written down.
+"""Tables of callable functions and methods.
 
-Owns: the record of a function and the two tables. `intrinsics.py` and `methods.py` fill them when
-they are imported, the modules of LATE when a kernel may call what they are about, which few do.
-Must not know: any function.
+`intrinsics.py` and `methods.py` fill the tables at import. The modules of LATE are imported only
+when a kernel may call the functions in them, because few kernels do.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ Handler = Callable[..., Any]
 
 
 class Call(NamedTuple):
-    """`handler` gets the context and compile-time values, those at `targets` (positions and
-    keywords) unread (Targets)."""
+    """Handler of a callable: receives the context and compile-time values.
+
+    Arguments at `targets` (positions and keywords) are passed unread, as Targets.
+    """
 
     handler: Handler
     targets: frozenset[int | str] = frozenset()
@@ -29,7 +30,7 @@ class Call(NamedTuple):
 # A function object, type or Python builtin -> how a kernel calls it.
 CALLS: dict[object, Call] = {}
 
-# Where functions stand that few programs load -> the module here that puts them into CALLS.
+# Module of rarely used functions -> the module in this package that adds them to CALLS.
 LATE = {
     "vkchi.lang.decompose": "decompositions",
     "vkchi.lang.random": "draw",
@@ -41,7 +42,7 @@ METHODS: dict[str, Handler] = {}
 
 
 def find_call(callee: Any) -> Call | None:
-    """How a kernel calls an object; None where that is nothing of ours."""
+    """Return the handler of a callable, or None if the table has none."""
     try:
         found = CALLS.get(callee)
     except TypeError:  # cannot be hashed
@@ -52,7 +53,7 @@ def find_call(callee: Any) -> Call | None:
 
 
 def fill_late() -> None:
-    """Put into CALLS what stands in modules that are loaded by now."""
+    """Fill CALLS from the LATE modules whose subject is already imported."""
     for module, ours in LATE.items():
         if module in sys.modules:
             import_module(f"vkchi.frontend.{ours}")

@@ -1,9 +1,10 @@
-"""Real functions of numbers that call themselves in several places, as loops with a stack: copies
-of copies would be two to the power of the depth.
+"""Recursion elimination: a real function with several recursive calls becomes a loop with a stack.
 
-Such a function changes nothing, so it can be done again: from its beginning, each time a call of
-its own has come back. The calls that it made before are answered by what they gave. A frame is its
-arguments, and where its results begin among those of all:
+Inlining such a function would make a number of copies that is exponential in the depth.
+
+The function is pure, so it is replayed from its beginning each time one of its recursive calls
+returns. Calls that have already returned are answered from their saved results. A frame has the
+arguments, and the position of its first result in the array of all results.
 
     def fib(n):                              while sp >= 0:
         if n < 2:                                if returned: drop a frame, keep its result
@@ -12,9 +13,6 @@ arguments, and where its results begin among those of all:
                                                  first = kept, or push a frame of n - 1; continue
                                                  second = kept, or push one of n - 2; continue
                                                  give first + second; continue
-
-Owns: which functions can be done so, and their loops, as syntax. Must not know: how calls are
-bound and inlined, how loops and branches are lowered.
 
     if is_stacked(fn, notes): result = lower_stacked(cx, act)
 """
@@ -39,8 +37,8 @@ from vkchi.lang import elementwise, math
 from vkchi.lang.function import Function
 from vkchi.types import Scalar, Type, cook, vector
 
-DEEPEST = 64  # calls inside each other: of more, drivers take long to compile the stack
-MOST_PLACES = 4  # where a function calls itself
+DEEPEST = 64  # stack frames; a larger stack takes drivers long to compile
+MOST_PLACES = 4  # recursive calls in the source
 _STATEMENTS = (
     ast.AnnAssign, ast.Assign, ast.AugAssign, ast.Break, ast.Continue, ast.For, ast.If, ast.Pass,
     ast.Return, ast.While,
@@ -61,14 +59,14 @@ _PURE = {
 
 
 def too_deep() -> None:
-    """Called in place of a call that goes too deep: a failure, which the launch raises."""
+    """Placeholder that the loop calls on stack overflow: the launch raises an error."""
 
 
 # --- which functions -----------------------------------------------------------------------------
 
 
 def is_stacked(fn: FunctionType, notes: Mapping[str, Any]) -> bool:
-    """Whether calls of a real function are loops with a stack; `notes` are its annotations."""
+    """True if calls of a real function become a loop with a stack; `notes` are its annotations."""
     source = source_of(fn)
     found = source.memo.get("stacked")
     if found is None:
@@ -96,13 +94,13 @@ def _is_stacked(fn: FunctionType, source: Source, notes: Mapping[str, Any]) -> b
 
 
 def body_of(node: ast.FunctionDef) -> Sequence[ast.stmt]:
-    """The statements of a function, without its docstring."""
+    """Return the statements of a function, without its docstring."""
     is_documented = ast.get_docstring(node, clean=False) is not None
     return node.body[1:] if is_documented else node.body
 
 
 def own_calls(n: ast.AST, fn: FunctionType) -> Iterator[ast.Call]:
-    """The calls of fn in its own text, inner ones first."""
+    """Yield the recursive calls in the source of fn, innermost first."""
     for child in ast.iter_child_nodes(n):
         yield from own_calls(child, fn)
     if isinstance(n, ast.Call) and getattr(meaning(n.func, fn), "__vkchi_func__", None) is fn:
@@ -110,7 +108,7 @@ def own_calls(n: ast.AST, fn: FunctionType) -> Iterator[ast.Call]:
 
 
 def meaning(n: ast.expr, fn: FunctionType) -> Any:
-    """What a name, or a name of a module, stands for in a function; None where that is not seen."""
+    """Return the object that a name, or an attribute of a module, denotes in a function; or None."""
     if isinstance(n, ast.Attribute):
         module = meaning(n.value, fn)
         return getattr(module, n.attr, None) if isinstance(module, ModuleType) else None
@@ -126,8 +124,10 @@ def meaning(n: ast.expr, fn: FunctionType) -> Any:
 
 
 def is_plain(n: ast.stmt, fn: FunctionType) -> bool:
-    """Whether a statement changes nothing but variables, and calls its own function where that is
-    surely reached: not in loops, nor in what `and` and the like may leave out."""
+    """True if a statement only changes variables, and its recursive calls are unconditional.
+
+    Recursive calls in loops, and in operands that `and` or `or` may skip, are excluded.
+    """
     if not isinstance(n, _STATEMENTS):
         return False
     inner = [x for x in ast.iter_child_nodes(n) if isinstance(x, ast.stmt)]
@@ -145,12 +145,13 @@ def is_plain(n: ast.stmt, fn: FunctionType) -> bool:
 
 
 def is_names(n: ast.expr) -> bool:
-    """Whether a target is a name, or several."""
+    """True if an assignment target is a name or a tuple of names."""
     return isinstance(n, ast.Name) or (isinstance(n, ast.Tuple) and all(map(is_names, n.elts)))
 
 
 def choices(n: ast.expr) -> Iterator[ast.expr]:
-    """The conditions and values of `a if c else b`, which becomes an `if` where it is returned."""
+    """Yield the conditions and values of a returned `a if c else b`, which becomes an `if`
+    statement."""
     if isinstance(n, ast.IfExp):
         for part in (n.test, n.body, n.orelse):
             yield from choices(part)
@@ -159,7 +160,7 @@ def choices(n: ast.expr) -> Iterator[ast.expr]:
 
 
 def is_pure(n: ast.expr, fn: FunctionType) -> bool:
-    """Whether an expression changes nothing, and makes its calls of the function in any case."""
+    """True if an expression has no side effects and its recursive calls are unconditional."""
     for x in ast.walk(n):
         if isinstance(x, ast.expr) and not isinstance(x, _EXPRESSIONS):
             return False
@@ -171,13 +172,13 @@ def is_pure(n: ast.expr, fn: FunctionType) -> bool:
 
 
 def may_skip(n: ast.AST) -> bool:
-    """Whether parts of an expression may be left out, or are not looked through (`f(k=...)`)."""
+    """True if parts of an expression may be skipped, or are not analysed (`f(k=...)`)."""
     is_chain = isinstance(n, ast.Compare) and len(n.ops) > 1
     return is_chain or isinstance(n, ast.BoolOp | ast.IfExp | ast.keyword)
 
 
 def is_pure_call(n: ast.Call, fn: FunctionType) -> bool:
-    """Whether a call is of the function itself, a type of numbers, or an elementwise function."""
+    """True if a call is of the function itself, a scalar type, or an elementwise function."""
     callee = meaning(n.func, fn)
     if getattr(callee, "__vkchi_func__", None) is fn or isinstance(callee, Type):
         return True
@@ -189,7 +190,7 @@ def is_pure_call(n: ast.Call, fn: FunctionType) -> bool:
 
 # --- as a loop -----------------------------------------------------------------------------------
 
-# Names that begin with Z_ begin with a space later on, so that no program has them.
+# `Z_` at the start of a name is replaced by a space, so that no user name can equal it.
 _BEGIN = """
 Z_sp = 0
 Z_top = 0
@@ -227,7 +228,7 @@ _RETURN = "Z_returned = 1\ncontinue"
 
 
 def lower_stacked(cx: Lowering, act: Activation, notes: Mapping[str, Any]) -> Any:
-    """What a call of a function gives, whose activation has its arguments."""
+    """Lower a call whose arguments are in the activation; return its result."""
     node = act.source.node
     names = [a.arg for a in node.args.args if isinstance(cook(notes.get(a.arg)), Scalar)]
     result = cook(notes["return"])
@@ -247,13 +248,13 @@ def lower_stacked(cx: Lowering, act: Activation, notes: Mapping[str, Any]) -> An
 
 
 class Stacked:
-    """Rewrites the syntax of a function. `names` are the parameters that frames hold."""
+    """Rewriter of a function's syntax. `names` are the parameters stored in frames."""
 
     def __init__(self, fn: FunctionType, names: Sequence[str]) -> None:
         self.fn, self.names, self.calls = fn, names, 0
 
     def body(self, stmts: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """The statements of the loop that does a function."""
+        """Return the loop that replaces the function's body."""
         at = stmts[0]
         begin = template(_BEGIN, at)
         loop = begin[-1]
@@ -266,11 +267,11 @@ class Stacked:
         return begin
 
     def statements(self, stmts: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Statements, each after the calls that it makes."""
+        """Return the statements, each preceded by its hoisted calls."""
         return [new for n in stmts for new in self.statement(n)]
 
     def statement(self, n: ast.stmt) -> list[ast.stmt]:
-        """One statement, after the calls that it makes."""
+        """Return one statement, preceded by its hoisted calls."""
         n = copy.copy(n)
         if isinstance(n, ast.Return) and isinstance(n.value, ast.IfExp):
             both = [ast.copy_location(ast.Return(x), n) for x in (n.value.body, n.value.orelse)]
@@ -291,7 +292,7 @@ class Stacked:
         return [*made, n]
 
     def hoisted(self, n: ast.expr, made: list[ast.stmt]) -> ast.expr:
-        """An expression with variables for its calls, which are appended to `made`."""
+        """Return an expression with variables in place of its calls; append the calls to `made`."""
         n = copy.copy(n)
         for field, x in ast.iter_fields(n):
             if isinstance(x, ast.expr):
@@ -318,12 +319,12 @@ class Stacked:
 
 
 def is_own(n: ast.Call, fn: FunctionType) -> bool:
-    """Whether a call is of the function that it stands in."""
+    """True if a call is recursive."""
     return getattr(meaning(n.func, fn), "__vkchi_func__", None) is fn
 
 
 def template(text: str, at: ast.AST, names: Mapping[str, str] | None = None) -> list[ast.stmt]:
-    """Statements, all of them where `at` stands."""
+    """Parse statements from a string; all get the source position of `at`."""
     tree = ast.parse(text)
     for n in ast.walk(tree):
         if isinstance(n, ast.Name):

@@ -1,7 +1,7 @@
-"""What a call means: one of our functions, a type, a method, a function to inline, or Python's own.
+"""Call lowering: dispatch on the callee, and evaluation of arguments, by reference where declared.
 
-Owns: evaluation of arguments (by reference where the callee wants it), the order in which a callee
-is recognised. Must not know: how functions are inlined, what intrinsics do.
+A callee is an intrinsic, a type, a method, a function to inline, or a plain Python function that
+runs at compile time.
 
     lower_call(cx, node)
 """
@@ -58,7 +58,11 @@ from vkchi.types import Following, Tensor, Type
 from vkchi.types.structs import StructType
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
-_MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules of what makes arrays
+_MAKERS = (
+    "vkchi.fields.",
+    "vkchi.ndarray",
+    "vkchi.texture",
+)  # modules whose functions create arrays
 _READING = {
     list: ("index", "count", "copy", "__len__"),
     dict: ("items", "keys", "values", "get", "copy", "__len__"),
@@ -66,12 +70,12 @@ _READING = {
 
 
 def is_array(x: Any) -> bool:
-    """Whether x is an array in kernels, of structs or others."""
+    """True if x is an array in kernels, including arrays of structs."""
     return isinstance(x, ArrayRef) or is_field(x) or is_struct_array(x)
 
 
 def is_in(x: Any, known: set[Any]) -> bool:
-    """True if x is in a set; False for what cannot be hashed."""
+    """True if x is in a set; False if x is not hashable."""
     try:
         return x in known
     except TypeError:
@@ -79,7 +83,7 @@ def is_in(x: Any, known: set[Any]) -> bool:
 
 
 def find_in(table: Any, callee: Any) -> Any:
-    """The entry of a callee in a table keyed by objects."""
+    """Return the entry of a callee in a table keyed by objects, or None."""
     try:
         return table.get(callee)
     except TypeError:  # cannot be hashed
@@ -87,7 +91,7 @@ def find_in(table: Any, callee: Any) -> Any:
 
 
 def by_reference(callee: Any) -> Collection[int | str]:
-    """Positions and names of the arguments that a callee takes by reference."""
+    """Return positions and names of the arguments that a callee takes by reference."""
     if isinstance(callee, functools.partial):
         return _shifted(by_reference(callee.func), len(callee.args))
     call = find_call(callee)
@@ -100,8 +104,11 @@ def by_reference(callee: Any) -> Collection[int | str]:
 
 
 def may_refer(cx: Lowering, n: ast.expr, position: int | str) -> bool:
-    """Whether a call of expression n may take the argument at `position` by reference: also where
-    only lowering tells what is called (`table[k](x)`, `f(x)` in `for f in ti.static(...)`)."""
+    """True if a call of expression n may take the argument at `position` by reference.
+
+    Conservatively true where the callee is known only during lowering: `table[k](x)`, or `f(x)` in
+    `for f in ti.static(...)`.
+    """
     if position == RECEIVER:
         return isinstance(n, ast.Attribute) and is_method_of(cx, n)
     callee = peek(cx, n)
@@ -115,7 +122,7 @@ def may_refer(cx: Lowering, n: ast.expr, position: int | str) -> bool:
 
 
 def is_method_of(cx: Lowering, n: ast.Attribute) -> bool:
-    """Whether `x.f` is, as far as is known before x is lowered, a method of a struct."""
+    """True if `x.f` is a method of a struct, as far as is known before x is lowered."""
     bottom: ast.expr = n.value
     while isinstance(bottom, ast.Attribute | ast.Subscript):
         bottom = bottom.value
@@ -132,8 +139,11 @@ def lower_arguments(
     targets: Collection[int | str] = (),
     expr: Callable[[Lowering, ast.expr], Any] = Lowering.expr,
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call; those at `targets` unread, if they can be assigned, the others as
-    `expr` gives them."""
+    """Lower the arguments of a call.
+
+    Assignable arguments at `targets` are passed unread, as Targets. The others are lowered by
+    `expr`.
+    """
     args: list[Any] = []
     for arg in n.args:
         if isinstance(arg, ast.Starred):
@@ -149,7 +159,7 @@ def lower_arguments(
 
 
 def reference(cx: Lowering, n: ast.expr) -> Any:
-    """An argument that is passed by reference: a Target if it can be assigned, else its value."""
+    """Lower an argument passed by reference: a Target if it is assignable, else its value."""
     if not isinstance(n, ast.Name | ast.Attribute | ast.Subscript):
         return cx.expr(n)
     target = lvalue(cx, n)
@@ -165,7 +175,6 @@ def reference(cx: Lowering, n: ast.expr) -> Any:
 
 
 def lower_call(cx: Lowering, n: ast.Call) -> Any:
-    """A call expression."""
     outer, cx.call_node = cx.call_node, n
     if isinstance(n.func, ast.Attribute):
         value = call_attribute(cx, n, n.func)
@@ -177,12 +186,12 @@ def lower_call(cx: Lowering, n: ast.Call) -> Any:
 
 
 def is_made(x: Any) -> bool:
-    """Whether x is an object that the kernel made of a class."""
+    """True if x is an object of a user's class, constructed in the kernel."""
     return isinstance(x, Record) and isinstance(x.type, type)
 
 
 def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
-    """`base.name(...)`: a method of a vector, matrix or list, or a Python object's attribute."""
+    """Lower `base.name(...)`: a method of a vector, matrix or list, or an attribute of an object."""
     base = cx.ref(f.value)
     record = record_in(base)
     if record is not None and not is_array(record):
@@ -223,7 +232,7 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
 
 
 def call_list_of_field(cx: Lowering, n: ast.Call, held: ListRef, name: str) -> Any:
-    """A method of a list in a dynamic block: `x[i].append(v)`."""
+    """Lower a method call on a list in a dynamic block: `x[i].append(v)`."""
     args, kwargs = lower_arguments(cx, n)
     if name not in LIST_METHODS:
         known = ", ".join(LIST_METHODS)
@@ -238,12 +247,12 @@ def call_list_of_field(cx: Lowering, n: ast.Call, held: ListRef, name: str) -> A
 
 
 def is_unbound_method(base: Any, name: str) -> bool:
-    """Whether `base.name` is a method of vectors and matrices named by its class."""
+    """True if `base.name` is a method of vectors and matrices, accessed through the class."""
     return isinstance(base, type) and issubclass(base, Matrix) and name in METHODS
 
 
 def call_unbound(cx: Lowering, n: ast.Call, base: type[Matrix], name: str) -> Any:
-    """`ti.Vector.normalized(v)`, which is `v.normalized()`."""
+    """Lower `ti.Vector.normalized(v)` as `v.normalized()`."""
     args, kwargs = lower_arguments(cx, n)
     if not args:
         raise cx.fail(f"`{base.__name__}.{name}` needs a vector or matrix: write v.{name}()")
@@ -253,7 +262,7 @@ def call_unbound(cx: Lowering, n: ast.Call, base: type[Matrix], name: str) -> An
 
 
 def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
-    """`v.fill(x)` of a vector or matrix that can be assigned."""
+    """Lower `v.fill(x)` of an assignable vector or matrix."""
     args, _ = lower_arguments(cx, n)
     target = lvalue(cx, f.value)
     t = arith.value(cx, target).type
@@ -263,7 +272,7 @@ def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
 
 
 def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
-    """A method of a vector or matrix (numbers have `cast` and the like)."""
+    """Lower a method call on a vector or matrix; scalars have `cast` and similar methods."""
     method = METHODS.get(name)
     v = arith.value(cx, base)
     if method is None and (name in SPECIAL or name in ALONE or name == "__abs__"):
@@ -281,7 +290,7 @@ def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
 
 
 def call_operator(cx: Lowering, n: ast.Call, v: Value, name: str) -> Any:
-    """`x.__mod__(y)` of a kernel value, which is `x % y`."""
+    """Lower `x.__mod__(y)` of a kernel value as `x % y`."""
     args, kwargs = lower_arguments(cx, n)
     if kwargs or len(args) != (name in SPECIAL):
         raise cx.fail(f"`{name}` takes {'one value' if name in SPECIAL else 'nothing'}")
@@ -295,7 +304,7 @@ def call_operator(cx: Lowering, n: ast.Call, v: Value, name: str) -> Any:
 
 
 def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> Any:
-    """Methods of lists and dicts that make sense while compiling."""
+    """Evaluate a method of a list or dict at compile time."""
     args, kwargs = lower_arguments(cx, n)
     if f.attr in _READING[dict if isinstance(base, dict) else list]:
         return cx.run_python(getattr(base, f.attr), args, kwargs)
@@ -316,13 +325,15 @@ def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> 
 
 
 def is_computed(cx: Lowering, n: ast.expr) -> bool:
-    """Whether an argument is a function's result, which is a value even where it is known while
-    compiling: `ti.i32(ti.floor(n / 2))`."""
+    """True if an argument is the result of a function call other than `ti.static`.
+
+    Such an argument is a value even if it is a compile-time constant: `ti.i32(ti.floor(n / 2))`.
+    """
     return isinstance(n, ast.Call) and not is_static_call(cx, n)
 
 
 class Bound(NamedTuple):
-    """Arguments that partials of a callee bind before those of the call."""
+    """Arguments that the partials of a callee bind before those of the call."""
 
     first: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = MappingProxyType({})
@@ -335,14 +346,14 @@ class Bound(NamedTuple):
         *,
         is_numpy: bool = False,
     ) -> tuple[list[Any], dict[str, Any]]:
-        """All arguments of the callee; `targets` are its own."""
+        """Lower all arguments of the callee; `targets` are positions in its own signature."""
         expr = numpy_calls.argument if is_numpy else Lowering.expr
         args, kwargs = lower_arguments(cx, n, _shifted(targets, len(self.first)), expr)
         return [*self.first, *args], {**self.keywords, **kwargs}
 
 
 def without_partials(cx: Lowering, callee: Any) -> tuple[Any, Bound]:
-    """What is called, and what partials of it bind."""
+    """Unwrap `functools.partial`; return the callee and the arguments that the partials bind."""
     bound = Bound()
     while isinstance(callee, functools.partial):
         for name in ("args", "keywords"):
@@ -355,7 +366,7 @@ def without_partials(cx: Lowering, callee: Any) -> tuple[Any, Bound]:
 
 
 def call_object(cx: Lowering, n: ast.Call, callee: Any, bound: Bound | None = None) -> Any:
-    """A call of something that is known while compiling."""
+    """Lower a call whose callee is a compile-time object."""
     if bound is None:
         callee, bound = without_partials(cx, callee)
     made = record_in(callee)
@@ -403,7 +414,8 @@ def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str
 
 
 def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: Bound) -> Any:
-    """One of our own functions, a type or a builtin. Wrong arguments are the user's mistake."""
+    """Call the handler of an intrinsic, a type or a builtin. Report wrong arguments as a user
+    error."""
     is_numpy = numpy_calls.is_of_numpy(callee)
     args, kwargs = bound.arguments(cx, n, call.targets, is_numpy=is_numpy)
     if is_numpy and numpy_calls.computes(callee, [*args, *kwargs.values()]):
@@ -425,7 +437,7 @@ def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: Bou
 
 
 def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A plain Python function: inlined if kernel values or arrays are in play, else run now."""
+    """Call a plain Python function: inline it for kernel values or arrays, otherwise run it now."""
     if not callable(callee):
         raise failure(cx, callee.get() if isinstance(callee, Slot) else callee, "call")
     known = is_static(args) and is_static(list(kwargs.values()))
@@ -449,8 +461,10 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
 
 
 def run_known(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The result of a Python function on compile-time constants. Numpy scalars keep their type
-    where they are arguments of numpy again."""
+    """Run a Python function on compile-time constants and return its result.
+
+    Numpy scalars keep their type where they are in turn arguments of numpy functions.
+    """
     is_kept = cx.kept is not None and cx.call_node is cx.kept
     is_type = numpy_calls.is_type(callee)
     note_varying(cx, callee)
@@ -461,13 +475,14 @@ def run_known(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]
 
 
 def is_made_of_ours(cls: type) -> bool:
-    """Whether the `__init__` of a class makes what only means something in kernels."""
+    """True if the `__init__` of a class uses objects that are meaningful only in kernels."""
     init = init_of(cls)
     return init is not None and touches_kernels(init, set())
 
 
 def makes_arrays(callee: Any) -> bool:
-    """Whether a function, method or class is one of ours that makes arrays: `field`, `Texture`."""
+    """True if a callee is a vkchi function, method or class that creates arrays: `field`,
+    `Texture`."""
     module = str(getattr(callee, "__module__", None))
     if isinstance(callee, FunctionType | type) and module.startswith(_MAKERS):
         return True
@@ -475,7 +490,7 @@ def makes_arrays(callee: Any) -> bool:
 
 
 def uses_members(callee: Any) -> bool:
-    """Whether a method names kernels or functions of its own class."""
+    """True if a method refers to kernels or `ti.func`s of its own class."""
     fn = callee.__func__ if isinstance(callee, MethodType) else None
     if not isinstance(fn, FunctionType) or _is_library(fn):
         return False
@@ -484,8 +499,10 @@ def uses_members(callee: Any) -> bool:
 
 
 def is_of_python_scope(callee: Any) -> bool:
-    """True if a function, class or method of vkchi acts on the host: it is marked, belongs to an
-    object of a marked class, or is the `grad` of a kernel."""
+    """True if a function, class or method of vkchi acts on the host.
+
+    It is marked, belongs to an object of a marked class, or is the `grad` of a kernel.
+    """
     owner = getattr(callee, "__self__", None)
     kernel = owner.func if isinstance(owner, functools.partial) else owner
     is_marked = any(is_in(x, PYTHON_SCOPE) for x in (callee, type(owner)))
@@ -493,17 +510,17 @@ def is_of_python_scope(callee: Any) -> bool:
 
 
 def refuse_python_scope(cx: Lowering, callee: Any) -> Exception:
-    """The error for a call of what launches kernels or makes arrays."""
+    """Return the error for a call that would launch kernels or create arrays."""
     return cx.fail(f"`{callee.__name__}` is for Python scope", help="call it outside the kernel")
 
 
 def _is_library(fn: FunctionType) -> bool:
-    """Whether a Python function is numpy's or ours, which are not written for inlining."""
+    """True if a function belongs to numpy or vkchi: these are never inlined from Python source."""
     return (fn.__module__ or "").partition(".")[0] in ("numpy", "vkchi")
 
 
 def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
-    """Whether a function refers to what only means something in kernels: arrays, our functions."""
+    """True if a function refers, directly or through callees, to arrays, kernel functions or vkchi."""
     seen.add(fn)
     if _is_library(fn):
         return False

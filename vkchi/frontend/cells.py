@@ -1,9 +1,7 @@
-"""What lowering knows of cells of sparse blocks: part of its state.
+"""Lowering state about cells of sparse blocks: which are active, and which blocks were changed.
 
-Owns: `Cells`. Must not know: how cells are marked and asked (`activity`).
-
-    with cx.cells.own():
-        ...                 # code that works on the numbers of blocks themselves
+with cx.cells.own():
+    ...                 # code that accesses the activity numbers themselves
 """
 
 from __future__ import annotations
@@ -18,9 +16,11 @@ from vkchi.tuples import NamedTuple
 
 
 class Known(NamedTuple):
-    """Elements, of nodes with one `spot`, whose cells are active: a loop is there. That holds in
-    the function and loop that it was said in: rounds of loops inside may come after a
-    deactivation."""
+    """Elements whose cells are active because a loop over that node is at them.
+
+    It holds for nodes with one `spot`, in the same function and loop. Iterations of an inner loop
+    may come after a deactivation, so it does not hold there.
+    """
 
     spot: Any
     indices: tuple[Value, ...]
@@ -29,8 +29,11 @@ class Known(NamedTuple):
 
 
 class Cells:
-    """`marked`: blocks whose numbers changed in the loop that is being lowered; `is_own`: the code
-    is about cells itself, and is neither checked nor marks."""
+    """Activity facts of the current loop.
+
+    `marked` are the blocks whose activity numbers the loop changes. `is_own` is true in code about
+    cells itself, which neither checks nor marks cells.
+    """
 
     __slots__ = ("is_own", "known", "marked")
 
@@ -40,12 +43,12 @@ class Cells:
         self.marked: set[Any] = set()
 
     def is_known(self, act: Activation, node: Any, indices: Sequence[Value]) -> bool:
-        """Whether the element's cells are known to be active."""
+        """True if the element's cells are known to be active."""
         return Known(node.spot, tuple(indices), act, len(act.loops)) in self.known
 
     @contextmanager
     def at(self, act: Activation, node: Any, indices: Sequence[Value]) -> Iterator[None]:
-        """While a loop's body is lowered that runs where this element's cells are active."""
+        """Assume this element's cells active while the body of a loop over the node is lowered."""
         outer = self.known
         self.known = inner = (*outer, Known(node.spot, tuple(indices), act, len(act.loops)))
         yield
@@ -53,7 +56,7 @@ class Cells:
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """While code about cells is lowered."""
+        """Neither check nor mark cells inside this context."""
         outer, self.is_own = self.is_own, True
         yield
         self.is_own = outer

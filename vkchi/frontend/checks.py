@@ -1,10 +1,8 @@
-"""The checks of debug mode: indices inside, no integer divided by zero, no integer overflow.
+"""Debug-mode checks: array bounds, integer division by zero, integer overflow.
 
-Owns: what is checked, and what is said. Must not know: AST classes, where reports go.
-
-    guard_indices(cx, array, [i, j])        # before `elem`
-    guard_division(cx, "mod", x, y)         # before the op
-    watch_overflow(cx, "add", x, y, sum)    # after the op
+guard_indices(cx, array, [i, j])        # before `elem`
+guard_division(cx, "mod", x, y)         # before the op
+watch_overflow(cx, "add", x, y, sum)    # after the op
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from vkchi.types import (
 
 
 def all_of(cx: Context, truths: Sequence[Value]) -> Value | None:
-    """Whether all hold; of tensors, all components. None for no condition at all."""
+    """Return the conjunction of conditions, over all components of tensors; None for no condition."""
     total: Value | None = None
     for v in truths:
         n = getattr(v.type, "size", 0)
@@ -41,7 +39,7 @@ def all_of(cx: Context, truths: Sequence[Value]) -> Value | None:
 
 
 def guard_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> None:
-    """Fail where an element is outside its array."""
+    """Emit a failure report for an index out of bounds."""
     extents: Sequence[Value | int] = array.shape(cx)
     rows = zip(indices, extents, array.origin, strict=True)
     ok = all_of(cx, [v for row in rows if (v := is_inside(cx, *row)) is not None])
@@ -56,7 +54,7 @@ def guard_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> Non
 
 
 def tuple_text(items: Sequence[Value | int]) -> list[Part]:
-    """`(a, b)`."""
+    """Return the message parts of `(a, b)`."""
     parts: list[Part] = []
     for item in items:
         parts += [", " if parts else "", Piece(item) if isinstance(item, Value) else str(item)]
@@ -64,7 +62,7 @@ def tuple_text(items: Sequence[Value | int]) -> list[Part]:
 
 
 def is_inside(cx: Context, k: Value, extent: Value | int, origin: int) -> Value | None:
-    """Whether an index is inside on its axis, a u1; None if that is certain."""
+    """Emit the test that an index is in bounds on its axis, a u1; None if it always is."""
     t = k.type
     assert isinstance(t, Scalar)
     number = constant_int(k)
@@ -82,7 +80,7 @@ def is_inside(cx: Context, k: Value, extent: Value | int, origin: int) -> Value 
 
 
 def guard_component(cx: Context, k: Value, extent: int, t: Tensor) -> None:
-    """Fail where the computed index of a component is outside its axis."""
+    """Emit a failure report for a component index out of bounds."""
     ok = is_inside(cx, k, extent, 0)
     if ok is not None:
         parts: list[Part] = ["index ", Piece(k), f" is out of bounds of a {describe(t)}"]
@@ -93,7 +91,7 @@ def guard_component(cx: Context, k: Value, extent: int, t: Tensor) -> None:
 
 
 def guard_division(cx: Context, kind: str, x: Value, y: Value) -> None:
-    """Fail where an integer is divided by zero."""
+    """Emit a failure report for an integer division by zero."""
     t = y.type
     assert isinstance(t, Scalar | Tensor)
     if isinstance(y, Op) and y.kind == "const" and constant_array(y).all():
@@ -106,7 +104,7 @@ def guard_division(cx: Context, kind: str, x: Value, y: Value) -> None:
 
 
 def guard_exponent(cx: Context, x: Value, y: Value) -> None:
-    """Fail where the power of an integer is negative."""
+    """Emit a failure report for a negative power of an integer."""
     ok = all_of(cx, [cx.b.emit("ge", y, zero_like(cx, y))])
     assert ok is not None
     parts: list[Part] = ["integer to a negative power: ", Piece(x), " to the power ", Piece(y)]
@@ -114,7 +112,7 @@ def guard_exponent(cx: Context, x: Value, y: Value) -> None:
 
 
 def watch_overflow(cx: Context, kind: str, x: Value, y: Value, result: Value) -> None:
-    """Warn where an integer result is not what it would be without a limit."""
+    """Emit a warning for the overflow of an integer op."""
     fits, word = OVERFLOWS[kind]
     ok = all_of(cx, [fits(cx, x, y, result)])
     assert ok is not None
@@ -124,14 +122,18 @@ def watch_overflow(cx: Context, kind: str, x: Value, y: Value, result: Value) ->
 
 
 def watch_atomic(cx: Context, op: str, old: Value, v: Value) -> None:
-    """Warn where `place += v`, or `-=`, of integers did so; `old` is what stood there."""
+    """Emit a warning for the overflow of an atomic `+=` or `-=` of integers; `old` is the old
+    value."""
     kind = {"+": "add", "-": "sub"}.get(op)
     if kind is not None and scalar_of(v.type).kind in "iu":
         watch_overflow(cx, kind, old, v, cx.b.emit(kind, old, v))
 
 
 def _fits_sum(cx: Context, x: Value, y: Value, r: Value) -> Value:
-    """Signed: the result has the sign of one operand. Unsigned: it is not below the first."""
+    """True if `x + y` did not overflow.
+
+    Signed: the result has the sign of an operand. Unsigned: it is not less than x.
+    """
     b = cx.b
     if scalar_of(x.type).kind == "u":
         return b.emit("ge", r, x)
@@ -140,7 +142,11 @@ def _fits_sum(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 
 def _fits_difference(cx: Context, x: Value, y: Value, r: Value) -> Value:
-    """Signed: operands of one sign, or the result has the sign of the first."""
+    """True if `x - y` did not overflow.
+
+    Signed: the operands have one sign, or the result has the sign of x. Unsigned: x is not less
+    than y.
+    """
     b = cx.b
     if scalar_of(x.type).kind == "u":
         return b.emit("ge", x, y)
@@ -149,13 +155,13 @@ def _fits_difference(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 
 def _fits_product(cx: Context, x: Value, y: Value, r: Value) -> Value:
-    """Divided by one operand, the result is the other."""
+    """True if `x * y` did not overflow: the result divided by x is y."""
     b, t = cx.b, x.type
     assert isinstance(t, Scalar | Tensor)
     is_zero = b.emit("eq", x, zero_like(cx, x))
     one = b.const(1, t)
     divisor: Value = b.emit("select", is_zero, one, x)
-    if scalar_of(t).kind == "i":  # the least number by -1 has no quotient
+    if scalar_of(t).kind == "i":  # (least value) // -1 overflows
         minus = b.emit("eq", x, b.const(-1, t))
         divisor = b.emit("select", minus, one, divisor)
         quotient = b.emit("select", minus, b.emit("neg", r), b.emit("truncdiv", r, divisor))
@@ -167,7 +173,7 @@ def _fits_product(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 
 def _fits_quotient(cx: Context, x: Value, y: Value, r: Value) -> Value:
-    """All but the least number by -1, of which each device makes what it likes."""
+    """True unless the least integer is divided by -1, whose result depends on the device."""
     t = x.type
     assert isinstance(t, Scalar | Tensor)
     least = -1 << (scalar_of(t).bits - 1)
@@ -177,7 +183,7 @@ def _fits_quotient(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 
 def _fits_shift(cx: Context, x: Value, y: Value, r: Value) -> Value:
-    """Shifted back, the result is the operand, and the amount is below the width."""
+    """True if `x << y` lost no bits: shifted back it is x, and the amount is below the width."""
     b, t = cx.b, y.type
     unsigned = with_scalar(t, scalar_named(f"u{scalar_of(t).bits}"))
     amount: Value = y if unsigned is t else b.emit("bitcast", y, type=unsigned)
@@ -186,7 +192,6 @@ def _fits_shift(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 
 def zero_like(cx: Context, v: Value) -> Value:
-    """Zero in v's type."""
     assert isinstance(v.type, Scalar | Tensor)
     return cx.b.const(0, v.type)
 
@@ -206,7 +211,7 @@ SIGNS = {
 
 
 def emit_checked(cx: Context, kind: str, x: Value, y: Value) -> Value:
-    """The op on two values, with the checks that it needs in debug mode."""
+    """Emit an op on two values with its debug-mode checks."""
     is_integer = scalar_of(x.type).kind in "iu"
     if is_integer and kind in DIVISIONS:
         guard_division(cx, kind, x, y)
@@ -217,7 +222,7 @@ def emit_checked(cx: Context, kind: str, x: Value, y: Value) -> Value:
 
 
 def may_overflow(kind: str, x: Value, y: Value) -> bool:
-    """Whether it is worth looking at when the kernel runs."""
+    """True if an overflow check is needed: operands are not constants that exclude it."""
     if kind not in DIVISIONS:
         return not (is_constant(x) and is_constant(y))
     is_safe = is_constant(y) and bool((constant_array(y) != -1).all())
@@ -225,7 +230,7 @@ def may_overflow(kind: str, x: Value, y: Value) -> bool:
 
 
 def negate_checked(cx: Context, v: Value) -> Value:
-    """`-v`, with a warning for the least number of a signed type in debug mode."""
+    """Emit `-v`, with a debug-mode warning for the least value of a signed type."""
     if scalar_of(v.type).kind != "i":
         return cx.b.emit("neg", v)
     result = cx.b.emit("neg", v)

@@ -1,10 +1,6 @@
-"""What Python says about objects, said of kernel values too: `isinstance(x, ti.Matrix)`, `super()`,
-`getattr(s, name)`.
+"""`isinstance`, `super`, `getattr` and `hasattr` on kernel values.
 
-Owns: which Python class a kernel value stands for, `super()` in methods that are inlined,
-attributes by names that are computed while compiling. Must not know: how methods are called.
-
-    CLASS_FORMS[isinstance](cx, [v, ti.Matrix], {})     # True of a vector or matrix
+CLASS_FORMS[isinstance](cx, [v, ti.Matrix], {})     # True for a vector or matrix
 """
 
 from __future__ import annotations
@@ -29,7 +25,8 @@ _NUMBERS = {"f": float, "i": int, "u": int, "b": bool}
 
 
 def class_of(x: Any) -> type:
-    """The Python class of a compile-time value; of a kernel value, that of what it is in Python."""
+    """Return the Python class of a compile-time value; for a kernel value, its class in Python
+    scope."""
     if isinstance(x, Record):
         return x.type if isinstance(x.type, type) else Struct
     if isinstance(x, ArrayRef) and x.source is not None:
@@ -41,7 +38,7 @@ def class_of(x: Any) -> type:
 
 
 def is_instance(cx: Lowering, x: Any, classes: Any) -> bool:
-    """Whether x is of one of the classes, or has one of these types of ours."""
+    """True if x is an instance of one of the classes, or has one of the vkchi types."""
     if isinstance(classes, tuple):
         return any(is_instance(cx, x, c) for c in classes)
     if isinstance(classes, Type):
@@ -58,7 +55,7 @@ def _isinstance(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:
 
 
 def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`super()`: of the class that the method is written in, and of its first argument."""
+    """Lower `super()`: of the class that defines the method, and of the method's first argument."""
     if args or kwargs:
         return cx.run_python(super, args, kwargs)
     cls, names = cx.peek_captured("__class__"), cx.act.fn.__code__.co_varnames
@@ -72,7 +69,7 @@ def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _getattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`x.name` for a name that is known while compiling; the third argument if x has none."""
+    """Lower `getattr` with a compile-time name; the third argument is the default."""
     if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
         raise cx.fail("getattr takes a value, a name that is a compile-time constant, a default")
     try:

@@ -1,7 +1,7 @@
-"""The state of one lowering, and what handlers may ask of it: `cx`.
+"""The state of one lowering, passed to every handler as `cx`.
 
-Owns: the builder, the stack of activations, variables and how they change inside regions, captured
-arrays, errors at the current expression. Must not know: what any AST class means (`handlers` does).
+It has the IR builder, the stack of activations, the variables changed in each open region, captured
+arrays, and errors at the current expression.
 
     cx.expr(node)               # the compile-time value of an expression, read
     cx.fail("...", label="...") # the error to raise there
@@ -60,8 +60,10 @@ Binding = tuple[Any, ...]
 
 
 class Tables(NamedTuple):
-    """AST class -> handler(cx, node); `leaves` are called without a span set, since they build
-    nothing. How a function is inlined."""
+    """Dispatch tables of the lowering: AST class -> handler(cx, node).
+
+    `leaves` are called without a span set, since they build no ops. `call` inlines a function.
+    """
 
     leaves: dict[type[ast.AST], Callable[..., Any]]
     handlers: dict[type[ast.AST], Callable[..., Any]]
@@ -70,7 +72,7 @@ class Tables(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a value must be at every call: `test` is a Python expression about it, as `n`."""
+    """A condition on a value at every call: `test` is a Python expression over it, as `n`."""
 
     value: Value
     test: str
@@ -79,54 +81,64 @@ class Demand(NamedTuple):
 
 
 class LoopConfig(NamedTuple):
-    """What `ti.loop_config` says about the loop that follows."""
+    """Options of `ti.loop_config` for the next loop."""
 
     block: int | None = None
     is_serial: bool = False
 
 
 class Lowering:
-    """Implements `values.Context`. `frames` has one dict per open region: the variables from
-    outside that were changed in it, with the values they had."""
+    """Implementation of `values.Context`.
+
+    `frames` has one dict per open region: the outer variables changed in it, with their old values.
+    """
 
     def __init__(self, tables: Tables, options: Options) -> None:
         self.tables, self.options = tables, options
         self.b = Builder()
         self.act: Activation
         self.frames: list[dict[Var, Any]] = []
-        self.is_certain = True  # no condition decides whether what is lowered now runs
+        self.is_certain = True  # the code lowered here runs unconditionally
         self.in_parallel = False
-        self.stopped: dict[Value, bool] = {}  # arrays without derivatives; whether in this loop
+        self.stopped: dict[
+            Value, bool
+        ] = {}  # arrays without derivatives; True: to the loop's end only
         self.config = LoopConfig()
-        self.parallel_loops: dict[Span, int] = {}  # their numbers
+        self.parallel_loops: dict[Span, int] = {}  # span -> number
         self.call_node: ast.Call | None = None
-        self.kept: ast.expr | None = None  # an argument of numpy, whose numbers keep their type
-        self.iterated: ast.expr | None = None  # what a loop or comprehension iterates over
+        self.kept: ast.expr | None = (
+            None  # a call that is an argument of numpy: its result keeps numpy's type
+        )
+        self.iterated: ast.expr | None = None  # the iterable of the current loop or comprehension
         self.dependencies = Dependencies()
         self.reports = Reports()
         self.cells = Cells()
         self.demands: list[Demand] = []
         self.cautions: list[Noted] = []
-        self.in_static = False  # whether an argument of `ti.static` is evaluated
+        self.in_static = False  # True inside the arguments of `ti.static`
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
         self._arrays: dict[int, ArrayRef] = {}
-        self._found: dict[int, tuple[Any, Any]] = {}  # the object too, so that its id stays its own
+        self._found: dict[
+            int, tuple[Any, Any]
+        ] = {}  # holds the object too, so that its id is not reused
 
     def leave_parallel(self) -> None:
-        """Back at the top of the kernel, behind a loop that runs in parallel."""
+        """Reset the state of a parallel loop after it was lowered, at the top of the kernel."""
         self.in_parallel, self.reports.iteration = False, ()
         self.stopped = {v: is_inside for v, is_inside in self.stopped.items() if not is_inside}
 
     def stop_gradient(self, array: ArrayRef) -> None:
-        """Let no derivative flow through what is read of an array from here on, to the end of the
-        loop that runs in parallel, or of the kernel."""
+        """Block derivatives through later reads of an array.
+
+        That holds to the end of the parallel loop, or of the kernel outside of one.
+        """
         self.stopped[array.value] = self.in_parallel
 
     # --- lowering one node -------------------------------------------------------------------
 
     def ref(self, n: ast.expr) -> Any:
-        """An expression's compile-time value; a Target where it is a place in memory."""
+        """Return an expression's compile-time value; a Target if it is a memory location."""
         cls = type(n)
         leaf = self.tables.leaves.get(cls)
         if leaf is not None:
@@ -142,7 +154,7 @@ class Lowering:
         return value
 
     def expr(self, n: ast.expr) -> Any:
-        """An expression's compile-time value, read if it is a place."""
+        """Return an expression's compile-time value; a Target is read."""
         value = self.ref(n)
         if isinstance(value, Value):
             return value
@@ -151,20 +163,19 @@ class Lowering:
         return self.at(n, value.load) if is_target(value) else value
 
     def read_all(self, tree: Any) -> Any:
-        """The tree, with what stands there instead of places."""
+        """Return the tree with every Target replaced by its loaded value."""
         if not has_leaf(tree, is_target):
             return tree
         return map_leaves(tree, lambda leaf: leaf.load(self) if is_target(leaf) else leaf)
 
     def at(self, n: ast.expr, f: Callable[[Lowering], Any]) -> Any:
-        """f(self) with n as the current expression."""
+        """Return `f(self)`, evaluated with n as the current expression."""
         outer, self.b.span = self.b.span, self.act.source.span(n, self.act.caller)
         value = f(self)
         self.b.span = outer
         return value
 
     def stmt(self, n: ast.stmt) -> None:
-        """Lower a statement."""
         handler = self.tables.handlers.get(type(n))
         if handler is None:
             raise self.tables.refuse(self, n)
@@ -172,12 +183,12 @@ class Lowering:
         handler(self, n)
 
     def locate(self, n: ast.AST) -> None:
-        """What is built from now on comes from n."""
+        """Attribute the ops built from here on to n."""
         self.b.span = self.act.source.span(n, self.act.caller)
 
     @property
     def span(self) -> Span:
-        """The source of what is being lowered."""
+        """The span of the expression or statement being lowered."""
         assert self.b.span is not None
         return self.b.span
 
@@ -191,7 +202,7 @@ class Lowering:
         arg: int | None = None,
         notes: tuple[tuple[str, Span | None], ...] = (),
     ) -> CompilationError:
-        """The error to raise at the current expression (or at its `arg`-th call argument)."""
+        """Return the error to raise at the current expression, or at its `arg`-th call argument."""
         span, call = self.b.span, self.call_node
         if arg is not None and call is not None and arg < len(call.args):
             span = self.act.source.span(call.args[arg], self.act.caller)
@@ -201,23 +212,23 @@ class Lowering:
 
     @property
     def is_top(self) -> bool:
-        """Whether no region is open: a loop here can be a dispatch of its own."""
+        """True if no region is open: a loop here can be a dispatch of its own."""
         return not self.frames
 
     def declare(self, name: str, value: Any, kind: str = VARIABLE) -> Var:
-        """A new variable in the innermost block."""
+        """Declare a variable in the innermost block."""
         if isinstance(value, Value) and not value.name:
             value.name = name
         return self.act.declare(Var(name, value, kind, len(self.frames), self.b.span))
 
     def assign(self, var: Var, value: Any) -> None:
-        """Change what a variable holds, from here on in the current region."""
+        """Set a variable's value, from here on in the current region."""
         if var.depth < len(self.frames):
             self.frames[-1].setdefault(var, var.value)
         var.value = value
 
     def check_assignable(self, var: Var) -> None:
-        """Raises KernelSyntaxError for a variable that cannot change."""
+        """Check that a variable may change. Raises KernelSyntaxError."""
         if var.kind == ARGUMENT:
             is_array = isinstance(var.value, ArrayRef)
             raise self.fail(
@@ -254,7 +265,7 @@ class Lowering:
             )
 
     def capture(self, name: str) -> Any:
-        """A name from outside the function. Raises KernelNameError."""
+        """Return the value of a name from outside the function. Raises KernelNameError."""
         value = self.peek_captured(name, _MISSING)
         if value is _MISSING:
             raise self.undefined(name)
@@ -262,24 +273,31 @@ class Lowering:
         return self.found(plain_number(value))
 
     def outside(self, value: Any) -> Any:
-        """A Python object that has no name: the default of a parameter, say."""
+        """Record the use of a Python object without a name, such as a default of a parameter."""
         value = plain_number(value)
         self.dependencies.outside(value)
         return self.found(value)
 
     def part(self, base: Any, step: Step | None, value: Any) -> Any:
-        """A part of a Python object that a kernel reads: an attribute, an item, or a value that no
-        path leads to (None)."""
+        """Record the read of a part of a Python object, and return the part as the kernel sees it.
+
+        The part is an attribute, an item, or a value that no path leads to (`step` is None).
+        """
         return self.found(self.branch(base, step, value))
 
     def branch(self, base: Any, step: Step | None, value: Any) -> Any:
-        """What is in a container, which was found with it or is what a call gave."""
+        """Record the read of a container's item. Its Matrix literals are not widened (see `found`).
+
+        The item was widened with its container, or comes from the result of a call.
+        """
         self.dependencies.read_part(base, step, value, self.b.span)
         return plain_number(value)
 
     def way(self, n: ast.expr) -> Any:
-        """The value of an expression of which a part is read: of what is found outside the kernel,
-        that part alone matters."""
+        """Return the value of an expression of which only a part is read next.
+
+        For an object from outside the kernel, the dependency is then on that part alone.
+        """
         before = self.dependencies.count
         base = self.ref(n)
         if isinstance(n, ast.Name | ast.Attribute | ast.Subscript):
@@ -287,14 +305,14 @@ class Lowering:
         return base
 
     def looked_into(self, *values: Any) -> None:
-        """Note that operators of Python look into objects, or at their identity."""
+        """Record that Python operators read these objects, or compare their identity."""
         for value in values:
             if not isinstance(value, Value) and is_object(value):
                 self.dependencies.compared(value)
                 reach(self.dependencies, None, (value,))
 
     def iterate(self, x: Any, begin: Callable[[Any], Iterable[Any]] = iter) -> Iterator[Any]:
-        """What a kernel reads of an object when it iterates over it."""
+        """Yield the items of an object, and record that the kernel reads them."""
         take = self.branch if is_container(x) or isinstance(x, MappingView) else self.part
         has_path = isinstance(x, list | tuple) and begin is iter
         self.dependencies.iterated(x)
@@ -303,42 +321,47 @@ class Lowering:
             yield take(x, ("item", k) if has_path else None, item)
 
     def items_of(self, x: Any, most: int | None = None) -> list[Any]:
-        """What iteration over an object reads; so many at most."""
+        """Return at most `most` items of an object, and record that the kernel reads them."""
         items: list[Any] = self.run_python(lambda x: list(islice(self.iterate(x), most)), (x,))
         return items
 
     def found(self, value: Any) -> Any:
-        """What a Python object is in a kernel that reads it by a name, as a default, attribute or
-        item of an object, or by iterating over one (the methods above). The numbers of a vector,
-        also of one in a list, tuple or dict, are at least as wide as literals. What a call gives
-        (`run_python`), alone or in lists, is not read so: it is as Python made it. Nothing else
-        that a kernel names plays a part. One object is found as one."""
+        """Return a captured Python object as the kernel sees it: the numbers of vectors are
+        widened.
+
+        It applies to names, defaults, attributes, items, and iteration (the methods above). Numbers
+        of a vector become at least as wide as literals, including vectors in lists, tuples and
+        dicts. Results of calls (`run_python`) stay as Python made them. The mapping preserves
+        identity: one object, one result.
+        """
         if not isinstance(value, Matrix | list | tuple | dict):
             return value
         known = self._found.get(id(value))
         if known is None:
-            self._found[id(value)] = (value, value)  # a list may be in itself
+            self._found[id(value)] = (value, value)  # a list may contain itself
             known = self._found[id(value)] = (value, self._widened(value))
         if known[1] is not value:
             self.dependencies.stands_for(known[1], value)
         return known[1]
 
     def forget_changed(self) -> None:
-        """A function of Python ran and may have changed lists, which are looked through anew, and
-        vectors: those that it changed are widened anew."""
+        """Drop the widened copies that a Python function, which just ran, may have made stale.
+
+        Lists are searched again. A vector is widened again if its numbers changed.
+        """
         self._found = {key: pair for key, pair in self._found.items() if has_same_numbers(*pair)}
 
     def _widened(self, value: Any) -> Any:
         if isinstance(value, Matrix):
             return value.captured(self.options.default_fp, self.options.default_ip)
-        if not is_container(value):  # a named tuple is an object, whose parts are read one by one
+        if not is_container(value):  # parts of a named tuple are read as attributes
             return value
         old = branches(value)
         new = [self.found(x) for x in old]
         return value if all(map(is_, old, new)) else refilled(value, new)
 
     def peek_captured(self, name: str, default: Any = None) -> Any:
-        """What a name means outside the function, without taking note of it."""
+        """Return the value of a name from outside the function, without recording a dependency."""
         fn = self.act.fn
         if name in fn.__code__.co_freevars and fn.__closure__ is not None:
             cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
@@ -351,7 +374,7 @@ class Lowering:
         return getattr(builtins, name, default)
 
     def undefined(self, name: str) -> CompilationError:
-        """The error for a name that means nothing here."""
+        """Return the error for an undefined name."""
         gone = self.act.gone.get(name)
         if gone is not None:
             return self.fail(
@@ -372,7 +395,8 @@ class Lowering:
     # --- parameters of the Func --------------------------------------------------------------
 
     def add_param(self, param: Param, binding: Binding) -> Param:
-        """Add a parameter, made unique by name, and what a launch binds to it."""
+        """Add a parameter to the Func under a unique name, and the object that a launch binds to
+        it."""
         name, k = param.name, 1
         while param.name in self.bindings:
             k += 1
@@ -382,7 +406,7 @@ class Lowering:
         return param
 
     def array_of(self, obj: Any) -> ArrayRef:
-        """The array that stands for a captured field; becomes a parameter of the Func."""
+        """Return the array of a captured field, which becomes a parameter of the Func."""
         found = self._arrays.get(id(obj))
         if found is None:
             found = self._arrays[id(obj)] = self._capture_array(obj)
@@ -401,19 +425,21 @@ class Lowering:
         return ArrayRef(self.add_param(param, ("field", obj)), obj)
 
     def gradient_of(self, array: ArrayRef) -> ArrayRef:
-        """The gradient of an ndarray argument."""
+        """Return the gradient of an ndarray argument."""
         binding = ("grad", array.value.name)
         for param in self.params:
             if self.bindings[param.name] == binding:
                 return ArrayRef(param, clamps=array.clamps)
         assert isinstance(array.value, Param)
         param = array.value.companion(f"{array.value.name}.grad")
-        param.attributes = param.attributes._replace(apart=False)  # a launch may be given it too
+        param.attributes = param.attributes._replace(
+            apart=False
+        )  # the gradient may also be passed as an argument
         self.add_param(param, binding)
         return ArrayRef(param, clamps=array.clamps)
 
     def seed(self) -> None:
-        """Note that the kernel draws random numbers (adds a parameter to the Func)."""
+        """Record that the kernel draws random numbers: adds a parameter to the Func."""
         if ("seed",) not in self.bindings.values():
             self.add_param(Param(u32, SEED), ("seed",))
 
@@ -426,8 +452,10 @@ class Lowering:
     def run_python(
         self, fn: Callable[..., Any], args: Any, kwargs: Any = None, *, as_is: bool = False
     ) -> Any:
-        """Call a Python function while compiling; what it raises becomes a compile error. Numpy
-        scalars become Python's, unless they are wanted `as_is`."""
+        """Call a Python function at compile time. An exception in it becomes a compile error.
+
+        Numpy scalars become Python numbers, unless `as_is`.
+        """
         if fn is not super:
             reach(self.dependencies, fn, (*args, *(kwargs or {}).values()))
         try:
@@ -447,13 +475,13 @@ _NOT_USERS = ("vkchi.", "builtins")
 
 
 def plain_number(x: Any) -> Any:
-    """x, or the Python number that a numpy scalar or array without axes is."""
+    """Return x with a numpy scalar or 0-d array converted to a Python number."""
     is_number = isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0)
     return x.item() if is_number else x
 
 
 def has_same_numbers(read: Any, found: Any) -> bool:
-    """Whether an object that a kernel read is a vector, and what stands for it has its numbers."""
+    """True if `read` is a vector and its widened copy `found` still has the same numbers."""
     if not isinstance(read, Matrix):
         return False
     if read is found:
@@ -464,12 +492,12 @@ def has_same_numbers(read: Any, found: Any) -> bool:
 
 
 def array_like(cx: Lowering, x: Any) -> ArrayRef | None:
-    """The array that x is in a kernel: an array, or an object that knows its array type."""
+    """Return x as an array in a kernel, or None if x has no array type."""
     if isinstance(x, ArrayRef):
         return x
     return cx.array_of(x) if is_field(x) else None
 
 
 def is_field(x: Any) -> bool:
-    """Whether x is a Python object that stands for an array."""
+    """True if x is a Python object that stands for an array."""
     return hasattr(type(x), "__vkchi_array__")

@@ -1,12 +1,11 @@
-"""Blocks and branches: what happens to variables where paths part and join.
+"""Structured control flow: branches, and the merge of variables where paths join.
 
-Owns: regions with the variables changed in them, joining two paths into an `if` op (or a `select`
-where both are cheap), statements that are skipped after `break`, `continue` or `return`.
-Must not know: expressions, loops.
+Two paths join in an `if` op, or in a `select` if both are cheap. A statement that may leave its
+block splits the block:
 
-A statement that may leave its block splits it: where one branch of an `if` always leaves, the rest
-of the block moves into the other; otherwise the rest is lowered under a test of flags (scope.Loop,
-scope.Activation), which stay Python bools until paths with different ones join.
+- If one branch of an `if` always leaves, the rest of the block moves into the other branch.
+- Otherwise the rest is lowered under a test of flags (scope.Loop, scope.Activation). A flag stays a
+  Python bool until paths with different values join.
 """
 
 from __future__ import annotations
@@ -42,13 +41,16 @@ from vkchi.types import Scalar, Tensor, shape_of, u1, with_shape
 from vkchi.types.lazy_numpy import np
 
 GoOn = Callable[[], None]
-MOST_NESTED = 1_000  # regions; each takes some 7 Python frames, of compiling.RECURSION_LIMIT
-CHEAP_OPS = 12  # more, and a branch beats computing both sides
+MOST_NESTED = 1_000  # regions; each takes about 7 of compiling.RECURSION_LIMIT Python frames
+CHEAP_OPS = 12  # with more, a branch is faster than a select
 
 
 class Arm(NamedTuple):
-    """A region that has no yield yet, the value of what was lowered in it, and the variables from
-    outside that it changed, with their last values."""
+    """A region without its yield, the value of the lowered code, and the outer variables it
+    changed.
+
+    `changed` has the last values of these variables.
+    """
 
     region: Region
     value: Any
@@ -58,8 +60,10 @@ class Arm(NamedTuple):
 def run_region(
     cx: Lowering, params: tuple[Param, ...], lower: Callable[[], Any], *, is_for: bool = False
 ) -> Arm:
-    """Open a region, lower into it, and put the variables back to what they were before. `is_for`:
-    the region is the body of a loop that runs to its end."""
+    """Lower code into a new region, then restore the variables.
+
+    `is_for`: the region is the body of a loop that runs to its end.
+    """
     if len(cx.frames) >= MOST_NESTED:
         raise cx.fail(
             f"more than {MOST_NESTED:,} branches nest here: an `elif` stands in the `else` before "
@@ -80,19 +84,19 @@ def run_region(
 
 
 def run_scoped(cx: Lowering, lower: Callable[[], Any]) -> Arm:
-    """`run_region` of an expression: names that it assigns end with it."""
+    """Lower an expression into a region and a block of its own: names that it assigns end with it."""
     with cx.act.block():
         return run_region(cx, (), lower)
 
 
 def branch(cx: Lowering, cond: Value, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
-    """Lower both paths of a run-time condition; the value that they give, joined."""
+    """Lower both paths of a run-time condition; return their merged value."""
     a, b = run_region(cx, (), then), run_region(cx, (), orelse)
     return join_arms(cx, cond, a, b)
 
 
 def join_arms(cx: Lowering, cond: Value, a: Arm, b: Arm) -> Any:
-    """One `if` op of two arms; changed variables become its results, and so does the value."""
+    """Emit one `if` op from two arms, with the changed variables and the value as results."""
     join = Join(cx)
     value = join.merge(a.value, b.value, "")
     merged = {
@@ -108,7 +112,7 @@ def join_arms(cx: Lowering, cond: Value, a: Arm, b: Arm) -> Any:
 
 
 def is_cheap(arm: Arm) -> bool:
-    """Whether an arm can be computed whatever the condition: it only computes, and little."""
+    """True if an arm may be executed speculatively: few ops, all pure."""
     ops = arm.region.ops
     return (
         not arm.changed
@@ -119,25 +123,25 @@ def is_cheap(arm: Arm) -> bool:
 
 
 class Hole(NamedTuple):
-    """Stands for the `place`-th result of the op that joins two paths."""
+    """Placeholder for the `place`-th result of the op that joins two paths."""
 
     place: int
 
 
 def fill_holes(tree: Any, results: Sequence[Value]) -> Any:
-    """The tree with its holes replaced by results. (A Hole is a tuple, but not a branch.)"""
+    """Return the tree with holes replaced by results. A Hole is a tuple, but a leaf."""
     return map_leaves(tree, lambda leaf: results[leaf.place] if type(leaf) is Hole else leaf)
 
 
 class Join:
-    """Collects pairs of values that differ between two paths, and the type that each pair takes."""
+    """Merge of two paths: pairs of values that differ, with the common type of each pair."""
 
     def __init__(self, cx: Lowering) -> None:
         self.cx = cx
         self.pairs: list[tuple[Any, Any, Scalar | Tensor, str]] = []
 
     def merge(self, a: Any, b: Any, name: str) -> Any:
-        """One tree of two; Holes where they differ. Raises KernelTypeError where they cannot."""
+        """Merge two trees into one with Holes where they differ. Raises KernelTypeError."""
         if is_same(a, b):
             return a
         a, b = as_record(self.cx, a), as_record(self.cx, b)
@@ -157,7 +161,7 @@ class Join:
         return self._hole(a, b, self._common_type(a, b), name)
 
     def _half(self, v: Any, name: str, *, is_first: bool) -> Any:
-        """A value that only one path sets; flags see to it that the other's is never used."""
+        """Merge a value set on one path only; flags guarantee that the other path's is never used."""
         if not isinstance(v, Value):
             return v
         t = v.type
@@ -196,7 +200,7 @@ class Join:
         return error
 
     def build(self, cond: Value, then: Region, orelse: Region) -> Sequence[Value]:
-        """End both regions and make the `if` op; its results."""
+        """Terminate both regions and emit the `if` op; return its results."""
         b = self.cx.b
         for k, region in enumerate((then, orelse)):
             with b.within(region):
@@ -225,7 +229,8 @@ def _word(x: Any) -> str:
 
 
 def lower_block(cx: Lowering, stmts: Sequence[ast.stmt], then: GoOn | None = None) -> None:
-    """Lower statements in the block that is open, and what comes `then` where they do not leave."""
+    """Lower statements in the open block, then call `then` on the paths that do not leave the
+    block."""
     source = cx.act.source
     for k, n in enumerate(stmts):
         if not may_leave(source, n):
@@ -243,7 +248,7 @@ def lower_block(cx: Lowering, stmts: Sequence[ast.stmt], then: GoOn | None = Non
 
 
 def _continuation(cx: Lowering, rest: Sequence[ast.stmt], then: GoOn | None) -> GoOn | None:
-    """What lowers the rest of the block that is open now, wherever it is called."""
+    """Return a function that lowers the rest of the block that is open here."""
     if not rest:
         return then
     act, depth = cx.act, len(cx.act.blocks)
@@ -265,13 +270,13 @@ def lower_scoped(cx: Lowering, stmts: Sequence[ast.stmt], then: GoOn | None = No
 
 
 def unless_left(cx: Lowering, lower: GoOn | None) -> None:
-    """Lower code that `break`, `continue` and `return` before it skip."""
+    """Lower code that earlier `break`, `continue` and `return` statements skip."""
     if lower is not None:
         unless(cx, cx.act.flags(), lower)
 
 
 def unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None:
-    """Lower code that is skipped where one of the flags is set."""
+    """Lower code that is skipped if one of the flags is set."""
     if any(flag.value is True for flag in flags):
         return
     open_flags = [flag for flag in flags if isinstance(flag.value, Value)]
@@ -295,8 +300,11 @@ def unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None
 
 
 def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_and: bool) -> Value:
-    """`first and second`, or `first or second`: the one that decides, as in Python. The second is
-    only computed where the first does not decide, unless that costs next to nothing."""
+    """Lower `first and second`, or `first or second`; the result is the deciding operand, as in
+    Python.
+
+    The second operand is evaluated conditionally, unless it is cheap.
+    """
     arm = run_scoped(cx, lambda: decisive(cx, second()))
     is_truth = first.type is u1 and isinstance(arm.value, Value) and arm.value.type is u1
     if is_truth and is_cheap(arm):
@@ -309,8 +317,10 @@ def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_a
 
 
 def decisive(cx: Lowering, x: Any) -> Any:
-    """x as it may come out of `and`: a number as it is, anything else as a condition. Raises
-    KernelTypeError for vectors and arrays."""
+    """Return x as an operand of `and` or `or`: a scalar as it is, other values as a condition.
+
+    Raises KernelTypeError for vectors and arrays.
+    """
     if isinstance(x, Value) and not isinstance(x.type, Tensor):
         return x
     if isinstance(x, int | float) and not isinstance(x, bool):
@@ -319,7 +329,7 @@ def decisive(cx: Lowering, x: Any) -> Any:
 
 
 def lower_if(cx: Lowering, n: ast.If, go_on: GoOn | None = None) -> None:
-    """An `if`; `go_on` lowers the rest of its block, if the `if` may leave it."""
+    """Lower an `if`; `go_on` lowers the rest of its block, if the `if` may leave it."""
     cx.locate(n.test)
     cond = condition(cx, n.test)
     if not isinstance(cond, Value):
@@ -337,8 +347,11 @@ def lower_if(cx: Lowering, n: ast.If, go_on: GoOn | None = None) -> None:
 
 
 def lower_known(cx: Lowering, n: ast.If, stmts: Sequence[ast.stmt], go_on: GoOn | None) -> None:
-    """The arm of an `if` that is known while compiling. Only `ti.static` makes loops in it loops
-    at the top of the kernel: the others are serial, also where a condition happens to be known."""
+    """Lower the selected arm of an `if` whose condition is a compile-time constant.
+
+    Loops in it are top-level loops only if the condition is `ti.static(...)`. Otherwise they are
+    serial, so that constant folding does not change which loops are parallel.
+    """
     act, was_serial = cx.act, cx.act.is_serial
     act.is_serial = was_serial or not is_static_call(cx, n.test)
 
@@ -353,12 +366,12 @@ def lower_known(cx: Lowering, n: ast.If, stmts: Sequence[ast.stmt], go_on: GoOn 
 
 
 def condition(cx: Lowering, n: ast.expr) -> bool | Value:
-    """A condition: a bool where it is known while compiling, else a u1."""
+    """Lower a condition: a bool if it is a compile-time constant, else a u1."""
     return cx.at(n, lambda cx: truth(cx, cx.expr(n)))  # type: ignore[no-any-return]
 
 
 def truth(cx: Lowering, x: Any) -> bool | Value:
-    """x as a condition. Raises KernelTypeError for vectors, structs and arrays."""
+    """Return x as a condition. Raises KernelTypeError for vectors, structs and arrays."""
     if isinstance(x, Value):
         return arith.truth(cx, x)
     refuse(cx, x, "truth")

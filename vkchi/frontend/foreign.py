@@ -1,10 +1,9 @@
-"""What the user's Python raises while the compiler calls it: `ti.static(f())`, properties,
-operators, iterators, formats of objects that a kernel reads while compiling.
+"""Errors from user code that the compiler calls, converted to compile errors.
 
-Owns: telling such errors from our own, and the compile error that they become, whose `__cause__`
-is the user's exception with its own traceback. Must not know: who called.
+Such code runs for `ti.static(f())`, and for properties, operators, iterators and formats of objects
+that a kernel reads at compile time. The compile error's `__cause__` is the user's exception with
+its own traceback. Its note is at the line that raised:
 
-    ti_program.py:9:18: f() raised ValueError while compiling: no such material
     note: ti_program.py:4:5: raised here
 """
 
@@ -20,7 +19,7 @@ _SITE = ("site-packages", "dist-packages")
 
 
 def foreign_traceback(error: BaseException) -> TracebackType | None:
-    """The part of the traceback that begins outside this package; None if no such code ran."""
+    """Return the traceback from the first frame outside this package; None if there is none."""
     tb = error.__traceback__
     while tb is not None and tb.tb_frame.f_code.co_filename.startswith(PACKAGE):
         tb = tb.tb_next
@@ -28,8 +27,10 @@ def foreign_traceback(error: BaseException) -> TracebackType | None:
 
 
 def blame(cx: Context, error: Exception, called: str = "") -> CompilationError:
-    """The error to raise at the current expression for what `called()` (by default: the first
-    function that is not ours) raised; its cause is `error`."""
+    """Return the compile error for an exception of `called()`; its cause is `error`.
+
+    By default, `called` is the first function outside this package.
+    """
     tb = foreign_traceback(error)
     if isinstance(error, CompilationError) and error.span is None:
         return cx.fail(error.sentence, kind=type(error), label=error.label, help=error.help)
@@ -48,7 +49,7 @@ def blame(cx: Context, error: Exception, called: str = "") -> CompilationError:
 
 
 def _place(tb: TracebackType) -> Span:
-    """The innermost line of the user's own files; of any, where none of them is."""
+    """Return the span of the innermost line in the user's own files; otherwise in any file."""
     found = tb
     step: TracebackType | None = tb
     while step is not None:

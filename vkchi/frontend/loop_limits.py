@@ -1,10 +1,9 @@
-"""Bounds of loops as values: integers of any type become i32 or i64, what they must be is noted.
+"""Loop bounds as values: integers of any type become i32 or i64, with conditions on their range.
 
-Owns: conversions of bounds, what they demand of a call's arguments. A bound that its loop's type
-does not hold counts as the nearest that it holds: the iterations are the same wherever that type
-holds their indices and the one after them. Where the host can see it at launch, such a call is
-refused; debug mode checks the others. A step of 0 is checked in any mode, unless it is proved not
-to be one (pass `bounds`). Must not know: spaces, loops.
+A bound that the loop's type cannot represent is clamped to it. That leaves the iterations unchanged
+if the type can represent all indices and the one after the last. The host rejects other calls at
+launch, where it can compute the bound; in debug mode the device checks the rest. A step of 0 is
+checked in every mode, unless the pass `bounds` proves that it is not 0.
 
     begin = materialise(cx, as_bound(cx, x), i32)
 """
@@ -30,11 +29,11 @@ INT64 = range(-(1 << 63), 1 << 63)
 INDICES = {i32: INT32, i64: INT64}
 GIVEN, ROOTS = kinds_with(Trait.COUNTS), FIXED
 BOUND = Into("a bound of a loop", "write an integer: `//` for a quotient, or int(...)")
-MOST_GIVEN = 48  # values; the host gives up at 100 ops, of which it makes two at most of each
+MOST_GIVEN = 48  # values; the host's limit is 100 ops, at most two for each value
 
 
 def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
-    """A bound as an int or a value of i32 or i64 (or `want`); floats lose their fraction."""
+    """Return a bound as an int, or a value of i32 or i64 (or `want`); floats are truncated."""
     if isinstance(x, float) and not math.isfinite(x):
         raise cx.fail(f"{x} cannot be a bound of a loop", kind=KernelValueError)
     if isinstance(x, bool | int | float):
@@ -50,14 +49,14 @@ def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
 
 
 def static_bound(cx: Lowering, n: int) -> int:
-    """A bound that is known while compiling. Raises KernelValueError if i64 does not hold it."""
+    """Check a constant bound. Raises KernelValueError if it does not fit i64."""
     if n not in INT64:
         raise cx.fail(f"{n} as a bound of a loop is beyond 64 bits", kind=KernelValueError)
     return n
 
 
 def as_step(cx: Lowering, x: Any) -> Bound:
-    """A step: an int, or a value of i32, i64, u32 or u64. Raises KernelValueError for 0."""
+    """Return a step: an int, or a value of i32, i64, u32 or u64. Raises KernelValueError for 0."""
     if isinstance(x, Value) and isinstance(x.type, Scalar) and x.type.kind == "u":
         step: Bound = arith.cast(cx, x, SCALARS[f"u{max(32, x.type.bits)}"])
     else:
@@ -72,14 +71,14 @@ def as_step(cx: Lowering, x: Any) -> Bound:
 
 
 def check_step(cx: Lowering, step: int) -> int:
-    """A step that is known while compiling. Raises KernelValueError for 0."""
+    """Check a constant step. Raises KernelValueError for 0."""
     if step == 0:
         raise cx.fail("the step of a range cannot be 0", kind=KernelValueError)
     return step
 
 
 def narrowed(cx: Lowering, v: Value, t: Scalar) -> Value:
-    """An integer as i32 or i64, the nearest one if that does not hold it."""
+    """Return an integer as type t (i32 or i64), clamped to its range."""
     old = v.type
     assert isinstance(old, Scalar)
     if old.kind not in "iu" or old.bits < t.bits + (old.kind == "i"):
@@ -102,8 +101,11 @@ def narrowed(cx: Lowering, v: Value, t: Scalar) -> Value:
 def demand(
     cx: Lowering, v: Value, test: str, ok: Value | None, sentence: str, *, is_seen: bool
 ) -> None:
-    """Note what a value must be: the host tests it before launches, if it can know it and
-    `is_seen`; with `ok`, of debug mode, the device does."""
+    """Record a condition on a value.
+
+    With `is_seen`, the host tests it before launches, if it can compute the value. With `ok`, a
+    condition on the device, the kernel reports a failure.
+    """
     if is_seen:
         cx.demands.append(Demand(v, test, sentence, cx.span))
     if ok is not None:
@@ -112,41 +114,40 @@ def demand(
 
 
 def materialise(cx: Lowering, bound: Bound, t: Scalar) -> Value:
-    """A bound as a value of type t."""
+    """Return a bound as a value of type t."""
     if isinstance(bound, int):
         return cx.b.const(bound, t)
     return bound if bound.type is t else arith.cast(cx, bound, t)
 
 
 def same_type(cx: Lowering, begin: Bound, end: Bound) -> tuple[Bound, Bound]:
-    """Both bounds as i64 if one is."""
+    """Convert both bounds to i64 if one is i64."""
     if any(isinstance(b, Value) and b.type is i64 for b in (begin, end)):
         return materialise(cx, begin, i64), materialise(cx, end, i64)
     return begin, end
 
 
 def index_type(*bounds: Bound) -> Scalar:
-    """The type that counts between these bounds: i32 where that is enough."""
+    """Return the type that counts between these bounds: i32 if it suffices, else i64."""
     return i64 if any(map(is_wide, bounds)) else i32
 
 
 def is_wide(bound: Bound) -> bool:
-    """Whether i32 does not hold a bound, or its type is wider."""
+    """True if a bound does not fit i32, or its type is wider."""
     if isinstance(bound, int):
         return bound not in INT32
     return isinstance(bound.type, Scalar) and bound.type.bits == 64
 
 
 def unsigned(t: Scalar) -> Scalar:
-    """The unsigned type of i32 or i64."""
+    """Return the unsigned type of i32 or i64."""
     return SCALARS[f"u{t.bits}"]
 
 
 def is_given(v: Value) -> bool:
-    """Whether the host surely computes an integer from the arguments of a call, so that it sees
-    what is too much."""
+    """True if the host can compute an integer from a call's arguments, and so check it at launch."""
     todo, count = [v], 0
-    for x in todo:  # grows
+    for x in todo:  # grows in the loop
         count += 1
         if not isinstance(x.type, Scalar) or x.type.kind not in "iu" or count > MOST_GIVEN:
             return False

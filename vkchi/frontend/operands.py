@@ -1,8 +1,11 @@
-"""Python objects as IR values: constants, lists as vectors, casts, the types that numbers take.
+"""Conversion of Python objects to IR values: constants, lists as vectors, casts, types of literals.
 
-Owns: `operand`, which is what operators start from: an IR value, or Weak, numbers that have no type
-yet. A weak number takes one from what it meets: an int is default_ip, then promoted; a float is f64
-beside f64, else default_fp at least; a truth value is u1. Must not know: operators, functions.
+Operators start from an `Operand`: an IR value, or Weak (Python numbers without a type). The type of
+a weak number depends on the other operand:
+
+- an int is default_ip, then promoted
+- a float is f64 beside f64, else at least default_fp
+- a bool is u1
 
     value(cx, [1, 2.5])                 # a constant of f32<2>
     cast(cx, v, ti.i32)
@@ -46,7 +49,7 @@ from vkchi.types.lazy_numpy import np
 
 
 class Weak(NamedTuple):
-    """Python numbers without a type of their own: one, or a numpy array of a vector's or matrix's.
+    """Python numbers without an IR type: one number, or a numpy array for a vector or matrix.
 
     `kind` is b, i or f. A declared type (`ti.Vector(..., dt=ti.f64)`) is in `dt`.
     """
@@ -64,12 +67,12 @@ Operand = Value | Weak
 
 
 def is_target(x: Any) -> bool:
-    """True if x is something assignable that has not been read yet."""
+    """True if x is an assignable reference that has not been read yet."""
     return isinstance(x, Assignable)
 
 
 def is_static(x: Any) -> bool:
-    """True if x is a Python object with no kernel value in it: a compile-time constant."""
+    """True if x is a compile-time constant: a Python object that contains no kernel value."""
     if isinstance(x, list | tuple | dict | Record):
         return all(map(is_static, branches(x)))
     if isinstance(x, ndrange):
@@ -78,7 +81,7 @@ def is_static(x: Any) -> bool:
 
 
 def check_constants(cx: Context, args: Sequence[Any]) -> None:
-    """Raises KernelTypeError where an argument of `ti.static` is a kernel value."""
+    """Check the arguments of `ti.static`. Raises KernelTypeError for a kernel value."""
     for k, x in enumerate(args):
         if isinstance(x, Value) or is_target(x):
             raise cx.fail(
@@ -91,7 +94,7 @@ def check_constants(cx: Context, args: Sequence[Any]) -> None:
 
 
 def dtype_of(cx: Context, t: Any) -> Scalar | Tensor:
-    """The number, vector or matrix type that a user's dtype means. Raises KernelTypeError."""
+    """Return the scalar, vector or matrix type of a user's dtype. Raises KernelTypeError."""
     if t is int:
         return cx.options.default_ip
     if t is float:
@@ -111,7 +114,7 @@ _PLAIN = {bool: "b", int: "i", float: "f"}
 
 
 def weak(x: Any) -> Weak | None:
-    """The numbers that a Python object is; None if it is none."""
+    """Return a Python object as Weak numbers; None if it is not numeric."""
     kind = _PLAIN.get(type(x))
     if kind is not None:
         return Weak(x, kind)
@@ -131,9 +134,10 @@ def weak(x: Any) -> Weak | None:
 
 
 def operand(cx: Context, x: Any) -> Operand:
-    """x as a value or as Python numbers: a Target is read, a list becomes a vector or matrix.
+    """Return x as a value or as Python numbers: a Target is read, a list becomes a vector or
+    matrix.
 
-    Raises KernelTypeError for what is neither.
+    Raises KernelTypeError for other objects.
     """
     if isinstance(x, Value):
         return x
@@ -156,8 +160,10 @@ def operand(cx: Context, x: Any) -> Operand:
 
 
 def weak_scalar(cx: Context, x: Weak, beside: Scalar | None = None) -> Scalar:
-    """The type Python numbers take beside a value of type `beside`. Raises KernelTypeError for
-    integers that it does not hold."""
+    """Return the type that Python numbers take beside a value of type `beside`.
+
+    Raises KernelTypeError for integers out of its range.
+    """
     if x.dt is not None:
         return x.dt if beside is None else promote_scalars(x.dt, beside)
     if x.kind == "f":
@@ -172,11 +178,11 @@ def weak_scalar(cx: Context, x: Weak, beside: Scalar | None = None) -> Scalar:
 
 
 def check_held(cx: Context, x: Weak, t: Scalar) -> None:
-    """Raises KernelTypeError for Python integers that integer type t does not hold."""
+    """Check that integer type t can represent Python integers. Raises KernelTypeError."""
     if t.kind not in "iu":
         return
     low, high = range_of(t)
-    least, most = range_of(cx.options.default_ip)  # such a literal is cut to what it is put into
+    least, most = range_of(cx.options.default_ip)  # such a literal is truncated instead
     ends = [x.numbers] if isinstance(x.numbers, int) else [x.numbers.min(), x.numbers.max()]
     for number in map(int, ends):
         if not low <= number <= high and not least <= number <= most:
@@ -190,13 +196,13 @@ def check_held(cx: Context, x: Weak, t: Scalar) -> None:
             )
 
 
-# What does not round to infinity: `struct` packs these as numpy rounds them, ten times faster.
+# Largest finite value: up to it, `struct` rounds as numpy does, ten times faster.
 LARGEST_F32 = 3.4028234e38
 _PACK_F32 = struct.Struct("<f").pack
 
 
 def constant(cx: Context, numbers: Any, t: Scalar | Tensor) -> Value:
-    """A constant of type t from a Python number, or from a numpy array of t's shape."""
+    """Emit a constant of type t from a Python number, or from a numpy array of t's shape."""
     elem = scalar_of(t)
     if isinstance(numbers, np.ndarray):
         attr: Any = tuple([bits_in(cx, v, elem) for v in numbers.reshape(-1).tolist()])
@@ -208,7 +214,10 @@ def constant(cx: Context, numbers: Any, t: Scalar | Tensor) -> Value:
 
 
 def bits_in(cx: Context, number: Any, t: Scalar) -> int:
-    """The bits of a Python number in type t. Raises KernelTypeError for inf and nan as integers."""
+    """Return the bit pattern of a Python number in type t.
+
+    Raises KernelTypeError for inf and nan as integers.
+    """
     try:
         if t is f32 and -LARGEST_F32 <= number <= LARGEST_F32:
             return int.from_bytes(_PACK_F32(number), "little")
@@ -218,8 +227,10 @@ def bits_in(cx: Context, number: Any, t: Scalar) -> int:
 
 
 def value(cx: Context, x: Any, want: Type | None = None) -> Value:
-    """x as an IR value: of type `want` if given (cast; a scalar fills a vector or matrix), else of
-    its own type, which for Python numbers is default_ip, default_fp or u1. Raises KernelTypeError.
+    """Return x as an IR value of type `want`: cast, and broadcast if x is a scalar.
+
+    Without `want`, x keeps its own type; Python numbers take default_ip, default_fp or u1. Raises
+    KernelTypeError.
     """
     a = operand(cx, x)
     if want is None:
@@ -233,7 +244,7 @@ def value(cx: Context, x: Any, want: Type | None = None) -> Value:
 
 
 def check_shape(cx: Context, a: Operand, want: Scalar | Tensor) -> None:
-    """Raises KernelTypeError unless the operand has the shape of a type, or may fill it."""
+    """Check that an operand has the shape of a type, or is a scalar. Raises KernelTypeError."""
     shape = shape_of(want)
     own = a.shape if isinstance(a, Weak) else shape_of(a.type)
     if own != shape and own != ():
@@ -245,15 +256,17 @@ def check_shape(cx: Context, a: Operand, want: Scalar | Tensor) -> None:
 
 
 def put_into(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
-    """The operand in type t, as `as_type`. Raises KernelTypeError for Python integers that t does
-    not hold."""
+    """Convert an operand to type t, as `as_type`.
+
+    Raises KernelTypeError for Python integers that t cannot represent.
+    """
     if isinstance(a, Weak) and a.kind == "i":
         check_held(cx, a, scalar_of(t))
     return as_type(cx, a, t)
 
 
 def own_type(cx: Context, a: Operand) -> Scalar | Tensor:
-    """The type an operand has by itself."""
+    """Return the type that an operand has by itself."""
     if isinstance(a, Weak):
         return with_shape(weak_scalar(cx, a), a.shape)
     assert isinstance(a.type, Scalar | Tensor)
@@ -261,7 +274,7 @@ def own_type(cx: Context, a: Operand) -> Scalar | Tensor:
 
 
 def as_type(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
-    """The operand in type t, whose shape it has, unless it is a scalar: then it fills it."""
+    """Convert an operand to type t of the same shape; a scalar is broadcast."""
     if isinstance(a, Weak):
         return constant(cx, a.numbers, t)
     if a.type is t:
@@ -273,7 +286,7 @@ def as_type(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
 
 
 def cast(cx: Context, x: Any, t: Any) -> Value:
-    """x with its numbers converted to scalar type t, or x in tensor type t."""
+    """Convert the numbers of x to scalar type t, or x to tensor type t."""
     want = dtype_of(cx, t)
     a = operand(cx, x)
     if isinstance(want, Scalar):
@@ -286,8 +299,10 @@ def cast(cx: Context, x: Any, t: Any) -> Value:
 
 
 def tensor_of(cx: Context, items: list[Any] | tuple[Any, ...], dt: Scalar | None = None) -> Operand:
-    """A vector from a list of numbers, a matrix from a list of rows (lists or vectors): constant
-    numbers stay weak; otherwise the components' common type, or `dt`."""
+    """Make a vector from a list of numbers, a matrix from a list of rows (lists or vectors).
+
+    Constants stay weak. Otherwise the element type is `dt`, or the components' common type.
+    """
     rows = [operand(cx, item) for item in items]
     shapes = {a.shape if isinstance(a, Weak) else shape_of(a.type) for a in rows}
     if not rows or len(shapes) != 1 or len(next(iter(shapes))) > 1:
@@ -309,7 +324,7 @@ def tensor_of(cx: Context, items: list[Any] | tuple[Any, ...], dt: Scalar | None
 
 
 def components(cx: Context, v: Value) -> list[Value]:
-    """The scalars of a value, row by row."""
+    """Return the scalars of a value, in row-major order."""
     if not isinstance(v.type, Tensor):
         return [v]
     if getattr(v, "kind", "") == "pack":
@@ -318,7 +333,7 @@ def components(cx: Context, v: Value) -> list[Value]:
 
 
 def common_scalar(cx: Context, operands: list[Operand]) -> Scalar:
-    """The promoted scalar type of operands, Python numbers giving way to typed ones."""
+    """Return the promoted scalar type of operands. Python numbers adapt to typed operands."""
     found: Scalar | None = None
     for a in operands:
         if isinstance(a, Value):
@@ -332,7 +347,7 @@ def common_scalar(cx: Context, operands: list[Operand]) -> Scalar:
 
 
 def promote_scalars(a: Scalar, b: Scalar) -> Scalar:
-    """`types.promote`, where a truth value gives way to any number."""
+    """Promote as `types.promote`; a bool gives way to any other type."""
     if a is u1 or b is u1:
         return b if a is u1 else a
     return promote(a, b)

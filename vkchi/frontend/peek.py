@@ -1,8 +1,6 @@
-"""What expressions stand for, seen without evaluating them.
+"""Lookup of names and dotted names without evaluating an expression.
 
-Owns: names, dotted names and calls by name. Must not know: what a call does.
-
-    is_static_call(cx, n)       # whether n is `ti.static(...)`
+is_static_call(cx, n)       # True if n is `ti.static(...)`
 """
 
 from __future__ import annotations
@@ -21,7 +19,8 @@ from vkchi.lang.static import static
 
 
 def peek(cx: Lowering, n: ast.expr) -> Any:
-    """What a name or dotted name stands for, if it is known while compiling; else None."""
+    """Return the object that a name or dotted name denotes, if it is a compile-time constant; else
+    None."""
     if isinstance(n, ast.Name):
         var = cx.act.find(n.id)
         return cx.peek_captured(n.id) if var is None else var.value
@@ -31,17 +30,17 @@ def peek(cx: Lowering, n: ast.expr) -> Any:
 
 
 def part_seen(base: Any, name: str) -> Any:
-    """What `base.name` stands for, if it is known while compiling; else None."""
+    """Return the object that `base.name` denotes, if it is a compile-time constant; else None."""
     if isinstance(base, Record):
         return peek_member(base, name)
     if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
         return None
     try:
         return getattr(base, name, None)
-    except local(Exception):  # a property's, which is told where the name is read
+    except local(Exception):  # a property raised: reported where the name is read
         return None
 
 
 def is_static_call(cx: Lowering, n: ast.expr) -> bool:
-    """Whether an expression is `ti.static(...)`."""
+    """True if an expression is `ti.static(...)`."""
     return isinstance(n, ast.Call) and peek(cx, n.func) is static

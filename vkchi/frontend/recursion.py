@@ -1,8 +1,7 @@
-"""Functions that call themselves: inlined again and again, which must end.
+"""Recursive functions: inlined up to a depth.
 
-Owns: how deep that goes, and what comes of going deeper. A `ti.func` must end while compiling; a
-`ti.real_func` goes as deep as `depth_of` says, and where a kernel that runs goes deeper, that is a
-failure, which the launch raises. Must not know: how calls are bound and inlined.
+The recursion of a `ti.func` must end at compile time. A `ti.real_func` is inlined to the depth of
+`depth_of`; a call that goes deeper at run time is a failure that the launch raises.
 
     if is_too_deep(cx, fn, bound, is_real=True): return give_up(cx, fn, note)
 """
@@ -25,23 +24,24 @@ from vkchi.ir.core import Value
 from vkchi.types import Scalar, Tensor
 from vkchi.types.structs import StructType
 
-MOST_NESTED = 24  # calls of one ti.func inside each other
-MOST_DEEP = 128  # of one real function
-MOST_COPIES = 256  # of a real function for one call of it, roughly
-MOST_REPEATS = 2 * MOST_COPIES  # where it calls itself by way of others, or by other names
+MOST_NESTED = 24  # nested calls of one ti.func
+MOST_DEEP = 128  # nested calls of one real function
+MOST_COPIES = 256  # of a real function per call from outside, approximately
+MOST_REPEATS = 2 * MOST_COPIES  # with indirect recursion, or recursion by other names
 
 
 def depth_of(fn: FunctionType) -> int:
-    """How deep a real function may call itself: less deep where it does so in several places."""
+    """Return the depth limit of a real function: lower if it has several recursive calls."""
     calls = [n for n in ast.walk(source_of(fn).node) if isinstance(n, ast.Call)]
     places = sum(ast.unparse(n.func).rpartition(".")[2] == fn.__name__ for n in calls)
     return MOST_DEEP if places < 2 else int(math.log(MOST_COPIES, places))
 
 
 def is_too_deep(cx: Lowering, fn: FunctionType, bound: dict[str, Any], *, is_real: bool) -> bool:
-    """Whether a call of a real function is not to be inlined, as it is in so many of its kind.
-    Raises KernelSyntaxError for other functions whose inlining would not end, and where it would
-    take too long."""
+    """True if a call of a real function exceeds the depth limit.
+
+    Raises KernelSyntaxError where the inlining of another function would not end, or take too long.
+    """
     act: Activation | None = cx.act
     first: Activation | None = None
     chain, depth = [fn.__name__], 0
@@ -68,8 +68,10 @@ def is_too_deep(cx: Lowering, fn: FunctionType, bound: dict[str, Any], *, is_rea
 
 
 def is_another(act: Activation, name: str, x: Any) -> bool:
-    """Whether an argument is known while compiling, and may not be what `act`, a call of the same
-    function, got: a number, another object, a part of a list."""
+    """True if an argument is a compile-time value, and may differ from the one that `act` received.
+
+    `act` is an outer call of the same function.
+    """
     if weak(x) is not None:
         return True
     if isinstance(x, Value | Receiver) or is_target(x):
@@ -79,7 +81,7 @@ def is_another(act: Activation, name: str, x: Any) -> bool:
 
 
 def _recursive(cx: Lowering, first: Activation, chain: list[str]) -> Exception:
-    """The error for a chain of calls, innermost first, that began with `first`."""
+    """Return the error for a chain of calls, innermost first, that began with `first`."""
     names = chain[::-1]
     if len(names) > 5:
         names = [names[0], "...", *names[-2:]]
@@ -95,8 +97,10 @@ def _recursive(cx: Lowering, first: Activation, chain: list[str]) -> Exception:
 def give_up(
     cx: Lowering, fn: FunctionType, types: Sequence[Scalar | Tensor | StructType], *, is_one: bool
 ) -> Any:
-    """What stands in place of the call that goes too deep: a failure, and zeros for its results.
-    Raises KernelSyntaxError for structs."""
+    """Lower a call beyond the depth limit: a failure, and zeros as results.
+
+    Raises KernelSyntaxError for structs.
+    """
     deep = f"{fn.__name__}() calls itself more than {depth_of(fn)} times inside each other"
     if any(isinstance(t, StructType) for t in types):
         raise cx.fail(f"{fn.__name__}() calls itself and returns a struct", kind=KernelSyntaxError)

@@ -1,7 +1,4 @@
-"""Python syntax that kernels do not have: what to say of each, and what to write instead.
-
-Owns: the table. Must not know: what the rest means.
-"""
+"""Python syntax that kernels do not support: the message and the alternative for each AST class."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from vkchi.frontend.context import Lowering
 _NO_EXCEPTIONS = "return a flag, or store one in a field"
 _MOVE = "move it out of the kernel"
 
-# AST class -> (what kernels do not have, what to do)
+# AST class -> (unsupported syntax, alternative)
 REFUSED: dict[str, tuple[str, str]] = {
     "FunctionDef": ("functions inside functions", "define it outside, with @ti.func"),
     "AsyncFunctionDef": ("coroutines", _MOVE),
@@ -44,7 +41,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 
 
 def refuse(cx: Lowering, n: ast.AST) -> CompilationError:
-    """The error for a node that has no handler."""
+    """Return the error for a node that has no handler."""
     what, help = REFUSED.get(type(n).__name__, (f"Python's `{type(n).__name__}`", ""))
     if hasattr(n, "lineno"):
         cx.locate(n)

@@ -1,9 +1,6 @@
-"""What kernels tell the host: `print`, and how a report is built into the code.
+"""Reports from kernels to the host: `print`, and the ops that emit a report.
 
-Owns: the sites of a kernel (`vkchi.reports.sites`), report ops. Must not know: AST classes, when
-checks are wanted (`checks.py`), how texts are made (`texts.py`).
-
-    cx.reports.emit_unless(cx, ok, "bounds", ["index ", Piece(k), " is out of range"])
+cx.reports.emit_unless(cx, ok, "bounds", ["index ", Piece(k), " is out of range"])
 """
 
 from __future__ import annotations
@@ -25,8 +22,10 @@ KINDS = {"line": "report_line", "overflow": "report_once"}  # the others are fai
 
 
 class Reports:
-    """The sites of a kernel so far. `iteration` holds the indices of the parallel loop that is
-    being lowered: names, and the values that each consists of."""
+    """The report sites of a kernel so far.
+
+    `iteration` has the index names of the current parallel loop, each with its values.
+    """
 
     __slots__ = ("iteration", "sites")
 
@@ -35,7 +34,7 @@ class Reports:
         self.iteration: tuple[tuple[str, tuple[Value, ...]], ...] = ()
 
     def emit(self, cx: Context, kind: str, parts: Sequence[Part]) -> None:
-        """Report, here and now, a text. Raises KernelTypeError if a message is too long."""
+        """Emit a report here. Raises KernelTypeError if a message is too long."""
         values: list[Value] = []
         places: dict[Value, int] = {}
 
@@ -62,7 +61,7 @@ class Reports:
         cx.b.emit(op, cx.b.emit("thread_index"), *values, attr=len(self.sites) - 1)
 
     def emit_unless(self, cx: Context, ok: Value, kind: str, parts: Sequence[Part]) -> None:
-        """Report a text where `ok`, a u1, is false."""
+        """Emit a report where `ok`, a u1, is false."""
         with cx.b.region() as nothing:
             cx.b.emit("yield")
         with cx.b.region() as then:
@@ -72,7 +71,7 @@ class Reports:
 
 
 def merged(parts: Sequence[Part]) -> list[Part]:
-    """The parts with neighbouring strings joined."""
+    """Return the parts with adjacent strings joined."""
     found: list[Part] = []
     for part in parts:
         if isinstance(part, str) and found and isinstance(found[-1], str):
@@ -86,7 +85,7 @@ def merged(parts: Sequence[Part]) -> list[Part]:
 
 
 def lower_print(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """`print(*args, sep=" ", end="\\n")`: one line of the launch's output."""
+    """Lower `print(*args, sep=" ", end="\\n")` to one line of the launch's output."""
     options = {"sep": " ", "end": "\n", "flush": False, **kwargs}
     unknown = sorted(options.keys() - {"sep", "end", "flush"})
     if unknown:

@@ -1,7 +1,7 @@
-"""Variables, the blocks that hold them, and one activation per function being lowered.
+"""Scopes: variables, the lexical blocks that hold them, and an activation per inlined function.
 
-Owns: lookup of local names, lexical block scoping (a name first assigned in an `if` or loop ends
-with it), flags of `break`, `continue` and `return`. Must not know: AST handlers, IR ops.
+A name first assigned in an `if` or loop ends with that block. An activation also has the flags that
+`break`, `continue` and `return` set.
 
     act.declare(Var("x", v, VARIABLE, depth, span)); act.find("x")
 """
@@ -22,19 +22,22 @@ CONSTANT = "compile-time value"
 REFERENCE = "value passed by reference"
 PASSED = "argument of a Python function"
 SHARED = "another name of what a variable holds"
-CHANGING = (VARIABLE, PASSED, SHARED)  # names that can stand for another value later
+CHANGING = (VARIABLE, PASSED, SHARED)  # kinds whose value can change later
 
 
 class Unset:
-    """What a function's result is before any `return`."""
+    """Type of UNSET: the result of a function before any `return`."""
 
 
 UNSET = Unset()
 
 
 class Var:
-    """A name's meaning. `value` is a compile-time value; of a VARIABLE a kernel value, a tree of
-    them, or a Target that it stands for. `depth` counts the regions open where it was declared."""
+    """A name and its compile-time value.
+
+    The value of a VARIABLE is a kernel value, a tree of them, or a Target that the name aliases.
+    `depth` counts the regions that were open at the declaration.
+    """
 
     __slots__ = ("depth", "kind", "name", "span", "value")
 
@@ -45,7 +48,7 @@ class Var:
 
 
 class Loop:
-    """A loop being lowered: whether `break` or `continue` was met, False, True or a u1."""
+    """A loop being lowered. The flags `broken` and `continued` are False, True or a u1."""
 
     __slots__ = ("broken", "continued", "is_parallel")
 
@@ -58,10 +61,12 @@ class Loop:
 class Activation:
     """A function being lowered: the kernel, or one call of an inlined function.
 
-    `outer` is the one that calls it, `gone` remembers where names of closed blocks were assigned;
-    `returned` and `result` are what `return` sets; no loop of one that `is_serial` is parallel;
-    one that `is_plain` is of a Python function without a decorator, whose variables become what
-    they are assigned; `repeats` counts the calls of the same function inside of it, however deep.
+    - `outer`: the caller's activation
+    - `gone`: spans at which names of closed blocks were assigned, for messages
+    - `returned`, `result`: set by `return`
+    - `is_serial`: no loop in it is parallel
+    - `is_plain`: a Python function without a decorator; an assignment may change a variable's type
+    - `repeats`: number of calls of the same function inside this one, at any depth
     """
 
     __slots__ = (
@@ -92,7 +97,7 @@ class Activation:
         self.repeats = 0
 
     def find(self, name: str) -> Var | None:
-        """The variable called `name` that is visible here."""
+        """Return the visible variable called `name`, or None."""
         for block in reversed(self.blocks):
             var = block.get(name)
             if var is not None:
@@ -119,7 +124,7 @@ class Activation:
 
     @contextmanager
     def loop(self, loop: Loop) -> Iterator[None]:
-        """Enter a loop's body: `break` and `continue` mean it."""
+        """Enter a loop's body: `break` and `continue` refer to this loop."""
         self.loops.append(loop)
         try:
             yield
@@ -127,7 +132,7 @@ class Activation:
             self.loops.pop()
 
     def flags(self) -> list[Var]:
-        """The variables that say whether the code that follows is skipped: bools or u1 values."""
+        """Return the flags (bools or u1 values) that skip the code that follows."""
         if not self.loops:
             return [self.returned]
         return [self.returned, self.loops[-1].broken, self.loops[-1].continued]

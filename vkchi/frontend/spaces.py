@@ -1,7 +1,6 @@
-"""What loops run over: ranges, `ti.ndrange`, arrays and `ti.grouped` of them, as axes of indices.
+"""Iteration spaces of loops: ranges, `ti.ndrange`, arrays and `ti.grouped` of them.
 
-Owns: bounds as values, numbers of iterations of ranges with a step. Must not know: loop bodies,
-regions.
+A space has one begin and end per axis. A range with a step is counted by its trip count.
 
     space = space_of(cx, cx.expr(node.iter)); begin, end = bounds_of(cx, space)
 """
@@ -42,8 +41,11 @@ TOO_LONG = "this loop has more iterations than can be counted: split it"
 
 
 class Space(NamedTuple):
-    """Axes (begin, end). `step` only of a range. `name` is what the user wrote, for messages.
-    `guard` says which of the indices in sparse blocks are run over."""
+    """An iteration space: axes (begin, end).
+
+    Only a range has a `step`. `name` is the user's word for it, for messages. `guard` is the
+    activity test for indices in sparse blocks.
+    """
 
     axes: tuple[tuple[Bound, Bound], ...]
     name: str
@@ -53,17 +55,17 @@ class Space(NamedTuple):
 
     @property
     def index_type(self) -> Scalar:
-        """The type of all its indices."""
+        """The integer type of all its indices."""
         return index_type(*[bound for ends in self.axes for bound in ends], self.step)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the index is the iteration: one axis, every step."""
+        """True if the index is the iteration number plus the begin: one axis with step 1."""
         return len(self.axes) == 1 and isinstance(self.step, int) and self.step == 1
 
 
 def space_of(cx: Lowering, x: Any) -> Space:
-    """The space that a loop over x runs through. Raises KernelTypeError if there is none."""
+    """Return the iteration space of a loop over x. Raises KernelTypeError if there is none."""
     if isinstance(x, grouped):
         inner = space_of(cx, x.inner)
         if inner.name == "range":
@@ -97,7 +99,7 @@ def _axis(start: int, extent: Any) -> tuple[Bound, Bound]:
 
 
 def cannot_loop(cx: Lowering, x: Any) -> Exception:
-    """The error for a loop over what has no indices."""
+    """Return the error for a loop over an object without indices."""
     if isinstance(x, Value) and isinstance(x.type, Tensor):
         return cx.fail(
             f"cannot loop over {name_of(x)}",
@@ -118,7 +120,7 @@ def cannot_loop(cx: Lowering, x: Any) -> Exception:
 
 
 def stepped_count(cx: Lowering, space: Space) -> Bound:
-    """How many iterations a range with a step has: an int, or a value of u32 or u64."""
+    """Return the trip count of a range with a step: an int, or a value of u32 or u64."""
     (begin, end), step = space.axes[0], space.step
     if isinstance(begin, int) and isinstance(end, int) and isinstance(step, int):
         return trip_count(begin, end, step)
@@ -135,8 +137,7 @@ def stepped_count(cx: Lowering, space: Space) -> Bound:
 
 
 def bounds_of(cx: Lowering, space: Space) -> list[Value]:
-    """The begin and the end of every axis of a loop; of a range with a step, of its iterations
-    counted from 0."""
+    """Return begin and end of every axis; for a range with a step, 0 and its trip count."""
     if space.name == "range" and not space.is_plain:
         total = stepped_count(cx, space)
         t = count_type(total, space.index_type)
@@ -149,7 +150,7 @@ def bounds_of(cx: Lowering, space: Space) -> list[Value]:
 
 
 def count_type(total: Bound, index: Scalar) -> Scalar:
-    """The type that counts iterations: i32 where that holds as many, and the index."""
+    """Return the type of the iteration counter: i32 if it can represent the count and the index."""
     if isinstance(total, Value):
         assert isinstance(total.type, Scalar)
         return total.type
@@ -159,7 +160,10 @@ def count_type(total: Bound, index: Scalar) -> Scalar:
 
 
 def parallel_bounds(cx: Lowering, space: Space) -> list[Value]:
-    """The same, each of i32 or i64, of one axis at least. What i64 does not count has no end."""
+    """Return the bounds of a parallel loop: `bounds_of`, as i32 or i64, with at least one axis.
+
+    A count beyond i64 is clamped.
+    """
     bounds = bounds_of(cx, space)
     if not bounds:
         return [cx.b.const(0, i32), cx.b.const(1, i32)]
@@ -177,26 +181,26 @@ def parallel_bounds(cx: Lowering, space: Space) -> list[Value]:
     end = cx.b.emit("bitcast", end, type=i32)
     if is_given(end) or is_short(space):
         return [cx.b.const(0, i32), end]
-    # what a u32 counts, from the least i32 on
+    # map the u32 count to i32 by an offset of 2**31
     least = cx.b.const(INT32[0], i32)
     return [least, cx.b.emit("xor", end, least)]
 
 
 def static_lengths(bounds: Sequence[Value]) -> list[int]:
-    """How long axes are, of those of which that is known here."""
+    """Return the lengths of the axes whose bounds are constants."""
     ends = [(constant_int(begin), constant_int(end)) for begin, end in zip(*[iter(bounds)] * 2)]
     return [max(0, end - begin) for begin, end in ends if begin is not None and end is not None]
 
 
 def is_counted_wide(bounds: Sequence[Value]) -> bool:
-    """Whether a loop over these bounds is known to need 64 bits."""
+    """True if a loop over these bounds is known to need a 64-bit counter."""
     known = static_lengths(bounds)
     is_known = len(known) * 2 == len(bounds) and math.prod(known) not in INT32
     return is_known or any(v.type is i64 for v in bounds)
 
 
 def is_short(space: Space) -> bool:
-    """Whether an i32 surely counts the iterations of a range of i32."""
+    """True if i32 can always represent the trip count of an i32 range."""
     (begin, end), step = space.axes[0], space.step
     if not isinstance(step, int):
         return False
@@ -209,15 +213,17 @@ def is_short(space: Space) -> bool:
 def indices_of(
     cx: Lowering, space: Space, numbers: Sequence[Value], begin: Value | None = None
 ) -> list[Value]:
-    """The indices of the user's of an iteration of a loop over these bounds, which begins there if
-    it counts the iterations of a range with a step."""
+    """Return the user's indices in one iteration, from the indices of the lowered loop.
+
+    `begin` is the counter's first value, for a range with a step.
+    """
     if space.name == "range" and not space.is_plain:
         return [stepped_index(cx, space, numbers[0], begin)]
     return list(numbers)
 
 
 def stepped_index(cx: Lowering, space: Space, k: Value, begin: Value | None) -> Value:
-    """The index of iteration k of a range. What wraps on the way there wraps back."""
+    """Return the index of iteration k of a range. Intermediate wrap-around cancels out."""
     t = space.index_type
     if k.type is i32 and begin is not None and constant_int(begin) != 0:
         k = cx.b.emit("xor", k, begin)
@@ -226,7 +232,7 @@ def stepped_index(cx: Lowering, space: Space, k: Value, begin: Value | None) -> 
 
 
 def shift(cx: Lowering, index: Value, begin: Bound) -> Value:
-    """An index counted from 0, counted from `begin`."""
+    """Return `index + begin`."""
     if isinstance(begin, int) and begin == 0:
         return index
     t = index.type

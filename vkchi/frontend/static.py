@@ -1,7 +1,6 @@
-"""What happens while compiling: unrolled iteration, `range`, `ti.loop_config`, Python's iterators.
+"""Compile-time forms: unrolled iteration, `range`, `ti.loop_config`, Python's iterator functions.
 
-Owns: FORMS, the functions that the frontend itself knows by identity (the others are in
-intrinsics.py): handler(cx, args, kwargs). Must not know: AST classes.
+FORMS maps functions to handlers `form(cx, args, kwargs)`. Other functions are in `intrinsics`.
 
     FORMS[range](cx, [0, n], {})            # a range, or RangeOf where n is a kernel value
 """
@@ -34,8 +33,10 @@ _AT_RUN_TIME = "leave ti.static out to loop at run time"
 
 
 def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
-    """The items of a loop over `ti.static(x)`. Raises KernelTypeError, with this help for those
-    that are too many."""
+    """Return the items of a loop over `ti.static(x)`.
+
+    Raises KernelTypeError, with this help, for more than UNROLL_LIMIT items.
+    """
     if isinstance(x, range):
         check_unrolled(cx, trip_count(x.start, x.stop, x.step), help)
     items = items_of(cx, x, most=UNROLL_LIMIT + 1)
@@ -44,8 +45,8 @@ def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
 
 
 def iterated(cx: Lowering, n: ast.expr) -> Any:
-    """The value that a loop or comprehension iterates over, where `ti.static(v)` may be of a kernel
-    vector."""
+    """Return the iterable of a loop or comprehension. `ti.static(v)` of a kernel vector is valid
+    there."""
     outer, cx.iterated = cx.iterated, n
     x = cx.expr(n)
     cx.iterated = outer
@@ -61,9 +62,9 @@ def _static(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def check_unrolled(cx: Lowering, count: int, help: str) -> None:
-    """Raises KernelTypeError for more rounds than are unrolled."""
+    """Check the number of unrolled iterations. Raises KernelTypeError above the limit."""
     if count > UNROLL_LIMIT:
-        some = "more than " * (count == UNROLL_LIMIT + 1)  # where it was not counted further
+        some = "more than " * (count == UNROLL_LIMIT + 1)  # counting stopped there
         number = count - (count == UNROLL_LIMIT + 1)
         raise cx.fail(f"this loop would be unrolled {some}{number} times", help=help)
 
@@ -84,8 +85,10 @@ def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10) -> Form:
-    """Python's own function of iterables, whose first `count` arguments are such, on what kernels
-    can iterate over at compile time: `gather` of their items."""
+    """Make the form of a Python function of iterables, applied at compile time.
+
+    The first `count` arguments are iterables. `gather` combines their items.
+    """
     named = python.__name__
 
     def run(*xs: Any, **options: Any) -> Any:

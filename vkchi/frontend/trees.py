@@ -1,10 +1,7 @@
 """Compile-time values as trees: lists, tuples, dicts and structs whose leaves may be kernel values.
 
-Owns: taking leaves out, putting others in; `Record`, what a struct is in a kernel. Must not know:
-variables, AST classes.
-
-    >>> leaves([1, (v, w)]) == [v, w]
-    True
+>>> leaves([1, (v, w)]) == [v, w]
+True
 """
 
 from __future__ import annotations
@@ -18,9 +15,11 @@ from vkchi.ir.core import Value
 
 
 class Record:
-    """A struct in a kernel: members by name, each a tree. `methods` are those of its type, which is
-    `type`, None of an anonymous struct. `objects`: which of those that are shared by their names it
-    may be (`identity`)."""
+    """A struct in a kernel: members by name, each a tree.
+
+    `type` is None for an anonymous struct; `methods` are those of the type. `objects` are the
+    shared objects that this struct may be (`identity`).
+    """
 
     __slots__ = ("members", "methods", "objects", "type")
 
@@ -41,11 +40,10 @@ class Record:
         self.members[name] = x
 
     def keys(self) -> Any:
-        """The members' names."""
         return self.members.keys()
 
     def copy(self) -> Record:
-        """The same struct, whose members can be replaced one by one."""
+        """Return a shallow copy, whose members can be replaced one by one."""
         return type(self)(dict(self.members), self.methods, self.type, self.objects)
 
 
@@ -53,19 +51,19 @@ _CONTAINERS = (list, dict, Record)
 
 
 def is_container(x: Any) -> bool:
-    """Whether x is a tree with branches."""
+    """True if x is an inner node of a tree."""
     return isinstance(x, _CONTAINERS) or type(x) is tuple
 
 
 def branches(tree: Any) -> list[Any]:
-    """What a container holds, in order."""
+    """Return the children of a container, in order."""
     if isinstance(tree, Record):
         return list(tree.members.values())
     return list(tree.values()) if isinstance(tree, dict) else list(tree)
 
 
 def with_branches(tree: Any, items: Sequence[Any]) -> Any:
-    """A container of the same kind that holds these items."""
+    """Return a container of the same kind with these children."""
     if isinstance(tree, Record):
         return type(tree)(dict(zip(tree.members, items)), tree.methods, tree.type, tree.objects)
     if isinstance(tree, dict):
@@ -74,13 +72,15 @@ def with_branches(tree: Any, items: Sequence[Any]) -> Any:
 
 
 def refilled(tree: Any, items: Sequence[Any]) -> Any:
-    """A list, tuple or dict of the same class, so with its own way to find keys, that holds these
-    items."""
+    """Return a list, tuple or dict of the same class with these items.
+
+    The class is kept because a subclass may look up keys in its own way.
+    """
     if type(tree) in (list, tuple, dict):
         return with_branches(tree, items)
     try:
         new = copy(tree)
-    except local(Exception):  # `__getattr__ = dict.get` answers what Python asks of objects to copy
+    except local(Exception):  # with `__getattr__ = dict.get`, lookups of copy's hooks give None
         cls: Any = type(tree)
         new = cls.__new__(cls)
     if isinstance(tree, dict):
@@ -91,21 +91,21 @@ def refilled(tree: Any, items: Sequence[Any]) -> Any:
 
 
 def map_leaves(tree: Any, f: Callable[[Any], Any]) -> Any:
-    """The same tree with f applied to everything in it that has no branches."""
+    """Return the tree with `f` applied to every leaf."""
     if is_container(tree):
         return with_branches(tree, [map_leaves(item, f) for item in branches(tree)])
     return f(tree)
 
 
 def has_leaf(tree: Any, holds: Callable[[Any], bool]) -> bool:
-    """Whether `holds` is true of some leaf."""
+    """True if `holds` is true of some leaf."""
     if is_container(tree):
         return any(has_leaf(item, holds) for item in branches(tree))
     return holds(tree)
 
 
 def records_in(tree: Any) -> Iterator[Record]:
-    """The structs in a tree, nested ones too."""
+    """Yield the structs in a tree, including nested ones."""
     if isinstance(tree, Record):
         yield tree
     for item in branches(tree) if is_container(tree) else ():
@@ -113,7 +113,7 @@ def records_in(tree: Any) -> Iterator[Record]:
 
 
 def leaves(tree: Any) -> list[Value]:
-    """The kernel values in the tree, in order."""
+    """Return the kernel values in the tree, in order."""
     if isinstance(tree, Value):
         return [tree]
     found: list[Value] = []
@@ -122,15 +122,18 @@ def leaves(tree: Any) -> list[Value]:
 
 
 def refill(tree: Any, values: Iterator[Value]) -> Any:
-    """The tree with its kernel values replaced by the next ones of `values`."""
+    """Return the tree with its kernel values replaced by the next ones of `values`."""
     if isinstance(tree, Value):
         return next(values)
     return map_leaves(tree, lambda leaf: next(values) if isinstance(leaf, Value) else leaf)
 
 
 def is_same(a: Any, b: Any) -> bool:
-    """Whether two compile-time leaves are the same: one object, or equal numbers or texts of one
-    type (0.0 and -0.0 differ, nan is nan)."""
+    """True if two compile-time leaves are identical: one object, or equal numbers or strings of one
+    type.
+
+    0.0 and -0.0 differ; nan equals nan.
+    """
     if a is b:
         return True
     if type(a) is not type(b) or not isinstance(a, int | float | str | bytes):
@@ -139,12 +142,12 @@ def is_same(a: Any, b: Any) -> bool:
 
 
 def same_branches(a: Any, b: Any) -> bool:
-    """Whether two trees are of one kind with the same keys or length."""
+    """True if two trees have the same kind, and the same keys or length."""
     if isinstance(a, dict | Record):
         return isinstance(b, dict if isinstance(a, dict) else Record) and a.keys() == b.keys()
     return type(a) is type(b) and is_container(a) and len(a) == len(b)
 
 
 def aligned(a: Any, b: Any) -> list[Any]:
-    """What b holds, in the order of a, which has the same branches."""
+    """Return the children of b in the order of a, which has the same branches."""
     return [b[key] for key in a.keys()] if isinstance(a, dict | Record) else list(b)  # noqa: SIM118

@@ -1,9 +1,9 @@
-"""The text of code that stands in no file: typed at a prompt, given to `python -c`, piped in.
+"""Source text of code that is not in a file: typed at a prompt, from `python -c`, or piped in.
 
-Owns: where Python still has such text (the command line, a file that is standard input, the
-histories of readline and IPython, linecache), and the proof that a text is the code's: compiled, it
-gives the same instructions, names, constants and lines. What does not is not taken, so a kernel
-never means something else than what was typed. Must not know: syntax trees.
+The text is searched in the command line, a file redirected to standard input, the histories of
+readline and IPython, and linecache. A candidate is accepted only if it compiles to the same
+instructions, names, constants and lines as the code. A kernel therefore never gets the source of
+other code.
 
     >>> find_lines(fn.__code__)      # `@ti.kernel` typed at the prompt
     ['@ti.kernel\\n', 'def f():\\n', '    pass\\n']
@@ -26,18 +26,19 @@ from typing import Any
 from vkchi.frontend.matching import compiled_text, is_same, nested
 from vkchi.interrupts.local import local
 
-# Names under which different texts are compiled; what linecache has of them may be another's.
+# File names that several texts share; linecache may have another text under them.
 SHARED = ("<stdin>", "<string>", "<timed exec>", "<console>")
 _CLOSING_LINES = 8  # most lines of brackets behind a function's last instruction
 _HEAD_LINES = 60  # most lines from a statement's first to the `def`
 _CELLS = 50
-MOST_TEXTS = 5_000  # that are tried before the text counts as unknown: some 1.4 s
-_PAIRED = 40  # lines of functions in which two dropped lines are looked for
+MOST_TEXTS = 5_000  # candidates before giving up: about 1.4 s
+_PAIRED = 40  # most lines of a function for which two merged lines are tried
 _TAKES_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def find_lines(code: CodeType) -> list[str]:
-    """The lines of which number `co_firstlineno` is the function's first; empty if unknown."""
+    """Return the source lines, in which line `co_firstlineno` is the function's first; empty if
+    unknown."""
     for text in islice(_texts(code), MOST_TEXTS):
         lines = lines_in(text, code)
         if lines:
@@ -46,7 +47,8 @@ def find_lines(code: CodeType) -> list[str]:
 
 
 def lines_in(text: str, code: CodeType) -> list[str]:
-    """The lines of a text, moved so that the code stands in its line; empty if it is not there."""
+    """Return the lines of a text, shifted so that the code is at its line number; empty if not
+    found."""
     whole = compiled_text(text, code)
     if whole is None:
         return []
@@ -75,7 +77,7 @@ def _texts(code: CodeType) -> Iterator[str]:
 
 
 def given_on_command_line(argv: list[str]) -> str:
-    """The program after `-c` in Python's own arguments; empty if there is none."""
+    """Return the program after `-c` in Python's own arguments; empty if there is none."""
     words = iter(argv[1:])
     for word in words:
         if word in _TAKES_VALUE:
@@ -90,7 +92,7 @@ def given_on_command_line(argv: list[str]) -> str:
 
 
 def redirected_to(descriptor: int) -> str:
-    """The text of the file that was opened as standard input; empty for pipes and terminals."""
+    """Return the text of the file opened as standard input; empty for pipes and terminals."""
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -103,7 +105,7 @@ def redirected_to(descriptor: int) -> str:
 
 
 def _readline_history() -> list[str]:
-    """What was typed, oldest first, where the prompt has a history."""
+    """Return the lines typed at the prompt, oldest first, if it has a history."""
     readline: Any = sys.modules.get("readline")
     if readline is None:
         return []
@@ -112,8 +114,10 @@ def _readline_history() -> list[str]:
 
 
 def typed_statements(code: CodeType, history: list[str]) -> Iterator[str]:
-    """The statements in a history that may have given the code, latest first. A history has no
-    empty lines, and one line in place of equal ones that follow each other."""
+    """Yield the statements in a history that may be the source of the code, latest first.
+
+    A history has no empty lines, and merges equal consecutive lines.
+    """
     begins = re.compile(rf"\s*def\s+{re.escape(code.co_name)}\b")
     need = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
     for at in range(len(history) - 1, -1, -1):
@@ -127,8 +131,10 @@ def typed_statements(code: CodeType, history: list[str]) -> Iterator[str]:
 
 
 def _variants(lines: list[str], need: int, dropped: int) -> Iterator[str]:
-    """The statement of at least `need` lines that begins here, with so many lines said again where
-    the history may have dropped them."""
+    """Yield candidates for the statement of at least `need` lines, with `dropped` lines repeated.
+
+    The repeated lines are those that the history may have merged.
+    """
     for again in combinations_with_replacement(range(min(need, len(lines))), dropped):
         yield from _closed(_with_again(lines, again), need)
 
@@ -141,7 +147,7 @@ def _with_again(lines: list[str], again: Iterable[int]) -> list[str]:
 
 
 def _closed(lines: list[str], need: int) -> Iterator[str]:
-    """The first so many lines that are whole, `need` at least."""
+    """Yield the shortest prefix of at least `need` lines that compiles."""
     for count in range(min(need, len(lines)), len(lines) + 1):
         text = "\n".join(lines[:count]) + "\n"
         try:
@@ -153,7 +159,7 @@ def _closed(lines: list[str], need: int) -> Iterator[str]:
 
 
 def _magic_cells() -> Iterator[str]:
-    """The bodies of the latest cells that begin with a magic such as %%time, latest first."""
+    """Yield the bodies of the latest cells that begin with a magic such as %%time, latest first."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     shell = get()
     if shell is None:

@@ -1,12 +1,11 @@
-"""What an expression evaluates to while a kernel is lowered, and what lowering code may ask for.
+"""Compile-time values: the results of expressions while a kernel is lowered.
 
-An expression is one of
-- any Python object: numbers stay Python numbers (folded by Python's rules) until they meet an IR
-  value or are bound to a variable; also functions, types, fields' ArrayRef, tuples, lists, strings;
+An expression evaluates to one of
+
+- any Python object: numbers, functions, types, fields' ArrayRef, tuples, lists, strings. A Python
+  number is folded by Python's rules until it meets an IR value or is bound to a variable;
 - an `ir.core.Value`: a typed scalar or tensor;
-- a `Target`: something assignable that has not been read yet; `arith.value` reads it.
-
-Must not know: AST classes, passes, devices.
+- a `Target`: an assignable reference that has not been read yet; `arith.value` reads it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
 
 
 class Context(Protocol):
-    """What handlers get as `cx`. `span` is the source of the expression being lowered."""
+    """The protocol of `cx`, which every handler receives. `span` is that of the expression being
+    lowered."""
 
     b: Builder
     options: Options
@@ -49,19 +49,19 @@ class Context(Protocol):
         arg: int | None = None,
         notes: tuple[tuple[str, Span | None], ...] = (),
     ) -> CompilationError:
-        """The error to raise at the current expression (or at its `arg`-th call argument)."""
+        """Return the error to raise at the current expression, or at its `arg`-th call argument."""
         ...
 
     def array_of(self, obj: Any) -> ArrayRef:
-        """The array that stands for a captured field; becomes a parameter of the Func."""
+        """Return the array of a captured field, which becomes a parameter of the Func."""
         ...
 
     def stop_gradient(self, array: ArrayRef) -> None:
-        """Let no derivative flow through what is read of an array from here on."""
+        """Block derivatives through later reads of an array."""
         ...
 
     def seed(self) -> None:
-        """Note that the kernel draws random numbers (adds the Func parameter `seed`)."""
+        """Record that the kernel draws random numbers: adds the Func parameter `seed`."""
         ...
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -70,7 +70,8 @@ class Context(Protocol):
 
 
 class Target(Protocol):
-    """Something assignable: memory, or a variable. Implementations inherit Assignable."""
+    """An assignable reference (lvalue): memory or a variable. Implementations inherit from
+    Assignable."""
 
     @property
     def type(self) -> Scalar | Tensor: ...
@@ -80,24 +81,24 @@ class Target(Protocol):
     def store(self, cx: Context, v: Value) -> None: ...
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Value:
-        """Apply ops.ATOMICS row `kind`; v has the target's type; gives the old value."""
+        """Apply the ops.ATOMICS row `kind`; v has the target's type. Return the old value."""
         ...
 
 
 class Deferred:
-    """Base of compile-time values that hold kernel values out of sight of `trees`."""
+    """Base of compile-time values whose kernel values `trees` does not see."""
 
     __slots__ = ()
 
 
 class Assignable(Deferred):
-    """Base of all Targets: what is assignable and has not been read yet."""
+    """Base of all Targets: assignable references that have not been read yet."""
 
     __slots__ = ()
 
 
 class RangeOf(Deferred):
-    """`range(begin, end, step)` with bounds that are no compile-time constants."""
+    """`range(begin, end, step)` with a bound that is not a compile-time constant."""
 
     __slots__ = ("begin", "end", "step")
 
@@ -116,30 +117,29 @@ class Place(Assignable):
 
     @property
     def space(self) -> str:
-        """Of what memory: global, shared or local."""
+        """The address space: global, shared or local."""
         assert isinstance(self.ptr.type, Ptr)
         return self.ptr.type.space
 
     def part(self, ptr: Value) -> Place:
-        """A component of it, which stands there."""
+        """Return the Target of a component at `ptr`."""
         return Place(ptr)
 
     def load(self, cx: Context) -> Op:
-        """The value that stands here now."""
         v = cx.b.emit("load", self.ptr)
         is_stopped = cx.stopped and base_of(self.ptr) in cx.stopped
         return cx.b.emit("stop_grad", v) if is_stopped else v
 
     def store(self, cx: Context, v: Value) -> None:
-        """Put v, which has the place's type, here."""
         cx.b.emit("store", self.ptr, v)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Op:
-        """One atomic op; the old value."""
+        """Emit one atomic op; return the old value."""
         return cx.b.emit(kind, self.ptr, v)
 
     def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
-        """Put `update` of what stands here in its place, by compare-and-swap; the old value."""
+        """Replace the stored value by `update` of it, in a compare-and-swap loop; return the old
+        value."""
         return swap_until_done(cx.b, self.ptr, update)
 
 
@@ -147,7 +147,7 @@ ORIGIN = "__vkchi_origin__"  # the attribute of arrays in kernels that is their 
 
 
 class Reference:
-    """What only code inlined into a kernel can use."""
+    """Base of values that only inlined code can use."""
 
     __slots__ = ()
 
@@ -155,9 +155,10 @@ class Reference:
 class ArrayRef(Reference):
     """An array in a kernel: a field, an ndarray argument or a shared array.
 
-    `value` has an Array type; `source` is the Python object it stands for, if it is a captured one.
-    `component`: only this component of each element is meant. `clamps`: an index outside means the
-    nearest inside.
+    - `value` has an Array type.
+    - `source` is the captured Python object, if there is one.
+    - `component`: the reference is to this component of each element.
+    - `clamps`: indices are clamped to their axes.
     """
 
     __slots__ = ("clamps", "component", "source", "value")
@@ -176,18 +177,17 @@ class ArrayRef(Reference):
 
     @property
     def type(self) -> Array:
-        """The array's type."""
         assert isinstance(self.value.type, Array)
         return self.value.type
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The first index of each axis."""
         layout = self.type.layout
         return (layout.origin if layout is not None else ()) or (0,) * self.type.ndim
 
     def shape(self, cx: Context) -> tuple[Any, ...]:
-        """Extents: Python ints where static, i32 values of the launch otherwise."""
+        """Return the extents: Python ints where static, otherwise i32 values that the launch
+        supplies."""
         if self.type.shape is not None:
             return self.type.shape
         return tuple(cx.b.emit("shape", self.value, attr=k) for k in range(self.type.ndim))

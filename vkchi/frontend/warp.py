@@ -1,10 +1,9 @@
-"""`ti.simt.warp` in kernels: CUDA's names, by subgroup operations.
+"""`ti.simt.warp` in kernels: CUDA's warp functions, implemented by subgroup operations.
 
-Owns: what each name means. A warp is a subgroup here, of as many invocations as the device likes
-(`ti.simt.subgroup.group_size()`), or 32 of it where it has more (AMD's GCN has 64 and nothing
-else): those whose index in it has the same upper bits. Bit k of a mask stands for invocation k.
-What CUDA does where SPIR-V leaves a value open (shuffles beyond the first or last invocation keep
-the own value) is done here. Must not know: IR ops but those on subgroups.
+A warp is a subgroup of the device's size (`ti.simt.subgroup.group_size()`). A subgroup of more than
+32 invocations is divided into aligned warps of 32 (AMD's GCN has 64 and no other size). Bit k of a
+mask is invocation k. SPIR-V leaves shuffles beyond the first or last invocation undefined; as in
+CUDA, they return the own value here.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def _index(cx: Context) -> Value:
 
 
 def _lane(cx: Context) -> Value:
-    """The number of this invocation in its warp."""
+    """Return the index of this invocation in its warp."""
     return _in_warp(cx, _index(cx))
 
 
@@ -36,26 +35,26 @@ def _in_warp(cx: Context, k: Value) -> Value:
 
 
 def _size(cx: Context) -> Value:
-    """The invocations of a warp."""
+    """Return the number of invocations in a warp."""
     size = arith.cast(cx, cx.b.emit("subgroup_size"), u32)
     return cx.b.emit("min", size, cx.b.const(WARP, u32))
 
 
 def _of_warp(cx: Context, k: Value) -> Value:
-    """The index in the subgroup of the warp's invocation k."""
+    """Return the subgroup index of invocation k of this warp."""
     first = cx.b.emit("and", _index(cx), cx.b.const(0xFFFFFFFF ^ (WARP - 1), u32))
     return cx.b.emit("or", first, _in_warp(cx, k))
 
 
 def _is_in(cx: Context, mask: Any) -> Value:
-    """Whether this invocation's bit is in the mask."""
+    """True if this invocation's bit is set in the mask."""
     shifted = cx.b.emit("shr", as_mask(cx, mask), _lane(cx))
     one = cx.b.const(1, u32)
     return cx.b.emit("eq", cx.b.emit("and", shifted, one), one)
 
 
 def as_mask(cx: Context, mask: Any) -> Value:
-    """A mask as u32; `-1` and `0xFFFFFFFF` both are all bits."""
+    """Return a mask as u32; `-1` and `0xFFFFFFFF` both set all bits."""
     if isinstance(mask, int):
         return cx.b.const(mask & 0xFFFFFFFF, u32)
     return arith.cast(cx, mask, u32)
@@ -100,7 +99,8 @@ def _ballot(cx: Context, predicate: Any) -> Value:
 
 
 def _shuffled(kind: str, t: Scalar) -> Handler:
-    """A shuffle of values of type t. Where the other invocation is not in the warp, the own one."""
+    """Make the handler of a shuffle of type t. It returns the own value for a source outside the
+    warp."""
 
     def emit(cx: Context, mask: Any, val: Any, offset: Any) -> Value:
         v, k = arith.value(cx, val, t), arith.value(cx, offset, u32)
@@ -120,7 +120,7 @@ def _is_behind(cx: Context, k: Value) -> Value:
     return cx.b.emit("ge", cx.b.emit("add", _lane(cx), k), _size(cx))
 
 
-# What says which invocation is meant, in a subgroup of several warps.
+# Source invocation in the subgroup, for subgroups of several warps.
 ADDRESSED: dict[str, Callable[[Context, Value], Value]] = {
     "subgroup_shuffle": _of_warp, "subgroup_shuffle_xor": _in_warp,
 }  # fmt: skip
@@ -130,7 +130,7 @@ BEYOND: dict[str, Callable[[Context, Value], Value]] = {
 
 
 def _match_any(cx: Context, mask: Any, value: Any) -> Value:
-    """Of the mask's invocations, the bits of those that have the same value: asked one by one."""
+    """Return the bits of the mask's invocations with the same value; a loop compares one at a time."""
     v, b = arith.value(cx, value), cx.b
     asked = b.emit("and", as_mask(cx, mask), _active(cx))
     size = _size(cx)
@@ -146,7 +146,7 @@ def _match_any(cx: Context, mask: Any, value: Any) -> Value:
 
 
 def _match_all(cx: Context, mask: Any, val: Any) -> Value:
-    """The mask if all its invocations have the same value, else 0."""
+    """Return the mask if all its invocations have the same value, else 0."""
     asked = cx.b.emit("and", as_mask(cx, mask), _active(cx))
     same = cx.b.emit("eq", _match_any(cx, mask, val), asked)
     return cx.b.emit("select", same, asked, cx.b.const(0, scalar_of(asked.type)))
