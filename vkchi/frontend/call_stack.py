@@ -108,7 +108,7 @@ def own_calls(n: ast.AST, fn: FunctionType) -> Iterator[ast.Call]:
 
 
 def meaning(n: ast.expr, fn: FunctionType) -> Any:
-    """Return the object that a name, or an attribute of a module, denotes in a function; or None."""
+    """Return the object that a name or a module's attribute denotes in a function, or None."""
     if isinstance(n, ast.Attribute):
         module = meaning(n.value, fn)
         return getattr(module, n.attr, None) if isinstance(module, ModuleType) else None

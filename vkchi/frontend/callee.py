@@ -191,7 +191,7 @@ def is_made(x: Any) -> bool:
 
 
 def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
-    """Lower `base.name(...)`: a method of a vector, matrix or list, or an attribute of an object."""
+    """Lower `base.name(...)`: a method of a vector, matrix or list, or an object's attribute."""
     base = cx.ref(f.value)
     record = record_in(base)
     if record is not None and not is_array(record):
@@ -520,7 +520,7 @@ def _is_library(fn: FunctionType) -> bool:
 
 
 def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
-    """True if a function refers, directly or through callees, to arrays, kernel functions or vkchi."""
+    """True if a function or its callees refer to arrays, kernel functions or vkchi."""
     seen.add(fn)
     if _is_library(fn):
         return False

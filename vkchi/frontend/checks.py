@@ -25,7 +25,7 @@ from vkchi.types import (
 
 
 def all_of(cx: Context, truths: Sequence[Value]) -> Value | None:
-    """Return the conjunction of conditions, over all components of tensors; None for no condition."""
+    """Return the conjunction of conditions over all tensor components; None if there are none."""
     total: Value | None = None
     for v in truths:
         n = getattr(v.type, "size", 0)

@@ -1,8 +1,8 @@
 """Dependencies of a compiled kernel besides its own source: functions reached, values read.
 
-A value is noted by the path on which it was found (`self.grid.dx`), which also names captured
-arrays. Containers that are only indexed, and objects of which only attributes are read, are steps
-of paths; `reads` has the values at their ends.
+A value is recorded by the path at which it was found (`self.grid.dx`); the path also names captured
+arrays. A container that is only indexed, or an object of which only attributes are read, is a step
+of a path. `reads` returns the values at the ends of paths.
 
     deps.read(fn, "n_grid", 128); deps.reads(fn)      # Read(Path(... "n_grid"), "value", 128)
 """
@@ -34,14 +34,19 @@ from vkchi.span import Span
 from vkchi.types.lazy_numpy import is_array_of_numpy
 
 _PURE = ("builtins", "math", "numpy")
-FACTS = ("shape", "ndim", "dtype", "size")  # of numpy arrays: they say nothing of the numbers
+FACTS = (
+    "shape",
+    "ndim",
+    "dtype",
+    "size",
+)  # attributes of numpy arrays that do not depend on the elements
 
 
 MOST_PATHS = 8  # of one object
 
 
 class Note:
-    """A value at a path: how often it was used otherwise than as a step to a part of it."""
+    """A value at a path. `uses` counts its uses other than as a step to one of its parts."""
 
     __slots__ = ("is_compared", "span", "uses", "value")
 
@@ -50,45 +55,50 @@ class Note:
 
 
 class Dependencies:
-    """`functions`: every Python function whose source was lowered, the kernel first. `opaque`:
-    Python callables that were run at compile time and may have read what is not known. `classes`:
-    those that were read, and those of objects."""
+    """The recorded dependencies of a kernel.
+
+    - `functions`: Python functions whose source was lowered, the kernel first
+    - `opaque`: Python callables run at compile time, whose reads are unknown
+    - `classes`: classes that were read, and classes of objects that were read
+    """
 
     def __init__(self) -> None:
         self.functions: dict[FunctionType, None] = {}
         self.opaque: dict[str, None] = {}
         self.classes: dict[type, None] = {}
         self.notes: dict[Path, Note] = {}
-        self.last: tuple[Path, ...] = ()  # paths that were noted together
-        self.count = 0  # of what was noted, a path that is noted again too
-        self._way: Any = None  # the array of which a part is about to be read
+        self.last: tuple[Path, ...] = ()  # paths recorded together
+        self.count = 0  # number of records, repeated paths included
+        self._way: Any = None  # the array whose part is read next
         self._arguments: dict[str, Any] = {}
         self._iterated: dict[Path, Any] = {}
         self._absent: dict[Path, str] = {}
-        self._roots: dict[int, Reference] = {}  # of objects that no name leads to
-        # The object too, so that its id stays its own; no path for what is known to have none. The
+        self._roots: dict[int, Reference] = {}  # objects without a name
+        # Holds the object too, so that its id is not reused. No path: known to have none. The
         # latest path is the last.
         self._origins: dict[int, tuple[Any, tuple[Path, ...]]] = {}
-        self._made: set[int] = set()  # objects among those that were found nowhere
+        self._made: set[int] = set()  # ids of objects made at compile time
         self._globals: dict[int, FunctionType] = {}  # the first function of each module
         self._cells: dict[int, Root] = {}
 
     # --- reading -----------------------------------------------------------------------------
 
     def read(self, fn: FunctionType, name: str, value: Any, span: Span | None = None) -> None:
-        """Note a global or closure variable of `fn`. A module is only a way to its names."""
+        """Record the read of a global or closure variable of `fn`. A module is only a step to its
+        names."""
         if name in fn.__code__.co_freevars and fn.__closure__ is not None:
             cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
             path = Path(self._cells.setdefault(id(cell), Root("cell", fn, name)))
         elif name in fn.__globals__:
             path = Path(Root("global", self._globals.setdefault(id(fn.__globals__), fn), name))
-        else:  # of Python itself
+        else:  # a Python builtin
             self._note((), value, span)
             return
         self._note((path,), value, span)
 
     def root(self, fn: FunctionType, name: str, value: Any) -> None:
-        """Note an argument of the kernel: part of its signature, but not its attributes."""
+        """Record an argument of the kernel. It is part of the signature, but its attributes are
+        not."""
         self._arguments[name] = value
         path = Path(Root("argument", fn, name))
         self._found(value, path)
@@ -96,7 +106,7 @@ class Dependencies:
         self.met(value)
 
     def _found(self, value: Any, path: Path) -> None:
-        """Let a value be found at a path, and at paths where it was found before."""
+        """Add a path to the paths of a value."""
         others = () if is_leaf(value) else self._paths(value)
         others = tuple([one for one in others if one != path])
         self._origins[id(value)] = (value, (*others[1 - MOST_PATHS :], path))
@@ -106,16 +116,16 @@ class Dependencies:
         return () if found is None else found[1]
 
     def met(self, value: Any) -> None:
-        """Note the class of an object, or a class."""
+        """Record the class of an object, or a class."""
         self.classes[value if isinstance(value, type) else type(value)] = None
 
     def outside(self, value: Any) -> None:
-        """Note a value to which no path leads, such as what an iterator gives."""
+        """Record a value without a path, such as an item of an iterator."""
         self._origins.setdefault(id(value), (value, ()))
         self.met(value)
 
     def default(self, fn: FunctionType, name: str, value: Any) -> None:
-        """Note the default of a parameter."""
+        """Record the default of a parameter."""
         key: Any
         defaults, places = fn.__defaults__ or (), fn.__code__.co_varnames
         first = fn.__code__.co_argcount - len(defaults)
@@ -130,15 +140,17 @@ class Dependencies:
         self._note((Path(root, (("item", key),)),), value, None)
 
     def read_part(self, base: Any, step: Step | None, value: Any, span: Span | None = None) -> None:
-        """Note the attribute or item of an object that was read, or what that gave by a step that
-        no path has (None)."""
+        """Record the read of an attribute or item of an object.
+
+        `step` is None for a part without a path.
+        """
         if type(base) is super and step is not None:
             base = holder_of(base, step[1])
         paths, is_known = self._paths(base), id(base) in self._origins
         self.met(base)
         if not paths and step is not None and step[0] == "attr" and may_change(base):
             if not is_known:
-                self._made.add(id(base))  # which stays alive as an origin
+                self._made.add(id(base))  # kept alive in _origins
             self._origins.setdefault(id(base), (base, ()))
             root = self._roots.setdefault(id(base), Reference(base))
             self._note((Path(Root("object", root, step[1])),), value, span)
@@ -178,7 +190,7 @@ class Dependencies:
             note.uses += 1
 
     def _note_items(self, path: Path, value: Any) -> None:
-        """Let objects in containers be found by their items' paths."""
+        """Record the paths of objects in containers."""
         if not isinstance(value, list | tuple | dict):
             return
         items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -189,46 +201,48 @@ class Dependencies:
                 self._note_items(inner, item)
 
     def absent(self, base: Any, name: str) -> None:
-        """Note that an object has no such attribute."""
+        """Record that an object has no such attribute."""
         for path in self._paths(base):
             self._absent[path._replace(steps=(*path.steps, ("attr", name)))] = name
 
     def was_a_way(self, base: Any, before: int) -> None:
-        """Take back the use of `base`, read since `count` was `before`: only a part matters."""
+        """Undo the use of `base`, read since `count` was `before`: only a part of it is used."""
         self._way = None
         if self.count == before or not self.last or self.last[-1:] != self._paths(base)[-1:]:
             return
         if is_array_of_numpy(base):
-            self._way = base  # its numbers may matter all the same
+            self._way = base  # its elements may still be used
         else:
             for path in self.last:
                 self.notes[path].uses -= 1
 
     def iterated(self, base: Any) -> None:
-        """Note that iteration over an object gives other objects."""
+        """Record that the items of an iteration over an object may change."""
         for path in self._paths(base):
             if not isinstance(base, CONTAINERS):
                 self._iterated[path] = base
 
     def compared(self, value: Any) -> None:
-        """Note that the identity of an object matters."""
+        """Record that the identity of an object matters."""
         for path in self._paths(value):
             if path in self.notes:
                 self.notes[path].is_compared = True
 
     def stands_for(self, copy: Any, value: Any) -> None:
-        """Let a copy, which kernels have of an object, be found where that was."""
+        """Give a copy, which kernels use in place of an object, the object's paths."""
         if id(value) in self._origins:
             self._origins[id(copy)] = (copy, self._paths(value))
 
     def is_read(self, value: Any) -> bool:
-        """True if an object was found somewhere, and not made at compile time."""
+        """True if an object was found at a path, and not made at compile time."""
         return id(value) in self._origins and id(value) not in self._made
 
     def ran(self, callee: Any) -> None:
-        """Note that a Python callable was run at compile time. Of a function, all names that it
-        refers to count as read; what C code of Python, math and numpy gives depends on its
-        arguments alone."""
+        """Record that a Python callable was run at compile time.
+
+        All names that a function refers to count as read. Results of C code in Python, math and
+        numpy depend on the arguments alone.
+        """
         if isinstance(callee, FunctionType):
             if callee in self.functions:
                 return
@@ -243,8 +257,10 @@ class Dependencies:
     # --- results -----------------------------------------------------------------------------
 
     def reads(self, fn: FunctionType) -> tuple[Read, ...]:
-        """The values that the kernel `fn` depends on; not those that two reads in a row give
-        differently."""
+        """Return the values that the kernel `fn` depends on.
+
+        Values that differ between two successive reads are left out.
+        """
         names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
         args = tuple([self._arguments.get(name) for name in names])
         found = []
@@ -259,7 +275,7 @@ class Dependencies:
         return stable(found, args)
 
     def _tests(self, path: Path, note: Note) -> Iterator[tuple[How, Any]]:
-        """The comparisons of a value at a path, each with its operand."""
+        """Yield the comparisons of a value at a path, each with its operand."""
         value = note.value
         has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
         if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):
@@ -275,15 +291,18 @@ class Dependencies:
             yield "value", value
 
     def path_of(self, obj: Any) -> tuple[int, str]:
-        """The number, in `functions`, of the function that an object was read in, and its path
-        there; (-1, "") where it is not known."""
+        """Return where an object was read: the position in `functions`, and the path in that
+        function.
+
+        Unknown objects give (-1, "").
+        """
         path = self._path_in_functions(obj)
         if path is None or path.root.fn not in self.functions:
             return -1, ""
         return list(self.functions).index(path.root.fn), str(path)
 
     def name_of(self, obj: Any, default: str) -> str:
-        """A short name for an object: the last words of its path."""
+        """Return a short name for an object: the last words of its path."""
         path = self._path_in_functions(obj)
         if path is None:
             return default
@@ -297,19 +316,19 @@ class Dependencies:
 
 
 def holder_of(base: Any, name: str) -> Any:
-    """The class in which `super()` finds an attribute."""
+    """Return the class in which `super()` finds an attribute."""
     cls = base.__self_class__
     behind = cls.__mro__[cls.__mro__.index(base.__thisclass__) + 1 :]
     return next((c for c in behind if name in vars(c)), base)
 
 
 def may_change(value: Any) -> bool:
-    """True for an object or class of the program."""
+    """True if the value is an object or class of the user's program."""
     return is_of_program(value.__module__, "") if isinstance(value, type) else is_object(value)
 
 
 class Reference:
-    """A reference to an object, weak where its class lets it be, that compares by identity."""
+    """A reference that compares by identity; weak if the object's class permits it."""
 
     __slots__ = ("_of",)
 
@@ -324,19 +343,21 @@ class Reference:
 
 
 def is_users(fn: FunctionType) -> bool:
-    """True for a function of the program: not one of Python, of this or of an installed package."""
+    """True if a function belongs to the user's program: not to Python, vkchi or an installed
+    package."""
     return is_of_program(fn.__module__ or "", fn.__code__.co_filename)
 
 
 def is_of_program(module: str, file: str) -> bool:
-    """True for a module of the program, which is in this file."""
+    """True if a module, which is in this file, belongs to the user's program."""
     first = module.partition(".")[0]
     is_python = module != "__main__" and first in sys.stdlib_module_names
     return not (first == "vkchi" or is_python or "-packages" in file)
 
 
 def referred_names(fn: FunctionType) -> dict[str, Any]:
-    """The globals and closure variables that a function names, with their values now."""
+    """Return the globals and closure variables that a function refers to, with their current
+    values."""
     code = fn.__code__
     found = {name: fn.__globals__[name] for name in code.co_names if name in fn.__globals__}
     for name, cell in zip(code.co_freevars, fn.__closure__ or ()):

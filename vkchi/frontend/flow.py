@@ -84,7 +84,7 @@ def run_region(
 
 
 def run_scoped(cx: Lowering, lower: Callable[[], Any]) -> Arm:
-    """Lower an expression into a region and a block of its own: names that it assigns end with it."""
+    """Lower an expression into a region and a block: names that it assigns end with it."""
     with cx.act.block():
         return run_region(cx, (), lower)
 
@@ -161,7 +161,7 @@ class Join:
         return self._hole(a, b, self._common_type(a, b), name)
 
     def _half(self, v: Any, name: str, *, is_first: bool) -> Any:
-        """Merge a value set on one path only; flags guarantee that the other path's is never used."""
+        """Merge a value that one path sets. Flags guarantee that the other path's is never used."""
         if not isinstance(v, Value):
             return v
         t = v.type

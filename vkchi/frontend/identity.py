@@ -1,14 +1,11 @@
-"""Objects of Python classes that kernels make are the same under all their names, as in Python.
+"""Alias analysis of objects that kernels construct: all names of an object must see its changes.
 
-Owns: which names stand for the same object. A variable holds its object's members as values of its
-own, so an object that has two names cannot change: that is refused, at the change. Must not know:
-AST classes, how members are stored.
-
-`Record.objects` are the objects that a record may be: one where it was made, those of both paths
-where paths join. Copies and parts keep them (`trees.with_branches`).
+A variable holds its object's members by value. An object with two names therefore cannot change:
+the change raises an error. `Record.objects` is the set of objects that a record may be: one where
+it was made, the union where paths join. Copies and parts keep it (`trees.with_branches`).
 
     q = p           # both records hold the same object
-    p.x = 1.0       # check_unshared: refused
+    p.x = 1.0       # check_unshared raises
 """
 
 from __future__ import annotations
@@ -28,13 +25,15 @@ Objects = frozenset[object]
 
 
 def new_object() -> Objects:
-    """The identity of an object that was made just now."""
+    """Return the identity of a new object."""
     return frozenset([object()])
 
 
 def live_variables(cx: Lowering, *, of_python: bool = False) -> list[Var]:
-    """The variables of the function that is lowered, and of those that call it; or only those of
-    functions that are Python's."""
+    """Return the variables of the current function and its callers.
+
+    `of_python`: only those of plain Python functions.
+    """
     found: dict[Var, None] = {}
     act: Activation | None = cx.act
     while act is not None:
@@ -45,8 +44,10 @@ def live_variables(cx: Lowering, *, of_python: bool = False) -> list[Var]:
 
 
 def names_of(cx: Lowering, objects: Objects, changed: dict[Var, Any] | None = None) -> list[str]:
-    """The variables that hold some of these objects, once for each time that they do; `changed` are
-    what some hold in place of what they say."""
+    """Return the names of variables that hold some of these objects, one for each occurrence.
+
+    `changed` has values that replace those of some variables.
+    """
     return [
         var.name
         for var in live_variables(cx)
@@ -56,8 +57,7 @@ def names_of(cx: Lowering, objects: Objects, changed: dict[Var, Any] | None = No
 
 
 def check_unshared(cx: Lowering, record: Record) -> None:
-    """Raises KernelSyntaxError for an object that has another name, before it changes: that name
-    has a copy."""
+    """Check that an object that is about to change has one name. Raises KernelSyntaxError."""
     names = names_of(cx, record.objects) if record.objects else []
     if len(names) > 1:
         raise cx.fail(
@@ -69,8 +69,10 @@ def check_unshared(cx: Lowering, record: Record) -> None:
 
 
 def check_unshared_value(cx: Lowering, whole: Value) -> None:
-    """The same for a vector or matrix, whose parts change, in a function that is Python's: kernels'
-    own variables are copies of each other."""
+    """Check that a vector or matrix that is about to change in part has one name.
+
+    This applies to plain Python functions only: variables of kernels are copies of each other.
+    """
     if not cx.act.is_plain:
         return
     variables = live_variables(cx, of_python=True)
@@ -88,7 +90,7 @@ def _listed(names: list[str]) -> str:
 
 
 def pairs_of(a: Any, b: Any) -> Iterator[tuple[Record, Record]]:
-    """The records that stand at the same places of two trees."""
+    """Yield the pairs of records at the same positions of two trees."""
     if isinstance(a, Record) and isinstance(b, Record):
         yield a, b
     if same_branches(a, b):
@@ -97,14 +99,17 @@ def pairs_of(a: Any, b: Any) -> Iterator[tuple[Record, Record]]:
 
 
 def join(a: Any, b: Any) -> None:
-    """What a holds may also be what b holds."""
+    """Add the objects of b's records to those of a."""
     for x, y in pairs_of(a, b):
         x.objects |= y.objects
 
 
 def join_iterations(cx: Lowering, var: Var, changed: dict[Var, Any]) -> None:
-    """What a variable holds in a loop may be what it held before, or at the end of an iteration.
-    Raises KernelSyntaxError where that has another name: the next iteration would not know."""
+    """Join a loop-carried variable's value before the loop with that at the end of an iteration.
+
+    Raises KernelSyntaxError if an object from the iteration has another name, because the next
+    iteration would not see the alias.
+    """
     for before, after in pairs_of(var.value, changed[var]):
         others = names_of(cx, after.objects - before.objects, changed)
         if len(others) > 1:

@@ -1,8 +1,7 @@
-"""The tables of what kernels may call: importing this module fills them, but for what is LATE.
+"""Completion of the tables of callable functions: importing this module fills CALLS and METHODS.
 
-Owns: CALLS for function objects of `vkchi.lang`, types and Python's builtins; METHODS are
-another module's and named here for the frontend. Must not know: AST classes, how arguments were
-written.
+CALLS has function objects of `vkchi.lang`, types and Python's builtins. The functions of
+`call.LATE` are added later.
 
     CALLS[lang.math.mix].handler(cx, x, y, 0.5)
 """
@@ -50,7 +49,7 @@ __all__ = [
 
 # --- atomics -----------------------------------------------------------------------------------
 
-# function -> IR op; atomic_sub adds the negative
+# function -> IR op; atomic_sub adds the negated value
 _ATOMIC_OPS: dict[Function, str] = {
     fn: "atomic_add" if fn is atomics.atomic_sub else fn.__name__ for fn in atomics.ATOMICS
 }
@@ -58,7 +57,7 @@ _BITWISE = frozenset(k for k, row in ATOMICS.items() if row.combine in BITWISE)
 
 
 def atomic(fn: Function) -> Handler:
-    """The handler of an atomic function; its first argument comes as a Target."""
+    """Make the handler of an atomic function; its first argument is passed as a Target."""
     kind = _ATOMIC_OPS[fn]
 
     def call(cx: Context, x: Any, y: Any) -> Value:

@@ -145,7 +145,7 @@ def unsigned(t: Scalar) -> Scalar:
 
 
 def is_given(v: Value) -> bool:
-    """True if the host can compute an integer from a call's arguments, and so check it at launch."""
+    """True if the host can compute an integer from a call's arguments, so can check it."""
     todo, count = [v], 0
     for x in todo:  # grows in the loop
         count += 1

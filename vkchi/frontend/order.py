@@ -1,11 +1,10 @@
-"""Loops at the top of a kernel whose iterations have an order: by what they assign to the kernel's
-variables.
+"""Loop-carried dependence test for top-level loops, on the variables of the kernel that they
+assign.
 
-Such a loop runs in parallel. Sums of a variable are atomic; but of `a, b = b, a + b`, or of
-`last = i`, only iterations one after the other make what the program says. A variable that every
-iteration assigns before it reads it, and that nothing reads after the loop, is the iteration's own.
-
-Owns: which of these a variable is, as syntax tells. Must not know: how loops are lowered.
+A top-level loop runs in parallel. Reductions into a variable are atomic. In `a, b = b, a + b` or
+`last = i`, however, iterations depend on each other, so the loop must be serial. A variable is
+private to the iteration if every iteration assigns it before reading it, and nothing reads it after
+the loop. The test is syntactic.
 
     names = assigned_names(cx, loop); is_ordered(cx, loop, names); own_variables(cx, loop, names)
 """
@@ -33,14 +32,14 @@ from vkchi.frontend.targets import roots_of
 from vkchi.frontend.trees import Record, leaves
 from vkchi.frontend.values import Place
 
-See = Callable[[ast.expr], Any]  # what an expression stands for, None where that is not seen
+See = Callable[[ast.expr], Any]  # an expression's object, or None if unknown
 
-_COMBINED = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)  # what `op=` does at once
+_COMBINED = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)  # `op=` is atomic
 _OF_WORKGROUPS = frozenset(("simt", "block", "subgroup", "warp"))
 
 
 def is_ordered(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> bool:
-    """Whether iterations, which assign these names, have to come one after the other."""
+    """True if iterations, which assign these names, must run in order."""
     names = [name for name in assigned if is_variable(cx.act.find(name))]
     if not names or any(
         isinstance(x, ast.Attribute) and x.attr in _OF_WORKGROUPS for x in ast.walk(n)
@@ -50,13 +49,13 @@ def is_ordered(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> bool:
 
 
 def own_variables(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> list[Var]:
-    """The kernel's variables that are each iteration's own, of those that iterations assign."""
+    """Return the assigned variables of the kernel that are private to each iteration."""
     found = {name: cx.act.find(name) for name in assigned}
     return [v for k, v in found.items() if v is not None and is_variable(v) and is_own(cx, n, k)]
 
 
 def is_variable(var: Var | None) -> bool:
-    """Whether a name is a variable that holds numbers, not an element of an array."""
+    """True if a name is a variable that holds numbers, and not an element of an array."""
     if var is None or var.kind not in CHANGING or not leaves(var.value):
         return False
     is_place = isinstance(var.value, Place) and var.value.space == "local"
@@ -64,8 +63,7 @@ def is_variable(var: Var | None) -> bool:
 
 
 def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
-    """The names that a loop, or functions that it calls, assigns otherwise than by what combines at
-    once."""
+    """Return the names that a loop or its callees assign, except by atomic reductions."""
     nodes = events_in(cx.act.source, n)
     found = assigned_here(nodes)
     for x in nodes:
@@ -77,7 +75,7 @@ def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
 
 
 def assigned_here(nodes: Iterable[ast.AST]) -> dict[str, None]:
-    """Those that statements among these nodes assign themselves."""
+    """Return the names that statements among these nodes assign, except by atomic reductions."""
     found: dict[str, None] = {}
     for x in nodes:
         if isinstance(x, ast.AugAssign) and isinstance(x.op, _COMBINED):
@@ -88,15 +86,17 @@ def assigned_here(nodes: Iterable[ast.AST]) -> dict[str, None]:
 
 
 def names_assigned_by(cx: Lowering, n: ast.Call) -> Iterator[str]:
-    """The names that a function of the user's assigns which gets them by reference."""
+    """Yield the names that a call assigns through arguments by reference."""
     if callee_of(n, lambda x: peek(cx, x)) is None and may_change_receiver(n):
         yield from bottom_names(n.func)
     yield from changed_by(n, lambda x: peek(cx, x), ())
 
 
 def changed_by(n: ast.Call, see: See, within: tuple[Any, ...]) -> Iterator[str]:
-    """The names that a call changes, by reference, in the function that the call is in, where `see`
-    tells what expressions stand for; `within` are the functions on the way to it."""
+    """Yield the caller's names that a call changes by reference.
+
+    `see` resolves expressions to compile-time objects. `within` are the functions on the call path.
+    """
     callee = callee_of(n, see)
     if callee is None or callee in within:
         return
@@ -120,8 +120,8 @@ def changed_by(n: ast.Call, see: See, within: tuple[Any, ...]) -> Iterator[str]:
 def changed_by_spread(
     n: ast.Call, callee: FunctionType, signature: Signature, receiver: list[ast.expr]
 ) -> Iterator[str]:
-    """The same of a call with `*args`, which does not show what stands for which parameter: what
-    might be changed."""
+    """Yield the names that a call with `*args` may change: its arguments cannot be matched to
+    parameters."""
     may_refer = receiver or signature.by_reference()
     if may_refer and changed_parameters(callee, {}, (callee,)):
         for x in (*receiver, *n.args, *[k.value for k in n.keywords]):
@@ -129,7 +129,7 @@ def changed_by_spread(
 
 
 def callee_of(n: ast.Call, see: See) -> FunctionType | None:
-    """The function of the user's that a call inlines; None where there is none, or none is seen."""
+    """Return the user's function that a call inlines, or None if it is not known."""
     callee = see(n.func)
     if isinstance(callee, Record):
         callee = method_called(callee, "__call__")
@@ -140,13 +140,15 @@ def callee_of(n: ast.Call, see: See) -> FunctionType | None:
 
 
 def is_bound(callee: Any) -> bool:
-    """Whether a callee brings its first argument with it."""
+    """True if a callee is bound to its first argument."""
     return getattr(callee, "__self__", None) is not None
 
 
 def may_change_receiver(n: ast.Call) -> bool:
-    """Whether a call whose callee is not seen is of a method other than those of vectors, on an
-    item or on `super()`."""
+    """True if a call of an unknown callee is a method call on an item or on `super()`.
+
+    Methods of vectors are excluded.
+    """
     f = n.func
     if not isinstance(f, ast.Attribute) or f.attr in METHODS:
         return False
@@ -156,8 +158,10 @@ def may_change_receiver(n: ast.Call) -> bool:
 def changed_parameters(
     fn: FunctionType, known: dict[str, Any], within: tuple[Any, ...]
 ) -> dict[str, None]:
-    """The parameters that a function, or those that it calls, assigns otherwise than by what
-    combines at once. `known`: what arguments stand for."""
+    """Return the parameters that a function or its callees assign, except by atomic reductions.
+
+    `known`: objects that the arguments denote.
+    """
     node, names = source_of(fn).node, referred_names(fn) | known
 
     def see(x: ast.expr) -> Any:
@@ -177,15 +181,15 @@ def changed_parameters(
 
 
 def calls_super(n: ast.Call) -> bool:
-    """Whether a call is `super().f(...)`."""
+    """True if a call is `super().f(...)`."""
     return any(isinstance(x, ast.Name) and x.id == "super" for x in ast.walk(n.func))
 
 
-# --- what a variable is --------------------------------------------------------------------------
+# --- privatization -------------------------------------------------------------------------------
 
 
 def reads(n: ast.AST, name: str) -> Iterator[ast.Name]:
-    """Where a name is read."""
+    """Yield the nodes that read a name."""
     for x in ast.walk(n):
         if isinstance(x, ast.Name) and x.id == name and isinstance(x.ctx, ast.Load):
             yield x
@@ -194,7 +198,7 @@ def reads(n: ast.AST, name: str) -> Iterator[ast.Name]:
 
 
 def is_flag(n: ast.For, name: str) -> bool:
-    """Whether a loop only assigns one constant to a name: any iteration may be the one."""
+    """True if a loop only assigns one constant to a name: the order of iterations is irrelevant."""
     values = {
         ast.dump(x.value) if isinstance(x.value, ast.Constant) else ""
         for x in ast.walk(n)
@@ -205,14 +209,14 @@ def is_flag(n: ast.For, name: str) -> bool:
 
 
 def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -> list[str]:
-    """The names under the targets of a statement."""
+    """Return the names under the targets of a statement."""
     targets = n.targets if isinstance(n, ast.Assign) else [n.target]
     return [name for t in targets for name in bottom_names(t)]
 
 
 def is_own(cx: Lowering, n: ast.For, name: str) -> bool:
-    """Whether each iteration assigns a name as a whole before it reads it, and nothing reads it
-    afterwards."""
+    """True if each iteration assigns a name as a whole before reading it, and nothing reads it
+    later."""
     node = cx.act.source.node
     inside = set(reads(n, name))
     outside = [x for x in reads(node, name) if x not in inside]
@@ -232,5 +236,4 @@ def is_own(cx: Lowering, n: ast.For, name: str) -> bool:
 
 
 def is_loop(n: ast.AST) -> bool:
-    """Whether a node is a loop."""
     return isinstance(n, ast.For | ast.While)

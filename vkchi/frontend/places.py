@@ -1,9 +1,9 @@
-"""Names, attributes and subscripts: to read them, and as what can be assigned.
+"""Names, attributes and subscripts, read or as assignment targets.
 
-Owns: what `x.name` and `x[...]` are for every kind of x: arrays give memory places; vectors and
-matrices components; lists items; Python objects their own attributes. Must not know: statements.
+The result of `x.name` and `x[...]` depends on x: arrays give memory locations, vectors and matrices
+components, lists items, and Python objects their own attributes.
 
-    lvalue(cx, node)            # a Target, a Slot, or something that cannot be assigned
+    lvalue(cx, node)            # a Target, a Slot, or a value that cannot be assigned
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
 from vkchi.types import Array, Scalar, Tensor, i32, i64, scalar_of, shape_of, with_shape
 
-# --- reading and assigning: the same, from different bases ---------------------------------------
+# --- names and targets ---------------------------------------------------------------------------
 
 
 def lower_name(cx: Lowering, n: ast.Name) -> Any:
-    """A variable's value, or a captured object."""
+    """Return a variable's value, or a captured object."""
     var = cx.act.find(n.id)
     if var is not None:
         return var.value
@@ -70,7 +70,7 @@ def lower_name(cx: Lowering, n: ast.Name) -> Any:
 
 
 def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:
-    """`x.name`, read."""
+    """Lower `x.name` in a read."""
     inner = n.value
     if not isinstance(inner, ast.Subscript):
         return attribute_of(cx, cx.way(inner), n.attr)
@@ -78,7 +78,8 @@ def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:
 
 
 def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) -> Any:
-    """`array[...].name`; of an array of structs `array.name[...]`: no other member is reached."""
+    """Lower `array[...].name`; for an array of structs as `array.name[...]`, which reads one
+    member."""
     indices = lower_indices(cx, inner.slice)
     member = member_array(cx, array, name) if is_struct_array(array) else None
     if member is not None:
@@ -87,14 +88,16 @@ def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) ->
 
 
 def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
-    """`x[...]`, read."""
+    """Lower `x[...]` in a read."""
     base = cx.way(n.value)
     return item_of(cx, base, lower_indices(cx, n.slice))
 
 
 def lvalue(cx: Lowering, n: ast.expr) -> Any:
-    """What an expression is as the left side of an assignment: a Target, or a Slot for a variable
-    that holds a list; anything else cannot be assigned."""
+    """Lower an assignment target: a Target, or a Slot for a variable that holds a list.
+
+    Any other result cannot be assigned.
+    """
     if isinstance(n, ast.Name):
         var = cx.act.find(n.id)
         if var is None:
@@ -116,7 +119,7 @@ def lvalue(cx: Lowering, n: ast.expr) -> Any:
 
 
 def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
-    """`base.name`, as a Target if base is one."""
+    """Return `base.name`, as a Target if base is one."""
     if name == ORIGIN:
         return first_array(cx, base).origin
     record = record_in(base)
@@ -138,14 +141,14 @@ def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
 
 
 def _of_container(base: Any, name: str) -> str:
-    """A help for an attribute that lists and dicts have not."""
+    """Return the help for an attribute that lists and dicts do not have."""
     if isinstance(base, dict):
         return f"write x[{name!r}]" if name in base else _right_key(base)
     return "index it: x[0]; or make it a vector: ti.Vector(x)"
 
 
 def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
-    """A component or several (`v.x`, `v.zy`), or a fact such as `m.n`."""
+    """Return components (`v.x`, `v.zy`) or a property such as `m.n`."""
     t = base.type
     places = component_indices(name, t)
     if places is not None and not isinstance(base, Value):
@@ -168,15 +171,17 @@ def _facts_of(t: Any) -> str:
 
 
 class Extents(tuple[int, ...]):
-    """The shape of an array's elements: an attribute, as in Python, and a call, as kernels of
-    Taichi's have it, which gives a list."""
+    """The shape of an array's elements.
+
+    Python reads it as an attribute, Taichi's kernels call it; the call gives a list.
+    """
 
     def __call__(self) -> list[int]:
         return list(self)
 
 
 def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
-    """An attribute of an array: of a captured one, what Python gives."""
+    """Return an attribute of an array; for a captured array, as in Python scope."""
     if array.source is not None:
         return python_attribute(cx, array.source, name)
     t = array.type
@@ -201,14 +206,14 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
 
 
 def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
-    """An attribute of a Python object, read while compiling."""
+    """Read an attribute of a Python object at compile time."""
     try:
         value = getattr(obj, name)
-    except Unsupported as e:  # a name of Taichi's that is not there
+    except Unsupported as e:  # a name of Taichi's without support
         raise Unsupported(f"{cx.span.place}: {e}") from None
     except (AttributeError, KeyError) as e:
         is_found = hasattr(type(obj), name) or isinstance(e, KeyError)
-        if is_found and foreign_traceback(e):  # a property went wrong
+        if is_found and foreign_traceback(e):  # a property raised
             raise
         raise cx.fail(
             f"{object_name(obj)} has no attribute `{name}`",
@@ -217,13 +222,13 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
         ) from None
     if value is None and name in ("grad", "dual") and is_field(obj):
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
-    if isinstance(value, Value | Deferred):  # of a dict that answers attributes by its items
+    if isinstance(value, Value | Deferred):  # from a dict whose items are attributes
         return value
     return cx.part(obj, ("attr", name), value)
 
 
 def object_name(obj: Any) -> str:
-    """What a Python object is called in messages."""
+    """Return the description of a Python object in messages."""
     if type(obj) is Parents:
         return "`super()`"
     if isinstance(obj, ModuleType):
@@ -235,7 +240,7 @@ def object_name(obj: Any) -> str:
 
 
 def lower_indices(cx: Lowering, n: ast.expr) -> list[Any]:
-    """The indices between brackets; slices as Python slices."""
+    """Lower the indices between brackets; slices become Python slices."""
     items = n.elts if isinstance(n, ast.Tuple) else [n]
     found: list[Any] = []
     for item in items:
@@ -250,7 +255,7 @@ def lower_indices(cx: Lowering, n: ast.expr) -> list[Any]:
 
 
 def static_int(cx: Lowering, n: ast.expr) -> int:
-    """An expression that must be an int known while compiling."""
+    """Lower an expression that must be a compile-time int."""
     k = cx.expr(n)
     if not isinstance(k, int):
         raise cx.at(n, lambda cx: cx.fail("bounds of a slice must be compile-time constants"))
@@ -258,7 +263,7 @@ def static_int(cx: Lowering, n: ast.expr) -> int:
 
 
 def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
-    """`base[indices]`, as a Target if base is in memory or a variable."""
+    """Return `base[indices]`, as a Target if base is in memory or a variable."""
     if isinstance(base, Slot) and not isinstance(base.get(), Value):
         held = base.get()
         if is_container(held) and not is_struct_array(held):
@@ -284,7 +289,7 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
 
 
 def list_item(cx: Lowering, base: Any, indices: list[Any]) -> ListRef | None:
-    """`base[indices]` where that is a list of a dynamic block."""
+    """Return `base[indices]` if it is a list of a dynamic block, else None."""
     first = first_array(cx, base) if is_struct_array(base) else array_like(cx, base)
     if first is None or node_of(first) is None:
         return None
@@ -296,7 +301,10 @@ def _is_static_index(k: Any) -> bool:
 
 
 def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
-    """An item of a Python object, read at compile time; not of what must be an argument."""
+    """Return an item of a Python object, read at compile time.
+
+    Objects that must be passed as arguments raise an error.
+    """
     refuse(cx, obj, "index")
     if not defines(obj, "__getitem__"):
         raise failure(cx, obj, "index")
@@ -311,7 +319,7 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
 
 
 def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any]) -> Any:
-    """An item of a list, tuple or dict, or a Slot for it."""
+    """Return an item of a list, tuple or dict, or a Slot for it."""
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(held))
     key = indices[0] if len(indices) == 1 else tuple(indices)
@@ -332,7 +340,7 @@ def _item(cx: Lowering, held: Any, key: Any) -> Any:
 
 
 def _right_key(held: Any) -> str:
-    """The keys or indices that a container has."""
+    """Return the help about a container's keys or indices."""
     if isinstance(held, list | tuple):
         return f"indices are integers from 0 to {len(held) - 1}" if held else "it is empty"
     keys = ", ".join(repr(key) for key in [*_keys_of(held)][:5])
@@ -361,7 +369,10 @@ def _not_static(cx: Lowering, what: str) -> Any:
 
 
 def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
-    """The place of an array's element. Raises KernelIndexError for a wrong number of indices."""
+    """Return the memory location of an array's element.
+
+    Raises KernelIndexError for a wrong number of indices.
+    """
     flat = [] if indices == [None] else flatten_indices(cx, indices)
     ndim = array.type.ndim
     if len(flat) != ndim:
@@ -390,8 +401,10 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
 
 
 def check_signs(cx: Lowering, indices: list[Any]) -> None:
-    """Indices of an array that begins at zero. Raises KernelSyntaxError for a negative one, which
-    Python would count from the end."""
+    """Check the constant indices of an array that begins at zero.
+
+    Raises KernelSyntaxError for a negative one, which Python would count from the end.
+    """
     for k in indices:
         if isinstance(k, int) and k < 0:
             raise cx.fail(
@@ -420,7 +433,7 @@ def _right_index(array: ArrayRef, ndim: int) -> str:
 
 
 def flatten_indices(cx: Lowering, indices: list[Any]) -> list[Any]:
-    """Vectors of indices (`ti.grouped`) as their components."""
+    """Replace vectors of indices (`ti.grouped`) by their components."""
     flat: list[Any] = []
     for k in indices:
         if isinstance(k, Matrix):
@@ -435,7 +448,7 @@ def flatten_indices(cx: Lowering, indices: list[Any]) -> list[Any]:
 
 
 def array_index(cx: Lowering, k: Any) -> Value:
-    """One index of an array as an integer value of at least 32 bits."""
+    """Return one index of an array as an integer value of at least 32 bits."""
     if isinstance(k, int):
         return cx.b.const(k, i32 if -(1 << 31) <= k < 1 << 31 else i64)
     t = getattr(k, "type", None)
@@ -458,7 +471,7 @@ def array_index(cx: Lowering, k: Any) -> Value:
 
 
 def tensor_item(cx: Lowering, base: Any, indices: list[Any]) -> Any:
-    """A component, or several as a vector or matrix where there are slices."""
+    """Return a component; with slices, several components as a vector or matrix."""
     t = base.type
     if not isinstance(t, Tensor):
         what = "an array" if isinstance(t, Array) else f"a {describe(t)}"
@@ -483,7 +496,7 @@ def tensor_item(cx: Lowering, base: Any, indices: list[Any]) -> Any:
 
 
 def axis_places(cx: Lowering, k: Any, extent: int, t: Tensor) -> list[Component]:
-    """The places along one axis that an index or slice means."""
+    """Return the component indices along one axis that an index or slice selects."""
     if isinstance(k, slice):
         return [*range(extent)[k]]
     if isinstance(k, Value):
@@ -503,10 +516,10 @@ def axis_places(cx: Lowering, k: Any, extent: int, t: Tensor) -> list[Component]
 
 
 def flat_place(cx: Lowering, row: Component, col: Component, cols: int) -> Component:
-    """The component of a matrix at a row and a column."""
+    """Return the row-major index of a matrix component."""
     if isinstance(row, int) and isinstance(col, int):
         return row * cols + col
-    b = cx.b  # not arith: there a Python number would be of the default type
+    b = cx.b  # not arith, which gives Python numbers the default type
     if isinstance(row, int):
         start: Value = b.const(row * cols, i32)
     else:
@@ -515,7 +528,7 @@ def flat_place(cx: Lowering, row: Component, col: Component, cols: int) -> Compo
 
 
 def pick(cx: Lowering, base: Any, places: list[Component], shape: tuple[int, ...]) -> Any:
-    """Components of a value or Target as one of them, or a vector or matrix of `shape`."""
+    """Return components of a value or Target: one of them, or a vector or matrix of `shape`."""
     is_value = isinstance(base, Value)
     if not shape:
         part = extract if is_value else component

@@ -1,10 +1,9 @@
-"""Numbers of any width in kernels: elements that are encoded when written, decoded when read.
+"""Bit-packed numbers in kernels: elements are encoded at writes and decoded at reads.
 
-Owns: `QuantisedPlace`. In the IR such an array holds slots (`types.quantised`), integers that
-passes take for what they are. Must not know: how subscripts are written, bits of words.
+In the IR such an array holds slots (`types.quantised`), which passes treat as integers.
 
     x[i] = v        # store %p, (v << 27)
-    x[i] += v       # atomic_add %p, (v << 27): of floats, of any width, a compare-and-swap
+    x[i] += v       # atomic_add %p, (v << 27); a compare-and-swap loop for floats
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from vkchi.types.quantised import Quantised
 
 
 class QuantisedPlace(Place):
-    """An element whose slot stands at `slots`, or a component of one."""
+    """An element whose slot is at `slots`, or a component of one."""
 
     __slots__ = ("number", "slots")
 
@@ -39,8 +38,11 @@ class QuantisedPlace(Place):
         self.slots.store(cx, self._encoded(cx, v))
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Any:
-        """One atomic op; the old value. Slots add up as their numbers do, where these are whole
-        multiples of something; other results are encoded, and swapped in."""
+        """Apply one atomic op; return the old value.
+
+        Slots that are proportional to their numbers are combined directly. Other results are
+        encoded and stored by compare-and-swap.
+        """
         combine = ATOMICS[kind].combine
         if self.number.adds_slots and (combine == "add" or combine in BITWISE):
             return self._decoded(cx, self.slots.atomic(cx, kind, self._encoded(cx, v)))
@@ -65,7 +67,8 @@ class QuantisedPlace(Place):
 def components_of(
     cx: Context, place: QuantisedPlace, v: Value
 ) -> list[tuple[QuantisedPlace, Value]]:  # fmt: skip
-    """The components of an element, and of the value for it; both themselves, if it has none."""
+    """Return the components of an element, each with that of the value; or the pair itself for a
+    scalar."""
     t = place.type
     if not isinstance(t, Tensor):
         return [(place, v)]

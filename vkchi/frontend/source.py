@@ -1,14 +1,13 @@
-"""A Python function as syntax: its AST, and spans that are right in the user's own file.
+"""The AST of a Python function, with spans that refer to the user's file.
 
-Owns: finding and parsing a function's text, once per code object; columns and lines of AST nodes.
-Must not know: what syntax means.
+A function's source is found and parsed once per code object.
 
     source = source_of(fn); source.node.name, source.span(source.node.body[0]).place
 """
 
 from __future__ import annotations
 
-import _ast  # Python's syntax as classes, without the functions of `ast`: 3 ms
+import _ast  # the AST classes without the functions of `ast`: saves 3 ms
 import copy
 import linecache
 import os
@@ -31,22 +30,22 @@ from vkchi.span import Span
 if TYPE_CHECKING:
     import ast
 
-# By identity, as long as the code lives: code objects compare by what they do, and annotations of
-# variables do nothing.
+# Keyed by identity for the code's lifetime: code objects compare by behaviour, and annotations of
+# variables do not affect it.
 _NUMBERS = count(1)
 FRONTEND = os.path.dirname(__file__) + os.sep
 _PARSED: WeakTable[int, CodeType] = WeakTable()
 
 
 class Parsed(ref[CodeType]):
-    """A function's code, not kept alive, and its syntax."""
+    """A weak reference to a function's code, with its syntax."""
 
     __slots__ = ("source",)
     source: Source
 
 
 class Source:
-    """One function's syntax. `memo` keeps syntactic facts of its nodes (see syntax.py)."""
+    """One function's syntax. `memo` caches syntactic facts of its nodes (see syntax.py)."""
 
     __slots__ = ("_is_ascii", "_is_call", "_lines", "_shift", "file", "memo", "name", "node")
 
@@ -56,20 +55,22 @@ class Source:
         self.file, self.name, self.node = file, code.co_name, node
         self.memo: dict[Any, Any] = {}
         self._lines = lines
-        self._shift = first_line - 2  # one line stands before the text when it is parsed
+        self._shift = first_line - 2  # a line is inserted before the text for parsing
         self._is_ascii = all(line.isascii() for line in lines)
         self._is_call = file.startswith(FRONTEND)
 
     def with_body(self, body: list[ast.stmt]) -> Source:
-        """The same function with other statements, which stand where its own do."""
+        """Return the same function with other statements, attributed to the same file."""
         new: Source = copy.copy(self)
         new.node, new.memo = copy.copy(self.node), {}
         new.node.body = body
         return new
 
     def span(self, n: Any, caller: Span | None = None) -> Span:
-        """Where node n stands; `caller` is the call that inlined the function. What the frontend
-        itself inlines, for what the user wrote there, stands at the call."""
+        """Return the span of node n; `caller` is the call that inlined the function.
+
+        Functions of the frontend that are inlined have the span of the call.
+        """
         if self._is_call and caller is not None:
             return caller
         line, end, shift = n.lineno, n.end_lineno, self._shift
@@ -79,13 +80,16 @@ class Source:
         return Span(self.file, line + shift, col + 1, end + shift, end_col + 1, self.name, caller)
 
     def _column(self, line: int, offset: int) -> int:
-        """Characters before a place that AST counts in bytes of UTF-8."""
+        """Convert an offset in UTF-8 bytes, as in the AST, to one in characters."""
         return len(self._lines[line - 2].encode()[:offset].decode(errors="replace"))
 
 
 def source_of(fn: FunctionType) -> Source:
-    """The function's syntax. Raises KernelSyntaxError for coroutines, and functions whose text
-    cannot be found; a lambda's only where it cannot be told from another on its line."""
+    """Return the function's syntax.
+
+    Raises KernelSyntaxError for coroutines, for functions whose source is not found, and for
+    lambdas that cannot be distinguished from others on the same line.
+    """
     code = fn.__code__
     found = _PARSED.ref(id(code))
     if isinstance(found, Parsed) and found() is code:
@@ -97,13 +101,15 @@ def source_of(fn: FunctionType) -> Source:
 
 
 def read_block(fn: FunctionType) -> list[str]:
-    """The lines of a function's definition, decorators first. Raises KernelSyntaxError."""
+    """Return the lines of a function's definition, decorators first. Raises KernelSyntaxError."""
     return _block_in(_read_lines(fn, fn.__code__)[0], fn.__code__)[0]
 
 
 def keep_source(fn: FunctionType) -> None:
-    """Read the syntax of a function that stands in no file now, while Python surely has its text:
-    the next thing typed may have the same name. What goes wrong is told where it is needed."""
+    """Parse a function that is not in a file immediately, while Python still has its source.
+
+    The next input may define the same name. Errors are raised when the source is needed.
+    """
     if fn.__code__.co_filename.startswith("<"):
         try:
             source_of(fn)
@@ -112,7 +118,7 @@ def keep_source(fn: FunctionType) -> None:
 
 
 def span_of_code(code: CodeType) -> Span:
-    """The first line of a function, decorators included."""
+    """Return the span of a function's first line, decorators included."""
     line = code.co_firstlineno
     return Span(code.co_filename, line, 1, line, 1, code.co_name)
 
@@ -135,8 +141,10 @@ def _parse(fn: FunctionType, code: CodeType) -> Source:
 
 
 def _statement_in(lines: list[str]) -> ast.stmt | None:
-    """The one statement that lines are, all indented alike, parsed with one line before it; None
-    where they are no statement, or several."""
+    """Parse lines of equal indentation with one line before them.
+
+    Returns None if they are not exactly one statement.
+    """
     opening = "if 1:\n" if lines[0][:1] in " \t" else "\n"
     tree = quietly(opening + "".join(lines), _ast.PyCF_ONLY_AST)
     if tree is None:
@@ -147,7 +155,7 @@ def _statement_in(lines: list[str]) -> ast.stmt | None:
 
 
 def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
-    """A lambda as the function that returns its expression. The whole file is parsed."""
+    """Parse a lambda as a function that returns its expression. The whole file is parsed."""
     import ast  # few kernels and functions are lambdas
 
     lines, file = _read_lines(fn, code)
@@ -158,7 +166,7 @@ def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
     if not lambdas:
         raise _changed(code)
     is_sole = len(lambdas) == 1
-    # The one that stands where the code says, the inner one of two; any other that gives the code.
+    # First the innermost lambda around the code's positions, then any other that gives the code.
     lambdas.sort(key=lambda n: (_is_around(n, code), n.lineno, n.col_offset), reverse=True)
     found = next((n for n in lambdas if is_text_of(fn, n, lines, is_sole=is_sole)), None)
     if found is None and is_sole:
@@ -175,14 +183,14 @@ def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
 
 
 def _may_be(n: ast.Lambda, code: CodeType) -> bool:
-    """Whether a lambda, parsed with one line before it, can have given this code object."""
+    """True if a lambda, parsed with one line before it, matches this code's line and parameters."""
     names = [a.arg for a in (*n.args.posonlyargs, *n.args.args, *n.args.kwonlyargs)]
     count = code.co_argcount + code.co_kwonlyargcount
     return n.lineno - 1 == code.co_firstlineno and names == list(code.co_varnames[:count])
 
 
 def _is_around(n: ast.Lambda, code: CodeType) -> bool:
-    """True if all of a code object is of places in a lambda, parsed with one line before it."""
+    """True if all positions of a code object are inside a lambda, parsed with one line before it."""
     if not hasattr(code, "co_positions"):  # Python 3.10
         return False
     begin = (n.body.lineno - 1, n.body.col_offset)
@@ -192,8 +200,10 @@ def _is_around(n: ast.Lambda, code: CodeType) -> bool:
 
 
 def _read_lines(fn: FunctionType, code: CodeType) -> tuple[list[str], str]:
-    """(lines, file) of all that the function stands in. What was typed becomes a file of its own
-    for messages. Raises KernelSyntaxError where the text is not to be had."""
+    """Return (lines, file) of the whole text that contains the function.
+
+    Typed text becomes a file of its own for messages. Raises KernelSyntaxError if there is no text.
+    """
     file = code.co_filename
     lines = [] if file in SHARED else _lines_of(file, fn)
     if not lines and file.startswith("<"):
@@ -206,16 +216,19 @@ def _read_lines(fn: FunctionType, code: CodeType) -> tuple[list[str], str]:
 
 
 def _lines_of(file: str, fn: FunctionType) -> list[str]:
-    """The lines of a file as they are now; empty if it is not there. linecache discards whatever is
-    raised meanwhile, so it reads in a thread that signals do not interrupt."""
+    """Return the current lines of a file; empty if it does not exist.
+
+    linecache discards exceptions, including those of signal handlers. It therefore reads in a
+    thread that signals do not interrupt.
+    """
     kept = linecache.cache.get(file)
     try:
         status = os.stat(file)
-    except local(OSError, ValueError):  # in an archive, or found by `sys.path`
+    except local(OSError, ValueError):  # in an archive, or relative to `sys.path`
         status = None
-    if status is not None and not stat.S_ISREG(status.st_mode):  # a pipe gives its text once
+    if status is not None and not stat.S_ISREG(status.st_mode):  # a pipe can be read once
         linecache.cache[file] = (0, None, [], file)
-        if sys.excepthook is sys.__excepthook__:  # which opens the pipe, and waits for ever
+        if sys.excepthook is sys.__excepthook__:  # the default hook opens the pipe and blocks
             sys.excepthook = _print_by_linecache
         return []
     if kept is not None and len(kept) == 4:
@@ -240,7 +253,7 @@ def _read_anew(file: str, names: dict[str, Any]) -> list[str]:
 
 
 def _block_in(lines: list[str], code: CodeType) -> tuple[list[str], ast.stmt | None]:
-    """The definition in a text, decorators first, and its syntax if it was parsed."""
+    """Return the lines of the definition, decorators first, and its syntax if it was parsed."""
     lines = lines[code.co_firstlineno - 1 :]
     if not lines:
         raise _unavailable(code)
@@ -248,7 +261,7 @@ def _block_in(lines: list[str], code: CodeType) -> tuple[list[str], ast.stmt | N
     node = _statement_in(block) if block else None
     if isinstance(node, _ast.FunctionDef) and node.name == code.co_name:
         return block, node
-    import inspect  # where the end of a function is not seen at once
+    import inspect  # slow path: indentation did not find the end
     import tokenize
 
     try:
@@ -261,10 +274,13 @@ def _block_in(lines: list[str], code: CodeType) -> tuple[list[str], ast.stmt | N
 
 
 def _block_of(lines: list[str], code: CodeType) -> list[str]:
-    """The lines of a function's definition, which begins with the first one: up to the next, behind
-    all that the code is of, that is indented no further. Where these are a statement, no text in
-    quotes or brackets goes on behind them, and they are the definition. Nothing where lines are
-    indented by anything but spaces. Reading tokens one by one takes five times as long."""
+    """Return the lines of a function's definition, found by indentation; empty if that is not
+    possible.
+
+    The block ends before the next line that is indented no further, after all lines of the code. If
+    the block parses as a statement, no string or bracket continues after it. Indentation other than
+    spaces is not handled. Tokenizing would take five times as long.
+    """
     depth = _depth(lines[0])
     end = _last_line(code) - code.co_firstlineno + 1
     while end < len(lines) and (lines[end].lstrip(" ")[:1] in BLANK or _depth(lines[end]) > depth):
@@ -275,7 +291,7 @@ def _block_of(lines: list[str], code: CodeType) -> list[str]:
     return [] if any(line[:1] in "\t\f" for line in block if line) else block
 
 
-BLANK = ("", "\n", "\r", "#")  # what a line begins with that says nothing
+BLANK = ("", "\n", "\r", "#")  # first characters of blank lines and comments
 
 
 def _depth(line: str) -> int:
@@ -283,7 +299,7 @@ def _depth(line: str) -> int:
 
 
 def _last_line(code: CodeType) -> int:
-    """The last line that has a part in some code."""
+    """Return the last line that belongs to a code object."""
     inner = [_last_line(c) for c in code.co_consts if isinstance(c, CodeType)]
     return max([line for _, _, line in code.co_lines() if line is not None] + inner)
 
@@ -321,7 +337,7 @@ def _is_pipe(file: str) -> bool:
 
 
 def _line_span(code: CodeType) -> Span:
-    """All of the first line."""
+    """Return the span of the whole first line."""
     text = linecache.getline(code.co_filename, code.co_firstlineno).rstrip()
     start = len(text) - len(text.lstrip()) + 1
     line = code.co_firstlineno

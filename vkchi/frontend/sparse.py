@@ -1,9 +1,8 @@
-"""Sparse matrix builders in kernels: `A[i, j] += v` notes a triplet.
+"""Sparse matrix builders in kernels: `A[i, j] += v` appends a triplet.
 
-Owns: `SparseRef`, what a builder is while a kernel is lowered, and its arrays: the count of
-triplets; their rows and columns, of another type than the count, which they then cannot be the
-memory of; and their numbers, whose derivatives flow as those of any array. A triplet that has no
-room is dropped; the count tells. Must not know: matrices.
+A builder has four arrays: the count of triplets, their rows, columns and values. Rows and columns
+have another element type than the count, so that they cannot alias it. Derivatives flow through the
+values as through any array. A triplet beyond the capacity is dropped, but counted.
 
     SparseRef(count, rows, columns, numbers).cell(cx, [i, j]).atomic(cx, "atomic_add", v)
 """
@@ -22,7 +21,7 @@ from vkchi.types import Scalar, i32, scalar_of, u32
 
 
 def names_of(name: str) -> tuple[str, str, str, str]:
-    """The parameters for a builder's count, rows, columns and numbers."""
+    """Return the parameter names of a builder's count, rows, columns and values."""
     return name, f"{name}.rows", f"{name}.columns", f"{name}.numbers"
 
 
@@ -39,11 +38,11 @@ class SparseRef(Reference):
 
     @property
     def elem(self) -> Scalar:
-        """The type of the numbers."""
+        """The element type of the matrix."""
         return scalar_of(self.numbers.type.elem)
 
     def cell(self, cx: Context, indices: list[Any]) -> SparseCell:
-        """`A[i, j]`, to be added to. Raises KernelIndexError."""
+        """Return `A[i, j]`, which supports addition only. Raises KernelIndexError."""
         if len(indices) != 2:
             raise cx.fail(
                 f"a sparse matrix has 2 axes, and {len(indices)} given",
@@ -61,7 +60,7 @@ KINDS[SparseRef] = BUILDER
 
 
 class SparseCell(Place):
-    """An entry of the matrix: it can be added to and subtracted from, and not be read or set."""
+    """An entry of the matrix: it can be added to and subtracted from, but not read or set."""
 
     __slots__ = ("builder", "column", "row")
 
@@ -70,7 +69,7 @@ class SparseCell(Place):
 
     @property
     def space(self) -> str:
-        """Memory that other invocations write too."""
+        """The address space: other invocations write to it too."""
         return "global"
 
     def load(self, cx: Context) -> Op:
@@ -82,7 +81,7 @@ class SparseCell(Place):
         raise _only_added_to(cx)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Any:
-        """Note the triplet (row, column, v). There is no old value: gives v."""
+        """Append the triplet (row, column, v). There is no old value: returns v."""
         if kind != "atomic_add":
             raise _only_added_to(cx)
         builder = self.builder

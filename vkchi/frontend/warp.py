@@ -130,7 +130,7 @@ BEYOND: dict[str, Callable[[Context, Value], Value]] = {
 
 
 def _match_any(cx: Context, mask: Any, value: Any) -> Value:
-    """Return the bits of the mask's invocations with the same value; a loop compares one at a time."""
+    """Return the bits of the mask's invocations that have the same value, found in a loop."""
     v, b = arith.value(cx, value), cx.b
     asked = b.emit("and", as_mask(cx, mask), _active(cx))
     size = _size(cx)
