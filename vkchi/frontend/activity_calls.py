@@ -1,10 +1,7 @@
-"""Calls about cells of sparse blocks: `ti.activate(block, [i, j])`, `x[i].append(v)`.
+"""Functions and methods on cells of sparse blocks: `ti.activate(block, [i, j])`, `x[i].append(v)`.
 
-Owns: their forms, and the methods of lists. Must not know: AST classes, how numbers of blocks tell
-(`activity`).
-
-    ACTIVITY_FORMS[cells.activate](cx, [block, [i, j]], {})
-    LIST_METHODS["append"](cx, ListRef(x, (i,)), v)
+ACTIVITY_FORMS[cells.activate](cx, [block, [i, j]], {})
+LIST_METHODS["append"](cx, ListRef(x, (i,)), v)
 """
 
 from __future__ import annotations
@@ -38,14 +35,14 @@ from vkchi.lang import cells
 
 MASKED = ("pointer", "bitmasked", "hash")
 LISTS = ("dynamic",)
-ITEM = "an item of this list,"  # what a value is for, as messages call it
+ITEM = "an item of this list,"  # the target of a value, in messages
 
 
-# --- what they are called with -------------------------------------------------------------------
+# --- arguments -----------------------------------------------------------------------------------
 
 
 def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
-    """The block that a function is called with. Raises KernelTypeError for another kind of node."""
+    """Return the block argument of a function. Raises KernelTypeError for another kind of node."""
     kind = getattr(x, "kind", None) if hasattr(type(x), "sparse_path") else None
     if kind in kinds:
         check_usable(cx, x)
@@ -60,8 +57,10 @@ def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
 
 
 def cell_of(cx: Lowering, block: Any, indices: Any, origin: Sequence[int] = ()) -> list[Value]:
-    """The indices of a block's cell, or of a list, as values, counted from an origin; checked as
-    those of arrays are. Raises KernelIndexError."""
+    """Return the indices of a block's cell, or of a list, as values relative to an origin.
+
+    Bounds are checked as for arrays. Raises KernelIndexError.
+    """
     given = [] if indices is None else flatten_indices(cx, [indices])
     want = len(block.activity.extents)
     if len(given) != want:
@@ -114,7 +113,7 @@ def _append(cx: Lowering, node: Any, indices: Any, val: Any) -> Any:
 
 
 def is_item(node: Any) -> bool:
-    """Whether a node in a list is the place of a field; its gradient gets no items."""
+    """True if a node in a list is a field that stores items; gradient fields do not."""
     return node.kind == "place" and node.field is not None and not node.field.kind
 
 
@@ -122,7 +121,7 @@ Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
 
 
 def form_of(name: str, handler: Callable[..., Any]) -> Form:
-    """A function that is called with a node, indices and perhaps a value, also by name."""
+    """Make the form of a function of a node, indices and possibly a value."""
     names = ("node", "indices", "val")[: handler.__code__.co_argcount - 1]
 
     def form(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -143,11 +142,11 @@ ACTIVITY_FORMS: dict[Any, Form] = {
 }
 
 
-# --- what they do --------------------------------------------------------------------------------
+# --- operations ----------------------------------------------------------------------------------
 
 
 def clear(cx: Lowering, block: Any, cell: list[Value]) -> None:
-    """Make a cell inactive, or a list empty; nothing in it is known to be active any more."""
+    """Deactivate a cell, or empty a list. All knowledge about active cells is dropped."""
     is_at_own = cx.cells.is_known(cx.act, block, cell)
     cx.cells.known = ()
     if not is_at_own:
@@ -157,13 +156,13 @@ def clear(cx: Lowering, block: Any, cell: list[Value]) -> None:
 
 
 def length(cx: Lowering, block: Any, cell: list[Value]) -> Any:
-    """How long a list is."""
+    """Return the length of a list."""
     with cx.cells.own():
         return cx.call(length_of, (block.activity, cell), {})
 
 
 def append(cx: Lowering, block: Any, cell: list[Value], pairs: Sequence[tuple[Any, Any]]) -> Any:
-    """Put values behind lists of arrays that stand in one block; the place of each."""
+    """Append values to the lists of arrays in one block; return the position."""
     fitted = [(array, fit(cx, array, value)) for array, value in pairs]
     cx.cells.marked.update(block.sparse_path)
     activity, room = block.activity, block.levels[-1].cells
@@ -177,7 +176,7 @@ def append(cx: Lowering, block: Any, cell: list[Value], pairs: Sequence[tuple[An
 
 
 def fit(cx: Lowering, array: Any, value: Any) -> Any:
-    """A value as an element of an array, or of one of structs. Raises KernelTypeError."""
+    """Convert a value to an element of an array, or of an array of structs. Raises KernelTypeError."""
     if is_struct_array(array):
         return fit_member(cx, array.__vkchi_type__, value, "val", what=ITEM)
     found = array_like(cx, array)
@@ -189,7 +188,7 @@ def fit(cx: Lowering, array: Any, value: Any) -> Any:
 
 
 def cell_of_list(cx: Lowering, found: ListRef) -> list[Value]:
-    """The indices of a list, counted from 0."""
+    """Return the indices of a list, counted from 0."""
     node, ((axis, _),) = found.node, found.block.cells
     origin = [first for k, first in zip(node.extents, node.origin) if k != axis]
     return cell_of(cx, found.block, list(found.indices), origin)

@@ -1,7 +1,6 @@
-"""Methods of arrays that kernels may call: each is a loop, inlined like a user's function.
+"""Methods of arrays in kernels: each is a loop, inlined like a user's function.
 
-Owns: the table, and what is refused. At a kernel's top level the loop runs in parallel.
-Must not know: AST classes.
+At a kernel's top level the loop is parallel.
 
     x.fill(0.0)        # for I in ti.grouped(x): x[I] = 0.0
 """
@@ -16,13 +15,13 @@ from vkchi.lang.static import static
 
 
 def fill(array: Any, value: Any) -> None:
-    """Set every element to value; a number fills vectors and matrices."""
+    """Set every element to value; a scalar is broadcast."""
     for place in grouped(array):
         array[place] = value
 
 
 def copy_from(array: Any, other: Any) -> None:
-    """Take over the elements of an array of the same shape."""
+    """Copy the elements of an array of the same shape."""
     for place in grouped(array):
         if static(array.__vkchi_origin__ == other.__vkchi_origin__):
             array[place] = other[place]
@@ -32,6 +31,6 @@ def copy_from(array: Any, other: Any) -> None:
 
 
 METHODS = {"fill": fill, "copy_from": copy_from}
-# They wait for the device and copy; run while compiling, they would run once.
+# Host-side copies: in a kernel, they would run once, at compile time.
 REFUSED = ("to_numpy", "from_numpy", "to_torch", "from_torch", "__getitem__", "__setitem__")
 NAMES = (*METHODS, *REFUSED)

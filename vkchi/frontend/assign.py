@@ -1,7 +1,5 @@
-"""Assignment: new variables, later assignments (which keep the variable's type), unpacking, `+=`.
-
-Owns: what a new variable takes over of a value, how a value is fitted into something assignable.
-Must not know: loops, branches.
+"""Assignment: new variables, assignments to existing variables (which keep their type), unpacking,
+`+=`.
 
     assign_to(cx, node, x)              # node: Name, Attribute, Subscript, or a tuple of them
 """
@@ -43,7 +41,7 @@ from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
 
-# Operators that combine atomically with memory, and with what.
+# Augmented operator -> atomic op.
 _ATOMIC = {
     "+": "atomic_add", "-": "atomic_add", "&": "atomic_and", "|": "atomic_or", "^": "atomic_xor",
 }  # fmt: skip
@@ -51,7 +49,8 @@ _ON_BITS = ("&", "|", "^")
 
 
 def own(cx: Lowering, x: Any) -> Any:
-    """What a new variable holds of x: numbers become kernel values of their default types."""
+    """Return the value of a new variable from x: numbers become kernel values of their default
+    types."""
     return map_leaves(x, lambda leaf: _own_leaf(cx, leaf))
 
 
@@ -62,12 +61,13 @@ def _own_leaf(cx: Lowering, leaf: Any) -> Any:
 
 
 def kind_of(x: Any) -> str:
-    """Whether a new variable that holds x can be assigned later."""
+    """Return the kind of a new variable with value x: VARIABLE, or CONSTANT if it cannot be
+    reassigned."""
     return VARIABLE if isinstance(x, Value) or is_container(x) else CONSTANT
 
 
 def has_parts(x: Any) -> bool:
-    """Whether x can be changed in part, which Python shows under every name that x has."""
+    """True if x can be changed in part, which in Python every alias of x would see."""
     return is_container(x) or (isinstance(x, Value) and isinstance(x.type, Tensor))
 
 
@@ -75,7 +75,7 @@ def has_parts(x: Any) -> bool:
 
 
 def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> None:
-    """`n = x`. With `is_static` (`a = ti.static(...)`) a new name stands for x itself."""
+    """Lower `n = x`. With `is_static` (`a = ti.static(...)`), a new name denotes x itself."""
     cx.locate(n)
     if isinstance(n, ast.Name):
         assign_name(cx, n.id, x, is_static=is_static)
@@ -90,9 +90,11 @@ def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> 
 
 
 def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
-    """After `n = given`: where given may be something that has a name, which Python's n would stand
-    for as well, and n has a copy of it, parts of n cannot be changed. That is so of all that has
-    parts in functions that are Python's, but for objects, which have an identity."""
+    """Mark n as SHARED after `n = given` if Python would make it an alias of an existing object.
+
+    n has a copy here, so its parts cannot be changed. This applies to plain Python functions only,
+    and not to objects, which have an identity.
+    """
     if isinstance(n, ast.Tuple | ast.List):
         parts = given.elts if isinstance(given, ast.Tuple | ast.List) else []
         for item, one in zip(n.elts, parts if len(parts) == len(n.elts) else [given] * len(n.elts)):
@@ -107,14 +109,14 @@ def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
 
 
 def _has_name(n: ast.expr) -> bool:
-    """Whether an expression may be what a name, or a part of something, stands for."""
+    """True if an expression may denote an object that already has a name."""
     if isinstance(n, ast.IfExp):
         return _has_name(n.body) or _has_name(n.orelse)
     return isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Starred | ast.NamedExpr)
 
 
 def _adds_member(cx: Lowering, n: ast.Attribute | ast.Subscript, x: Any) -> bool:
-    """Whether `n = x` was the first assignment to a member of an object that a kernel makes."""
+    """Perform `n = x` if it adds a member to an object that the kernel constructs; True if it did."""
     if not isinstance(n, ast.Attribute) or not isinstance(n.value, ast.Name):
         return False
     var = cx.act.find(n.value.id)
@@ -139,12 +141,12 @@ def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> 
 
 
 def assign_var(cx: Lowering, var: Var, x: Any) -> None:
-    """Assign a variable. A name of a compile-time value is bound anew, in the region of its own."""
+    """Assign a variable. A constant is rebound, in its own region only."""
     if var.kind == CONSTANT and var.depth == len(cx.frames):
         var.value = own(cx, x)
         var.kind = kind_of(var.value)
         return
-    if var.kind not in (PASSED, SHARED):  # these can stand for something else
+    if var.kind not in (PASSED, SHARED):  # these can be rebound
         cx.check_assignable(var)
     if _is_place(var.value):
         store(cx, var.value, x, into_variable(cx, var))
@@ -164,8 +166,10 @@ def _is_number(x: Any) -> bool:
 
 
 def _refuse_narrowing(cx: Lowering, var: Var, x: Any) -> None:
-    """Raises KernelTypeError where a Python function's integer would become a float, as it does in
-    Python, in a branch or loop of the kernel, where it cannot."""
+    """Check that a Python function's integer variable does not become a float in a branch or loop.
+
+    The kernel's variable has one type there. Raises KernelTypeError.
+    """
     if not _is_number(var.value) or not _is_number(x):
         return
     old, new = [scalar_of(own_type(cx, operand(cx, v))) for v in (var.value, x)]
@@ -178,7 +182,7 @@ def _refuse_narrowing(cx: Lowering, var: Var, x: Any) -> None:
 
 
 def assignable(cx: Lowering, n: ast.expr) -> Any:
-    """The target that n is. Raises KernelSyntaxError if it cannot be assigned."""
+    """Return the target that n denotes. Raises KernelSyntaxError if it cannot be assigned."""
     target = lvalue(cx, n)
     if _is_place(target) or is_places(target):
         return target
@@ -192,7 +196,7 @@ def assignable(cx: Lowering, n: ast.expr) -> Any:
 
 
 def _help_to_change(cx: Lowering, n: ast.expr) -> str:
-    """What to do where `n`, which would be assigned, is known while compiling."""
+    """Return the help for an assignment to `n`, a compile-time constant."""
     name = next(bottom_names(n), "")
     var = cx.act.find(name)
     made = var is not None and var.kind == CONSTANT and is_makeable(type(var.value))
@@ -206,7 +210,7 @@ def _is_place(x: Any) -> bool:
 
 
 def store(cx: Lowering, target: Any, x: Any, into: Into = UNNAMED) -> None:
-    """Put x where `target` is. Raises KernelTypeError if it does not fit."""
+    """Store x in `target`. Raises KernelTypeError if it does not fit."""
     held, name = target, "item"
     if isinstance(target, ItemSlot):
         held, name = target.get(), target.key if isinstance(target.key, str) else name
@@ -221,7 +225,7 @@ def store(cx: Lowering, target: Any, x: Any, into: Into = UNNAMED) -> None:
 
 
 def fit(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = None) -> Any:
-    """x in the types of what a variable holds already. Raises KernelTypeError."""
+    """Convert x to the types of a variable's present value. Raises KernelTypeError."""
     if isinstance(old, Value):
         assert isinstance(old.type, Scalar | Tensor)
         v = coerce(cx, x, old.type, name, into=into_variable(cx, var))
@@ -271,10 +275,10 @@ def coerce(
     fills: bool = True,
     into: Into | None = UNNAMED,
 ) -> Value:
-    """x as a value of type t: numbers are converted, one number fills a vector or matrix (if it
-    may). A loss is noted, in the words of `into`; None: the user asks for the conversion.
+    """Convert x to a value of type t. A scalar is broadcast, if `fills`.
 
-    Raises KernelTypeError where shapes differ.
+    A loss of values adds a caution in the words of `into`; None for explicit conversions. Raises
+    KernelTypeError where shapes differ.
     """
     if isinstance(x, Value) and x.type is t:
         return x
@@ -290,14 +294,17 @@ def coerce(
 
 
 def into_variable(cx: Lowering, var: Var | None) -> Into:
-    """The words for a variable that takes a value."""
+    """Return the words for a conversion into a variable."""
     if var is None:
         return UNNAMED
     return Into(f"`{var.name}`", name=var.name, origin=var.span, source=cx.act.source)
 
 
 def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
-    """The parts of x for the targets of a tuple. Raises KernelSyntaxError for another number."""
+    """Return the parts of x for the targets of a tuple.
+
+    Raises KernelSyntaxError if their number differs.
+    """
     for item in n.elts:
         if isinstance(item, ast.Starred):
             raise cx.at(item, lambda cx: cx.fail(
@@ -318,8 +325,10 @@ def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
 
 
 def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
-    """`n op= x` for the target that n is: atomic on memory for `+ - & | ^`, otherwise read,
-    combine, write."""
+    """Lower `n op= x` for the target of n.
+
+    The op is atomic on memory for `+ - & | ^`, otherwise a read, an op and a write.
+    """
     refuse(cx, record_in(target), "number")
     if isinstance(target, Slot):
         refuse(cx, target.get(), "number")
@@ -346,7 +355,8 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
 
 
 def augmented(cx: Lowering, n: ast.expr) -> Any:
-    """The target of an augmented assignment. Raises where there is none."""
+    """Return the target of an augmented assignment. Raises if it is undefined or cannot be
+    assigned."""
     if isinstance(n, ast.Name) and cx.act.find(n.id) is None and n.id not in cx.act.gone:
         if cx.peek_captured(n.id) is not None:
             raise cx.fail(
@@ -359,7 +369,7 @@ def augmented(cx: Lowering, n: ast.expr) -> Any:
 
 
 def is_shared(cx: Lowering, target: Target) -> bool:
-    """Whether other invocations may see the target: memory, but for variables of serial code."""
+    """True if other invocations may access the target: memory, except variables of serial code."""
     if isinstance(target, PartsTarget):
         return all(is_shared(cx, part) for part in target.parts)
     if not isinstance(target, Place):

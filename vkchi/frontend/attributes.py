@@ -1,10 +1,6 @@
 """Attributes of vectors and matrices in kernels: `v.x`, `v.xyz`, `m.n`.
 
-Owns: `find_attribute` (name -> (cx, v) -> compile-time value), the components that a name writes
-to, and what to write for attributes that are not there.
-Must not know: assignment.
-
-    find_attribute("zyx")(cx, v)
+find_attribute("zyx")(cx, v)
 """
 
 from __future__ import annotations
@@ -24,15 +20,14 @@ from vkchi.types import Tensor, Type
 
 
 def component_indices(name: str, t: Type) -> tuple[int, ...] | None:
-    """The components that `v.name` means for v of type t, to read or assign; None if t is no
-    vector, or has no such components."""
+    """Return the components that `v.name` selects for v of type t; None if it selects none."""
     if not isinstance(t, Tensor) or len(t.shape) != 1:
         return None
     return components_of(name, t.size)
 
 
 def swizzle(cx: Context, v: Value, name: str) -> Value:
-    """The component or vector of components that `v.name` is. Raises KernelSyntaxError."""
+    """Return the component or vector of components of `v.name`. Raises KernelSyntaxError."""
     t = v.type
     if not isinstance(t, Tensor) or len(t.shape) != 1:
         raise cx.fail(
@@ -46,7 +41,7 @@ def swizzle(cx: Context, v: Value, name: str) -> Value:
 
 
 def pick(cx: Context, v: Value, places: tuple[int, ...]) -> Value:
-    """The component at one place, or the vector of several."""
+    """Return one component, or a vector of several."""
     t = v.type
     assert isinstance(t, Tensor)
     if len(places) > 1 and places == tuple(range(t.size)):
@@ -93,32 +88,31 @@ ATTRIBUTES: dict[str, Handler] = {
 
 
 def find_attribute(name: str) -> Handler | None:
-    """What `v.name` does; None where vectors and matrices have no such attribute."""
+    """Return the handler (cx, v) of `v.name`; None if vectors and matrices have no such attribute."""
     return ATTRIBUTES.get(name) or (partial(swizzle, name=name) if is_name(name) else None)
 
 
-# --- attributes that are not there ----------------------------------------------------------------
+# --- undefined attributes -------------------------------------------------------------------------
 
 
 _OF_ARRAYS = ["shape", "dtype", "grad", "n", "m"]
 
 
 def is_array(obj: Any) -> bool:
-    """True if an object is an array in a kernel, of structs or others."""
+    """True if an object is an array in a kernel, including arrays of structs."""
     return kind_of(obj) in (ARRAY, STRUCTS)
 
 
 def names_of(obj: Any, *, is_private: bool) -> list[str]:
-    """The names that users may mean as attributes of a Python object: of a module, those that it
-    says are its own."""
+    """Return candidate attribute names of a Python object; for a module, its public names."""
     names = getattr(obj, "__all__", dir(obj)) if isinstance(obj, ModuleType) else dir(obj)
-    if isinstance(obj, Enum):  # some versions of Python list the other members too
+    if isinstance(obj, Enum):  # some Python versions list the other members too
         names = [name for name in names if name not in type(obj).__members__]
     return [name for name in names if is_private or not name.startswith("_")]
 
 
 def hint_for_attribute(obj: Any, name: str) -> str:
-    """What to write for an attribute that an object has not."""
+    """Return the help for an attribute that an object does not have."""
     if isinstance(obj, ModuleType) and name in METHODS:
         return f"it is a method of vectors and matrices: v.{name}(...)"
     if is_array(obj) and name in METHODS:

@@ -1,7 +1,6 @@
-"""Python's own functions in kernels: `abs`, `min`, `int`, `len`, `math.sqrt`, `numpy.sin`.
+"""Python's functions in kernels: `abs`, `min`, `int`, `len`, `math.sqrt`, `numpy.sin`.
 
-Owns: BUILTINS, from the function to a handler: where one of ours is the same, ours. With Python
-arguments alone Python computes them. Must not know: AST classes.
+BUILTINS maps a function to a handler. With constant arguments, Python computes the result.
 
     BUILTINS[len](cx, [a, b])       # 2
 """
@@ -37,8 +36,10 @@ from vkchi.types.lazy_numpy import np
 
 
 def _convert(python: type, dtype: Any) -> Handler:
-    """`int(x)`, `float(x)`: Python's on numbers, strings and objects that define it, else a
-    cast."""
+    """Make the handler of `int(x)` or `float(x)`.
+
+    Python converts numbers, strings and objects that define the conversion; other values are cast.
+    """
     names = (f"__{python.__name__}__", "__index__")
 
     def call(cx: Any, x: Any = 0) -> Any:
@@ -63,13 +64,14 @@ def _convert(python: type, dtype: Any) -> Handler:
 
 
 def _bool(cx: Any, x: Any = False) -> Any:
-    """`bool(x)`: truth values of each component of a vector, else whether x is true."""
+    """Lower `bool(x)`: by component for a vector, otherwise the truth of x."""
     is_number = isinstance(x, Value | Matrix) or arith.is_target(x)
     return arith.cast(cx, x, u1) if is_number else truth(cx, x)
 
 
 def _text_by(conversion: str) -> Handler:
-    """`str(x)`, `repr(x)`: of kernel values a text that is known when the kernel runs."""
+    """Make the handler of `str(x)` or `repr(x)`; a text with kernel values is known after the
+    launch."""
     return lambda cx, x="": joined(formatted(cx, x, conversion=conversion))
 
 
@@ -97,7 +99,7 @@ def _length(cx: Any, x: Any) -> Any:
 
 
 def _items(cx: Any, x: Any) -> list[Any] | None:
-    """The items of a Python iterable; None for a vector or matrix."""
+    """Return the items of a Python iterable; None for a vector or matrix."""
     if isinstance(x, Value) or arith.is_target(x):
         return None
     return items_of(cx, x)
@@ -115,7 +117,7 @@ def _sum(cx: Any, x: Any, start: Any = 0) -> Any:
 
 
 def refuse_text(cx: Context, x: Any) -> None:
-    """Raises KernelTypeError for strings where a sum takes numbers."""
+    """Check that an item of a sum is not a string. Raises KernelTypeError."""
     if isinstance(x, str | Text):
         raise cx.fail(
             f"{name_of(x)} cannot be added up", kind=KernelTypeError, help='join them: "".join(...)'
@@ -123,7 +125,8 @@ def refuse_text(cx: Context, x: Any) -> None:
 
 
 def _of_many(python: Any, ours: Handler, of_components: Handler) -> Handler:
-    """`max` and `min`: of several arguments, of a list's items, of a vector's components."""
+    """Make the handler of `max` or `min`: of several arguments, a list's items, a vector's
+    components."""
 
     def call(cx: Any, *args: Any) -> Any:
         if len(args) != 1:
@@ -139,7 +142,10 @@ def _of_many(python: Any, ours: Handler, of_components: Handler) -> Handler:
 
 
 def _of_truths(python: Handler, op: str, of_components: Handler) -> Handler:
-    """`any` and `all` of a list's items or a vector's components; no item is skipped."""
+    """Make the handler of `any` or `all` over a list's items or a vector's components.
+
+    There is no short circuit.
+    """
 
     def call(cx: Any, x: Any) -> Any:
         items = _items(cx, x)
@@ -153,7 +159,8 @@ def _of_truths(python: Handler, op: str, of_components: Handler) -> Handler:
 
 
 def _to_whole(ours: Handler, python: Any) -> Handler:
-    """`round(x)`, `math.floor(x)`: an integer, unlike `ti.round`."""
+    """Make the handler of `round(x)` or `math.floor(x)`: the result is an integer, unlike
+    `ti.round`."""
 
     def call(cx: Context, x: Any) -> Any:
         if is_plain(x) and not isinstance(x, Matrix):

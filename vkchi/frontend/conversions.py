@@ -1,9 +1,9 @@
-"""Implicit conversions: a value put into something of another type, and the numbers that it loses.
+"""Implicit conversions, and cautions about values that they lose.
 
-A float put into an integer loses its fraction, unless it is proved to be whole. Narrower integers
-and floats are noted in debug mode and under `strict` alone. Of integers, the compiler drops those
-that range analysis proves to fit (`op` of `Noted`). Conversions that users write (`ti.cast`,
-`int()`, `ti.i32()`) do not come here.
+A float converted to an integer loses its fraction, unless it is proved to be whole. Narrower
+integers and floats are reported in debug mode and under `strict` only. Range analysis later drops
+cautions about integers that are proved to fit (`op` of `Noted`). Explicit conversions (`ti.cast`,
+`int()`, `ti.i32()`) are not reported.
 
     v = convert(cx, operand(cx, x), i32, Into("`s`"))
 """
@@ -36,9 +36,13 @@ from vkchi.types import Scalar, Tensor, scalar_of
 from vkchi.types.integers import range_of
 from vkchi.types.lazy_numpy import np
 
-MOST_VALUES = 1000  # that are looked at for a proof that a float is whole
-GREATEST = {16: 65519.0, 32: float.fromhex("0x1.fffffefffffffp127"), 64: math.inf}  # what is finite
-LONGEST = 40  # characters of source that a sentence quotes
+MOST_VALUES = 1000  # visited in a proof that a float is integral
+GREATEST = {
+    16: 65519.0,
+    32: float.fromhex("0x1.fffffefffffffp127"),
+    64: math.inf,
+}  # largest finite values
+LONGEST = 40  # characters of quoted source
 LOST = {
     "fraction": "the fraction is lost",
     "digits": "digits may be lost",
@@ -47,20 +51,25 @@ LOST = {
 }
 
 
-Reasons = Sequence[Value]  # values that make another one whole where they are
+Reasons = Sequence[Value]  # values whose integrality implies that of another
 
 
 class Noted(NamedTuple):
-    """A caution. `op`: the cast of an integer, which loses nothing where its operand is proved to
-    be in the range of its type."""
+    """A caution.
+
+    `op` is the cast of an integer. It loses nothing if its operand is proved to be in range.
+    """
 
     caution: Caution
     op: Op | None = None
 
 
 class Into(NamedTuple):
-    """The target of a conversion in words; of the variable `name`, the line that declares it and
-    the source of its function. `help` replaces the usual one."""
+    """The words for the target of a conversion.
+
+    For a variable `name`, `origin` is its declaration and `source` that of its function. `help`
+    replaces the usual one.
+    """
 
     words: str = ""
     help: str = ""
@@ -73,8 +82,10 @@ UNNAMED = Into()
 
 
 def convert(cx: Context, a: Operand, t: Scalar | Tensor, into: Into = UNNAMED) -> Value:
-    """The operand in type t, as `as_type`; a loss of values is noted. Raises KernelTypeError for
-    Python integers that t does not hold."""
+    """Convert an operand to type t, as `as_type`; add a caution for a loss of values.
+
+    Raises KernelTypeError for Python integers that t cannot represent.
+    """
     made, elem = put_into(cx, a, t), scalar_of(t)
     if isinstance(a, Weak):
         note_constant(cx, a.numbers, a.kind, elem, into)
@@ -84,14 +95,17 @@ def convert(cx: Context, a: Operand, t: Scalar | Tensor, into: Into = UNNAMED) -
 
 
 def put(cx: Context, x: Any, t: Scalar | Tensor, into: Into = UNNAMED) -> Value:
-    """x as a value of type t, which a number fills; see `convert`. Raises KernelTypeError."""
+    """Return x as a value of type t, converted by `convert`; a scalar is broadcast.
+
+    Raises KernelTypeError.
+    """
     a = operand(cx, x)
     check_shape(cx, a, t)
     return convert(cx, a, t, into)
 
 
 def note_value(cx: Context, v: Value, made: Value, t: Scalar | Tensor, into: Into) -> None:
-    """Note what a value loses that becomes `made`, of type t."""
+    """Add a caution if the conversion of v to `made`, of type t, loses values."""
     old, elem = scalar_of(v.type), scalar_of(t)
     loss = loss_between(cx, old, elem)
     if loss == "fraction" and is_constant(v):
@@ -106,7 +120,7 @@ def note_value(cx: Context, v: Value, made: Value, t: Scalar | Tensor, into: Int
 
 
 def loss_between(cx: Context, old: Scalar, new: Scalar) -> str:
-    """The key of `LOST` for a conversion; empty where it loses nothing, or is not looked at."""
+    """Return the key of `LOST` for a conversion; empty if it loses nothing, or is not reported."""
     if old.kind == "f" and new.kind in "iu":
         return "fraction"
     is_looked_at = cx.options.debug or cx.options.strict
@@ -123,7 +137,7 @@ def loss_between(cx: Context, old: Scalar, new: Scalar) -> str:
 
 
 def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: Into) -> None:
-    """Note numbers known at compile time, one or an array, that type t does not hold."""
+    """Add a caution for constants, one or an array, that type t cannot represent."""
     for number in [numbers] if isinstance(numbers, float | int) else numbers.reshape(-1).tolist():
         if not is_held(number, kind, t):
             with np.errstate(all="ignore"):
@@ -133,8 +147,7 @@ def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: Into) -
 
 
 def is_held(number: float, kind: str, t: Scalar) -> bool:
-    """True if a type holds a Python number. An integer whose bits it has (-1 of u32) counts as
-    held."""
+    """True if a type can represent a Python number, or all bits of an integer (-1 as u32)."""
     if t.kind == "f":
         return kind != "f" or not GREATEST[t.bits] < abs(number) < math.inf
     if t.kind == "b" or kind == "b":
@@ -149,8 +162,10 @@ def is_held(number: float, kind: str, t: Scalar) -> bool:
 
 
 def is_whole(v: Value) -> bool:
-    """True if a float (or vector) surely has no fraction: it was rounded, is made of integers, or
-    of such floats by sums, products, choices and loops."""
+    """True if a float (or vector) is proved to be integral.
+
+    The proof goes backwards through sums, products, choices and loops, to roundings and integers.
+    """
     seen: set[Value] = set()
     carried: dict[Value, Reasons] = {}
     pending = [v]
@@ -167,8 +182,10 @@ def is_whole(v: Value) -> bool:
 
 
 def whole_if(v: Value, carried: dict[Value, Reasons]) -> Reasons | None:
-    """The floats that make v whole where they are; None if no such floats do. Of a loop, what is
-    `carried` is whole where its first and next values are: by induction."""
+    """Return floats whose integrality implies that of v; None if there are none.
+
+    Loop-carried values are integral if their first and next values are, by induction (`carried`).
+    """
     if isinstance(v, Result):
         op, control = v.op, TABLE[v.op.kind].control
         if control is not None and control.order == "serial":
@@ -200,7 +217,7 @@ def whole_if(v: Value, carried: dict[Value, Reasons]) -> Reasons | None:
 
 
 def is_widened(v: Value, t: Scalar) -> bool:
-    """True if a value is one of type t, or of a narrower type of its kind, that was cast."""
+    """True if a value was cast from type t, or from a narrower type of its kind."""
     op = find_cast(v)
     if op is None:
         return False
@@ -209,7 +226,7 @@ def is_widened(v: Value, t: Scalar) -> bool:
 
 
 def find_cast(v: Value) -> Op | None:
-    """The cast that a value is, or that fills it."""
+    """Return the cast that computes a value, possibly under a splat, or None."""
     while isinstance(v, Op) and v.kind == "splat":
         v = v.args[0]
     return v if isinstance(v, Op) and v.kind == "cast" else None
@@ -221,14 +238,14 @@ def find_cast(v: Value) -> Op | None:
 def note(
     cx: Context, sentence: str, into: Into, t: Scalar | Tensor, op: Op | None = None
 ) -> None:  # fmt: skip
-    """Keep a caution about the current expression, unless that is code of this package."""
+    """Add a caution about the current expression, unless that is in vkchi itself."""
     if not cx.span.file.startswith(PACKAGE):
         caution = Caution("conversion", sentence, help_for(into, t), cx.span, into.origin)
         cx.cautions.append(Noted(caution, op))
 
 
 def where(cx: Context, into: Into) -> str:
-    """The phrase for what takes a value: its words, or the source of the current expression."""
+    """Return the phrase for the target: its words, or the source of the current expression."""
     if into.words:
         return f"in {into.words}"
     span = cx.span
@@ -237,7 +254,7 @@ def where(cx: Context, into: Into) -> str:
 
 
 def help_for(into: Into, t: Scalar | Tensor) -> str:
-    """The help of a caution."""
+    """Return the help of a caution."""
     cast = f"ti.cast(..., ti.{scalar_of(t)})"
     if into.help or not into.name or into.origin is None:
         return into.help or f"to convert on purpose, write {cast}"
@@ -250,7 +267,7 @@ def help_for(into: Into, t: Scalar | Tensor) -> str:
 
 
 def literal_of(into: Into) -> str:
-    """The integer that a variable was declared with, where the source says one."""
+    """Return the integer literal that declares a variable, as written; empty if there is none."""
     source, origin = into.source, into.origin
     if source is None or origin is None or source.file != origin.file:
         return ""
@@ -263,7 +280,7 @@ def literal_of(into: Into) -> str:
 
 
 def assignments_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """The targets in a function, each with what it is assigned; those of tuples one by one."""
+    """Yield the targets in a function, each with its assigned expression; tuples are split."""
     for n in ast.walk(node):
         pairs = [(target, n.value) for target in n.targets] if isinstance(n, ast.Assign) else []
         for target, value in pairs:

@@ -1,12 +1,12 @@
-"""Proof that a text is the text of a code object: compiled again, it gives the same instructions,
-names, constants and lines.
+"""Proof that a text is the source of a code object: it compiles to an equal code object.
 
-A file may change between the import of its module and the first call of a kernel in it, and an old
-`.pyc` may be run in its place. The definition alone is compiled, inside stand-ins for the functions
-and classes around it; where that does not give the code, the whole text is. Code that was rewritten
-(pytest's assertions, import hooks, coverage tools) is compared by constants and names.
+Equal means the same instructions, names, constants and lines. A file may change between the import
+of its module and the first call of a kernel, and Python may run an old `.pyc`. The definition alone
+is compiled, inside stand-ins for the enclosing functions and classes. If the code differs, the
+whole text is compiled. Rewritten code (pytest's assertions, import hooks, coverage tools) is
+compared by constants and names.
 
-See also: `typed`, which looks for the text of code that is in no file.
+See also: `typed`, which searches for the source of code that is in no file.
 """
 
 from __future__ import annotations
@@ -26,15 +26,20 @@ from vkchi.interrupts.local import local
 if TYPE_CHECKING:
     import ast
 
-NESTED = 16  # inspect.CO_NESTED: says where a function is, not what it does
+NESTED = 16  # inspect.CO_NESTED: depends on the position only
 FUTURES = 0
 for _name in __future__.all_feature_names:
     FUTURES |= getattr(__future__, _name).compiler_flag
 FUTURES &= ~NESTED
 OPTIMIZATIONS = (-1, 0, 1, 2)  # the interpreter's own first
-STOCK = ("importlib", "_frozen_importlib", "zipimport", "builtins")  # loaders that rewrite nothing
+STOCK = (
+    "importlib",
+    "_frozen_importlib",
+    "zipimport",
+    "builtins",
+)  # loaders that do not rewrite code
 NOTHING: list[str] = []
-NAMELESS = "<vkchi>"  # the file of all that is compiled here
+NAMELESS = "<vkchi>"  # file name of texts compiled here
 _SILENCE = ("ignore", None, Warning, re.compile(re.escape(NAMELESS)), 0)
 LITERALS = (int, float, complex, str, bytes, tuple, frozenset, CodeType, type(None), type(...))
 _PARTS = (
@@ -46,22 +51,24 @@ _PARTS = (
 def is_text_of(
     fn: FunctionType, node: ast.FunctionDef | ast.Lambda, lines: list[str], *, is_sole: bool = True
 ) -> bool:
-    """True if a definition gives the code of a function; `lines` are those of the whole text.
-    `is_sole`: no other definition that may give the code stands in that line."""
+    """True if a definition compiles to the code of a function; `lines` are those of the whole text.
+
+    `is_sole`: no other definition in that line may be the source.
+    """
     code = fn.__code__
     imported = _imported(code, lines)
     if any(_is_given(code, _compiled(fn, node, names, -1)) for names in (imported, NOTHING)):
-        return True  # of a module, or of a cell: IPython compiles its statements one by one
+        return True  # in a module, or a cell: IPython compiles its statements one by one
     text, line = "".join(lines), code.co_firstlineno
     if is_sole and any(_is_given(code, compiled_text(text, code, k), line) for k in OPTIMIZATIONS):
         return True
     if any(_is_given(code, _compiled(fn, node, imported, k)) for k in OPTIMIZATIONS[1:]):
-        return True  # a text that is no program as a whole: a cell with `await`
+        return True  # the whole text is not a program: a cell with `await`
     return is_sole and is_rewritten(fn) and _may_be_rewritten(fn, node, imported)
 
 
 def compiled_text(text: str, code: CodeType, optimize: int = -1) -> CodeType | None:
-    """A whole text, compiled as that of some code was; None if it is no program."""
+    """Compile a whole text with the flags of a code object; None if it is not a program."""
     return _compiled_text(text, code.co_flags & FUTURES, optimize)
 
 
@@ -72,11 +79,10 @@ def _compiled_text(text: str, flags: int, optimize: int) -> CodeType | None:
 
 
 def quietly(given: Any, flags: int, optimize: int = -1) -> Any:
-    """`compile` of a text or syntax tree; None if it is no program. Without warnings: Python gave
-    them when it compiled the text first."""
+    """Call `compile` without warnings, which Python gave before; None if the text is not a program."""
     before = warnings.filters
     try:
-        # Not `catch_warnings`, which makes warnings that were shown once appear again.
+        # Not `catch_warnings`, which would show earlier warnings again.
         warnings.filters = [_SILENCE, *before]
         return compile(given, NAMELESS, "exec", flags, True, optimize)
     except local(SyntaxError, ValueError, RecursionError, MemoryError):
@@ -86,7 +92,7 @@ def quietly(given: Any, flags: int, optimize: int = -1) -> Any:
 
 
 def is_same(a: CodeType, b: CodeType) -> bool:
-    """True if two code objects do the same, and their lines have the same distances."""
+    """True if two code objects are equal, except for a shift of their lines."""
     if any(getattr(a, name) != getattr(b, name) for name in _PARTS):
         return False
     return (
@@ -115,7 +121,7 @@ def _is_same_constant(x: Any, y: Any) -> bool:
         return is_same(x, y)
     if isinstance(x, tuple):
         return _are_same(x, y)
-    if isinstance(x, frozenset):  # one order in a .pyc, another where it is made
+    if isinstance(x, frozenset):  # the order differs between a .pyc and memory
         return sorted(map(repr, x)) == sorted(map(repr, y))
     return repr(x) == repr(y)
 
@@ -126,7 +132,7 @@ def _offsets(code: CodeType) -> list[int]:
 
 
 def _is_given(code: CodeType, whole: CodeType | None, line: int = 0) -> bool:
-    """True if some code is part of a whole, where a line is given as what begins there."""
+    """True if a code object equals one nested in `whole`, at this line if given."""
     return whole is not None and any(
         is_same(found, code) and line in (0, found.co_firstlineno) for found in nested(whole)
     )
@@ -136,8 +142,10 @@ def _is_given(code: CodeType, whole: CodeType | None, line: int = 0) -> bool:
 
 
 def _imported(code: CodeType, lines: list[str]) -> list[str]:
-    """The names in some code that the text may import: Python calls their attributes by other
-    instructions."""
+    """Return the names in a code object that the text may import.
+
+    Python compiles calls of their attributes to other instructions.
+    """
     known, is_open = set[str](), False
     for line in lines:
         if is_open or "import" in line:
@@ -154,8 +162,7 @@ def _global_names(code: CodeType) -> set[str]:
 def _compiled(
     fn: FunctionType, node: ast.FunctionDef | ast.Lambda, imported: list[str], optimize: int
 ) -> CodeType | None:
-    """The code of a module with these imports and this definition, inside of what its qualified
-    name names."""
+    """Compile a module with these imports and this definition, nested as its qualified name says."""
     code = fn.__code__
     at: dict[str, Any] = {
         "lineno": node.lineno, "col_offset": 0, "end_lineno": node.lineno, "end_col_offset": 0,
@@ -204,7 +211,7 @@ def _class(name: str, body: list[ast.stmt], at: dict[str, Any]) -> ast.stmt:
 
 
 def is_rewritten(fn: FunctionType) -> bool:
-    """True if a tool has put instructions into a function that its text does not have."""
+    """True if a tool has added instructions to a function that its source does not have."""
     if any(_has_marks(code) for code in (fn.__code__, *nested(fn.__code__))):
         return True
     loader = fn.__globals__.get("__loader__")
@@ -216,7 +223,7 @@ def is_rewritten(fn: FunctionType) -> bool:
 
 
 def _has_marks(code: CodeType) -> bool:
-    """pytest's names begin with `@`; tools for coverage put objects of their own into constants."""
+    """True if a code object has marks of pytest (names with `@`) or coverage tools (odd constants)."""
     names = (*code.co_names, *code.co_varnames, *code.co_cellvars)
     return any(name.startswith("@") for name in names) or any(
         not isinstance(x, LITERALS) for x in code.co_consts
@@ -226,7 +233,8 @@ def _has_marks(code: CodeType) -> bool:
 def _may_be_rewritten(
     fn: FunctionType, node: ast.FunctionDef | ast.Lambda, imported: list[str]
 ) -> bool:
-    """True if a function has all constants and names of a text, save those in its assertions."""
+    """True if a function has all constants and names of a definition, except those in its
+    assertions."""
     import ast
     import copy
 
@@ -241,7 +249,7 @@ def _may_be_rewritten(
 
 
 def _words(code: CodeType) -> set[Any]:
-    """Names and constants of a code object and of those inside it."""
+    """Return names and constants of a code object and of those nested in it."""
     found: set[Any] = {
         (type(x), repr(x)) for x in code.co_consts if not isinstance(x, CodeType | None)
     }

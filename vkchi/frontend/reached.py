@@ -1,10 +1,10 @@
-"""Values that a Python function may read when it is run at compile time: by the names that it says.
+"""Over-approximation of the values that a Python function reads at compile time.
 
-From the function on the walk goes to globals and closure variables, into objects by attributes
-that some function met so far names, and into methods, properties and functions that these name.
-It finds more than the function reads; values behind computed names (`getattr`, `vars`) are missed.
+The walk goes from the function to globals and closure variables, and to methods, properties and
+functions among them. It reads every attribute of an object whose name occurs in a visited function.
+Computed names (`getattr`, `vars`) are missed.
 
-    reach(deps, scale, [self])      # notes self.dt, if scale() or what it calls says `dt`
+    reach(deps, scale, [self])      # records self.dt, if `dt` occurs in scale() or its callees
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vkchi.frontend.dependencies import Dependencies, is_of_program, is_users, r
 from vkchi.frontend.methods_seen import names_in
 from vkchi.frontend.reads import CONTAINERS, NUMBERS, is_object
 
-MOST = 1000  # objects and functions that are looked into
+MOST = 1000  # visited objects and functions
 _NOTHING = object()
-# Methods by which operators and functions of Python look into objects.
+# Methods that Python's operators and functions call on objects.
 _SPECIAL = """
     __bool__ __len__ __iter__ __contains__ __getitem__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
     __int__ __float__ __index__ __abs__ __neg__ __round__ __add__ __radd__ __sub__ __rsub__ __mul__
@@ -30,7 +30,7 @@ SPECIAL = frozenset(_SPECIAL.split())
 
 
 def reach(deps: Dependencies, callee: Any, args: Iterable[Any]) -> None:
-    """Note what a call that is run at compile time may read."""
+    """Record the values that a call at compile time may read."""
     walk = Walk(deps)
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
     if isinstance(callee, MethodType):
@@ -43,7 +43,7 @@ def reach(deps: Dependencies, callee: Any, args: Iterable[Any]) -> None:
 
 
 class Walk:
-    """The functions and objects that were met, and the names that the functions say."""
+    """The visited functions and objects, and the names that occur in the functions."""
 
     def __init__(self, deps: Dependencies) -> None:
         self.deps = deps
@@ -53,7 +53,7 @@ class Walk:
         self.done: set[tuple[int, str]] = set()
 
     def enter(self, fn: FunctionType) -> None:
-        """Look into a function."""
+        """Visit a function."""
         if fn in self.functions or len(self.functions) >= MOST or not is_users(fn):
             return
         self.functions[fn] = None
@@ -63,7 +63,7 @@ class Walk:
             self.look(value)
 
     def look(self, value: Any) -> None:
-        """Look into a value."""
+        """Visit a value."""
         if isinstance(value, MethodType):
             self.look(value.__self__)
             value = value.__func__
@@ -80,7 +80,7 @@ class Walk:
             self.objects[id(value)] = value
 
     def go(self) -> None:
-        """Look at attributes of the names that were met, until there are no more."""
+        """Read the attributes with the collected names, until a fixpoint."""
         before = -1 if self.objects else 0
         while before != len(self.done):
             before = len(self.done)
@@ -109,13 +109,13 @@ class Walk:
 
 
 def is_own(value: type | ModuleType) -> bool:
-    """True for a class or module of the program."""
+    """True if a class or module belongs to the user's program."""
     name = value.__module__ if isinstance(value, type) else value.__name__
     return is_of_program(name, getattr(sys.modules.get(name), "__file__", None) or "")
 
 
 def find_held(obj: Any, name: str) -> Any:
-    """An attribute as it is in the object or in its class, without running any code."""
+    """Return an attribute from the object's or class's dict, without running any code."""
     own = getattr(obj, "__dict__", {}) if not isinstance(obj, type) else {}
     if name in own:
         return own[name]

@@ -1,6 +1,6 @@
-"""Values of Python that a kernel was compiled with: paths to them, and tests for changes.
+"""Python values that a kernel was compiled with: their paths, and tests for changes.
 
-A path begins at a global, a closure variable, an argument of the kernel or a function, and goes on
+A path begins at a global, a closure variable, an argument of the kernel or a function. It continues
 by attributes and items: `self.grid.dx`, `WEIGHTS[2]`. Values are compared by type and bits
 (numbers, containers, vectors, small numpy arrays) or by identity (fields, functions, classes).
 
@@ -27,24 +27,30 @@ from vkchi.types import Following, Type
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy
 from vkchi.types.structs import StructType
 
-MOST_NUMBERS = 64  # of a numpy array whose contents are compared at each call
-MOST_ITEMS = 4096  # of a container whose items are
+MOST_NUMBERS = 64  # in a numpy array that is compared by contents at each call
+MOST_ITEMS = 4096  # in a container that is compared by contents
 NUMBERS: frozenset[type] = PLAIN | {float, complex, range}
-NOT_USERS = ("vkchi", "builtins", "math", "numpy")  # packages whose objects stay as they are
+NOT_USERS = ("vkchi", "builtins", "math", "numpy")  # packages whose objects are immutable here
 CONTAINERS = (list, tuple, dict, set, frozenset, Struct)
 
-# "value": by contents or identity; "kind": by the class alone; "unshadowed": the object itself does
-# not have this attribute, so that its class decides; "items": by what iteration gives.
+# "value": by contents or identity; "kind": by the class alone; "unshadowed": the object itself has
+# no such attribute, so its class decides; "items": by the items of an iteration.
 # "absent": there is no such attribute.
 How = Literal["value", "kind", "unshadowed", "items", "absent"]
-OF_PARENTS = ("unshadowed", "absent")  # tests of the object that the last step is taken from
+OF_PARENTS = ("unshadowed", "absent")  # these test the object before the last step
 Test = Callable[[Any], bool]
 
 
 class Root(NamedTuple):
-    """The start of a path: `name` is that of a global or closure variable of `fn`, of an argument
-    of the kernel `fn`, or of an attribute of `fn` itself. "object": `fn` is a weak reference to an
-    object that no name leads to, `name` one of its attributes."""
+    """The start of a path.
+
+    | kind | `fn` | `name` |
+    |---|---|---|
+    | `global`, `cell` | function | global or closure variable of it |
+    | `argument` | kernel | argument of it |
+    | `function` | function | attribute of it |
+    | `object` | weak reference to an object without a name | attribute of it |
+    """
 
     kind: Literal["global", "cell", "argument", "function", "object"]
     fn: Any  # a FunctionType
@@ -56,7 +62,7 @@ Step = tuple[str, Any]
 
 
 class Path(NamedTuple):
-    """A way from a root to a value."""
+    """A path from a root to a value."""
 
     root: Root
     steps: tuple[Step, ...] = ()
@@ -71,7 +77,7 @@ class Path(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A value that was read while a kernel was compiled, how it is compared, and the line."""
+    """A value read at compile time, the way to compare it, and the line that read it."""
 
     path: Path
     how: How
@@ -79,12 +85,12 @@ class Read(NamedTuple):
     span: Span | None = None
 
     def test(self) -> Test:
-        """The comparison with the value, which keeps alive what it must."""
+        """Return the comparison with the value."""
         return test_of(self.how, self.value)
 
 
 def root_value(root: Root, args: tuple[Any, ...]) -> Any:
-    """The value at a root now. Raises KeyError, ValueError, AttributeError."""
+    """Return the current value at a root. Raises KeyError, ValueError, AttributeError."""
     kind, fn, name = root
     if kind == "global":
         return fn.__globals__[name]
@@ -97,7 +103,7 @@ def root_value(root: Root, args: tuple[Any, ...]) -> Any:
 
 
 def value_of(path: Path, args: tuple[Any, ...]) -> Any:
-    """The value at a path now. Raises what the objects on the way raise."""
+    """Return the current value at a path. Raises any error of the objects on the path."""
     value = root_value(path.root, args)
     for kind, key in path.steps:
         value = getattr(value, key) if kind == "attr" else value[key]
@@ -105,8 +111,10 @@ def value_of(path: Path, args: tuple[Any, ...]) -> Any:
 
 
 def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
-    """True if the value at the path is the one that the test was made of. An object that was made
-    at compile time, and is gone, cannot change."""
+    """True if the value at the path still passes the test.
+
+    An object that was made at compile time, and is gone, cannot have changed.
+    """
     path = read.path
     if path.root.kind == "object" and path.root.fn() is None:
         return True
@@ -117,12 +125,12 @@ def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
 
 
 def stable(reads: Iterable[Read], args: tuple[Any, ...]) -> tuple[Read, ...]:
-    """The reads that give the same now: not properties that give something else each time."""
+    """Return the reads that are repeatable: excludes properties whose value differs each time."""
     return tuple([read for read in reads if is_current(read, read.test(), args)])
 
 
 def parent_of(path: Path) -> Path:
-    """The path without its last step."""
+    """Return the path without its last step."""
     return path._replace(steps=path.steps[:-1])
 
 
@@ -130,7 +138,7 @@ def parent_of(path: Path) -> Path:
 
 
 def test_of(how: How, value: Any) -> Test:
-    """The comparison of a later value with this one."""
+    """Return the test that compares a later value with this one."""
     if how == "kind":
         return lambda now: type(now) is value
     if how == "unshadowed":
@@ -144,7 +152,7 @@ def test_of(how: How, value: Any) -> Test:
 
 
 def same_as(value: Any) -> Test:
-    """The comparison of a value by type and bits, or by identity."""
+    """Return the test for equal type and bits, or for identity."""
     kind = type(value)
     if isinstance(value, CONTAINERS):
         return same_container(value)
@@ -173,7 +181,7 @@ def same_as(value: Any) -> Test:
 
 
 def same_matrix(value: Matrix) -> Test:
-    """The comparison of a vector or matrix by shape, types and bits."""
+    """Return the test for a vector or matrix of equal shape, types and bits."""
     kind, dt, entries = type(value), value.dt, value.entries
     given, dtype, shape = entries.tobytes(), entries.dtype, entries.shape
     return lambda now: (
@@ -186,7 +194,7 @@ def same_matrix(value: Matrix) -> Test:
 
 
 def is_kept(value: Any) -> bool:
-    """True for values that a compiled kernel may keep alive: its fields, functions and classes."""
+    """True if a compiled kernel may keep the value alive: fields, functions and classes."""
     return (
         isinstance(value, FunctionType | type | Enum | ModuleType)
         or hasattr(type(value), "__vkchi_kind__")
@@ -195,7 +203,7 @@ def is_kept(value: Any) -> bool:
 
 
 def same_object(value: Any) -> Test:
-    """The comparison by identity, which keeps nothing alive if that can be."""
+    """Return the test for identity, with a weak reference where possible."""
     try:
         ref = weakref.ref(value)
     except TypeError:
@@ -205,8 +213,10 @@ def same_object(value: Any) -> Test:
 
 
 def same_container(value: Any, within: tuple[int, ...] = ()) -> Test:
-    """The comparison of a list, tuple, dict or set by its items, which are mostly the same objects.
-    `within`: the ids of the containers that it is in."""
+    """Return the test for a list, tuple, dict or set with equal items.
+
+    Items are compared by identity first. `within`: ids of the enclosing containers.
+    """
     kind = type(value)
     if not isinstance(value, Struct) and len(value) > MOST_ITEMS:
         size = len(value)
@@ -240,19 +250,19 @@ def same_container(value: Any, within: tuple[int, ...] = ()) -> Test:
 
 
 def parts_of(value: Any) -> list[Any]:
-    """The items of a container, of a dict its keys too."""
+    """Return the items of a container; for a dict, its keys and values."""
     return [*value, *value.values()] if isinstance(value, dict) else [*value]
 
 
 def has_parts(value: Any) -> bool:
-    """True for values that are compared by contents, and may have others."""
+    """True if a value is compared by contents that may change."""
     if type(value) in NUMBERS:
         return False
     return isinstance(value, (*CONTAINERS, Matrix, partial)) or is_array_of_numpy(value)
 
 
 def reference(value: Any, gone: list[object]) -> object:
-    """What tells, in `gone`, that an object is gone; its address where nothing can tell."""
+    """Return a weak reference that reports in `gone`; the object's address if it permits none."""
     try:
         return weakref.ref(value, gone.append)
     except TypeError:
@@ -260,8 +270,10 @@ def reference(value: Any, gone: list[object]) -> object:
 
 
 def same_array(value: Any) -> Test:
-    """The comparison of a numpy array: of a small one by its contents, else by identity; another
-    large one is looked at once whether its contents are the same."""
+    """Return the test for a numpy array: by contents if small, else by identity.
+
+    A different large array is compared by digest once.
+    """
     kind, dtype, shape = type(value), value.dtype, value.shape
     if value.dtype.hasobject:
         return same_object(value)
@@ -273,7 +285,7 @@ def same_array(value: Any) -> Test:
             and now.shape == shape
             and now.tobytes() == data
         )
-    from hashlib import blake2b  # not at start: its C library takes milliseconds
+    from hashlib import blake2b  # imported late: its C library takes milliseconds
 
     digest = blake2b(value.tobytes()).digest()
     known = weakref.ref(value)
@@ -293,13 +305,13 @@ def same_array(value: Any) -> Test:
 
 
 def is_memory(value: Any) -> bool:
-    """True for fields and arrays of structs, which kernels take by reference."""
+    """True if x is a field or an array of structs, which kernels take by reference."""
     kind = type(value)
     return hasattr(kind, "__vkchi_array__") or hasattr(kind, "__vkchi_struct__")
 
 
 def is_leaf(value: Any) -> bool:
-    """True for values without parts that could change: they are compared as a whole."""
+    """True if a value has no parts that could change: it is compared as a whole."""
     return (
         type(value) in NUMBERS
         or isinstance(value, Matrix | Following | Enum | partial)
@@ -311,7 +323,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def is_object(value: Any) -> bool:
-    """True for objects of users' classes, of which a kernel reads attributes."""
+    """True if x is an object of a user's class, whose attributes a kernel reads."""
     kind = type(value)
     if kind in NUMBERS or isinstance(value, _OTHERS) or hasattr(kind, "__vkchi_kind__"):
         return False

@@ -190,7 +190,7 @@ def _may_be(n: ast.Lambda, code: CodeType) -> bool:
 
 
 def _is_around(n: ast.Lambda, code: CodeType) -> bool:
-    """True if all positions of a code object are inside a lambda, parsed with one line before it."""
+    """True if all positions of a code object are inside a lambda, parsed after one extra line."""
     if not hasattr(code, "co_positions"):  # Python 3.10
         return False
     begin = (n.body.lineno - 1, n.body.col_offset)

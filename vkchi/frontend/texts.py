@@ -1,8 +1,6 @@
-"""Texts with kernel values in them: f-strings, `str.format`, `%`, and how `print` shows a value.
+"""Strings that contain kernel values: f-strings, `str.format`, `%`, and the output of `print`.
 
-A `Text` is a compile-time value: strings, and values that are put in when the kernel has run.
-
-Owns: Text, the text of any compile-time value, the formats. Must not know: who shows a text.
+A `Text` is a compile-time value: strings, and values that are inserted after the kernel has run.
 
     >>> Text(("x = ", Piece(v, ".2f"))).parts[1].spec
     '.2f'
@@ -31,21 +29,21 @@ from vkchi.types.lazy_numpy import np
 
 
 class Piece(NamedTuple):
-    """A kernel value in a text, with a format of Python's or C's, or none."""
+    """A kernel value in a text, with a format spec of Python or C, or none."""
 
     value: Value
     spec: str = ""
 
 
 Part = str | Piece
-# Patterns, which are compiled when a kernel first formats something.
+# Patterns, compiled at the first use.
 _SPEC = r"(?P<head>(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?)(?P<decimals>(?:\.\d+)?)(?P<letter>[a-zA-Z%]?)"
-_DECIMAL = "eEfFgG%"  # letters of formats that take a number of decimals
+_DECIMAL = "eEfFgG%"  # format letters with a number of decimals
 _CONVERSIONS: dict[str, Callable[[Any], str]] = {"r": repr, "s": str, "a": ascii}
 
 
 class Text(Deferred):
-    """A text whose values are known when the kernel runs."""
+    """A string whose values are known after the kernel has run."""
 
     __slots__ = ("parts",)
 
@@ -59,7 +57,7 @@ class Text(Deferred):
         return Text([*_parts_of(other), *self.parts]) if _is_text(other) else NotImplemented
 
     def __str__(self) -> str:
-        """What is known of it while compiling: of values, their types."""
+        """Return the compile-time form: values are shown as their types."""
         return "".join(
             p if isinstance(p, str) else f"<{describe(p.value.type)}>" for p in self.parts
         )
@@ -77,7 +75,7 @@ def _parts_of(x: str | Text) -> tuple[Part, ...]:
 
 
 def joined(parts: Sequence[Part]) -> str | Text:
-    """The parts as one string if no value is among them, else a Text."""
+    """Return the parts as one string if they contain no value, else as a Text."""
     if all(isinstance(part, str) for part in parts):
         return "".join(parts)  # type: ignore[arg-type]
     return Text(parts)
@@ -87,8 +85,9 @@ def joined(parts: Sequence[Part]) -> str | Text:
 
 
 def shown(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
-    """How `print` shows a compile-time value: numbers as `sites.show_number` has it, lists and
-    vectors in brackets. Raises KernelTypeError for arrays, at the call's argument `arg` if given.
+    """Return a compile-time value as `print` shows it: lists and vectors in brackets.
+
+    Raises KernelTypeError for arrays, at the call's argument `arg` if given.
     """
     if is_target(x):
         x = x.load(cx)
@@ -105,7 +104,7 @@ def shown(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
 
 
 def _shown_items(cx: Context, tree: Any) -> list[Part]:
-    """A list or tuple in brackets; a dict or struct with its names."""
+    """Return the parts of a list or tuple in brackets; of a dict or struct with its names."""
     has_names = isinstance(tree, dict | Record)
     names = [f"{key!r}: " for key in list(tree.keys())] if has_names else [""] * len(tree)
     parts: list[Part] = []
@@ -115,7 +114,7 @@ def _shown_items(cx: Context, tree: Any) -> list[Part]:
 
 
 def static_text(cx: Context, x: Any) -> str:
-    """A Python object as `print` shows it: numbers as the kernel's own."""
+    """Return a Python object as `print` shows it; numbers as the kernel's own type."""
     if isinstance(x, bool):
         return show_number(x, u1)
     if isinstance(x, float):
@@ -124,13 +123,16 @@ def static_text(cx: Context, x: Any) -> str:
 
 
 def as_stored(cx: Context, x: float) -> float:
-    """The number that a kernel's literal is: of default_fp."""
+    """Round a Python float to default_fp, as the kernel's literal."""
     with np.errstate(over="ignore"):
         return float(cx.options.default_fp.dtype.type(x))
 
 
 def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list[Part]:
-    """A value in an f-string or `format`. Raises KernelTypeError where the format does not fit."""
+    """Return a value formatted as in an f-string or `format`.
+
+    Raises KernelTypeError where the format does not fit.
+    """
     if is_target(x):
         x = x.load(cx)
     if isinstance(x, Value):
@@ -154,16 +156,17 @@ def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list
 
 
 def _is_python(x: Any) -> bool:
-    """Whether no kernel value is in the tree."""
+    """True if the tree contains no kernel value."""
     if is_container(x):
         return not isinstance(x, Record) and all(map(_is_python, branches(x)))
     return not isinstance(x, Value | Text) and not is_target(x)
 
 
 def spec_for(cx: Context, v: Value, spec: str) -> str:
-    """A format for numbers of v's type, complete: floats without a letter are shown as by `f`, and
-    that with the decimals that `print` gives them, as in Taichi. Raises KernelTypeError if it does
-    not fit."""
+    """Return the complete format spec for numbers of v's type. Raises KernelTypeError.
+
+    As in Taichi, a float without a letter uses `f`, with the decimals of `print`.
+    """
     t = v.type
     if not isinstance(t, Scalar | Tensor):
         raise cx.fail("this cannot be shown in a text", kind=KernelTypeError, label=str(t))
@@ -179,7 +182,7 @@ def spec_for(cx: Context, v: Value, spec: str) -> str:
 
 
 def completed(spec: str, elem: Scalar) -> str:
-    """A format with what it leaves out, for numbers of a type: a letter, decimals."""
+    """Return a format spec with the defaults for a type: letter and decimals."""
     found = re.fullmatch(_SPEC, spec)
     if found is not None and spec and elem.kind == "f":
         letter = found["letter"] or "f"
@@ -198,8 +201,10 @@ def format_text(
     kwargs: dict[str, Any],
     numbers: Iterator[int] | None = None,
 ) -> str | Text:
-    """`text.format(*args, **kwargs)`. Raises KernelSyntaxError for fields it has no value for.
-    `numbers` are those of fields without one, of formats in formats too."""
+    """Evaluate `text.format(*args, **kwargs)`. Raises KernelSyntaxError for fields without a value.
+
+    `numbers` counts the fields without a name, including those in nested formats.
+    """
     import string  # few kernels format texts
 
     parts: list[Part] = []
@@ -232,7 +237,7 @@ _LETTERS = {"i": "d", "u": "d", "s": "", "r": ""}
 
 
 def percent_text(cx: Context, text: str, right: Any) -> str | Text:
-    """`text % right`. Raises KernelSyntaxError where formats and values do not fit."""
+    """Evaluate `text % right`. Raises KernelSyntaxError where formats and values do not match."""
     values = list(right) if isinstance(right, tuple) else [right]
     parts: list[Part] = []
     at, used = 0, 0
@@ -253,7 +258,7 @@ def percent_text(cx: Context, text: str, right: Any) -> str | Text:
 
 
 def spec_of(found: re.Match[str]) -> str:
-    """A format of `%` as one of `format`."""
+    """Convert a format of `%` to one of `format`."""
     flags, letter = found["flags"], _LETTERS.get(found["type"], found["type"])
     align = "<" if "-" in flags else "" if "0" in flags else ">"
     sign = "+" if "+" in flags else " " if " " in flags else ""

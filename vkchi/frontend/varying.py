@@ -1,7 +1,8 @@
-"""Calls that give another result each time, made once, at compile time: random numbers, clocks.
+"""Cautions about nondeterministic calls at compile time: random numbers and clocks.
 
-Such calls are also found inside Python functions that lowering runs. Calls inside `ti.static(...)`
-are meant for compile time. Functions that seed their generator give one result.
+Such a call runs once; every launch has its result. Calls inside Python functions that lowering runs
+are found too. Calls inside `ti.static(...)` are intended. Functions that seed their generator are
+deterministic.
 
     note_varying(cx, random.random)
 """
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from vkchi.frontend.context import Lowering
 
 GENERATORS = {"random": ("Random",), "numpy.random": ("Generator", "RandomState")}
-# Methods of generators that draw nothing.
+# Methods of generators that draw no number.
 STEADY = ("seed", "getstate", "setstate", "get_state", "set_state", "spawn", "jumped")
 RANDOM = ("secrets.token_bytes", "uuid.uuid1", "uuid.uuid4", "posix.urandom")
 CLOCKS = {
@@ -36,11 +37,11 @@ CLOCKS = {
     ),
     "datetime": ("now", "utcnow", "today"),
 }  # fmt: skip
-DEEPEST = 4  # Python functions that call each other
+DEEPEST = 4  # nested calls of Python functions
 
 
 def note_varying(cx: Lowering, callee: Any) -> None:
-    """Keep a caution if a function that is run at compile time varies by itself."""
+    """Add a caution if a function that runs at compile time is nondeterministic."""
     kind = "" if cx.in_static or cx.span.file.startswith(PACKAGE) else kind_of(callee, DEEPEST)
     if not kind:
         return
@@ -54,7 +55,7 @@ def note_varying(cx: Lowering, callee: Any) -> None:
 
 
 def kind_of(callee: Any, depth: int) -> str:
-    """`random` or `clock` for a function that varies by itself; empty for others."""
+    """Return `random` or `clock` for a nondeterministic function; empty for others."""
     name, module = getattr(callee, "__name__", ""), getattr(callee, "__module__", None) or ""
     owner = getattr(callee, "__self__", None)
     if isinstance(owner, type):
@@ -69,7 +70,7 @@ def kind_of(callee: Any, depth: int) -> str:
 
 
 def is_generator(x: Any) -> bool:
-    """True for generators of random numbers of Python and numpy."""
+    """True if x is a random number generator of Python or numpy."""
     for module, names in GENERATORS.items():
         found = sys.modules.get(module)
         if found is not None and isinstance(x, tuple([getattr(found, name) for name in names])):
@@ -78,7 +79,7 @@ def is_generator(x: Any) -> bool:
 
 
 def kind_inside(callee: Any, depth: int) -> str:
-    """The kind of a function or method of the user's, by what the calls in its source name."""
+    """Return the kind of a user's function or method, by the calls in its source."""
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
     if not isinstance(fn, FunctionType):
         return ""
@@ -99,7 +100,7 @@ def kind_inside(callee: Any, depth: int) -> str:
 
 
 def resolved(n: ast.expr, names: dict[str, Any]) -> Any:
-    """The object that a dotted name means; None where only running the code tells."""
+    """Return the object that a dotted name denotes; None if that is known only at run time."""
     if isinstance(n, ast.Name):
         return names.get(n.id)
     base = resolved(n.value, names) if isinstance(n, ast.Attribute) else None
