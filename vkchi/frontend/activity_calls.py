@@ -176,7 +176,10 @@ def append(cx: Lowering, block: Any, cell: list[Value], pairs: Sequence[tuple[An
 
 
 def fit(cx: Lowering, array: Any, value: Any) -> Any:
-    """Convert a value to an element of an array, or of an array of structs. Raises KernelTypeError."""
+    """Convert a value to an element of an array, or of an array of structs.
+
+    Raises KernelTypeError.
+    """
     if is_struct_array(array):
         return fit_member(cx, array.__vkchi_type__, value, "val", what=ITEM)
     found = array_like(cx, array)

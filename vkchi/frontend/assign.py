@@ -116,7 +116,7 @@ def _has_name(n: ast.expr) -> bool:
 
 
 def _adds_member(cx: Lowering, n: ast.Attribute | ast.Subscript, x: Any) -> bool:
-    """Perform `n = x` if it adds a member to an object that the kernel constructs; True if it did."""
+    """Perform `n = x` if it adds a member to an object of the kernel; True if it did."""
     if not isinstance(n, ast.Attribute) or not isinstance(n.value, ast.Name):
         return False
     var = cx.act.find(n.value.id)

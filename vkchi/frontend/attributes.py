@@ -88,7 +88,7 @@ ATTRIBUTES: dict[str, Handler] = {
 
 
 def find_attribute(name: str) -> Handler | None:
-    """Return the handler (cx, v) of `v.name`; None if vectors and matrices have no such attribute."""
+    """Return the handler (cx, v) of `v.name`; None if vectors and matrices do not have it."""
     return ATTRIBUTES.get(name) or (partial(swizzle, name=name) if is_name(name) else None)
 
 

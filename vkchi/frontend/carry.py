@@ -1,7 +1,7 @@
-"""The variables of loops: which ones a loop carries, and the ops that carry them.
+"""Loop-carried variables: which ones a loop carries, and the `for` and `while` ops that carry them.
 
-Owns: `for` and `while` ops with carried values, the flags that a loop with `break` or `return`
-carries besides, kernel variables that parallel loops share. Must not know: what loops run over.
+A loop with `break` or `return` also carries flags. A parallel loop keeps the kernel's variables in
+local memory instead.
 
     loop_for(cx, begin, end, variables, lambda i: lower_body(i), "i")
 """
@@ -39,14 +39,14 @@ from vkchi.types import Scalar, Tensor, u1
 
 
 def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
-    """The variables from outside that a loop may assign, itself or through calls."""
+    """Return the outer variables that a loop may assign, directly or through calls."""
     found = names_assigned(cx.act.source, n)
     names = dict.fromkeys(found.names)
     for passed in found.passed:
         if passed.name in names:
             continue
         callee = passed.callee
-        is_hidden = isinstance(callee, ast.Name) and (  # by what the loop binds itself
+        is_hidden = isinstance(callee, ast.Name) and (  # by a name that the loop binds
             callee.id in found.names or callee.id in names_of_indices(cx.act.source, n)
         )
         if is_hidden or may_refer(cx, callee, passed.position):
@@ -62,13 +62,15 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
 
 
 def carried_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
-    """Those of them that hold kernel values, which the loop's op must carry."""
+    """Return the assigned variables that hold kernel values, which the loop's op must carry."""
     return [var for var in assigned_variables(cx, n) if leaves(var.value)]
 
 
 def share_variables(cx: Lowering, n: ast.For, own: Collection[Var] = ()) -> None:
-    """Put the variables that a parallel loop assigns into places that its invocations share, but
-    those that are each iteration's own."""
+    """Move the variables that a parallel loop assigns to memory that its invocations share.
+
+    Variables private to an iteration (`own`) are excluded.
+    """
     for var in assigned_variables(cx, n):
         if var in own:
             continue
@@ -85,25 +87,28 @@ def share_variables(cx: Lowering, n: ast.For, own: Collection[Var] = ()) -> None
 
 
 def params_for(variables: Sequence[Var]) -> list[Param]:
-    """Region parameters for what the variables hold."""
+    """Return region parameters for the kernel values of variables."""
     return [Param(v.type, var.name) for var in variables for v in leaves(var.value)]
 
 
 def first_values(variables: Sequence[Var]) -> list[Value]:
-    """What the variables hold now, as an op's arguments."""
+    """Return the current kernel values of variables."""
     return [v for var in variables for v in leaves(var.value)]
 
 
 def put_values(cx: Lowering, variables: Sequence[Var], values: Sequence[Value]) -> None:
-    """Make the variables hold these values, in the order of `params_for`."""
+    """Set the kernel values of variables, in the order of `params_for`."""
     given = iter(values)
     for var in variables:
         cx.assign(var, refill(var.value, given))
 
 
 def check_carried(cx: Lowering, arm: Arm, variables: Sequence[Var]) -> None:
-    """Nothing but the carried variables and the flags of `return` changed, and these only in their
-    kernel values."""
+    """Check that only the carried variables and the `return` flags changed, in their kernel values
+    only.
+
+    Raises KernelTypeError if a container changed in another way.
+    """
     flags = (cx.act.returned, cx.act.result)
     for var, new in arm.changed.items():
         if var in variables and same_but_values(var.value, new):
@@ -121,7 +126,7 @@ def check_carried(cx: Lowering, arm: Arm, variables: Sequence[Var]) -> None:
 
 
 def same_but_values(a: Any, b: Any) -> bool:
-    """Whether two trees differ in their kernel values alone."""
+    """True if two trees are equal except for kernel values of one type."""
     if isinstance(a, Value) and isinstance(b, Value):
         return a.type is b.type
     if same_branches(a, b):
@@ -137,7 +142,7 @@ def loop_for(
     body: Callable[[Value], None],
     name: str,
 ) -> None:
-    """A `for` op; `body` is lowered once, with the index."""
+    """Emit a `for` op; `body` is lowered once, with the index."""
     first, params = first_values(variables), params_for(variables)
     index, span = Param(begin.type, name), cx.span
 
@@ -155,7 +160,7 @@ def loop_for(
 
 
 def finish(cx: Lowering, results: Sequence[Value], variables: Sequence[Var]) -> None:
-    """Make the variables hold what the loop's op gives."""
+    """Set the variables to the results of the loop's op."""
     for result, param in zip(results, params_for(variables)):
         result.name = param.name
     put_values(cx, variables, results)
@@ -170,7 +175,8 @@ def loop_while(
     *,
     may_leave: bool,
 ) -> None:
-    """A `while` op. With `may_leave`, it ends after `break` or `return` without asking."""
+    """Emit a `while` op. With `may_leave`, `break` and `return` end it without evaluating the
+    condition."""
     cx.locate(n)
     depth = len(cx.frames)
     flags = _Flags(cx, depth, has_return=returns(cx.act.source, n)) if may_leave else None
@@ -204,8 +210,11 @@ def loop_while(
 def _build_while(
     cx: Lowering, first: list[Value], test: Arm, body: Arm, more: list[Value]
 ) -> Sequence[Value]:
-    """End both regions and make the op; `more` are values that only the body gives (what a
-    `return` in it gave), carried from zeros."""
+    """Terminate both regions and emit the op.
+
+    `more` are values that only the body defines (the result of a `return` in it); they start at
+    zero.
+    """
     for arm, values in ((test, [test.value]), (body, [*body.value, *more])):
         arm.region.params += tuple([Param(v.type, "result") for v in more])
         with cx.b.within(arm.region):
@@ -217,7 +226,7 @@ def _build_while(
 def _lower_test(
     cx: Lowering, every: list[Var], flags: _Flags | None, goes_on: Callable[[], Any]
 ) -> Arm | None:
-    """The region that says whether the loop goes on, without its yield; None if it never runs."""
+    """Lower the condition to a region without its yield; None if the loop never runs."""
     params = params_for(every)
 
     def lower() -> Any:
@@ -244,7 +253,7 @@ def _lower_test(
 
 
 class _Flags:
-    """What a loop that may be left carries: whether it runs on, and whether a `return` was met."""
+    """The carried flags of a loop that may be left: `runs`, and `returned` if it has a `return`."""
 
     def __init__(self, cx: Lowering, depth: int, *, has_return: bool) -> None:
         self.runs = Var("runs", cx.b.const(True, u1), VARIABLE, depth)
@@ -255,7 +264,7 @@ class _Flags:
             self.variables.append(self.returned)
 
     def update(self, cx: Lowering, loop: Loop) -> None:
-        """At the end of the body: set the flags from what was met."""
+        """Set the flags at the end of the body."""
         met = [loop.broken.value, cx.act.returned.value]
         stop: Any = False
         for flag in met:
@@ -271,7 +280,7 @@ class _Flags:
             cx.assign(self.returned, value)
 
     def finish(self, cx: Lowering, result: Any, values: Sequence[Value]) -> None:
-        """After the loop: hand what a `return` in it gave to the function."""
+        """Pass the result of a `return` in the loop to the function, after the loop."""
         if self.returned is None:
             return
         cx.assign(cx.act.returned, self.returned.value)

@@ -1,7 +1,7 @@
-"""Making vectors and matrices in kernels: calls of types, `ti.Vector`, `ti.Matrix` and its makers.
+"""Construction of vectors and matrices in kernels: calls of types, `ti.Vector`, `ti.Matrix`.
 
-Owns: how arguments fill a type: one number fills it, otherwise numbers, vectors and lists stand one
-after the other and must be as many as it has components. Must not know: AST classes.
+A single scalar is broadcast. Otherwise scalars, vectors and lists are concatenated, and must give
+exactly the type's components.
 
     construct(cx, f32<3>, (v.xy, 1))
 """
@@ -34,8 +34,11 @@ from vkchi.types.lazy_numpy import np
 
 
 def call_type(cx: Context, t: Type | Following, args: tuple[Any, ...], *names: str) -> Value:
-    """`t(*args)` as a user writes it, who says what a literal is: `ti.u8(7)`; names: of keywords.
-    Raises KernelCallError for another number of arguments and for keywords."""
+    """Lower `t(*args)` as written by a user, which gives a literal its type: `ti.u8(7)`.
+
+    `names` are those of keyword arguments. Raises KernelCallError for keywords, and for another
+    number of arguments.
+    """
     want = dtype_of(cx, t)
     if names:
         raise cx.fail(f"{want}() takes no keywords, and `{names[0]}=` is one", kind=KernelCallError)
@@ -45,7 +48,8 @@ def call_type(cx: Context, t: Type | Following, args: tuple[Any, ...], *names: s
 
 
 def check_literal_kind(cx: Context, t: Type | Following, x: Any) -> None:
-    """Raises KernelTypeError for a Python float as a literal of an integer type: `ti.i32(1.5)`."""
+    """Check that a literal of an integer type is not a float: `ti.i32(1.5)`. Raises
+    KernelTypeError."""
     want = dtype_of(cx, t)
     if isinstance(want, Scalar) and want.kind in "iu" and isinstance(x, float | np.floating):
         raise cx.fail(
@@ -56,7 +60,7 @@ def check_literal_kind(cx: Context, t: Type | Following, x: Any) -> None:
 
 
 def construct(cx: Context, t: Type | Following, args: tuple[Any, ...]) -> Value:
-    """What `t(*args)` is for a number, vector or matrix type. Raises KernelTypeError."""
+    """Construct a scalar, vector or matrix from arguments. Raises KernelTypeError."""
     want = dtype_of(cx, t)
     if isinstance(want, Scalar):
         check_literal(cx, want, args[0])
@@ -67,7 +71,7 @@ def construct(cx: Context, t: Type | Following, args: tuple[Any, ...]) -> Value:
 
 
 def check_literal(cx: Context, t: Scalar, x: Any) -> None:
-    """Raises KernelTypeError for a Python int that integer type t does not hold: `ti.u8(-1)`."""
+    """Check that integer type t can represent a Python int: `ti.u8(-1)`. Raises KernelTypeError."""
     if t.kind not in "iu" or not isinstance(x, int | np.integer):
         return
     low = -(1 << (t.bits - 1)) if t.kind == "i" else 0
@@ -78,7 +82,7 @@ def check_literal(cx: Context, t: Scalar, x: Any) -> None:
 
 
 def _of_one(cx: Context, t: Tensor, x: Any) -> Value:
-    """One argument: a number fills, anything else must have t's components."""
+    """Construct a tensor from one argument: a scalar is broadcast, others need t's components."""
     if isinstance(x, list | tuple) and not is_static(x):
         return _of_parts(cx, t, _flatten(cx, x))
     a = operand(cx, x)
@@ -118,9 +122,10 @@ def _of_parts(cx: Context, t: Tensor, parts: list[Operand]) -> Value:
 
 
 def make_matrix(cx: Context, arr: Any, dt: Any = None) -> Value:
-    """`ti.Vector(arr, dt)` and `ti.Matrix(arr, dt)`: of a list of numbers, of rows, or of a value.
+    """Lower `ti.Vector(arr, dt)` and `ti.Matrix(arr, dt)`: of a list of numbers, of rows, or of a
+    value.
 
-    Without `dt` the numbers' common type.
+    Without `dt` the element type is the common type.
     """
     elem = None if dt is None else _scalar(cx, dt)
     if isinstance(arr, list | tuple):
@@ -190,7 +195,7 @@ def make_diag(cx: Context, dim: Any, val: Any) -> Value:
 
 
 def make_unit(cx: Context, n: Any, i: Any, dt: Any = None) -> Value:
-    """`ti.Vector.unit(n, i, dt)`; `i` may be known at run time only."""
+    """`ti.Vector.unit(n, i, dt)`; `i` may be a run-time value."""
     size = _extent(cx, n, "n")
     t = Tensor.of(cx.options.default_ip if dt is None else _scalar(cx, dt), (size,))
     if isinstance(i, int | np.integer):

@@ -1,9 +1,6 @@
-"""`ti.svd`, `ti.solve` and the like in kernels, and the loop they run in.
+"""`ti.svd`, `ti.solve` and other decompositions in kernels, traced from `lang.decompose`.
 
-Owns: the number type a decomposition computes in, `repeat`. The formulas are lang/decompose.py's,
-traced. Must not know: the formulas, AST classes.
-
-    CALLS[lang.decompose.svd].handler(cx, m)       # [U, S, V]
+CALLS[lang.decompose.svd].handler(cx, m)       # [U, S, V]
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from vkchi.types.lazy_numpy import np
 
 
 def emit_repeat(cx: Context, step: Callable[..., Any], state: Any, most: int) -> list[Value]:
-    """`lang.loop.repeat`: a `while` that carries the state, whether to go on, and a count."""
+    """Emit `lang.loop.repeat`: a `while` that carries the state, a flag and a count."""
     first = [arith.value(cx, x) for x in state]
     carried = [*first, constant(cx, 1, u1), constant(cx, 0, i32)]
     seen = tuple(Param(v.type) for v in carried)
@@ -51,7 +48,7 @@ def emit_repeat(cx: Context, step: Callable[..., Any], state: Any, most: int) ->
 
 
 def _float_type(cx: Context, dt: Any, *values: Value) -> Scalar:
-    """`dt`, or without it what the values and default_fp are promoted to."""
+    """Return `dt`, or the promotion of default_fp and the values' types."""
     t: Any = cx.options.default_fp
     if dt is not None:
         t = dtype_of(cx, dt)
@@ -64,7 +61,7 @@ def _float_type(cx: Context, dt: Any, *values: Value) -> Scalar:
 
 
 def on_matrix(fn: Function, sizes: decompose.Formulas) -> Handler:
-    """A decomposition: the formula for the matrix's size, in f32 or f64."""
+    """Make the handler of a decomposition: the formula for the matrix's size, in f32 or f64."""
 
     def call(cx: Context, A: Any, dt: Any = None) -> tuple[Value, ...]:
         m = arith.value(cx, A)
@@ -90,7 +87,7 @@ def _solve(cx: Context, A: Any, b: Any, dt: Any = None) -> Value:
 
 
 def _stop_grad(cx: Context, x: Any) -> Any:
-    """Values without their derivatives; None for arrays. What has no derivative is as it was."""
+    """Return values without their derivatives; for an array, None. Constants are unchanged."""
 
     def stop(leaf: Any) -> Any:
         if isinstance(leaf, ArrayRef):

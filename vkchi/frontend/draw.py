@@ -1,7 +1,6 @@
-"""Random numbers in kernels: `ti.random` and `ti.randn`, made of the IR's 32 random bits.
+"""Random numbers in kernels: `ti.random` and `ti.randn`, from 32 random bits per op.
 
-Owns: how bits become numbers. A float is a multiple of 2^-24 (f32), 2^-53 (f64) or 2^-11 (f16) in
-[0, 1). Must not know: how the stream is seeded.
+A float is a multiple of 2^-24 (f32), 2^-53 (f64) or 2^-11 (f16) in [0, 1).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from vkchi.types import SCALARS, Scalar, f16, f32, f64, i32, u32, u64
 
 
 def draw(cx: Context, dtype: Any = float) -> Value:
-    """A uniform float in [0, 1), or an integer with all bits random. Raises KernelTypeError."""
+    """Return a uniform float in [0, 1), or an integer of random bits. Raises KernelTypeError."""
     t = dtype_of(cx, dtype)
     if not isinstance(t, Scalar):
         raise cx.fail(f"`random` gives numbers, not a {t}", kind=KernelTypeError)
@@ -43,7 +42,7 @@ _PRECISION = {f16: 11, f32: 24}
 
 def _draw_float(cx: Context, t: Scalar) -> Value:
     kept = _PRECISION[t]
-    # Fewer than 2^31: signed conversion is what every device does fast.
+    # Below 2^31: signed conversion is fast on every device.
     bits = cx.b.emit("bitcast", _shifted(cx, _bits(cx), 32 - kept), type=i32)
     return cx.b.emit("mul", cx.b.emit("cast", bits, type=t), constant(cx, 2.0**-kept, t))
 
@@ -70,17 +69,17 @@ def _draw_integer(cx: Context, t: Scalar) -> Value:
 
 
 def draw_normal(cx: Context, dt: Any = None) -> Value:
-    """A float of the standard normal distribution. Source: Box and Muller, 1958."""
+    """Return a float of the standard normal distribution. Source: Box and Muller, 1958."""
     t = dtype_of(cx, float if dt is None else dt)
     if not isinstance(t, Scalar) or t.kind != "f":
         raise cx.fail(f"`randn` gives floats, not {t}", kind=KernelTypeError)
     b = cx.b
-    # 1 - u is in (0, 1], where the logarithm is finite; near 1 devices may take it for positive.
+    # 1 - u is in (0, 1], where log is finite; near 1, devices may round it to above 0.
     radius = b.emit("log", b.emit("sub", constant(cx, 1.0, t), draw(cx, t)))
     radius = b.emit("mul", radius, constant(cx, -2.0, t))
     radius = b.emit("sqrt", b.emit("max", radius, constant(cx, 0.0, t)))
     turns = b.emit("sub", draw(cx, t), constant(cx, 0.5, t))
-    # 2 pi, not rounded up: beyond pi on either side Vulkan promises nothing of a cosine.
+    # 2 pi, rounded down: Vulkan specifies cos in [-pi, pi] only.
     turn = 6.283185 if t is f32 else 2.0 * math.pi
     return b.emit("mul", radius, b.emit("cos", b.emit("mul", turns, constant(cx, turn, t))))
 

@@ -1,7 +1,6 @@
-"""Elementwise functions in kernels: one row each, from the function object to its IR op.
+"""Elementwise functions in kernels: handlers from the function object to its IR op.
 
-Owns: which numbers a function takes, and what it does with others (integers become default_fp).
-All-Python arguments are computed in Python. Must not know: builtins, composites.
+Integers become default_fp where a function takes floats. Python arguments are computed in Python.
 
     ELEMENTWISE[lang.elementwise.sqrt](cx, v)       # an op `sqrt` of v, cast to float
 """
@@ -38,7 +37,7 @@ from vkchi.types import (
 
 
 def is_plain(*args: Any) -> bool:
-    """Whether all are Python numbers, vectors or matrices, to be computed with in Python."""
+    """True if all are Python numbers, vectors or matrices, so that Python computes the result."""
     return all(weak(x) is not None for x in args)
 
 
@@ -46,7 +45,7 @@ def is_plain(*args: Any) -> bool:
 
 
 def on_floats(fn: Function, kind: str) -> Handler:
-    """A function of floats; integers are cast to default_fp."""
+    """Make the handler of a function of floats; integers are cast to default_fp."""
 
     def call(cx: Context, x: Any) -> Any:
         return fn(x) if is_plain(x) else cx.b.emit(kind, arith.floating(cx, x))
@@ -55,7 +54,7 @@ def on_floats(fn: Function, kind: str) -> Handler:
 
 
 def on_bits(fn: Function, kind: str) -> Handler:
-    """A function of integers."""
+    """Make the handler of a function of integers."""
 
     def call(cx: Context, x: Any) -> Value:
         v = arith.value(cx, x)
@@ -71,7 +70,7 @@ def _as_number(cx: Context, v: Value) -> Value:
 
 
 def on_class(fn: Function, kind: str) -> Handler:
-    """A property of floats, false of integers."""
+    """Make the handler of a predicate of floats, which is false for integers."""
 
     def call(cx: Context, x: Any) -> Any:
         if is_plain(x):
@@ -85,7 +84,7 @@ def on_class(fn: Function, kind: str) -> Handler:
 
 
 def on_rounding(fn: Function, emit: Callable[[Context, Value], Value]) -> Handler:
-    """Rounding to a whole float, or cast to `dtype`."""
+    """Make the handler of a rounding function, whose result is a float, or cast to `dtype`."""
 
     def call(cx: Context, x: Any, dtype: Any = None) -> Any:
         rounded = fn(x) if is_plain(x) else emit(cx, arith.floating(cx, x))
@@ -99,11 +98,11 @@ def _rounding_op(kind: str) -> Callable[[Context, Value], Value]:
 
 
 def on_whole(fn: Function, kind: str) -> Handler:
-    """A function that rounds to a whole float."""
+    """Make the handler of a rounding function that is one op."""
     return on_rounding(fn, _rounding_op(kind))
 
 
-# by what an Intrinsic takes
+# by Intrinsic.takes
 _MAKERS: dict[str, Callable[[Function, str], Handler]] = {
     "floats": on_floats,
     "bits": on_bits,
@@ -116,8 +115,10 @@ _INTRINSICS: dict[object, Handler] = {
 
 
 def _halves_away(cx: Context, v: Value) -> Value:
-    """The nearest whole number, halves away from zero: what C's `round` and Taichi's kernels do,
-    while Taichi rounds Python numbers as Python does."""
+    """Round half away from zero, as C's `round` and Taichi's kernels do.
+
+    Taichi rounds Python numbers as Python does.
+    """
     t = v.type
     assert isinstance(t, Scalar | Tensor)
     whole = cx.b.emit("trunc", v)
@@ -128,7 +129,7 @@ def _halves_away(cx: Context, v: Value) -> Value:
 
 
 def round_to_even(cx: Context, x: Any, dtype: Any = None) -> Any:
-    """The nearest whole number, halves to even: as Python's and numpy's functions round."""
+    """Round half to even, as Python and numpy do."""
     return _INTRINSICS[elementwise.round](cx, x, dtype)
 
 
@@ -136,8 +137,11 @@ def round_to_even(cx: Context, x: Any, dtype: Any = None) -> Any:
 
 
 class _Parts(NamedTuple):
-    """Of a float type: the integer type of its width, bits of the fraction, the exponent field of
-    numbers in [0.5, 1), the field of inf and nan."""
+    """The layout of a float type.
+
+    `word` is the integer type of its width, `fraction` the number of fraction bits. `half` is the
+    exponent field of numbers in [0.5, 1), `special` that of inf and nan.
+    """
 
     word: Scalar
     fraction: int
@@ -149,7 +153,7 @@ _PARTS = {f32: _Parts(i32, 23, 126, 255), f64: _Parts(i64, 52, 1022, 2047)}
 
 
 def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
-    """`ti.frexp`: the mantissa, and the exponent as i32."""
+    """Lower `ti.frexp`: return the mantissa, and the exponent as i32."""
     if is_plain(x):
         return elementwise.frexp(x)
     v = arith.floating(cx, x)
@@ -159,11 +163,13 @@ def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
     parts = _PARTS[wide]
     word = with_scalar(v.type, parts.word)
     bits = cx.b.emit("bitcast", v, type=word)
-    constant = cx.b.emit("bitcast", cx.b.emit("stop_grad", v), type=word)  # as the exponent is
+    constant = cx.b.emit(
+        "bitcast", cx.b.emit("stop_grad", v), type=word
+    )  # the exponent has no derivative
     field = arith.binary(cx, "&", arith.binary(cx, ">>", constant, parts.fraction), parts.special)
     kept = arith.binary(cx, "&", bits, ~(parts.special << parts.fraction))
     halved = arith.binary(cx, "|", kept, parts.half << parts.fraction)
-    # Zero has field 0, and so have numbers that devices may take for it.
+    # Field 0: zero, and subnormals, which devices may flush to zero.
     is_whole = arith.logical(
         cx,
         arith.compare(cx, "==", field, 0),
@@ -176,7 +182,7 @@ def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
 
 
 def absolute(cx: Context, x: Any) -> Any:
-    """`ti.abs(x)`."""
+    """Lower `ti.abs(x)`."""
     if is_plain(x):
         return elementwise.abs(x)
     v = arith.value(cx, x)
@@ -198,7 +204,7 @@ _MANY_RULES: dict[Function, arith.Rule] = {
 
 
 def on_pair(fn: Function, rule: arith.Rule) -> Handler:
-    """A function of two arguments, by the rules of operators."""
+    """Make the handler of a function of two arguments, with the type rules of operators."""
 
     def call(cx: Context, x1: Any, x2: Any) -> Any:
         if is_plain(x1, x2):
@@ -209,7 +215,7 @@ def on_pair(fn: Function, rule: arith.Rule) -> Handler:
 
 
 def on_many(fn: Function, rule: arith.Rule) -> Handler:
-    """The largest or smallest of any number of arguments."""
+    """Make the handler of `max` or `min` of any number of arguments."""
     pair = on_pair(fn, rule)
 
     def call(cx: Context, *args: Any) -> Any:
@@ -243,7 +249,7 @@ def _neg(cx: Context, x: Any) -> Any:
 
 
 def bit_shr(cx: Context, x1: Any, x2: Any) -> Value:
-    """`x1 >> x2` with zeros coming in. Raises KernelTypeError."""
+    """Lower a logical right shift: `x1 >> x2` with zeros shifted in. Raises KernelTypeError."""
     shifted = arith.value(cx, x1)
     elem = scalar_of(shifted.type)
     if elem.kind not in "iu":
@@ -260,7 +266,7 @@ def bit_shr(cx: Context, x1: Any, x2: Any) -> Value:
 
 
 def bit_cast(cx: Context, obj: Any, dtype: Any) -> Value:
-    """The bits of obj read as `dtype`, a number type of the same width. Raises KernelTypeError."""
+    """Reinterpret the bits of obj as `dtype`, a type of the same width. Raises KernelTypeError."""
     t, v = dtype_of(cx, dtype), arith.value(cx, obj)
     elem = scalar_of(v.type)
     if not isinstance(t, Scalar) or t.bits != elem.bits or "b" in (t.kind, elem.kind):
@@ -277,7 +283,7 @@ def _cast(cx: Context, obj: Any, dtype: Any) -> Value:
 
 
 def select(cx: Context, cond: Any, x1: Any, x2: Any) -> Any:
-    """`ti.select`: both values are evaluated."""
+    """Lower `ti.select`: both values are evaluated."""
     if is_plain(cond, x1, x2):
         return elementwise.select(cond, x1, x2)
     return arith.select(cx, cond, x1, x2)

@@ -1,7 +1,6 @@
-"""Calls of Python functions from kernels: inlined, with their arguments bound to new variables.
+"""Inlining of Python functions into kernels, with arguments bound to new variables.
 
-Owns: signatures, how an argument is passed (by value, by reference for `ti.template()`, converted
-by other annotations), what a call gives back, recursion. Must not know: how the call was written.
+An argument is passed by value, by reference (`ti.template()`), or converted to its annotation.
 
     call_function(cx, fn, (x, Slot(var)), {})
 """
@@ -48,8 +47,10 @@ from vkchi.types.structs import StructType
 
 
 class Signature(NamedTuple):
-    """Parameters in order, defaults and resolved annotations by name; `keyword_only` names; the
-    names of `*rest` and `**keywords`, if it has them."""
+    """The parameters of a function: names in order, defaults and resolved annotations by name.
+
+    `rest` and `keywords` are the names of `*rest` and `**keywords`, if present.
+    """
 
     names: tuple[str, ...]
     keyword_only: tuple[str, ...]
@@ -59,7 +60,7 @@ class Signature(NamedTuple):
     keywords: str = ""
 
     def by_reference(self) -> set[int | str]:
-        """Positions and names of the parameters that are passed by reference."""
+        """Return positions and names of the parameters that are passed by reference."""
         found: set[int | str] = set()
         for k, name in enumerate((*self.names, *self.keyword_only)):
             if is_reference(self.notes.get(name)):
@@ -68,12 +69,12 @@ class Signature(NamedTuple):
 
 
 def is_reference(note: Any) -> bool:
-    """Whether an annotation is `ti.template()`, `ti.template` or `ti.ref(...)`."""
+    """True if an annotation is `ti.template()`, `ti.template` or `ti.ref(...)`."""
     return note is template or isinstance(note, template | ref)
 
 
 def function_of(callee: Any) -> FunctionType:
-    """The plain Python function of a `@func` object, bound method or function."""
+    """Return the plain Python function of a `@func` object, bound method or function."""
     fn = getattr(callee, "__vkchi_func__", callee)
     fn = getattr(fn, "__func__", fn)
     assert isinstance(fn, FunctionType)
@@ -81,7 +82,10 @@ def function_of(callee: Any) -> FunctionType:
 
 
 def check_fixed(fn: FunctionType) -> None:
-    """Raises KernelSyntaxError for `*args` and `**kwargs`, which only Python's functions take."""
+    """Check that a function has no `*args` or `**kwargs`; plain Python functions may have them.
+
+    Raises KernelSyntaxError.
+    """
     source = source_of(fn)
     for many in (source.node.args.vararg, source.node.args.kwarg):
         if many is not None:
@@ -92,7 +96,6 @@ def check_fixed(fn: FunctionType) -> None:
 
 
 def signature_of(fn: FunctionType) -> Signature:
-    """The function's parameters."""
     source = source_of(fn)
     args = source.node.args
     rest, keywords = [many.arg if many is not None else "" for many in (args.vararg, args.kwarg)]
@@ -104,7 +107,8 @@ def signature_of(fn: FunctionType) -> Signature:
 
 
 def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
-    """The function's annotations as objects, text evaluated. Raises KernelSyntaxError."""
+    """Return the function's annotations as objects; strings are evaluated. Raises
+    KernelSyntaxError."""
     notes = fn.__annotations__
     if not any(isinstance(note, str) for note in notes.values()):
         return notes
@@ -125,16 +129,16 @@ def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
 
 
 def lower_recursive(cx: Lowering, act: Activation, notes: dict[str, Any]) -> tuple[Any, ...]:
-    """The result of a real function whose calls are a loop with a stack; nothing of others."""
-    from vkchi.frontend.call_stack import is_stacked, lower_stacked  # few functions are real
+    """Return the result of a real function lowered as a loop with a stack, in a tuple; else ()."""
+    from vkchi.frontend.call_stack import is_stacked, lower_stacked  # rarely needed
 
     return (lower_stacked(cx, act, notes),) if is_stacked(act.fn, notes) else ()
 
 
 def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Inline a call; args are compile-time values, Targets where the parameter is by reference.
+    """Inline a call. Arguments are compile-time values, or Targets for parameters by reference.
 
-    Raises CompilationError for arguments that do not fit and for what is wrong in the body.
+    Raises CompilationError for arguments that do not fit, and for errors in the body.
     """
     fn = function_of(callee)
     signature = signature_of(fn)
@@ -172,7 +176,7 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
 def bind_arguments(
     cx: Lowering, fn: FunctionType, s: Signature, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """Arguments by parameter, in order. Raises KernelCallError."""
+    """Return arguments by parameter, in order. Raises KernelCallError."""
     name = fn.__name__
     if len(args) > len(s.names) and not s.rest:
         takes = f"{len(s.names)} argument{'s' if len(s.names) != 1 else ''}"
@@ -202,7 +206,7 @@ def bind_arguments(
 
 
 def default(cx: Lowering, fn: FunctionType, s: Signature, name: str) -> Any:
-    """The default of a parameter, as kernels find it."""
+    """Return the default of a parameter as kernels see it."""
     value = s.defaults[name]
     cx.dependencies.default(fn, name, value)
     return cx.found(plain_number(value))
@@ -216,7 +220,7 @@ def declare_argument(
     cx: Lowering, act: Activation, name: str, note: Any, x: Any, *,
     is_plain: bool, is_typed: bool = False,
 ) -> None:  # fmt: skip
-    """Make the variable of one parameter; that of a real function `is_typed`."""
+    """Declare the variable of one parameter. `is_typed`: the parameter of a real function."""
     depth, span = len(cx.frames), act.source.span(act.source.node, act.caller)
     if isinstance(x, Receiver) or is_reference(note):
         if isinstance(note, ref):
@@ -242,8 +246,7 @@ def declare_argument(
 
 
 def is_passed_as_it_is(x: Any) -> bool:
-    """Whether a Python function gets an argument itself: numbers known while compiling stay
-    Python's in it, in lists as well."""
+    """True if a Python function receives the argument itself: constants stay Python numbers."""
     return weak(x) is not None or is_container(x)
 
 
@@ -251,8 +254,10 @@ _NOTES = (None, int, float, bool, Any, inspect.Parameter.empty)
 
 
 def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: Any) -> None:
-    """Raises KernelCallError for an annotation of a ti.func that says nothing about its argument:
-    neither a type of ours, nor a class that the object which is passed is of."""
+    """Check that the annotation of a ti.func's parameter is a vkchi type, or the argument's class.
+
+    Raises KernelCallError.
+    """
     if isinstance(note, ndarray) and (isinstance(x, Value) or weak(x) is not None):
         raise cx.fail(f"`{name}` of {fn.__name__}() is annotated as an array", kind=KernelCallError)
     if any(note is known for known in _NOTES) or get_origin(note) is not None:
@@ -270,7 +275,7 @@ def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: An
 
 
 def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
-    """Raises KernelTypeError where x is no variable or element of the type that `ti.ref` asks."""
+    """Check that x is a variable or element of the type in `ti.ref`. Raises KernelTypeError."""
     want = annotated_type(cx, note.tp)
     if not is_target(x):
         raise cx.fail(
@@ -284,7 +289,7 @@ def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
 
 
 def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span) -> None:
-    """Make the variable of a parameter that stands for what the caller passes."""
+    """Declare a parameter as an alias of the caller's argument."""
     is_receiver = isinstance(x, Receiver)
     is_copy = isinstance(x, Receiver) and x.is_copy
     x = x.target if is_receiver else x
@@ -298,7 +303,7 @@ def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span
 
 
 def annotated_type(cx: Lowering, note: Any) -> Scalar | Tensor | None:
-    """The number, vector or matrix type that an annotation means, if it does."""
+    """Return the scalar, vector or matrix type of an annotation, or None."""
     if isinstance(note, Scalar | Tensor | Following) or note in (int, float, bool):
         return dtype_of(cx, note)
     return None
@@ -308,7 +313,10 @@ def annotated_type(cx: Lowering, note: Any) -> Scalar | Tensor | None:
 
 
 def result_of(cx: Lowering, act: Activation) -> Any:
-    """What an inlined function gives back. Raises KernelTypeError if only some paths return."""
+    """Return the result of an inlined function.
+
+    Raises KernelTypeError if only some paths return.
+    """
     returned, result = act.returned.value, act.result.value
     if returned is True or (returned is not False and always_leaves(act.source.node.body)):
         return result
@@ -321,13 +329,16 @@ def result_of(cx: Lowering, act: Activation) -> Any:
 
 
 def is_real(callee: Any) -> bool:
-    """Whether a callee is a `ti.real_func`."""
+    """True if a callee is a `ti.real_func`."""
     return function_kind(callee) == "real_func"
 
 
 def check_annotated_result(cx: Lowering, act: Activation, result: Any, *, is_real: bool) -> None:
-    """Raises KernelSyntaxError where a function's annotation promises a result and there is none,
-    and where a real function's result has no annotation."""
+    """Check a function's result against the presence of a return annotation.
+
+    Raises KernelSyntaxError for an annotation without result, and for a real function's result
+    without annotation.
+    """
     name = act.fn.__name__
     if is_real and result is not None and act.returns is None:
         raise cx.fail(
@@ -340,7 +351,7 @@ def check_annotated_result(cx: Lowering, act: Activation, result: Any, *, is_rea
 
 
 def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor | StructType, ...]:
-    """The types of a return annotation: of one value, or of a tuple's. Raises KernelTypeError."""
+    """Return the types of a return annotation, of one value or a tuple. Raises KernelTypeError."""
     if isinstance(note, tuple):
         notes: tuple[Any, ...] = note
     else:
@@ -356,8 +367,10 @@ def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor | StructTyp
 
 
 def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
-    """What a function returns, converted to its return annotation; several values stay several,
-    whatever struct it names."""
+    """Convert a function's result to its return annotation.
+
+    A tuple stays a tuple, even if the annotation is a struct.
+    """
     if note is None or (isinstance(note, StructType) and isinstance(x, tuple)):
         return x
     if isinstance(note, StructType):
@@ -379,7 +392,7 @@ def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
 
 
 def into_result(cx: Lowering) -> Into:
-    """The words for the result of the function that is lowered."""
+    """Return the words for a conversion to the result of the current function."""
     help = "annotate the type that is returned, or write ti.cast(...) in the `return`"
     return Into(f"the result of {cx.act.fn.__name__}()", help)
 
@@ -391,7 +404,8 @@ def _tuple_of(note: Any) -> tuple[Any, ...]:
 
 
 def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
-    """The parts of a returned tuple. Raises KernelTypeError for another number than annotated."""
+    """Return the parts of a returned tuple. Raises KernelTypeError if the annotation has another
+    number."""
     parts = x if isinstance(x, list | tuple) else [x]
     if len(parts) != count:
         words = "1 value is" if len(parts) == 1 else f"{len(parts)} values are"
@@ -400,7 +414,7 @@ def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
 
 
 def _spread(cx: Lowering, x: Any, t: Scalar | Tensor) -> Scalar | Tensor:
-    """The annotated type; of a vector or matrix under a number type, that number per component."""
+    """Return the annotated type; for a tensor under a scalar type, the tensor of that type."""
     given = operand(cx, x)
     shape = given.shape if isinstance(given, Weak) else shape_of(given.type)
     return with_shape(t, shape) if isinstance(t, Scalar) else t

@@ -1,6 +1,6 @@
-"""Iteration at compile time: one answer for unrolled loops, comprehensions, unpacking, `sum`.
+"""Iteration at compile time, for unrolled loops, comprehensions, unpacking and `sum`.
 
-Vectors give their components, matrices their rows, Python objects what Python's iteration gives.
+Vectors give their components, matrices their rows, Python objects the items of Python's iteration.
 
     items_of(cx, v, "unpack")       # the components of a vector
 """
@@ -24,15 +24,19 @@ Begin = Callable[[Any], Iterable[Any]]
 
 
 def items_of(cx: Lowering, x: Any, use: str = "items", most: int | None = None) -> list[Any]:
-    """The items of x, `most` of them at most. Raises KernelTypeError where x has none; `use` says
-    what they are for, as kinds.USES has it."""
+    """Return at most `most` items of x. Raises KernelTypeError if x is not iterable.
+
+    `use` is a key of kinds.USES, for the message.
+    """
     own = own_items(cx, x, use)
     return cx.items_of(x, most) if own is None else own[:most]
 
 
 def lazy_items(cx: Lowering, x: Any, begin: Begin = iter, use: str = "items") -> Iterable[Any]:
-    """The items of x, those of a Python object one by one as they are taken; `begin` is `iter` or
-    `reversed`. Raises KernelTypeError where x has none."""
+    """Return the items of x, lazily for a Python object; `begin` is `iter` or `reversed`.
+
+    Raises KernelTypeError if x is not iterable.
+    """
     own = own_items(cx, x, use)
     if own is not None:
         return begin(own)
@@ -42,13 +46,13 @@ def lazy_items(cx: Lowering, x: Any, begin: Begin = iter, use: str = "items") ->
 
 
 def is_reversible(x: Any) -> bool:
-    """True if Python can iterate over x from its end."""
+    """True if Python can iterate over x in reverse."""
     is_sequence = defines(x, "__len__") and defines(x, "__getitem__")
     return defines(x, "__reversed__") or (is_sequence and not isinstance(x, Struct))
 
 
 def own_items(cx: Lowering, x: Any, use: str) -> list[Any] | None:
-    """The items of a vector or matrix; None for a Python object, which Python iterates over."""
+    """Return the items of a vector, matrix or struct; None if Python iterates over the object."""
     if arith.is_target(x):
         x = x.load(cx)
     refuse(cx, x, use)
@@ -66,7 +70,7 @@ def own_items(cx: Lowering, x: Any, use: str) -> list[Any] | None:
 
 
 def rows_of(cx: Lowering, x: Value) -> list[Any]:
-    """The components of a kernel vector, the rows of a kernel matrix."""
+    """Return the components of a kernel vector, or the rows of a kernel matrix."""
     parts = arith.components(cx, x)
     assert isinstance(x.type, Tensor)
     if len(x.type.shape) == 1:

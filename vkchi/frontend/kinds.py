@@ -1,7 +1,7 @@
-"""Kinds of compile-time values: their words in messages, and the operations that each refuses.
+"""Kinds of compile-time values: the operations that each does not support, and words for messages.
 
-A value's kind follows from its class alone, never from attributes of the object: a user's class may
-answer any attribute. Kinds without an entry refuse nothing by themselves.
+The kind depends on the value's class alone, never on attributes of the object: a user's class may
+define any attribute. Kinds without an entry support everything.
 
     refuse(cx, x, "truth")      # raises KernelTypeError: a whole array is neither true nor false
 """
@@ -22,8 +22,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, Type, is_quantised, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np
 
-# The uses of a value: the sentence where a kind refuses one, and the help of kinds without their
-# own.
+# Uses of a value: the sentence for a kind that does not support it, and the default help.
 USES = {
     "number": ("{} is not a number", "use a number, a vector or a matrix"),
     "truth": ("{} is neither true nor false", "compare it: x != 0"),
@@ -40,19 +39,22 @@ USES = {
     "call": ("{} cannot be called", "call a function, a type or a class"),
     "print": ("{} cannot be printed in a kernel", "print numbers, vectors, matrices or strings"),
 }
-_SYNTAX = ("unpack",)  # uses whose error is one of syntax
+_SYNTAX = ("unpack",)  # uses that raise KernelSyntaxError
 
 
 class Kind(NamedTuple):
-    """A kind of values. `noun` in messages, "" for that of `name_of`; `helps` by use that it
-    refuses, "" for the help that USES has."""
+    """A kind of values.
+
+    `noun` is its word in messages, "" for that of `name_of`. `helps` maps unsupported uses to help
+    texts, "" for the default in USES.
+    """
 
     noun: str = ""
     helps: Mapping[str, str] = {}
 
 
 def _all_but(*meant: str, help: str = "", **helps: str) -> dict[str, str]:
-    """Helps for all uses that are not `meant`."""
+    """Return help texts for all uses except `meant`."""
     return {use: help for use in USES if use not in meant} | helps
 
 
@@ -135,7 +137,7 @@ def _kind_of_class(cls: Any) -> Kind:
 
 
 def kind_of(x: Any) -> Kind:
-    """The kind of a compile-time value."""
+    """Return the kind of a compile-time value."""
     if isinstance(x, Value):
         return TENSOR if isinstance(x.type, Tensor) else SCALAR
     cls: Any = type(x)
@@ -143,7 +145,7 @@ def kind_of(x: Any) -> Kind:
 
 
 def refuse(cx: Context, x: Any, use: str, arg: int | None = None) -> None:
-    """Raises KernelTypeError or KernelSyntaxError where x's kind has no meaning for a use."""
+    """Check that x's kind supports a use. Raises KernelTypeError or KernelSyntaxError."""
     if use in kind_of(x).helps:
         raise failure(cx, x, use, arg=arg)
 
@@ -151,7 +153,7 @@ def refuse(cx: Context, x: Any, use: str, arg: int | None = None) -> None:
 def failure(
     cx: Context, x: Any, use: str, sentence: str = "", arg: int | None = None
 ) -> CompilationError:
-    """The error for a use of x that has no meaning."""
+    """Return the error for an unsupported use of x."""
     kind, (words, help) = kind_of(x), USES[use]
     if isinstance(x, Record | Struct):
         help = f"use its members ({', '.join(_members(x))})"
@@ -169,7 +171,7 @@ def _members(x: Any) -> list[str]:
 
 
 def defines(x: Any, name: str) -> bool:
-    """True if x has a special method, which Python looks up in the class."""
+    """True if the class of x defines a special method."""
     return any(vars(base).get(name) is not None for base in type(x).__mro__)
 
 
@@ -179,7 +181,7 @@ def is_iterable(x: Any) -> bool:
 
 
 def function_kind(x: Any) -> str | None:
-    """The mark of a function of vkchi: "kernel", "func", ...; None for anything else."""
+    """Return the mark of a vkchi function: "kernel", "func", ...; None for other objects."""
     return x.__vkchi_kind__ if hasattr(type(x), "__vkchi_kind__") else None
 
 
@@ -187,7 +189,7 @@ def function_kind(x: Any) -> str | None:
 
 
 def describe(t: Type) -> str:
-    """A type in words: `f32`, `vector of 3 f32`, `2 by 2 matrix of f32`."""
+    """Return a type in words: `f32`, `vector of 3 f32`, `2 by 2 matrix of f32`."""
     shape = shape_of(t)
     if len(shape) == 2:
         return f"{shape[0]} by {shape[1]} matrix of {scalar_of(t)}"
@@ -195,7 +197,7 @@ def describe(t: Type) -> str:
 
 
 def name_of(x: Any) -> str:
-    """The words for a value in messages: `a string`, `ti.f32`, `the function f`."""
+    """Return the words for a value in messages: `a string`, `ti.f32`, `the function f`."""
     if isinstance(x, Type):
         return f"the type {x}"
     if is_quantised(x):

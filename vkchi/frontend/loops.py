@@ -1,12 +1,10 @@
-"""Loops: parallel ones at the top of a kernel, serial ones below it, unrolled ones anywhere.
+"""Loop lowering: parallel loops at the top of a kernel, serial loops below, unrolled loops
+anywhere.
 
-Owns: which loop becomes which op, and the indices it binds. Carrying variables is carry.py's.
-Must not know: expressions but through `cx`.
-
-- A top-level `for` becomes a `parallel` op. Kernel variables that it assigns become `local` places,
-  read and written (and combined atomically) as memory.
-- A serial loop carries every variable that it may assign; with a `break` or `return` in it, it is a
-  `while` op that also carries whether it goes on.
+- A top-level `for` becomes a `parallel` op. Kernel variables that it assigns become `local` memory,
+  which is read, written and combined atomically.
+- A serial loop carries every variable that it may assign. With a `break` or `return` in it, it is a
+  `while` op that also carries a flag.
 """
 
 from __future__ import annotations
@@ -54,8 +52,8 @@ from vkchi.target.cautions import Caution
 from vkchi.target.shader import trip_count
 from vkchi.types import Scalar, Tensor, i32
 
-MOST_UNROLLED = 2000  # operations, without a warning
-SHORT = 16  # rounds that a Python function's loop over a range is unrolled for
+MOST_UNROLLED = 2000  # ops without a warning
+SHORT = 16  # longest range that is unrolled in a Python function
 BARRIERS = frozenset({"barrier"})
 LARGEST_BLOCK = 1024  # invocations of a workgroup at most
 _SERIALIZE = (
@@ -64,7 +62,6 @@ _SERIALIZE = (
 
 
 def lower_for(cx: Lowering, n: ast.For) -> None:
-    """Any `for`."""
     config, cx.config = cx.config, LoopConfig()
     refuse_else(cx, n)
     iterable = iterated(cx, n.iter)
@@ -94,29 +91,33 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
 
 
 def is_put_in_order(cx: Lowering, n: ast.For) -> bool:
-    """True if the options name this loop, by its number among the parallel ones of the kernel:
-    iterations of it race, and the user asked for `ti.cpu`."""
+    """True if the options serialize this loop, by its number among the kernel's parallel loops.
+
+    That happens if its iterations race, and the user chose `ti.cpu`.
+    """
     cx.locate(n.iter)
     number = cx.parallel_loops.setdefault(cx.span, len(cx.parallel_loops))
     return number in cx.options.in_order
 
 
 def is_unrolled(x: Any) -> bool:
-    """Whether a Python function's loop over x is unrolled: over lists and short ranges."""
+    """True if a Python function's loop over x is unrolled: over lists and short ranges."""
     if isinstance(x, range):
         return len(x) <= SHORT
     return type(x) in (list, tuple, dict) or isinstance(x, Matrix)
 
 
 def runs_once(space: Space) -> bool:
-    """Whether a loop is `range(1)` or the like, as people write it to have the loops inside run
-    serially: no other iteration comes between what its body does, as with serialize=True."""
+    """True if a loop has at most one iteration, such as `range(1)`.
+
+    Users write it to make the loops inside serial, as with serialize=True.
+    """
     ends = (*space.axes[0], space.step) if space.name == "range" else (None,)
     return all(isinstance(end, int) for end in ends) and trip_count(*ends) <= 1
 
 
 def refuse_else(cx: Lowering, n: ast.For | ast.While) -> None:
-    """Raises KernelSyntaxError for a loop with `else`."""
+    """Check that a loop has no `else`. Raises KernelSyntaxError."""
     if n.orelse:
         cx.locate(n.orelse[0])
         raise cx.fail("loops of kernels have no `else`", kind=KernelSyntaxError, help="use a flag")
@@ -126,12 +127,15 @@ def refuse_else(cx: Lowering, n: ast.For | ast.While) -> None:
 
 
 def target_names(n: ast.For) -> list[ast.expr]:
-    """The targets of a loop, one per name."""
+    """Return the targets of a loop, one per name."""
     return n.target.elts if isinstance(n.target, ast.Tuple | ast.List) else [n.target]
 
 
 def check_targets(cx: Lowering, n: ast.For, space: Space) -> None:
-    """Raises where the targets do not fit the space, or would hide a variable."""
+    """Check that the targets match the space, and do not hide a variable.
+
+    Raises KernelSyntaxError or KernelTypeError.
+    """
     targets = target_names(n)
     cx.locate(n.target)
     for target in targets:
@@ -179,19 +183,19 @@ def bind_indices(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -
 
 
 def as_index(cx: Lowering, k: Value) -> Value:
-    """An index as i32."""
+    """Convert an index to i32."""
     return k if k.type is i32 else arith.cast(cx, k, i32)
 
 
 def index_name(n: ast.For, axis: int = 0) -> str:
-    """The hint for an index's value."""
+    """Return the name hint for an index."""
     targets = target_names(n)
     target = targets[axis] if axis < len(targets) else targets[0]
     return target.id if isinstance(target, ast.Name) else ""
 
 
 def lower_body(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> Loop:
-    """One iteration: bind the indices, lower the body; the loop's flags afterwards."""
+    """Lower one iteration with its indices; return the loop with its flags."""
     loop = Loop(len(cx.frames))
     with cx.act.loop(loop), cx.act.block():
         bind_indices(cx, n, space, indices)
@@ -208,7 +212,8 @@ def lower_body(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> 
 def parallel(
     cx: Lowering, n: ast.For, space: Space, config: LoopConfig, own: Sequence[Var]
 ) -> None:  # fmt: skip
-    """A top-level loop: every iteration is an invocation, and has variables of its own."""
+    """Lower a top-level loop to a `parallel` op: each iteration is an invocation with its own
+    variables."""
     check_runs_to_end(cx, n)
     share_variables(cx, n, own)
     cx.locate(n.iter)
@@ -241,8 +246,10 @@ def parallel(
 
 
 def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | None) -> None:
-    """Report more iterations than can run, where invocations must be the iterations, and only the
-    device knows how many there are."""
+    """Report a trip count beyond the limit, for loops whose invocations must equal iterations.
+
+    Constant counts, and those that the host can compute, are checked elsewhere.
+    """
     is_tied = block is not None or has_kind(body, GROUPED | SYNCS)
     has_barriers = has_kind(body, BARRIERS)
     if has_barriers and is_counted_wide(bounds):
@@ -256,14 +263,14 @@ def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | No
 
 
 def note_iteration(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> None:
-    """Let what fails in the loop's body say in which iteration."""
+    """Record the index names and values, for failure messages from the loop's body."""
     names = [ast.unparse(target) for target in target_names(n)]
     parts = [tuple(indices)] if space.is_grouped else [(k,) for k in indices]
     cx.reports.iteration = tuple(zip(names, parts))
 
 
 def check_runs_to_end(cx: Lowering, n: ast.For) -> None:
-    """Raises KernelSyntaxError for a `break` or `return` in a loop that runs in parallel."""
+    """Check that a parallel loop has no `break` or `return`. Raises KernelSyntaxError."""
     found = first_break(cx.act.source, n)
     if found is not None:
         cx.locate(found)
@@ -279,7 +286,7 @@ def check_runs_to_end(cx: Lowering, n: ast.For) -> None:
 
 
 def serial(cx: Lowering, n: ast.For, space: Space) -> None:
-    """A loop that runs to its end: one `for` op per axis."""
+    """Lower a loop without early exit: one `for` op per axis."""
     variables = carried_variables(cx, n)
     if space.name == "range":
         cx.locate(n.iter)
@@ -310,7 +317,7 @@ def _nest(
 
 
 def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
-    """A loop with `break` or `return`: a `while` op over the iterations of all axes."""
+    """Lower a loop with `break` or `return`: a `while` op over the iterations of all axes."""
     cx.locate(n.iter)
     if len(space.axes) > 1:
         leaving_nest(cx, n, space)
@@ -335,9 +342,12 @@ def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
 
 
 def leaving_nest(cx: Lowering, n: ast.For, space: Space) -> None:
-    """The same over several axes: the loop carries an index of each, so that their product need
-    not be counted. It ends where one is at its end: only the slowest stays there, and one whose
-    axis is empty is there from the start."""
+    """Lower a loop over several axes with `break` or `return`: a `while` op with one index per
+    axis.
+
+    A product of the lengths, which could overflow, is not needed. The loop ends when an index is at
+    its end: only the slowest index stays there, and an empty axis starts there.
+    """
     types = [index_type(*ends) for ends in space.axes]
     axes = [[materialise(cx, bound, t) for bound in ends] for ends, t in zip(space.axes, types)]
     depth = len(cx.frames)
@@ -360,11 +370,11 @@ def leaving_nest(cx: Lowering, n: ast.For, space: Space) -> None:
 
 
 def following_indices(cx: Lowering, indices: list[Value], axes: list[list[Value]]) -> list[Value]:
-    """The indices of the next iteration, the last one being the fastest. None of them wraps: each
-    is before its end."""
+    """Return the indices of the next iteration; the last axis varies fastest. No increment
+    overflows."""
     b = cx.b
     found: list[Value] = []
-    moves: Value | None = None  # whether the axis goes on; the last one always does
+    moves: Value | None = None  # True if this axis advances; the last one always does
     for k in reversed(range(len(axes))):
         index, (begin, end) = indices[k], axes[k]
         assert isinstance(index.type, Scalar)
@@ -381,7 +391,7 @@ def following_indices(cx: Lowering, indices: list[Value], axes: list[list[Value]
 
 
 def lower_while(cx: Lowering, n: ast.While) -> None:
-    """A `while`: always serial."""
+    """Lower a `while`, which is always serial."""
     cx.config = LoopConfig()
     refuse_else(cx, n)
     source = cx.act.source
@@ -406,13 +416,15 @@ def lower_while(cx: Lowering, n: ast.While) -> None:
 
 
 def assigns_in_test(n: ast.While) -> bool:
-    """Whether the condition assigns variables: `while (left := left - 1) > 0:`."""
+    """True if the condition assigns variables: `while (left := left - 1) > 0:`."""
     return any(isinstance(inner, ast.NamedExpr) for inner in ast.walk(n.test))
 
 
 def test_and_run(cx: Lowering, n: ast.While, goes_on: Callable[[], Any]) -> Loop:
-    """One round of a loop whose condition is part of its body: it may assign what the loop carries.
-    Where it is false, the loop is left."""
+    """Lower one iteration with the condition inside the body; a false condition breaks.
+
+    The condition may then assign loop-carried variables.
+    """
     loop = Loop(len(cx.frames))
     with cx.act.loop(loop), cx.act.block():
         more = goes_on()
@@ -425,7 +437,10 @@ def test_and_run(cx: Lowering, n: ast.While, goes_on: Callable[[], Any]) -> Loop
 
 
 def unroll(cx: Lowering, n: ast.For, items: list[Any]) -> None:
-    """A loop over `ti.static(...)`: its body once per item, the rest skipped after a `break`."""
+    """Unroll a loop over `ti.static(...)`: lower its body once per item.
+
+    A `break` skips the rest.
+    """
 
     def lower_from(start: int) -> None:
         for k in range(start, len(items)):
@@ -442,18 +457,18 @@ def unroll(cx: Lowering, n: ast.For, items: list[Any]) -> None:
     start = len(ops)
     lower_from(0)
     is_said = any(noted.caution.kind == "unroll" for noted in cx.cautions[said:])
-    if not is_said and not cx.options.debug:  # whose checks are operations too
+    if not is_said and not cx.options.debug:  # where checks are ops too
         note_unrolled(cx, n, len(items), count_operations(ops[start:]))
 
 
 def count_operations(ops: list[Op]) -> int:
-    """The operations among ops and in their regions: no constants, no addresses."""
+    """Return the number of ops, nested ones included, without constants and addresses."""
     free = Trait.FIXED | Trait.PLACE
     return sum(not TABLE[op.kind].traits & free for op in walk(Region((), ops)))
 
 
 def note_unrolled(cx: Lowering, n: ast.For, rounds: int, count: int) -> None:
-    """Keep a caution about a loop that was unrolled to many operations."""
+    """Add a caution for a loop that was unrolled to many ops."""
     span = cx.act.source.span(n, cx.act.caller)
     if count > MOST_UNROLLED and not span.file.startswith(PACKAGE):
         sentence = (

@@ -1,7 +1,6 @@
-"""A kernel's Python source to one Func of CHI IR: the entry of the frontend.
+"""Entry of the frontend: lower a kernel's Python source to one Func of CHI IR.
 
-Owns: `lower_kernel`, what it takes and gives. Handlers by AST class are in lower_expr.py and
-lower_stmt.py; shared state is context.py's. Must not know: passes, devices, launches.
+Handlers by AST class are in `lower_expr` and `lower_stmt`; their shared state is in `context`.
 
     lowered = lower_kernel(fn, (ArgSpec("x", "array", t),), Options()); lowered.func
 """
@@ -43,14 +42,16 @@ _TABLES = Tables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
 
 
 class Lowered(NamedTuple):
-    """A lowered kernel: `func` is not split yet, its body has `parallel` ops.
+    """A lowered kernel. The body of `func` has `parallel` ops and is not split into dispatches yet.
 
-    `bindings` says by parameter name what a launch binds: ("arg", name), ("grad", name) for the
-    gradient of an ndarray argument, ("field", object), ("return", index), ("seed",).
-    `returns` are the types of the numbers, vectors and matrices that the kernel returns, () if
-    nothing; `results` those of whole values, structs among them; a kernel whose annotation is a
-    tuple `returns_tuple`, even of one. `sites` are what it may report, by number; `demands` what
-    arguments must be like; `cautions` warnings about its source.
+    - `bindings`: the object that a launch binds to each parameter: ("arg", name), ("field", object),
+      ("return", index), ("seed",), or ("grad", name) for the gradient of an ndarray argument
+    - `returns`: types of the returned scalars, vectors and matrices
+    - `results`: types of the returned values, including structs
+    - `returns_tuple`: the annotation is a tuple, possibly of one
+    - `sites`: report sites, by number
+    - `demands`: conditions on arguments
+    - `cautions`: warnings about the source
     """
 
     func: Func
@@ -79,7 +80,7 @@ def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) 
         failed = blame(cx, e)
         raise failed from failed.__cause__
     finally:
-        vars(cx).clear()  # it is in cycles, and would keep the user's arrays until collected
+        vars(cx).clear()  # break reference cycles, which would keep the user's arrays alive
 
 
 def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered:
@@ -110,13 +111,13 @@ def _naming_the_line(cx: Lowering) -> Iterator[None]:
 
 
 def declare_argument(cx: Lowering, arg: ArgSpec) -> None:
-    """Make the variable of one kernel argument. A struct's is a copy, which may change."""
+    """Declare the variable of one kernel argument. A struct is a copy, which may change."""
     kind = {"struct": VARIABLE}.get(arg.kind, ARGUMENT)
     cx.act.declare(Var(arg.name, make_argument(cx, arg), kind, 0, cx.b.span))
 
 
 def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
-    """What a kernel argument is in the kernel: parameters of the Func, or a compile-time value."""
+    """Return a kernel argument as a compile-time value; adds parameters to the Func."""
     if arg.kind in ("template", "self"):
         cx.dependencies.root(cx.act.fn, arg.name, arg.value)
         return cx.found(arg.value)
@@ -139,7 +140,7 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
     if isinstance(arg.type, ArrayArgument):
         value = ArrayRef(param, clamps=arg.value == "clamp")
     if arg.kind == "texture":
-        from vkchi.frontend.textures import TextureRef  # few kernels take one
+        from vkchi.frontend.textures import TextureRef  # rarely needed
 
         value = TextureRef(cx, value, *arg.value)
     if arg.kind == "sparse":
@@ -150,15 +151,17 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
 
 
 def make_param(given: Type | ArrayArgument, name: str) -> Param:
-    """The parameter for a number, a tensor or an array."""
+    """Return the parameter for a scalar, a tensor or an array."""
     if isinstance(given, ArrayArgument):
         return Param(given.type, name, given.attributes)
     return Param(given, name)
 
 
 def declare_returns(cx: Lowering, returns: tuple[Type, ...]) -> tuple[list[Any], list[Any]]:
-    """One parameter per returned number, vector or matrix: the trees of them, one per annotated
-    value, and their types in order."""
+    """Add one parameter per returned scalar, vector or matrix.
+
+    Returns their trees, one per annotated value, and their types in order.
+    """
     types: list[Any] = []
 
     def slot(t: Any) -> Any:
@@ -172,7 +175,7 @@ def declare_returns(cx: Lowering, returns: tuple[Type, ...]) -> tuple[list[Any],
 
 
 def check_returned(cx: Lowering, returns: tuple[Type, ...]) -> None:
-    """Raises KernelSyntaxError for a kernel with a return type that does not return."""
+    """Check that a kernel with a return type returns. Raises KernelSyntaxError."""
     if returns and cx.act.returned.value is not True:
         cx.locate(cx.act.source.node)
         raise cx.fail(

@@ -1,8 +1,6 @@
-"""Expressions: AST class -> handler(cx, node), giving a compile-time value (values.py).
+"""Expression handlers: AST class -> handler(cx, node), which returns a compile-time value.
 
-Owns: constants, operators, conditions that skip what need not be computed, lists, comprehensions,
-f-strings. Names, attributes and subscripts are places.py's, calls callee.py's.
-Must not know: statements.
+Names, attributes and subscripts are in `places`, calls in `callee`.
 
     EXPRESSIONS[ast.BinOp](cx, node)
 """
@@ -73,12 +71,12 @@ _WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
 
 
 def operator_text(op: ast.AST) -> str:
-    """The operator of an AST node as `arith` names it."""
+    """Return the key in `arith` of an operator's AST node."""
     return _BINARY[type(op)]
 
 
 def lower_constant(cx: Lowering, n: ast.Constant) -> Any:
-    """A literal."""
+    """Return a literal."""
     value = n.value
     if value is Ellipsis or isinstance(value, complex):
         cx.locate(n)
@@ -87,7 +85,7 @@ def lower_constant(cx: Lowering, n: ast.Constant) -> Any:
 
 
 def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
-    """`a + b` and the like."""
+    """Lower a binary operator."""
     left, right = cx.expr(n.left), cx.expr(n.right)
     if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
         if isinstance(left, str) and isinstance(n.op, ast.Mod):
@@ -101,16 +99,18 @@ def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
 
 
 def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
-    """`x op y` where a class of the user's defines it, else NotImplemented. What is known while
-    compiling is Python's to compute."""
+    """Return `x op y` by a user's operator, else NotImplemented. Constants are left to Python."""
     if isinstance(x, Record) or isinstance(y, Record) or not (is_static(x) and is_static(y)):
         return operate(cx, op, x, y)
     return NotImplemented
 
 
 def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
-    """Raises KernelTypeError for operands that are likely mistakes: arrays, structs; and functions
-    and None, which may be asked for their truth."""
+    """Check that an operand is not an array or struct, nor a function or None. Raises
+    KernelTypeError.
+
+    With `is_truth`, functions and None are valid.
+    """
     cx.at(n, lambda cx: refuse(cx, x, "truth" if is_truth else "number"))
     if is_truth:
         return
@@ -126,7 +126,7 @@ def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) 
 
 
 def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
-    """`-a` and the like."""
+    """Lower a unary operator."""
     x = cx.expr(n.operand)
     if not isinstance(x, _NUMBERS):
         if isinstance(x, Record) or not is_static(x):
@@ -143,7 +143,7 @@ def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
 
 
 def refuse_not(cx: Lowering, x: Any) -> None:
-    """Raises KernelTypeError for `not` of floats that are known when the kernel runs."""
+    """Check that the operand of `not` is not a run-time float. Raises KernelTypeError."""
     t = x.type if isinstance(x, Value) else None
     if isinstance(t, Scalar | Tensor) and scalar_of(t).kind == "f":
         raise cx.fail(
@@ -157,7 +157,7 @@ def refuse_not(cx: Lowering, x: Any) -> None:
 
 
 def lower_boolop(cx: Lowering, n: ast.BoolOp) -> Any:
-    """`a and b and c`: what comes after the deciding one is not computed."""
+    """Lower `a and b and c` with short-circuit evaluation."""
     return _combine(cx, n.values, is_and=isinstance(n.op, ast.And))
 
 
@@ -180,8 +180,10 @@ def _tail(cx: Lowering, values: list[ast.expr], is_and: bool) -> Any:
 
 
 def lower_compare(cx: Lowering, n: ast.Compare) -> Any:
-    """`a < b`, and chains: `a < b < c` computes b once, and c only where a < b (of vectors, which
-    are compared component by component, both)."""
+    """Lower a comparison or a chain: `a < b < c` evaluates b once, and c only where a < b.
+
+    Chains of vectors, which are compared by component, evaluate all operands.
+    """
     return _chain(cx, cx.expr(n.left), n.ops, n.comparators)
 
 
@@ -199,7 +201,7 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
 
 
 def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
-    """One comparison. `is` and `in` are for what is known while compiling."""
+    """Lower one comparison. `is` and `in` require compile-time values."""
     text = _COMPARE.get(type(op))
     cx.looked_into(x, y)
     if text is not None and (isinstance(x, Record) or isinstance(y, Record)):
@@ -238,12 +240,12 @@ def _holds_values(x: Any) -> bool:
 
 
 def _is_in_static(cx: Lowering) -> bool:
-    """Whether this is the argument of ti.static, where a kernel's variable is no number."""
+    """True inside the argument of ti.static, where a kernel's variable is not a number."""
     return cx.call_node is not None and is_static_call(cx, cx.call_node)
 
 
 def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
-    """`a if c else b`: only one of a and b is computed, unless both cost next to nothing."""
+    """Lower `a if c else b`: one operand is evaluated, or both with a select if both are cheap."""
     test = cx.expr(n.test)
     if isinstance(test, Value) and isinstance(test.type, Tensor):
         return arith.select(cx, test, cx.expr(n.body), cx.expr(n.orelse))
@@ -259,7 +261,7 @@ def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
 
 
 def _can_select(x: Any, y: Any) -> bool:
-    """Whether both are numbers, vectors or matrices, not of different shapes."""
+    """True if both are scalars, vectors or matrices, without different shapes."""
     if not all(isinstance(v, Value | bool | int | float) for v in (x, y)):
         return False
     shapes = {shape_of(v.type) for v in (x, y) if isinstance(v, Value)}
@@ -267,18 +269,18 @@ def _can_select(x: Any, y: Any) -> bool:
 
 
 def lower_named(cx: Lowering, n: ast.NamedExpr) -> Any:
-    """`(a := b)`: a variable of the block around."""
+    """Lower `(a := b)`: a variable of the enclosing block."""
     value = cx.expr(n.value)
     assign_to(cx, n.target, value)
     mark_shared(cx, n.target, n.value)
     return cx.expr(n.target)
 
 
-# --- lists and texts -----------------------------------------------------------------------------
+# --- lists and strings ---------------------------------------------------------------------------
 
 
 def lower_items(cx: Lowering, elts: list[ast.expr]) -> list[Any]:
-    """The items of a list or tuple display."""
+    """Return the items of a list or tuple display."""
     found: list[Any] = []
     for item in elts:
         if isinstance(item, ast.Starred):
@@ -289,17 +291,17 @@ def lower_items(cx: Lowering, elts: list[ast.expr]) -> list[Any]:
 
 
 def lower_list(cx: Lowering, n: ast.List) -> list[Any]:
-    """`[a, b]`: a list while compiling, a vector where one is needed."""
+    """Lower `[a, b]`: a compile-time list, which becomes a vector where one is needed."""
     return lower_items(cx, n.elts)
 
 
 def lower_tuple(cx: Lowering, n: ast.Tuple) -> tuple[Any, ...]:
-    """`a, b`."""
+    """Lower `a, b`."""
     return tuple(lower_items(cx, n.elts))
 
 
 def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
-    """`{key: value}` with keys known while compiling."""
+    """Lower `{key: value}` with compile-time keys."""
     found: dict[Any, Any] = {}
     for key, item in zip(n.keys, n.values):
         if key is None:
@@ -318,14 +320,14 @@ def _static_key(cx: Lowering, n: ast.expr) -> Any:
 
 
 def lower_listcomp(cx: Lowering, n: ast.ListComp) -> list[Any]:
-    """`[f(i) for i in range(3)]`, computed while compiling."""
+    """Lower `[f(i) for i in range(3)]`, which is unrolled at compile time."""
     found: list[Any] = []
     _comprehend(cx, n.generators, lambda: found.append(cx.expr(n.elt)))
     return found
 
 
 def lower_dictcomp(cx: Lowering, n: ast.DictComp) -> dict[Any, Any]:
-    """`{i: f(i) for i in range(3)}`, computed while compiling."""
+    """Lower `{i: f(i) for i in range(3)}`, which is unrolled at compile time."""
     found: dict[Any, Any] = {}
 
     def add() -> None:
@@ -337,7 +339,7 @@ def lower_dictcomp(cx: Lowering, n: ast.DictComp) -> dict[Any, Any]:
 
 
 def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], None]) -> None:
-    """Call `add` once for each round of the loops of a comprehension, their names bound."""
+    """Call `add` once for each iteration of a comprehension's loops, with their names bound."""
     if not parts:
         add()
         return
@@ -372,7 +374,7 @@ def bind_static(cx: Lowering, n: ast.expr, item: Any) -> None:
 
 
 def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str | Text:
-    """An f-string: a string if all in it is known while compiling."""
+    """Lower an f-string: a string if all parts are compile-time constants, else a Text."""
     parts: list[Part] = []
     for part in n.values:
         shown = cx.expr(part)
@@ -381,7 +383,7 @@ def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str | Text:
 
 
 def lower_formatted(cx: Lowering, n: ast.FormattedValue) -> str | Text:
-    """`{x!r:spec}` in an f-string."""
+    """Lower `{x!r:spec}` in an f-string."""
     spec = cx.expr(n.format_spec) if n.format_spec is not None else ""
     if not isinstance(spec, str):
         raise cx.fail("a format must be a compile-time constant", kind=KernelSyntaxError)

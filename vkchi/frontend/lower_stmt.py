@@ -1,9 +1,6 @@
-"""Statements: AST class -> handler(cx, node). Loops are loops.py's, branches flow.py's.
+"""Statement handlers: AST class -> handler(cx, node). Loops are in `loops`, branches in `flow`.
 
-Owns: assignment statements, `return`, `break`, `continue`, expression statements.
-Must not know: how expressions are evaluated.
-
-    STATEMENTS[ast.Assign](cx, node)
+STATEMENTS[ast.Assign](cx, node)
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from vkchi.types.structs import StructType
 
 
 def lower_assign(cx: Lowering, n: ast.Assign) -> None:
-    """`a = b = value`."""
+    """Lower `a = b = value`."""
     value = cx.expr(n.value)
     is_static = is_static_call(cx, n.value)
     for target in n.targets:
@@ -41,7 +38,7 @@ def lower_assign(cx: Lowering, n: ast.Assign) -> None:
 
 
 def lower_annassign(cx: Lowering, n: ast.AnnAssign) -> None:
-    """`a: ti.f32 = value`, `s: S = value`: the value is converted."""
+    """Lower `a: ti.f32 = value` or `s: S = value`: the value is converted."""
     if n.value is None:
         raise cx.fail(
             "a variable needs a value", kind=KernelSyntaxError,
@@ -60,7 +57,7 @@ def lower_annassign(cx: Lowering, n: ast.AnnAssign) -> None:
 
 
 def check_declared(cx: Lowering, n: ast.AnnAssign, note: Any) -> None:
-    """Raises KernelSyntaxError where a variable that is there gets another type."""
+    """Check that an annotation keeps the type of an existing variable. Raises KernelSyntaxError."""
     var = cx.act.find(n.target.id) if isinstance(n.target, ast.Name) else None
     held = var.value if var is not None else None
     if var is None or not isinstance(held, Value) or isinstance(note, StructType):
@@ -75,7 +72,7 @@ def check_declared(cx: Lowering, n: ast.AnnAssign, note: Any) -> None:
 
 
 def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
-    """`a += value`. The place comes first, as in Python, where finding it may do something."""
+    """Lower `a += value`. A target with calls is evaluated first, as in Python."""
     op = operator_text(n.op)
     if isinstance(n.target, ast.Subscript) and any_call(n.target):
         target = augmented(cx, n.target)
@@ -86,12 +83,12 @@ def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
 
 
 def any_call(n: ast.expr) -> bool:
-    """Whether an expression calls something."""
+    """True if an expression contains a call."""
     return any(isinstance(part, ast.Call) for part in ast.walk(n))
 
 
 def lower_expression(cx: Lowering, n: ast.Expr) -> None:
-    """An expression for its effect; texts are docstrings."""
+    """Lower an expression statement; constants are docstrings."""
     if isinstance(n.value, ast.Constant):
         return
     value = cx.expr(n.value)
@@ -105,22 +102,27 @@ def lower_expression(cx: Lowering, n: ast.Expr) -> None:
 
 
 def is_stop_grad(cx: Lowering, n: ast.expr) -> bool:
-    """Whether an expression calls `ti.stop_grad`. Not all callees are values by themselves."""
+    """True if an expression calls `ti.stop_grad`.
+
+    The callee is evaluated only if its name matches, because not every callee is a value by itself.
+    """
     is_named = isinstance(n, ast.Call) and ast.unparse(n.func).endswith("stop_grad")
     if not is_named:
         return False
-    from vkchi.lang.decompose import stop_grad  # few kernels name it
+    from vkchi.lang.decompose import stop_grad  # rarely needed
 
     return cx.expr(n.func) is stop_grad  # type: ignore[attr-defined]
 
 
 def lower_pass(cx: Lowering, n: ast.Pass) -> None:
-    """Nothing."""
+    """Lower `pass`."""
 
 
 def lower_assert(cx: Lowering, n: ast.Assert) -> None:
-    """`assert cond, message`: checked in debug mode; otherwise what the condition does still
-    happens. The message is evaluated where the check fails."""
+    """Lower `assert cond, message`, which is checked in debug mode.
+
+    The condition is evaluated in every mode, the message only where the check fails.
+    """
     ok = cx.at(n.test, lambda cx: truth(cx, _compared(cx, n.test)))
     if ok is True or not cx.options.debug:
         return
@@ -134,8 +136,10 @@ def lower_assert(cx: Lowering, n: ast.Assert) -> None:
 
 
 def _compared(cx: Lowering, n: ast.expr) -> Any:
-    """The condition of an assert; of vectors and matrices that are compared, whether all
-    components agree, or with `!=` some differ, as where Python asks."""
+    """Return the condition of an assert as one truth value.
+
+    A comparison of vectors or matrices holds if all components are equal; `!=` if any differ.
+    """
     test = cx.expr(n)
     t = test.type if isinstance(test, Value) else None
     if not isinstance(t, Tensor) or t.elem is not u1:
@@ -148,17 +152,17 @@ def _compared(cx: Lowering, n: ast.expr) -> Any:
 
 
 def lower_break(cx: Lowering, n: ast.Break) -> None:
-    """`break`: what follows in the loop is skipped."""
+    """Lower `break`: set the flag that skips the rest of the loop."""
     cx.assign(cx.act.loops[-1].broken, True)
 
 
 def lower_continue(cx: Lowering, n: ast.Continue) -> None:
-    """`continue`: what follows in this iteration is skipped."""
+    """Lower `continue`: set the flag that skips the rest of the iteration."""
     cx.assign(cx.act.loops[-1].continued, True)
 
 
 def lower_return(cx: Lowering, n: ast.Return) -> None:
-    """`return`, of a kernel or an inlined function."""
+    """Lower `return` of a kernel or an inlined function."""
     act = cx.act
     value = None if n.value is None else cx.expr(n.value)
     if act.is_kernel:
@@ -170,7 +174,7 @@ def lower_return(cx: Lowering, n: ast.Return) -> None:
 
 
 def return_from_kernel(cx: Lowering, n: ast.Return, value: Any) -> None:
-    """Store what a kernel returns. Raises where it cannot return, or not this."""
+    """Store a kernel's result. Raises KernelSyntaxError where a kernel cannot return."""
     act = cx.act
     if not cx.is_top:
         raise cx.fail(
@@ -195,7 +199,7 @@ def return_from_kernel(cx: Lowering, n: ast.Return, value: Any) -> None:
 
 
 def store_result(cx: Lowering, slot: Any, x: Any) -> None:
-    """Store a returned value in its slot; of a struct, each member in its own."""
+    """Store a returned value in its slot; for a struct, each member in its own."""
     if isinstance(slot, Record):
         x = fit_member(cx, slot.type, x, cx.act.fn.__name__, what="the result of")
         for name, inner in slot.members.items():

@@ -79,7 +79,10 @@ def _compiled_text(text: str, flags: int, optimize: int) -> CodeType | None:
 
 
 def quietly(given: Any, flags: int, optimize: int = -1) -> Any:
-    """Call `compile` without warnings, which Python gave before; None if the text is not a program."""
+    """Call `compile` with warnings off; None if the text is not a program.
+
+    Python gave the warnings when it first compiled the text.
+    """
     before = warnings.filters
     try:
         # Not `catch_warnings`, which would show earlier warnings again.
@@ -92,7 +95,7 @@ def quietly(given: Any, flags: int, optimize: int = -1) -> Any:
 
 
 def is_same(a: CodeType, b: CodeType) -> bool:
-    """True if two code objects are equal, except for a shift of their lines."""
+    """True if two code objects are equal except for a shift of all lines."""
     if any(getattr(a, name) != getattr(b, name) for name in _PARTS):
         return False
     return (
@@ -103,7 +106,7 @@ def is_same(a: CodeType, b: CodeType) -> bool:
 
 
 def nested(code: CodeType) -> Iterator[CodeType]:
-    """Every code object inside one, the last one first: a later definition hides an earlier."""
+    """Yield every nested code object, the last first: a later definition hides an earlier one."""
     for x in reversed(code.co_consts):
         if isinstance(x, CodeType):
             yield x
@@ -162,7 +165,7 @@ def _global_names(code: CodeType) -> set[str]:
 def _compiled(
     fn: FunctionType, node: ast.FunctionDef | ast.Lambda, imported: list[str], optimize: int
 ) -> CodeType | None:
-    """Compile a module with these imports and this definition, nested as its qualified name says."""
+    """Compile a module with these imports and this definition, nested by its qualified name."""
     code = fn.__code__
     at: dict[str, Any] = {
         "lineno": node.lineno, "col_offset": 0, "end_lineno": node.lineno, "end_col_offset": 0,
@@ -223,7 +226,10 @@ def is_rewritten(fn: FunctionType) -> bool:
 
 
 def _has_marks(code: CodeType) -> bool:
-    """True if a code object has marks of pytest (names with `@`) or coverage tools (odd constants)."""
+    """True if a code object has marks of pytest (names with `@`) or of coverage tools.
+
+    The latter put constants of unusual types into code.
+    """
     names = (*code.co_names, *code.co_varnames, *code.co_cellvars)
     return any(name.startswith("@") for name in names) or any(
         not isinstance(x, LITERALS) for x in code.co_consts

@@ -1,7 +1,6 @@
 """Methods of vectors and matrices in kernels: `v.norm()`, `m.inverse()`.
 
-Owns: METHODS (call.py): name -> handler(cx, self, *args). Those with formulas are `lang.linear`'s,
-traced; reductions and the like are here. Must not know: AST classes.
+METHODS maps a name to handler(cx, self, *args). Formulas are traced from `lang.linear`.
 
     METHODS["dot"](cx, a, b)
 """
@@ -26,7 +25,8 @@ from vkchi.types import Tensor, shape_of, u1
 
 
 def _tensor(cx: Context, v: Value, name: str, axes: tuple[int, ...] = (1, 2)) -> Value:
-    """v if it is a tensor with one of these numbers of axes. Raises KernelTypeError."""
+    """Check that v is a tensor with one of these numbers of axes; return it. Raises
+    KernelTypeError."""
     if len(shape_of(v.type)) not in axes:
         words = {(1,): "vectors", (2,): "matrices", (1, 2): "vectors and matrices"}[axes]
         raise cx.fail(
@@ -37,23 +37,21 @@ def _tensor(cx: Context, v: Value, name: str, axes: tuple[int, ...] = (1, 2)) ->
 
 
 def numbers(cx: Context, v: Value) -> Value:
-    """v, with truth values as default_ip."""
+    """Return v with bools converted to default_ip."""
     assert isinstance(v.type, Tensor)
     return arith.cast(cx, v, cx.options.default_ip) if v.type.elem is u1 else v
 
 
 def total(cx: Context, v: Value) -> Value:
-    """Sum of the components."""
+    """Return the sum of the components."""
     return cx.b.emit("sum", numbers(cx, _tensor(cx, v, "sum")))
 
 
 def largest(cx: Context, v: Value) -> Value:
-    """The largest component."""
     return _reduced(cx, v, "max")
 
 
 def smallest(cx: Context, v: Value) -> Value:
-    """The smallest component."""
     return _reduced(cx, v, "min")
 
 
@@ -63,12 +61,12 @@ def _reduced(cx: Context, v: Value, kind: str) -> Value:
 
 
 def has_any(cx: Context, v: Value) -> Value:
-    """Whether some component is not zero, a scalar u1."""
+    """Return a scalar u1: True if some component is not zero."""
     return any_of(cx, arith.as_truth(cx, _tensor(cx, v, "any")))
 
 
 def has_all(cx: Context, v: Value) -> Value:
-    """Whether no component is zero, a scalar u1."""
+    """Return a scalar u1: True if no component is zero."""
     is_false = arith.complement(cx, arith.as_truth(cx, _tensor(cx, v, "all")))
     return arith.complement(cx, any_of(cx, is_false))
 

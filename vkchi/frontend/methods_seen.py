@@ -1,7 +1,8 @@
-"""Methods of Python classes as they were when a kernel was compiled, and whether they still are.
+"""Guard on methods of Python classes: the methods that a kernel was compiled with, compared at
+launch.
 
-Owns: which methods those are: of the classes that lowering met, or could have met, those whose
-names its functions say, and those that Python calls by itself. Must not know: lowering, launches.
+Covered are the classes that lowering reached, and the methods whose names its functions mention or
+that Python calls implicitly.
 
     seen = methods_seen([Ray], [trace]); Ray.hit = other; are_current(seen)     # False
 """
@@ -17,12 +18,12 @@ from typing import Any
 _NOT_USERS = ("vkchi", "numpy", "builtins")
 _IN_CLASSES = (FunctionType, staticmethod, classmethod, property)
 
-# What gives what a class holds, a name, and what the name stood for there, None for nothing.
+# The lookup function of a class, a name, and the attribute then (None: there was none).
 Seen = tuple[Callable[[str], Any], str, Any]
 
 
 def methods_seen(classes: Iterable[type], functions: Iterable[FunctionType]) -> tuple[Seen, ...]:
-    """Where methods of the classes were looked up, in the order of Python's own looking."""
+    """Return all lookups of methods of the classes, in method resolution order."""
     users = [c for c in classes if c.__module__.partition(".")[0] not in _NOT_USERS]
     if not users:
         return ()
@@ -40,7 +41,7 @@ def methods_seen(classes: Iterable[type], functions: Iterable[FunctionType]) -> 
 
 
 def names_in(code: CodeType) -> Iterator[str]:
-    """The names of globals and attributes in a function's code, inner functions too."""
+    """Yield the names of globals and attributes in a function's code, inner functions included."""
     yield from code.co_names
     for part in code.co_consts:
         if isinstance(part, CodeType):
@@ -48,7 +49,8 @@ def names_in(code: CodeType) -> Iterator[str]:
 
 
 def looked_up(cls: type, name: str) -> Iterator[tuple[type, Any]]:
-    """The classes where Python looks for an attribute, and what is there, until one has it."""
+    """Yield the classes in which Python looks for an attribute, with the entry, up to the first
+    match."""
     for base in cls.__mro__[:-1]:
         item = vars(base).get(name)
         yield base, item
@@ -57,12 +59,12 @@ def looked_up(cls: type, name: str) -> Iterator[tuple[type, Any]]:
 
 
 def is_method(item: Any) -> bool:
-    """Whether what a class holds is code that kernels can reach."""
+    """True if a class attribute is code that kernels can call."""
     return isinstance(item, _IN_CLASSES) or hasattr(type(item), "__vkchi_kind__")
 
 
 def are_current(seen: tuple[Seen, ...]) -> bool:
-    """Whether classes have the methods that they had."""
+    """True if the classes still have the same methods."""
     for held, name, item in seen:  # noqa: SIM110 - every launch asks, and a generator is slower
         if held(name) is not item:
             return False

@@ -1,4 +1,4 @@
-"""Calls of numpy's functions on compile-time constants: numpy computes them, in its own types.
+"""Calls of numpy functions on compile-time constants: numpy computes them, in its own types.
 
 Numpy scalars keep their type as arguments of such calls: `np.nextafter` of f32 is not that of f64.
 
@@ -27,13 +27,12 @@ def is_of_numpy(callee: Any) -> bool:
 
 
 def is_type(callee: Any) -> bool:
-    """True if a callee is the class of numpy's scalars of one type."""
+    """True if a callee is the class of a numpy scalar type."""
     return isinstance(callee, type) and issubclass(callee, np.generic)
 
 
 def computes(callee: Any, args: Sequence[Any]) -> bool:
-    """True if numpy computes a call: with constants alone, where these are numpy's or make a scalar
-    of numpy's."""
+    """True if numpy computes a call: all arguments are constants, and some type is numpy's."""
     if not is_of_numpy(callee) or not is_static(list(args)):
         return False
     if is_type(callee):
@@ -42,7 +41,7 @@ def computes(callee: Any, args: Sequence[Any]) -> bool:
 
 
 def argument(cx: Lowering, n: ast.expr) -> Any:
-    """An argument of a numpy function: a numpy scalar keeps its type, which kernels drop."""
+    """Lower an argument of a numpy function: a numpy scalar keeps its type."""
     if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.USub):
         inner: Any = argument(cx, n.operand)
         is_numpy = isinstance(inner, np.generic)
@@ -57,8 +56,7 @@ def argument(cx: Lowering, n: ast.expr) -> Any:
 
 
 def number_of(cx: Lowering, x: Any) -> Any:
-    """A numpy scalar in a kernel: a constant without a type where its type is that of literals,
-    else a value of its type."""
+    """Return a numpy scalar as a literal if it has the type of literals, else as a constant."""
     t = scalar_of_dtype(x.dtype) if isinstance(x, np.generic) else None
     if t is None:
         return x
@@ -67,5 +65,5 @@ def number_of(cx: Lowering, x: Any) -> Any:
 
 
 def own_scalar(cx: Lowering, x: Weak) -> Any:
-    """The type of a number by itself; default_ip also for those that do not fit it."""
+    """Return the type of a number by itself; default_ip even for integers that do not fit it."""
     return cx.options.default_ip if x.kind == "i" else weak_scalar(cx, x)

@@ -1,8 +1,7 @@
-"""Objects of Python classes that kernels make: `Ray(origin, direction)`.
+"""Objects of Python classes that kernels construct: `Ray(origin, direction)`.
 
-Owns: `__init__`, which is inlined and adds the members; what else the class holds: methods,
-constants; operators that a class defines, and `super()` in its methods. An object is a Record whose
-type is the class. Must not know: AST classes.
+An object is a Record whose type is the class. `__init__` is inlined and adds the members. Methods,
+constants, operators and `super()` come from the class.
 
     make_object(cx, Ray, (o, d), {})         # Record(origin=o, direction=d), of type Ray
 """
@@ -42,25 +41,25 @@ ALONE = {"__neg__": "-", "__pos__": "+", "__invert__": "~"}
 
 
 def is_makeable(cls: Any) -> bool:
-    """Whether kernels can make objects of a class: a user's, made as `object` makes them."""
+    """True if kernels can construct a class: a user's class without its own `__new__`."""
     if not isinstance(cls, type) or inspect.getattr_static(cls, "__new__") is not _NEW:
         return False
     return cls.__module__.partition(".")[0] not in ("vkchi", "numpy", "builtins")
 
 
 def init_of(cls: type) -> FunctionType | None:
-    """The `__init__` that a user wrote; None where there is none."""
+    """Return the `__init__` that a user wrote, or None."""
     init = inspect.getattr_static(cls, "__init__")
     return init if isinstance(init, FunctionType) and not _is_generated(init) else None
 
 
 def _is_generated(fn: FunctionType) -> bool:
-    """Whether a function was written by `dataclasses`, so that it has no source."""
+    """True if `dataclasses` generated a function, which then has no source."""
     return fn.__code__.co_filename == "<string>"
 
 
 def make_object(cx: Lowering, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Record:
-    """What `cls(*args, **kwargs)` is. Raises KernelCallError where the arguments do not fit."""
+    """Lower `cls(*args, **kwargs)`. Raises KernelCallError where the arguments do not fit."""
     name = f"a new {cls.__name__}"
     me = cx.declare(name, Record({}, methods_of(cls), cls, new_object()), VARIABLE)
     init, receiver = init_of(cls), Receiver(Slot(me))
@@ -83,8 +82,8 @@ def make_object(cx: Lowering, cls: type, args: tuple[Any, ...], kwargs: dict[str
 def _members_of_dataclass(
     cx: Lowering, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The members that the `__init__` of a Python dataclass sets."""
-    import dataclasses  # loaded, for there is one
+    """Return the members that the `__init__` of a dataclass sets."""
+    import dataclasses  # already imported by the dataclass
 
     try:
         given = inspect.signature(cls).bind(*args, **kwargs).arguments
@@ -102,7 +101,7 @@ def _members_of_dataclass(
 
 
 def methods_of(cls: type) -> dict[str, Any]:
-    """What objects of a class can be asked for by a call, by name; kernels are not called here."""
+    """Return the methods of a class by name, without kernels."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__[:-1]):
         for name, item in vars(base).items():
@@ -115,7 +114,7 @@ def methods_of(cls: type) -> dict[str, Any]:
 
 
 def add_member(cx: Lowering, held: Slot, name: str, x: Any) -> bool:
-    """`self.name = x`, where self is such an object and has no member called so yet."""
+    """Perform `self.name = x` if self is such an object without that member; True if it did."""
     record = held.get()
     if not isinstance(record, Record) or not isinstance(record.type, type):
         return False
@@ -130,8 +129,10 @@ def add_member(cx: Lowering, held: Slot, name: str, x: Any) -> bool:
 
 
 class Parents:
-    """What `super()` is in a method of `cls`, whose object the variable `me` holds: properties are
-    computed where they are asked for."""
+    """The value of `super()` in a method of `cls`; the variable `me` holds the object.
+
+    Properties are evaluated at each access.
+    """
 
     def __init__(self, cx: Lowering, cls: type, me: Any) -> None:
         order = me.value.type.__mro__
@@ -147,7 +148,7 @@ class Parents:
 
 
 def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
-    """What `super().name` is. Raises AttributeError where the parents have no such name."""
+    """Return `super().name`. Raises AttributeError."""
     if name not in known:
         raise AttributeError(name)
     item = known[name]
@@ -165,7 +166,7 @@ def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
 
 
 def method_called(x: Any, name: str) -> Any:
-    """The method of that name of an object: one that a kernel made, or a user's; None without."""
+    """Return the method of that name of an object from the kernel or the user; or None."""
     if isinstance(x, Record) and isinstance(x.type, type):
         item = x.methods.get(name)
         return None if item is None else StructMethod(item, x, is_copy=True)
@@ -177,7 +178,7 @@ def method_called(x: Any, name: str) -> Any:
 
 
 def operate(cx: Lowering, op: str, x: Any, y: Any) -> Any:
-    """`x op y` where the class of one defines it; NotImplemented where none does."""
+    """Return `x op y` if the class of x or y defines it, else NotImplemented."""
     word = _WORDS.get(op)
     names = (f"__{word}__", f"__r{word}__")
     if word is None:
@@ -191,13 +192,13 @@ def operate(cx: Lowering, op: str, x: Any, y: Any) -> Any:
 
 
 def operate_alone(cx: Lowering, name: str, x: Any) -> Any:
-    """`-x` and the like (`__neg__`) where x's class defines it; NotImplemented else."""
+    """Return a unary operator (`__neg__`) if x's class defines it, else NotImplemented."""
     method = method_called(x, name)
     return NotImplemented if method is None else call_method(cx, method)
 
 
 def call_method(cx: Lowering, method: Any, *args: Any) -> Any:
-    """Inline a method that `method_called` found."""
+    """Inline a method that `method_called` returned."""
     receiver = getattr(method, "__self__", None)
     if receiver is None:
         raise cx.fail(f"{name_of(method)} has no object", kind=KernelTypeError)

@@ -1,6 +1,5 @@
-"""`x ** y`: repeated multiplication for constant integers, a loop for integers, `pow` for floats.
-
-Owns: the choice, and the products. Must not know: AST classes.
+"""Lowering of `x ** y`: multiplications for constant integers, a loop for integers, `pow` for
+floats.
 
     z ** 2                      # one multiplication
 """
@@ -15,12 +14,12 @@ from vkchi.frontend.values import Context
 from vkchi.ir.core import Param, Value
 from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, with_scalar, with_shape
 
-# Above it `pow` is as good as 20 roundings.
+# Beyond it, `pow` is as accurate as 20 rounded multiplications.
 LARGEST_FLOAT_EXPONENT = 1024
 
 
 def power(cx: Context, a: Operand, b: Operand) -> Value:
-    """a to the power b in their common type. Raises KernelTypeError."""
+    """Return a to the power b in their common type. Raises KernelTypeError."""
     elem = result_scalar(cx, a, b)
     exponent = constant_exponent(b, elem)
     shape = _joint_shape(cx, a, b)
@@ -29,7 +28,7 @@ def power(cx: Context, a: Operand, b: Operand) -> Value:
     if exponent is not None:
         return constant_power(cx, x, exponent)
     if elem.kind == "f" and isinstance(b, Weak) and not b.shape and b.numbers == 0.5:
-        return cx.b.emit("sqrt", x)  # `int(n ** 0.5)` must be 7 for 49, as only `sqrt` is
+        return cx.b.emit("sqrt", x)  # only `sqrt` is exact: `int(49 ** 0.5)` must be 7
     if elem.kind == "f":
         return cx.b.emit("pow", x, as_type(cx, b, t))
     its = scalar_of(own_type(cx, b))
@@ -38,7 +37,8 @@ def power(cx: Context, a: Operand, b: Operand) -> Value:
 
 
 def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
-    """The common type; of integers, that of the base. Source: Taichi's documentation of `pow`."""
+    """Return the common type; for integers, that of the base. Source: Taichi's documentation of
+    `pow`."""
     elem = common_scalar(cx, [a, b])
     if elem.kind in "iu" and isinstance(a, Value):
         elem = scalar_of(a.type)
@@ -46,7 +46,8 @@ def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
 
 
 def constant_exponent(b: Operand, elem: Scalar) -> int | None:
-    """The exponent if it is a whole number known now and multiplying is right for it."""
+    """Return the exponent if it is a constant integer for which multiplications are accurate, or
+    None."""
     if not isinstance(b, Weak) or b.shape or b.numbers != b.numbers:
         return None
     if isinstance(b.numbers, float) and not b.numbers.is_integer():
@@ -65,7 +66,7 @@ def _joint_shape(cx: Context, a: Operand, b: Operand) -> tuple[int, ...]:
 
 
 def constant_power(cx: Context, x: Value, exponent: int) -> Value:
-    """x to a constant power by squaring: `x ** 2` is one `mul`, `x ** -1` one `div`."""
+    """Emit a constant power by squaring: `x ** 2` is one `mul`, `x ** -1` one `div`."""
     t = x.type
     assert isinstance(t, Scalar | Tensor)
     if exponent < 0:
@@ -92,8 +93,11 @@ def constant_power(cx: Context, x: Value, exponent: int) -> Value:
 
 
 def integer_power(cx: Context, x: Value, y: Value) -> Value:
-    """x to the integer power y, wrapping. Of negative powers what `int(x ** y)` is in Python: 0,
-    but for powers of 1 and -1; of 0, which have none, 0 too. Debug mode fails there."""
+    """Emit x to the integer power y, wrapping.
+
+    A negative power is truncated to an integer as in Python's `int(x ** y)`: 0, except for 1 and
+    -1. The undefined negative powers of 0 are 0 too. In debug mode negative powers fail.
+    """
     its = y.type
     assert isinstance(its, Scalar | Tensor)
     if scalar_of(its).kind == "u":
@@ -102,7 +106,7 @@ def integer_power(cx: Context, x: Value, y: Value) -> Value:
     if cx.options.debug:
         guard_exponent(cx, x, y)
     negative = cx.b.emit("lt", y, zero)
-    odd = cx.b.emit("and", y, constant(cx, 1, its))  # 1 and -1 to such a power are that again
+    odd = cx.b.emit("and", y, constant(cx, 1, its))  # 1 and -1 keep their value at y's parity
     raised = natural_power(cx, x, cx.b.emit("select", negative, odd, y))
     t = x.type
     assert isinstance(t, Scalar | Tensor)
@@ -114,7 +118,7 @@ def integer_power(cx: Context, x: Value, y: Value) -> Value:
 
 
 def natural_power(cx: Context, x: Value, y: Value) -> Value:
-    """x to a power that is not negative, wrapping, by squaring in a loop."""
+    """Emit x to a non-negative power, wrapping, by squaring in a loop."""
     b, t, its = cx.b, x.type, y.type
     assert isinstance(t, Scalar | Tensor) and isinstance(its, Scalar | Tensor)
     zero, one = constant(cx, 0, its), constant(cx, 1, its)
@@ -138,7 +142,7 @@ def natural_power(cx: Context, x: Value, y: Value) -> Value:
 
 
 def any_of(cx: Context, v: Value) -> Value:
-    """Whether some component of a u1 value is true."""
+    """Return True if some component of a u1 value is true, as a u1."""
     if not isinstance(v.type, Tensor):
         return v
     count = cx.b.emit("sum", cx.b.emit("cast", v, type=with_scalar(v.type, i32)))

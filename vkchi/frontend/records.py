@@ -1,8 +1,7 @@
-"""Structs in kernels: making them, their members and methods, elements of arrays of structs.
+"""Structs in kernels: construction, members, methods, elements of arrays of structs.
 
-Owns: how struct types are called, what Python's structs are in a kernel, `s.name`. A struct is a
-`trees.Record`: its numbers, vectors and matrices are values of their own, so branches and loops
-carry them as those of any tree. Must not know: AST classes, statements.
+A struct is a `trees.Record`: its scalars, vectors and matrices are separate values, so branches and
+loops carry them like those of any tree.
 
     construct_struct(cx, S, (1, v), {})         # Record(a=1 as i32, v=v)
 """
@@ -26,11 +25,11 @@ from vkchi.lang.struct import Struct, arrange, is_whole, members_of
 from vkchi.types import Scalar, Tensor, shape_of
 from vkchi.types.structs import METHODS_KEY, StructType
 
-MEMBER = "member"  # what `fit_member` makes a value for, as its messages call it
+MEMBER = "member"  # the target of `fit_member` in its messages
 
 
 class ArrayRecord(Record):
-    """Arrays of one shape, by the member of a struct that each holds: an array of structs."""
+    """An array of structs as a struct of arrays: one array of the same shape per member."""
 
     __slots__ = ()
 
@@ -39,8 +38,10 @@ KINDS[ArrayRecord] = STRUCTS
 
 
 class Receiver:
-    """The struct that a method is called on: its `self`, by reference. One that is an operator's
-    operand `is_copy`, which the method cannot change."""
+    """The struct that a method is called on, passed by reference as `self`.
+
+    `is_copy`: the operand of an operator, which the method cannot change.
+    """
 
     __slots__ = ("is_copy", "target")
 
@@ -49,7 +50,7 @@ class Receiver:
 
 
 class StructMethod:
-    """A function of a struct, taken from one."""
+    """A method bound to a struct."""
 
     __vkchi_kind__ = "func"
 
@@ -60,27 +61,27 @@ class StructMethod:
         self.is_plain = fn is method
 
 
-# --- what is one ---------------------------------------------------------------------------------
+# --- tests and conversion ------------------------------------------------------------------------
 
 
 def record_in(x: Any) -> Record | None:
-    """The struct that x is, or that a variable or item holds; None for anything else."""
+    """Return the struct that x is, or that a variable or item holds; else None."""
     held = x.get() if isinstance(x, Slot) else x
     return held if isinstance(held, Record) else None
 
 
 def is_places(x: Any) -> bool:
-    """Whether x is a tree of places in memory, which assignment stores to."""
+    """True if x is a tree of targets in memory, which an assignment stores to."""
     return is_container(x) and len(x) > 0 and not has_leaf(x, lambda leaf: not is_target(leaf))
 
 
 def is_struct_array(x: Any) -> bool:
-    """Whether x is an array of structs: a field of them, or such an argument."""
+    """True if x is an array of structs: a field of them, or such an argument."""
     return isinstance(x, ArrayRecord) or hasattr(type(x), "__vkchi_struct__")
 
 
 def as_record(cx: Lowering, x: Any) -> Any:
-    """The Record that a Python struct is in the kernel; other things as they are."""
+    """Convert a Python struct to a Record; return other objects unchanged."""
     if not isinstance(x, Struct):
         return x
     t = x.__vkchi_type__
@@ -89,14 +90,16 @@ def as_record(cx: Lowering, x: Any) -> Any:
     return Record({name: as_record(cx, v) for name, v in members_of(x).items()}, x.methods)
 
 
-# --- making them ---------------------------------------------------------------------------------
+# --- construction --------------------------------------------------------------------------------
 
 
 def construct_struct(
     cx: Lowering, t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Record:
-    """What `t(*args, **kwargs)` is: members in order or by name, converted to their types, zero
-    where not given; or of one struct with t's members. Raises KernelTypeError."""
+    """Lower `t(*args, **kwargs)`: members in order or by name, converted; missing ones are zero.
+
+    One struct argument with t's members is copied. Raises KernelTypeError.
+    """
     first = as_record(cx, args[0]) if args else None
     if isinstance(first, Record | dict) and is_whole(t, args, kwargs, first.keys()):
         args, kwargs = (), {name: first[name] for name in t.members}
@@ -106,7 +109,7 @@ def construct_struct(
 
 
 def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -> Any:
-    """x as a value of type t for a member (or argument) of that name. Raises KernelTypeError."""
+    """Convert x to type t, for a member or argument of that name. Raises KernelTypeError."""
     x = as_record(cx, x)
     if isinstance(t, StructType):
         return _fit_struct(cx, t, x, name, what)
@@ -123,8 +126,10 @@ def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -
 
 
 def _fit_struct(cx: Lowering, t: StructType, x: Any, name: str, what: str) -> Record:
-    """A struct of type t of another one or a dict; a member also of a number, for its
-    first member."""
+    """Convert a struct or dict to struct type t.
+
+    A member also accepts a scalar, as its first member.
+    """
     if isinstance(x, Record | dict):
         return construct_struct(cx, t, (), {key: x[key] for key in x.keys()})  # noqa: SIM118
     if what != MEMBER or shape_of(own_type(cx, operand(cx, x))):
@@ -138,7 +143,7 @@ def _no_fit(cx: Lowering, t: Any, x: Any, name: str, what: str, given: str = "")
 
 
 def make_record(cx: Lowering, /, *args: Any, **kwargs: Any) -> Record:
-    """`ti.Struct(x=1, ...)` and `ti.Struct({...})`: every member of the type that it has."""
+    """Lower `ti.Struct(x=1, ...)` and `ti.Struct({...})`: every member keeps its own type."""
     made = cx.run_python(_check_arguments, (args, kwargs))
     if isinstance(made, Record):
         return made.copy()
@@ -166,13 +171,13 @@ def _own_member(cx: Lowering, x: Any) -> Any:
 
 
 def is_of_class(held: Record, name: str) -> bool:
-    """Whether `held.name` is neither a member nor a method, but a constant of held's class."""
+    """True if `held.name` is an attribute of held's class, and neither a member nor a method."""
     is_own = name in held.members or name in held.methods or name in ("__class__", "__dict__")
     return not is_own and isinstance(held.type, type) and hasattr(held.type, name)
 
 
 def member_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:
-    """`base.name`, assignable if base is; `held` is what base is or holds.
+    """Return `base.name`, assignable if base is. `held` is the struct in base.
 
     Raises KernelNameError for a name that is neither a member nor a method.
     """
@@ -201,7 +206,7 @@ def _word(held: Record) -> str:
 
 
 def method_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:
-    """A method of a struct: what is called with `self` bound; of a property, its value."""
+    """Return a method of a struct, bound to `self`; for a property, its value."""
     method = held.methods[name]
     if isinstance(method, property):
         assert method.fget is not None
@@ -214,7 +219,7 @@ def method_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:
 
 
 def peek_member(held: Record, name: str) -> Any:
-    """The member or method called so, before anything is lowered; None if only that will tell."""
+    """Return a member or method without lowering; None if it is known only by lowering."""
     if name in held.members:
         return held[name]
     method = held.methods.get(name)
@@ -244,7 +249,7 @@ _FACTS: dict[str, Callable[[Lowering, Record], Any]] = {
 
 
 def arrays_of(cx: Lowering, x: Any) -> Record:
-    """The arrays of an array of structs, by member."""
+    """Return the arrays of an array of structs, by member."""
     if isinstance(x, ArrayRecord):
         return x
     t, arrays = x.__vkchi_struct__()
@@ -256,7 +261,7 @@ def arrays_of(cx: Lowering, x: Any) -> Record:
 
 
 def member_array(cx: Lowering, x: Any, name: str) -> Any:
-    """The array of one member; None if there is no member of that name."""
+    """Return the array of one member, or None."""
     if isinstance(x, ArrayRecord):
         return x.members.get(name)
     array = x.__vkchi_struct__()[1].get(name)
@@ -266,7 +271,7 @@ def member_array(cx: Lowering, x: Any, name: str) -> Any:
 
 
 def first_array(cx: Lowering, x: Any) -> ArrayRef:
-    """One of the arrays, whose shape is that of all."""
+    """Return one of the arrays, all of which have the same shape."""
     found = x
     while not isinstance(found, ArrayRef):
         if isinstance(found, ArrayRecord):
@@ -281,7 +286,7 @@ def first_array(cx: Lowering, x: Any) -> ArrayRef:
 
 
 def element_of(cx: Lowering, x: Any, item: Callable[[ArrayRef], Any]) -> Record:
-    """An element of an array of structs: `item` gives that of a member's array."""
+    """Return an element of an array of structs; `item` returns that of a member's array."""
     arrays = arrays_of(cx, x)
     members = {
         name: element_of(cx, array, item) if isinstance(array, ArrayRecord) else item(array)

@@ -1,7 +1,6 @@
 """`ti.simt` in kernels: shared arrays, barriers, indices of invocations, subgroup operations.
 
-Owns: which IR ops each name is. What CUDA's names for subgroups mean is written in `warp.py`.
-Must not know: how a device does them.
+CUDA's names for subgroup operations are in `warp`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from vkchi.types.structs import StructType
 
 
 def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:
-    """`ti.simt.block.SharedArray(shape, dtype)`. Raises KernelTypeError for a shape not static."""
+    """Lower `ti.simt.block.SharedArray(shape, dtype)`. Raises KernelTypeError for a non-constant
+    shape."""
     extents = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
     if not extents or any(not isinstance(n, int | np.integer) or n < 1 for n in extents):
         raise cx.fail(
@@ -37,7 +37,7 @@ def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:
 
 
 def shared_of(cx: Context, shape: tuple[int, ...], dtype: Any) -> ArrayRef | ArrayRecord:
-    """An array of the workgroup; of structs, one for each member."""
+    """Return an array in workgroup memory; for structs, one per member."""
     if not isinstance(dtype, StructType):
         return ArrayRef(new_shared(cx, shape, dtype_of(cx, dtype)))
     members = {name: shared_of(cx, shape, t) for name, t in dtype.members.items()}
@@ -45,7 +45,7 @@ def shared_of(cx: Context, shape: tuple[int, ...], dtype: Any) -> ArrayRef | Arr
 
 
 def new_shared(cx: Context, shape: tuple[int, ...], elem: Scalar | Tensor) -> Value:
-    """An array of the workgroup."""
+    """Emit an array in workgroup memory."""
     t = Array.of(elem, len(shape), shape, None, "shared")
     return cx.b.emit("shared", type=t, name="SharedArray")
 
@@ -68,7 +68,7 @@ def _query(kind: str) -> Handler:
 
 
 def by_components(cx: Context, v: Value, emit: Callable[[Value], Value]) -> Value:
-    """What `emit` makes of a number, or of each component of a vector or matrix."""
+    """Apply `emit` to a scalar, or to each component of a vector or matrix."""
     if not isinstance(v.type, Tensor):
         return emit(v)
     parts = [emit(part) for part in arith.components(cx, v)]
@@ -76,7 +76,7 @@ def by_components(cx: Context, v: Value, emit: Callable[[Value], Value]) -> Valu
 
 
 def _reduction(name: str) -> Handler:
-    """`reduce_add` and its like, and their scans; `name` is that of the function."""
+    """Make the handler of a reduction such as `reduce_add`, or of a scan."""
     span, _, how = name.rpartition("_")
     kind = f"subgroup_{how}" if span == "reduce" else f"subgroup_{name}"
 
@@ -94,7 +94,7 @@ def _reduction(name: str) -> Handler:
 
 
 def exchange(cx: Context, name: str, value: Any, at: Any) -> Value:
-    """The value of another invocation. Raises KernelTypeError if `at` is no integer."""
+    """Return the value of another invocation. Raises KernelTypeError if `at` is not an integer."""
     k, v = arith.value(cx, at), arith.value(cx, value)
     if not isinstance(k.type, Scalar) or k.type.kind not in "iu":
         raise cx.fail(
@@ -160,9 +160,11 @@ def _all_equal(cx: Context, value: Any) -> Value:
 
 
 def count_in_group(cx: Context, cond: Value) -> Value:
-    """In how many invocations of the workgroup cond is true; all must come here. u32.
+    """Return the number of invocations of the workgroup in which cond is true, as u32.
 
-    The last barrier keeps the next count from beginning while this one is read."""
+    All invocations must reach it. The last barrier keeps the next count from starting while this
+    one is read.
+    """
     b = cx.b
     zero, none = b.const(0, i32), b.const(0, u32)
     place = b.emit("elem", new_shared(cx, (1,), u32), zero)

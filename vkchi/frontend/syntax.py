@@ -1,7 +1,6 @@
-"""Facts of syntax alone, found once per AST node and kept in `Source.memo`.
+"""Syntactic analysis: statements that may leave their block, and names that a loop may assign.
 
-Owns: which statements may leave their block (`break`, `continue`, `return`), and which names a loop
-may assign. Must not know: values.
+Results are memoized per AST node in `Source.memo`.
 
     may_leave(source, if_node), names_assigned(source, for_node.body)
 """
@@ -15,14 +14,17 @@ from typing import Any
 from vkchi.frontend.source import Source
 from vkchi.tuples import NamedTuple
 
-LIST_CHANGES = ("append", "extend")  # the methods that change a list in a kernel
+LIST_CHANGES = ("append", "extend")  # methods that change a list in a kernel
 SOMEWHERE = -1  # the position of an argument after a starred one
-RECEIVER = "."  # the position of what a method is called on
+RECEIVER = "."  # the position of a method's receiver
 
 
 class Passed(NamedTuple):
-    """A call that may assign a name: its callee's expression, the argument's position or keyword,
-    the name at the bottom of the argument."""
+    """A call that may assign a name.
+
+    The fields are the callee's expression, the argument's position or keyword, and the name at the
+    bottom of the argument.
+    """
 
     callee: ast.expr
     position: int | str
@@ -30,7 +32,7 @@ class Passed(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """What statements may assign: names for certain, and names passed to calls."""
+    """The names that statements assign, and the names that they pass to calls."""
 
     names: tuple[str, ...]
     passed: tuple[Passed, ...]
@@ -48,7 +50,7 @@ def _remember(source: Source, key: Any, find: Callable[[], Any]) -> Any:
 
 
 def may_leave(source: Source, n: ast.stmt) -> bool:
-    """Whether what follows n in its block may be skipped because of n."""
+    """True if n may skip the statements after it in its block."""
     return bool(_remember(source, (n, "leave"), lambda: _may_leave(source, n)))
 
 
@@ -64,7 +66,7 @@ def _may_leave(source: Source, n: ast.stmt) -> bool:
 
 
 def always_leaves(stmts: Sequence[ast.stmt]) -> bool:
-    """Whether no path reaches the end of these statements, as far as syntax shows."""
+    """True if no path reaches the end of these statements, as far as syntax shows."""
     for n in stmts:
         if isinstance(n, ast.Return | ast.Break | ast.Continue):
             return True
@@ -74,12 +76,12 @@ def always_leaves(stmts: Sequence[ast.stmt]) -> bool:
 
 
 def returns(source: Source, n: ast.For | ast.While) -> bool:
-    """Whether a `return` stands in the loop."""
+    """True if the loop contains a `return`."""
     return any(isinstance(event, ast.Return) for event in events_in(source, n))
 
 
 def first_break(source: Source, n: ast.For | ast.While) -> ast.stmt | None:
-    """The first `break` that means loop n."""
+    """Return the first `break` of loop n, or None."""
     found: ast.stmt | None = _remember(source, (n, "break"), lambda: next(_breaks(n.body), None))
     return found
 
@@ -97,13 +99,13 @@ def _breaks(stmts: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def names_assigned(source: Source, n: ast.For | ast.While) -> Assigned:
-    """The names that loop n may assign, but for its own index."""
+    """Return the names that loop n may assign, except its own index."""
     found: Assigned = _remember(source, (n, "assigned"), lambda: _collect(events_in(source, n)))
     return found
 
 
 def names_of_indices(source: Source, n: ast.For | ast.While) -> frozenset[str]:
-    """The names of the indices of loop n and of the loops inside."""
+    """Return the names of the indices of loop n and of the loops inside."""
     find = lambda: frozenset(  # noqa: E731
         name
         for event in events_in(source, n)
@@ -115,13 +117,13 @@ def names_of_indices(source: Source, n: ast.For | ast.While) -> frozenset[str]:
 
 
 def function_assigns(source: Source, name: str) -> bool:
-    """Whether the function's body assigns `name`."""
+    """True if the function's body assigns `name` or a part of it."""
     find = lambda: frozenset(_collect(_events(source).all).names)  # noqa: E731
     return name in _remember(source, "locals", find)
 
 
 def function_rebinds(source: Source, name: str) -> bool:
-    """Whether the function's body makes `name` stand for something else."""
+    """True if the function's body rebinds `name` itself."""
     find = lambda: frozenset(  # noqa: E731
         x.id
         for x in ast.walk(source.node)
@@ -131,8 +133,10 @@ def function_rebinds(source: Source, name: str) -> bool:
 
 
 class Events(NamedTuple):
-    """Assignments, `for` loops, calls and returns of a function in order, and which of them stand
-    in a loop, itself included."""
+    """Assignments, `for` loops, calls and returns of a function, in order.
+
+    `within` has the range of events in each loop, itself included.
+    """
 
     all: list[ast.AST]
     within: dict[ast.AST, tuple[int, int]]
@@ -143,13 +147,13 @@ _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, 
 
 
 def _events(source: Source) -> Events:
-    """The function's events, found in one walk."""
+    """Return the function's events, found in one walk."""
     events: Events = _remember(source, "events", lambda: _find_events(source.node))
     return events
 
 
 def events_in(source: Source, n: ast.For | ast.While) -> list[ast.AST]:
-    """Assignments, `for` loops, calls and returns in a loop, itself among them."""
+    """Return assignments, `for` loops, calls and returns in a loop, itself included."""
     found = _events(source)
     begin, end = found.within[n]
     return found.all[begin:end]
@@ -204,7 +208,7 @@ def _names_passed(n: ast.Call) -> Iterator[Passed]:
 
 
 def bottom_names(n: ast.expr) -> Iterator[str]:
-    """The names under subscripts and attributes: `v` of `v[0].x`; all of a tuple's."""
+    """Yield the names under subscripts and attributes: `v` of `v[0].x`; all of a tuple's."""
     if isinstance(n, ast.Name):
         yield n.id
     elif isinstance(n, ast.Subscript | ast.Attribute | ast.Starred):

@@ -1,7 +1,7 @@
-"""Things that can be assigned: variables, items of lists, components of vectors and matrices.
+"""Assignment targets other than memory: variables, items of lists, components of vectors and
+matrices.
 
-Owns: the Targets that are not memory (values.Place is), and how a component of any Target is one.
-A component of a memory place is a memory place. Must not know: AST classes, scoping rules.
+Targets in memory are `values.Place`; a component of one is again a Place.
 
     component(cx, Place(ptr), 2)            # Place of ptr's third component
 """
@@ -24,18 +24,18 @@ from vkchi.types import Scalar, Tensor, i32
 if TYPE_CHECKING:
     from vkchi.frontend.context import Lowering
 
-Component = int | Value  # counted row by row; a Value is i32
+Component = int | Value  # row-major; a Value is i32
 
 
 def apply_plainly(cx: Context, target: Target, kind: str, v: Value) -> Value:
-    """Read, combine, write; the old value. For targets that no other invocation sees."""
+    """Read, combine and write without atomicity; return the old value."""
     old = target.load(cx)
     target.store(cx, cx.b.emit(ATOMICS[kind].combine, old, v))
     return old
 
 
 class Slot(Assignable):
-    """A variable, as something that holds any compile-time value."""
+    """A variable as a target that holds any compile-time value."""
 
     __slots__ = ("var",)
 
@@ -43,23 +43,21 @@ class Slot(Assignable):
         self.var = var
 
     def get(self) -> Any:
-        """What it holds now."""
         return self.var.value
 
     def put(self, cx: Any, x: Any) -> None:
-        """Make it hold x, which fits."""
+        """Set the variable to x, which fits."""
         lowering: Lowering = cx
         lowering.check_assignable(self.var)
         lowering.assign(self.var, x)
 
     @property
     def type(self) -> Scalar | Tensor:
-        """Of the value it holds."""
         t: Scalar | Tensor = self.get().type
         return t
 
     def load(self, cx: Context) -> Value:
-        """The value it holds. Raises KernelTypeError if that is a list or no kernel value."""
+        """Return the variable's value. Raises KernelTypeError if it is not a kernel value."""
         held = self.get()
         if isinstance(held, Record):
             return cx.read_all(held)  # type: ignore[attr-defined,no-any-return]
@@ -68,11 +66,10 @@ class Slot(Assignable):
         return held
 
     def store(self, cx: Context, v: Value) -> None:
-        """Hold v from now on."""
         self.put(cx, v)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Value:
-        """Combine with v; the old value."""
+        """Combine with v; return the old value."""
         return apply_plainly(cx, self, kind, v)
 
 
@@ -113,11 +110,9 @@ class PartTarget(Assignable):
         self.base, self.index, self.type = base, index, base.type.elem
 
     def load(self, cx: Context) -> Value:
-        """The component now."""
         return extract(cx, self.base.load(cx), self.index)
 
     def store(self, cx: Context, v: Value) -> None:
-        """Replace the component."""
         whole = self.base.load(cx)
         if isinstance(self.base, Slot):
             check_unshared_value(cx, whole)  # type: ignore[arg-type]
@@ -128,7 +123,7 @@ class PartTarget(Assignable):
         self.base.store(cx, new)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Value:
-        """Combine with v; the old component."""
+        """Combine with v; return the old component."""
         return apply_plainly(cx, self, kind, v)
 
 
@@ -141,23 +136,21 @@ class PartsTarget(Assignable):
         self.parts, self.type = parts, t
 
     def load(self, cx: Context) -> Value:
-        """The components now."""
         return cx.b.emit("pack", *[part.load(cx) for part in self.parts], type=self.type)
 
     def store(self, cx: Context, v: Value) -> None:
-        """Replace them, in order."""
         for part, component in zip(self.parts, arith.components(cx, v)):
             part.store(cx, component)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Value:
-        """Combine each with its component of v; the old ones."""
+        """Combine each component with that of v; return the old ones."""
         pairs = zip(self.parts, arith.components(cx, v))
         old = [part.atomic(cx, kind, component) for part, component in pairs]
         return cx.b.emit("pack", *old, type=self.type)
 
 
 def extract(cx: Context, v: Value, index: Component) -> Value:
-    """A component of a value."""
+    """Return a component of a value."""
     if not isinstance(index, int):
         return cx.b.emit("extract_at", v, index)
     if getattr(v, "kind", "") == "pack":
@@ -167,7 +160,7 @@ def extract(cx: Context, v: Value, index: Component) -> Value:
 
 
 def component(cx: Context, target: Target, index: Component) -> Target:
-    """A component of something assignable, which is a vector or matrix."""
+    """Return the Target of a component of a vector or matrix target."""
     if isinstance(target, Place):
         if isinstance(index, int):
             return target.part(cx.b.emit("member", target.ptr, attr=index))
@@ -178,7 +171,7 @@ def component(cx: Context, target: Target, index: Component) -> Target:
 
 
 def roots_of(target: Any) -> list[Var]:
-    """The variables that storing to the target changes; none for memory."""
+    """Return the variables that a store to the target changes; none for memory."""
     if isinstance(target, PartsTarget):
         return [var for part in target.parts for var in roots_of(part)]
     if isinstance(target, PartTarget):
@@ -187,7 +180,7 @@ def roots_of(target: Any) -> list[Var]:
 
 
 def check_index_type(cx: Context, k: Value, what: str) -> Value:
-    """A component index as i32. Raises KernelTypeError for what is no integer."""
+    """Convert a component index to i32. Raises KernelTypeError if it is not an integer."""
     t = k.type
     if not isinstance(t, Scalar) or t.kind not in "iub":
         raise cx.fail(

@@ -1,10 +1,8 @@
 """Textures in kernels: `tex.sample_lod(uv, lod)`, `tex.fetch(i, lod)`, `tex.load(i)`, `tex.store`.
 
-Owns: `TextureRef`, what a texture argument is while a kernel is lowered, and its methods: an array
-of texels read and written by the formulas of `lang.texture`. Must not know: AST classes, devices.
-
-A texel outside the texture is (0, 0, 0, 0), or (0, 0, 0, 1) of formats without alpha; storing
-there does nothing. Source: Vulkan, "Robust Image Access".
+A texture is an array of texels, accessed by the formulas of `lang.texture`. A texel outside reads
+as (0, 0, 0, 0), or (0, 0, 0, 1) for formats without alpha; a store outside is dropped. Source:
+Vulkan, "Robust Image Access".
 """
 
 from __future__ import annotations
@@ -32,27 +30,30 @@ from vkchi.types.formats import rw_texture, texel_of, texture
 
 @kernel_function
 def sample_lod(texture: Any, uv: Any, lod: Any) -> Any:
-    """The colour at normalised coordinates, blended linearly."""
+    """Return the colour at normalised coordinates, interpolated linearly."""
 
 
 @kernel_function
 def fetch(texture: Any, index: Any, lod: Any) -> Any:
-    """The colour of one texel of a sampled texture."""
+    """Return the colour of one texel of a sampled texture."""
 
 
 @kernel_function
 def load(texture: Any, index: Any) -> Any:
-    """The colour of one texel of a read-and-write texture."""
+    """Return the colour of one texel of a read-and-write texture."""
 
 
 @kernel_function
 def store(texture: Any, index: Any, value: Any) -> None:
-    """Change one texel of a read-and-write texture."""
+    """Store one texel of a read-and-write texture."""
 
 
 class TextureRef(Reference):
-    """A texture argument. Its texels are `array`, whose axes are the texture's in reverse: the
-    first axis of a texture runs fastest in memory."""
+    """A texture argument.
+
+    The axes of its array of texels are the texture's in reverse: the first axis of a texture is
+    contiguous in memory.
+    """
 
     __slots__ = ("_array", "_cx", "_format", "_note")
     __vkchi_name__ = "a texture"
@@ -70,28 +71,24 @@ class TextureRef(Reference):
 
     @property
     def sample_lod(self) -> Any:
-        """The function, bound to this texture."""
         return partial(sample_lod, self)
 
     @property
     def fetch(self) -> Any:
-        """The function, bound to this texture."""
         return partial(fetch, self)
 
     @property
     def load(self) -> Any:
-        """The function, bound to this texture."""
         return partial(load, self)
 
     @property
     def store(self) -> Any:
-        """The function, bound to this texture."""
         return partial(store, self)
 
     # --- texels ----------------------------------------------------------------------------------
 
     def check_kind(self, fn: Function, kind: type) -> None:
-        """Raises KernelTypeError if the annotation does not give this method."""
+        """Check that the annotation permits this method. Raises KernelTypeError."""
         if isinstance(self._note, kind):
             return
         name = self._array.value.name
@@ -104,7 +101,7 @@ class TextureRef(Reference):
         )
 
     def parts(self, x: Any, t: Scalar, what: str) -> list[Any]:
-        """x, a vector of as many numbers as the texture has axes, by component, as t."""
+        """Return the components of x as type t; x has one component per axis of the texture."""
         given = operand(self._cx, x)
         own, count = own_type(self._cx, given), self._array.type.ndim
         if shape_of(own) != (count,) and not (count == 1 and shape_of(own) == ()):
@@ -125,17 +122,17 @@ class TextureRef(Reference):
         return components(self._cx, as_type(self._cx, given, with_shape(t, shape_of(own))))
 
     def place(self, index: Sequence[Value]) -> Value:
-        """The pointer to a texel."""
+        """Return the pointer to a texel."""
         return self._cx.b.emit("elem", self._array.value, *reversed(index))
 
     def read(self, index: Sequence[Value]) -> Value:
-        """The colour of the texel at an index in range."""
+        """Return the colour of the texel at an index in range."""
         texel = self._cx.b.emit("load", self.place(index))
         raw = [wrap(self._cx, c) for c in components(self._cx, texel)]
         return self.colour(formulas.decode(texel_of(self._format), raw))
 
     def write(self, index: Sequence[Value], colour: Value) -> None:
-        """Put a colour at an index in range."""
+        """Store a colour at an index in range."""
         cx, t = self._cx, self._array.type.elem
         parts = [wrap(cx, c) for c in components(cx, colour)]
         raw = unwrap(formulas.encode(texel_of(self._format), parts, scalar_of(t)))
@@ -143,12 +140,12 @@ class TextureRef(Reference):
         cx.b.emit("store", self.place(index), texel)
 
     def colour(self, parts: list[Any]) -> Value:
-        """Four numbers as a vector of f32."""
+        """Return four numbers as a vector of f32."""
         v = arith.value(self._cx, CALLS[pack].handler(self._cx, unwrap(parts)))
         return arith.cast(self._cx, v, f32)
 
     def read_anywhere(self, index: Sequence[Value]) -> Value:
-        """The colour of the texel at an index, or what stands for one outside."""
+        """Return the colour of the texel at an index; outside, the border colour."""
         outside = [0.0, 0.0, 0.0, 0.0 if "a" in texel_of(self._format).order else 1.0]
         found = branch(
             self._cx,
@@ -160,15 +157,15 @@ class TextureRef(Reference):
         return found
 
     def write_anywhere(self, index: Sequence[Value], colour: Value) -> None:
-        """Put a colour at an index, if there is a texel."""
+        """Store a colour at an index, if it is in range."""
         branch(self._cx, self.is_inside(index), lambda: self.write(index, colour), lambda: None)
 
     def is_inside(self, index: Sequence[Value]) -> Value:
-        """Whether there is a texel at an index."""
+        """Return a u1: True if an index is in range."""
         return arith.value(self._cx, unwrap(formulas.is_inside(*self._handles(index))))
 
     def blend(self, uv: Sequence[Value]) -> Value:
-        """The colour at normalised coordinates."""
+        """Return the colour at normalised coordinates."""
         cx, texel = self._cx, texel_of(self._format)
         formula = formulas.nearest if texel.kind == "int" else formulas.sample
         places, extents = self._handles(uv)
@@ -223,7 +220,7 @@ def _store(cx: Lowering, tex: TextureRef, index: Any, value: Any) -> None:
 
 
 def _check_level(cx: Lowering, lod: Any, t: Scalar) -> None:
-    """Raises KernelTypeError for a level of detail that is no number of t's kind."""
+    """Check that a level of detail is a scalar of t's kind. Raises KernelTypeError."""
     own = own_type(cx, operand(cx, lod))
     if shape_of(own) != () or (t is i32 and scalar_of(own).kind == "f"):
         kind = "an integer" if t is i32 else "a number"

@@ -1,9 +1,6 @@
-"""Running our own Python functions on kernel values, so that they build code.
+"""Tracing of vkchi's own Python functions on kernel values: running them emits ops.
 
-Owns: `Handle`, a value with Python's operators that appends to the kernel, and `traced`, which
-makes a call handler of a composite (`lang.function`). Must not know: AST classes.
-
-    traced(mix.python)(cx, x, y, 0.5)       # the Value of x * (1.0 - 0.5) + y * 0.5
+traced(mix.python)(cx, x, y, 0.5)       # the Value of x * (1.0 - 0.5) + y * 0.5
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from vkchi.types import Following, Type, shape_of
 
 
 class Handle(Traced):
-    """A kernel value inside one of our own Python functions."""
+    """Tracer: a kernel value with Python's operators, which emit ops."""
 
     __slots__ = ("cx", "value")
 
@@ -34,7 +31,7 @@ class Handle(Traced):
         self.cx, self.value = cx, value
 
     def apply(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What calling `fn` in the kernel gives."""
+        """Return the result of calling `fn` in the kernel."""
         plain = tuple(map(unwrap, args))
         if isinstance(fn, Type | Following):
             return self.give(call_type(self.cx, fn, plain))
@@ -42,18 +39,18 @@ class Handle(Traced):
         return self.give(CALLS[fn].handler(self.cx, *plain, **named))
 
     def give(self, x: Any) -> Any:
-        """x as the running function takes it."""
+        """Wrap x for the traced function."""
         if isinstance(x, list):
             return [self.give(item) for item in x]
         return Handle(self.cx, x) if isinstance(x, Value) else x
 
     def pack(self, values: Any) -> Any:
-        """A vector of a list, a matrix of a list of rows."""
+        """Return a vector from a list, or a matrix from a list of rows."""
         return self.apply(pack, (values,), {})
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """() of a number, (n,) of a vector, (n, m) of a matrix."""
+        """() for a scalar, (n,) for a vector, (n, m) for a matrix."""
         return shape_of(self.value.type)
 
     def __len__(self) -> int:
@@ -89,14 +86,14 @@ class Handle(Traced):
 
 
 def unwrap(x: Any) -> Any:
-    """Values for Handles, in lists too."""
+    """Replace Handles by their values, also in lists."""
     if isinstance(x, Handle):
         return x.value
     return [unwrap(item) for item in x] if isinstance(x, list | tuple) else x
 
 
 def wrap(cx: Context, x: Any) -> Any:
-    """A Handle for a value, something readable, or a list with values; other things themselves."""
+    """Wrap a value, a Target or a list with values in a Handle; return other objects unchanged."""
     if isinstance(x, Value):
         return Handle(cx, x)
     if isinstance(x, list | tuple):
@@ -105,7 +102,7 @@ def wrap(cx: Context, x: Any) -> Any:
 
 
 def traced(python: Callable[..., Any] | None) -> Handler:
-    """The call handler of a composite. Its errors stand at the user's call."""
+    """Make the call handler of a traced function. Its errors are reported at the user's call."""
     assert python is not None
 
     def call(cx: Context, *args: Any, **kwargs: Any) -> Any:
@@ -125,7 +122,7 @@ def traced(python: Callable[..., Any] | None) -> Handler:
 
 
 def check_arguments(cx: Context, python: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Raises CompilationError where the function cannot be called with such arguments."""
+    """Check that the function accepts these arguments. Raises CompilationError."""
     try:
         inspect.signature(python).bind(*args, **kwargs)
     except TypeError as e:
