@@ -1,7 +1,6 @@
-"""Assignment: new variables, assignments to existing variables (which keep their type), unpacking,
-`+=`.
+"""Assignment: new variables, assignments that keep a variable's type, unpacking, `+=`.
 
-    assign_to(cx, node, x)              # node: Name, Attribute, Subscript, or a tuple of them
+assign_to(cx, node, x)              # node: Name, Attribute, Subscript, or a tuple of them
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def lower_assert(cx: Lowering, n: ast.Assert) -> None:
 
 
 def _compared(cx: Lowering, n: ast.expr) -> Any:
-    """Return the condition of an assert as one truth value.
+    """Return the condition of an assert, reduced to a scalar.
 
     A comparison of vectors or matrices holds if all components are equal; `!=` if any differ.
     """

@@ -1,5 +1,4 @@
-"""Guard on methods of Python classes: the methods that a kernel was compiled with, compared at
-launch.
+"""Guard on methods of Python classes: those that a kernel was compiled with, compared at launch.
 
 Covered are the classes that lowering reached, and the methods whose names its functions mention or
 that Python calls implicitly.

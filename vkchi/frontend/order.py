@@ -1,5 +1,4 @@
-"""Loop-carried dependence test for top-level loops, on the variables of the kernel that they
-assign.
+"""Loop-carried dependence test for top-level loops, on variables of the kernel.
 
 A top-level loop runs in parallel. Reductions into a variable are atomic. In `a, b = b, a + b` or
 `last = i`, however, iterations depend on each other, so the loop must be serial. A variable is
