@@ -251,8 +251,10 @@ class Guard:
             unless(cx, [skips], body)
 
     def freeze(self, cx: Lowering, body: Region) -> Region:
-        """Return the body of a top-level loop, redirected to a copy if the loop changes the numbers
-        it tests."""
+        """Return the body of a top-level loop.
+
+        If the loop changes the numbers that it tests, the body tests a copy, made before the loop.
+        """
         if self.block not in cx.cells.marked:
             return body
         chosen = cx.array_of(self._copied(cx)).value

@@ -67,8 +67,12 @@ __all__ = [
 class Rule(NamedTuple):
     """An elementwise op: its IR kind on integers and on floats ("" if it has none).
 
-    `takes` is the operand class: `number` (bools count as integers), `float` (integers become
-    default_fp), `bits` (integers and bools), or `shift` (the left operand's type is the result's).
+    `takes` is the class of operands:
+
+    - `number`: bools count as integers
+    - `float`: integers become default_fp
+    - `bits`: integers and bools
+    - `shift`: the left operand's type is the result's
     """
 
     on_ints: str
@@ -97,8 +101,7 @@ COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 
 
 def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
-    """Lower `x op y` for a key of PYTHON. Python objects give a Python object, other operands a
-    Value.
+    """Lower `x op y` for a key of PYTHON. Two Python objects give a Python object.
 
     Raises KernelTypeError where types or shapes do not fit.
     """
@@ -306,8 +309,7 @@ def joint_shape(cx: Context, op: str, a: Operand, b: Operand) -> tuple[int, ...]
 
 
 def matmul(cx: Context, a: Operand, b: Operand) -> Value:
-    """Lower `a @ b`: matrices, a matrix and a vector on either side, or the dot product of two
-    vectors."""
+    """Lower `a @ b` of matrices and vectors; of two vectors, the dot product."""
     left, right = _shape(a), _shape(b)
     if not left or not right or left[-1] != right[0]:
         raise cx.fail(

@@ -1,6 +1,8 @@
 """Assignment: new variables, assignments that keep a variable's type, unpacking, `+=`.
 
-assign_to(cx, node, x)              # node: Name, Attribute, Subscript, or a tuple of them
+A new variable copies its value: Python numbers become kernel values.
+
+    assign_to(cx, node, x)              # node: Name, Attribute, Subscript, or a tuple of them
 """
 
 from __future__ import annotations
@@ -48,8 +50,7 @@ _ON_BITS = ("&", "|", "^")
 
 
 def own(cx: Lowering, x: Any) -> Any:
-    """Return the value of a new variable from x: numbers become kernel values of their default
-    types."""
+    """Return the value of a new variable: numbers become kernel values of their default types."""
     return map_leaves(x, lambda leaf: _own_leaf(cx, leaf))
 
 
@@ -60,8 +61,7 @@ def _own_leaf(cx: Lowering, leaf: Any) -> Any:
 
 
 def kind_of(x: Any) -> str:
-    """Return the kind of a new variable with value x: VARIABLE, or CONSTANT if it cannot be
-    reassigned."""
+    """Return the kind of a new variable with value x: CONSTANT if it cannot be reassigned."""
     return VARIABLE if isinstance(x, Value) or is_container(x) else CONSTANT
 
 
@@ -354,8 +354,10 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
 
 
 def augmented(cx: Lowering, n: ast.expr) -> Any:
-    """Return the target of an augmented assignment. Raises if it is undefined or cannot be
-    assigned."""
+    """Return the target of an augmented assignment.
+
+    Raises KernelNameError if it is undefined, KernelSyntaxError if it cannot be assigned.
+    """
     if isinstance(n, ast.Name) and cx.act.find(n.id) is None and n.id not in cx.act.gone:
         if cx.peek_captured(n.id) is not None:
             raise cx.fail(

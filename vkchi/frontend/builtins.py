@@ -70,8 +70,7 @@ def _bool(cx: Any, x: Any = False) -> Any:
 
 
 def _text_by(conversion: str) -> Handler:
-    """Make the handler of `str(x)` or `repr(x)`; a text with kernel values is known after the
-    launch."""
+    """Make the handler of `str(x)` or `repr(x)`. Kernel values are inserted after the launch."""
     return lambda cx, x="": joined(formatted(cx, x, conversion=conversion))
 
 
@@ -125,8 +124,7 @@ def refuse_text(cx: Context, x: Any) -> None:
 
 
 def _of_many(python: Any, ours: Handler, of_components: Handler) -> Handler:
-    """Make the handler of `max` or `min`: of several arguments, a list's items, a vector's
-    components."""
+    """Make the handler of `max` or `min`, of arguments, list items or vector components."""
 
     def call(cx: Any, *args: Any) -> Any:
         if len(args) != 1:
@@ -159,8 +157,7 @@ def _of_truths(python: Handler, op: str, of_components: Handler) -> Handler:
 
 
 def _to_whole(ours: Handler, python: Any) -> Handler:
-    """Make the handler of `round(x)` or `math.floor(x)`: the result is an integer, unlike
-    `ti.round`."""
+    """Make the handler of `round(x)` or `math.floor(x)`: an integer, unlike `ti.round`."""
 
     def call(cx: Context, x: Any) -> Any:
         if is_plain(x) and not isinstance(x, Matrix):

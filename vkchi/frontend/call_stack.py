@@ -150,8 +150,10 @@ def is_names(n: ast.expr) -> bool:
 
 
 def choices(n: ast.expr) -> Iterator[ast.expr]:
-    """Yield the conditions and values of a returned `a if c else b`, which becomes an `if`
-    statement."""
+    """Yield the conditions and values of a returned `a if c else b`.
+
+    A conditional expression in a `return` becomes an `if` statement.
+    """
     if isinstance(n, ast.IfExp):
         for part in (n.test, n.body, n.orelse):
             yield from choices(part)

@@ -58,11 +58,7 @@ from vkchi.types import Following, Tensor, Type
 from vkchi.types.structs import StructType
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
-_MAKERS = (
-    "vkchi.fields.",
-    "vkchi.ndarray",
-    "vkchi.texture",
-)  # modules whose functions create arrays
+_MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules that create arrays
 _READING = {
     list: ("index", "count", "copy", "__len__"),
     dict: ("items", "keys", "values", "get", "copy", "__len__"),
@@ -414,8 +410,10 @@ def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str
 
 
 def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: Bound) -> Any:
-    """Call the handler of an intrinsic, a type or a builtin. Report wrong arguments as a user
-    error."""
+    """Call the handler of an intrinsic, a type or a builtin.
+
+    A TypeError for wrong arguments becomes a user error.
+    """
     is_numpy = numpy_calls.is_of_numpy(callee)
     args, kwargs = bound.arguments(cx, n, call.targets, is_numpy=is_numpy)
     if is_numpy and numpy_calls.computes(callee, [*args, *kwargs.values()]):
@@ -481,8 +479,7 @@ def is_made_of_ours(cls: type) -> bool:
 
 
 def makes_arrays(callee: Any) -> bool:
-    """True if a callee is a vkchi function, method or class that creates arrays: `field`,
-    `Texture`."""
+    """True if a callee is a vkchi function, method or class that creates arrays."""
     module = str(getattr(callee, "__module__", None))
     if isinstance(callee, FunctionType | type) and module.startswith(_MAKERS):
         return True

@@ -104,10 +104,9 @@ def put_values(cx: Lowering, variables: Sequence[Var], values: Sequence[Value]) 
 
 
 def check_carried(cx: Lowering, arm: Arm, variables: Sequence[Var]) -> None:
-    """Check that only the carried variables and the `return` flags changed, in their kernel values
-    only.
+    """Check that only the carried variables and the `return` flags changed.
 
-    Raises KernelTypeError if a container changed in another way.
+    Carried variables may change in their kernel values only. Raises KernelTypeError.
     """
     flags = (cx.act.returned, cx.act.result)
     for var, new in arm.changed.items():
@@ -175,8 +174,10 @@ def loop_while(
     *,
     may_leave: bool,
 ) -> None:
-    """Emit a `while` op. With `may_leave`, `break` and `return` end it without evaluating the
-    condition."""
+    """Emit a `while` op.
+
+    With `may_leave`, `break` and `return` end it without evaluating the condition.
+    """
     cx.locate(n)
     depth = len(cx.frames)
     flags = _Flags(cx, depth, has_return=returns(cx.act.source, n)) if may_leave else None

@@ -1,8 +1,10 @@
 """Debug-mode checks: array bounds, integer division by zero, integer overflow.
 
-guard_indices(cx, array, [i, j])        # before `elem`
-guard_division(cx, "mod", x, y)         # before the op
-watch_overflow(cx, "add", x, y, sum)    # after the op
+A `guard_*` function emits a failure report, a `watch_*` function a warning.
+
+    guard_indices(cx, array, [i, j])        # before `elem`
+    guard_division(cx, "mod", x, y)         # before the op
+    watch_overflow(cx, "add", x, y, sum)    # after the op
 """
 
 from __future__ import annotations
@@ -122,8 +124,7 @@ def watch_overflow(cx: Context, kind: str, x: Value, y: Value, result: Value) ->
 
 
 def watch_atomic(cx: Context, op: str, old: Value, v: Value) -> None:
-    """Emit a warning for the overflow of an atomic `+=` or `-=` of integers; `old` is the old
-    value."""
+    """Emit a warning for the overflow of an atomic integer `+=` or `-=`; `old` is the old value."""
     kind = {"+": "add", "-": "sub"}.get(op)
     if kind is not None and scalar_of(v.type).kind in "iu":
         watch_overflow(cx, kind, old, v, cx.b.emit(kind, old, v))

@@ -1,6 +1,8 @@
 """`isinstance`, `super`, `getattr` and `hasattr` on kernel values.
 
-CLASS_FORMS[isinstance](cx, [v, ti.Matrix], {})     # True for a vector or matrix
+All of them are evaluated at compile time.
+
+    CLASS_FORMS[isinstance](cx, [v, ti.Matrix], {})     # True for a vector or matrix
 """
 
 from __future__ import annotations
@@ -25,8 +27,7 @@ _NUMBERS = {"f": float, "i": int, "u": int, "b": bool}
 
 
 def class_of(x: Any) -> type:
-    """Return the Python class of a compile-time value; for a kernel value, its class in Python
-    scope."""
+    """Return the Python class of a value; for a kernel value, its class in Python scope."""
     if isinstance(x, Record):
         return x.type if isinstance(x.type, type) else Struct
     if isinstance(x, ArrayRef) and x.source is not None:

@@ -48,8 +48,10 @@ def call_type(cx: Context, t: Type | Following, args: tuple[Any, ...], *names: s
 
 
 def check_literal_kind(cx: Context, t: Type | Following, x: Any) -> None:
-    """Check that a literal of an integer type is not a float: `ti.i32(1.5)`. Raises
-    KernelTypeError."""
+    """Check that a literal of an integer type is not a float, as in `ti.i32(1.5)`.
+
+    Raises KernelTypeError.
+    """
     want = dtype_of(cx, t)
     if isinstance(want, Scalar) and want.kind in "iu" and isinstance(x, float | np.floating):
         raise cx.fail(
@@ -122,8 +124,7 @@ def _of_parts(cx: Context, t: Tensor, parts: list[Operand]) -> Value:
 
 
 def make_matrix(cx: Context, arr: Any, dt: Any = None) -> Value:
-    """Lower `ti.Vector(arr, dt)` and `ti.Matrix(arr, dt)`: of a list of numbers, of rows, or of a
-    value.
+    """Lower `ti.Vector(arr, dt)` and `ti.Matrix(arr, dt)` of a list, of rows, or of a value.
 
     Without `dt` the element type is the common type.
     """
@@ -168,23 +169,19 @@ def _filled(cx: Context, number: int, dt: Any, n: Any, m: Any) -> Value:
 
 
 def make_zero(cx: Context, dt: Any, n: Any, m: Any = None) -> Value:
-    """`ti.Matrix.zero(dt, n, m)`."""
     return _filled(cx, 0, dt, n, m)
 
 
 def make_one(cx: Context, dt: Any, n: Any, m: Any = None) -> Value:
-    """`ti.Matrix.one(dt, n, m)`."""
     return _filled(cx, 1, dt, n, m)
 
 
 def make_identity(cx: Context, dt: Any, n: Any) -> Value:
-    """`ti.Matrix.identity(dt, n)`."""
     size = _extent(cx, n, "n")
     return constant(cx, np.identity(size, int), Tensor.of(_scalar(cx, dt), (size, size)))
 
 
 def make_diag(cx: Context, dim: Any, val: Any) -> Value:
-    """`ti.Matrix.diag(dim, val)`."""
     size = _extent(cx, dim, "dim")
     v = value(cx, val)
     if not isinstance(v.type, Scalar):
@@ -195,7 +192,7 @@ def make_diag(cx: Context, dim: Any, val: Any) -> Value:
 
 
 def make_unit(cx: Context, n: Any, i: Any, dt: Any = None) -> Value:
-    """`ti.Vector.unit(n, i, dt)`; `i` may be a run-time value."""
+    """Lower `ti.Vector.unit(n, i, dt)`; `i` may be a run-time value."""
     size = _extent(cx, n, "n")
     t = Tensor.of(cx.options.default_ip if dt is None else _scalar(cx, dt), (size,))
     if isinstance(i, int | np.integer):
@@ -206,12 +203,10 @@ def make_unit(cx: Context, n: Any, i: Any, dt: Any = None) -> Value:
 
 
 def make_rows(cx: Context, rows: Any) -> Value:
-    """`ti.Matrix.rows([a, b])`."""
     return make_matrix(cx, list(rows))
 
 
 def make_cols(cx: Context, cols: Any) -> Value:
-    """`ti.Matrix.cols([a, b])`."""
     v = make_matrix(cx, list(cols))
     if len(shape_of(v.type)) != 2:
         raise cx.fail("a matrix is made from vectors", kind=KernelTypeError)
@@ -219,6 +214,6 @@ def make_cols(cx: Context, cols: Any) -> Value:
 
 
 def make_like(cx: Context, x: Any, number: int) -> Value:
-    """`ti.zero(x)` and `ti.one(x)`."""
+    """Lower `ti.zero(x)` and `ti.one(x)`."""
     t = own_type(cx, operand(cx, x))
     return constant(cx, number, t)

@@ -1,7 +1,7 @@
 """The state of one lowering, passed to every handler as `cx`.
 
-It has the IR builder, the stack of activations, the variables changed in each open region, captured
-arrays, and errors at the current expression.
+It has the IR builder, the stack of activations, and the variables changed in each open region. It
+also has captured arrays, and makes errors at the current expression.
 
     cx.expr(node)               # the compile-time value of an expression, read
     cx.fail("...", label="...") # the error to raise there
@@ -100,16 +100,13 @@ class Lowering:
         self.frames: list[dict[Var, Any]] = []
         self.is_certain = True  # the code lowered here runs unconditionally
         self.in_parallel = False
-        self.stopped: dict[
-            Value, bool
-        ] = {}  # arrays without derivatives; True: to the loop's end only
+        # Arrays without derivatives; True: to the end of this loop only.
+        self.stopped: dict[Value, bool] = {}
         self.config = LoopConfig()
         self.parallel_loops: dict[Span, int] = {}  # span -> number
         self.call_node: ast.Call | None = None
-        self.kept: ast.expr | None = (
-            None  # a call that is an argument of numpy: its result keeps numpy's type
-        )
-        self.iterated: ast.expr | None = None  # the iterable of the current loop or comprehension
+        self.kept: ast.expr | None = None  # an argument of numpy: keeps its numpy type
+        self.iterated: ast.expr | None = None  # the iterable of the current loop
         self.dependencies = Dependencies()
         self.reports = Reports()
         self.cells = Cells()
@@ -119,9 +116,8 @@ class Lowering:
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
         self._arrays: dict[int, ArrayRef] = {}
-        self._found: dict[
-            int, tuple[Any, Any]
-        ] = {}  # holds the object too, so that its id is not reused
+        # id -> (object, its widened copy); holding the object keeps its id from being reused.
+        self._found: dict[int, tuple[Any, Any]] = {}
 
     def leave_parallel(self) -> None:
         """Reset the state of a parallel loop after it was lowered, at the top of the kernel."""
@@ -326,8 +322,7 @@ class Lowering:
         return items
 
     def found(self, value: Any) -> Any:
-        """Return a captured Python object as the kernel sees it: the numbers of vectors are
-        widened.
+        """Return a captured Python object as the kernel sees it, with widened vectors.
 
         It applies to names, defaults, attributes, items, and iteration (the methods above). Numbers
         of a vector become at least as wide as literals, including vectors in lists, tuples and
@@ -395,8 +390,7 @@ class Lowering:
     # --- parameters of the Func --------------------------------------------------------------
 
     def add_param(self, param: Param, binding: Binding) -> Param:
-        """Add a parameter to the Func under a unique name, and the object that a launch binds to
-        it."""
+        """Add a parameter to the Func under a unique name, with the object that a launch binds."""
         name, k = param.name, 1
         while param.name in self.bindings:
             k += 1
@@ -432,9 +426,8 @@ class Lowering:
                 return ArrayRef(param, clamps=array.clamps)
         assert isinstance(array.value, Param)
         param = array.value.companion(f"{array.value.name}.grad")
-        param.attributes = param.attributes._replace(
-            apart=False
-        )  # the gradient may also be passed as an argument
+        # The gradient may also be passed as an argument.
+        param.attributes = param.attributes._replace(apart=False)
         self.add_param(param, binding)
         return ArrayRef(param, clamps=array.clamps)
 

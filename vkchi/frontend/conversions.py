@@ -37,11 +37,8 @@ from vkchi.types.integers import range_of
 from vkchi.types.lazy_numpy import np
 
 MOST_VALUES = 1000  # visited in a proof that a float is integral
-GREATEST = {
-    16: 65519.0,
-    32: float.fromhex("0x1.fffffefffffffp127"),
-    64: math.inf,
-}  # largest finite values
+# Largest numbers that round to finite ones, by bits.
+GREATEST = {16: 65519.0, 32: float.fromhex("0x1.fffffefffffffp127"), 64: math.inf}
 LONGEST = 40  # characters of quoted source
 LOST = {
     "fraction": "the fraction is lost",

@@ -1,6 +1,8 @@
 """`ti.svd`, `ti.solve` and other decompositions in kernels, traced from `lang.decompose`.
 
-CALLS[lang.decompose.svd].handler(cx, m)       # [U, S, V]
+They compute in f32 or f64.
+
+    CALLS[lang.decompose.svd].handler(cx, m)       # [U, S, V]
 """
 
 from __future__ import annotations

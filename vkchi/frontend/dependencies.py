@@ -34,12 +34,7 @@ from vkchi.span import Span
 from vkchi.types.lazy_numpy import is_array_of_numpy
 
 _PURE = ("builtins", "math", "numpy")
-FACTS = (
-    "shape",
-    "ndim",
-    "dtype",
-    "size",
-)  # attributes of numpy arrays that do not depend on the elements
+FACTS = ("shape", "ndim", "dtype", "size")  # of numpy arrays: independent of the elements
 
 
 MOST_PATHS = 8  # of one object
@@ -84,8 +79,10 @@ class Dependencies:
     # --- reading -----------------------------------------------------------------------------
 
     def read(self, fn: FunctionType, name: str, value: Any, span: Span | None = None) -> None:
-        """Record the read of a global or closure variable of `fn`. A module is only a step to its
-        names."""
+        """Record the read of a global or closure variable of `fn`.
+
+        A module is only a step to its names.
+        """
         if name in fn.__code__.co_freevars and fn.__closure__ is not None:
             cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
             path = Path(self._cells.setdefault(id(cell), Root("cell", fn, name)))
@@ -97,8 +94,10 @@ class Dependencies:
         self._note((path,), value, span)
 
     def root(self, fn: FunctionType, name: str, value: Any) -> None:
-        """Record an argument of the kernel. It is part of the signature, but its attributes are
-        not."""
+        """Record an argument of the kernel, which is part of the signature.
+
+        Its attributes are not.
+        """
         self._arguments[name] = value
         path = Path(Root("argument", fn, name))
         self._found(value, path)
@@ -291,8 +290,8 @@ class Dependencies:
             yield "value", value
 
     def path_of(self, obj: Any) -> tuple[int, str]:
-        """Return where an object was read: the position in `functions`, and the path in that
-        function.
+        """Return the position in `functions` of the function that read an object, and the path
+        there.
 
         Unknown objects give (-1, "").
         """
@@ -343,8 +342,7 @@ class Reference:
 
 
 def is_users(fn: FunctionType) -> bool:
-    """True if a function belongs to the user's program: not to Python, vkchi or an installed
-    package."""
+    """True if a function belongs to the user's program: not to Python, vkchi or a package."""
     return is_of_program(fn.__module__ or "", fn.__code__.co_filename)
 
 
@@ -356,8 +354,7 @@ def is_of_program(module: str, file: str) -> bool:
 
 
 def referred_names(fn: FunctionType) -> dict[str, Any]:
-    """Return the globals and closure variables that a function refers to, with their current
-    values."""
+    """Return the globals and closure variables that a function names, with their current values."""
     code = fn.__code__
     found = {name: fn.__globals__[name] for name in code.co_names if name in fn.__globals__}
     for name, cell in zip(code.co_freevars, fn.__closure__ or ()):

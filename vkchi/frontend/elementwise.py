@@ -163,9 +163,8 @@ def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
     parts = _PARTS[wide]
     word = with_scalar(v.type, parts.word)
     bits = cx.b.emit("bitcast", v, type=word)
-    constant = cx.b.emit(
-        "bitcast", cx.b.emit("stop_grad", v), type=word
-    )  # the exponent has no derivative
+    # The exponent has no derivative.
+    constant = cx.b.emit("bitcast", cx.b.emit("stop_grad", v), type=word)
     field = arith.binary(cx, "&", arith.binary(cx, ">>", constant, parts.fraction), parts.special)
     kept = arith.binary(cx, "&", bits, ~(parts.special << parts.fraction))
     halved = arith.binary(cx, "|", kept, parts.half << parts.fraction)

@@ -46,10 +46,9 @@ CHEAP_OPS = 12  # with more, a branch is faster than a select
 
 
 class Arm(NamedTuple):
-    """A region without its yield, the value of the lowered code, and the outer variables it
-    changed.
+    """A region without its yield, and the value of the code lowered in it.
 
-    `changed` has the last values of these variables.
+    `changed` has the outer variables that it changed, with their last values.
     """
 
     region: Region
@@ -229,8 +228,7 @@ def _word(x: Any) -> str:
 
 
 def lower_block(cx: Lowering, stmts: Sequence[ast.stmt], then: GoOn | None = None) -> None:
-    """Lower statements in the open block, then call `then` on the paths that do not leave the
-    block."""
+    """Lower statements in the open block, then call `then` on paths that do not leave it."""
     source = cx.act.source
     for k, n in enumerate(stmts):
         if not may_leave(source, n):
@@ -300,10 +298,10 @@ def unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None
 
 
 def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_and: bool) -> Value:
-    """Lower `first and second`, or `first or second`; the result is the deciding operand, as in
-    Python.
+    """Lower `first and second`, or `first or second`.
 
-    The second operand is evaluated conditionally, unless it is cheap.
+    The result is the deciding operand, as in Python. The second operand is evaluated conditionally,
+    unless it is cheap.
     """
     arm = run_scoped(cx, lambda: decisive(cx, second()))
     is_truth = first.type is u1 and isinstance(arm.value, Value) and arm.value.type is u1

@@ -107,8 +107,7 @@ def signature_of(fn: FunctionType) -> Signature:
 
 
 def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
-    """Return the function's annotations as objects; strings are evaluated. Raises
-    KernelSyntaxError."""
+    """Return the function's annotations, strings evaluated. Raises KernelSyntaxError."""
     notes = fn.__annotations__
     if not any(isinstance(note, str) for note in notes.values()):
         return notes
@@ -404,8 +403,10 @@ def _tuple_of(note: Any) -> tuple[Any, ...]:
 
 
 def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
-    """Return the parts of a returned tuple. Raises KernelTypeError if the annotation has another
-    number."""
+    """Return the parts of a returned tuple.
+
+    Raises KernelTypeError if the annotation has another number.
+    """
     parts = x if isinstance(x, list | tuple) else [x]
     if len(parts) != count:
         words = "1 value is" if len(parts) == 1 else f"{len(parts)} values are"

@@ -1,5 +1,4 @@
-"""Loop lowering: parallel loops at the top of a kernel, serial loops below, unrolled loops
-anywhere.
+"""Loop lowering: parallel at the top of a kernel, serial below, unrolled anywhere.
 
 - A top-level `for` becomes a `parallel` op. Kernel variables that it assigns become `local` memory,
   which is read, written and combined atomically.
@@ -212,8 +211,10 @@ def lower_body(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> 
 def parallel(
     cx: Lowering, n: ast.For, space: Space, config: LoopConfig, own: Sequence[Var]
 ) -> None:  # fmt: skip
-    """Lower a top-level loop to a `parallel` op: each iteration is an invocation with its own
-    variables."""
+    """Lower a top-level loop to a `parallel` op: each iteration is an invocation.
+
+    The variables in `own` are private to each iteration.
+    """
     check_runs_to_end(cx, n)
     share_variables(cx, n, own)
     cx.locate(n.iter)
@@ -342,11 +343,11 @@ def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
 
 
 def leaving_nest(cx: Lowering, n: ast.For, space: Space) -> None:
-    """Lower a loop over several axes with `break` or `return`: a `while` op with one index per
-    axis.
+    """Lower a loop over several axes with `break` or `return` to a `while` op.
 
-    A product of the lengths, which could overflow, is not needed. The loop ends when an index is at
-    its end: only the slowest index stays there, and an empty axis starts there.
+    It carries one index per axis. A product of the lengths, which could overflow, is not needed.
+    The loop ends when an index is at its end: only the slowest index stays there, and an empty axis
+    starts there.
     """
     types = [index_type(*ends) for ends in space.axes]
     axes = [[materialise(cx, bound, t) for bound in ends] for ends, t in zip(space.axes, types)]
@@ -370,8 +371,10 @@ def leaving_nest(cx: Lowering, n: ast.For, space: Space) -> None:
 
 
 def following_indices(cx: Lowering, indices: list[Value], axes: list[list[Value]]) -> list[Value]:
-    """Return the indices of the next iteration; the last axis varies fastest. No increment
-    overflows."""
+    """Return the indices of the next iteration; the last axis varies fastest.
+
+    No increment overflows.
+    """
     b = cx.b
     found: list[Value] = []
     moves: Value | None = None  # True if this axis advances; the last one always does

@@ -44,8 +44,8 @@ _TABLES = Tables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
 class Lowered(NamedTuple):
     """A lowered kernel. The body of `func` has `parallel` ops and is not split into dispatches yet.
 
-    - `bindings`: the object that a launch binds to each parameter: ("arg", name), ("field", object),
-      ("return", index), ("seed",), or ("grad", name), the gradient of an ndarray argument
+    - `bindings`: the object that a launch binds to each parameter. One of ("arg", name), ("field",
+      object), ("return", index), ("seed",), or ("grad", name) for the gradient of an argument.
     - `returns`: types of the returned scalars, vectors and matrices
     - `results`: types of the returned values, including structs
     - `returns_tuple`: the annotation is a tuple, possibly of one

@@ -106,8 +106,7 @@ def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
 
 
 def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
-    """Check that an operand is not an array or struct, nor a function or None. Raises
-    KernelTypeError.
+    """Check that an operand is not an array, struct, function or None. Raises KernelTypeError.
 
     With `is_truth`, functions and None are valid.
     """

@@ -1,10 +1,10 @@
 """Proof that a text is the source of a code object: it compiles to an equal code object.
 
-Equal means the same instructions, names, constants and lines. A file may change between the import
-of its module and the first call of a kernel, and Python may run an old `.pyc`. The definition alone
-is compiled, inside stand-ins for the enclosing functions and classes. If the code differs, the
-whole text is compiled. Rewritten code (pytest's assertions, import hooks, coverage tools) is
-compared by constants and names.
+Equal means the same instructions, names, constants and lines. A file may change between import and
+the first call of a kernel, and Python may run an old `.pyc`. The definition alone is compiled,
+inside stand-ins for the enclosing functions and classes. If the code differs, the whole text is
+compiled. Rewritten code (pytest's assertions, import hooks, coverage tools) is compared by
+constants and names.
 
 See also: `typed`, which searches for the source of code that is in no file.
 """
@@ -32,12 +32,7 @@ for _name in __future__.all_feature_names:
     FUTURES |= getattr(__future__, _name).compiler_flag
 FUTURES &= ~NESTED
 OPTIMIZATIONS = (-1, 0, 1, 2)  # the interpreter's own first
-STOCK = (
-    "importlib",
-    "_frozen_importlib",
-    "zipimport",
-    "builtins",
-)  # loaders that do not rewrite code
+STOCK = ("importlib", "_frozen_importlib", "zipimport", "builtins")  # loaders that keep code
 NOTHING: list[str] = []
 NAMELESS = "<vkchi>"  # file name of texts compiled here
 _SILENCE = ("ignore", None, Warning, re.compile(re.escape(NAMELESS)), 0)
@@ -239,8 +234,7 @@ def _has_marks(code: CodeType) -> bool:
 def _may_be_rewritten(
     fn: FunctionType, node: ast.FunctionDef | ast.Lambda, imported: list[str]
 ) -> bool:
-    """True if a function has all constants and names of a definition, except those in its
-    assertions."""
+    """True if a function has all constants and names of a definition without its assertions."""
     import ast
     import copy
 

@@ -25,8 +25,7 @@ from vkchi.types import Tensor, shape_of, u1
 
 
 def _tensor(cx: Context, v: Value, name: str, axes: tuple[int, ...] = (1, 2)) -> Value:
-    """Check that v is a tensor with one of these numbers of axes; return it. Raises
-    KernelTypeError."""
+    """Return v if it is a tensor with one of these numbers of axes. Raises KernelTypeError."""
     if len(shape_of(v.type)) not in axes:
         words = {(1,): "vectors", (2,): "matrices", (1, 2): "vectors and matrices"}[axes]
         raise cx.fail(

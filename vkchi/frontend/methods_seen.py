@@ -48,8 +48,7 @@ def names_in(code: CodeType) -> Iterator[str]:
 
 
 def looked_up(cls: type, name: str) -> Iterator[tuple[type, Any]]:
-    """Yield the classes in which Python looks for an attribute, with the entry, up to the first
-    match."""
+    """Yield the classes that Python searches for an attribute, each with its entry."""
     for base in cls.__mro__[:-1]:
         item = vars(base).get(name)
         yield base, item

@@ -134,10 +134,9 @@ def weak(x: Any) -> Weak | None:
 
 
 def operand(cx: Context, x: Any) -> Operand:
-    """Return x as a value or as Python numbers: a Target is read, a list becomes a vector or
-    matrix.
+    """Return x as a value or as Python numbers.
 
-    Raises KernelTypeError for other objects.
+    A Target is read, a list becomes a vector or matrix. Raises KernelTypeError for other objects.
     """
     if isinstance(x, Value):
         return x
@@ -182,7 +181,7 @@ def check_held(cx: Context, x: Weak, t: Scalar) -> None:
     if t.kind not in "iu":
         return
     low, high = range_of(t)
-    least, most = range_of(cx.options.default_ip)  # such a literal is truncated instead
+    least, most = range_of(cx.options.default_ip)  # literals in it wrap instead
     ends = [x.numbers] if isinstance(x.numbers, int) else [x.numbers.min(), x.numbers.max()]
     for number in map(int, ends):
         if not low <= number <= high and not least <= number <= most:

@@ -119,8 +119,10 @@ def changed_by(n: ast.Call, see: See, within: tuple[Any, ...]) -> Iterator[str]:
 def changed_by_spread(
     n: ast.Call, callee: FunctionType, signature: Signature, receiver: list[ast.expr]
 ) -> Iterator[str]:
-    """Yield the names that a call with `*args` may change: its arguments cannot be matched to
-    parameters."""
+    """Yield the names that a call with `*args` may change.
+
+    Its arguments cannot be matched to parameters, so all count.
+    """
     may_refer = receiver or signature.by_reference()
     if may_refer and changed_parameters(callee, {}, (callee,)):
         for x in (*receiver, *n.args, *[k.value for k in n.keywords]):
@@ -214,8 +216,8 @@ def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -
 
 
 def is_own(cx: Lowering, n: ast.For, name: str) -> bool:
-    """True if each iteration assigns a name as a whole before reading it, and nothing reads it
-    later."""
+    """True if each iteration assigns a name as a whole before reading it, and no later code reads
+    it."""
     node = cx.act.source.node
     inside = set(reads(n, name))
     outside = [x for x in reads(node, name) if x not in inside]

@@ -1,6 +1,8 @@
 """Lookup of names and dotted names without evaluating an expression.
 
-is_static_call(cx, n)       # True if n is `ti.static(...)`
+No op is emitted, and no dependency is recorded.
+
+    is_static_call(cx, n)       # True if n is `ti.static(...)`
 """
 
 from __future__ import annotations
@@ -19,8 +21,7 @@ from vkchi.lang.static import static
 
 
 def peek(cx: Lowering, n: ast.expr) -> Any:
-    """Return the object that a name or dotted name denotes, if it is a compile-time constant; else
-    None."""
+    """Return the object that a name or dotted name denotes; None if it is not constant."""
     if isinstance(n, ast.Name):
         var = cx.act.find(n.id)
         return cx.peek_captured(n.id) if var is None else var.value
@@ -30,7 +31,7 @@ def peek(cx: Lowering, n: ast.expr) -> Any:
 
 
 def part_seen(base: Any, name: str) -> Any:
-    """Return the object that `base.name` denotes, if it is a compile-time constant; else None."""
+    """Return the object that `base.name` denotes; None if it is not a compile-time constant."""
     if isinstance(base, Record):
         return peek_member(base, name)
     if base is None or isinstance(base, Value | ArrayRef) or is_target(base):

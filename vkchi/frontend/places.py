@@ -1,6 +1,6 @@
 """Names, attributes and subscripts, read or as assignment targets.
 
-The result of `x.name` and `x[...]` depends on x: arrays give memory locations, vectors and matrices
+The result of `x.name` and `x[...]` depends on x. Arrays give memory locations, vectors and matrices
 components, lists items, and Python objects their own attributes.
 
     lvalue(cx, node)            # a Target, a Slot, or a value that cannot be assigned
@@ -78,8 +78,7 @@ def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:
 
 
 def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) -> Any:
-    """Lower `array[...].name`; for an array of structs as `array.name[...]`, which reads one
-    member."""
+    """Lower `array[...].name`; for an array of structs, as `array.name[...]`."""
     indices = lower_indices(cx, inner.slice)
     member = member_array(cx, array, name) if is_struct_array(array) else None
     if member is not None:

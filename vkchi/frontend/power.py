@@ -1,5 +1,6 @@
-"""Lowering of `x ** y`: multiplications for constant integers, a loop for integers, `pow` for
-floats.
+"""Lowering of `x ** y` to multiplications, to a loop (integers) or to `pow` (floats).
+
+Constant integer exponents give multiplications.
 
     z ** 2                      # one multiplication
 """
@@ -37,8 +38,10 @@ def power(cx: Context, a: Operand, b: Operand) -> Value:
 
 
 def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
-    """Return the common type; for integers, that of the base. Source: Taichi's documentation of
-    `pow`."""
+    """Return the common type; for integers, that of the base.
+
+    Source: Taichi's documentation of `pow`.
+    """
     elem = common_scalar(cx, [a, b])
     if elem.kind in "iu" and isinstance(a, Value):
         elem = scalar_of(a.type)
@@ -46,8 +49,7 @@ def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
 
 
 def constant_exponent(b: Operand, elem: Scalar) -> int | None:
-    """Return the exponent if it is a constant integer for which multiplications are accurate, or
-    None."""
+    """Return a constant integer exponent for which multiplications are accurate, or None."""
     if not isinstance(b, Weak) or b.shape or b.numbers != b.numbers:
         return None
     if isinstance(b.numbers, float) and not b.numbers.is_integer():

@@ -67,8 +67,7 @@ class QuantisedPlace(Place):
 def components_of(
     cx: Context, place: QuantisedPlace, v: Value
 ) -> list[tuple[QuantisedPlace, Value]]:  # fmt: skip
-    """Return the components of an element, each with that of the value; or the pair itself for a
-    scalar."""
+    """Return the components of an element, each with that of the value; a scalar gives one pair."""
     t = place.type
     if not isinstance(t, Tensor):
         return [(place, v)]

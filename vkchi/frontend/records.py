@@ -1,6 +1,6 @@
 """Structs in kernels: construction, members, methods, elements of arrays of structs.
 
-A struct is a `trees.Record`: its scalars, vectors and matrices are separate values, so branches and
+A struct is a `trees.Record`: its scalars, vectors and matrices are separate values. Branches and
 loops carry them like those of any tree.
 
     construct_struct(cx, S, (1, v), {})         # Record(a=1 as i32, v=v)

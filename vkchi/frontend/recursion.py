@@ -1,7 +1,7 @@
 """Recursive functions: inlined up to a depth.
 
 The recursion of a `ti.func` must end at compile time. A `ti.real_func` is inlined to the depth of
-`depth_of`; a call that goes deeper at run time is a failure that the launch raises.
+`depth_of`. A call that goes deeper at run time is a failure that the launch raises.
 
     if is_too_deep(cx, fn, bound, is_real=True): return give_up(cx, fn, note)
 """

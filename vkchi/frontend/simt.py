@@ -24,8 +24,10 @@ from vkchi.types.structs import StructType
 
 
 def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:
-    """Lower `ti.simt.block.SharedArray(shape, dtype)`. Raises KernelTypeError for a non-constant
-    shape."""
+    """Lower `ti.simt.block.SharedArray(shape, dtype)`.
+
+    Raises KernelTypeError for a shape that is not constant.
+    """
     extents = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
     if not extents or any(not isinstance(n, int | np.integer) or n < 1 for n in extents):
         raise cx.fail(

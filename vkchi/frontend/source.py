@@ -87,8 +87,8 @@ class Source:
 def source_of(fn: FunctionType) -> Source:
     """Return the function's syntax.
 
-    Raises KernelSyntaxError for coroutines, for functions whose source is not found, and for
-    lambdas that cannot be distinguished from others on the same line.
+    Raises KernelSyntaxError for coroutines, and for functions whose source is not found. Lambdas
+    also raise it if others on the same line cannot be distinguished.
     """
     code = fn.__code__
     found = _PARSED.ref(id(code))
@@ -274,8 +274,7 @@ def _block_in(lines: list[str], code: CodeType) -> tuple[list[str], ast.stmt | N
 
 
 def _block_of(lines: list[str], code: CodeType) -> list[str]:
-    """Return the lines of a function's definition, found by indentation; empty if that is not
-    possible.
+    """Return the lines of a function's definition, found by indentation; empty if that fails.
 
     The block ends before the next line that is indented no further, after all lines of the code. If
     the block parses as a statement, no string or bracket continues after it. Indentation other than

@@ -45,8 +45,7 @@ def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
 
 
 def iterated(cx: Lowering, n: ast.expr) -> Any:
-    """Return the iterable of a loop or comprehension. `ti.static(v)` of a kernel vector is valid
-    there."""
+    """Return the iterable of a loop or comprehension, where `ti.static(v)` of a vector is valid."""
     outer, cx.iterated = cx.iterated, n
     x = cx.expr(n)
     cx.iterated = outer

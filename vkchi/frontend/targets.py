@@ -1,5 +1,4 @@
-"""Assignment targets other than memory: variables, items of lists, components of vectors and
-matrices.
+"""Assignment targets other than memory: variables, list items, components of tensors.
 
 Targets in memory are `values.Place`; a component of one is again a Place.
 

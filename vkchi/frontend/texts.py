@@ -205,7 +205,7 @@ def format_text(
 
     `numbers` counts the fields without a name, including those in nested formats.
     """
-    import string  # few kernels format texts
+    import string  # few kernels format strings
 
     parts: list[Part] = []
     numbers = count() if numbers is None else numbers

@@ -1,6 +1,8 @@
 """Tracing of vkchi's own Python functions on kernel values: running them emits ops.
 
-traced(mix.python)(cx, x, y, 0.5)       # the Value of x * (1.0 - 0.5) + y * 0.5
+Python's loops are unrolled. A branch on a kernel value raises KernelTypeError.
+
+    traced(mix.python)(cx, x, y, 0.5)       # the Value of x * (1.0 - 0.5) + y * 0.5
 """
 
 from __future__ import annotations

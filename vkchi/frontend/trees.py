@@ -80,7 +80,7 @@ def refilled(tree: Any, items: Sequence[Any]) -> Any:
         return with_branches(tree, items)
     try:
         new = copy(tree)
-    except local(Exception):  # with `__getattr__ = dict.get`, lookups of copy's hooks give None
+    except local(Exception):  # `__getattr__ = dict.get` gives None for copy's hooks
         cls: Any = type(tree)
         new = cls.__new__(cls)
     if isinstance(tree, dict):
@@ -129,8 +129,7 @@ def refill(tree: Any, values: Iterator[Value]) -> Any:
 
 
 def is_same(a: Any, b: Any) -> bool:
-    """True if two compile-time leaves are identical: one object, or equal numbers or strings of one
-    type.
+    """True if two compile-time leaves are one object, or equal numbers or strings of one type.
 
     0.0 and -0.0 differ; nan equals nan.
     """

@@ -37,8 +37,7 @@ _TAKES_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def find_lines(code: CodeType) -> list[str]:
-    """Return the source lines, in which line `co_firstlineno` is the function's first; empty if
-    unknown."""
+    """Return source lines whose line `co_firstlineno` is the function's first; empty if unknown."""
     for text in islice(_texts(code), MOST_TEXTS):
         lines = lines_in(text, code)
         if lines:
@@ -47,8 +46,7 @@ def find_lines(code: CodeType) -> list[str]:
 
 
 def lines_in(text: str, code: CodeType) -> list[str]:
-    """Return the lines of a text, shifted so that the code is at its line number; empty if not
-    found."""
+    """Return the lines of a text, shifted to put the code at its line; empty if not found."""
     whole = compiled_text(text, code)
     if whole is None:
         return []

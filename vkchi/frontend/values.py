@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 
 class Context(Protocol):
-    """The protocol of `cx`, which every handler receives. `span` is that of the expression being
-    lowered."""
+    """The protocol of `cx`, which every handler receives.
+
+    `span` is that of the expression being lowered.
+    """
 
     b: Builder
     options: Options
@@ -70,8 +72,7 @@ class Context(Protocol):
 
 
 class Target(Protocol):
-    """An assignable reference (lvalue): memory or a variable. Implementations inherit from
-    Assignable."""
+    """An assignable reference (lvalue): memory or a variable. Implementations are Assignable."""
 
     @property
     def type(self) -> Scalar | Tensor: ...
@@ -138,8 +139,7 @@ class Place(Assignable):
         return cx.b.emit(kind, self.ptr, v)
 
     def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
-        """Replace the stored value by `update` of it, in a compare-and-swap loop; return the old
-        value."""
+        """Store `update` of the current value by a compare-and-swap loop; return the old value."""
         return swap_until_done(cx.b, self.ptr, update)
 
 
@@ -186,8 +186,7 @@ class ArrayRef(Reference):
         return (layout.origin if layout is not None else ()) or (0,) * self.type.ndim
 
     def shape(self, cx: Context) -> tuple[Any, ...]:
-        """Return the extents: Python ints where static, otherwise i32 values that the launch
-        supplies."""
+        """Return the extents: Python ints if static, otherwise i32 values from the launch."""
         if self.type.shape is not None:
             return self.type.shape
         return tuple(cx.b.emit("shape", self.value, attr=k) for k in range(self.type.ndim))

@@ -99,8 +99,10 @@ def _ballot(cx: Context, predicate: Any) -> Value:
 
 
 def _shuffled(kind: str, t: Scalar) -> Handler:
-    """Make the handler of a shuffle of type t. It returns the own value for a source outside the
-    warp."""
+    """Make the handler of a shuffle of type t.
+
+    It returns the own value for a source outside the warp.
+    """
 
     def emit(cx: Context, mask: Any, val: Any, offset: Any) -> Value:
         v, k = arith.value(cx, val, t), arith.value(cx, offset, u32)
