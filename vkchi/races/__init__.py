@@ -1,1 +1,2 @@
-"""Iterations of one parallel loop that meet: who may, as far as indices tell, and who does."""
+"""Race detection for parallel loops: static dependence tests, instrumented runs, errors and
+warnings."""

@@ -1,18 +1,23 @@
-"""Accesses of parallel loops that may meet: two iterations come to one element, and one writes it.
+"""Dependence test between iterations of a parallel loop: which accesses may conflict?
 
-Owns: `find_conflicts`, what indices do not keep apart; `Feasible`, which of these may meet with the
-numbers and shapes of a call, as far as the ranges of their indices tell. Two accesses of an array
-are known to be apart if
-- constants in their components differ;
-- it follows from equal indices that one iteration made both, as `access.Survey` has it, or that
-  both have the number that `k = ti.atomic_add(count[...], 1)` drew.
-Neither do iterations disturb each other that
-- do the same kind of atomic operation, which commute;
-- store a value that the element they store it to determines, as in `m[i // 3] = w[i // 3]`;
-- only read whether a flag is up that nobody lowers (`influence.only_raises_flag`).
-Of an array with more than MOST_ACCESSES in a loop, as unrolled ones have, they are taken together
-by lines, whose indices are not compared: unless all commute, they may meet.
-Must not know: gradients, launches.
+Two iterations conflict if they access the same element and at least one of them writes.
+`find_conflicts` lists the pairs of accesses for which that cannot be excluded. `Feasible` removes
+pairs that the index ranges of a particular call exclude.
+
+Two accesses of an array are disjoint if
+
+- constant components differ;
+- equal indices imply the same iteration (`access.Survey`);
+- equal indices imply the same ticket, the result of `k = ti.atomic_add(count[...], 1)`.
+
+Two accesses of one element are harmless if they
+
+- do the same kind of atomic operation, which commutes;
+- store a value that is a function of the element, as in `m[i // 3] = w[i // 3]`;
+- only test a flag that is never reset (`influence.only_raises_flag`).
+
+If a loop accesses an array more than MOST_ACCESSES times, as unrolled loops do, accesses are
+grouped by source line. Indices are not compared then: groups conflict unless they commute.
 """
 
 from __future__ import annotations
@@ -37,11 +42,11 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
 MOST_ACCESSES = 64
-Accesses = tuple[Op, ...]  # of one kind, and one line
+Accesses = tuple[Op, ...]  # of one kind and source line
 
 
 class Conflict(NamedTuple):
-    """Two accesses of `root` in a loop, or those of two lines; `first` read, if some do."""
+    """Two accesses of `root` in a loop, or two groups by source line; reads are in `first`."""
 
     loop: Op
     root: Value
@@ -50,7 +55,7 @@ class Conflict(NamedTuple):
 
 
 def find_conflicts(fn: Func) -> list[Conflict]:
-    """The accesses that may meet in two iterations of a loop."""
+    """Accesses that may conflict between two iterations of a loop."""
     used = used_in(fn.body)
     nothing_known = Intervals({})
     loops = [op for op in fn.body.ops if op.kind == "parallel" and may_repeat(op, nothing_known)]
@@ -58,7 +63,7 @@ def find_conflicts(fn: Func) -> list[Conflict]:
 
 
 def conflicts_in(loop: Op, used: set[Value]) -> Iterator[Conflict]:
-    """Those of one loop."""
+    """Yield the conflicts in one loop."""
     sites = Sites(loop)
     for root in sites.writes:
         if is_own(root, sites):
@@ -76,7 +81,7 @@ def conflicts_in(loop: Op, used: set[Value]) -> Iterator[Conflict]:
 
 
 def by_lines(ops: Iterable[Op]) -> list[Accesses]:
-    """Those of one kind and one line together."""
+    """Group accesses by kind and source line."""
     found: dict[object, list[Op]] = {}
     for op in ops:
         found.setdefault((op.kind, op.span), []).append(op)
@@ -86,7 +91,7 @@ def by_lines(ops: Iterable[Op]) -> list[Accesses]:
 def may_conflict(
     sites: Sites, places: Mapping[Op, Place], some: Accesses, others: Accesses
 ) -> bool:
-    """Whether two iterations may meet in these accesses, and disturb each other."""
+    """True if two iterations may conflict in these accesses."""
     a, b = some[0], others[0]
     if len(some) > 1 or len(others) > 1:
         return not commute(a, b)
@@ -94,17 +99,17 @@ def may_conflict(
 
 
 def is_own(root: Value, sites: Survey) -> bool:
-    """Whether memory is the iteration's own, or its workgroup's."""
+    """True for memory that is private to an iteration, or shared by one workgroup."""
     return isinstance(root, Op) and (root.kind != "local" or root in sites.loops)
 
 
 def may_disturb(sites: Sites, a: Op, b: Op) -> bool:
-    """Whether two accesses of one element leave something else if their order changes."""
+    """True if the result of two accesses to one element depends on their order."""
     return not commute(a, b) and not (a.kind == b.kind == "store" and sites.agree(a, b))
 
 
 def commute(a: Op, b: Op) -> bool:
-    """Whether two accesses leave the same in any order since they are of one kind."""
+    """True if two accesses are of one kind that commutes."""
     return a.kind == b.kind and (a.kind == "load" or a.kind in COMMUTING)
 
 
@@ -112,12 +117,11 @@ COMMUTING = UPDATES - {"atomic_exchange"}
 
 
 def is_pure(op: Op) -> bool:
-    """Whether an op only gives a value or a place."""
     return TABLE[op.kind].effect is Effect.PURE
 
 
 class Sites(Survey):
-    """The accesses of a loop's body."""
+    """Accesses in the body of a loop."""
 
     def __init__(self, loop: Op) -> None:
         (region,) = loop.regions
@@ -130,7 +134,7 @@ class Sites(Survey):
                 self.loads.setdefault(base_of(op.args[0]), []).append(op)
 
     def places(self, root: Value, used: set[Value]) -> dict[Op, Place]:
-        """Where the root is written, and read for something."""
+        """Accesses that write the root, or read it and use the result."""
         reads = [op for op in self.loads.get(root, ()) if op in used and not self.is_guard(op)]
         if not any(other is not root and may_share(other, root) for other in self.writes):
             writes = [w.op for w in self.writes[root]]
@@ -138,8 +142,11 @@ class Sites(Survey):
         return {op: place_of(op.args[0]) for op in (*reads, *(w.op for w in self.writes[root]))}
 
     def is_guard(self, read: Op) -> bool:
-        """Whether a read only leaves out an extreme that would change nothing, as in
-        `if v > most[None]: ti.atomic_max(most[None], v)`: what it finds does not matter."""
+        """True for a read that only skips an atomic extreme without effect.
+
+        An example is `if v > most[None]: ti.atomic_max(most[None], v)`. The value read does not
+        matter.
+        """
         (test, *others) = self.uses.get(read, [read])
         (branch, *more) = self.uses.get(test, [test])
         if others or more or branch.kind != "if" or branch.results or test.kind not in GREATER:
@@ -155,8 +162,8 @@ class Sites(Survey):
         return is_ours and same and test.args[1 - k] is read
 
     def is_same_value(self, v: Value, w: Value) -> bool:
-        """Whether two values of one iteration are the same: one, or read at one place that nobody
-        writes to."""
+        """True if two values of one iteration are equal: one value, or loads of one unwritten
+        element."""
         if v is w or not (isinstance(v, Op) and isinstance(w, Op) and v.kind == w.kind == "load"):
             return v is w
         root = base_of(v.args[0])
@@ -164,7 +171,7 @@ class Sites(Survey):
         return is_fixed and place_of(v.args[0]) == place_of(w.args[0])
 
     def are_apart(self, a: Op, b: Op, places: Mapping[Op, Place]) -> bool:
-        """Whether two accesses of an array never come to one place in two iterations."""
+        """True if two accesses of an array never access the same element in two iterations."""
         if not components_meet(places[a].component, places[b].component):
             return True
         p, q = (element_under(op.args[0]) for op in (a, b))
@@ -174,17 +181,20 @@ class Sites(Survey):
         return self.never_meet(base_of(p), p, q) or any(self.are_tickets(i, j) for i, j in pairs)
 
     def is_fixed_index(self, i: Index) -> bool:
-        """Whether an index is the same in all iterations."""
+        """True if an index is equal in all iterations."""
         return i.root is None or self.is_steady(i.root)
 
     def is_one_iteration(self, determined: set[Symbol] | None) -> bool:
-        """The same, of what counters draw, too: a number that is drawn once."""
+        """True if these values determine the iteration; tickets of counters count, too."""
         if super().is_one_iteration(determined):
             return True
         return any(self.is_ticket(v, determined or ()) for v in determined or ())
 
     def is_ticket(self, v: Symbol, determined: Collection[Symbol]) -> bool:
-        """Whether v is what a counter gave, one that only counts up and that `determined` fixes."""
+        """True if `v` is a ticket: the result of an atomic counter that only counts up.
+
+        The counter's element must be fixed by the values in `determined`.
+        """
         if not isinstance(v, Op) or v.kind != "atomic_add":
             return False
         root = base_of(v.args[0])
@@ -200,8 +210,7 @@ class Sites(Survey):
         return all(i.root in determined or self.is_fixed_index(i) for i in place.indices)
 
     def are_tickets(self, i: Index, j: Index) -> bool:
-        """Whether two indices are what one counter gave in two places of the loop, never the same,
-        plus the same constant."""
+        """True if two indices are different tickets of one counter plus the same constant."""
         v, w = i.root, j.root
         if v is None or w is None or i.offset != j.offset:
             return False
@@ -211,7 +220,7 @@ class Sites(Survey):
         return v is not w and place_of(v.args[0]) == place_of(w.args[0])
 
     def agree(self, a: Op, b: Op) -> bool:
-        """Whether two stores to one element certainly store the same."""
+        """True if two stores to one element certainly store the same value."""
         v, w = a.args[1], b.args[1]
         p, q = (element_under(op.args[0]) for op in (a, b))
         if p is None or q is None or self.forms.key(v) != self.forms.key(w):
@@ -220,9 +229,9 @@ class Sites(Survey):
         return determined is None or self.is_determined(v, determined)
 
     def is_determined(self, v: Value, determined: set[Symbol]) -> bool:
-        """Whether a value is the same wherever what is determined is."""
+        """True if a value is a function of the values in `determined`."""
         todo, seen = [v], {v}
-        for x in todo:  # grows
+        for x in todo:  # a worklist: grows during iteration
             if self.is_steady(x) or self.is_integer_determined(x, determined):
                 continue
             if not (isinstance(x, Op) and self.is_repeatable(x)):
@@ -233,12 +242,12 @@ class Sites(Survey):
         return True
 
     def is_integer_determined(self, v: Value, determined: set[Symbol]) -> bool:
-        """Whether all that differs in an integer is determined."""
+        """True if the iteration-dependent part of an integer is determined."""
         symbols = symbols_in(self.forms.of(v)) if is_wide_integer(v.type) else [v]
         return all(s in determined or not self.differs(s) for s in symbols)
 
     def is_repeatable(self, op: Op) -> bool:
-        """Whether any iteration finds the same for the same operands."""
+        """True if an op gives the same result in every iteration for the same operands."""
         if op.kind == "load":
             return not any(may_share(base_of(op.args[0]), other) for other in self.writes)
         is_pure_value = op.type is not None and is_pure(op)
@@ -246,13 +255,13 @@ class Sites(Survey):
 
 
 class Feasible:
-    """The answers for one Func and these conflicts."""
+    """Feasibility of the conflicts of one Func in a particular call."""
 
     def __init__(self, fn: Func, conflicts: Sequence[Conflict]) -> None:
         self.conflicts, self.footprint = conflicts, Footprint(fn, (), ())
 
     def find(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> tuple[int, ...]:
-        """The numbers, from 0, of the conflicts that may be in a call."""
+        """Indices, from 0, of the conflicts that are possible in a call."""
         if not self.conflicts:
             return ()
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
@@ -261,8 +270,11 @@ class Feasible:
 
 
 def is_feasible(m: Conflict, ranges: Intervals) -> bool:
-    """Whether the loop may have two iterations, the parts of memory meet that both accesses may
-    touch, and two iterations may come to one element."""
+    """True if a conflict is possible with these ranges.
+
+    The loop must have two iterations, and the boxes of both accesses must intersect. Two iterations
+    must be able to access one element.
+    """
     if not may_repeat(m.loop, ranges):
         return False
     if not isinstance(m.root, Param):
@@ -276,14 +288,14 @@ def is_feasible(m: Conflict, ranges: Intervals) -> bool:
 
 
 def may_repeat(loop: Op, ranges: Intervals) -> bool:
-    """Whether a loop may have two iterations."""
+    """True if a loop may have two iterations."""
     ends = [(ranges.of(axis.begin), ranges.of(axis.end)) for axis in axes_of(loop)]
     lengths = [e[1] - b[0] if b is not None and e is not None else 2 for b, e in ends]
     return min(lengths) > 0 and max(lengths) > 1
 
 
 def box_of(ops: Sequence[Op], ranges: Intervals) -> Box:
-    """Which part of their array ops may touch."""
+    """Bounding box of the elements that ops may access."""
     elements = dict.fromkeys(element_of(op.args[0]) for op in ops)
     boxes = [tuple(map(ranges.of, element.args[1:])) for element in elements]
     return tuple(reduce(joined, axis) for axis in zip(*boxes))

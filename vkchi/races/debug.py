@@ -1,8 +1,7 @@
-"""Debug mode: kernels whose iterations meet warn, and name both lines.
+"""Debug mode: warn about races in every launch, with both source lines.
 
-Owns: `DetectingPlan`, the plan of a kernel whose indices do not keep its iterations apart: it runs
-in a form that notes who meets (`detector`), where values count: what stores the same is no race.
-Must not know: gradients.
+`DetectingPlan` is the plan of a kernel that may have conflicts. It runs an instrumented variant
+(`detector`), which compares values: two stores of the same value are no race.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from vkchi.tape.gradients import prepare
 
 
 class DetectingPlan(Plan):
-    """A plan whose launches tell of races."""
+    """A plan whose launches warn about races."""
 
     is_plain = is_recordable = False
 
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
-        """Run the kernel, and warn where its iterations met, unless it is run `again`."""
+        """Run the kernel and warn about conflicts, except in a repetition (`again`)."""
         shared = shared_names(self, args)
         races = self.derived.watch.find(shared, lambda: make_races(self.func, dict(shared)))
         if again is not None or not races.conflicts:
@@ -42,7 +41,7 @@ class DetectingPlan(Plan):
             form = races.observed(call, near) if near else None
             try:
                 own = form.bind(call) if form is not None else {}
-            except DeviceError:  # no memory for so much
+            except DeviceError:  # memory is too short for the cells
                 form = None
             if form is None:
                 return super().launch(args)
@@ -53,14 +52,14 @@ class DetectingPlan(Plan):
             return result
 
     def _check(self, args: tuple[Any, ...]) -> None:
-        """Raises what a launch does before it runs anything."""
+        """Raise the errors that a launch raises before it runs anything."""
         for life in self.lives:
             life.check_alive()
         self.executable.bind(args)
 
 
 def shared_names(plan: Plan, args: tuple[Any, ...]) -> tuple[tuple[str, str], ...]:
-    """The array parameters that are the same array as one before them, and that one."""
+    """Pairs of array parameters that are the same array: the later name, the first name."""
     seen: dict[str, Any] = {}
     found = []
     for parameter, arg in leaves_of(plan, args):
@@ -74,7 +73,7 @@ def shared_names(plan: Plan, args: tuple[Any, ...]) -> tuple[tuple[str, str], ..
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two arguments are one array."""
+    """True if two arguments are the same array."""
     if isinstance(one, Ndarray) or isinstance(other, Ndarray):
         return one is other
     first, second = host.view_of(one), host.view_of(other)
@@ -82,15 +81,14 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def make_races(fn: Func, shared: dict[str, str]) -> Races:
-    """What may meet in a kernel where array parameters of these names are others, which come before
-    them."""
+    """Conflicts of a kernel in which the array parameters `shared` are merged with earlier ones."""
     params = {p.name: p for p in fn.params}
     fn = with_params(fn, {params[name]: params[first] for name, first in shared.items()})
     return Races(prepare(fn, frozenset()), frozenset(), None, all_=True)
 
 
 def warn(races: Races, group: Group, registry: dict[Any, Any]) -> None:
-    """Say who met, once for each two lines."""
+    """Warn about a conflict, once per pair of lines."""
     one, other = group.first[0].span, group.second[0].span
     if one is None or other is None:
         return

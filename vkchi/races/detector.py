@@ -1,18 +1,26 @@
-"""A kernel that notes which iterations come to which elements, and finds those that meet.
+"""Dynamic race detection with shadow memory: instrumented kernels that record which iterations
+access each element.
 
-Owns: `note`, which adds to a Func, for every group of accesses that may meet, cells for each number
-of their array: the least and the greatest iteration that read it, changed it, or stored there, and
-the least and greatest number that was stored. A loop after each parallel loop compares them, sets
-the elements of `raced` of the groups that met to 1, and clears the cells.
-`pruned` leaves of such a Func what decides which elements it comes to.
+`note` instruments a Func. For every group of possible conflicts it adds shadow cells, one set per
+scalar of the array:
 
-Two iterations meet in an element if
-- one reads it, and what it reads counts (`influence`), and another one changes what it finds;
-- both store to it: different numbers, or, in a group that is strict, whatever numbers;
-- one stores, another one does an atomic operation; or they do different kinds of those.
-Adding 0 is no change, nor is storing what stands there, if nobody changes it in that loop: else
-who stores the same finds another number in another order. Where a derivative hangs on it, these are
-none only if it is so whatever the numbers are. Must not know: launches.
+- the least and the greatest iteration that read, changed or stored the scalar;
+- the least and the greatest value that was stored.
+
+A loop after each parallel loop compares the cells. It sets the elements of `raced` of the groups
+that conflict to 1, and clears the cells. `pruned` keeps only the ops of such a Func that determine
+the accessed elements.
+
+Two iterations conflict in an element if
+
+- one reads it, the value read counts (`influence`), and the other changes it;
+- both store to it: different values, or any values in a strict group;
+- one stores, and the other does an atomic operation;
+- they do different kinds of atomic operations.
+
+Adding 0 is not a change. Storing the current value is none either, unless another write in that
+loop changes the element. In that case the store may see another value in another order. For values
+with a derivative, a write is only exempt if that holds for all values (`influence.change`).
 """
 
 from __future__ import annotations
@@ -34,15 +42,17 @@ from vkchi.races.influence import Influence, When, emit_when
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, f32, i32, scalar_of, u1, u32, u64
 
-NOBODY, LAST = -1, (1 << 31) - 1  # who comes to an element first and last, as yet
+NOBODY, LAST = -1, (1 << 31) - 1  # initial cells: last and first iteration
 LEAST = -(1 << 31)
 RACED, CELLS = ".raced", ".cells."
 READS, CHANGES, STORES, DIFFERS = "reads", "changes", "stores", "differs"
 
 
 class Group(NamedTuple):
-    """Accesses of one root in one loop, the first ones of one line and the second ones too;
-    `is_strict` says that it counts who stores, even where all store the same."""
+    """Conflicts of one root in one loop with the same two source lines.
+
+    In a group that `is_strict`, two stores conflict even if they store the same value.
+    """
 
     loop: Op
     root: Value
@@ -52,7 +62,7 @@ class Group(NamedTuple):
 
 
 def grouped(conflicts: Sequence[Conflict], strict: Container[Conflict] = ()) -> list[Group]:
-    """The conflicts by lines."""
+    """Group conflicts by source lines."""
     found: dict[tuple[object, ...], list[Conflict]] = {}
     for m in conflicts:
         kinds = [(ops[0].kind, ops[0].span) for ops in (m.first, m.second)]
@@ -68,8 +78,12 @@ def grouped(conflicts: Sequence[Conflict], strict: Container[Conflict] = ()) -> 
 
 
 class Cells(NamedTuple):
-    """What is noted of some ops: who came, and what they stored, word by word; and of all writes of
-    the loop, the last iteration that put another number there."""
+    """Shadow cells of some ops.
+
+    - `who`: first and last iteration.
+    - `words`: least and greatest value stored, per 32-bit word.
+    - `differs`: the last iteration whose write changed the element, over all writes of the loop.
+    """
 
     who: tuple[Param, Param]
     words: tuple[tuple[Param, Param], ...] = ()
@@ -77,7 +91,7 @@ class Cells(NamedTuple):
 
     @property
     def params(self) -> Iterator[tuple[Param, int]]:
-        """All of them, with what stands there at first."""
+        """All cells with their initial values."""
         yield from zip(self.who, (LAST, NOBODY))
         for pair in self.words:
             yield from zip(pair, (LAST, LEAST))
@@ -86,16 +100,21 @@ class Cells(NamedTuple):
 
 
 class Detector(NamedTuple):
-    """The Func, the roots of its cells and what stands in them at first, by name."""
+    """An instrumented Func; `cells` gives the root and initial value of each cell by name."""
 
     func: Func
     cells: dict[str, tuple[Value, int]]
 
 
 class Style(NamedTuple):
-    """`knows_values`: what is stored is compared; with `knows_old`, to what was there as well.
-    `writes`: the arrays that it writes to, all if None. `active`: values with derivatives.
-    `reports`: whether it does."""
+    """Options of the instrumentation.
+
+    - `knows_values`: compare the stored values.
+    - `knows_old`: compare them to the old contents, too.
+    - `writes`: arrays that the Func writes; None for all.
+    - `active`: values with derivatives.
+    - `reports`: keep the kernel's reports.
+    """
 
     knows_values: bool
     knows_old: bool = True
@@ -105,12 +124,12 @@ class Style(NamedTuple):
 
 
 def note(fn: Func, groups: Sequence[Group], style: Style) -> Detector:
-    """The Func that finds which of these groups meet."""
+    """Instrument a Func to detect which of these groups conflict."""
     return DetectorBuilder(fn, groups, style).make()
 
 
 class DetectorBuilder:
-    """Builds one such Func."""
+    """Builds an instrumented Func."""
 
     def __init__(self, fn: Func, groups: Sequence[Group], style: Style) -> None:
         self.fn, self.groups, self.style = fn, groups, style
@@ -129,7 +148,7 @@ class DetectorBuilder:
         self.rebuilder = Rebuilder(self.visit)
 
     def make(self) -> Detector:
-        """The whole."""
+        """Build the Func."""
         body = self.rebuilder.region(self.fn.body)
         params = (*self.fn.params, *self.params, self.raced)
         return Detector(Func(f"{self.fn.name}.detector", params, body, self.fn.span), self.roots)
@@ -137,7 +156,7 @@ class DetectorBuilder:
     # --- cells
 
     def _sides(self, g: Group) -> tuple[Cells, Cells]:
-        """The cells of both sides of a group."""
+        """Cells of both sides of a group."""
         if g.first[0].kind == "load":
             return self._cells(g, g.first, READS), self._cells(g, g.second, CHANGES)
         return self._cells(g, g.first, STORES), self._cells(g, g.second, STORES)
@@ -156,7 +175,7 @@ class DetectorBuilder:
         return self.made[key]
 
     def _differs(self, g: Group) -> tuple[Param, ...]:
-        """The cells that tell whether anybody changes anything, one for all groups of a loop."""
+        """Cells of changed elements, shared by all groups of a loop."""
         key = (g.loop, g.root, DIFFERS)
         if key not in self.made:
             param = self._param(g, NOBODY)
@@ -167,7 +186,7 @@ class DetectorBuilder:
         return self.made[key].differs
 
     def _param(self, g: Group, first: int) -> Param:
-        """New cells of a loop; those of other loops are used again."""
+        """Allocate a cell array for a loop, reusing those of other loops."""
         turn = self.turns[g.loop, g.root, first]
         self.turns[g.loop, g.root, first] += 1
         pool = self.pools[g.root, first]
@@ -179,7 +198,7 @@ class DetectorBuilder:
         return pool[turn]
 
     def _note_at(self, op: Op, cells: Cells, role: str, loop: Op) -> None:
-        """Plan where an access is noted, and when."""
+        """Schedule the recording of an access, with its condition."""
         endings = self.influence.endings(op) if role == READS else None
         if endings is None:
             when = self.influence.change(op) if is_change(op, role) else None
@@ -191,11 +210,11 @@ class DetectorBuilder:
     # --- ops
 
     def get(self, v: Value) -> Value:
-        """What stands for a value."""
+        """The rebuilt value."""
         return self.rebuilder.map.get(v, v)
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Note what an op does; leave out what is not to be done."""
+        """Record the accesses at an op; drop the op if it is not needed."""
         if effect_of(op.kind) is Effect.REPORT and not self.style.reports:
             return ()
         for access, cells, role, whens, loop in self.at.get(op, ()):
@@ -213,7 +232,7 @@ class DetectorBuilder:
     def _emit(
         self, b: Builder, op: Op, cells: Cells, role: str, whens: tuple[When, ...], loop: Op
     ) -> None:
-        """Note the iteration at the place of an access."""
+        """Emit the update of the cells at an access."""
         indices = [self.get(p) for p in loop.regions[0].params]
         index = number_of(b, [self.get(v) for v in loop.args], indices)
         conditions = [emit_when(b, when, self.get) for when in whens]
@@ -233,7 +252,8 @@ class DetectorBuilder:
                     b.emit(kind, place, words_of(b, part)[k])
 
     def _changed(self, b: Builder, op: Op) -> list[Value] | None:
-        """For every component, whether a write changes it, as far as values tell."""
+        """Per component, a bool that is true if a write changes the element; None if that is
+        unknown."""
         v = op.args[1]
         if not self.style.knows_values or v in self.style.active:
             return None
@@ -245,15 +265,15 @@ class DetectorBuilder:
         return [b.emit("ne", *pair) for pair in zip(components(b, old), components(b, new))]
 
     def _places(self, b: Builder, op: Op, param: Param) -> list[Value]:
-        """The cells of what an access comes to, a number each."""
+        """Addresses of the cells of an access, one per scalar."""
         root = base_of(op.args[0])
         array: Value = param if isinstance(root, Param) else b.emit("elem", param)
         return places_at(b, place_in(b, op.args[0], array, self.get))
 
-    # --- who met
+    # --- comparison
 
     def _compare(self, b: Builder, loop: Op) -> None:
-        """Look at all cells of a loop, and clear them."""
+        """Emit the comparison of all cells of a loop, and clear them."""
         ours = [(k, g) for k, g in enumerate(self.groups) if g.loop is loop]
         for root in dict.fromkeys(g.root for _, g in ours):
             those = [k for k, g in ours if g.root is root]
@@ -279,14 +299,14 @@ class DetectorBuilder:
         return look
 
     def _tell(self, b: Builder, number: int, found: Mapping[Param, Value]) -> None:
-        """Note that a group met in an element, in any component, if it did."""
+        """Emit a store to `raced` if a group conflicts in any component of an element."""
         is_met: Value = b.const(0, u1)
         for parts in zip(*(components(b, v) for v in found.values())):
             is_met = b.emit("or", is_met, self._have_met(b, number, dict(zip(found, parts))))
         store_if(b, is_met, b.emit("elem", self.raced, b.const(number, i32)), b.const(1, i32))
 
     def _have_met(self, b: Builder, number: int, parts: Mapping[Param, Value]) -> Value:
-        """Whether the two sides of a group met."""
+        """Emit the condition that the two sides of a group conflict."""
         group, (one, other) = self.groups[number], self.sides[number]
         lows, highs = zip(*([parts[p] for p in cells.who] for cells in (one, other)))
         zero = b.const(0, i32)
@@ -306,8 +326,10 @@ class DetectorBuilder:
 
 
 def is_change(op: Op, role: str) -> bool:
-    """Whether an access is noted only where it changes something: among those that store, all who
-    store are, and who adds 0 is not."""
+    """True if an access is only recorded when it changes the element.
+
+    Stores are recorded always in the role STORES; an addition of 0 never is.
+    """
     return role in (CHANGES, DIFFERS) or (role == STORES and op.kind == "atomic_add")
 
 
@@ -315,12 +337,12 @@ def is_change(op: Op, role: str) -> bool:
 
 
 def words_in(v: Value) -> int:
-    """How many integers of 32 bits a number, or each of a vector's, takes."""
+    """Number of 32-bit words of a scalar, or of a vector's component."""
     return 2 if scalar_of(v.type).bits == 64 else 1
 
 
 def words_of(b: Builder, v: Value) -> list[Value]:
-    """The bits of a number as integers of 32 bits."""
+    """Bits of a scalar as 32-bit integers."""
     t = scalar_of(v.type)
     if t.bits == 64:
         bits = v if t is u64 else b.emit("bitcast", v, type=u64)
@@ -332,12 +354,14 @@ def words_of(b: Builder, v: Value) -> list[Value]:
             if t is not i32 else v]  # fmt: skip
 
 
-# --- what decides --------------------------------------------------------------------------------
+# --- pruning -------------------------------------------------------------------------------------
 
 
 def pruned(fn: Func, groups: Sequence[Group], style: Style) -> Detector:
-    """The Func that finds which of these groups may meet whatever is stored: it only does what
-    decides which elements it comes to."""
+    """Instrument a Func reduced to the ops that determine the accessed elements.
+
+    It detects possible conflicts, independent of the stored values.
+    """
     needed: set[Value] = set()
     while True:
         made = note(fn, groups, style._replace(knows_values=False, writes=needed))

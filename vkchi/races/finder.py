@@ -1,18 +1,22 @@
-"""Parallel loops whose iterations meet, where a gradient hangs on it: what one finds, or whose
-value stays, depends on the order of iterations. A gradient, which does the kernel again, may come
-to something else, and gives what stands in an element to everyone who stored there.
+"""Race detection for gradients: parallel loops whose result depends on the order of iterations.
 
-Owns: `RaceFinder` of a tape, which looks at calls; the errors. A call is free of races if
-- indices keep its iterations apart (`races.conflicts`), or the ranges of this call do: those are
-  questions (`may_race`, `meeting`), and most calls come no further;
-- or a trial says so, of what decides which elements they come to (`races.detector.pruned`). It is
-  not repeated while that is unchanged: the numbers and shapes given, and arrays that nobody has
-  written to since;
-- or a trial of the whole kernel on copies of what it writes does: there values count.
-Where random numbers or counters decide, no trial can tell: a tape runs the kernel itself in a form
-that notes who meets (`meeting.observe`). Where there is no memory for that, it counts as a race. Of
-a race, only what matters is refused: what the gradient does again, or an element through which a
-derivative flows now. Must not know: tapes, IR.
+A gradient reruns the kernel and may see other values than the kernel did. It also gives the adjoint
+of an element to every iteration that stored there. A race is therefore an error if it affects a
+derivative.
+
+A call is free of races if one of these tests succeeds, in this order:
+
+1. Static dependence test (`races.conflicts`), then the same with the ranges of the call. Both are
+   cached queries (`may_race`, `meeting`), and most calls need no more.
+2. A trial of the ops that determine the accessed elements (`races.detector.pruned`). The result is
+   reused while its inputs are unchanged: scalars, shapes, and the versions of arrays.
+3. A trial of the whole kernel on copies of the arrays it writes, which also compares values.
+
+If random numbers or counters are involved, no trial can decide. A tape then runs an instrumented
+variant in place of the kernel (`meeting.observe`). If memory is short, the call counts as a race.
+
+An error is raised only if the gradient recomputes the value, or if a nonzero derivative flows
+through the element.
 """
 
 from __future__ import annotations
@@ -35,10 +39,10 @@ if TYPE_CHECKING:
 else:
     facts = Asked("races.meeting", {"may_race": "bool"}, {"meeting": "tuple[int, ...]"})
 
-MOST_KNOWN = 10_000  # calls with different numbers that are remembered as free
+MOST_KNOWN = 10_000  # memoized trials of calls with different scalars
 
 
-# --- trying it -----------------------------------------------------------------------------------
+# --- trials --------------------------------------------------------------------------------------
 
 
 NO_MEMORY = "there is no memory to try it"
@@ -46,12 +50,14 @@ DRAWN = "random numbers or counters decide it"
 
 
 class RaceFinder:
-    """Looks at calls before they run, or afterwards (`has_run`). What a trial found holds as long
-    as the arrays that decided it are of the same `version`, without which nothing of the kind is
-    kept. `trials` counts calls of which a trial decides.
+    """Finds races in calls, before they run or afterwards (`has_run`).
 
-    After a call, a trial finds the memory that the call left: a store that seems to change nothing
-    may have changed something, and a trial proves nothing if it reads what the call overwrote."""
+    The result of a trial is reused while the arrays it depends on keep their `version`; without
+    that function it is not stored. `trials` counts the calls that needed a trial.
+
+    After a call, a trial finds the memory as the call left it. A store of the current value may
+    then have been a change. A trial proves nothing if it reads elements that the call overwrote.
+    """
 
     def __init__(
         self, version: Callable[[Storage], int] | None = None, *, has_run: bool = False
@@ -63,7 +69,8 @@ class RaceFinder:
     def look(
         self, call: Call, names: frozenset[str], spec: GradientSpec | None, *, all_: bool = False
     ) -> Found | None:
-        """A race in a call, of those that matter, or of all, or what may be one."""
+        """Return a certain or possible race in a call; with `all_`, also one without effect on
+        derivatives."""
         found = self.examine(call, names, spec, all_=all_)
         return found.race if isinstance(found, Doubt) else found
 
@@ -71,9 +78,11 @@ class RaceFinder:
         self, call: Call, names: frozenset[str], spec: GradientSpec | None, *,
         all_: bool = False, must: bool = False,
     ) -> Found | Doubt | None:  # fmt: skip
-        """The same, where what no trial can tell is a `Doubt`. Where there is no memory for a trial
-        there may be a race; it raises DeviceError if it `must` look. Races of kernels that
-        `ti.init` was told to accept are none."""
+        """Return a race in a call, or a `Doubt` if no trial can decide.
+
+        If memory is too short for a trial, the call counts as a race; with `must`, DeviceError is
+        raised. Kernels named in `accept_races` of `ti.init` have no races.
+        """
         if call.plan.runtime.options.accepts_races(call.plan.path):
             return None
         if not facts.may_race(call.plan, spec, names, all_):
@@ -81,7 +90,7 @@ class RaceFinder:
         near = facts.meeting(call.plan, spec, names, all_, call.case)
         if not near:
             return None
-        from vkchi.races.meeting import races_of  # most calls are free of races
+        from vkchi.races.meeting import races_of  # imports the IR; most calls need no trial
 
         self.trials += 1
         races = races_of(call.plan, spec, names, all_)
@@ -98,7 +107,7 @@ class RaceFinder:
         return tuple(races.race_of(trials.groups[k]) for k in sorted(numbers)) or None
 
     def _try(self, call: Call, races: Races, trials: Trials) -> frozenset[int] | None:
-        """The numbers of the groups that met; None if no trial can tell."""
+        """Indices of the groups that conflict; None if no trial can decide."""
         if not trials.places.is_certain:
             return None
         if self._is_lost(call, trials.places):
@@ -112,19 +121,19 @@ class RaceFinder:
         return numbers if self._is_lost(call, values) else values.find(call)
 
     def _is_lost(self, call: Call, trial: Trial) -> bool:
-        """True if a trial reads what the call itself overwrote."""
+        """True if a trial may read elements that the call itself overwrote."""
         if not self.has_run:
             return False
         writes = tape_facts.touched(call.plan, "writes", call.case)
         both = {name: writes[name] for name in trial.needs if name in writes}
         if not both:
             return False
-        from vkchi.tape.staleness import find_stale  # few calls come here
+        from vkchi.tape.staleness import find_stale  # rarely needed
 
         return find_stale(call, None, both, frozenset()) is not None
 
     def _find(self, call: Call, races: Races, trial: Trial) -> frozenset[int]:
-        """What a trial finds, or found before."""
+        """Result of a trial, memoized."""
         key = trial.key(call)
         deciding = [call.arrays[name].whole for name in trial.needs]
         if key is None or (deciding and self.version is None):
@@ -143,7 +152,7 @@ class RaceFinder:
 
 
 def check(race: Found | None, adjoints: Mapping[str, Storage]) -> None:
-    """Raises GradientError for a race on which a derivative hangs now."""
+    """Raise GradientError if a nonzero adjoint depends on a race."""
     for one in race or ():
         reached = [adjoints[name] for name in sorted(one.reaches) if name in adjoints]
         if any(array.to_numpy().any() for array in reached):
@@ -151,8 +160,7 @@ def check(race: Found | None, adjoints: Mapping[str, Storage]) -> None:
 
 
 def check_any(race: Found | None, duals: Mapping[str, Storage]) -> None:
-    """Raises GradientError for a race of forward mode, where a call finds any derivatives: which of
-    them come through depends on the order."""
+    """Raise GradientError for a race in forward mode if any tangent is nonzero."""
     if race is not None and any(array.to_numpy().any() for array in duals.values()):
         raise refuse(race[0])
 

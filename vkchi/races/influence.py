@@ -1,11 +1,10 @@
-"""When an access counts, whatever the numbers in memory are: a `select` or a factor of 0 may leave
-out what was read, and what is added.
+"""Relevance conditions of memory accesses: when may a value read, or a write, affect the result?
 
-Owns: `Influence`, of one Func; `only_raises_flag`. What is said does not depend on values that
-other iterations may change: a condition or factor that does counts as unknown. Must not know: how
-races are found.
+A `select` or a factor of 0 may discard a value that was read, or the change that a write makes.
+`Influence` finds such conditions for one Func. They never depend on values that other iterations
+may change: an access with such a condition is always relevant.
 
-    x[i] = ti.select(is_red, 0.5 * (x[i - 1] + x[i + 1]), x[i])     # the reads count if is_red
+    x[i] = ti.select(is_red, 0.5 * (x[i - 1] + x[i + 1]), x[i])     # reads count if is_red
     x[i] += mask[i] * (x[i - 1] - x[i])                             # they count if mask[i] != 0
 """
 
@@ -36,26 +35,28 @@ from vkchi.types import Ptr, Scalar, Tensor, scalar_of, u1
 
 NEUTRAL = kinds_with(Trait.KEEPS_ZERO)
 KEEPING = frozenset(("select", *(ATOMICS[kind].combine for kind in IDEMPOTENT)))
-MOST_STEPS = 1000  # that what was read is followed
+MOST_STEPS = 1000  # limit on data-flow steps from a read
 
 
 class When(NamedTuple):
-    """A condition: that `value` is what `wanted` says: True, False, or (None) not 0."""
+    """A condition: `value` is True, False, or (None) nonzero, as `wanted` says."""
 
     value: Value
     wanted: bool | None
 
 
 class Ending(NamedTuple):
-    """An op that leaves out what was read, unless all these conditions hold."""
+    """An op that discards the value read, unless all conditions hold."""
 
     anchor: Op
     whens: tuple[When, ...]
 
 
 class Influence:
-    """The answers for one Func; `unsteady` are the reads that may find something else in another
-    order of iterations."""
+    """Relevance conditions in one Func.
+
+    `unsteady` are the reads whose value may depend on the order of iterations.
+    """
 
     def __init__(self, fn: Func, unsteady: Iterable[Op]) -> None:
         ops = list(walk(fn.body))
@@ -70,12 +71,14 @@ class Influence:
     # --- reads
 
     def endings(self, read: Op) -> list[Ending] | None:
-        """The ops that leave out what was read, each unless conditions hold, one on every way that
-        it may take; None if it counts in any case."""
+        """The ops that may discard a value read, one on each of its data-flow paths.
+
+        None if it counts unconditionally.
+        """
         found: dict[Ending, None] = {}
         todo: list[tuple[Value, Ending | None]] = [(read, None)]
         seen = set(todo)
-        for v, ending in todo:  # grows
+        for v, ending in todo:  # a worklist: grows during iteration
             if len(todo) > MOST_STEPS:
                 return None
             for op in self.uses.get(v, ()):
@@ -93,7 +96,7 @@ class Influence:
         return list(found)
 
     def _left_out(self, v: Value, op: Op) -> When | None:
-        """The condition under which an op's result depends on an operand; None if always."""
+        """The condition under which an op's result depends on an operand; None for always."""
         if op.kind == "mul" and op.args[0] is not op.args[1]:
             other = op.args[1] if op.args[0] is v else op.args[0]
             return When(other, None) if self.is_mask(other) else None
@@ -104,13 +107,13 @@ class Influence:
         return None
 
     def is_mask(self, v: Value) -> bool:
-        """Whether a factor differs between iterations, and is the same in whatever order."""
+        """True for a factor that varies between iterations but does not depend on their order."""
         return v in self.varying and v not in self.unsteady
 
     # --- writes
 
     def change(self, write: Op) -> When | None:
-        """The condition under which a write changes what it finds; None for always."""
+        """The condition under which a write changes its element; None for always."""
         v = write.args[1]
         if write.kind == "atomic_add":
             return self.not_zero(v)
@@ -129,32 +132,38 @@ class Influence:
         return None
 
     def may_keep(self, v: Value, write: Op) -> bool:
-        """Whether a value is a minimum, maximum, `and`, `or` or selection of what its iteration
-        loaded at the place of the write: memory tells if storing it is a change."""
+        """True if a value may be the old contents of the element that `write` stores to.
+
+        That is a minimum, maximum, `and`, `or` or select with the value loaded there. Memory
+        decides then if the store is a change.
+        """
         if not isinstance(v, Op) or v.kind not in KEEPING:
             return False
         args = v.args[1:] if v.kind == "select" else v.args
         return any(self.is_old(x, write) or self.may_keep(x, write) for x in args)
 
     def is_old(self, v: Value, write: Op) -> bool:
-        """Whether a value is what its iteration loaded at the place of the write. Storing it is no
-        change, or one that is noted elsewhere:
+        """True if a value is the one that its iteration loaded from the address of the write.
 
-        - The places are one in serial loops too. The write sees the load's value, so it stands in
-          the load's region or in one inside it, and indices were computed before either: between
-          the two, none of them was computed again.
-        - If the iteration wrote there in between, the first write that changed what was loaded is
-          noted: it is not one of those that leave it as it was.
-        - If another iteration did, that one is noted as changing what this one reads: the load's
-          value reaches the write, and so counts.
+        Storing it is not a change, or one that is recorded elsewhere:
 
-        A load before the loop is no access of it. What it found may be long overwritten."""
+        - The addresses are equal in serial loops, too. The write sees the load's value, so it is in
+          the load's region or nested in it. The indices were computed before both and are not
+          recomputed in between.
+        - If the iteration wrote there in between, the first write that changed the loaded value is
+          recorded: it does not store the old value.
+        - If another iteration did, its write is recorded as a change of a value that this iteration
+          reads. The loaded value reaches the write, so the read counts.
+
+        A load before the parallel loop does not qualify: its element may have been overwritten
+        since.
+        """
         if not isinstance(v, Op) or v.kind != "load" or v not in self.in_loops:
             return False
         return place_of(v.args[0]) == place_of(write.args[0])
 
     def not_zero(self, v: Value) -> When | None:
-        """The condition under which a value may differ from 0."""
+        """The condition under which a value may differ from 0; None for always."""
         while isinstance(v, Op) and v.kind in NEUTRAL and len(v.args) == 1:
             v = v.args[0]
         if not isinstance(v, Op):
@@ -170,17 +179,16 @@ class Influence:
 
 
 def is_pure(op: Op) -> bool:
-    """Whether an op does nothing but give a value, which is no place."""
+    """True if an op only computes a value, not an address."""
     return TABLE[op.kind].effect is Effect.PURE and not isinstance(op.type, Ptr)
 
 
 def is_constant_zero(v: Value) -> bool:
-    """Whether a value is the constant 0."""
     return isinstance(v, Op) and v.kind == "const" and not constant_array(v).any()
 
 
 def emit_when(b: Builder, when: When, get: Callable[[Value], Value]) -> Value:
-    """The condition as a truth value: that it holds for any component."""
+    """Emit the condition as a bool: true if it holds for any component."""
     v = get(when.value)
     t = v.type
     assert isinstance(t, Scalar | Tensor)
@@ -195,17 +203,20 @@ STATE = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.SYNC})
 
 
 def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
-    """Whether all that a read decides is whether one constant is stored where it reads, by the
-    iteration of the loop with this body that reads: as in
+    """True if a read only decides whether its own iteration stores one constant to the same
+    element.
+
+    An example is
 
         if done[None] == 0:
             if x[i] > 0.5:
                 done[None] = 1
 
-    `writes` are all that the loop does to that memory. Then the order of iterations does not
-    matter: an iteration either finds the constant there, and may do what it likes, for the element
-    has it already and keeps it; or it finds what stood there before, always, and does what it would
-    do alone. Loops that draw random numbers or wait for each other are not looked at."""
+    `writes` are all writes of the loop to that memory. The order of iterations then does not
+    matter. An iteration may find the constant: then the element keeps it in any case. Or it finds
+    the original value, and acts as if it ran alone. Loops with random numbers or synchronization do
+    not qualify.
+    """
     stored = {bytes_of_constant(op.args[1]) if op.kind == "store" else None for op in writes}
     is_one = len(stored) == 1 and None not in stored
     place = place_of(read.args[0])
@@ -220,5 +231,5 @@ def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
 
 
 def bytes_of_constant(v: Value) -> bytes | None:
-    """The number, or numbers, that a value is, if it is written down."""
+    """Bytes of a constant; None for other values."""
     return constant_array(v).tobytes() if isinstance(v, Op) and v.kind == "const" else None

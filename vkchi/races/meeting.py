@@ -1,7 +1,8 @@
-"""Which iterations of a kernel may meet, and which of them matter to a gradient.
+"""Race queries for one kernel: possible conflicts, their effect on gradients, instrumented
+variants.
 
-Owns: `Races` of a kernel: conflicts, what they matter to, and the forms of the kernel that tell
-whether they meet in a call: trials, and its own run. Must not know: tapes.
+`Races` holds the conflicts that matter. It builds the variants that decide if they occur in a call:
+trials on copies, and the instrumented run of the kernel itself.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> Races:
-    """What may meet in a kernel, found once per plan."""
+    """Conflicts of a kernel, memoized per plan."""
 
     def make() -> Races:
         gradient = live(plan, spec).func if spec is not None else None
@@ -41,25 +42,26 @@ def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) ->
 
 
 def may_race(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> bool:
-    """Whether iterations of some call may meet where it matters to derivatives by these arrays, or
-    (`all_`) at all."""
+    """True if a call may have a conflict that affects derivatives by `names`, or (`all_`) any."""
     return bool(races_of(plan, spec, names, all_).conflicts)
 
 
 def meeting(
     plan: Plan, spec: GradientSpec | None, names: Names, all_: bool, case: Case
 ) -> tuple[int, ...]:
-    """The numbers of the conflicts that may be in such a call."""
+    """Indices of the conflicts that are possible in a call."""
     found = races_of(plan, spec, names, all_)
     return found.feasible.find(*given_in(case))
 
 
-# --- what matters --------------------------------------------------------------------------------
+# --- effect on derivatives -----------------------------------------------------------------------
 
 
 class Matters:
-    """Which conflicts in a kernel matter to its derivatives by the arrays `names`: `gradient` is
-    what runs in reverse mode, None in forward mode."""
+    """Effect of conflicts on the derivatives by the arrays `names`.
+
+    `gradient` is the Func that runs in reverse mode; None for forward mode.
+    """
 
     def __init__(self, fn: Func, names: frozenset[str], gradient: Func | None) -> None:
         self.fn, self.active = fn, Activity(fn, names)
@@ -72,7 +74,10 @@ class Matters:
         }
 
     def reaches(self, m: Conflict) -> frozenset[str]:
-        """The arrays that a derivative must flow to for it to matter; none if it does not."""
+        """The arrays through which a nonzero derivative must flow for the conflict to matter.
+
+        Empty if it never matters.
+        """
         found: set[str] = set()
         if self.is_strict(m):
             found |= self._flow(self._readers(m))
@@ -89,20 +94,20 @@ class Matters:
         return frozenset(found)
 
     def _readers(self, m: Conflict) -> frozenset[Value]:
-        """What may read what was written: it stands in one loop."""
+        """Reads that may see the values written; the writes of a conflict are in one loop."""
         return self.reach.readers(m.second[0])
 
     def _flow(self, seeds: frozenset[Value]) -> set[str]:
         return set(self.reach.flow(seeds)) & self.active.stores.keys() if seeds else set()
 
     def is_strict(self, m: Conflict) -> bool:
-        """Whether derivatives hang on who wrote last, even where all write the same."""
+        """True if derivatives depend on the last writer, even if all write the same value."""
         if m.first[0].kind == "load" or m.root not in self.active.roots:
             return False
         return any(op.args[1] in self.active for op in (*m.first, *m.second))
 
     def is_done_again(self, m: Conflict) -> bool:
-        """Whether the gradient does again what came of it."""
+        """True if the gradient recomputes values that depend on the conflict."""
         first, second = m.first[0], m.second[0]
         if first.kind == "load":
             return (True, first.span) in self.again
@@ -110,24 +115,25 @@ class Matters:
 
 
 def depending(fn: Func, reach: Reach, seeds: frozenset[Value]) -> set[str]:
-    """The arrays that something is put into which depends on these values in whatever way: that, or
-    whether, or where."""
+    """Arrays whose contents depend on these values through data, control or addresses."""
     writes = Dependence(fn.body, seeds, reach.readers).writes()
     return {name_under(op) for op in writes if isinstance(base_of(op.args[0]), Param)}
 
 
 def is_again(root: Value, op: Op) -> bool:
-    """Whether an access of a gradient's does again what the kernel did: it is to the kernel's own
-    memory, or to a copy."""
+    """True if an access in a gradient recomputes one of the kernel: on the kernel's arrays or a
+    copy."""
     return ADJOINT not in name_of(root) and not is_adjoint(root)
 
 
-# --- trying it -----------------------------------------------------------------------------------
+# --- instrumented variants -----------------------------------------------------------------------
 
 
 def observe(call: Call, doubt: Doubt, func: Func) -> Observed | None:
-    """What a call runs in place of `func`, the kernel or what keeps what it draws, to tell; None
-    if nothing meets."""
+    """The instrumented variant that runs in place of `func`; None if no conflict is possible.
+
+    `func` is the kernel, or its variant with a replay log.
+    """
     plan, spec = call.plan, doubt.spec
     gradient = live(plan, spec).func if spec is not None else None
     races = plan.derived.races_in_run.find(
@@ -139,8 +145,11 @@ def observe(call: Call, doubt: Doubt, func: Func) -> Observed | None:
 
 
 class Trials(NamedTuple):
-    """Those of some groups: of what decides where they come to, and of all that they do; which are
-    made when they are needed."""
+    """Trials of some groups: one of the accessed elements, and those of the whole kernel, built
+    lazily.
+
+    The latter are keyed by `knows_old`.
+    """
 
     groups: list[Group]
     places: Trial
@@ -148,8 +157,10 @@ class Trials(NamedTuple):
 
 
 class Races:
-    """What may meet in a kernel, as derivatives by these arrays see it: all, or what matters to
-    them. `gradient` is what runs in reverse mode."""
+    """Conflicts of a kernel: all, or those that affect derivatives by the arrays `names`.
+
+    `gradient` is the Func that runs in reverse mode.
+    """
 
     def __init__(
         self, fn: Func, names: frozenset[str], gradient: Func | None, *, all_: bool
@@ -174,7 +185,7 @@ class Races:
         self.known: dict[tuple[Trial, Any], frozenset[int]] = {}
 
     def _rank(self, m: Conflict) -> tuple[bool, bool]:
-        """Of several that meet in a call, the first is told."""
+        """Sort key: the first of several conflicts in a call is reported."""
         return not self.reaches[m], m.first[0].kind != "load"
 
     def trials_of(self, call: Call, near: tuple[int, ...]) -> Trials:
@@ -186,7 +197,7 @@ class Races:
         return self.trials[near]
 
     def values_of(self, call: Call, trials: Trials, *, knows_old: bool) -> Trial:
-        """The trial of all that a kernel does."""
+        """The trial of the whole kernel, with values."""
         if knows_old not in trials.values:
             style = Style(knows_values=True, knows_old=knows_old, active=self.active)
             made = note(self.fn, trials.groups, style)
@@ -194,7 +205,7 @@ class Races:
         return trials.values[knows_old]
 
     def observed(self, call: Call, near: tuple[int, ...]) -> Observed:
-        """The kernel itself, in a form that notes whether these meet."""
+        """The instrumented variant of the kernel that detects these conflicts."""
         if near not in self.forms:
             groups = grouped([self.conflicts[k] for k in near], self.strict)
             style = Style(knows_values=True, active=self.active, reports=True)
@@ -202,7 +213,7 @@ class Races:
         return self.forms[near]
 
     def race_of(self, group: Group, why: str = "") -> Race:
-        """What a group that met, or may have met, may change."""
+        """A race by a group, with the arrays whose derivatives it affects."""
         sides = set(group.first), set(group.second)
         those = [m for m in self.conflicts if m.first[0] in sides[0] and m.second[0] in sides[1]]
         return Race(group, frozenset().union(*(self.reaches[m] for m in those)), why)

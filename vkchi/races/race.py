@@ -1,7 +1,4 @@
-"""What is said of races: what met in a call, or that only the call itself can tell.
-
-Owns: `Race`, `Doubt`. Must not know: how it is found out (`finder`), what is refused.
-"""
+"""Results of race detection: a race, or a doubt that only an instrumented run can decide."""
 
 from __future__ import annotations
 
@@ -16,24 +13,27 @@ if TYPE_CHECKING:
 
 
 class Race(NamedTuple):
-    """A group that met, and the names of the arrays that a derivative must flow to for it to
-    matter; `why` it is not known whether it met, if it is not."""
+    """A group that conflicts.
+
+    It matters if a nonzero derivative flows to one of the arrays `reaches`. `why` is the reason if
+    the conflict is only possible, not certain.
+    """
 
     group: Group
     reaches: frozenset[str]
     why: str = ""
 
 
-Found = tuple[Race, ...]  # what met in a call, what matters first; not empty
+Found = tuple[Race, ...]  # races in a call, those that matter first; not empty
 
 
 def name_of(root: object) -> str:
-    """The name of memory, if it has one."""
+    """The name of memory; empty if it has none."""
     return getattr(root, "name", "") or ""
 
 
 def sentence(array: str, one: Span, other: Span | None, *, is_read: bool) -> str:
-    """The warning of a conflict, at the line of its first access, which `is_read` or is a store."""
+    """Warning text for a conflict; its first access is a read (`is_read`) or a store."""
     where = "" if other is None or other == one else f" at {other.place}"
     if is_read:
         return (
@@ -47,8 +47,11 @@ def sentence(array: str, one: Span, other: Span | None, *, is_read: bool) -> str
 
 
 class Doubt(NamedTuple):
-    """That only the run of a call can tell whether iterations meet that matter to derivatives by
-    these arrays, in this gradient, or (`all_`) to anything; what may meet."""
+    """Possible conflicts that only the run of the call can decide.
+
+    They affect derivatives by the arrays `names` in the gradient `spec`; with `all_`, they need
+    not.
+    """
 
     names: frozenset[str]
     spec: GradientSpec | None

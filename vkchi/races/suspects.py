@@ -1,14 +1,18 @@
-"""Race candidates: kernels to watch outside debug mode, found when they are compiled.
+"""Race candidates: kernels to watch outside debug mode, selected at compile time.
 
-`may_race` is a filter that is cheap enough for every compile: most loops access each array that
-they write at one element, whose indices are the loop's. `candidates` are the conflicts of the
-others (`conflicts`) that a launch can prove:
+`may_race` is a filter that is cheap enough for every compilation. Most loops access one element of
+each array that they write, at the loop's indices. `candidates` are the conflicts of the other loops
+(`conflicts`) that a launch can prove:
 
-- by a witness (`witness`): the indices of both accesses follow from what a launch knows;
-- by a trial (`watch`): a write at loaded indices, of a value that depends on what the loop reads of
-  the same array, as in `pos[a] += f(pos[a], pos[b])`. Reads that only decide whether something is
-  written, as in a breadth-first search, are no candidates, nor are minima and maxima. Neither are
-  writes behind a decision by what an atomic gave, which may have put the iterations in order:
+- by a witness (`witness`): the indices of both accesses follow from arguments and shapes;
+- by a trial (`watch`): a write at loaded indices, of a value that depends on a read of the same
+  array, as in `pos[a] += f(pos[a], pos[b])`.
+
+These are no candidates for a trial:
+
+- reads that only decide whether a write happens, as in breadth-first search;
+- minima and maxima;
+- writes that depend on the result of an atomic, which may have ordered the iterations, as in
   `if ti.atomic_add(arrived[k], 1) == 1: box[k] = join(box[left[k]], box[right[k]])`.
 """
 
@@ -25,12 +29,11 @@ from vkchi.tuples import NamedTuple
 if TYPE_CHECKING:
     from vkchi.races.conflicts import Conflict
 
-MOST_DEPTH = 8  # ops of an index that are compared
+MOST_DEPTH = 8  # depth of compared index expressions
 
 
 class Candidates(NamedTuple):
-    """The Func that conflicts were found in, those that a witness may prove, and those that a trial
-    may."""
+    """Conflicts of `func` that a witness may prove, and those that a trial may prove."""
 
     func: Func
     by_witness: tuple[Conflict, ...]
@@ -38,15 +41,13 @@ class Candidates(NamedTuple):
 
 
 def may_race(fn: Func) -> bool:
-    """True unless the accesses of all parallel loops are of one element per iteration, or atomics
-    of one kind."""
+    """False if all parallel loops access one element per iteration or do atomics of one kind."""
     loops = [op for op in walk(fn.body) if op.kind == "parallel"]
     return any(map(loop_may_race, loops))
 
 
 def is_watched(module: str | None, fn: Func) -> bool:
-    """True if a kernel of a module of the user's has candidates; `module` is None where its globals
-    have no name."""
+    """True if a kernel in a user's module has candidates; `module` may be None."""
     if (module or "").startswith("vkchi.") or not may_race(fn):
         return False
     with compiling(fn.name):
@@ -71,7 +72,8 @@ def is_ordered(region: Region) -> bool:
 
 
 def is_suspicious(ops: list[Op], region: Region) -> bool:
-    """True if two iterations may access one element of an array, and do not commute there."""
+    """True if two iterations may access one element of an array with operations that do not
+    commute."""
     kinds = {op.kind for op in ops}
     if kinds == {"load"} or (len(kinds) == 1 and kinds <= UPDATES):
         return False
@@ -83,27 +85,27 @@ def is_suspicious(ops: list[Op], region: Region) -> bool:
 
 
 def indices_at(ptr: Value) -> tuple[Value, ...]:
-    """The indices of an element, without conversions."""
+    """Indices of an element, without conversions."""
     while isinstance(ptr, Op) and ptr.kind != "elem":
         ptr = ptr.args[0]
     return tuple(map(unconverted, ptr.args[1:])) if isinstance(ptr, Op) else ()
 
 
 def unconverted(v: Value) -> Value:
-    """The operand of a conversion."""
+    """The operand of a chain of conversions."""
     while isinstance(v, Op) and v.kind in CONVERSIONS:
         v = v.args[0]
     return v
 
 
 def key_of_place(ptr: Value) -> Hashable:
-    """Equal for elements with equal indices; None where that is not seen."""
+    """Structural key of an element's indices; None if they cannot be analyzed."""
     indices = indices_at(ptr)
     return tuple(key_of(v, 0) for v in indices) if indices else None
 
 
 def key_of(v: Value, depth: int) -> Hashable:
-    """Equal for values that are computed alike in one iteration."""
+    """Structural key of a value: equal for equal expressions in one iteration."""
     if not isinstance(v, Op) or TABLE[v.kind].effect is not Effect.PURE or depth > MOST_DEPTH:
         return v
     return (v.kind, v.attr, v.type, *(key_of(x, depth + 1) for x in v.args))
@@ -113,7 +115,7 @@ def key_of(v: Value, depth: int) -> Hashable:
 
 
 def candidates(fn: Func) -> Candidates:
-    """The conflicts of a Func that launches may prove."""
+    """Conflicts of a Func that launches may prove."""
     from vkchi.passes.pipeline import load_pass
     from vkchi.races.conflicts import find_conflicts
 
@@ -128,8 +130,10 @@ def candidates(fn: Func) -> Candidates:
 
 
 def is_candidate(m: Conflict) -> bool:
-    """True if the order of the accesses matters, and no barrier may be between them. Loops that
-    compare and swap, as those that set bit-packed integers, are no candidates."""
+    """True if the order of the accesses matters and no barrier may separate them.
+
+    Loops with compare-and-swap, as stores of bit-packed integers, are no candidates.
+    """
     from vkchi.analysis.footprint import element_under
     from vkchi.races.witness import may_matter
 
@@ -141,7 +145,7 @@ def is_candidate(m: Conflict) -> bool:
 
 
 class Loaded:
-    """Values of a loop that depend on loads by data flow; control flow does not count."""
+    """Data-flow closure of the loads in a loop; control flow does not count."""
 
     def __init__(self, loop: Op) -> None:
         (self.region,) = loop.regions
@@ -159,12 +163,12 @@ class Loaded:
         return any(v in self.of_loads for v in places_under(op.args[0]))
 
     def is_computable(self, m: Conflict) -> bool:
-        """True if indices of both accesses may follow from what a launch knows."""
+        """True if the indices of both accesses may follow from arguments and shapes."""
         sides = (m.first, m.second)
         return all(any(not self._has_loaded_indices(op) for op in side) for side in sides)
 
     def is_scattered(self, m: Conflict) -> bool:
-        """True if what is read of an array is written to it at loaded indices."""
+        """True if a value read from an array flows into a write to it at loaded indices."""
         if m.first[0].kind != "load":
             return False
         if m.root not in self.of_root:
@@ -176,7 +180,7 @@ class Loaded:
         )  # fmt: skip
 
     def _is_behind_atomics(self, op: Op) -> bool:
-        """True if what an atomic gave decides whether an op runs."""
+        """True if the result of an atomic decides whether an op runs."""
         if self.behind_atomics is None:
             from vkchi.analysis.dataflow import Dependence
 
@@ -186,7 +190,7 @@ class Loaded:
 
 
 def places_under(ptr: Value) -> Iterator[Value]:
-    """The values that a place is computed of."""
+    """Operands of an address computation."""
     while isinstance(ptr, Op) and ptr.args:
         yield from ptr.args[1:]
         ptr = ptr.args[0]

@@ -1,7 +1,6 @@
-"""Kernels in a form that notes who meets, and their launches.
+"""Instrumented variants for race detection, and their shadow cells.
 
-Owns: `Observed`, the kernel's own run in that form, and the cells that it notes in; `Trial`, a run
-on copies of what it writes, before. Must not know: gradients, tapes.
+`Observed` runs in place of the kernel. `Trial` runs before it, on copies of the arrays it writes.
 """
 
 from __future__ import annotations
@@ -25,9 +24,11 @@ if TYPE_CHECKING:
 
 
 class Noting(Variant):
-    """A kernel that runs in the form `made`, and notes which of these groups meet. A launch leaves
-    its cells clear, so that the next one may use them again; one that was interrupted does not give
-    them back."""
+    """A variant instrumented to detect which of these groups conflict.
+
+    A launch leaves its cells cleared, so that the next launch reuses them. An interrupted launch
+    does not return them.
+    """
 
     def __init__(self, call: Call, groups: Sequence[Group], made: Detector) -> None:
         super().__init__(call, made.func)
@@ -37,20 +38,19 @@ class Noting(Variant):
         self.memory: dict[str, Storage] = {}
 
     def bind(self, call: Call) -> dict[str, Storage]:
-        """The arrays that it notes in. Raises DeviceError where there is no memory for them."""
+        """Allocate the shadow arrays of a launch. Raises DeviceError if memory is short."""
         own = {name: self._clear_cells(name, call.arrays) for name in self.cells}
         own[RACED] = Storage(self.runtime, i32, (len(self.groups),))
         return own
 
     def result(self, own: Mapping[str, Storage]) -> list[int]:
-        """The numbers of the groups that met, after a run; waits."""
+        """Indices of the groups that conflicted in a run; waits for the device."""
         numbers = np.flatnonzero(own[RACED].to_numpy())
         self.memory |= {name: own[name] for name in self.cells}
         return [int(n) for n in numbers]
 
     def try_out(self, call: Call) -> list[int]:
-        """The numbers of the groups that met in a run on copies of what it writes. Raises
-        DeviceError if there is no memory for it."""
+        """Indices of the groups that conflict in a run on copies. Raises DeviceError."""
         with restoring(self.runtime.lock), self.runtime.lock:
             own = self.bind(call)
             self.dry_run(call, own)
@@ -69,21 +69,24 @@ class Noting(Variant):
 
 
 class Observed(Noting):
-    """The same of a kernel whose races are known."""
+    """An instrumented variant that runs in place of the kernel."""
 
     def __init__(self, call: Call, races: Races, groups: Sequence[Group], made: Detector) -> None:
         super().__init__(call, groups, made)
         self.races = races
 
     def race(self, own: Mapping[str, Storage]) -> Found | None:
-        """The races of the groups that met in a run; waits for its end."""
+        """The races in a run; waits for its end."""
         return tuple(self.races.race_of(self.groups[k]) for k in self.result(own)) or None
 
 
 class Trial(Observed):
-    """A kernel that is tried before it runs. `needs` are the arrays that decide what it finds,
-    `numbers` the arguments; what it finds is not `is_certain` to hold for the run if random numbers
-    or the order of iterations do."""
+    """An instrumented variant that runs on copies, before the kernel.
+
+    - `needs`: arrays that the result depends on.
+    - `numbers`: scalar arguments that it depends on.
+    - `is_certain`: False if random numbers or the order of iterations affect the result.
+    """
 
     def __init__(self, call: Call, races: Races, groups: Sequence[Group], made: Detector) -> None:
         super().__init__(call, races, groups, made)
@@ -94,7 +97,8 @@ class Trial(Observed):
         self.needs = sorted(self.artifact.reads & call.arrays.keys())
 
     def key(self, call: Call) -> tuple[Any, ...] | None:
-        """What decides what it finds, besides arrays; None if that is not known."""
+        """Key of the scalars and shapes that the result depends on; None if a scalar is not
+        available."""
         numbers = numbers_of(call)
         if not numbers.keys() >= set(self.numbers):
             return None
@@ -102,11 +106,11 @@ class Trial(Observed):
         return (shapes, *(numbers[name] for name in self.numbers))
 
     def find(self, call: Call) -> frozenset[int]:
-        """The numbers of the groups that met. Raises DeviceError if there is no memory for it."""
+        """Indices of the groups that conflict. Raises DeviceError if memory is short."""
         return frozenset(self.try_out(call))
 
 
 def numbers_of(call: Call) -> dict[str, Any]:
-    """The numbers among the arguments, by name: Python's and numpy's."""
+    """Scalar arguments by name: Python's and numpy's."""
     leaves = leaves_of(call.plan, call.args)
     return {p.name: arg for p, arg in leaves if isinstance(arg, int | float | np.number)}

@@ -1,19 +1,18 @@
-"""Warnings of races outside debug mode; under `ti.cpu`, such loops run in order.
+"""Race warnings outside debug mode; with `ti.cpu`, racing loops are serialized.
 
-A kernel is watched if `suspects` found candidates when it was compiled. Before it runs, its
-parallel loops are examined, in MOST_LOOKS calls at most:
+A kernel is watched if `suspects` found candidates when it was compiled. Its parallel loops are
+examined before it runs, in at most MOST_LOOKS calls:
 
-- A witness proves that two iterations conflict (`witness`). The answer depends on shapes and
-  integer arguments alone, and is kept in the cache.
-- A loop of 2 to MOST_TRIED iterations is tried once if it updates an array at loaded indices and
-  reads it, or if a witness depends on a factor that is loaded. It runs on copies, in the form that
-  debug mode runs (`detector`). An addition counts whatever is added; a store counts if it changes
-  the element.
+- A witness proves that two iterations conflict (`witness`). The result depends on shapes and
+  integer arguments alone, and is cached on disk.
+- A loop of 2 to MOST_TRIED iterations is tried once on copies, with the instrumentation of debug
+  mode (`detector`). Candidates update an array at loaded indices and read it, or have a witness
+  that depends on a loaded factor. Any addition counts; a store counts if it changes the element.
 
-A loop is warned of once. If the user asked for `ti.cpu`, the device is a software one, and the loop
-has at most MOST_IN_ORDER iterations, the call runs a variant of the kernel, which is compiled with
-this loop as under `ti.loop_config(serialize=True)`. Calls of such kernels are examined for ever, as
-other shapes may be too large; other kernels become ordinary plans.
+Each loop is reported once. If the user requested `ti.cpu` and gets a software device, a racing loop
+of at most MOST_IN_ORDER iterations is serialized. The call then runs a variant compiled as with
+`ti.loop_config(serialize=True)`. Such kernels are examined at every call, because other shapes may
+be too large. Other kernels become ordinary plans.
 """
 
 from __future__ import annotations
@@ -39,15 +38,17 @@ if TYPE_CHECKING:
     from vkchi.races import watch as facts
     from vkchi.races.suspects import Candidates
 
-MOST_LOOKS = 8  # calls of a kernel, of which each may have other shapes and integers
-MOST_TRIED = MOST_IN_ORDER = 1 << 16  # iterations of a loop
+MOST_LOOKS = 8  # examined calls of a kernel; each may have other shapes and integers
+MOST_TRIED = MOST_IN_ORDER = 1 << 16  # limits on the trip count of a loop
 SHOWN: dict[Any, Any] = {}  # a registry of Python's warnings
-MOST_BYTES = 1 << 28  # of the arrays that a trial copies
+MOST_BYTES = 1 << 28  # limit on the arrays that a trial copies
 
 
 class Proven(NamedTuple):
-    """A conflict: the number of its loop, the array, whether one access is a read, both lines, and
-    whether only a trial can prove it."""
+    """A conflict as data.
+
+    `loop` is the number of its loop. With `is_open`, only a trial can prove it.
+    """
 
     loop: int
     array: str
@@ -58,7 +59,7 @@ class Proven(NamedTuple):
 
 
 class Loops(NamedTuple):
-    """The candidates of a kernel: whether it has some for a witness, and the loops to try."""
+    """Candidates of a kernel: whether a witness may exist, and the loops to try."""
 
     has_candidates: bool
     to_try: tuple[int, ...]
@@ -73,18 +74,18 @@ if not TYPE_CHECKING:
     )
 
 
-# --- questions -----------------------------------------------------------------------------------
+# --- queries -------------------------------------------------------------------------------------
 
 
 def candidates_of(plan: Plan) -> Candidates:
-    """The conflicts to look at, found once per plan."""
+    """Candidates of a kernel, memoized per plan."""
     from vkchi.races.suspects import candidates
 
     return plan.derived.suspects.find(None, lambda: candidates(plan.func))
 
 
 def numbers_of_loops(plan: Plan) -> dict[Span | None, int]:
-    """The parallel loops by their places, as the frontend numbers them."""
+    """Numbers of the parallel loops by source location, as the frontend assigns them."""
     found: dict[Span | None, int] = {}
     for op in walk(plan.func.body):
         if op.kind == "parallel":
@@ -93,14 +94,14 @@ def numbers_of_loops(plan: Plan) -> dict[Span | None, int]:
 
 
 def loops(plan: Plan) -> Loops:
-    """The loops of a kernel that may be proved to race."""
+    """The loops of a kernel with candidates."""
     numbers, made = numbers_of_loops(plan), candidates_of(plan)
     to_try = dict.fromkeys(numbers[m.loop.span] for m in made.by_trial)
     return Loops(bool(made.by_witness), tuple(to_try))
 
 
 def proven(plan: Plan, case: Case) -> tuple[Proven, ...]:
-    """A conflict of each loop for which there is a witness, in such a call, or open ones."""
+    """One conflict per loop that has a witness in such a call; open conflicts included."""
     from vkchi.races.witness import IF, Search
 
     numbers, made = numbers_of_loops(plan), candidates_of(plan)
@@ -116,12 +117,11 @@ def proven(plan: Plan, case: Case) -> tuple[Proven, ...]:
 
 
 def described(loop: int, root: Value, one: Op, other: Op, *, is_open: bool = False) -> Proven:
-    """A conflict as data."""
     return Proven(loop, name_of(root), one.kind == "load", one.span, other.span, is_open)
 
 
 def lengths(plan: Plan, case: Case) -> dict[int, int]:
-    """The numbers of iterations of the loops in such a call, where they are known."""
+    """Trip counts of the loops in such a call, if they are known."""
     from vkchi.races.witness import Search
 
     search = Search(plan.func, (), dict(case[0]), dict(case[1]))
@@ -136,7 +136,7 @@ def lengths(plan: Plan, case: Case) -> dict[int, int]:
 
 
 def case_of_launch(plan: Plan, args: tuple[Any, ...]) -> Case:
-    """The integers and shapes of a launch; nothing is bound or copied."""
+    """Integers and shapes of a launch; nothing is bound or copied."""
     from vkchi.tape.calls import leaves_of
 
     arrays: dict[str, Shaped] = dict(plan.fields(args))
@@ -153,7 +153,7 @@ def case_of_launch(plan: Plan, args: tuple[Any, ...]) -> Case:
 
 
 class Extents(NamedTuple):
-    """An array, of which only the shape counts."""
+    """The shape of an array."""
 
     shape: tuple[int, ...]
 
@@ -162,8 +162,10 @@ class Extents(NamedTuple):
 
 
 class Watch:
-    """Examines the first calls of a kernel. `plans` are its variants, by the loops in order;
-    `is_kept`: they go into the cache."""
+    """Examines the first calls of a kernel.
+
+    `plans` are its variants by serialized loops. With `is_kept`, they are cached on disk.
+    """
 
     def __init__(self, is_kept: bool) -> None:
         self.is_kept = is_kept
@@ -174,7 +176,7 @@ class Watch:
         self.plans: dict[tuple[int, ...], Plan] = {}
 
     def look(self, plan: Plan, args: tuple[Any, ...], *, is_run: bool) -> tuple[int, ...]:
-        """Warn of what a call of the kernel proves; the loops that are to run in order."""
+        """Warn about races in a call; return the loops to serialize."""
         if plan.is_ours or plan.runtime.options.accepts_races(plan.path):
             plan.watch = None
             return ()
@@ -197,7 +199,7 @@ class Watch:
                 k for k in sorted(found) if length.get(k, MOST_IN_ORDER + 1) <= MOST_IN_ORDER
             )
         for k in sorted(found.keys() - self.told):
-            if k in in_order or not plan.runtime.options.debug:  # which warns by itself
+            if k in in_order or not plan.runtime.options.debug:  # debug mode warns itself
                 tell(plan, found[k], is_in_order=k in in_order)
             self.told.add(k)
         if self.left <= 0 and not self.plans and not in_order:
@@ -206,7 +208,7 @@ class Watch:
 
 
 def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
-    """A conflict of a loop, if a run on copies has one; none where there is no memory for it."""
+    """Yield a conflict that a run on copies shows; nothing if memory is short."""
     from vkchi.races.detector import Style, grouped, note
     from vkchi.races.trials import Noting
     from vkchi.races.witness import IF, Search
@@ -234,7 +236,7 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
 
 
 def tell(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
-    """Warn of a conflict, at the line of its first access. By default Python shows a text once."""
+    """Warn about a conflict at the line of its first access. Python shows equal warnings once."""
     one, other = outermost(race.first), outermost(race.second)
     if one is None:
         return
@@ -251,7 +253,7 @@ def tell(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
 
 
 def outermost(span: Span | None) -> Span | None:
-    """A place in the user's files: the call, of code of this package."""
+    """Location in the user's files; for code of this package, its caller."""
     while span is not None and span.file.startswith(PACKAGE):
         span = span.caller
     return span

@@ -1,19 +1,20 @@
-"""Witness search: two concrete iterations of a parallel loop whose accesses conflict.
+"""Witness search by symbolic execution: two concrete iterations of a parallel loop that conflict.
 
-An iteration is executed symbolically: integers that follow from its indices, from integer arguments
-and from shapes are computed; everything loaded from memory is unknown. A witness is a proof, for
-both iterations exist, both surely reach their access, and both accesses have the same address. The
-search for candidates is a heuristic, so no witness means that nothing is known.
+Integers that follow from loop indices, integer arguments and shapes are evaluated; values loaded
+from memory are unknown. A witness is a proof: both iterations exist, both certainly reach their
+access, and both accesses have the same address. The search is a heuristic, so the absence of a
+witness proves nothing.
 
 Preconditions: equal indices are one value, as after the passes `simplify` and `dce`. Loops with
-barriers or workgroup memory have no witness, since a barrier may order their accesses.
+barriers or workgroup memory have no witness, because a barrier may order their accesses.
 
-Not a witness:
+These are not witnesses:
+
 - a read that an earlier store of its own iteration may cover;
-- a read or a write that a `select` or a factor of 0 leaves out (`influence`). If only memory tells
-  whether it does, there is a witness `IF` it does not, as where the minimum of what stands there
-  and another number is stored;
-- a store of what its iteration loaded of the same element;
+- a read or write that a `select` or a factor of 0 discards (`influence`). If that depends on
+  memory, there is a witness of kind `IF`. The same holds for a store of the minimum of the old
+  contents and another value.
+- a store of the value that its iteration loaded from the same element;
 - two stores, unless both values are known and differ;
 - a read of an element that only monotone atomics (`min`, `max`, `and`, `or`) change.
 
@@ -50,13 +51,13 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, scalar_of, u64
 from vkchi.types.lazy_numpy import np
 
-MOST_ROUNDS = 3  # of a serial loop that are executed; accesses of the others are unknown
-MOST_DEPTH = 200  # ops between a value and its operands
-MOST_TRIED = 400  # iterations that are executed for one loop
-MOST_ACCESSES = 2000  # of an iteration that are known; later serial loops are not
-MOST_SAMPLED = 20_000  # accesses of the iterations that are sampled
-LEAST_DIFFERENCE = 1e-3  # of floats, relative: less may come of rounding
-SIDES = {1: 16, 2: 4, 3: 3}  # of the first block of iterations, by the number of axes
+MOST_ROUNDS = 3  # executed iterations of a serial loop; the accesses of others are unknown
+MOST_DEPTH = 200  # depth of evaluated expressions
+MOST_TRIED = 400  # executed iterations of one loop
+MOST_ACCESSES = 2000  # known accesses of an iteration; later serial loops are skipped
+MOST_SAMPLED = 20_000  # accesses of all sampled iterations
+LEAST_DIFFERENCE = 1e-3  # of floats, relative; less may be rounding error
+SIDES = {1: 16, 2: 4, 3: 3}  # extent of the first sampled block, by number of axes
 
 SURELY, IF = "surely", "if"
 Indices = tuple[int, ...]
@@ -64,8 +65,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Scope:
-    """Known values of one execution of a region; None stands for an unknown one. A scope is kept
-    with an access: values that are computed after it are found as well."""
+    """Known values in one execution of a region; None for unknown values.
+
+    Accesses keep their scope, so that values of later ops can be looked up too.
+    """
 
     __slots__ = ("known", "launch", "parent")
 
@@ -74,7 +77,7 @@ class Scope:
         self.known: dict[Value, object] = {}
 
     def get(self, v: Value, depth: int = 0) -> object:
-        """The value, or None."""
+        """The value, or None if it is unknown."""
         scope: Scope | None = self
         while scope is not None:
             if v in scope.known:
@@ -97,7 +100,7 @@ class Scope:
             return None
         try:
             return evaluate(op.kind, args, op.attr, op.type)
-        except (InternalError, ArithmeticError):  # no meaning, as that of 7 // 0
+        except (InternalError, ArithmeticError):  # undefined, as 7 // 0
             return None
 
     def integer(self, v: Value) -> int | None:
@@ -107,19 +110,23 @@ class Scope:
 
 
 def is_rounded(op: Op) -> bool:
-    """True if an op decides something by floats, which devices round otherwise than numpy."""
+    """True if an op derives a non-float from floats, whose rounding differs between devices and
+    numpy."""
     takes_floats = any(kind_of(v) == "f" for v in op.args)
     return takes_floats and kind_of(op) != "f"
 
 
 def kind_of(v: Value) -> str:
-    """`f` for floats and vectors of them; empty for what is no number."""
+    """`f` for floats and vectors of them; empty for types without scalars."""
     return scalar_of(v.type).kind if isinstance(v.type, Scalar | Tensor) else ""
 
 
 class Access(NamedTuple):
-    """One execution of a load or write: its element and component, None where they are unknown;
-    whether it surely happens; what is known there."""
+    """One execution of a load or write.
+
+    `element` is None and `component` UNKNOWN if they are unknown. `is_certain` is True if it
+    certainly happens. `scope` holds the values known there.
+    """
 
     op: Op
     element: Indices | None
@@ -128,11 +135,11 @@ class Access(NamedTuple):
     scope: Scope
 
 
-UNKNOWN = object()  # a component
+UNKNOWN = object()  # an unknown component
 
 
 class Launch:
-    """The known values of a launch: integers by name, shapes by name."""
+    """Known values of a launch: integers and shapes by name."""
 
     def __init__(self, fn: Func, numbers: Mapping[str, int], shapes: Shapes) -> None:
         self.shapes = shapes
@@ -142,25 +149,25 @@ class Launch:
                 self.scope.known[p] = converted(numbers[p.name], p.type)
 
     def shape_of(self, array: Value) -> tuple[int, ...] | None:
-        """The shape of an array."""
+        """Shape of an array, if it is known."""
         t = array.type
         if isinstance(t, Array) and t.shape is not None:
             return tuple(t.shape)
         return self.shapes.get(array.name)
 
     def extent(self, op: Op) -> object:
-        """The result of a `shape`."""
+        """Result of a `shape` op."""
         shape = self.shape_of(op.args[0])
         return None if shape is None else scalar_of(op.type).dtype.type(shape[op.attr])
 
 
 def converted(n: int, t: Scalar) -> object:
-    """An integer argument in its parameter's type, which wraps; None for floats and bools."""
+    """Wrap an integer argument to its parameter's type; None for floats and bools."""
     return value_of(n % (1 << t.bits), t) if t.kind in "iu" else None
 
 
 class Search:
-    """The witnesses of one Func with these integers and shapes."""
+    """Witness search in one Func with these integers and shapes."""
 
     def __init__(
         self, fn: Func, conflicts: Sequence[Conflict], numbers: Mapping[str, int], shapes: Shapes
@@ -170,12 +177,12 @@ class Search:
         self.traces: dict[Op, Traces] = {}
 
     def length(self, loop: Op) -> int | None:
-        """The number of iterations of a parallel loop; None if it is unknown."""
+        """Trip count of a parallel loop; None if it is unknown."""
         space = None if is_cut(loop) else self.space(loop)
         return None if space is None else int(np.prod([len(axis) for axis in space], dtype=object))
 
     def space(self, loop: Op) -> list[range] | None:
-        """The indices of each axis; None if they are unknown."""
+        """Index range of each axis; None if one is unknown."""
         with np.errstate(all="ignore"):
             get = self.launch.scope.integer
             ends = [(get(axis.begin), get(axis.end)) for axis in axes_of(loop)]
@@ -183,8 +190,7 @@ class Search:
         return known if len(known) == len(ends) else None
 
     def find(self, conflict: Conflict) -> str:
-        """SURELY or IF there are two iterations that conflict in these accesses; empty if none were
-        found."""
+        """SURELY or IF two iterations conflict in these accesses; empty without a witness."""
         loop = conflict.loop
         if has_kind(loop.regions[0], GROUPED | SYNCS) or not may_matter(conflict):
             return ""
@@ -213,8 +219,8 @@ class Search:
         return found
 
     def _counts(self, access: Access) -> str:
-        """SURELY if an access happens, and neither a condition nor a factor leaves it out; IF
-        memory tells whether one does."""
+        """SURELY if an access happens and affects the result, IF that depends on memory; else
+        empty."""
         if not access.is_certain or access.element is None:
             return ""
         if access.op.kind != "load":
@@ -236,13 +242,12 @@ class Search:
 
 
 def is_cut(loop: Op) -> bool:
-    """True if a loop has the iterations of another one in a serial loop (`passes.wide`)."""
+    """True for a loop that `passes.wide` strip-mined: a serial loop inside has the iterations."""
     inner = [op for op in loop.regions[0].ops if op.kind == "for"]
     return any(op.regions[0].params[0].type is u64 for op in inner)
 
 
 def reads_of(conflicts: Iterable[Conflict]) -> list[Op]:
-    """The loads of conflicts."""
     return list(dict.fromkeys(op for m in conflicts for op in m.first if op.kind == "load"))
 
 
@@ -255,13 +260,12 @@ def may_matter(conflict: Conflict) -> bool:
 
 
 def is_monotone(op: Op) -> bool:
-    """True for atomics whose repeated application leads to one result in any order, as in
-    relaxations that run until nothing changes."""
+    """True for atomics whose repeated application converges in any order, as in relaxations."""
     return op.kind in IDEMPOTENT
 
 
 def holds(whens: Iterable[When], scope: Scope) -> str:
-    """SURELY if all these conditions hold, for one component at least; IF some are unknown."""
+    """SURELY if all conditions hold for at least one component, IF some are unknown; else empty."""
     found = SURELY
     for when in whens:
         value = scope.get(when.value)
@@ -273,15 +277,17 @@ def holds(whens: Iterable[When], scope: Scope) -> str:
 
 
 def is_same_place(a: Access, b: Access) -> bool:
-    """True if two accesses surely share an address."""
+    """True if two accesses certainly share an address."""
     if a.element is None or a.element != b.element or UNKNOWN in (a.component, b.component):
         return False
     return a.component == b.component or a.component is None or b.component is None
 
 
 def is_put_back(access: Access) -> bool:
-    """True if an access stores what its iteration loaded of the same place, whose indices are
-    computed otherwise: it is no change, as `Influence.is_old` has it."""
+    """True if an access stores the value that its iteration loaded from the same address.
+
+    The indices may be different expressions here, unlike in `Influence.is_old`.
+    """
     v = access.op.args[1]
     if access.op.kind != "store" or not isinstance(v, Op) or v.kind != "load":
         return False
@@ -293,8 +299,10 @@ def is_put_back(access: Access) -> bool:
 
 
 def differ(a: Access, b: Access) -> bool:
-    """True if two accesses of an address leave something else in another order: neither adds 0, and
-    two stores surely store different values."""
+    """True if the result of two accesses to one address depends on their order.
+
+    Neither may add 0, and two stores must store values that certainly differ.
+    """
     shared = b.component if a.component is None else a.component
     if adds_zero(a, shared) or adds_zero(b, shared):
         return False
@@ -325,7 +333,7 @@ def adds_zero(access: Access, component: object) -> bool:
 
 
 class Traces:
-    """Executions of iterations of one parallel loop, each once."""
+    """Memoized executions of iterations of one parallel loop."""
 
     def __init__(self, launch: Launch, loop: Op, space: Sequence[range]) -> None:
         self.launch, self.loop, self.space = launch, loop, space
@@ -335,7 +343,7 @@ class Traces:
         self.sampled: dict[tuple[Op, Indices], list[tuple[Indices, Access]]] = {}
 
     def sample(self) -> list[Indices]:
-        """Iterations of a block at the beginning, of one in the middle, and the last one."""
+        """Sampled iterations: a block at the beginning, one in the middle, and the last one."""
         if self.points is None:
             side = SIDES.get(len(self.space), 2)
             if not self.space or not all(self.space):
@@ -358,7 +366,7 @@ class Traces:
     def partners(
         self, access: Access, point: Indices, ops: Iterable[Op]
     ) -> Iterator[tuple[Indices, Access]]:
-        """Accesses of other iterations with the address of this one, by ops among these."""
+        """Yield accesses of other iterations with the same address, by one of these ops."""
         assert access.element is not None
         for op in ops:
             for other, partner in self.sampled.get((op, access.element), ()):
@@ -370,7 +378,7 @@ class Traces:
                         yield other, partner
 
     def of(self, point: Indices) -> list[Access]:
-        """The accesses of an iteration, in order."""
+        """Accesses of an iteration, in order."""
         if point not in self.found:
             if len(self.found) >= MOST_TRIED:
                 return []
@@ -386,8 +394,10 @@ class Traces:
         return scope
 
     def guess(self, op: Op, access: Access, point: Indices) -> Iterator[Indices]:
-        """Iterations in which an op may have the address of an access of this iteration, where its
-        indices are linear and each follows one axis."""
+        """Yield iterations in which an op may have the address of an access of this iteration.
+
+        Works if the op's indices are linear and each follows one axis.
+        """
         here = self._element(op, point)
         if here is None or access.element is None:
             return
@@ -414,7 +424,7 @@ class Traces:
         yield from (p for p in points if all(k in a for k, a in zip(p, self.space)))
 
     def _element(self, op: Op, point: Indices) -> Indices | None:
-        """The element of an op in an iteration, whatever conditions say; serial loops begin."""
+        """Element of an op in an iteration, ignoring conditions; serial loops are at `begin`."""
         scope = self._scope(point)
         for inner in walk(self.loop.regions[0]):
             if inner.kind == "for":
@@ -422,7 +432,7 @@ class Traces:
         return element_at(op, scope)
 
     def is_covered(self, point: Indices, read: Access) -> bool:
-        """True if an iteration may have stored to the element before it reads it."""
+        """True if an iteration may store to the element before it reads it."""
         root = base_of(read.op.args[0])
         for access in self.of(point):
             if access.op is read.op and access.scope is read.scope:
@@ -434,12 +444,12 @@ class Traces:
 
 
 def moved(point: Indices, axis: int, by: int) -> Indices:
-    """A point, some steps along an axis."""
+    """A point shifted along an axis."""
     return (*point[:axis], point[axis] + by, *point[axis + 1 :])
 
 
 def element_at(op: Op, scope: Scope) -> Indices | None:
-    """The element that a load or write accesses; None if it is unknown, or outside the array."""
+    """Element that a load or write accesses; None if it is unknown or out of range."""
     elem = element_under(op.args[0])
     if elem is None:
         return None
@@ -452,7 +462,7 @@ def element_at(op: Op, scope: Scope) -> Indices | None:
 
 
 def component_at(op: Op, scope: Scope) -> object:
-    """The component of its element that an op accesses; None for all of them."""
+    """Component of the element that an op accesses; None for all components."""
     place = op.args[0]
     assert isinstance(place, Op)
     if place.kind == "elem":
@@ -464,14 +474,14 @@ def component_at(op: Op, scope: Scope) -> object:
 
 
 class Execution:
-    """The accesses of one iteration, as far as they are known."""
+    """Symbolic execution of one iteration, which collects its accesses."""
 
     def __init__(self) -> None:
         self.accesses: list[Access] = []
         self.may_have_ended = False
 
     def region(self, region: Region, scope: Scope, *, is_certain: bool) -> list[object]:
-        """Execute a region; the values that it yields."""
+        """Execute a region; return the values that it yields."""
         for op in region.ops:
             certain = is_certain and not self.may_have_ended
             if op.kind == "load" or op.kind in WRITES:
@@ -521,7 +531,8 @@ class Execution:
             scope.known.update(zip(op.results, values))
 
     def _unknown(self, op: Op, scope: Scope) -> None:
-        """Execute regions of which nothing is known but what their accesses may be."""
+        """Execute regions in an unknown state: their accesses are uncertain and their results
+        unknown."""
         for region in op.regions:
             inner = Scope(scope.launch, scope)
             inner.known.update(dict.fromkeys(region.params))

@@ -1,8 +1,9 @@
 """Detection of lost gradients: derivatives stored in memory that has no `grad`, or overwritten by
 code that the recording does not see.
 
-`Breaks` belongs to one recording. It keeps the lost gradients in the accounts of the `ledger`,
-propagates them through kernel calls, and raises if one reaches an array that has a gradient.
+`Breaks` belongs to one recording. It keeps the lost gradients in the accounts of the `ledger` and
+propagates them through kernel calls. It raises GradientError if one reaches an array that has a
+gradient.
 
 Rules for memory that has a gradient:
 

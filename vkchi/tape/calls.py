@@ -222,7 +222,7 @@ class Gradients:
     """The adjoints of a call's arrays.
 
     For fields and ndarrays these are their companions. For torch tensors they are the `.grad`, in
-    place or copied while a gradient runs; a tensor that is passed several times has one.
+    place or copied while a gradient runs. A tensor that is passed several times has one adjoint.
     """
 
     def __init__(self, call: Call, known: Mapping[str, Storage] | None = None) -> None:
@@ -389,8 +389,8 @@ def count_once(call: Call) -> None:
 def check_leaves(call: Call) -> None:
     """Raise GradientError for a tensor whose gradient would not reach its leaves.
 
-    That is a tensor that torch computed from others (a view, for example), or one whose gradient
-    torch is accumulating before the tape adds to it.
+    That is a tensor that torch computed from others, for example a view. It is also one whose
+    gradient torch is accumulating before the tape adds to it.
     """
     for name, tensor in call.tensors.items():
         if leaves.is_added_to(tensor):

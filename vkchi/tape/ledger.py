@@ -251,9 +251,9 @@ class Wants:
 class Holding:
     """Derivative state of some memory.
 
-    It records derivatives without a `grad` (`escapes`), derivatives with one (`held`), the loss of
-    either by an overwrite, and the writes since a call with a custom gradient. `owner` is the array
-    or tensor of `memory`.
+    It records derivatives without a `grad` (`escapes`), derivatives with one (`held`), and the loss
+    of either by an overwrite. `writes` are those since a call with a custom gradient. `owner` is
+    the array or tensor of `memory`.
     """
 
     memory: Any
@@ -388,7 +388,7 @@ class Account(Holding):
         return self.version == self.last_version
 
     def note_write(self, access: Access) -> None:
-        """Record a write by Python. Adding a constant does not change who wrote last."""
+        """Record a write by Python. Adding a constant leaves the last writer unchanged."""
         if not access.is_sum:
             self.last_write = user_span()
         elif self.last_version != self.version - 1:

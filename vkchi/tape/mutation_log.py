@@ -3,7 +3,8 @@ call.
 
 A tape cannot predict the reads of a custom gradient, so it takes no snapshots for it. It logs the
 writes after the call instead. When the gradient runs, a read of overwritten memory raises
-GradientError, unless the gradient has stored there first: then it recomputes the value.
+GradientError. Memory that the gradient has stored to first is exempt, because it recomputes those
+values.
 
 Other code writes to host memory without notice. The log therefore saves the contents that the call
 left in the host memory of its kernels.

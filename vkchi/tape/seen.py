@@ -2,9 +2,9 @@
 memory.
 
 Other code writes there without notice. `Shown` detects such writes by comparing contents. It then
-reports a read of the array and a call of `from_numpy`, because the new values may depend on the old
-ones. So they are a constant if the array held no derivative. Otherwise a derivative that would flow
-through them raises an error.
+reports a read and a call of `from_numpy`, because the new values may depend on the old ones. So
+they are a constant if the array held no derivative. Otherwise a derivative that would flow through
+them raises an error.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The analysis of a call is a function of the kernels, arrays and integers of this
 before it. A tape that follows a path of the tree therefore only launches kernels and makes the
 recorded copies. Every other event is a *side exit*: an unknown call, an access by Python, an
 exported array. The calls up to the exit are then analyzed after the fact, with the copies that were
-made, and recording continues as usual. Source: trace trees of tracing compilers.
+made. Recording continues as usual. Source: trace trees of tracing compilers.
 
     step = trace.find(name, plan, args)     # None if no earlier tape did this call here
     trace.launch(step, tape.on_access)

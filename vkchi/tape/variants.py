@@ -1,9 +1,9 @@
 """Variants: transformed kernels that run in place of the kernel.
 
 Examples are kernels with tangents, with access checks, with race detection, or with a replay log. A
-`Variant` does everything that a launch of the kernel does besides its dispatches: random numbers,
-results in host memory, reports, the return value. A dry run executes a call on copies of the arrays
-it writes. `ForwardPlan` is the variant with tangents.
+`Variant` does the same work as a launch: dispatches, random numbers, results in host memory,
+reports, the return value. A dry run executes a call on copies of the arrays it writes.
+`ForwardPlan` is the variant with tangents.
 """
 
 from __future__ import annotations
