@@ -3,8 +3,9 @@
 A gradient outside a tape (`kernel.grad`) finds memory as the kernel left it, and reruns the kernel.
 The rerun computes the same values if each array falls into one of two classes:
 
-- *Redefined*: every element that the kernel may overwrite is stored before it is read. The kernel does not depend on the old contents. An atomic is no such store, because its result depends
-  on them. It counts as a read if its result is used or it is not an addition. A minimum or maximum
+- *Redefined*: every element that the kernel may overwrite is stored before it is read. The kernel
+  does not depend on the old contents. An atomic is no such store, because its result depends on
+  them. It counts as a read if its result is used or it is not an addition. A minimum or maximum
   over invocations is exempt if nothing is added to it: repeating it gives the same result.
 - *Invariant*: the kernel only adds to the array or takes extremes, and changes no element that it
   has read. Its reads are then still valid, and the gradient omits these writes. Neither the
