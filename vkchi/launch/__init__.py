@@ -1,7 +1,7 @@
-"""Launching a compiled kernel: the hot path from Python arguments to recorded dispatches.
+"""Launch of a compiled kernel: the hot path from Python arguments to recorded dispatches.
 
-Owns: what a call of a kernel does besides its dispatches: fields, return values, copies of host
-arrays, reports. How dispatches are bound and recorded is `executable`'s. Must not know: IR, Vulkan.
+A `Plan` handles fields, return values, copies of host arrays and reports. `executable` binds and
+records the dispatches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOTHING_SHARED: tuple[Import, ...] = ()
 
 
 def arrays_in(arg: Any) -> list[Any]:
-    """The argument itself; of a field of structs, its members."""
+    """Return the members of a field of structs, or the argument itself as a list of one."""
     return arg.__vkchi_members__() if hasattr(type(arg), "__vkchi_members__") else [arg]
 
 
@@ -56,21 +56,24 @@ def bind_gradient(bound: Bound, name: str, argument: str) -> None:
 
 
 def lives_of(arrays: dict[str, Storage | Reports]) -> list[Any]:
-    """What the arrays live as long as, each once."""
+    """Return the lifetime tokens of the arrays, without duplicates."""
     lives = [getattr(array, "life", None) for array in arrays.values()]
     return list(dict.fromkeys(life for life in lives if life is not None))
 
 
 def counts_launches(runtime: Runtime) -> bool:
-    """Whether launches of kernels are counted, to give those that repeat other code."""
+    """True if launches are counted for shape specialization (VKCHI_SHAPES, not in debug mode)."""
     return env.flag("VKCHI_SHAPES") != "0" and not runtime.options.debug
 
 
 class Plan:
-    """A kernel compiled for one signature on one device. `path`: its module, its class if it is a
-    method, its name. `guard`: the values of Python that it was compiled with. `renew` gives the
-    plan for arguments, with the values as they are. `watch` examines its calls for races before
-    they run; None if nothing is left to examine."""
+    """A kernel compiled for one signature on one device.
+
+    - path: the kernel's module, class (of a method) and name.
+    - guard: tests that the Python values read at compile time are unchanged.
+    - renew: returns the plan for arguments and the current Python values.
+    - watch: race detection before each call; None if nothing is left to check.
+    """
 
     path = ""
     guard = Guard(None)
@@ -105,7 +108,7 @@ class Plan:
         self.is_mixed = is_mixed(args)
         self.written = {name for name in artifact.writes if name in artifact.arrays}
         self.read = {name for name in artifact.reads if name in artifact.arrays}
-        # Kept alive for what launches write into; fields passed as arguments live for their owner.
+        # Keep the arrays alive that launches write to. Owners of passed fields keep those alive.
         passed = {
             id(array): (k, m)
             for k, arg in enumerate(args)
@@ -116,8 +119,11 @@ class Plan:
 
     @property
     def may_have_shapes(self) -> bool:
-        """Whether other code of the same Func may run in its place: where nobody is told what code
-        does, and nothing is drawn, in each dispatch from a stream of its own."""
+        """True if specialized code may replace the compiled one.
+
+        Excluded are kernels with report sites and kernels that draw random numbers, since each
+        dispatch has its own random stream.
+        """
         if not (counts_launches(self.runtime) and self.has_func):
             return False
         return not (self.sites or self.draws)
@@ -126,75 +132,78 @@ class Plan:
         self, executable: Executable, read: Callable[[], Func], build: Build | None = None,
         what: str | None = "",
     ) -> None:  # fmt: skip
-        """Let the kernel's executable, or another one that is made of it, have code for the extents
-        that launches meet, and of the next tier. `read` gives the Func, `build` makes an artifact
-        of such a one; `what` tells executables apart, or is None for one whose code is not kept."""
+        """Enable shape specialization and tier 2 for an executable of this kernel.
+
+        - read: returns the Func.
+        - build: makes an artifact of a Func; None for `compiler.build`.
+        - what: cache key suffix among the executables of this kernel; None disables the disk cache.
+        """
         artifact = executable.artifact
         if not self.may_have_shapes or artifact.sites:
             return
         if artifact.has_next or executable.asks_extents:
-            from vkchi.launch.shapes import Origin, Shapes  # many programs have fields alone
+            from vkchi.launch.shapes import Origin, Shapes  # lazy: many programs have only fields
 
             home = None if what is None else self.home
             executable.shapes = Shapes(executable, Origin(home, what or "", read, build))
 
     @cached_property
     def func(self) -> Func:
-        """The kernel as IR, of which what is derived of it is made."""
+        """The kernel's IR before any pass."""
         return self._read_func()
 
     @property
     def has_func(self) -> bool:
-        """Whether the IR is there: not of a kernel from a saved module."""
+        """True if the IR is available; False for kernels of saved modules."""
         return True
 
     @property
     def is_ours(self) -> bool:
-        """Whether the kernel is one of this package; its IR need not be read for that."""
+        """True if the kernel is part of vkchi. Does not load the IR."""
         return self.path.startswith("vkchi.")
 
     def known(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments that are known at compile time; None for the others."""
+        """Return the compile-time arguments, with None for all others."""
         pairs = zip(self.parameters, args, strict=True)
         return tuple([arg if p.kind in ("template", "self") else None for p, arg in pairs])
 
     def renewed(self, args: tuple[Any, ...]) -> Plan:
-        """The plan for values of Python as they are now, which may be this one."""
+        """Return the plan for the current Python values: this one if its guard holds."""
         if self.renew is None or self.guard.holds(args):
             return self
         return self.renew(args)
 
     @property
     def origin(self) -> tuple[str, Span | None]:
-        """What the kernel is called, and where it stands in the user's files."""
+        """The kernel's name and its source span."""
         return f"{self.func.name}()", self.func.span
 
     def first_write(self, name: str) -> Span | None:
-        """Where the kernel first writes to an array, if that is known."""
-        from vkchi.compiler import first_write  # slow to load, and seldom needed
+        """Return the span of the kernel's first write to an array, if known."""
+        from vkchi.compiler import first_write  # lazy: slow to load, rarely needed
 
         return first_write(self.func, name)
 
     @cached_property
     def derived(self) -> Derived:
-        """What tapes and debug mode have made of the kernel."""
-        from vkchi.tape.derived import Derived  # most programs have no gradients
+        """Variants of the kernel that tapes and debug mode have made."""
+        from vkchi.tape.derived import Derived  # lazy: most programs have no gradients
 
         return Derived(self.executable.artifact.name, self.home)
 
     @property
     def is_plain(self) -> bool:
-        """Whether launches with the same arguments, which lie on the device, record the same
-        commands, and do nothing besides."""
+        """True if launches with the same device arrays record the same commands and have no other
+        effect."""
         return self.is_recordable and not self.draws
 
     @property
     def is_recordable(self) -> bool:
-        """The same, but for the seeds that they draw random numbers with."""
+        """Like `is_plain`, but random seeds may differ between launches."""
         return not (self.sites or self.gradients)
 
     def fields(self, args: tuple[Any, ...]) -> dict[str, Storage]:
-        """The fields that a launch with these arguments works on, by parameter name."""
+        """Return the fields that a launch with these arguments uses, by parameter name."""
         found = {name: a for name, a in self.arrays.items() if isinstance(a, Storage)}
         return found | {name: arrays_in(args[k])[m] for name, (k, m) in self.passed.items()}
 
@@ -217,17 +226,20 @@ class Plan:
         return arrays
 
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
-        """Bind, record, and read what the kernel returns (which waits). `again`: the launch was
-        done before, when so many seeds had been drawn; it draws the same and prints nothing."""
+        """Bind, record, and return the kernel's result, for which it waits.
+
+        `again` replays an earlier launch: the number of seeds drawn before it. The replay draws the
+        same seeds and prints nothing.
+        """
         return self.launch_in_place(args, NOTHING_SHARED, again)
 
     def launch_in_place(
         self, args: tuple[Any, ...], shared: Sequence[Import], again: int | None = None
     ) -> Any:
-        """The same with `shared` arguments, which are arrays of other libraries, in place."""
+        """Like `launch`, with zero-copy arguments `shared`: arrays of other libraries."""
         lock = self.runtime.lock
         was_held = lock._is_owned()  # type: ignore[attr-defined]
-        try:  # as `restoring` does, without its cost
+        try:  # inlined `locks.restoring`, for speed
             with lock:
                 for life in self.lives:
                     life.check_alive()
@@ -262,7 +274,7 @@ class Plan:
             raise
 
     def result(self) -> Any:
-        """What the last launch returned; waits. None if the kernel returns nothing."""
+        """Wait for the last launch and return its result; None if the kernel returns nothing."""
         if not self.returns:
             return None
         leaves = map(self.show, self.returns)

@@ -1,12 +1,12 @@
-"""Arguments of recorded commands in memory of the device: other numbers need no recording.
+"""Argument blocks in device memory: replayed commands take new scalars without being recorded
+again.
 
-Owns: that memory, the commands that read from it, and their order with what rewrites it. Must not
-know: launches, which numbers change.
+Example:
 
     memory = ArgumentMemory(device, commands, pipelines)
-    memory.run(commands)                 # as they were recorded
+    memory.run(commands)                 # as recorded
     memory.is_current = False
-    memory.run(commands)                 # their blocks hold other numbers now
+    memory.run(commands)                 # with new scalars in their argument blocks
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 
 class ArgumentMemory:
-    """Commands, and for each the pipeline that reads its arguments from memory. `is_current`: what
-    stands there is what their blocks held when they last ran. Raises DeviceError."""
+    """Commands and, for each, the pipeline that reads its arguments from memory.
+
+    `is_current` is True if the memory holds the same values as the commands' argument blocks.
+    Raises DeviceError.
+    """
 
     def __init__(
         self, device: Device, commands: SequenceOf[Command], pipelines: SequenceOf[Runnable]
@@ -47,8 +50,11 @@ class ArgumentMemory:
         self._sequences: dict[int, Sequence] = {}
 
     def run(self, commands: SequenceOf[Command], times: int = 1) -> None:
-        """Record all, so many times over by one command; arguments are those in the blocks of
-        `commands`, which are as before but for these."""
+        """Execute all commands `times` times as one sequence, with the arguments in the blocks of
+        `commands`.
+
+        Precondition: apart from these blocks, the commands equal those passed to the constructor.
+        """
         if not self.is_current:
             whole = self._bytes
             for place, c in zip(self._places, commands, strict=True):

@@ -1,12 +1,9 @@
-"""`ti.verify`: a kernel in the reference interpreter and on every device, and where they differ.
+"""`ti.verify`: differential test of a kernel, on the reference interpreter and on every device.
 
-Owns: what is run with what, the comparison, what is said of a difference. Must not know: Vulkan,
-how kernels are compiled.
-
-All work is on copies: arguments and fields are left as they were. The reference is the IR as it was
-lowered, before any pass; each device runs what is compiled for it. Integers and truth values are
-equal, or wrong. Floats may be `ulps` units in the last place off (of a number's own size, never
-less than the smallest normal one's), infinities and NaNs are themselves.
+All runs use copies, so arguments and fields are unchanged. The reference is the IR before any pass;
+each device runs code compiled for it. Integers and bools must be equal. Floats may differ by `ulps`
+units in the last place, where the unit is at least that of the smallest normal number. Infinities
+and NaNs must match.
 
     >>> ti.verify(step, x, 0.1)
     step(): the reference and llvmpipe agree, in 1 array
@@ -45,12 +42,12 @@ from vkchi.types.lazy_numpy import np
 
 ULPS = 16
 Contents = dict[str, np.ndarray[Any, Any]]
-Writers = dict[tuple[int, tuple[int, ...]], Op]  # by id of an array, and index of a number
+Writers = dict[tuple[int, tuple[int, ...]], Op]  # by (array id, element index)
 
 
 class Verified:
-    """What `verify` found: names of the devices that agree, the arrays that were compared, and why
-    other devices could not run the kernel."""
+    """Result of `verify`: devices that agree, arrays compared, and reasons why other devices were
+    skipped."""
 
     def __init__(
         self, name: str, devices: list[str], arrays: list[str], skipped: dict[str, str]
@@ -64,8 +61,11 @@ class Verified:
 
 
 class Case(NamedTuple):
-    """A call to be checked: its plan, numbers by value with their parameters, arrays by name as
-    they are on the user's device, the dtypes and contents that they begin with."""
+    """A call to be checked.
+
+    - numbers: scalar arguments, with their parameters.
+    - arrays: arrays by name, as on the user's device.
+    """
 
     name: str
     plan: Plan
@@ -74,7 +74,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a run left: the arrays, and whether a check of it failed."""
+    """Result of a run: the final arrays, and the message of a failed check or ""."""
 
     arrays: Contents
     failure: str
@@ -83,14 +83,17 @@ class Outcome(NamedTuple):
 def verify(
     kernel: Kernel | BoundKernel, /, *args: Any, ulps: float = ULPS, devices: Iterable[str] = ()
 ) -> Verified:
-    """Run a kernel with these arguments (args) in the reference interpreter and on each device
-    present, and compare all that it writes and returns.
+    """Run a kernel on the reference interpreter and on each device, and compare all results.
 
-    ulps: by how much floats may differ, in units in the last place; sums that devices add up in
-    another order need more. devices: parts of names, without any all. The interpreter is slow: give
-    small arrays. Raises VerifyError naming the first element that differs and the line that wrote
-    it; what calling the kernel raises for wrong arguments; Unsupported for kernels that draw random
-    numbers.
+    The kernel is called with these arguments (args). Compared are all arrays that it writes and its
+    return value.
+
+    ulps: tolerance of floats, in units in the last place. Reductions that devices evaluate in
+    another order need more. devices: substrings of device names; empty for all devices.
+
+    The interpreter is slow: pass small arrays. Raises VerifyError naming the first element that
+    differs and the line that wrote it. Raises the errors of a call for wrong arguments. Raises
+    Unsupported for kernels that draw random numbers.
     """
     if not isinstance(kernel, Kernel | BoundKernel):
         raise ArgumentError(f"verify takes a ti.kernel, not {describe(kernel)}")
@@ -120,7 +123,7 @@ def verify(
 
 
 def take_case(plan: Plan, args: tuple[Any, ...]) -> Case:
-    """A call, bound and not run. Raises ArgumentError, Unsupported."""
+    """Bind a call without running it. Raises ArgumentError, Unsupported."""
     name = plan.executable.artifact.name
     if plan.draws:
         raise Unsupported(f"verify: {name}() draws random numbers, which devices draw as they like")
@@ -135,13 +138,13 @@ def take_case(plan: Plan, args: tuple[Any, ...]) -> Case:
 
 
 def contents_of(arrays: Mapping[str, Storage]) -> Contents:
-    """Copies of what arrays hold, by name: one for those that are one array."""
+    """Copy the contents of arrays, by name; names of one array share one copy."""
     found = {id(array): array.kept() for array in arrays.values()}
     return {name: found[id(array)] for name, array in arrays.items()}
 
 
 def copied(contents: Contents) -> Contents:
-    """Copies of copies, of which those that were one are one."""
+    """Copy contents; names that shared one array share one copy."""
     found = {id(values): values.copy() for values in contents.values()}
     return {name: found[id(values)] for name, values in contents.items()}
 
@@ -150,7 +153,7 @@ def copied(contents: Contents) -> Contents:
 
 
 def interpret(case: Case, before: Contents, writers: Writers) -> Outcome:
-    """What the reference leaves. Raises ArgumentError where that takes too long."""
+    """Run the reference interpreter. Raises ArgumentError if it exceeds its limits."""
     numbers: dict[str, Any] = {}
     for p, arg in case.numbers:
         bound = Bound(case.plan.runtime, [])
@@ -175,8 +178,10 @@ def interpret(case: Case, before: Contents, writers: Writers) -> Outcome:
 
 
 def runtimes(mine: Runtime, names: tuple[str, ...]) -> Iterable[Runtime]:
-    """The runtime, and one for each other device; only those of devices with such names. Each but
-    the first is closed by who takes it. Raises ArgumentError where there is none."""
+    """Yield the current runtime and one for each other device, of those with matching names.
+
+    The caller closes all but the current one. Raises ArgumentError if no device matches.
+    """
     from vkchi.device import list_devices, open_device
 
     infos = list_devices()
@@ -192,7 +197,7 @@ def runtimes(mine: Runtime, names: tuple[str, ...]) -> Iterable[Runtime]:
 
 
 def run_on(runtime: Runtime, case: Case, before: Contents) -> Outcome:
-    """What a device leaves. Raises DeviceError for what it cannot run."""
+    """Run the case on a device. Raises DeviceError if it does not support the kernel."""
     plan, device = case.plan, runtime.device
     artifact = build(plan.func, runtime.options, device.caps)
     sites = artifact.sites_among(plan.known_sites)
@@ -226,12 +231,12 @@ def run_on(runtime: Runtime, case: Case, before: Contents) -> Outcome:
 def compare(
     case: Case, label: str, wanted: Outcome, found: Outcome, writers: Writers, ulps: float
 ) -> None:
-    """Raises VerifyError where a device's outcome is not the reference's."""
+    """Raise VerifyError if a device's outcome differs from the reference."""
     head = f"{case.name}() on {label} differs from the reference"
     if bool(wanted.failure) != bool(found.failure):
         who = "only the reference" if wanted.failure else "only the device"
         raise VerifyError(f"{head}: a check fails in {who}\n{wanted.failure or found.failure}")
-    for name in sorted(case.arrays, key=is_returned):  # which follows from others
+    for name in sorted(case.arrays, key=is_returned):  # return values last: they depend on others
         if name not in case.plan.written or wanted.failure:
             continue
         want, got = wanted.arrays[name], found.arrays[name]
@@ -249,12 +254,12 @@ def compare(
 
 
 def is_returned(name: str) -> bool:
-    """Whether an array holds what the kernel returns."""
+    """True if the array holds a return value."""
     return name.startswith("return.")
 
 
 def distances(got: Any, want: Any) -> Any:
-    """How far numbers are from those expected: in units in the last place, or (integers) 0 or 1."""
+    """Return elementwise distances: in units in the last place, or (integers) 0 or 1."""
     if want.dtype.kind != "f":
         return (got != want).astype(np.float64)
     info = np.finfo(want.dtype)
@@ -267,7 +272,7 @@ def distances(got: Any, want: Any) -> Any:
 
 
 def describe_element(case: Case, name: str, index: tuple[int, ...]) -> str:
-    """An element as users know it: `x[3]`, a component as `x[3][0]`, what is returned."""
+    """Name an element in the user's terms: `x[3]`, a component `x[3][0]`, or the return value."""
     array = case.arrays[name]
     if is_returned(name):
         return "what it returns" + (f", component {list(index)}" if index else "")
@@ -279,7 +284,7 @@ def describe_element(case: Case, name: str, index: tuple[int, ...]) -> str:
 
 
 def where_written(writers: Writers, array: Any, index: tuple[int, ...]) -> list[str]:
-    """Which op wrote the number last in the reference, and where it stands in the user's files."""
+    """Name the op that wrote the element last in the reference, with its source lines."""
     for length in range(len(index), -1, -1):
         op = writers.get((id(array), index[:length]))
         if op is not None:

@@ -1,5 +1,6 @@
-"""Editions of a kernel: its plans for one signature, one for each set of values that it read in
-Python.
+"""Plans of a kernel for one signature, one per set of Python values that were read at compile time.
+
+Example:
 
     editions.find(args) or editions.add(make())
 """
@@ -17,28 +18,28 @@ if TYPE_CHECKING:
     from vkchi.launch import Plan
     from vkchi.span import Span
 
-MOST_EDITIONS = 64  # that are kept; the one that was used longest ago goes
-MOST_ARRAYS = 4  # of those that work on arrays that no path leads to now
-MOST_VALUES = 8  # of one path without a warning
+MOST_EDITIONS = 64  # plans kept; the least recently used is dropped
+MOST_ARRAYS = 4  # plans kept of those whose arrays were replaced
+MOST_VALUES = 8  # values of one path before a warning
 
 
 class Editions:
-    """`plans` are in the order of their last use, the latest first."""
+    """An LRU list of plans: the latest used first."""
 
     __slots__ = ("often", "plans", "values")
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
-        self.values: dict[Path, int] = {}  # that were seen, by the path that changed
-        self.often: set[Path] = set()  # that had too many
+        self.values: dict[Path, int] = {}  # number of values seen, by path
+        self.often: set[Path] = set()  # paths with too many values
 
     @property
     def is_volatile(self) -> bool:
-        """True if values change so often that their kernels are kept in memory alone."""
+        """True if values change so often that their kernels stay in memory, not on disk."""
         return bool(self.often)
 
     def find(self, args: tuple[Any, ...]) -> Plan | None:
-        """The edition for the values as they are now."""
+        """Return the plan for the current values, if there is one."""
         for k, plan in enumerate(self.plans):
             if plan.guard.holds(args):
                 if k:
@@ -47,7 +48,7 @@ class Editions:
         return None
 
     def add(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Add the edition for new values."""
+        """Add the plan for new values; drop the oldest beyond the limits."""
         plans = self.plans
         if plans and any(is_on_others(one.guard, args) for one in plans[MOST_ARRAYS - 1 :]):
             others = [one for one in plans if is_on_others(one.guard, args)]
@@ -56,8 +57,8 @@ class Editions:
         self.plans = [plan, *plans[: MOST_EDITIONS - 1]]
 
     def count(self, name: str, args: tuple[Any, ...]) -> None:
-        """Count one more value of each path that is another since the last edition. Warn where one
-        has had too many."""
+        """Count a new value for each path that changed since the last plan. Warn about frequent
+        changes."""
         if not self.plans:
             return
         found = []
@@ -65,18 +66,18 @@ class Editions:
             self.values[path] = self.values.get(path, 1) + 1
             if self.values[path] > MOST_VALUES and path not in self.often:
                 found.append((path, span))
-        if found:  # properties made of the first change with it
+        if found:  # report the first: derived properties change with it
             self.often.update(path for path, _ in found)
             warn(name, *found[0])
 
 
 def is_on_others(guard: Guard, args: tuple[Any, ...]) -> bool:
-    """True if an edition works on an array that its path does not lead to now."""
+    """True if a plan uses an array that its path does not lead to any more."""
     return any(not one.is_current(args) for one in guard.watches if one.is_memory)
 
 
 def warn(name: str, path: Path, span: Span | None) -> None:
-    """Warn that a value changes often."""
+    """Warn that a value changes often, at the line that reads it."""
     text = (
         f"{name}(): `{path}` has had more than {MOST_VALUES} values, and the kernel is compiled "
         "for each\nhelp: pass it as an argument of the kernel"

@@ -1,6 +1,6 @@
-"""`ti.device`: another device than that of `init`, in a `with` block.
+"""`ti.device`: use another device than that of `init`, in a `with` block.
 
-Owns: which of the open devices a thread is at, opening others. Must not know: kernels, arrays.
+Example:
 
     with ti.device("llvmpipe"):
         x = ti.ndarray(ti.f32, 4)
@@ -21,7 +21,8 @@ from vkchi.target.devices import is_named
 
 
 class DeviceBlock(Block):
-    """What `ti.device` gives: inside, kernels run on a device, and arrays are made there."""
+    """Context manager returned by `ti.device`: inside, kernels run and arrays are made on its
+    device."""
 
     runtime: Runtime
     above: Chosen | None = None
@@ -47,26 +48,28 @@ class DeviceBlock(Block):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """The end of the block."""
+        """Restore the enclosing device."""
         CHOSEN.set(self.above)
         self.is_entered = False
 
 
 def device(name: str | int) -> DeviceBlock:
-    """Use another device in a `with` block of this thread, with the options of `init`: by its index
-    or a part of its name. It is opened when it is first used, and stays open until `ti.reset()`.
-    Arrays belong to the device that they were made on: kernels take those of theirs only.
+    """Use another device in a `with` block of this thread, with the options of `init`.
 
-    Raises DeviceError where there is no such device, KernelRuntimeError inside a tape,
-    and for a block that is entered already.
+    name: the device's index or a part of its name. The device is opened at first use and stays open
+    until `ti.reset()`. An array belongs to the device it was made on; kernels accept only arrays of
+    their own device.
+
+    Raises DeviceError if no device matches. Raises KernelRuntimeError inside a tape, and for a
+    block that is already entered.
     """
-    if name is None:  # to `open_device` that means any
+    if name is None:  # `open_device` takes None for any device
         raise DeviceError("no Vulkan device matches None: give an index, or a part of a name")
     return DeviceBlock(name)
 
 
 def _runtime_on(name: str | int) -> Runtime:
-    """The runtime of a device, opened where it is not."""
+    """Return the runtime of a device, and open it at first use."""
     base = Slot.runtime or current()
     with restoring(Slot.opening), Slot.opening:
         for runtime in all_runtimes():

@@ -1,11 +1,11 @@
-"""An artifact on a device, ready to be launched: from bound numbers to recorded dispatches.
+"""An artifact loaded on a device: binds arguments and records dispatches.
 
-Owns: the packing of argument blocks, grid counts, temporaries. Must not know: IR, Vulkan, kernels.
+All lookups happen once, when the executable is made. A launch binds its arguments into one flat
+list of scalars and addresses, from which each dispatch packs its argument block:
 
-Everything a launch needs is found once, when the executable is made: a launch binds its arguments
-into one flat list of numbers, and each dispatch picks its argument block out of that list:
+    trash, seed, addresses of `fixed` arrays and temporaries, bound parameters, `given` arrays
 
-    trash, seed, addresses of `fixed` arrays and temporaries, what parameters bind, `given` arrays
+`trash` is the sink buffer that out-of-range accesses are redirected to.
 
     >>> move = Executable(runtime, build(fn, options, caps))
     >>> move.launch(move.bind((), {"target": a, "source": b}))
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from vkchi.reports.delivery import Reports
     from vkchi.signature import Parameter
 
-Place = tuple[str, str, int]  # kind of slot, parameter, axis
-# A pipeline, the bytes of its arguments, its workgroups, keys of buffers read and written.
+Place = tuple[str, str, int]  # (kind of slot, parameter, axis)
+# (pipeline, argument bytes, workgroups, keys of buffers read, keys of buffers written)
 Recorded = tuple[Any, bytes, tuple[int, int, int], frozenset[int], frozenset[int]]
-# A pipeline, and of each dispatch the counts and first iterations along the axes, and workgroups.
+# (pipeline, [(counts and first iterations along the axes, workgroups) of each dispatch])
 Parts = tuple[Any, list[tuple[tuple[int, ...], tuple[int, int, int]]]]
 Fixed = Mapping[str, "Storage | Reports"]
 Arrays = Mapping[str, Storage]
 
 
 class Home(NamedTuple):
-    """Where an array stands: the key of its buffer, the VkBuffer, and the offset in that."""
+    """Location of an array: its buffer's key, the VkBuffer, and the offset in it."""
 
     key: int
     block: Any
@@ -65,8 +65,8 @@ class Home(NamedTuple):
 
 Homes = Mapping[str, Home]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-MOST_FOUND = 64  # numbers of iterations, and divisors, for which a dispatch's parts are kept
-SEED_AT = 1  # in the flat list; the address of the trash stands before it
+MOST_FOUND = 64  # memoized grid parts per dispatch
+SEED_AT = 1  # index in the flat list, after the address of the trash
 
 FORMATS = {
     "ptr": "Q", "trash": "Q", "dim": "i", "size": "i", "count": "i", "base": "i",
@@ -79,14 +79,14 @@ VALUE_FORMATS = {
 
 
 def slot_format(slot: Slot) -> str:
-    """The `struct` letter a slot is packed with."""
+    """Return the `struct` format letter of a slot."""
     if slot.kind == "value":
         return VALUE_FORMATS[slot.dtype]
     return "q" if slot.dtype in ("i64", "u64") else FORMATS[slot.kind]
 
 
 def block_format(slots: tuple[Slot, ...], size_bytes: int) -> str:
-    """A `struct` format that puts each slot at its offset and pads to the block's size."""
+    """Return a `struct` format that places each slot at its offset and pads to the block's size."""
     text, at = "<", 0
     for slot in slots:
         letter = slot_format(slot)
@@ -96,7 +96,7 @@ def block_format(slots: tuple[Slot, ...], size_bytes: int) -> str:
 
 
 def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
-    """How a grid count's leaves are read from the flat list: for `shader.compile_counts`."""
+    """Return the accessor of grid count leaves in the flat list, for `shader.compile_counts`."""
 
     def read(kind: str, name: str, axis: int) -> str:
         return f"f[{places['dim' if kind == 'dim' else 'value', name, axis]}]"
@@ -105,8 +105,7 @@ def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
 
 
 class Form(NamedTuple):
-    """Code of an executable: what was built, its dispatches, and the arrays that these hand on to
-    each other."""
+    """One variant of an executable's code: the artifact, its dispatches, its temporary arrays."""
 
     artifact: Artifact
     steps: Sequence[Step]
@@ -116,8 +115,10 @@ class Form(NamedTuple):
 def make_form(
     runtime: Runtime, places: dict[Place, int], fixed: Homes, artifact: Artifact
 ) -> Form:  # fmt: skip
-    """Another artifact of the Func, ready to be recorded, for numbers that stand in these places.
-    Raises DeviceError where there is no memory for what its dispatches hand on."""
+    """Load another artifact of the same Func, for the same flat list (`places`).
+
+    Raises DeviceError if memory for its temporaries cannot be allocated.
+    """
     temps = {name: make_storage(runtime, t) for name, t in artifact.temps.items()}
     own = {name: array.buffer.address for name, array in temps.items()}
     fixed = {**fixed, **homes_of(temps)}
@@ -128,11 +129,14 @@ def make_form(
 class Executable:
     """An artifact on a device, for arguments of one signature.
 
-    parameters, args: how arguments are bound, and those of one call. fixed: arrays that are the
-    same for every launch, which are not kept alive here; all others are given at every launch, by
-    name, but those that `gradients` binds: names of parameters, and the arguments whose shapes
-    they have. limits: what is checked at every launch. `places` says where in the flat list a
-    number stands.
+    - parameters, args: how arguments are bound, and the arguments of one call.
+    - fixed: arrays that are the same for every launch. They are not kept alive here.
+    - gradients: (parameter, argument) pairs: the parameter is bound to a gradient of the argument's
+      shape.
+    - limits: checks at every launch.
+    - places: index of each slot in the flat list.
+
+    All other arrays are passed by name at every launch.
     """
 
     def __init__(
@@ -160,7 +164,7 @@ class Executable:
         self.steps = [Step(runtime, d, self.places, keys) for d in artifact.dispatches]
         self.form = Form(artifact, self.steps, self.temps)
         self.make_form = partial(make_form, runtime, self.places, homes_of(fixed))
-        self.shapes: Shapes | None = None  # code for the extents of launches
+        self.shapes: Shapes | None = None  # set by `Plan.give_shapes`
         self.checks = [check.compiled(count_reader(self.places)) for check in limits]
 
     def _lay_out(
@@ -183,7 +187,7 @@ class Executable:
 
     @property
     def dynamic_arrays(self) -> dict[str, list[int]]:
-        """The arrays whose extents launches tell, and where in the flat list these stand."""
+        """Indices in the flat list of the extents of each array of dynamic shape."""
         return {
             name: [self.places["dim", name, k] for k in range(t.ndim)]
             for name, t in self.artifact.arrays.items()
@@ -192,7 +196,7 @@ class Executable:
 
     @property
     def asks_extents(self) -> bool:
-        """Whether dispatches ask for those extents, or are as long."""
+        """True if a shader or a grid size depends on dynamic extents."""
         arrays, shaders = self.dynamic_arrays, [d.shader for d in self.artifact.dispatches]
         kinds = {"dim", "size", *MAGIC}
         asked = {s.param for shader in shaders for s in shader.slots if s.kind in kinds}
@@ -200,12 +204,14 @@ class Executable:
         return any(name in asked or any(asks(n, name) for n in lengths) for name in arrays)
 
     def form_for(self, bound: Bound, launches: int = 1) -> Form:
-        """What runs in a launch of these numbers, which counts for so many of its extents."""
+        """Return the code variant for a launch, and count `launches` launches of its shapes."""
         return self.form if self.shapes is None else self.shapes.form(bound.flat, launches)
 
     def bind(self, args: tuple[Any, ...], arrays: Arrays = NOTHING) -> Bound:
-        """The numbers and arrays of a launch. An array that is also passed as an argument takes its
-        place: it is of the same shape, perhaps a copy. Raises ArgumentError."""
+        """Bind the arguments and arrays of a launch. Raises ArgumentError.
+
+        An array in `arrays` replaces an argument of that name; it must have the same shape.
+        """
         bound = self.bind_arguments(args)
         for name in self.passed:
             if name in arrays:
@@ -215,13 +221,13 @@ class Executable:
             if name in arrays:
                 bound.bind_array(name, arrays[name])
             else:
-                bound.flat += [0] * (2 + ndim)  # nothing reads or writes it
+                bound.flat += [0] * (2 + ndim)  # unused: not accessed
         for check in self.checks:
             check(bound.flat)
         return bound
 
     def bind_arguments(self, args: tuple[Any, ...]) -> Bound:
-        """What parameters bind. Raises ArgumentError."""
+        """Bind the parameters only. Raises ArgumentError."""
         bound = Bound(self.runtime, self.constants)
         for parameter, arg in zip(self.parameters, args, strict=True):
             parameter.bind(arg, bound)
@@ -230,17 +236,17 @@ class Executable:
     def derive(
         self, artifact: Artifact, args: tuple[Any, ...], fixed: Fixed = NOTHING
     ) -> Executable:
-        """Another artifact, for the same parameters, with the same limits."""
+        """Load another artifact for the same parameters and limits."""
         return Executable(
             self.runtime, artifact, self.parameters, args, fixed=fixed, limits=self.limits
         )
 
     def prepare(self, bound: Bound) -> list[Recorded]:
-        """What `launch` would record, of the code for any extents."""
+        """Return the commands of a launch, of the unspecialized code."""
         return [command for step in self.steps for command in step.prepare(bound)]
 
     def launch(self, bound: Bound, seeds: Callable[[], int] | None = None) -> None:
-        """Record the dispatches. `seeds` gives a seed to each: it has random streams of its own."""
+        """Record the dispatches. `seeds` returns a fresh seed for each dispatch."""
         for step in self.form_for(bound).steps:
             if seeds is not None:
                 bound.flat[SEED_AT] = seeds()
@@ -248,9 +254,10 @@ class Executable:
 
 
 class Step:
-    """One dispatch, ready to be recorded, or what does the same. `fixed`: where those arrays stand
-    that are the same for every launch; `own`: addresses of those that have no place in the flat
-    list.
+    """One dispatch, or an equivalent fill command, ready to be recorded.
+
+    - fixed: locations of arrays that are the same for every launch.
+    - own: addresses of arrays that are not in the flat list.
     """
 
     def __init__(
@@ -295,23 +302,26 @@ class Step:
         return key
 
     def as_dispatch(self) -> Step:
-        """The dispatch itself, where something does the same in its place."""
+        """Return the dispatch itself if this step is an equivalent fill command."""
         return self if self._dispatch is None else self._dispatch()
 
     def record(self, bound: Bound) -> None:
-        """Record the dispatch for these arguments; nothing if it has no iterations."""
+        """Record the dispatch; nothing if it has no iterations."""
         for command in self.prepare(bound):
             self.runtime.device.record(*command)
 
     def prepare(self, bound: Bound) -> list[Recorded]:
-        """What `Device.record` takes for these arguments, nothing if there are no iterations: one
-        dispatch, or several where an axis has more workgroups than the device counts along it."""
+        """Return the arguments of `Device.record` for this launch.
+
+        There are none without iterations, and several if an axis exceeds the device's workgroup
+        count.
+        """
         return self.commands(bound.flat, *self.keys(bound.arrays))
 
     def commands(
         self, flat: list[Any], reads: frozenset[int], writes: frozenset[int]
     ) -> list[Recorded]:
-        """The same for the numbers of a launch, and keys of the buffers that it works on."""
+        """Like `prepare`, from the flat list and the keys of the buffers read and written."""
         pack, pick = self.pack, self.pick
         pipeline, parts = self.parts(flat)
         return [
@@ -320,20 +330,20 @@ class Step:
         ]
 
     def parts(self, flat: list[Any]) -> Parts:
-        """What runs for the numbers of a launch."""
+        """Return the pipeline and the grid parts of a launch, memoized by iteration counts."""
         numbers = self.numbers(flat)
         return self.found.get(numbers) or self._find_parts(numbers)
 
     def counts(self, flat: list[Any]) -> tuple[int, ...]:
-        """The iterations along each axis, for the numbers of a launch."""
+        """Return the iteration counts along each axis."""
         return self.numbers(flat)[: len(self.grid.axes)]
 
     def depends_on(self, name: str) -> bool:
-        """Whether numbers of iterations do, on an argument."""
+        """True if an iteration count depends on the scalar argument `name`."""
         return any(mentions(axis.length, name) for axis in self.grid.axes)
 
     def _find_parts(self, numbers: tuple[int, ...]) -> Parts:
-        """What runs for iterations, and divisors behind them; kept for the next launch."""
+        """Compute and memoize the parts for iteration counts, followed by divisors."""
         pipeline, grid = self.pipeline, self.grid
         counts, divisors = numbers[: len(grid.axes)], numbers[len(grid.axes) :]
         magic = [number(n) for number, n in zip(self.magic, divisors, strict=True)]
@@ -353,7 +363,7 @@ class Step:
         return found
 
     def keys(self, arrays: Arrays) -> tuple[frozenset[int], frozenset[int]]:
-        """Keys of the buffers that are read and written, given those that are no fixed ones."""
+        """Return the keys of the buffers read and written, given the arrays that are not fixed."""
         reads, writes = self.reads, self.writes
         if self.arg_reads:
             reads = reads.union([arrays[name].buffer.key for name in self.arg_reads])
@@ -363,32 +373,33 @@ class Step:
 
 
 def make_cell(runtime: Runtime, t: Scalar | Tensor) -> Storage:
-    """Memory for one value: what a kernel returns, or keeps between dispatches."""
+    """Allocate one value: a return value, or a scalar kept between dispatches."""
     return Storage(runtime, t, (), stored=cell_of(t).stored)
 
 
 def make_storage(runtime: Runtime, t: Array) -> Storage:
-    """Memory for an array that one dispatch hands on to another."""
+    """Allocate a temporary array that is passed between dispatches."""
     return Storage(runtime, t.elem, t.shape or (), stored=t.stored)
 
 
 def pick_all(indices: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
-    """A function that picks these places out of a list, as a tuple."""
+    """Return a function that gathers these indices of a list into a tuple."""
     if len(indices) > 1:
         return itemgetter(*indices)
     return (lambda flat: (flat[indices[0]],)) if indices else (lambda flat: ())
 
 
 def homes_of(arrays: Fixed) -> Homes:
-    """Where arrays stand."""
     return {
         name: Home(array.buffer.key, *array.buffer.locate(0, 0)) for name, array in arrays.items()
     }
 
 
 def filling_of(dispatch: Dispatch, homes: Homes) -> Filling | None:
-    """What does the same as a dispatch, by commands of the device's own; None where there is no
-    such thing, or it is not known where the arrays stand."""
+    """Return fill commands equivalent to a dispatch.
+
+    None if it does more than fill, or if the location of an array is unknown or unaligned.
+    """
     found = [(homes[f.name], f) for f in dispatch.fills if f.name in homes]
     if not found or len(found) < len(dispatch.fills) or any(home.offset % 4 for home, _ in found):
         return None
@@ -397,12 +408,12 @@ def filling_of(dispatch: Dispatch, homes: Homes) -> Filling | None:
 
 
 def fixed_keys(names: frozenset[str], fixed: Homes) -> frozenset[int]:
-    """Buffer keys of the arrays that are the same for every launch."""
+    """Return the buffer keys of those names that are fixed arrays."""
     return frozenset(fixed[name].key for name in names if name in fixed)
 
 
 def asks(count: Count, array: str) -> bool:
-    """Whether a count depends on an extent of an array."""
+    """True if a count depends on an extent of the array."""
     if count[0] == "dim":
         return bool(count[1] == array)
     return any(asks(part, array) for part in count[1:] if isinstance(part, tuple))

@@ -1,11 +1,9 @@
-"""Workgroups that fit the extents of a launch.
+"""Workgroup shape selection at launch, for short axes.
 
-The shape of a workgroup is chosen before extents are known (`cost_model`), for long ones. Where the
-fast axes turn out to be short, most of each workgroup would idle: then the shader is taken with
-another shape, of as many invocations. Extents count as the powers of two above them, so that there
-are few shapes.
-
-Owns: when that is worth it, and the pipelines. Must not know: IR, Vulkan.
+`cost_model` chooses the workgroup shape for long axes, before extents are known. If the fast axes
+are short, most invocations of each workgroup would idle. Then the shader is loaded again with
+another shape of the same size. Extents are rounded up to powers of two, which limits the number of
+shapes.
 
     >>> fitted.choose((3, 1000))      # a pipeline, and its grid
 """
@@ -28,7 +26,7 @@ Choice = tuple["Runnable", Grid]
 
 
 class Fitted:
-    """A shader on a grid of several axes, in all shapes that launches have asked for."""
+    """A shader on a grid of several axes, and its variants with other workgroup shapes."""
 
     def __init__(self, device: Device, shader: Shader, pipeline: Runnable) -> None:
         self.device, self.shader = device, shader
@@ -38,11 +36,13 @@ class Fitted:
         self._in_memory: dict[Runnable, Runnable] = {}
 
     def in_memory(self, pipeline: Runnable) -> Runnable:
-        """The same as one that was chosen, with arguments that stand in memory. Raises
-        DeviceError."""
+        """Return the variant of a chosen pipeline that reads its arguments from memory.
+
+        Raises DeviceError.
+        """
         found = pipeline if pipeline.indirect else self._in_memory.get(pipeline)
         if found is None:
-            from vkchi.spirv.in_memory import in_memory  # few programs need it
+            from vkchi.spirv.in_memory import in_memory  # lazy: few programs need it
 
             shader = in_memory(self._shaders[pipeline])
             found = self.device.load(shader) if shader.slots else pipeline
@@ -50,7 +50,7 @@ class Fitted:
         return found
 
     def choose(self, counts: Sequence[int]) -> Choice:
-        """What suits these numbers of iterations along x, y and z, none of which is 0."""
+        """Return the pipeline and grid for these iteration counts along x, y and z, all nonzero."""
         axes = self.shader.grid.axes
         if idle_in(axes, counts) <= MOST_IDLE:
             return self.plain
@@ -63,7 +63,7 @@ class Fitted:
         )
 
     def _make(self, counts: tuple[int, ...]) -> Choice:
-        from vkchi.passes.cost_model import choose_tile  # not before they are needed
+        from vkchi.passes.cost_model import choose_tile  # lazy
         from vkchi.spirv.reshape import reshaped
 
         grid = self.shader.grid
@@ -77,12 +77,12 @@ class Fitted:
 
 
 def idle_in(axes: Sequence[GridAxis], counts: Sequence[int]) -> float:
-    """The invocations per iteration."""
+    """Return the number of invocations per iteration."""
     return math.prod(-(-n // a.block) * a.block / n for n, a in zip(counts, axes, strict=True))
 
 
 def fits(axes: Sequence[GridAxis], counts: Sequence[int], limits: Sequence[int]) -> bool:
-    """Whether what the shader leaves out, comparisons and first iterations, is not needed."""
+    """True if a shader without some bounds guards or base offsets is valid for these counts."""
     return all(
         (axis.guard or n % axis.block == 0) and (axis.has_base or n <= limit * axis.block)
         for axis, n, limit in zip(axes, counts, limits, strict=False)

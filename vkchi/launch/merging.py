@@ -1,12 +1,8 @@
-"""Launches that follow each other as one dispatch, where they can be one.
+"""Fusion of successive launches into one dispatch.
 
-Each is a dispatch of its own. Their kernels' IR, one behind the other, with the arrays that they
-share, is one Func; where its loops become one (`passes.fusion`), that is built, and its dispatch
-takes the numbers of all the launches. Launches stay what they are: a number is changed there, and
-taken over here.
-
-Owns: which launches are tried, that Func, the numbers of its dispatch. Must not know: what makes
-loops one, who runs launches.
+The Funcs of the launches are concatenated; arrays that they share become one parameter. If
+`passes.fusion` turns the result into one loop, it is built, and its dispatch takes the scalars of
+all launches. The launches stay the owners of their scalars; `Merged.refresh` copies changes.
 
     merged = merge_launches([Launch("scale", ...), Launch("shift", ...)])     # the same, or fewer
 """
@@ -30,23 +26,26 @@ if TYPE_CHECKING:
     from vkchi.types.attributes import Attributes
     from vkchi.vk.pipelines import Runnable
 
-MOST_LAUNCHES = 16  # in one dispatch
+MOST_LAUNCHES = 16  # per dispatch
 
 
 class Unit(Protocol):
-    """What records commands: a launch, or several as one dispatch."""
+    """A source of commands: one launch, or several as one dispatch."""
 
     commands: list[Command]
 
     def dispatches(self) -> list[Command]:
-        """What does the same as `commands` by dispatches alone."""
+        """Return commands equivalent to `commands` that are all dispatches, without fills."""
 
     def in_memory(self, command: int) -> Runnable:
-        """The pipeline of a command, with arguments that stand in memory. Raises DeviceError."""
+        """Return the variant of a command's pipeline that reads its arguments from memory.
+
+        Raises DeviceError.
+        """
 
 
 def merge_launches(launches: Sequence[Launch]) -> list[tuple[Unit, list[Launch]]]:
-    """What records these launches, each with those that it stands for."""
+    """Fuse launches where possible; return each unit with the launches that it replaces."""
     found: list[tuple[Unit, list[Launch]]] = []
     group: list[Launch] = []
     joined: Joined | None = None
@@ -61,7 +60,7 @@ def merge_launches(launches: Sequence[Launch]) -> list[tuple[Unit, list[Launch]]
 
 
 def finish(group: list[Launch], joined: Joined | None) -> list[tuple[Unit, list[Launch]]]:
-    """What records a group of launches."""
+    """Return the units of one group of launches."""
     if joined is not None:
         merged = joined.build()
         if merged is not None:
@@ -70,8 +69,7 @@ def finish(group: list[Launch], joined: Joined | None) -> list[tuple[Unit, list[
 
 
 def may_follow(group: Sequence[Launch], one: Launch) -> bool:
-    """Whether a launch may be one dispatch with those before it, as far as that is seen without
-    their IR: as many iterations, and an array in common."""
+    """Cheap legality test, without IR: equal iteration counts and a common array."""
     last = group[-1]
     if len(group) >= MOST_LAUNCHES or not (is_single(last) and is_single(one)):
         return False
@@ -82,7 +80,8 @@ def may_follow(group: Sequence[Launch], one: Launch) -> bool:
 
 
 def is_single(one: Launch) -> bool:
-    """Whether a launch is one dispatch, of a kernel whose IR there is, and draws nothing."""
+    """True if the launch is one dispatch of a kernel with IR, random draws and return values
+    excluded."""
     plan = one.plan
     return (
         plan.has_func
@@ -93,13 +92,13 @@ def is_single(one: Launch) -> bool:
 
 
 class Joined:
-    """The Func of several launches, with the names that their parameters have in it."""
+    """The Func of several launches, and the new names of each kernel's parameters."""
 
     def __init__(self, launches: Sequence[Launch], fn: Func, names: list[dict[str, str]]) -> None:
         self.launches, self.fn, self.names = launches, fn, names
 
     def build(self) -> Merged | None:
-        """The dispatch; None where it is not one, or is refused: each launch has its own."""
+        """Build the dispatch; None if it is not a single one or cannot be compiled."""
         from vkchi.compiler import build
 
         runtime = self.launches[0].plan.runtime
@@ -113,7 +112,7 @@ class Joined:
 
 
 def join(launches: Sequence[Launch]) -> Joined | None:
-    """The launches as one Func, if that is one loop."""
+    """Return the concatenation of the launches as one Func, if fusion makes it one loop."""
     from vkchi.ir.shaped import with_shapes
     from vkchi.passes.fusion import is_one_loop
     from vkchi.passes.pipeline import left_out
@@ -130,21 +129,21 @@ def join(launches: Sequence[Launch]) -> Joined | None:
 
 
 class Writer:
-    """Writes the Func of several launches. An array is one parameter, whatever kernels call it."""
+    """Builds the Func of several launches, with one parameter per array."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self.launches = launches
         self.names: list[dict[str, str]] = []
         self.params: dict[Any, Param] = {}
-        self.first: dict[tuple[int, ...], str] = {}  # of arrays of arguments, by shape
-        self.types: dict[int, Any] = {}  # of each array, by identity
-        self.shapes: dict[str, tuple[int, ...]] = {}  # of arrays of arguments with elements
+        self.first: dict[tuple[int, ...], str] = {}  # shape -> first array argument of it
+        self.types: dict[int, Any] = {}  # by array id
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of nonempty array arguments
         arrays = [list(one.arrays.values()) for one in launches]
         given = {id(a): a for found in arrays for a in found if isinstance(a, Ndarray)}
         self.are_apart = lie_apart(list(given.values()))
 
     def write(self) -> Func | None:
-        """The Func; None where memory is several arrays, or an array of several types."""
+        """Build the Func. None if arrays overlap, or if one is used with several types."""
         from vkchi.ir.builder import Builder
         from vkchi.ir.clone import Cloner
         from vkchi.ir.core import Func
@@ -168,7 +167,7 @@ class Writer:
         return Func(name, tuple(self.params.values()), body, self.launches[0].plan.func.span)
 
     def number(self, k: int, p: Param) -> Param | None:
-        """The parameter for a number of the k-th launch."""
+        """Return the parameter for a scalar argument of the k-th launch; None for an array."""
         from vkchi.ir.core import Param
         from vkchi.types import Array
 
@@ -177,7 +176,7 @@ class Writer:
         return self.params.setdefault((k, p.name), Param(p.type, f"{p.name}.{k}"))
 
     def array(self, p: Param, array: Storage) -> Param | None:
-        """The parameter for an array."""
+        """Return the parameter for an array; None if its type differs between launches."""
         from vkchi.ir.core import Param
 
         if self.types.setdefault(id(array), p.type) is not p.type:
@@ -193,19 +192,19 @@ class Writer:
         return found
 
     def attributes(self, p: Param, array: Storage, name: str) -> Attributes:
-        """What is known of an array of an argument beside the others."""
+        """Return the attributes of an array argument: no alias, same shape as an earlier array."""
         like = self.first.setdefault(array.shape, name) if array.shape else name
         return p.attributes._replace(like="" if like == name else like, apart=True)
 
 
 class Merged:
-    """Several launches as one dispatch. `commands` is what it records."""
+    """Several launches as one dispatch, which `commands` records."""
 
     def __init__(
         self, launches: Sequence[Launch], artifact: Artifact, names: Sequence[dict[str, str]]
     ) -> None:
         arrays: dict[str, Storage] = {}
-        sources: dict[Place, tuple[Launch, int]] = {}  # where each number stands
+        sources: dict[Place, tuple[Launch, int]] = {}  # owner and index of each scalar
         for one, new in zip(launches, names, strict=True):
             arrays.update({new[name]: a for name, a in one.arrays.items() if name in new})
             for (kind, name, axis), k in one.plan.executable.places.items():
@@ -218,8 +217,10 @@ class Merged:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take over the numbers of the launches: into the argument blocks, if what else is
-        recorded stays the same."""
+        """Copy the scalars of the launches into the argument blocks.
+
+        If the workgroup counts differ, new commands replace the old ones.
+        """
         new = self._commands_of(self._step)
         if [c.groups for c in self.commands] != [groups for _, _, groups, _, _ in new]:
             self.commands = [Command(c[0], bytearray(c[1]), *c[2:]) for c in new]
@@ -229,14 +230,17 @@ class Merged:
             command.args[:] = args
 
     def _commands_of(self, step: Step) -> list[Recorded]:
-        """What a step is for the numbers of the launches."""
+        """Return the commands of a step for the current scalars of the launches."""
         flat = [one.numbers[k] for one, k in self._sources]
         return step.commands(flat, *step.keys({}))
 
     def dispatches(self) -> list[Command]:
-        """What does the same as `commands` by dispatches alone."""
+        """Return commands equivalent to `commands` that are all dispatches, without fills."""
         return [Command(*found) for found in self._commands_of(self._step.as_dispatch())]
 
     def in_memory(self, command: int) -> Runnable:
-        """The pipeline of a command, with arguments that stand in memory. Raises DeviceError."""
+        """Return the variant of a command's pipeline that reads its arguments from memory.
+
+        Raises DeviceError.
+        """
         return self._step.fitted.in_memory(self.commands[command].pipeline)

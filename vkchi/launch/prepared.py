@@ -1,10 +1,8 @@
-"""Dispatches of an executable for arrays that stay the same, with other numbers at each launch.
+"""Launches with bound arrays: only scalars change from launch to launch.
 
-Owns: what follows from the arrays, found out once: keys of buffers, where numbers stand, what runs
-for counts of iterations that are always the same. Must not know: plans, how arrays are found again.
-
-It is used under the lock of the runtime, keeps no arrays alive, and every number in it is written
-anew for each launch before it is read: one that an exception ends halfway leaves nothing wrong.
+Buffer keys, slot positions and, if iteration counts are constant, grid parts are computed once.
+Used under the runtime's lock; keeps no arrays alive. Every scalar is rewritten before each launch,
+so an interrupted launch leaves no inconsistent state.
 
     prepared = Prepared(executable, executable.bind(args, arrays), [(1, "dt")])
     prepared.fill((x, 0.2))
@@ -22,9 +20,8 @@ if TYPE_CHECKING:
     from vkchi.signature.bound import Bound
 
 
-# A dispatch whose iterations are the same for all launches: a pipeline, how its arguments are
-# packed, the places they are picked from, the flat list, workgroups, keys of buffers read and
-# written.
+# A dispatch with constant iteration counts: (pipeline, pack, pick, flat list, workgroups,
+# keys of buffers read, keys of buffers written).
 FixedDispatch = tuple[
     Any, Callable[..., bytes], Callable[[list[Any]], tuple[Any, ...]], list[Any],
     tuple[int, int, int], frozenset[int], frozenset[int],
@@ -32,8 +29,11 @@ FixedDispatch = tuple[
 
 
 class Prepared:
-    """Launches of an executable with what was bound once, but for `numbers`: positions among the
-    arguments, with the names of their parameters. `met`: extents whose launches are counted."""
+    """Launches of an executable with fixed arrays.
+
+    - numbers: (index, parameter name) of each scalar argument.
+    - met: shape counter for specialization, while launches are counted.
+    """
 
     __slots__ = ("executable", "fixed", "flat", "flats", "met", "names", "numbers", "steps")
 
@@ -49,8 +49,10 @@ class Prepared:
         self._take(executable.form if met is None else met.form, bound.arrays)
 
     def _take(self, form: Form, arrays: Arrays) -> None:
-        """Run this code. What an exception leaves half done is done again at the next launch, for
-        which extents are still counted."""
+        """Switch to this code variant.
+
+        Interruptible: the next launch repeats it, as the shape counter is still set.
+        """
         self.steps: list[tuple[Step, frozenset[int], frozenset[int]]] = [
             (step, *step.keys(arrays)) for step in form.steps
         ]
@@ -60,7 +62,7 @@ class Prepared:
             self._fix()
 
     def _fix(self) -> None:
-        """Numbers of iterations are the same for all launches: find once what runs for them."""
+        """Precompute the dispatches, since iteration counts do not depend on the scalars."""
         fixed: list[FixedDispatch] = []
         for step, reads, writes in self.steps:
             pipeline, parts = step.parts(self.flat)
@@ -73,8 +75,10 @@ class Prepared:
         self.fixed = fixed
 
     def count(self, met: Met, arrays: Callable[[], Arrays]) -> None:
-        """One launch more of these extents, which may get code of their own by it, or have it by
-        others' launches. `arrays` gives those that were bound."""
+        """Count a launch of these shapes; switch to specialized code once there is some.
+
+        `arrays` returns the arrays that were bound.
+        """
         executable = self.executable
         if met.left and executable.shapes is not None:
             executable.shapes.count(met, 1)
@@ -84,7 +88,7 @@ class Prepared:
             self.met = None
 
     def fill(self, args: tuple[Any, ...]) -> None:
-        """Take the numbers of a launch from its arguments. Raises ArgumentError."""
+        """Copy the scalar arguments of a launch. Raises ArgumentError."""
         for flat in self.flats:
             for k, place in self.numbers:
                 flat[place] = args[k]
@@ -92,7 +96,7 @@ class Prepared:
             check(self.flat)
 
     def record(self) -> None:
-        """Record the dispatches with these numbers."""
+        """Record the dispatches with these scalars."""
         record = self.executable.runtime.device.record
         if self.fixed is None:
             for step, reads, writes in self.steps:

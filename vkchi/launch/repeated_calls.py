@@ -1,7 +1,7 @@
-"""A call like one before: of the same arrays, fields and objects, with other numbers.
+"""Call cache: a fast path for calls with the same arrays, fields and objects as before.
 
-Owns: which calls can be repeated so: what follows from the arrays (the signature, what is launched
-for them) is kept, and nothing is kept alive. Must not know: how plans are found or made.
+Only scalars may differ. The signature and the plan's bindings are cached by identity; no object is
+kept alive.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from vkchi.types import Scalar
 
 MOST_F32 = 3.4028235677973362e38
-OBJECTS = ("array", "template", "self")  # kinds of parameters that are found again by identity
+OBJECTS = ("array", "template", "self")  # parameter kinds that are compared by identity
 
 
 class Number(NamedTuple):
-    """An argument that is a number between two others: its place among the arguments, and the
-    name of its parameter."""
+    """A scalar argument within [low, high]: its index among the arguments, and its parameter's
+    name."""
 
     argument: int
     name: str
@@ -40,7 +40,7 @@ class Number(NamedTuple):
 
 
 class RepeatedCall:
-    """What is known of calls with these objects."""
+    """The cached launch for calls with these objects."""
 
     __slots__ = (
         "arrays", "changed", "held", "holding", "numbers", "objects", "plan", "prepared",
@@ -55,20 +55,25 @@ class RepeatedCall:
             (k, args[k].buffer.address, args[k].grad is None)
             for k, _ in objects
             if isinstance(args[k], Ndarray) and not isinstance(args[k], HostNdarray)
-        ]  # which may get a gradient, or other memory
+        ]  # they may get a gradient, or other memory
         self._begin_to_hold()
-        self.changed: list[int] | None = None  # places of others' arrays that are written
+        self.changed: list[int] | None = None  # indices of foreign arrays that are written
         bound = plan.executable.bind_arguments(args)
         self.prepared = Prepared(plan.executable, bound, [(n.argument, n.name) for n in numbers])
 
     def _begin_to_hold(self) -> None:
-        """A list of who owns others' memory, while a call waits; what another list holds, the
-        device keeps until it is done."""
+        """Start a list of owners of foreign memory, held while a call waits.
+
+        Owners in an earlier list are held by the device until it is done.
+        """
         self.held: list[Any] = []
         self.holding = self.plan.runtime.device.heap.hold(self.held)
 
     def takes(self, args: tuple[Any, ...]) -> bool:
-        """Whether a call with these arguments, whose objects have the same `id`, is one of them."""
+        """True if a call with these arguments can use this entry.
+
+        Precondition: the arguments have the same `id` as its objects.
+        """
         for k, found in self.objects:
             if found() is not args[k]:
                 return False
@@ -84,8 +89,10 @@ class RepeatedCall:
         return True
 
     def _share(self, shared: Sequence[Import]) -> object:
-        """Tell owners of others' memory what is written, and hold them: where nobody waits, by what
-        is given back."""
+        """Notify the owners of foreign arrays of writes, and hold them.
+
+        With deferred execution the returned object holds them, else `held` does.
+        """
         plan = self.plan
         if self.changed is None:
             self.changed = find_changed(shared, plan)
@@ -96,12 +103,11 @@ class RepeatedCall:
         return held
 
     def launch(self, args: tuple[Any, ...], shared: Sequence[Import] = NOTHING_SHARED) -> Any:
-        """Do what `Plan.launch_in_place` does, but for what it has found out about these arrays of
-        other libraries: that they neither overlap nor are refused."""
+        """Launch like `Plan.launch_in_place`, without repeating its checks of foreign arrays."""
         plan = self.plan
         lock = plan.runtime.lock
         was_held = lock._is_owned()  # type: ignore[attr-defined]
-        try:  # as `restoring` does, without its cost
+        try:  # inlined `locks.restoring`, for speed
             with lock:
                 for life in plan.lives:
                     life.check_alive()
@@ -112,7 +118,7 @@ class RepeatedCall:
                     )
                 prepared.fill(args)
                 if shared:
-                    _held = self._share(shared)  # which is kept until the commands are recorded
+                    _held = self._share(shared)  # kept until the commands are recorded
                 prepared.record()
                 if shared and not plan.runtime.deferred:
                     plan.runtime.device.wait()
@@ -129,8 +135,10 @@ class RepeatedCall:
 def note_repeated_call(
     plan: Plan, parameters: Sequence[Parameter], args: tuple[Any, ...]
 ) -> RepeatedCall | None:
-    """What is kept for more calls with the same objects; None where launches do more than record
-    the same commands with other numbers."""
+    """Return a cache entry for calls with the same objects.
+
+    None if launches have effects besides recording, or if an argument cannot be cached.
+    """
     is_plain = type(plan) is Plan and plan.is_plain and plan.watch is None
     if not is_plain or plan.executable.given:
         return None
@@ -152,7 +160,7 @@ def note_repeated_call(
 
 
 def is_kept(kind: str, arg: Any) -> bool:
-    """Whether everything about an argument is as before if it is the same object."""
+    """True if the identity of the argument determines everything that a launch needs of it."""
     if isinstance(arg, HostNdarray):
         return kind == "array"
     if kind == "array":
@@ -161,7 +169,7 @@ def is_kept(kind: str, arg: Any) -> bool:
 
 
 def limits_of(t: Scalar) -> tuple[tuple[type, ...], float, float]:
-    """The numbers that are bound as they are: their types, the least and the greatest."""
+    """Return the Python types and the range of scalars that are bound without conversion."""
     if t.kind == "f":
         return (float, int), -MOST_F32, MOST_F32
     return (int,), *range_of(t)

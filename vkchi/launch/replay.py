@@ -1,12 +1,9 @@
-"""Launches that are recorded once and run again by one command: what a graph is made of.
+"""Command replay: launches recorded once and executed again by one command, the basis of graphs.
 
-Owns: which numbers of a launch change with a scalar argument, when what was recorded is recorded
-anew. Must not know: kernels, how a program describes a graph, Vulkan.
-
-A launch of a recordable plan (`Plan.is_recordable`) is nothing but its dispatches. `Launch` keeps
-what it bound, so that another number costs no more than its own conversion and the packing of the
-argument blocks; `Replay` keeps the commands of launches that follow each other, and where numbers
-change often, has them read their arguments from memory: then they are recorded once.
+A launch of a recordable plan (`Plan.is_recordable`) consists of its dispatches only. `Launch` keeps
+its bound arguments, so a new scalar costs only its conversion and the packing of argument blocks.
+`Replay` keeps the commands of successive launches. If scalars change often, the commands read their
+arguments from memory, and are not recorded again.
 
     replay = Replay([Launch("step", plan, (x, 0.1)), ...])
     replay.run(); replay.change([(0, 1)], 0.2); replay.run()
@@ -33,20 +30,25 @@ if TYPE_CHECKING:
     from vkchi.vk.pipelines import Runnable
 
 
-MOST_AT_ONCE = 256  # dispatches that are one command
-# Commands recorded anew, 3 us each, for each pipeline that the driver is to compile, 5 to 20 ms.
+MOST_AT_ONCE = 256  # dispatches per command
+# Commands recorded again (3 us each) per pipeline that the driver would compile (5 to 20 ms).
 MOST_RERECORDED = 4096
 
 
-RECORDED = 200  # launches that one counts for, as one that is recorded runs often
+RECORDED = 200  # launches counted for a recorded one, since it probably runs often
 
-# Writes component `axis` of a parameter into an argument block: how, the block, where, `axis`.
+# Writes component `axis` of a parameter into an argument block: (pack_into, block, offset, axis).
 Patch = tuple[Callable[..., None], Any, int, int]
 
 
 class Launch:
-    """One launch of a plain plan, with its arguments. `commands` is what it records, `arrays` what
-    it works on, until it is part of a replay. Raises ArgumentError where arguments do not fit."""
+    """One launch of a recordable plan, with its arguments.
+
+    - commands: the recorded commands.
+    - arrays: the arrays used, until the launch becomes part of a replay.
+
+    Raises ArgumentError if the arguments do not fit.
+    """
 
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
         self.name, self.plan, self._known = name, plan, plan.known(args)
@@ -59,16 +61,16 @@ class Launch:
 
     @property
     def is_current(self) -> bool:
-        """True if values of Python that the kernel was compiled with are as they were."""
+        """True if the Python values that were read at compile time are unchanged."""
         return self.plan.guard.holds(self._known)
 
     @property
     def numbers(self) -> list[Any]:
-        """The flat list that argument blocks are packed from."""
+        """The flat list from which argument blocks are packed."""
         return self._bound.flat
 
     def reseed(self, seeds: Callable[[], int]) -> None:
-        """Other random numbers: a seed for each of the kernel's dispatches, as a launch takes."""
+        """Patch a fresh random seed into each dispatch."""
         if self._seeds is None:
             self._seeds = self._find_seeds()
         for patches in self._seeds:
@@ -77,12 +79,15 @@ class Launch:
                 pack_into(block, offset, seed)
 
     def in_memory(self, command: int) -> Runnable:
-        """The pipeline of a command, with arguments that stand in memory. Raises DeviceError."""
+        """Return the variant of a command's pipeline that reads its arguments from memory.
+
+        Raises DeviceError.
+        """
         step = self.form.steps[self._of_step[command]]
         return step.fitted.in_memory(self.commands[command].pipeline)
 
     def dispatches(self) -> list[Command]:
-        """What does the same as `commands` by dispatches alone."""
+        """Return commands equivalent to `commands` that are all dispatches, without fills."""
         steps = [step.as_dispatch() for step in self.form.steps]
         return [Command(*found) for step in steps for found in step.prepare(self._bound)]
 
@@ -115,8 +120,7 @@ class Launch:
         return ArgumentError(f"{self.name}(): {error}")
 
     def numbers_of(self, k: int, value: Any) -> list[Any]:
-        """A value for parameter k, a number, vector or matrix, as its numbers. Raises
-        ArgumentError."""
+        """Convert a value of parameter k to its scalars. Raises ArgumentError."""
         fresh = Bound(self.plan.runtime, [])
         try:
             self.plan.parameters[k].bind(value, fresh)
@@ -125,15 +129,17 @@ class Launch:
         return fresh.flat
 
     def change(self, k: int, numbers: list[Any]) -> None:
-        """Other numbers for parameter k: put into the argument blocks where they stand, or, where
-        counts of iterations depend on them, into new ones. After an ArgumentError the launch is not
-        to be used any more."""
+        """Set parameter k: patch the argument blocks, or record again if iteration counts depend on
+        it.
+
+        After an ArgumentError the launch must not be used any more.
+        """
         if k not in self._patches:
             self._patches[k] = self._find_patches(self.plan.parameters[k].name)
         at, patches = self._patches[k]
         self._bound.flat[at : at + len(numbers)] = numbers
         if patches is None:
-            self._patches.clear()  # which are of the blocks that were
+            self._patches.clear()  # they refer to the old blocks
             self._seeds = None
             self.commands = self._prepare()
         else:
@@ -141,14 +147,14 @@ class Launch:
                 pack_into(block, offset, numbers[axis])
 
     def _find_seeds(self) -> list[list[Patch]]:
-        """Of each step, where its seed stands in the blocks."""
+        """Return the patches of the seed, per step."""
         found: list[list[Patch]] = [[] for _ in self.form.steps]
         for patch, step in self._patches_of(SEED):
             found[step].append(patch)
         return found
 
     def _patches_of(self, name: str) -> Iterator[tuple[Patch, int]]:
-        """Where an argument stands in the blocks, and of which step these are."""
+        """Yield a patch for each use of an argument, with the index of its step."""
         for command, step in zip(self.commands, self._of_step, strict=True):
             for slot in self.form.steps[step].slots:
                 if slot.kind == "value" and slot.param == name:
@@ -156,8 +162,10 @@ class Launch:
                     yield (into, command.args, slot.offset, slot.axis), step
 
     def _find_patches(self, name: str) -> tuple[int, list[Patch] | None]:
-        """Where a parameter stands in the flat list, and in the blocks; None where counts of
-        iterations, or checks, depend on it."""
+        """Return a parameter's index in the flat list, and its patches.
+
+        The patches are None if iteration counts or checks depend on the parameter.
+        """
         executable = self.plan.executable
         at = executable.places["value", name, 0]
         shaders = [d.shader for d in self.form.artifact.dispatches]
@@ -169,19 +177,19 @@ class Launch:
 
 
 def footprints(commands: list[Command]) -> list[tuple[frozenset[int], frozenset[int]]]:
-    """What each command reads and writes."""
+    """Return the buffer keys that each command reads and writes."""
     return [(c.reads, c.writes) for c in commands]
 
 
 class Replay:
-    """Launches one after the other, on one device. Under the runtime's lock."""
+    """A sequence of launches on one device. Precondition: the caller holds the runtime's lock."""
 
     def __init__(self, launches: SequenceOf[Launch]) -> None:
         self.launches = launches
         self._runtime = launches[0].plan.runtime
         merged = merge_launches(launches)
         for one in launches:
-            one.arrays = {}  # a replay keeps nothing alive that plans do not
+            one.arrays = {}  # a replay keeps no arrays alive
         self._units = [unit for unit, _ in merged]
         self._merged = {
             one: unit for unit, those in merged if isinstance(unit, Merged) for one in those
@@ -190,9 +198,9 @@ class Replay:
         self._drawing = [one for one in launches if one.plan.draws]
         self._watched = [one for one in launches if not one.plan.guard.is_constant]
         self._sequences: dict[int, Sequence] = {}
-        self._last: Sequence | None = None  # of other numbers: its barriers stand where ours do
+        self._last: Sequence | None = None  # of other scalars: the same barriers apply
         self._memory: ArgumentMemory | None = None
-        self._rerecorded = 0  # commands
+        self._rerecorded = 0  # number of commands
 
     @property
     def commands(self) -> list[Command]:
@@ -200,30 +208,33 @@ class Replay:
         return [command for unit in self._units for command in unit.commands]
 
     def dispatches(self) -> list[Command]:
-        """What does the same by dispatches alone, which the device itself can leave out."""
+        """Return equivalent commands that are all dispatches, so that the device can skip each of
+        them."""
         return [command for unit in self._units for command in unit.dispatches()]
 
     @property
     def draws(self) -> bool:
-        """Whether random numbers are drawn, others in each run."""
+        """True if random numbers are drawn, different ones in each run."""
         return bool(self._drawing)
 
     @property
     def is_current(self) -> bool:
-        """True if values of Python that kernels were compiled with are as they were."""
+        """True if the Python values that kernels read at compile time are unchanged."""
         return all([one.is_current for one in self._watched])
 
     def check_alive(self) -> None:
-        """Raises KernelRuntimeError where a field is gone."""
+        """Raise KernelRuntimeError if a field was destroyed."""
         for life in self._lives:
             life.check_alive()
 
     def change(self, places: SequenceOf[tuple[int, int]], value: Any) -> None:
-        """Another value for parameters: each place is a launch's number and its parameter's. Raises
-        as `Launch.change`."""
+        """Set parameters to a value. Each place is (launch index, parameter index).
+
+        Raises like `Launch.change`.
+        """
         self._forget_numbers()
         known: dict[tuple[str, Any], list[Any]] = {}
-        changed: dict[Merged | Launch, list[Command]] = {}  # with the commands of before
+        changed: dict[Merged | Launch, list[Command]] = {}  # with their old commands
         for launch, k in places:
             one = self.launches[launch]
             unit = self._merged.get(one, one)
@@ -243,15 +254,17 @@ class Replay:
                     self._last = None
 
     def _forget_numbers(self) -> None:
-        """What is recorded is of other numbers than the launches from now on."""
+        """Invalidate recorded sequences, since they hold old scalars."""
         if self._memory is not None:
             self._memory.is_current = False
         self._last = self._sequences.pop(1, self._last)
         self._sequences.clear()
 
     def run(self, times: int = 1) -> None:
-        """Record all dispatches, several times over: many by one command. Raises
-        KernelRuntimeError where a field is gone, DeviceError."""
+        """Execute all dispatches `times` times, batched into few commands.
+
+        Raises KernelRuntimeError if a field was destroyed, and DeviceError.
+        """
         self.check_alive()
         count = sum([len(unit.commands) for unit in self._units])
         if not count:
@@ -266,7 +279,7 @@ class Replay:
             self._run(at_once if k < many else 1)
 
     def _run(self, times: int) -> None:
-        """The dispatches, so many times over, by one command."""
+        """Execute the dispatches `times` times by one command."""
         memory = self._memory or self._find_memory()
         if memory is not None:
             return memory.run(self.commands, times)
@@ -278,8 +291,8 @@ class Replay:
         self._runtime.device.execute(self._sequences[times])
 
     def _find_memory(self) -> ArgumentMemory | None:
-        """Memory for the arguments, once commands were recorded anew for as long as the driver may
-        take for what reads them there."""
+        """Move the arguments to memory, once recording has cost as much as compiling for that may
+        take."""
         if self._rerecorded < MOST_RERECORDED:
             return None
         commands = self.commands

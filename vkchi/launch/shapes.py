@@ -1,28 +1,28 @@
-"""Code for what launches repeat: the next tier, and extents as constants where code for any
-extents asks the launch.
+"""Tiered recompilation and shape specialization of hot kernels.
 
-A kernel over arrays that are arguments is compiled for any extents. Launches of the same extents
-are counted; once they have worked for about as long as compiling takes, the same Func is built with
-these extents as constants, and from then on runs for them: grids have no edges then, bounds are
-proved, rows are aligned, divisions multiply. The first MOST_SHAPES extents of a kernel get that,
-all others the code for any extents, so nothing is compiled for ever. What one process has made, the
-next one finds at its first launch (`cache.shaped`).
+A kernel with array arguments is first compiled for any shape. Launches are counted per shape. When
+launches of a shape have run for about as long as compiling takes, the Func is built again with its
+extents as constants. Such code has exact grids, proven bounds, aligned rows and divisions by
+multiplication. The first MOST_SHAPES shapes of a kernel are specialized; all others use the generic
+code, which bounds compile time. `cache.shaped` keeps specialized code on disk, where other
+processes find it at their first launch.
 
-Code of the first tier leaves out what a few launches do not repay (`passes.tiers`). Where it says
-that there is a next one, that is made in the same way, with extents or, where no array's are asked
-for, once for all launches; beyond MOST_SHAPES extents, for any.
+Tier 1 code leaves out transformations that a few launches do not amortize (`passes.tiers`). If it
+reports a next tier, that is built in the same way: per shape, once if no extents are used, or
+generic beyond MOST_SHAPES.
 
-Both forms do the same: they take the same numbers from the same places, and work on the same
-arrays; what goes from dispatch to dispatch, each keeps for itself. What is refused of the second
-form alone (memory for that), or fails there, leaves one form; and there is one where launches tell
-or draw something (`Plan.may_have_shapes`), or iterations see workgroups whose size nobody demanded.
-Floats that several iterations add to one place may be added in another order, as in any two
-launches; floats made of extents may differ in their last bits, as the compiler computes constants.
+All variants are equivalent: they read the same slots of the flat list and use the same arrays, but
+have their own temporaries. Exceptions: floats that several iterations add to one location may be
+added in another order, as in any two launches. Floats computed from extents may differ in the last
+bits, since the compiler folds constants.
 
-Owns: which extents are met, when code for them is worth it. Must not know: how it is built.
+There is no specialization
+- if building or loading the variant fails;
+- if launches report or draw random numbers (`Plan.may_have_shapes`);
+- if iterations observe a workgroup size that was not demanded.
 
-An exception may end a count or a build anywhere: a form is put in its place by one assignment, and
-what was not counted or built is at the next launch.
+An interrupt may end a count or a build anywhere. A variant is installed by one assignment;
+otherwise the next launch tries again.
 
     executable.shapes = Shapes(executable, Origin(home, "", lambda: fn, build))
     form = executable.shapes.form(bound.flat)
@@ -56,18 +56,19 @@ if TYPE_CHECKING:
 Build = Callable[["Func", Options, Caps], Artifact]
 Shape = tuple[int, ...]
 
-MOST_SHAPES = 4  # that an executable has code of their own for
-MOST_MET = 64  # that are counted at a time
-# Nanoseconds: what compiling for extents takes, Mesa's lavapipe its larger part; what the next tier
-# takes, for each of its dispatches, which may be one more than there are, or for each of its ops
-# where these are many; what a launch takes, for each number of its arrays, or so many ops.
-# Measured on the programs of `benchmarks/shapes.py`, the ops on a stencil of 126 (15 ms), but for
-# graphics cards, whose memory gives a number in about that time.
+MOST_SHAPES = 4  # specialized shapes per executable
+MOST_MET = 64  # shapes with a counter at a time
+# Times in nanoseconds:
+# - compiling for a shape (most of it in Mesa's lavapipe);
+# - compiling the next tier, per dispatch (it may have one more) or per op, if there are many;
+# - a launch, per scalar of its arrays or per OPS ops, on a CPU and on a GPU.
+# Measured on the programs of `benchmarks/shapes.py`, the time per op on a stencil of 126 ops
+# (15 ms). The value for GPUs is derived from memory bandwidth.
 COMPILING, EACH_OF_TIER, OP_OF_TIER = 5e7, 6e6, 1e5
 NUMBER_PROCESSOR, NUMBER_CARD = 2.0, 0.02
 OPS = 50
-FEWEST_NUMBERS = 2048  # to begin and end a launch takes longer than so few
-# What bugs raise.
+FEWEST_NUMBERS = 2048  # below, launch overhead dominates
+# Exceptions that bugs raise.
 BUGS = (VkchiError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError,
         RecursionError, TypeError, ValueError)  # fmt: skip
 TOLD = (
@@ -77,9 +78,13 @@ TOLD = (
 
 
 class Origin(NamedTuple):
-    """What an executable was built of: `read` gives the Func, `build` makes an artifact of such a
-    one (None: `compiler.build`), `what` says which one it is among those that are made of the
-    kernel whose `home` in the cache this is; None for none."""
+    """The source of an executable.
+
+    - home: the kernel's entry in the disk cache, or None.
+    - what: distinguishes executables made of one kernel.
+    - read: returns the Func.
+    - build: makes an artifact of a Func; None for `compiler.build`.
+    """
 
     home: Home | None
     what: str
@@ -88,8 +93,10 @@ class Origin(NamedTuple):
 
 
 class Met:
-    """Extents that launches met: the code that runs for them, and how many launches it takes until
-    they get their own, 0 where that is settled."""
+    """A shape that launches used: its code variant and its counter.
+
+    `left` is the number of launches until specialization, 0 if that is decided.
+    """
 
     __slots__ = ("form", "key", "left")
 
@@ -98,7 +105,8 @@ class Met:
 
 
 class Shapes:
-    """The extents that an executable has met; `made` are those that have code of their own."""
+    """Launch counters and code variants of an executable, by shape. `made` holds the specialized
+    ones."""
 
     def __init__(self, executable: Executable, origin: Origin) -> None:
         self._runtime, self._origin = executable.runtime, origin
@@ -116,24 +124,23 @@ class Shapes:
         self._looks = MOST_MET
 
     def form(self, flat: list[Any], launches: int = 1) -> Form:
-        """What runs in a launch of these numbers, which counts for so many of its extents."""
+        """Return the code variant for a launch, and count `launches` launches of its shapes."""
         met = self.meet(flat)
         if met.left:
             self.count(met, launches)
         return met.form
 
     def meet(self, flat: list[Any]) -> Met:
-        """What is known of the extents of a launch with these numbers."""
+        """Return the counter of a launch's shapes."""
         key = tuple([flat[k] for k in self._places])
         return self.made.get(key) or self._counted.get(key) or self._begin(key, flat)
 
     def count(self, met: Met, launches: int) -> None:
-        """So many launches more of these extents: they get code of their own where that is worth
-        it now."""
+        """Count launches; specialize when the counter reaches 0."""
         if met.left > launches:
             met.left -= launches
             return
-        other = self.made.get(met.key)  # `met` was forgotten, and met again
+        other = self.made.get(met.key)  # `met` may have been evicted and made again
         if other is None and len(self.made) < MOST_SHAPES:
             other = self.made[met.key] = Met(met.key, self._make(met.key), 0)
             self._counted.pop(met.key, None)
@@ -141,7 +148,7 @@ class Shapes:
         met.left = 0
 
     def _begin(self, key: Shape, flat: list[Any]) -> Met:
-        """Extents that were not met yet, or long ago."""
+        """Make a counter for shapes that are new or were evicted."""
         if len(self.made) >= MOST_SHAPES:
             return Met(key, self._for_any, 0)
         if not (self._has_next or self.shapes_of(key)):
@@ -155,14 +162,16 @@ class Shapes:
 
     @cached_property
     def _for_any(self) -> Form:
-        """The code for any extents, of the last tier: many extents were worth theirs."""
+        """Generic code of the last tier, for executables with many hot shapes."""
         if not self._has_next:
             return self._plain
         return self._or_plain(lambda: self._form_of(self._compile({})))
 
     def shapes_of(self, key: Shape) -> dict[str, Shape]:
-        """The shapes of the arrays, by name; not of those without elements, as what is not given
-        is: these have none that code could be for."""
+        """Return the shapes of the arrays, by name, without empty arrays.
+
+        Arrays that a launch does not pass have extents of 0 too.
+        """
         found: dict[str, Shape] = {}
         at = 0
         for name, axes, _ in self._arrays:
@@ -172,8 +181,7 @@ class Shapes:
         return found
 
     def _launches(self, key: Shape, flat: list[Any]) -> int:
-        """How many launches of these extents work for as long as compiling takes, if all are like
-        this one; 0 where that is not worth it ever."""
+        """Return the number of launches that take as long as compiling, or 0 for never."""
         if env.flag("VKCHI_SHAPES") == "first":
             return 1
         shapes = self.shapes_of(key)
@@ -186,7 +194,7 @@ class Shapes:
         return max(1, int(self._price() / each))
 
     def _price(self) -> float:
-        """What is compiled for, in what launches take."""
+        """Return the estimated compile time in nanoseconds."""
         if not self._has_next:
             return COMPILING
         dispatches = len(self._plain.artifact.dispatches) + 1
@@ -194,28 +202,28 @@ class Shapes:
         return max(EACH_OF_TIER * dispatches, OP_OF_TIER * ops)
 
     def _ops(self, flat: list[Any]) -> int:
-        """About how many a launch of these numbers does."""
+        """Return the estimated number of ops that a launch executes."""
         each = zip(self._work, self._rounds(flat), strict=True)
         return sum([ops * max(0, n) for (ops, _), n in each])
 
     @cached_property
     def _rounds(self) -> Callable[[list[Any]], tuple[int, ...]]:
-        """How often each part of the work is done, for the numbers of a launch."""
+        """Function from the flat list to the execution count of each part of the work."""
         counts = [count for _, count in self._work]
         return compile_counts(counts, count_reader(self._numbers))
 
     def _look_for(self, key: Shape) -> Form | None:
-        """The code that another process has made. Not for ever: some programs repeat no shape."""
+        """Look for the variant on disk, at most MOST_MET times: some programs repeat no shape."""
         if not self._looks or self._origin.home is None:
             return None
-        from vkchi.cache import shaped  # not without a cache
+        from vkchi.cache import shaped  # lazy: only with a cache
 
         self._looks -= 1
         found = shaped.find(self._origin.home, self._origin.what, self.shapes_of(key))
         return None if found is None else self._or_plain(lambda: self._form_of(found))
 
     def _make(self, key: Shape) -> Form:
-        """The code for these extents; that for any, where there is none."""
+        """Build the specialized variant; the generic one if that fails."""
         return self._or_plain(lambda: self._form_of(self._compile(self.shapes_of(key))))
 
     def _compile(self, shapes: dict[str, Shape]) -> Artifact:
@@ -226,26 +234,30 @@ class Shapes:
         return made
 
     def _form_of(self, artifact: Artifact) -> Form:
-        """An artifact as what runs; the code for any extents, where this one works on memory that
-        its launches are not told of, or tells something. Raises DeviceError where there is no
-        memory for what dispatches hand on."""
+        """Load an artifact as a variant. Raises DeviceError if its temporaries cannot be allocated.
+
+        Returns the generic code if the artifact has report sites, or accesses arrays that launches
+        do not bind.
+        """
         plain, own = self._plain.artifact, artifact.temps.keys()
         is_known = artifact.reads - own <= plain.reads and artifact.writes - own <= plain.writes
         return self._make_form(artifact) if is_known and not artifact.sites else self._plain
 
     def _or_plain(self, make: Callable[[], Form]) -> Form:
-        """What is made; the code for any extents, which is as right, where that fails. A bug of
-        ours is told; what a signal handler of the user's raises is for the user."""
+        """Call `make`; return the generic code, which is equivalent, if that fails.
+
+        Bugs are logged. Exceptions of the user's signal handlers propagate.
+        """
         try:
             return make()
-        except (CompilationError, DeviceError, Unsupported):  # what is refused of this form alone
+        except (CompilationError, DeviceError, Unsupported):  # not supported for this variant
             return self._plain
         except BUGS as e:
             logger().warning(TOLD, self._plain.artifact.name, type(e).__name__, e)
             return self._plain
 
     def _build(self, shapes: dict[str, Shape]) -> Artifact:
-        from vkchi.analysis.mixing import depends_on_tiling  # not in a process that finds all
+        from vkchi.analysis.mixing import depends_on_tiling  # lazy: not needed on cache hits
         from vkchi.cache import shaped
         from vkchi.compiler import build
         from vkchi.ir.shaped import with_shapes
@@ -256,7 +268,7 @@ class Shapes:
             raise Unsupported("iterations see their workgroup, and another form has others")
         options = self._runtime.options
         if home is not None:
-            options = options._replace(cache=None)  # it is kept at the kernel's home
+            options = options._replace(cache=None)  # cached with the kernel's entry instead
         make, caps = make or build, self._runtime.device.caps
         fn = with_shapes(given, shapes)
         return shaped.make(home, what, shapes, fn, lambda fn: make(fn, options, caps))

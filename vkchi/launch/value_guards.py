@@ -1,9 +1,8 @@
-"""Guards of compiled kernels: tests, before each launch, that values read at compile time are as
-they were.
+"""Guards: tests, before each launch, that Python values read at compile time are unchanged.
 
-A guard is a function that is generated from the kernel's `Read`s: a conjunction of identity tests
-on paths, with comparisons by type and bits where an identity differs. The text is compiled when a
-guard is first called for the third time; until then the tests run one by one.
+A guard is a generated function, made of the kernel's `Read`s: a conjunction of identity tests on
+paths. If an identity differs, type and bits are compared. The source is compiled at a guard's third
+call; until then the tests run one by one.
 
     guard = Guard(fn, compiled.reads, compiled.methods)
     guard.holds(args), guard.changed(args)
@@ -35,26 +34,26 @@ from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import is_number_of_numpy
 
-CALLS_BEFORE = 2  # that a guard's text is compiled
-PREFIX = "_vk"  # of names in the text
+CALLS_BEFORE = 2  # calls before a guard is compiled
+PREFIX = "_vk"  # of names in generated code
 
 
 class Watch(NamedTuple):
-    """A value that is tested. It keeps alive only what the test needs."""
+    """The test of one value. It keeps only the objects alive that the test needs."""
 
     path: Path
-    read: Read  # without the value
+    read: Read  # with value None
     test: Test
-    fast: tuple[str, tuple[Any, ...]]  # an expression with `{x}` for the path, `{0}` for constants
+    fast: tuple[str, tuple[Any, ...]]  # template: `{x}` is the path, `{0}` a constant
     is_memory: bool = False
 
     def is_current(self, args: tuple[Any, ...]) -> bool:
-        """True if the value is as it was."""
+        """True if the value is unchanged."""
         return is_current(self.read, self.test, args)
 
 
 class Guard:
-    """The tests of a kernel; `holds(args)` is true if the kernel is right for a call."""
+    """The tests of a kernel; `holds(args)` is True if the compiled code is valid for a call."""
 
     def __init__(self, fn: Any, reads: Sequence[Read] = (), methods: tuple[Seen, ...] = ()) -> None:
         self.fn, self.methods = fn, methods
@@ -64,7 +63,7 @@ class Guard:
             vars(self)["holds"] = partial(call_with, methods) if methods else always
 
     def holds(self, args: tuple[Any, ...]) -> bool:
-        """True if all values and methods are as they were. Generated code takes its place."""
+        """True if all values and methods are unchanged. Generated code replaces this method."""
         self.left -= 1
         if self.left < 0:
             found = vars(self)["holds"] = generate(self.fn, self.watches, self.methods)
@@ -77,31 +76,31 @@ class Guard:
         return not (self.watches or self.methods)
 
     def changed(self, args: tuple[Any, ...]) -> Iterator[tuple[Path, Span | None]]:
-        """The paths whose values are others now, and the lines that read them."""
+        """Yield the paths whose values changed, with the spans that read them."""
         for one in self.watches:
             if not one.is_current(args):
                 yield one.path, one.read.span
 
 
 def call_with(methods: tuple[Seen, ...], args: tuple[Any, ...]) -> bool:
-    """The guard of a kernel that read nothing but methods."""
+    """Guard of a kernel that depends on methods only."""
     return are_current(methods)
 
 
 def always(args: tuple[Any, ...]) -> bool:
-    """The guard of a kernel that read nothing."""
+    """Guard of a kernel that read nothing."""
     return True
 
 
 def watch(read: Read) -> Watch:
-    """The test of a value that was read."""
+    """Return the test of a value that was read."""
     test = read.test()
     fast = fast_test(read, test)
     return Watch(read.path, read._replace(value=None), test, fast, is_memory(read.value))
 
 
 def fast_test(read: Read, test: Test) -> tuple[str, tuple[Any, ...]]:
-    """The test as an expression."""
+    """Return the test as an expression template and its constants."""
     value = read.value
     if read.how == "kind":
         return "{type}({x}) is {0}", (value,)
@@ -109,34 +108,34 @@ def fast_test(read: Read, test: Test) -> tuple[str, tuple[Any, ...]]:
         return "{0} not in {x}.__dict__", (value,)
     is_held = type(value) in NUMBERS or is_number_of_numpy(value) or is_kept(value)
     if read.how == "value" and is_held:
-        is_cheap = all(kind == "item" for kind, _ in read.path.steps)  # no property runs twice
+        is_cheap = all(kind == "item" for kind, _ in read.path.steps)  # calls no property
         twice = "({x} is {0} or {1}({x}))"
         return (twice if is_cheap else "(({v} := {x}) is {0} or {1}({v}))"), (value, test)
     return "{0}({x})", (test,)
 
 
 class Text:
-    """The text of a guard, and the constants that it names."""
+    """Source of a guard, and the constants it refers to."""
 
     def __init__(self, fn: FunctionType) -> None:
         self.globals = fn.__globals__
         self.constants: list[Any] = []
-        self.arguments: dict[int, None] = {}  # that are read
+        self.arguments: dict[int, None] = {}  # indices of arguments that are read
 
     def constant(self, value: Any) -> str:
-        """A name for a value."""
+        """Return a name for a value."""
         self.constants.append(value)
         return f"{PREFIX}{len(self.constants) - 1}"
 
     def path(self, path: Path) -> str:
-        """An expression for the value at a path."""
+        """Return an expression for the value at a path."""
         if any(kind == "attr" and not is_name(key) for kind, key in path.steps):
             return f"{self.constant(lambda args: value_of(path, args))}({PREFIX}args)"
         steps = [f".{key}" if kind == "attr" else f"[{self.key(key)}]" for kind, key in path.steps]
         return self.root(path) + "".join(steps)
 
     def root(self, path: Path) -> str:
-        """An expression for the root of a path."""
+        """Return an expression for the root of a path."""
         kind, fn, name = path.root
         if kind == "global":
             if fn.__globals__ is self.globals and is_name(name) and not name.startswith(PREFIX):
@@ -153,11 +152,11 @@ class Text:
         return f"{self.constant(fn)}.{name}"
 
     def key(self, key: Any) -> str:
-        """An expression for the key of an item."""
+        """Return an expression for the key of an item."""
         return repr(key) if type(key) in (int, str) else self.constant(key)
 
     def test(self, one: Watch) -> str:
-        """An expression for a test."""
+        """Return an expression for a test."""
         if one.path.root.kind == "object":
             return f"{self.constant(one.is_current)}({PREFIX}args)"
         text, given = one.fast
@@ -167,14 +166,14 @@ class Text:
 
 
 def is_name(key: Any) -> bool:
-    """True for a name that an expression can say."""
+    """True for an identifier that is not a keyword."""
     return isinstance(key, str) and key.isidentifier() and not iskeyword(key)
 
 
 def generate(
     fn: FunctionType, watches: Sequence[Watch], methods: tuple[Seen, ...]
 ) -> Callable[[tuple[Any, ...]], bool]:
-    """A function that makes the tests. It has the globals of the kernel's function."""
+    """Return a function that runs the tests, with the globals of the kernel's function."""
     text = Text(fn)
     tests = [text.test(one) for one in watches]
     for held, name, item in methods:
@@ -191,13 +190,13 @@ def generate(
 
 
 def cell_of(value: Any) -> Any:
-    """A closure's cell."""
+    """Return a closure cell that holds the value."""
     return (lambda: value).__closure__[0]  # type: ignore[index]
 
 
 @lru_cache(256)
 def compiled(names: tuple[str, ...], body: str) -> CodeType:
-    """The code of a guard, whose free variables are among these names."""
+    """Compile a guard whose free variables are among these names."""
     text = (
         f"def make({', '.join(names)}):\n"
         f" def guard({PREFIX}args):\n"
