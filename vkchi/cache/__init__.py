@@ -1,1 +1,1 @@
-"""Compiled shaders that last: the disk cache around `build`, and the tool that shows it."""
+"""Disk cache of compiled kernels, and the `vkchi cache` tools."""

@@ -1,12 +1,12 @@
-"""What was found out about a kernel, question by question: in a warm process nobody asks its IR.
+"""Memoization of analyses of a kernel, on disk: warm processes query results without loading the
+IR.
 
-Owns: `Answers` of one kernel, and its entry. A question is a tuple of plain values, an answer
-whatever `codec` has a form for; what has none is kept in memory alone. Places in the user's files
-are kept relative to functions, as in a kernel's own entry. Must not know: what is asked.
+A question is a tuple of plain values. An answer is a value that `codec` can encode; others are
+memoized in memory only. Spans are stored relative to functions, as in the kernel's own entry.
 
-What was found is written when finding it has taken SLOW_S, and much longer than the last writing,
-and when the program ends; what others wrote meanwhile is merged. A process that is killed loses
-what it found last: the next one finds it again.
+New answers are written once finding them has taken SLOW_S and much longer than the last write, and
+at exit. Answers that other processes wrote meanwhile are merged. If a process is killed, its last
+answers are lost and the next process computes them again.
 
     answers.find(("gradient", frozenset({"x"})), "Differentiated", lambda: differentiate(...))
 """
@@ -34,14 +34,14 @@ from vkchi.types import Type
 
 Question = tuple[Any, ...]
 SLOW_S = 0.01
-WRITING_SHARE = 0.1  # of the time that finding takes, at most, but for the end
-MOST_KNOWN = 10_000  # answers of one kernel that a process remembers
-MOST_OF_CALLS = 1_000  # that are kept of calls: those with other numbers ask anew
-MOST_OF_KERNEL = 1_000  # of the rest; a kernel has some for each set of arrays with gradients
+WRITING_SHARE = 0.1  # most of the time for finding that writing may take, except at exit
+MOST_KNOWN = 10_000  # answers per kernel in memory
+MOST_OF_CALLS = 1_000  # answers per kernel on disk about calls; they depend on scalars
+MOST_OF_KERNEL = 1_000  # other answers on disk: some per set of arrays with gradients
 
 
 class Asked(NamedTuple):
-    """A question with the form of its answer, as text, that form, and whether it is about a
+    """An encoded question: its text, the form of its answer (`codec`), and whether it concerns a
     call."""
 
     text: str
@@ -50,14 +50,13 @@ class Asked(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Answers as bytes, by the texts of questions, about the kernel and about calls. They are read
-    when they are asked for."""
+    """Encoded answers by question text, about the kernel and about calls. Decoded on demand."""
 
     kernel: dict[str, bytes]
     calls: dict[str, bytes]
 
     def of(self, asked: Asked) -> tuple[dict[str, bytes], int]:
-        """Where an answer stands, and how many do at most."""
+        """Return the table for a question, and its capacity."""
         return (self.calls, MOST_OF_CALLS) if asked.is_of_call else (self.kernel, MOST_OF_KERNEL)
 
 
@@ -65,21 +64,24 @@ add_records(Along, Differentiated, Flow, Marked, MarkedOp, Outflow, Size, Table)
 
 
 class Answers:
-    """A table from questions to answers; without a home it is of this process alone."""
+    """The memo table of one kernel; in memory only without a `home`."""
 
     def __init__(self, home: Home | None = None) -> None:
         self.home = home
         self.known: dict[Question, Any] = {}
         self.kept = read(home)
         self.new: list[tuple[Asked, Any]] = []
-        self.seconds = 0.0  # that finding what is new took
-        self.seconds_of_writing = 0.0  # that writing took, the last time
+        self.seconds = 0.0  # spent on finding `new`
+        self.seconds_of_writing = 0.0  # of the last write
 
     def find(
         self, question: Question, form: str, make: Callable[[], Any], *,
         is_of_call: bool = False, is_lasting: bool = True,
     ) -> Any:  # fmt: skip
-        """The answer, which is of this form (`codec`). What `make` raises is none."""
+        """Return the answer to a question, calling `make` if it is not known.
+
+        `form` is the codec form of the answer. Exceptions of `make` are not memoized.
+        """
         try:
             return self.known[question]
         except KeyError:
@@ -96,7 +98,7 @@ class Answers:
         return found[0]
 
     def _read(self, asked: Asked) -> tuple[Any] | None:
-        """The answer that is kept, in a tuple of one; None if there is none."""
+        """Return the stored answer as a tuple of one, or None."""
         data = self.kept.of(asked)[0].get(asked.text)
         if data is None or self.home is None:
             return None
@@ -109,7 +111,7 @@ class Answers:
             return None
 
     def _note(self, asked: Asked, answer: Any, seconds: float) -> None:
-        """Have an answer kept, which took so long to find."""
+        """Queue an answer for writing; `seconds` is the time that `make` took."""
         known, most = self.kept.of(asked)
         if len(known) + sum(a.is_of_call is asked.is_of_call for a, _ in self.new) >= most:
             return
@@ -122,7 +124,7 @@ class Answers:
             self.seconds_of_writing = perf_counter() - began
 
     def save(self) -> None:
-        """Put what is new on the shelf."""
+        """Write the new answers to disk."""
         new, self.new, self.seconds = self.new, [], 0.0
         UNSAVED.pop(id(self), None)
         if self.home is None or is_changed():
@@ -140,16 +142,16 @@ class Answers:
 
 
 UNSAVED: dict[int, Answers] = {}
-OF_KERNEL = ("name", "place", "signature", "device", "version", "parts")  # of a header
+OF_KERNEL = ("name", "place", "signature", "device", "version", "parts")  # header fields
 
 
 def text_of(form: str, question: Question) -> str:
-    """A question as text, the same in all processes. Raises TypeError for what has none."""
+    """Encode a question: the same text in all processes. Raises TypeError."""
     return json.dumps([form, *plain(question)], separators=(",", ":"))
 
 
 def form_in(text: str) -> str:
-    """The form of the answer to a question. Raises Malformed."""
+    """Return the answer's form from a question's text. Raises Malformed."""
     try:
         return str(json.loads(text)[0])
     except local(ValueError, TypeError, LookupError):
@@ -157,7 +159,7 @@ def form_in(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as what JSON can hold; as much is another value's only where types differ."""
+    """Convert a value to JSON types. Injective for values of equal types."""
     if isinstance(value, tuple):
         return [plain(part) for part in value]
     if isinstance(value, frozenset):
@@ -166,18 +168,17 @@ def plain(value: Any) -> Any:
 
 
 def key_of(home: Home) -> str:
-    """The key of the answers about a kernel."""
     return digest([b"answers", home.key.encode()])
 
 
 def header_of(home: Home) -> dict[str, Any]:
-    """What is shown of them without reading them."""
+    """Return the entry's header, which tools read without the body."""
     found = {field: home.header[field] for field in OF_KERNEL}
     return {**found, "kind": "answers", "parts": {**found["parts"], "kind": "answers"}}
 
 
 def write(answer: Any, asked: Asked, places: Places) -> bytes | None:
-    """An answer as bytes; None for what has no form, or is of no place that is known."""
+    """Encode an answer; None if it cannot be encoded or has a span outside known functions."""
     try:
         return encode(answer, asked.form, span=lambda span: relative(span, places))
     except local(Unknown, TypeError, ValueError):
@@ -185,7 +186,7 @@ def write(answer: Any, asked: Asked, places: Places) -> bytes | None:
 
 
 def read(home: Home | None) -> Table:
-    """The answers that are kept, as bytes."""
+    """Return the stored answers; an empty table if there are none."""
     entry = None if home is None else home.shelf.get(key_of(home))
     if home is None or entry is None:
         return Table({}, {})
@@ -197,20 +198,20 @@ def read(home: Home | None) -> Table:
 
 
 def table_in(body: bytes) -> Table:
-    """The answers of an entry, as bytes. Raises Malformed."""
+    """Decode the table of an entry; its answers stay encoded. Raises Malformed."""
     found: Table = decode(body, "Table")
     return found
 
 
 def lines_of(body: bytes) -> Iterator[str]:
-    """What is shown of an entry: questions, and how long the answers are. Raises Malformed."""
+    """Describe an entry: questions with the sizes of their answers. Raises Malformed."""
     for table in table_in(body):
         for text, data in table.items():
             yield f"  {text}: {len(data)} bytes"
 
 
 def artifacts_in(body: bytes) -> list[Artifact]:
-    """The artifacts among the answers of an entry, all of which are read. Raises Malformed."""
+    """Decode all answers of an entry and return the artifacts among them. Raises Malformed."""
     found = [
         decode(data, form_in(text)) for table in table_in(body) for text, data in table.items()
     ]
@@ -220,14 +221,13 @@ def artifacts_in(body: bytes) -> list[Artifact]:
 
 
 def drop(home: Home, fault: Exception) -> None:
-    """Remove an entry that cannot be read."""
+    """Remove an unreadable entry."""
     key = key_of(home)
     home.shelf.warn(f"the entry {key[:12]} cannot be read ({fault}): it is made anew")
     home.shelf.remove(key)
 
 
 def save_all() -> None:
-    """Put all that is new on its shelf."""
     for answers in list(UNSAVED.values()):
         answers.save()
 

@@ -1,7 +1,6 @@
-"""Entries as one file, to ship with a program: a tar archive, an entry's bytes under its key.
+"""Export and import of cache entries as one tar archive, with entries as files named by their keys.
 
-Owns: writing and reading them; what is not whole, or not under its own key, is not taken. Must not
-know: what entries mean, the command line.
+Import skips entries that are damaged or stored under another key.
 """
 
 from __future__ import annotations
@@ -29,12 +28,15 @@ from vkchi.cache.store import (
 )
 from vkchi.interrupts.local import local
 
-MOST_RATIO, LEAST_BYTES = 200, 16 << 20  # SPIR-V and JSON become a tenth
+MOST_RATIO, LEAST_BYTES = 200, 16 << 20  # SPIR-V and JSON compress to a tenth
 
 
 def pack(store: Store, path: str, names: Sequence[str]) -> int:
-    """Write the entries of kernels of these names (`*` is any) to a file; how many. Raises
-    OSError."""
+    """Write the entries of kernels with these names (`*` is a wildcard) to a file; return their
+    number.
+
+    Raises OSError.
+    """
     count = 0
     with tarfile.open(path, "w:gz") as archive:
         for entry in by_name(store, *names):
@@ -50,8 +52,11 @@ def pack(store: Store, path: str, names: Sequence[str]) -> int:
 
 
 def unpack(store: Store, path: str) -> tuple[int, int]:
-    """Take the entries of a file; how many were, and how many were refused. Raises OSError,
-    TarError, EOFError; Damaged for an archive that would take much memory."""
+    """Import the entries of a file; return the numbers of imported and of rejected ones.
+
+    Raises OSError, TarError, EOFError. Raises Damaged for an archive that would expand to much
+    memory.
+    """
     taken = refused = 0
     try:
         with open_plain(path) as plain:
@@ -68,7 +73,7 @@ def unpack(store: Store, path: str) -> tuple[int, int]:
 
 
 def take(store: Store, archive: tarfile.TarFile, member: tarfile.TarInfo) -> bool:
-    """Put one entry of an archive on the shelf; whether it is whole, and under its own key."""
+    """Import one entry; return False if it is damaged or under another key."""
     data = archive.extractfile(member)
     try:
         header, body = unpack_entry(data.read() if data is not None else b"")
@@ -78,11 +83,11 @@ def take(store: Store, archive: tarfile.TarFile, member: tarfile.TarInfo) -> boo
 
 
 class Member(tarfile.TarInfo):
-    """A member whose size is checked before anything of it is read."""
+    """A tar member whose size is checked before its contents are read."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
-        """The member of a header. Raises Damaged."""
+        """Parse a header. Raises Damaged."""
         made = super().frombuf(buf, encoding, errors)
         if made.type == tarfile.GNUTYPE_SPARSE:
             raise Damaged(f"{made.name!r} is a file with holes")
@@ -92,33 +97,30 @@ class Member(tarfile.TarInfo):
 
 
 class Bounded(io.RawIOBase):
-    """A decompressed file, of which no more is read than a whole archive can have."""
+    """A decompressed file with a limit on its expanded size, against decompression bombs."""
 
     def __init__(self, plain: BinaryIO, packed_bytes: int) -> None:
         self.plain, self.most = plain, MOST_RATIO * packed_bytes + LEAST_BYTES
-        self.header_bytes: int | None = 0  # read since the last member; None between members
+        self.header_bytes: int | None = 0  # since the last member; None between members
 
     def next_of(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None:
-        """The next member. Raises Damaged for headers that are too long."""
+        """Return the archive's next member. Raises Damaged if its headers are too long."""
         self.header_bytes = 0
         found = archive.next()
         self.header_bytes = None
         return found
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
         return True
 
     def tell(self) -> int:
-        """The offset."""
         return self.plain.tell()
 
     def read(self, size: int = -1) -> bytes:
-        """Some bytes. Raises Damaged beyond the limits."""
+        """Read up to `size` bytes. Raises Damaged beyond the limits."""
         if self.header_bytes is not None:
             self.header_bytes += size
             if self.header_bytes > MOST_HEADER_BYTES or size < 0:
@@ -127,7 +129,7 @@ class Bounded(io.RawIOBase):
         return self.plain.read(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to an offset. Raises Damaged beyond the limit."""
+        """Seek. Raises Damaged beyond the limit."""
         self._check(offset)
         return self.plain.seek(offset, whence)
 
@@ -137,7 +139,7 @@ class Bounded(io.RawIOBase):
 
 
 def open_plain(path: str) -> BinaryIO:
-    """A file without its compression. Raises OSError."""
+    """Open a file, decompressing gzip, bzip2 and xz. Raises OSError."""
     with open(path, "rb") as file:
         begins = file.read(6)
     if begins.startswith(b"\x1f\x8b"):

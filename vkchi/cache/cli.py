@@ -1,7 +1,6 @@
-"""`vkchi cache`: what the cache of compiled kernels holds, and why something is not in it.
+"""`vkchi cache`: inspect and manage the disk cache of compiled kernels.
 
-Owns: the verbs and how they show entries. Exit status: 0, 1 where something is damaged or not
-found, 2 for a wrong command line. Must not know: the compiler, which entry is meant (`lookup`).
+Exit status: 0 success; 1 an entry is damaged or not found; 2 a usage error.
 
     $ vkchi cache ls --sort hits
     $ vkchi cache why program.py:step
@@ -30,23 +29,23 @@ from vkchi.cache.store import USUAL, Damaged, Entry, Limits, Store
 if TYPE_CHECKING:
     from vkchi.cache.linked import Linked, Part
 
-WIDE = 1000  # columns, where nobody looks: lines are not broken
-ROOM = 150  # columns that hold three texts side by side
+WIDE = 1000  # columns, if stdout is not a terminal: no line breaks
+ROOM = 150  # columns for three listings side by side
 NOT_FOUND = 1
 COLOURS = ("--color", "--no-color")
 app = typer.Typer(help="Compiled kernels that last.", no_args_is_help=True, add_completion=False)
 
 
 class Shown:
-    """Where output goes, and which folder is looked at: set by the options before the verb."""
+    """Output console and cache folder, set by the options before the command."""
 
     console = Console()
     store = Store("")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one verb; the exit status."""
-    words = sorted(argv, key=lambda word: word not in COLOURS)  # these may stand behind it too
+    """Run one command and return the exit status."""
+    words = sorted(argv, key=lambda word: word not in COLOURS)  # they may follow the command too
     try:
         app(args=words, prog_name="vkchi cache")
     except Missing as e:
@@ -62,7 +61,7 @@ def options(
     folder: Annotated[str, typer.Option(help="The folder, if not the usual one.")] = "",
     color: Annotated[bool, typer.Option(help="Colours on a terminal.")] = True,
 ) -> None:
-    """Compiled kernels that last."""
+    """Inspect and manage the disk cache of compiled kernels."""
     is_shown = sys.stdout is not None and sys.stdout.isatty()
     Shown.console = Console(
         no_color=not color, width=None if is_shown else WIDE, highlight=False, file=sys.stdout,
@@ -89,7 +88,7 @@ def show(
     device: Annotated[str, typer.Option(help="Whose driver is asked: see docs/compile.md.")] = "",
     isa: Annotated[bool, typer.Option(help="Show the driver's machine code.")] = False,
 ) -> None:
-    """Show an entry: what it is of, its key's parts, the driver's word, source, IR and SPIR-V."""
+    """Show an entry: header, parts of the key, driver statistics, source, IR and SPIR-V."""
     found = lookup.by_key(Shown.store, key)
     body = lookup.body_of(Shown.store, found)
     for name, value in found.header.items():
@@ -109,7 +108,7 @@ def show(
 
 
 def show_texts(linked: Linked) -> None:
-    """Source, IR and SPIR-V: side by side where there is room, else one after the other."""
+    """Print source, IR and SPIR-V: side by side on a wide terminal, else one after the other."""
     columns = [
         ("source", [line for part in linked.sources for line in titled(part)]),
         ("IR", [line.text for line in linked.ir]),
@@ -132,12 +131,12 @@ def show_texts(linked: Linked) -> None:
 
 
 def titled(part: Part) -> list[str]:
-    """A piece of text under its title."""
+    """Return the lines of a listing, after its title."""
     return [f"; {part.title}", *(line.text for line in part.lines)]
 
 
 def tell_driver(entry: Entry, body: bytes, device: str, *, with_code: bool) -> None:
-    """What the driver tells of an entry's shaders, or why nothing."""
+    """Print driver statistics of an entry's shaders, or the reason for their absence."""
     from vkchi.cache.driver_report import ask
     from vkchi.errors import VkchiError
 
@@ -167,7 +166,7 @@ def report(
     device: Annotated[str, typer.Option(help="Whose driver is asked, in `show`'s way.")] = "",
     timings: Annotated[str, typer.Option(help="A trace of ti.profiler.export_trace.")] = "",
 ) -> None:
-    """Write one page for a browser: kernels, timings, and source, IR and SPIR-V, linked by line."""
+    """Write an HTML page: kernels, timings, and source, IR and SPIR-V, linked by line."""
     from vkchi.cache import report as reports
 
     try:
@@ -181,10 +180,10 @@ def report(
             if device:
                 tell_driver(entry, body, device, with_code=False)
             details.append((entry, lookup.linked_of(entry, body)))
-        except Missing as e:  # the others are shown
+        except Missing as e:  # continue with the others
             odd += not isinstance(e, lookup.OtherVersion)
             say(str(e))
-    if device:  # what drivers told is in the entries
+    if device:  # read the entries again: they have the statistics
         again = {entry.key: entry for entry in lookup.newest(Shown.store, name)}
         found = [again.get(entry.key, entry) for entry in found]
     title = f"Compiled kernels in {Shown.store.root}"
@@ -197,7 +196,7 @@ def report(
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """A block that writes a file. Ends the command where that cannot be."""
+    """Context manager for writing a file. Raises Missing if the file cannot be written."""
     try:
         yield
     except OSError as e:
@@ -209,8 +208,10 @@ def why(
     what: Annotated[str, typer.Argument(help="A key, or FILE.py:kernel.")],
     other: Annotated[str, typer.Argument(help="Another key.")] = "",
 ) -> None:
-    """Say which parts of the keys of two entries differ: of one that was found, and one that was
-    not. Of a kernel: of its newest entry and of each before it."""
+    """Compare the keys of two entries: print the parts that differ.
+
+    For FILE.py:kernel, compare the kernel's newest entry with each older one.
+    """
     if other:
         tell_difference(lookup.by_key(Shown.store, what), lookup.by_key(Shown.store, other))
         return
@@ -241,7 +242,7 @@ def diff(key: str, other: str) -> None:
 
 @app.command()
 def stats() -> None:
-    """Say how much there is, and how often it was used."""
+    """Print the number of entries, their size, and how often they were used."""
     entries = list(Shown.store.entries())
     say(f"folder   {Shown.store.folder}")
     say(f"entries  {len(entries)}")
@@ -258,7 +259,7 @@ def stats() -> None:
 
 @app.command()
 def verify() -> None:
-    """Check the sum and the form of every entry, and its SPIR-V with spirv-val if that is there."""
+    """Check every entry's checksum and format, and its SPIR-V if spirv-val is installed."""
     validates = shutil.which(SPIRV_VAL[0]) is not None
     damaged = others = 0
     keys = Shown.store.keys()
@@ -283,7 +284,7 @@ def prune(
     most: Annotated[str, typer.Option(help="Bytes that may stay: 50M, 1G.")] = "",
     policy: Annotated[str, typer.Option(help="lru, fifo or version.")] = "lru",
 ) -> None:
-    """Drop what killed writers left, and entries that are too many."""
+    """Delete leftover temporary files, and entries beyond the limits."""
     if policy not in ("lru", "fifo", "version"):
         raise typer.BadParameter("it is lru, fifo or version", param_hint="--policy")
     if policy == "version":
@@ -297,7 +298,7 @@ def prune(
 
 @app.command()
 def clear(yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
-    """Drop all entries."""
+    """Delete all entries."""
     keys = Shown.store.keys()
     if keys and not yes:
         typer.confirm(f"drop {len(keys)} entries in {Shown.store.folder}?", abort=True)
@@ -309,7 +310,7 @@ def pack(
     file: Annotated[str, typer.Argument(help="The archive: a .tar.gz.")],
     names: Annotated[list[str] | None, typer.Argument(help="Kernels; * stands for any.")] = None,
 ) -> None:
-    """Write entries, all or those of kernels of these names, into one archive."""
+    """Export entries to an archive: all, or those of the named kernels."""
     with writing(file):
         count = archives.pack(Shown.store, file, names or ["*"])
     say(f"{count} entries written to {file}")
@@ -317,7 +318,7 @@ def pack(
 
 @app.command()
 def unpack(file: str) -> None:
-    """Take the entries of an archive, those that are whole, into the cache."""
+    """Import the intact entries of an archive into the cache."""
     try:
         taken, refused = archives.unpack(Shown.store, file)
     except (OSError, tarfile.TarError, EOFError, Damaged) as e:
@@ -330,12 +331,12 @@ def unpack(file: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print lines as they are, without control characters."""
+    """Print lines verbatim, with control characters escaped."""
     Shown.console.print(printable(text, "\n\t"), markup=False, soft_wrap=True)
 
 
 def tell_difference(old: Entry, new: Entry) -> None:
-    """Say which parts of two keys differ."""
+    """Print the differing parts of two keys."""
     age = in_time(time.time() - old.written)
     say(f"{old.key[:SHORT]} of {age} ago, and {new.key[:SHORT]}:")
     found = list(lookup.differing(old, new))
@@ -346,7 +347,7 @@ def tell_difference(old: Entry, new: Entry) -> None:
 
 
 def bytes_in(text: str) -> int:
-    """The bytes that `50M` says."""
+    """Parse a size such as `50M`."""
     factor = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
     number = text if factor is None else text[:-1]
     if not number.isdigit():

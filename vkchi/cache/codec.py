@@ -1,15 +1,14 @@
-"""Records of the compiler as JSON and bytes, and back: nothing is run or unpickled.
+"""Serialization of compiler records as JSON and bytes. Decoding runs no code and unpickles nothing.
 
-Owns: the form. What a value is made of is said by an annotation: a text such as stands at the
-fields of records, `dict[str, tuple[Slot, ...]]`, of numbers, texts, bytes, types of the IR, tuples,
-sets, dicts, and records by name (`RECORDS`; `ALIASES` are other names for annotations). A record is
-written as the list of its fields; nothing in a text says what it is, so a reader gets values of the
-types that it asked for, or is told that there are none. Must not know: files.
+The form of a value is an annotation string, as on record fields: `dict[str, tuple[Slot, ...]]`. It
+is made of numbers, strings, bytes, IR types, tuples, sets, dicts, and records by name (`RECORDS`;
+`ALIASES` abbreviates annotations). A record is written as the list of its fields. Data contain no
+type names, so a reader gets values of the form that it requests, or an error.
 
     >>> decode(encode(artifact, "Artifact"), "Artifact") == artifact
     True
 
-`span` does something to every place in the user's files, on the way in or out.
+`span` is a function that is applied to every source span, when encoding or decoding.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "Array": (Array,), "Scalar": (Scalar,), "Tensor": (Tensor,),
     "Type": (Scalar, Tensor, Array, Ptr),
 }  # fmt: skip
-# What stands behind the first word of a grid count's leaves, and of bindings.
+# Types of the fields after the first word: of a grid count's leaves, and of bindings.
 LEAVES: dict[str, tuple[tuple[type, ...], ...]] = {
     "const": ((int,),), "arg": ((str,), (str, int)), "item": ((str, int),), "dim": ((str, int),),
 }  # fmt: skip
@@ -59,26 +58,26 @@ Move = Callable[[Span], Span]
 
 
 def add_records(*classes: Any) -> None:
-    """Let values be such records too."""
+    """Register record classes."""
     RECORDS.update((cls.__name__, cls) for cls in classes)
 
 
 class Malformed(ValueError):
-    """A text that no `encode` has written."""
+    """Data that `encode` cannot have written."""
 
 
 class Through(NamedTuple):
-    """What goes with a value on its way: its bytes, and what is done to spans."""
+    """Context of a conversion: byte strings, and the function applied to spans."""
 
     blobs: list[bytes]
     span: Move | None = None
 
 
-Step = Callable[[Any, Through], Any]  # from a value to its tree, or back
+Step = Callable[[Any, Through], Any]  # value to tree, or tree to value
 
 
 def encode(value: Any, form: str, *, span: Move | None = None) -> bytes:
-    """The value as bytes. Raises TypeError for what is not of this form."""
+    """Encode a value of this form. Raises TypeError for a value of another form."""
     blobs: list[bytes] = []
     tree = json.dumps(to_tree(value, form, blobs, span), separators=(",", ":")).encode()
     sizes = json.dumps([len(blob) for blob in blobs]).encode()
@@ -86,7 +85,7 @@ def encode(value: Any, form: str, *, span: Move | None = None) -> bytes:
 
 
 def decode(data: bytes, form: str, *, span: Move | None = None) -> Any:
-    """The value that was encoded. Raises Malformed."""
+    """Decode a value of this form. Raises Malformed."""
     try:
         (size,), (count,) = HEAD.unpack_from(data), HEAD.unpack_from(data, HEAD.size)
         at = 2 * HEAD.size
@@ -104,12 +103,12 @@ def decode(data: bytes, form: str, *, span: Move | None = None) -> Any:
 
 
 def to_tree(value: Any, form: str, blobs: list[bytes], span: Move | None = None) -> Any:
-    """The value as what JSON can hold; its bytes are appended to `blobs`. Raises TypeError."""
+    """Convert a value to JSON types; its byte strings are appended to `blobs`. Raises TypeError."""
     return writer(form)(value, Through(blobs, span))
 
 
 def from_tree(tree: Any, form: str, blobs: list[bytes], span: Move | None = None) -> Any:
-    """The value of a tree. Raises ValueError, TypeError, KeyError, IndexError for others."""
+    """Convert a JSON tree to a value. Raises ValueError, TypeError, KeyError, IndexError."""
     return reader(form)(tree, Through(blobs, span))
 
 
@@ -117,7 +116,7 @@ def from_tree(tree: Any, form: str, blobs: list[bytes], span: Move | None = None
 
 
 def split(text: str, mark: str) -> list[str]:
-    """The parts of an annotation between marks that stand in no brackets."""
+    """Split an annotation at `mark`, outside of brackets."""
     if "[" not in text:
         return [part.strip() for part in text.split(mark)]
     parts, depth = [""], 0
@@ -131,7 +130,7 @@ def split(text: str, mark: str) -> list[str]:
 
 
 def parsed(form: str) -> tuple[str, list[str]]:
-    """An annotation as its outermost word and the annotations inside: of a union `|`."""
+    """Parse an annotation: its outermost word (`|` for a union) and its arguments."""
     form = ALIASES.get(form, form)
     options = split(form, "|")
     if TYPES.keys() >= set(options):
@@ -143,12 +142,12 @@ def parsed(form: str) -> tuple[str, list[str]]:
 
 
 def expected(form: str, found: Any) -> TypeError:
-    """The error for something else."""
+    """Return the error for a value of another form."""
     return TypeError(f"{form} expected, and not {found!r:.60}")
 
 
 def same(form: str, kind: type) -> Step:
-    """A step for what stays as it is."""
+    """Return a step that passes values of one plain type unchanged."""
 
     def take(value: Any, through: Through) -> Any:
         if type(value) is not kind:
@@ -159,7 +158,7 @@ def same(form: str, kind: type) -> Step:
 
 
 def either(steps: list[Step], form: str) -> Step:
-    """A step for one of several kinds of values."""
+    """Return a step that tries several steps in order."""
 
     def take(value: Any, through: Through) -> Any:
         for step in steps:
@@ -173,12 +172,12 @@ def either(steps: list[Step], form: str) -> Step:
 
 
 def or_none(step: Step) -> Step:
-    """A step for what may be None."""
+    """Return a step that also accepts None."""
     return lambda value, through: None if value is None else step(value, through)
 
 
 def union(options: list[str], make: Callable[[str], Step], form: str) -> Step:
-    """A step for a union."""
+    """Return the step of a union."""
     some = [make(option) for option in options if option != "None"]
     step = some[0] if len(some) == 1 else either(some, form)
     return step if len(some) == len(options) else or_none(step)
@@ -189,7 +188,7 @@ def union(options: list[str], make: Callable[[str], Step], form: str) -> Step:
 
 @lru_cache(maxsize=256)
 def reader(form: str) -> Step:
-    """What reads a value of this form. It raises ValueError, TypeError, IndexError, KeyError."""
+    """Return the decoder of a form. It raises ValueError, TypeError, IndexError, KeyError."""
     word, inner = parsed(form)
     if word in PLAIN:
         return same(form, PLAIN[word])
@@ -215,7 +214,7 @@ def reader(form: str) -> Step:
 
 
 def kinds_of(names: list[str]) -> tuple[type, ...]:
-    """The classes of types of these names."""
+    """Return the IR type classes of these names."""
     return tuple([kind for name in names for kind in TYPES[name]])
 
 
@@ -238,7 +237,7 @@ def read_several(form: str, make: Callable[[list[Any]], Any]) -> Step:
     def take(tree: Any, through: Through) -> Any:
         if type(tree) is not list:
             raise expected("a list", tree)
-        if kinds.issuperset(map(type, tree)):  # which most are: numbers, names
+        if kinds.issuperset(map(type, tree)):  # fast path: most elements are plain
             return make(tree)
         return make([read(v, through) for v in tree])
 
@@ -264,7 +263,7 @@ def read_dict(key: Step, value: Step) -> Step:
 
 
 def read_record(name: str) -> Step:
-    """What reads a record, field by field; those that are plain all at once."""
+    """Return the decoder of a record; plain fields are checked all at once."""
     made, forms = RECORDS[name], list(RECORDS[name].__annotations__.values())
     kinds = [PLAIN.get(form) for form in forms]
     check = CHECKS.get(name)
@@ -273,7 +272,7 @@ def read_record(name: str) -> Step:
     def take(tree: Any, through: Through) -> Any:
         if type(tree) is not list or len(tree) != len(forms):
             raise expected(name, tree)
-        if not others and None in kinds:  # now, since a span holds another
+        if not others and None in kinds:  # lazy: a Span contains a Span
             others.extend((k, reader(f)) for k, f in enumerate(forms) if kinds[k] is None)
         fields = list(tree)
         for k, read in others:
@@ -290,8 +289,8 @@ def read_record(name: str) -> Step:
 
 
 def check_check(check: Check) -> None:
-    """Raises Malformed for one whose texts do more than to compare and to show a number."""
-    from vkchi.cache.plain import is_plain_sentence, is_plain_test  # few kernels have checks
+    """Raise Malformed unless the check's expression and message are safe to evaluate."""
+    from vkchi.cache.plain import is_plain_sentence, is_plain_test  # lazy: few kernels have checks
 
     if not is_plain_test(check.test) or not is_plain_sentence(check.sentence):
         raise Malformed(f"`{check.test}` is no check")
@@ -301,7 +300,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {"Check": check_check}
 
 
 def read_count(tree: Any, through: Through) -> Any:
-    """A grid count (`target.shader`)."""
+    """Decode a grid count (`target.shader`)."""
     if type(tree) is not list or not tree:
         raise expected("a count", tree)
     kind, rest = tree[0], tree[1:]
@@ -317,7 +316,7 @@ def read_count(tree: Any, through: Through) -> Any:
 
 
 def read_row(kinds: dict[str, tuple[tuple[type, ...], ...]], tree: Any, through: Through) -> Any:
-    """A tuple whose first word says what else is in it."""
+    """Decode a tuple whose first word determines the types of the others."""
     if type(tree) is not list or tuple(map(type, tree[1:])) not in kinds[tree[0]]:
         raise expected(" or ".join(kinds), tree)
     return tuple(tree)
@@ -328,7 +327,7 @@ def read_row(kinds: dict[str, tuple[tuple[type, ...], ...]], tree: Any, through:
 
 @lru_cache(maxsize=256)
 def writer(form: str) -> Step:
-    """What writes a value of this form. It raises TypeError."""
+    """Return the encoder of a form. It raises TypeError."""
     word, inner = parsed(form)
     if word in PLAIN:
         return same(form, PLAIN[word])
@@ -411,5 +410,5 @@ def write_record(name: str) -> Step:
 
 
 def write_nested(value: Any, through: Through) -> Any:
-    """A tuple of tuples as nested lists."""
+    """Encode nested tuples as nested lists."""
     return [write_nested(v, through) if isinstance(v, tuple) else v for v in value]

@@ -1,7 +1,4 @@
-"""A kernel as it is launched, be it from the compiler or from the cache.
-
-Owns: the record. Must not know: either.
-"""
+"""A compiled kernel, ready to be launched, from the compiler or from the cache."""
 
 from __future__ import annotations
 
@@ -19,13 +16,16 @@ if TYPE_CHECKING:
     from vkchi.ir.core import Func
 
 
-# Of each function: its file, its first line, and those of its lines, from 0, that are no comments.
+# (file, first line, indices of the lines that are not comments) of each function.
 Places = list[tuple[str, int, tuple[int, ...]]]
 
 
 class Home(NamedTuple):
-    """Where what is found out about a kernel is kept: a shelf, the key and the header of the
-    kernel's entry, where the kernel's functions stand now."""
+    """A kernel's location in the disk cache, for results derived from it.
+
+    - shelf, key, header: the store and the kernel's entry.
+    - places: current source locations of the kernel's functions.
+    """
 
     shelf: Shelf
     key: str
@@ -34,10 +34,16 @@ class Home(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """A kernel for one signature: what was built, what launches bind to it, what reads the Func it
-    was built of, the fields among what is bound, by parameter name, what lowering read, its home in
-    the cache, if it has one, methods of classes and values of Python that it depends on, and
-    whether calls are watched for races (`races.watch`)."""
+    """A kernel compiled for one signature.
+
+    - artifact, interface: the shaders, and the values that launches bind.
+    - read_func: loads the Func that was compiled.
+    - fields: bound fields by parameter name.
+    - dependencies: objects that lowering read.
+    - home: location in the disk cache, if any.
+    - methods, reads: class methods and Python values that the code depends on.
+    - may_race: True if calls need race detection (`races.watch`).
+    """
 
     artifact: Artifact
     interface: Interface
@@ -51,5 +57,5 @@ class Compiled(NamedTuple):
 
     @property
     def func(self) -> Func:
-        """The kernel as IR."""
+        """The kernel's IR."""
         return self.read_func()

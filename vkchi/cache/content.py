@@ -1,10 +1,8 @@
-"""The cache around `build`: what was made of the same IR, for the same device, is not made again.
+"""Content-addressed cache of `build`: IR text, options and capabilities to an artifact.
 
-Owns: the key, which is over content alone: the text of the IR, options and capabilities, and the
-compiler's version; what an entry says of itself. Must not know: kernels, files.
-
-Spans are no part of the key, for code does not depend on them: checks that an artifact holds keep
-the number of an op of the Func instead, and find the span of that op in the Func at hand.
+The key also contains the compiler's version, but no spans, since code does not depend on them.
+Checks in an artifact refer to an op of the Func by number instead; its span is looked up in the
+current Func.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ Make = Callable[[Func, Options, Caps], Artifact]
 
 
 def kept(fn: Func, options: Options, caps: Caps, shelf: Shelf, make: Make) -> Artifact:
-    """What `make` makes of a Func, or the cache has of the same. Raises what `make` raises."""
+    """Return the artifact of a Func, from the cache or from `make`. Raises the errors of `make`."""
     text = print_func(fn)
     parts = key_parts(text, options, caps, shelf.version)
     key = digest(f"{name}={value}".encode() for name, value in parts.items())
@@ -43,7 +41,7 @@ def kept(fn: Func, options: Options, caps: Caps, shelf: Shelf, make: Make) -> Ar
     seconds = time.perf_counter() - begin
     try:
         body = encode(anchored(made._replace(ir=ir_text(fn)), fn), "Artifact")
-    except local(TypeError, ValueError):  # a part without a form: it is made anew each time
+    except local(TypeError, ValueError):  # cannot be encoded: not cached
         return made
     if is_changed():
         return made
@@ -52,7 +50,7 @@ def kept(fn: Func, options: Options, caps: Caps, shelf: Shelf, make: Make) -> Ar
 
 
 def key_parts(text: str, options: Options, caps: Caps, version: str) -> dict[str, str]:
-    """What code depends on, by name: long texts as their digests."""
+    """Return the inputs that code depends on, by name. Long texts are replaced by digests."""
     return {
         "kind": "shaders",
         "compiler": version,
@@ -63,7 +61,7 @@ def key_parts(text: str, options: Options, caps: Caps, version: str) -> dict[str
 
 
 def read(body: bytes, fn: Func, key: str, shelf: Shelf) -> Artifact | None:
-    """The artifact of an entry; None, and the entry is gone, where that is none."""
+    """Decode an entry's artifact. If that fails, the entry is removed and None returned."""
     try:
         return released(decode(body, "Artifact"), fn)
     except (Malformed, IndexError) as e:
@@ -75,7 +73,7 @@ def read(body: bytes, fn: Func, key: str, shelf: Shelf) -> Artifact | None:
 def header_of(
     fn: Func, made: Artifact, parts: dict[str, str], seconds: float, shelf: Shelf
 ) -> dict[str, Any]:
-    """What is shown of an entry without reading it whole."""
+    """Return an entry's header, which tools read without the body."""
     return {
         "kind": "shaders",
         "name": fn.name,
@@ -94,7 +92,7 @@ def header_of(
 
 
 def anchored(made: Artifact, fn: Func) -> Artifact:
-    """The artifact with numbers of ops in place of spans."""
+    """Replace the spans of an artifact by op numbers of the Func."""
     if not made.limits:
         return made
     numbers = {op.span: k for k, op in reversed(list(enumerate(walk(fn.body))))}
@@ -107,7 +105,7 @@ def _anchor(check: Check, numbers: dict[Span | None, int]) -> Span | None:
 
 
 def released(made: Artifact, fn: Func) -> Artifact:
-    """The artifact with the spans of this Func's ops. Raises IndexError where it has no such op."""
+    """Replace op numbers by the spans of this Func's ops. Raises IndexError."""
     if not made.limits:
         return made
     ops: list[Op] = list(walk(fn.body))

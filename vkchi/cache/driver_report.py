@@ -1,7 +1,6 @@
-"""What drivers tell of an entry's machine code: asked when someone looks, and kept in the entry.
+"""Driver statistics of an entry's machine code, queried on request and stored in the entry.
 
-Owns: which driver can be asked, when its answer is of that entry. Launches are not slowed: their
-pipelines are made without what drivers need for that. Must not know: how it is shown.
+The pipelines of launches are compiled without the driver's statistics option, which costs time.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from vkchi.tuples import NamedTuple
 
 
 class DriverReport(NamedTuple):
-    """What `driver` tells of the shaders of an entry; or `why` it tells nothing."""
+    """Statistics that `driver` reports for the shaders of an entry, or `why` there are none."""
 
     driver: str
     outcomes: tuple[Outcome, ...]
     why: str = ""
 
     def as_header(self) -> dict[str, Any]:
-        """What is kept: texts are not."""
+        """Return the statistics to be stored in the entry's header, without the machine code."""
         rows = [o.executables[-1].statistics if o.executables else {} for o in self.outcomes]
         return {"driver": self.driver, "statistics": rows}
 
@@ -35,8 +34,11 @@ class DriverReport(NamedTuple):
 def ask(
     store: Store, key: str, header: dict[str, Any], made: Artifact, device: str
 ) -> DriverReport:
-    """What the driver of a device tells: one that is here, by a part of its name (empty: any), or
-    one that is described. Kept in the entry. Raises VkchiError."""
+    """Query a driver for statistics and store them in the entry. Raises VkchiError.
+
+    `device` is part of the name of a present device (empty: any), or the name of a described
+    device.
+    """
     shaders = [d.shader for d in made.dispatches]
     parts = header.get("parts", {})
     described = find_described(device) if device else None
@@ -56,8 +58,8 @@ def ask(
 
 
 def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> DriverReport:
-    """What the driver of a device here tells. Raises DeviceError."""
-    from vkchi.device import open_device  # not before it is asked
+    """Query the driver of a present device. Raises DeviceError."""
+    from vkchi.device import open_device  # lazy
     from vkchi.vk.pipelines import required_subgroup
 
     opened = open_device(select=device or None)
@@ -82,7 +84,7 @@ def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> D
 
 
 def fault_of(parts: dict[str, str], caps: Caps, name: str) -> str:
-    """Why a driver is not asked: its device is not like that of the entry; empty if it is."""
+    """Return an error if the capabilities differ from those of the entry, else ""."""
     mine = {f"device {field}": repr(value) for field, value in caps._asdict().items()}
     if all(parts.get(field, text) == text for field, text in mine.items()):
         return ""

@@ -1,7 +1,4 @@
-"""Where the cache is: `shaders_cache/` in a source checkout, else the user's cache folder.
-
-Must not know: what is kept there.
-"""
+"""Location of the cache: `shaders_cache/` in a source checkout, else the user's cache folder."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from vkchi.interrupts.local import is_file
 
 
 def find_folder(given: str | os.PathLike[str] | None = None) -> str:
-    """The folder: the one given, VKCHI_CACHE_DIR, or the usual one. It may not be there yet."""
+    """Return the given folder, VKCHI_CACHE_DIR, or the default one. It may not exist yet."""
     chosen = given or env.flag("VKCHI_CACHE_DIR")
     if chosen:
         return os.path.abspath(os.path.expanduser(os.fspath(chosen)))
@@ -24,8 +21,11 @@ def find_folder(given: str | os.PathLike[str] | None = None) -> str:
 
 
 def user_cache_folder() -> str:
-    """The folder that a user's programs keep caches in. Source: XDG Base Directory Specification;
-    the conventions of macOS and Windows as package platformdirs has them."""
+    """Return the user's cache folder.
+
+    Source: XDG Base Directory Specification; for macOS and Windows, the conventions of the package
+    platformdirs.
+    """
     home = os.path.expanduser("~")
     if sys.platform == "win32":
         return os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")

@@ -1,8 +1,8 @@
-"""Values of Python that a kernel read, as an entry of the cache holds them: paths, not values.
+"""Serialization of the Python values that a kernel read: paths instead of values.
 
-The values are those of the process that reads the entry: its surroundings have the same digest.
-Functions are numbers in the order of the survey. Keys that are no numbers or strings are kept as
-positions in their dict.
+A reading process takes the values from its own objects, whose digest is the same. Functions are
+numbers in the order of the survey. Keys other than ints and strings are stored as positions in
+their dict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vkchi.tuples import NamedTuple
 
 
 class KeptRead(NamedTuple):
-    """A read: the number of the function that its root is of, kind and name of the root."""
+    """A serialized read. `function`, `kind` and `name` identify the root of its path."""
 
     function: int
     kind: str
@@ -30,7 +30,7 @@ class KeptRead(NamedTuple):
 
 
 def kept_reads(reads: Iterable[Read], survey: Survey) -> tuple[KeptRead, ...]:
-    """The reads of a kernel in the form of entries. Raises Unknown for what has none."""
+    """Serialize the reads of a kernel. Raises Unknown."""
     args = values_of(survey)
     return tuple([kept_read(read, survey, args) for read in reads])
 
@@ -54,11 +54,11 @@ def kept_read(read: Read, survey: Survey, args: tuple[Any, ...]) -> KeptRead:
 
 
 def reads_of(kept: Iterable[KeptRead], survey: Survey) -> tuple[Read, ...]:
-    """The reads, with the values as they are now. Raises Malformed where there are none."""
+    """Deserialize reads, with the current values. Raises Malformed."""
     args, functions = values_of(survey), list(survey.functions)
     try:
         return stable([read_of(one, functions, args) for one in kept], args)
-    except local(Exception) as e:  # of code of the program, too
+    except local(Exception) as e:  # also those of user code
         raise Malformed(f"a value that the kernel reads cannot be read: {e}") from None
 
 
@@ -78,5 +78,5 @@ def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> Read:
 
 
 def values_of(survey: Survey) -> tuple[Any, ...]:
-    """The kernel's arguments that are known at compile time."""
+    """Return the kernel's compile-time arguments."""
     return tuple([arg.value for arg in survey.args])

@@ -1,8 +1,8 @@
-"""An entry for people: source, IR and SPIR-V, each line with the lines of source it is made of.
+"""Debug listing of an entry: source, IR and SPIR-V, with the source lines of each line.
 
-Owns: finding that out. The IR of an entry has spans; which instruction is of which op is found by
-compiling that IR once more and noting it, and is taken only where that gives the very words of the
-entry. Must not know: how any of it is shown.
+The IR of an entry has spans, its SPIR-V has none. To map instructions to ops, the IR is compiled
+again by an emitter that records positions. The mapping is used only if this yields exactly the
+entry's words.
 
     linked = link(header, body)
     linked.ir[3].refs       # ("0:2",): line 2 of the first source; then those of calls around
@@ -36,39 +36,39 @@ from vkchi.target.options import Options
 from vkchi.target.shader import Shader
 from vkchi.tuples import NamedTuple
 
-AROUND = 2  # lines of a file that are shown before and after those that are meant
-APART = 20  # lines between parts of a file that are shown as one
+AROUND = 2  # lines of context before and after
+APART = 20  # longest gap between lines in one listing
 OWN_FILE = "<vkchi>"
 
 
 class Line(NamedTuple):
-    """A line of text, and the lines of source that it is of: the innermost first."""
+    """A line of text, and references to its source lines, innermost first."""
 
     text: str
     refs: tuple[str, ...] = ()
 
 
 class Part(NamedTuple):
-    """A piece of text with a title."""
+    """A listing with a title."""
 
     title: str
     lines: tuple[Line, ...]
 
 
 class Linked(NamedTuple):
-    """What an entry holds."""
+    """The listings of an entry."""
 
     sources: tuple[Part, ...]
     ir: tuple[Line, ...]
     shaders: tuple[Part, ...]
-    is_linked: bool  # whether instructions have lines of source
+    is_linked: bool  # True if instructions have source lines
 
 
-Sources = Sequence[tuple[str, int, str]]  # file, first line, text
+Sources = Sequence[tuple[str, int, str]]  # (file, first line, text)
 
 
 def open_body(header: Mapping[str, Any], body: bytes) -> tuple[Artifact, Sources]:
-    """The artifact of a body, be it a kernel's or that of shaders, and the sources in it. Raises
+    """Return the artifact and the sources of an entry of kind `kernel` or `shaders`. Raises
     Malformed."""
     if header.get("kind") != "kernel":
         return decode(body, "Artifact"), ()
@@ -77,7 +77,7 @@ def open_body(header: Mapping[str, Any], body: bytes) -> tuple[Artifact, Sources
 
 
 def link(header: Mapping[str, Any], body: bytes) -> Linked:
-    """What an entry holds, each line with its source. Raises Malformed."""
+    """Return the listings of an entry, with source references. Raises Malformed."""
     artifact, sources = open_body(header, body)
     shaders = [d.shader for d in artifact.dispatches]
     if artifact.ir is None:
@@ -98,15 +98,15 @@ def link(header: Mapping[str, Any], body: bytes) -> Linked:
 
 
 class Places:
-    """The sources of an entry, and which line of them a span is of."""
+    """The sources of an entry, and the mapping of spans to their lines."""
 
     def __init__(self, sources: Sources, spans: Sequence[Span | None]) -> None:
-        self.is_kept = bool(sources)  # then spans count lines that are no comments
+        self.is_kept = bool(sources)  # if so, spans are relative
         self._when = "" if sources else ", as it is now"
         self.sources = list(sources) if sources else list(blocks_of(spans))
 
     def refs(self, span: Span | None) -> tuple[str, ...]:
-        """The lines of a span and of the calls around it."""
+        """Return the source lines of a span and of its callers."""
         found: list[str] = []
         while span is not None:
             ref = self._ref(span)
@@ -116,7 +116,7 @@ class Places:
         return tuple(found)
 
     def _ref(self, span: Span) -> str:
-        if self.is_kept:  # by the number of a function, and lines from 0
+        if self.is_kept:  # relative: function index and line index
             return "" if span.file.startswith(OWN_FILE) else f"{span.file}:{span.line}"
         for k, (file, first, text) in enumerate(self.sources):
             if file == span.file and first <= span.line <= first + text.count("\n"):
@@ -124,7 +124,7 @@ class Places:
         return ""
 
     def parts(self) -> tuple[Part, ...]:
-        """The sources, line by line."""
+        """Return the source listings."""
         return tuple(
             Part(f"{file}:{first}{self._when}", tuple(self._lines(k, whole)))
             for k, (file, first, whole) in enumerate(self.sources)
@@ -139,7 +139,7 @@ class Places:
 
 
 def blocks_of(spans: Sequence[Span | None]) -> Iterator[tuple[str, int, str]]:
-    """The parts of the user's files that spans are of, as they stand there now."""
+    """Yield the current text around these spans, from the user's files."""
     lines: dict[str, set[int]] = {}
     for span in spans:
         while span is not None:
@@ -161,7 +161,8 @@ def blocks_of(spans: Sequence[Span | None]) -> Iterator[tuple[str, int, str]]:
 
 
 def ir_lines(text: IrText, fn: Func, places: Places) -> Iterator[Line]:
-    """The lines of IR, as they are printed: a line for each op, and for regions lines between."""
+    """Yield the printed lines of the IR with references: one per op, and those that delimit
+    regions."""
     spans: list[Span | None] = [fn.span]
     spans += region_spans(fn.body, fn.span)
     lines = text.text.rstrip("\n").split("\n")
@@ -171,21 +172,21 @@ def ir_lines(text: IrText, fn: Func, places: Places) -> Iterator[Line]:
 
 
 def region_spans(region: Region, span: Span | None) -> Iterator[Span | None]:
-    """The spans of a region's lines."""
+    """Yield the span of each line of a region."""
     if region.params:
         yield span
     for op in region.ops:
         yield op.span
         for inner in op.regions:
             yield from region_spans(inner, op.span)
-            yield op.span  # the brace
+            yield op.span  # the closing brace
 
 
 # --- SPIR-V --------------------------------------------------------------------------------------
 
 
 class Noting(Emitter):
-    """Notes which words of the code are of which op."""
+    """Emitter that records the range of code words of each op."""
 
     __slots__ = ("marks",)
 
@@ -194,18 +195,18 @@ class Noting(Emitter):
         self.marks: list[tuple[int, int, Span | None]] = []
 
     def lower(self, ops: Sequence[Op]) -> None:
-        """Lower these ops into the code; inner ones are noted before those around."""
+        """Emit these ops. Ranges of nested ops are recorded before those of enclosing ops."""
         for op in ops:
             start = len(self.code)
             super().lower([op])
             self.marks.append((start, len(self.code), op.span))
 
 
-Spans = dict[int, Span]  # by the number of a word, from the module's first
+Spans = dict[int, Span]  # by word index in the module
 
 
 def rebuilt(fn: Func, header: Mapping[str, Any], shaders: Sequence[Shader]) -> list[Spans]:
-    """The spans of each shader's words; none, where compiling gives other words than these."""
+    """Return the spans of each shader's words; empty if recompilation yields other words."""
     nothing: list[Spans] = [{} for _ in shaders]
     try:
         options, caps = setting_of(header)
@@ -217,7 +218,7 @@ def rebuilt(fn: Func, header: Mapping[str, Any], shaders: Sequence[Shader]) -> l
 
 
 def setting_of(header: Mapping[str, Any]) -> tuple[Options, Caps]:
-    """The options and capabilities that an entry's key says. Raises ValueError, TypeError,
+    """Return the options and capabilities in an entry's key. Raises ValueError, TypeError,
     KeyError."""
     given: dict[str, dict[str, Any]] = {"option": {}, "device": {}}
     for name, text in header["parts"].items():
@@ -228,7 +229,7 @@ def setting_of(header: Mapping[str, Any]) -> tuple[Options, Caps]:
 
 
 def compiled(fn: Func, options: Options, caps: Caps) -> Iterator[tuple[Shader, Spans]]:
-    """What `compiler.build` makes of a Func, with the spans of words."""
+    """Compile a Func like `compiler.build`; yield each shader with the spans of its words."""
     program, _ = optimise(fn, caps, options)
     for k, func in enumerate(program.funcs):
         made: list[Noting] = []
@@ -242,7 +243,7 @@ def compiled(fn: Func, options: Options, caps: Caps) -> Iterator[tuple[Shader, S
             lower(func, caps), grid, caps, f"{fn.name}.{k}", exact=options.exact, emitter=noting
         )
         em = made[0]
-        first = len(shader.words) // 4 - 2 - len(em.code)  # behind it: OpReturn, OpFunctionEnd
+        first = len(shader.words) // 4 - 2 - len(em.code)  # OpReturn and OpFunctionEnd follow
         spans: Spans = {}
         for start, end, span in em.marks:
             if span is not None:
@@ -252,7 +253,7 @@ def compiled(fn: Func, options: Options, caps: Caps) -> Iterator[tuple[Shader, S
 
 
 def spirv_lines(shader: Shader, spans: Spans, places: Places) -> tuple[Line, ...]:
-    """The lines of a module's text."""
+    """Return the disassembly of a shader, with source references."""
     head, *lines = disassemble(shader.words).rstrip("\n").split("\n")
     words = list(memoryview(shader.words).cast("I"))
     at, found = 5, [Line(head)]
@@ -263,5 +264,5 @@ def spirv_lines(shader: Shader, spans: Spans, places: Places) -> tuple[Line, ...
 
 
 def plain_lines(shader: Shader) -> tuple[Line, ...]:
-    """The same of a module of which no more is known."""
+    """Return the disassembly of a shader, without references."""
     return tuple(Line(text) for text in disassemble(shader.words).rstrip("\n").split("\n"))

@@ -1,7 +1,7 @@
-"""`vkchi cache ls`: the entries, a line each.
+"""`vkchi cache ls`: list cache entries.
 
-Owns: which are shown, in which order, how. Must not know: typer, rich and the compiler, which take
-longer to load than a thousand entries to read.
+It imports neither typer, rich nor the compiler, which take longer to load than a thousand entries
+take to read.
 
     $ vkchi cache ls 'step*' --sort hits
 """
@@ -21,7 +21,7 @@ from vkchi.cache.folder import find_folder
 from vkchi.cache.store import Entry, Store
 
 VERB = "ls"
-SHORT = 12  # characters of a key that are shown
+SHORT = 12  # printed characters of a key
 COLUMNS = ("key", "kind", "kernel", "size", "hits", "age", "device", "place", "signature")
 SORTS: dict[str, Callable[[Entry], Any]] = {
     "name": lambda e: (str(e.header.get("name", "")), e.key),
@@ -30,11 +30,11 @@ SORTS: dict[str, Callable[[Entry], Any]] = {
     "age": lambda e: -e.written,
     "used": lambda e: -e.used,
 }
-WITH_VALUE = ("--folder",)  # options that may stand before a verb, and take a word
+WITH_VALUE = ("--folder",)  # options before the command that take a value
 
 
 def verb_of(argv: Sequence[str]) -> str:
-    """The verb of a command line of `vkchi cache`; empty where there is none."""
+    """Return the command word of a `vkchi cache` command line, or ""."""
     words = iter(argv)
     for word in words:
         if word in WITH_VALUE:
@@ -45,10 +45,10 @@ def verb_of(argv: Sequence[str]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """List entries; `argv` is a command line of `vkchi cache` with this verb."""
+    """List entries. `argv` is a `vkchi cache` command line with this command."""
     try:
         given = parser().parse_args(list(argv))
-    except SystemExit as e:  # argparse has said why
+    except SystemExit as e:  # argparse has printed the reason
         return e.code if isinstance(e.code, int) else 2
     found = [e for e in Store(find_folder(given.folder or None)).entries() if is_meant(e, given)]
     found.sort(key=SORTS[given.sort])
@@ -60,7 +60,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What can be said."""
     made = argparse.ArgumentParser(prog="vkchi cache ls", description="List entries.")
     made.add_argument("--folder", default="", help="the folder, if not the usual one")
     made.add_argument("--color", action=argparse.BooleanOptionalAction, default=True)
@@ -74,14 +73,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def is_terminal() -> bool:
-    """Whether someone looks, and wants colours."""
+    """True if stdout is a terminal with colours."""
     if sys.stdout is None or not sys.stdout.isatty():
         return False
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def is_meant(entry: Entry, given: argparse.Namespace) -> bool:
-    """Whether an entry is among those asked for."""
+    """True if the entry matches the filters."""
     head = entry.header
     is_of_kind = not given.kind or head.get("kind") == given.kind
     is_there = given.device.lower() in str(head.get("device", "")).lower()
@@ -89,7 +88,7 @@ def is_meant(entry: Entry, given: argparse.Namespace) -> bool:
 
 
 def print_table(entries: Sequence[Entry], *, is_bold: bool) -> None:
-    """One line each, under a line that says what is what."""
+    """Print one line per entry, under a header line."""
     rows = [COLUMNS, *map(row_of, entries)]
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
@@ -99,7 +98,7 @@ def print_table(entries: Sequence[Entry], *, is_bold: bool) -> None:
 
 
 def row_of(entry: Entry) -> tuple[str, ...]:
-    """An entry for the table."""
+    """Return the table row of an entry."""
     head = entry.header
     kind, name, *rest = (
         printable(str(head.get(field) or ""))
@@ -110,8 +109,10 @@ def row_of(entry: Entry) -> tuple[str, ...]:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """A text whose characters that move the cursor, or change a terminal, are shown as escapes;
-    those of `keep` stay. File names come from others, in archives too."""
+    """Escape characters that are not printable, except those in `keep`.
+
+    File names and entries may come from others, so control sequences must not reach the terminal.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -120,14 +121,14 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def as_row(entry: Entry) -> dict[str, Any]:
-    """An entry for `--json`."""
+    """Return the JSON object of an entry."""
     own = {"key": entry.key, "size_bytes": entry.size_bytes, "hits": entry.hits}
     times = {"written": entry.written, "used": entry.used}
     return {**entry.header, **own, **times}
 
 
 def in_units(size_bytes: int) -> str:
-    """A size for people."""
+    """Format a size in bytes."""
     size, units = float(size_bytes), iter(("B", "KiB", "MiB", "GiB"))
     unit = next(units)
     while size >= 1024 and unit != "GiB":
@@ -136,7 +137,7 @@ def in_units(size_bytes: int) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """A time for people."""
+    """Format a duration."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"

@@ -1,7 +1,6 @@
-"""Entries of the cache as people ask for them: by the beginning of a key, by kernel, by name.
+"""Lookup of cache entries by key prefix, kernel or name, for the command line tools.
 
-Owns: which entry is meant, reading one whole, what is wrong with one, what differs between two.
-Must not know: the command line; only what reads an entry whole loads what that needs.
+Example:
 
     >>> lookup.by_key(store, "3f9")
     Missing: no entries have a key that begins with '3f9'
@@ -26,20 +25,20 @@ if TYPE_CHECKING:
 
 SPIRV_VAL = ("spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", "-")
 ANSWERS = "answers"
-# Entries without IR of their own, and what they hold.
+# Kinds of entries without IR, and their contents.
 WITHOUT_TEXT = {"pipelines": "what a driver compiled", ANSWERS: "what was found out of a kernel"}
 
 
 class Missing(Exception):
-    """What was asked for is not there, or cannot be read; the text says which and why."""
+    """The requested entry does not exist or cannot be read."""
 
 
 class OtherVersion(Missing):
-    """An entry of another version of vkchi, whose form this one does not know."""
+    """An entry of another vkchi version, in an unknown format."""
 
 
 def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Missing:
-    """The error for an entry that is whole, and of another form."""
+    """Return the error for an intact entry that cannot be decoded."""
     if header.get("version") != compiler_version():
         return OtherVersion(f"{key[:SHORT]} is of another version of vkchi, and in its form")
     return Missing(f"{key[:SHORT]} cannot be read: {fault}")
@@ -49,7 +48,7 @@ def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Miss
 
 
 def by_key(store: Store, key: str) -> Entry:
-    """The entry whose key begins so. Raises Missing where that is none, or not one alone."""
+    """Return the entry whose key has this prefix. Raises Missing unless it is unique."""
     keys = store.keys() if key else []
     found = [k for k in keys if k.startswith(key)]
     if len(found) != 1:
@@ -61,7 +60,7 @@ def by_key(store: Store, key: str) -> Entry:
 
 
 def by_kernel(store: Store, what: str) -> list[Entry]:
-    """The entries of `FILE.py:kernel`, the newest first. Raises Missing where there is none."""
+    """Return the entries of `FILE.py:kernel`, newest first. Raises Missing if there are none."""
     file, _, name = what.rpartition(":")
     found = [
         e
@@ -79,19 +78,19 @@ def by_kernel(store: Store, what: str) -> list[Entry]:
 
 
 def is_file(path: str, wanted: str) -> bool:
-    """Whether a path is the file that is meant: the whole of it, or its last parts."""
+    """True if `path` is the wanted file, or ends with its path components."""
     return path == os.path.abspath(wanted) or path.endswith(os.sep + wanted.lstrip("./"))
 
 
 def by_name(store: Store, *names: str) -> Iterator[Entry]:
-    """The entries of kernels of one of these names; * and ? stand for any."""
+    """Yield the entries of kernels that match one of these names; * and ? are wildcards."""
     for entry in store.entries():
         if any(fnmatch.fnmatchcase(str(entry.header.get("name", "")), name) for name in names):
             yield entry
 
 
 def newest(store: Store, name: str) -> list[Entry]:
-    """The entries of kernels of a name, the newest first."""
+    """Return the entries of kernels that match a name, newest first."""
     found = [e for e in by_name(store, name) if e.header.get("kind") not in WITHOUT_TEXT]
     return sorted(found, key=lambda e: (-e.written, e.key))
 
@@ -100,7 +99,7 @@ def newest(store: Store, name: str) -> list[Entry]:
 
 
 def body_of(store: Store, entry: Entry) -> bytes:
-    """An entry's body. Raises Missing where it is damaged."""
+    """Return an entry's body. Raises Missing if it is damaged."""
     try:
         return read_entry(store.path_of(entry.key))[1]
     except local(OSError, Damaged) as e:
@@ -108,7 +107,7 @@ def body_of(store: Store, entry: Entry) -> bytes:
 
 
 def artifact_of(entry: Entry, body: bytes) -> Artifact:
-    """What was compiled. Raises Missing where the body is malformed."""
+    """Decode an entry's artifact. Raises Missing if that fails."""
     from vkchi.cache.linked import open_body
 
     try:
@@ -118,7 +117,7 @@ def artifact_of(entry: Entry, body: bytes) -> Artifact:
 
 
 def answers_of(entry: Entry, body: bytes) -> list[str]:
-    """What was found out of a kernel, in lines. Raises Missing where the body is malformed."""
+    """Describe the answers in an entry, one per line. Raises Missing if they cannot be decoded."""
     from vkchi.cache.answers import lines_of
 
     try:
@@ -128,7 +127,7 @@ def answers_of(entry: Entry, body: bytes) -> list[str]:
 
 
 def artifacts_in(header: Mapping[str, object], body: bytes) -> list[Artifact]:
-    """The artifacts of an entry; of pipelines none: those are the driver's. Raises Malformed."""
+    """Decode all artifacts of an entry; none for driver pipelines. Raises Malformed."""
     if header.get("kind") not in WITHOUT_TEXT:
         from vkchi.cache.linked import open_body
 
@@ -141,7 +140,7 @@ def artifacts_in(header: Mapping[str, object], body: bytes) -> list[Artifact]:
 
 
 def linked_of(entry: Entry, body: bytes) -> Linked:
-    """What an entry holds, linked. Raises Missing where it is malformed."""
+    """Return the listings of an entry. Raises Missing if it cannot be decoded."""
     from vkchi.cache.codec import Malformed
     from vkchi.cache.linked import link
 
@@ -152,8 +151,10 @@ def linked_of(entry: Entry, body: bytes) -> Linked:
 
 
 def fault_in(store: Store, key: str, *, validates: bool) -> str:
-    """What is wrong with an entry; empty if nothing. `validates`: its SPIR-V too. Raises
-    OtherVersion for a whole entry of which no more can be told."""
+    """Return a description of an entry's fault, or "".
+
+    `validates`: run spirv-val too. Raises OtherVersion for an intact entry of another version.
+    """
     from vkchi.cache.codec import Malformed
 
     try:
@@ -181,13 +182,13 @@ def fault_in(store: Store, key: str, *, validates: bool) -> str:
 
 
 def parts_of(entry: Entry) -> dict[str, str]:
-    """What the key is made of."""
+    """Return the named parts of an entry's key."""
     found = entry.header.get("parts", {})
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
 
 def differing(old: Entry, new: Entry) -> Iterator[tuple[str, str, str]]:
-    """The parts in which two keys differ: the name, the one, the other."""
+    """Yield the differing parts of two keys: (name, old value, new value)."""
     a, b = parts_of(old), parts_of(new)
     for name in {**a, **b}:
         if a.get(name) != b.get(name):

@@ -1,10 +1,8 @@
-"""The cache around lowering: a kernel whose source and surroundings are as before is not lowered.
+"""Cache of lowering and building: keyed on a kernel's source and every Python object it can reach.
 
-Owns: the key of a kernel for one signature, what is kept under it, and how what is kept is put to
-use in another process: fields by number in the order of `survey`, spans by function and line of
-that. Must not know: how kernels are compiled, files.
-
-A kernel that depends on what has no digest has no entry here; its shaders still have (`content`).
+`survey` computes the key. To be valid in other processes, entries refer to fields by their index in
+the survey, and to source spans by function and line. A kernel that depends on an object without a
+digest has no entry here; its shaders are still cached by `content`.
 """
 
 from __future__ import annotations
@@ -39,9 +37,14 @@ OWN_FILE = "<vkchi>"
 
 
 class Kept(NamedTuple):
-    """What an entry holds: fields by their numbers in the survey; what is returned, where it is a
-    struct by its number there; of each function its file, its first line and its text, for people;
-    the IR as bytes, which few read; paths to the values of Python that were read."""
+    """Body of an entry.
+
+    - fields: parameter name to index in the survey.
+    - results: return types, with structs as indices in the survey.
+    - sources: file, first line and text of each function, for display.
+    - text: encoded IR text, rarely needed.
+    - reads: paths to the Python values that were read.
+    """
 
     artifact: Artifact
     interface: Interface
@@ -57,7 +60,7 @@ add_records(KeptRead, Kept)
 
 
 class Found(NamedTuple):
-    """A kernel's surroundings, and the key that they give."""
+    """The survey of a kernel's environment, and the cache key derived from it."""
 
     survey: Survey
     key: str
@@ -68,7 +71,7 @@ def kept(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: Shelf,
     make: Make,
 ) -> Compiled:  # fmt: skip
-    """The kernel, compiled, or as the cache has it. Raises what `make` raises."""
+    """Return the compiled kernel, from the cache or from `make`. Raises the errors of `make`."""
     found = look_around(fn, args, options, caps, shelf.version)
     if found is not None:
         entry = shelf.get(found.key)
@@ -97,10 +100,10 @@ def kept(
 def look_around(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, version: str
 ) -> Found | None:
-    """The key of a kernel; None where it depends on what has no digest."""
+    """Return the key of a kernel; None if it depends on an object without a digest."""
     try:
         survey = Survey(fn, args)
-    except local(Exception):  # what users' objects raise, where lowering may never look
+    except local(Exception):  # user objects may raise anything; lowering may not even read them
         return None
     parts = {
         "kind": "kernel",
@@ -117,8 +120,11 @@ def look_around(
 def key_now(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: Shelf
 ) -> str:
-    """The key after lowering: another where code that lowering ran has changed what it read, of
-    which a later kernel is to see the change."""
+    """Return the key after lowering.
+
+    It differs from the earlier one if code that ran during lowering changed its own inputs. Such a
+    result must not be cached: later kernels have to see the change.
+    """
     found = look_around(fn, args, options, caps, shelf.version)
     return "" if found is None else found.key
 
@@ -127,8 +133,7 @@ def key_now(
 
 
 def write(made: Compiled, found: Found) -> bytes:
-    """The bytes of an entry. Raises Unknown for what the survey did not meet, and TypeError for
-    what has no form."""
+    """Encode an entry's body. Raises Unknown for objects outside the survey, and TypeError."""
     survey = found.survey
     check_reached(made, survey)
     numbers = {id(field): k for k, field in enumerate(survey.fields)}
@@ -137,7 +142,7 @@ def write(made: Compiled, found: Found) -> bytes:
     except KeyError:
         raise Unknown("a field that no name leads to") from None
     fn = made.func
-    from vkchi.ir.text import ir_text  # not before something is compiled
+    from vkchi.ir.text import ir_text  # lazy: only after a compile
 
     text = ir_text(fn)
     move = partial(relative, places=places_of(survey))
@@ -151,7 +156,7 @@ def write(made: Compiled, found: Found) -> bytes:
 
 
 def numbered(results: Iterable[Type], structs: Sequence[StructType]) -> tuple[int | Type, ...]:
-    """What a kernel returns, structs by their numbers. Raises Unknown."""
+    """Replace structs among return types by survey indices. Raises Unknown."""
     numbers = {id(t): k for k, t in enumerate(structs)}
     if any(isinstance(t, StructType) and id(t) not in numbers for t in results):
         raise Unknown("a struct that no name leads to is returned")
@@ -159,7 +164,7 @@ def numbered(results: Iterable[Type], structs: Sequence[StructType]) -> tuple[in
 
 
 def check_reached(made: Compiled, survey: Survey) -> None:
-    """Raises Unknown where lowering read what the survey did not meet."""
+    """Raise Unknown if lowering read objects that the survey did not reach."""
     known = made.dependencies
     if known is None or known.opaque:
         raise Unknown("code that Python cannot look into was run")
@@ -169,7 +174,7 @@ def check_reached(made: Compiled, survey: Survey) -> None:
 
 
 def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Compiled | None:
-    """The kernel of an entry; None, and the entry is gone, where that is none."""
+    """Decode an entry's kernel. If that fails, the entry is removed and None returned."""
     try:
         places = places_of(found.survey)
         move = partial(absolute, places=places)
@@ -196,7 +201,7 @@ def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Com
 
 
 def check_bound(kept: Kept, fields: Mapping[str, Storage]) -> None:
-    """Raises Malformed where these are not the fields that a kernel works on."""
+    """Raise Malformed if the fields do not match the artifact's arrays."""
     for name, binding in kept.interface.bindings.items():
         if binding[0] == "field" and name not in fields:
             raise Malformed(f"{name} is no field")
@@ -206,8 +211,8 @@ def check_bound(kept: Kept, fields: Mapping[str, Storage]) -> None:
 
 
 def read_func(data: bytes, move: Callable[[Span], Span]) -> Any:
-    """The Func of a text, with its spans. The text is read only now: few warm processes need it."""
-    from vkchi.ir.text import func_of  # not before something is derived of the kernel
+    """Decode the IR, with its spans. Called lazily: few warm processes need it."""
+    from vkchi.ir.text import func_of  # lazy: only for derived kernels
 
     return func_of(decode(data, "IrText", span=move))
 
@@ -215,7 +220,7 @@ def read_func(data: bytes, move: Callable[[Span], Span]) -> Any:
 def header_of(
     fn: FunctionType, args: tuple[ArgSpec, ...], made: Compiled, parts: dict[str, str]
 ) -> dict[str, Any]:
-    """What is shown of an entry without reading it whole."""
+    """Return an entry's header, which tools read without the body."""
     code = fn.__code__
     shaders = [d.shader for d in made.artifact.dispatches]
     return {
@@ -233,7 +238,7 @@ def header_of(
 
 
 def places_of(survey: Survey) -> Places:
-    """Where the functions stand now."""
+    """Return the current source locations of the survey's functions."""
     found = []
     for fn in survey.functions:
         lines = survey.bare[fn][1] if fn in survey.bare else ()
@@ -242,7 +247,7 @@ def places_of(survey: Survey) -> Places:
 
 
 def sources_of(survey: Survey) -> tuple[tuple[str, int, str], ...]:
-    """File, first line and text of each function, by the numbers that spans have: for people."""
+    """Return file, first line and text of each function, in survey order."""
     return tuple(
         (file, first, survey.texts.get(fn, ""))
         for fn, (file, first, _) in zip(survey.functions, places_of(survey))
@@ -250,8 +255,10 @@ def sources_of(survey: Survey) -> tuple[tuple[str, int, str], ...]:
 
 
 def relative(span: Span, places: Places) -> Span:
-    """A span by the number of its function, and the number of the lines among those that are no
-    comments. Raises Unknown where that is none."""
+    """Make a span relative: function index, and line index among the lines that are not comments.
+
+    Raises Unknown if the span is in no function of the survey.
+    """
     if span.file.startswith(PACKAGE):
         return span._replace(file=OWN_FILE + span.file[len(PACKAGE) :])
     for k, (file, first, lines) in enumerate(places):
@@ -262,7 +269,7 @@ def relative(span: Span, places: Places) -> Span:
 
 
 def absolute(span: Span, places: Places) -> Span:
-    """The inverse. Raises IndexError, ValueError."""
+    """Make a relative span absolute: the inverse of `relative`. Raises IndexError, ValueError."""
     if span.file.startswith(OWN_FILE):
         return span._replace(file=PACKAGE + span.file[len(OWN_FILE) :])
     file, first, lines = places[int(span.file)]

@@ -1,7 +1,4 @@
-"""Whether a text that the cache holds, and that will be evaluated, does nothing but compare.
-
-Must not know: where it comes from.
-"""
+"""Whitelist check of expressions in cache entries before they are passed to `eval`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import ast
 
 from vkchi.interrupts.local import local
 
-# What a check's text may hold, which is evaluated: comparisons of `n` and `w` with integers.
+# AST nodes allowed in a check: comparisons of `n` and `w` with integers.
 TEST_NODES = (
     ast.Expression, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name,
     ast.Load, ast.Store, ast.operator, ast.boolop, ast.unaryop, ast.cmpop, ast.Call,
@@ -18,7 +15,7 @@ TEST_NODES = (
 
 
 def is_plain_test(text: str) -> bool:
-    """Whether a check compares numbers, and does nothing else."""
+    """True if the expression only compares numbers."""
     try:
         nodes = list(ast.walk(ast.parse(text, mode="eval")))
     except local(SyntaxError, ValueError, RecursionError, MemoryError):
@@ -34,6 +31,6 @@ def is_plain_test(text: str) -> bool:
 
 
 def is_plain_sentence(text: str) -> bool:
-    """Whether a check's sentence, a format, shows its number and nothing else."""
+    """True if the format string has no placeholder but `{n}`."""
     rest = text.replace("{n}", "")
     return "{" not in rest and "}" not in rest

@@ -1,9 +1,8 @@
-"""AMD's compiler in Mesa without a GPU: RADV with its null winsys offers a made-up device of a
-family (RADV_FORCE_FAMILY=navi31), on which pipelines compile and nothing runs.
+"""Offline compilation by Mesa's RADV for AMD GPUs that are not present.
 
-Owns: the process in which that device is the only one, and what it is told and tells. A process of
-its own: the loader reads its variables once, and a compiler that crashes takes nothing along. Must
-not know: kernels.
+RADV's null winsys provides a virtual device of a GPU family (RADV_FORCE_FAMILY=navi31), which
+compiles pipelines and runs nothing. It is used in a separate process. The Vulkan loader reads its
+environment variables once, and a compiler crash must not end the caller.
 
     outcomes = compile_all("navi31", shaders)
 """
@@ -29,26 +28,28 @@ from vkchi.vk.statistics import Executable
 
 MANIFESTS = ("/usr/share", "/usr/local/share", "/etc")
 DROPPED = ("VKCHI_DEVICE", "VK_INSTANCE_LAYERS", "VK_ICD_FILENAMES", "VKCHI_VALIDATE")
-UNKNOWN = "Unknown family"  # as RADV says before it aborts
+UNKNOWN = "Unknown family"  # RADV's message before it aborts
 MISSING = "Mesa's RADV is not here: install mesa-vulkan-drivers (Debian, Ubuntu)"
 
 
 class Outcome(NamedTuple):
-    """What became of a shader: what the driver tells of it, or why it was refused."""
+    """Result of compiling a shader: driver statistics, or an error."""
 
     executables: tuple[Executable, ...]
     error: str = ""
 
 
 def find_driver() -> str:
-    """The manifest of the driver; empty where there is none."""
+    """Return the path of the driver's manifest, or ""."""
     folders = [os.path.join(root, "vulkan/icd.d/radeon_icd*.json") for root in MANIFESTS]
     return next((path for pattern in folders for path in sorted(glob.glob(pattern))), "")
 
 
 def environment(family: str) -> dict[str, str]:
-    """The environment of a process whose only Vulkan device is a made-up one of this family. Raises
-    DeviceError where the driver is not here."""
+    """Return the environment of a process whose only Vulkan device is a virtual one of this family.
+
+    Raises DeviceError if the driver is not installed.
+    """
     driver = find_driver()
     if not driver:
         raise DeviceError(MISSING)
@@ -61,8 +62,10 @@ def environment(family: str) -> dict[str, str]:
 
 
 def compile_all(family: str, shaders: Sequence[Shader], caps: Caps) -> list[Outcome]:
-    """What the family's compiler makes of shaders that were built for these capabilities. Raises
-    DeviceError where the driver is not here, or has no such family."""
+    """Compile shaders, built for these capabilities, for a GPU family.
+
+    Raises DeviceError if the driver is not installed or does not support the family.
+    """
     around, found = environment(family), list[Outcome]()
     while len(found) < len(shaders):
         more, end, said = _compile_from(around, shaders[len(found) :], caps)
@@ -75,7 +78,7 @@ def compile_all(family: str, shaders: Sequence[Shader], caps: Caps) -> list[Outc
 
 
 def read_caps(family: str) -> Caps:
-    """What the driver says that the family can do. Raises DeviceError."""
+    """Return the capabilities that the driver reports for a family. Raises DeviceError."""
     end, rows, said = _run(environment(family), None)
     if not rows:
         raise DeviceError(unknown(family) if UNKNOWN in said or end == NO_DEVICE else said)
@@ -84,14 +87,14 @@ def read_caps(family: str) -> Caps:
 
 
 def unknown(family: str) -> str:
-    """That there is no such family."""
+    """Return the error message for an unknown family."""
     return f"Mesa's RADV here knows no family {family!r}"
 
 
 def _compile_from(
     around: dict[str, str], shaders: Sequence[Shader], caps: Caps
 ) -> tuple[list[Outcome], int, str]:
-    """What came before the process ended, how it did, and what it said."""
+    """Return the outcomes before the process ended, its exit status and its stderr."""
     sizes = [caps.subgroup_size if "subgroup_size" in s.needs else 0 for s in shaders]
     texts = [base64.b64encode(encode(shader, "Shader")).decode() for shader in shaders]
     end, rows, said = _run(around, list(zip(texts, sizes)))
@@ -100,12 +103,12 @@ def _compile_from(
 
 
 def _run(around: dict[str, str], work: Any) -> tuple[int, list[dict[str, Any]], str]:
-    """How the process ended, what it told, line by line, and what it said."""
+    """Return the exit status of the process, its JSON lines and its stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "vkchi.cache.radv"], input=json.dumps(work),
         capture_output=True, text=True, check=False, env=around,
     )  # fmt: skip
-    lines = done.stdout.split("\n")[:-1]  # of one that was killed, the last may be cut short
+    lines = done.stdout.split("\n")[:-1]  # drop the last: a killed process may truncate it
     rows = [json.loads(line) for line in lines if line.startswith("{")]
     return done.returncode, rows, done.stderr
 
@@ -116,8 +119,10 @@ NO_DEVICE = 3
 
 
 def main() -> Iterator[str]:
-    """A line of JSON for each shader that standard input gives; where it gives none, one with the
-    device's capabilities."""
+    """Yield a line of JSON for each shader on standard input.
+
+    For an input of `null`, yield one line with the device's capabilities.
+    """
     from vkchi.vk.instance import open_instance
     from vkchi.vk.logical import open_logical
     from vkchi.vk.physical import read_all
@@ -147,4 +152,4 @@ def main() -> Iterator[str]:
 if __name__ == "__main__":
     for line in main():
         print(line, flush=True)
-    os._exit(0)  # the driver's own end has nothing to say
+    os._exit(0)  # skip the driver's exit handlers

@@ -1,10 +1,8 @@
-"""`vkchi cache report --html`: entries as one page that needs nothing else.
+"""`vkchi cache report --html`: cache entries as one self-contained HTML page.
 
-Owns: the page. Must not know: where entries are, how they are linked (`linked`).
-
-Lines with a `data-r` say which lines of source they are of, the innermost first; a small script
-marks, of what the mouse is on, all lines of the same. Nothing is loaded from anywhere, and the
-page's own policy forbids it.
+A line's attribute `data-r` lists its source lines, innermost first. A script highlights all lines
+of the same source line as the one under the mouse. The page's content security policy forbids
+loading anything.
 """
 
 from __future__ import annotations
@@ -78,7 +76,7 @@ NUMBERS = ("size", "SPIR-V", "compiled in", "hits", "saved", "launches", "on the
 
 
 class Timing(NamedTuple):
-    """What a profiler measured of a kernel: launches, and seconds of all of them."""
+    """A profiler's measurement of a kernel: number of launches and their total seconds."""
 
     launches: int
     seconds: float
@@ -89,7 +87,8 @@ Timings = dict[str, Timing]
 
 
 def read_trace(path: str) -> Timings:
-    """What a trace of `ti.profiler.export_trace` says of kernels. Raises OSError, ValueError."""
+    """Read timings per kernel from a trace of `ti.profiler.export_trace`. Raises OSError,
+    ValueError."""
     with open(path, encoding="utf-8") as file:
         trace = json.load(file)
     found: Timings = {}
@@ -104,7 +103,7 @@ def read_trace(path: str) -> Timings:
 
 
 def page(entries: Sequence[Entry], details: Sequence[Shown], timings: Timings, title: str) -> str:
-    """The whole page: a table of `entries`, and `details` of some."""
+    """Return the page: a table of `entries`, and `details` of some of them."""
     body = [f"<h1>{escape(title)}</h1>", *table(entries, {e.key for e, _ in details}, timings)]
     for entry, linked in details:
         body += detail(entry, linked)
@@ -117,7 +116,7 @@ def page(entries: Sequence[Entry], details: Sequence[Shown], timings: Timings, t
 
 
 def table(entries: Sequence[Entry], shown: set[str], timings: Timings) -> Iterator[str]:
-    """A row for each entry."""
+    """Yield the rows of the table."""
     heads = [f"<th>{name}</th>" for name in COLUMNS]
     heads += [f'<th class="n">{name}</th>' for name in NUMBERS]
     yield f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>"
@@ -133,7 +132,7 @@ def table(entries: Sequence[Entry], shown: set[str], timings: Timings) -> Iterat
 
 
 def numbers_of(entry: Entry, timings: Timings) -> list[str]:
-    """The cells of `NUMBERS`."""
+    """Return the cells of the columns `NUMBERS`."""
     head = entry.header
     seconds = float(head.get("seconds", 0))
     name = str(head.get("name", "")).rpartition(".")[2]
@@ -148,7 +147,7 @@ def numbers_of(entry: Entry, timings: Timings) -> list[str]:
 
 
 def statistics_of(header: dict[str, Any]) -> list[str]:
-    """What a driver told of the shaders, where one was asked."""
+    """Format the driver statistics in a header, if there are any."""
     answer = header.get("driver")
     rows = answer.get("statistics", []) if isinstance(answer, dict) else []
     found = [Executable("", 0, row, {}).common() for row in rows if isinstance(row, dict)]
@@ -156,7 +155,7 @@ def statistics_of(header: dict[str, Any]) -> list[str]:
 
 
 def detail(entry: Entry, linked: Linked) -> Iterator[str]:
-    """Source, IR and SPIR-V of one entry, side by side."""
+    """Yield source, IR and SPIR-V of one entry, side by side."""
     name = escape(str(entry.header.get("name", "")))
     kind = escape(str(entry.header.get("kind", "")))
     short = entry.key[:SHORT]
@@ -176,7 +175,7 @@ def detail(entry: Entry, linked: Linked) -> Iterator[str]:
 
 
 def block(lines: Sequence[Line]) -> str:
-    """Lines of text, each with what it is of."""
+    """Return lines as HTML, with their source references."""
     rows = []
     for line in lines:
         of = f' data-r="{escape(" ".join(line.refs))}"' if line.refs else ""

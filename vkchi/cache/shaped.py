@@ -1,7 +1,6 @@
-"""Code for the extents of arrays that launches of a kernel meet: kept beside the kernel's entry.
+"""Disk cache of shape-specialized code, keyed on the kernel's entry and the shapes.
 
-Owns: the key, which is the kernel's own and the extents, so that a warm process finds such code at
-a kernel's first launch, without its IR. Must not know: when such code is worth it, how it is made.
+A warm process finds such code at a kernel's first launch, without the IR.
 
     artifact = find(home, what, {"x": (640, 480)})
 """
@@ -26,8 +25,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def find(home: Home | None, what: str, shapes: Shapes) -> Artifact | None:
-    """The code that is kept for arrays of these shapes. `what`: which of the Funcs that are made of
-    the kernel, "" for itself."""
+    """Return the cached code for arrays of these shapes, or None.
+
+    `what` names the Func among those derived from the kernel; "" is the kernel itself.
+    """
     entry = None if home is None else home.shelf.get(key_of(home, what, shapes))
     if home is None or entry is None:
         return None
@@ -44,21 +45,20 @@ def find(home: Home | None, what: str, shapes: Shapes) -> Artifact | None:
 def make(
     home: Home | None, what: str, shapes: Shapes, fn: Func, build: Callable[[Func], Artifact]
 ) -> Artifact:
-    """Build a Func for arrays of these shapes, and keep what comes out. Raises what `build`
-    raises."""
+    """Build a Func for arrays of these shapes and cache the result. Raises errors of `build`."""
     begin = time.perf_counter()
     made = build(fn)
     seconds = time.perf_counter() - begin
     if home is None or is_changed():
         return made
-    from vkchi.cache.content import header_of  # not in a process that finds all
+    from vkchi.cache.content import header_of  # lazy: not needed on cache hits
     from vkchi.ir.text import ir_text
 
     parts = {**home.header["parts"], "kind": "shaders", **parts_of(home, what, shapes)}
-    bare = made._replace(limits=())  # which the kernel's own launches check
+    bare = made._replace(limits=())  # the kernel's own launches check them
     try:
         body = encode(bare._replace(ir=ir_text(fn)), "Artifact")
-    except local(TypeError, ValueError):  # a part without a form
+    except local(TypeError, ValueError):  # cannot be encoded
         return made
     header = header_of(fn, made, parts, seconds, home.shelf)
     home.shelf.put(key_of(home, what, shapes), header, body)
@@ -66,12 +66,11 @@ def make(
 
 
 def parts_of(home: Home, what: str, shapes: Shapes) -> dict[str, str]:
-    """What the key is made of, by name."""
+    """Return the named parts of the key."""
     extents = {f"extents of {name}": repr(shape) for name, shape in shapes.items()}
     return {"kernel": home.key, "form": what, **extents}
 
 
 def key_of(home: Home, what: str, shapes: Shapes) -> str:
-    """The key of the code."""
     parts = parts_of(home, what, shapes)
     return digest([b"shaped", *(f"{k}={v}".encode() for k, v in parts.items())])

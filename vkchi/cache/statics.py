@@ -1,8 +1,4 @@
-"""Attributes of objects as they stand there, without running any code of the program.
-
-`inspect.getattr_static` says the same of plain objects, and loads parsers, 5 ms. Must not know:
-what the attributes mean.
-"""
+"""Static attribute lookup: like `inspect.getattr_static`, without its import time of 5 ms."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import Any
 
 
 def own_or_held(value: Any, name: str) -> Any:
-    """An attribute of an object as it stands there, itself or in its class; no code runs."""
+    """Return an attribute of an object or its class without running descriptors; None if absent."""
     holders = type(value).__mro__
     own = held_by(holders, "__dict__")
     if isinstance(own, GetSetDescriptorType):
@@ -22,5 +18,5 @@ def own_or_held(value: Any, name: str) -> Any:
 
 
 def held_by(classes: tuple[type, ...], name: str) -> Any:
-    """What the first of some classes that has this name in it has there; None if none has."""
+    """Return the attribute of the first of these classes that defines it, or None."""
     return next((vars(cls)[name] for cls in classes if name in vars(cls)), None)

@@ -1,21 +1,19 @@
-"""Entries on disk: bytes by key, each in a file of its own that is right or not there.
-
-Owns: the folder, the form of files, checks, which entries go when there are too many. Must not
-know: what entries mean, the compiler (the command line lists entries without it).
+"""File store of the disk cache: bytes by key, one file per entry, written atomically.
 
     FOLDER/1/<key>        magic, sizes, SHA-256 of the rest, a header (JSON), a body
-    FOLDER/1/<key>.hits   a byte for each time that the entry was used; its time is that of the last
-    FOLDER/1/.part-*      what is being written; renamed when it is whole
-    FOLDER/1/.<name>      a note, of which nothing depends but time
+    FOLDER/1/<key>.hits   one byte per use of the entry; its mtime is the last use
+    FOLDER/1/.part-*      temporary file of a write, renamed when complete
+    FOLDER/1/.<name>      a note: a hint that only saves time
 
-Files are written whole to another name, synced and renamed: readers find an entry or none. What is
-read is checked against its sum; a bad entry is removed, and counts as none. The folder is the
-user's own and closed to others; no link is followed in it. Whatever goes wrong, callers get None
-and the user one warning: the cache never stops a program.
+Guarantees:
+- A reader finds a complete entry or none: files are written under another name, synced and renamed.
+- Contents are checked against the checksum; a damaged entry is removed and counts as absent.
+- The folder must belong to the user and be closed to others; symbolic links in it are not followed.
+- Failures never stop a program: callers get None, and the user one warning.
 
-sqlite3 (and diskcache, which stands on it), lmdb and one archive for all were considered: one
-flipped bit, a full disk or a writer that is killed then costs every entry, or an exception in
-another process; diskcache unpickles what it finds. Files lose one entry at most.
+Rejected alternatives: sqlite3 (also under diskcache), lmdb, and a single archive. With these a
+flipped bit, a full disk or a killed writer can cost every entry or raise in another process;
+diskcache also unpickles its data. With files such a fault costs one entry.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from typing import Any
 from vkchi.errors import CacheWarning
 from vkchi.interrupts.local import local, make_folders, suppress
 
-# hashlib loads OpenSSL, 2.5 ms, for what is some 100 KiB in a process. Source: Python's `random`.
+# hashlib loads OpenSSL (2.5 ms) to hash some 100 KiB per process. Source: Python's `random`.
 try:
     from _sha2 import sha256  # type: ignore[import-not-found]
 except ImportError:
@@ -49,11 +47,11 @@ HEAD = struct.Struct(f"<{len(MAGIC)}sIQ32s")
 KEY_CHARACTERS = frozenset("0123456789abcdef")
 KEY_LENGTH = 64
 PART, HITS = ".part-", ".hits"
-PART_LIFE_S = 3600.0  # what was being written so long ago was left by a process that was killed
+PART_LIFE_S = 3600.0  # age at which a temporary file counts as abandoned
 MOST_HEADER_BYTES, MOST_BODY_BYTES = 1 << 20, 1 << 28
 MOST_ENTRY_BYTES = HEAD.size + MOST_HEADER_BYTES + MOST_BODY_BYTES
 MOST_NOTE_BYTES = 4096
-# What those who show entries may count on, whoever wrote them: archives come from others.
+# Checked types of header fields: archives may come from untrusted sources.
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "kind": str, "name": str, "place": str, "signature": str, "device": str, "version": str,
     "seconds": (int, float), "spirv_bytes": int, "parts": dict,
@@ -63,8 +61,11 @@ WRITES_BETWEEN_CLEANINGS = 64
 
 
 class Limits(NamedTuple):
-    """When entries go, and how many: Taichi's `offline_cache_*` options. policy: `never`, `version`
-    (those of other versions), `lru` (least recently used) or `fifo` (oldest first)."""
+    """When and how many entries are dropped: Taichi's `offline_cache_*` options.
+
+    policy: `never`, `version` (entries of other versions), `lru` (least recently used) or `fifo`
+    (oldest first).
+    """
 
     policy: str = "lru"
     most_bytes: int = 100 << 20
@@ -76,7 +77,7 @@ USUAL = Limits()
 
 
 class Entry(NamedTuple):
-    """What `ls` shows of an entry: times are seconds since 1970."""
+    """Metadata of an entry. Times are seconds since 1970."""
 
     key: str
     header: dict[str, Any]
@@ -87,23 +88,26 @@ class Entry(NamedTuple):
 
 
 class Damaged(Exception):
-    """A file that is no whole entry."""
+    """A file that is not a complete entry."""
 
 
 class Store:
-    """The entries of one folder. `version` is that of the compiler, on which keys depend; `device`
-    is what entries say that they were made on."""
+    """The entries of one folder.
+
+    - version: the compiler's version, part of all keys.
+    - device: the device that new entries name.
+    """
 
     def __init__(self, folder: str, limits: Limits = USUAL, version: str = "") -> None:
         self.root, self.limits, self.version = folder, limits, version
         self.folder = os.path.join(folder, FORMAT)
-        self.problem = ""  # why the folder cannot be used, where it cannot
+        self.problem = ""  # why the folder cannot be used, or ""
         self.has_warned = False
         self.writes = 0
         self.device = ""
 
     def of_device(self, name: str) -> Store:
-        """The same store, for a program on this device."""
+        """Return the same store for a program on this device."""
         made = copy(self)
         made.device = name
         return made
@@ -111,14 +115,14 @@ class Store:
     # --- reading
 
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """The header and body of an entry; None where there is none that is whole."""
+        """Return header and body of an entry, or None, and count the use."""
         found = self.peek(key)
         if found is not None:
             self._note_use(key)
         return found
 
     def peek(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """The same, which counts as no use."""
+        """Like `get`, without counting a use."""
         if not self.is_usable(make=False):
             return None
         try:
@@ -138,7 +142,7 @@ class Store:
 
     def _note_use(self, key: str) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        flags |= os.O_NONBLOCK  # a pipe of that name is not waited for
+        flags |= os.O_NONBLOCK  # never blocks on a pipe of that name
         with suppress(OSError):
             fd = os.open(self.path_of(key) + HITS, flags, 0o600)
             try:
@@ -147,13 +151,13 @@ class Store:
                 os.close(fd)
 
     def entries(self) -> Iterator[Entry]:
-        """All entries whose headers can be read, in no order; their sums are not checked."""
+        """Yield all entries with readable headers, in no order; checksums are not verified."""
         for key in self.keys():
             with suppress(OSError, Damaged):
                 yield self.entry(key)
 
     def entry(self, key: str) -> Entry:
-        """One entry. Raises OSError, Damaged."""
+        """Return the metadata of one entry. Raises OSError, Damaged."""
         path = self.path_of(key)
         header, info = read_header(path)
         try:
@@ -164,7 +168,7 @@ class Store:
         return Entry(key, header, info.st_size, info.st_mtime, used, hits)
 
     def keys(self) -> list[str]:
-        """The keys of all entries, sorted; none where the folder cannot be used."""
+        """Return the keys of all entries, sorted; empty if the folder cannot be used."""
         if not self.is_usable(make=False):
             return []
         try:
@@ -173,7 +177,7 @@ class Store:
             return []
 
     def is_empty(self) -> bool:
-        """Whether there is no entry, or none that can be used."""
+        """True if there are no usable entries."""
         if not self.is_usable(make=False):
             return True
         try:
@@ -183,14 +187,14 @@ class Store:
             return True
 
     def path_of(self, key: str) -> str:
-        """The file of an entry."""
+        """Return the path of an entry."""
         assert is_key(key), key
         return os.path.join(self.folder, key)
 
     # --- writing
 
     def put(self, key: str, header: dict[str, Any], body: bytes) -> bool:
-        """Keep an entry; whether that was possible."""
+        """Write an entry; return False if that failed."""
         if not self.is_usable(make=True):
             return False
         try:
@@ -205,7 +209,7 @@ class Store:
         return True
 
     def annotate(self, key: str, name: str, value: Any) -> bool:
-        """Add to an entry's header; whether that was possible. Its age stays."""
+        """Add a field to an entry's header, keeping its timestamps; return False if that failed."""
         try:
             path = self.path_of(key)
             header, body = read_entry(path)
@@ -217,7 +221,7 @@ class Store:
         return True
 
     def note(self, name: str) -> str:
-        """A short text that some process left; empty where there is none."""
+        """Return a note of some process, or ""."""
         if not self.is_usable(make=False):
             return ""
         try:
@@ -227,7 +231,7 @@ class Store:
             return ""
 
     def leave_note(self, name: str, text: str) -> None:
-        """Leave a short text; nothing where that is not possible."""
+        """Write a note; failures are ignored."""
         if self.is_usable(make=True):
             with suppress(OSError):
                 self._write(self._note_path(name), text.encode())
@@ -247,14 +251,14 @@ class Store:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-            os.replace(part, path)  # a link of that name is replaced, not followed
+            os.replace(part, path)  # replaces a link of that name, does not follow it
         except BaseException:
             with suppress(OSError):
                 os.unlink(part)
             raise
 
     def remove(self, key: str) -> bool:
-        """Drop an entry; whether it was there."""
+        """Delete an entry; return False if there was none."""
         path = self.path_of(key)
         with suppress(OSError):
             os.unlink(path + HITS)
@@ -267,7 +271,7 @@ class Store:
     # --- the folder
 
     def is_usable(self, *, make: bool) -> bool:
-        """Whether the folder is there and the user's own; with `make`, it is made."""
+        """True if the folder exists and is private to the user. `make` creates it."""
         if self.problem:
             return False
         try:
@@ -286,7 +290,10 @@ class Store:
         return not self.problem
 
     def clean(self) -> int:
-        """Drop what killed writers left, and entries where there are too many; how many."""
+        """Delete leftover files of killed writers and entries beyond the limits.
+
+        Returns the number of deleted entries.
+        """
         with suppress(OSError):
             for name in os.listdir(self.folder):
                 path = os.path.join(self.folder, name)
@@ -295,7 +302,7 @@ class Store:
         return self.prune(self.limits)
 
     def prune(self, limits: Limits) -> int:
-        """Drop entries where there are more than the limits allow; how many."""
+        """Delete entries beyond the limits; return their number."""
         if limits.policy == "never":
             return 0
         entries = list(self.entries())
@@ -317,26 +324,26 @@ class Store:
         return dropped
 
     def warn(self, text: str) -> None:
-        """Tell the user, once."""
+        """Warn the user, once per store."""
         if not self.has_warned:
             self.has_warned = True
             warnings.warn(f"vkchi's cache: {text}", CacheWarning, stacklevel=2)
 
 
 def is_left_over(path: str, name: str) -> bool:
-    """Whether a file is what a killed writer left, or counts the uses of what is gone."""
+    """True for a stale temporary file, or a use counter whose entry is gone."""
     if name.endswith(HITS):
         return not os.path.lexists(path.removesuffix(HITS))
     return name.startswith(PART) and abs(time.time() - os.lstat(path).st_mtime) > PART_LIFE_S
 
 
 def is_key(name: str) -> bool:
-    """Whether a file's name is that of an entry."""
+    """True if a file name is an entry's key."""
     return len(name) == KEY_LENGTH and KEY_CHARACTERS.issuperset(name)
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """SHA-256 of these parts, each with its length, as text."""
+    """Return the SHA-256 of length-prefixed parts, in hexadecimal."""
     found = sha256()
     for part in parts:
         found.update(len(part).to_bytes(8, "little"))
@@ -345,7 +352,7 @@ def digest(parts: Iterable[bytes]) -> str:
 
 
 def fault_of(folder: str, info: os.stat_result) -> str:
-    """Why a folder is none to trust; empty if it is."""
+    """Return why a folder must not be trusted, or ""."""
     if not stat.S_ISDIR(info.st_mode):
         return f"{folder} is a link or a file, and no folder"
     if hasattr(os, "geteuid"):
@@ -357,7 +364,7 @@ def fault_of(folder: str, info: os.stat_result) -> str:
 
 
 def pack_entry(header: dict[str, Any], body: bytes) -> bytes:
-    """The bytes of an entry's file."""
+    """Return the bytes of an entry's file. Raises ValueError if it is too large."""
     head = json.dumps(header, separators=(",", ":")).encode()
     if len(head) > MOST_HEADER_BYTES or len(body) > MOST_BODY_BYTES:
         raise ValueError("an entry is too large")
@@ -367,8 +374,7 @@ def pack_entry(header: dict[str, Any], body: bytes) -> bytes:
 
 
 def open_entry(path: str) -> int:
-    """A descriptor of an entry's file. Raises OSError, and Damaged for what is no plain file of the
-    user's."""
+    """Open an entry's file. Raises OSError, and Damaged unless it is a plain file of the user."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except local(OSError) as e:
@@ -386,7 +392,7 @@ def open_entry(path: str) -> int:
 
 
 def read_header(path: str) -> tuple[dict[str, Any], os.stat_result]:
-    """An entry's header, and what is known of its file. Raises OSError, Damaged."""
+    """Return an entry's header and file status. Raises OSError, Damaged."""
     fd = open_entry(path)
     try:
         data, info = os.read(fd, 8192), os.fstat(fd)
@@ -399,7 +405,7 @@ def read_header(path: str) -> tuple[dict[str, Any], os.stat_result]:
 
 
 def read_entry(path: str) -> tuple[dict[str, Any], bytes]:
-    """An entry's header and body. Raises OSError, Damaged."""
+    """Return an entry's header and body. Raises OSError, Damaged."""
     fd = open_entry(path)
     try:
         size = os.fstat(fd).st_size
@@ -415,7 +421,7 @@ def read_entry(path: str) -> tuple[dict[str, Any], bytes]:
 
 
 def unpack_entry(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The header and body in an entry's bytes. Raises Damaged."""
+    """Return header and body from the bytes of an entry's file. Raises Damaged."""
     size, _ = sizes_of(data, len(data))
     if (
         sha256(data[len(MAGIC) : len(MAGIC) + 12] + data[HEAD.size :]).digest()
@@ -426,7 +432,7 @@ def unpack_entry(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def sizes_of(data: bytes, total: int) -> tuple[int, int]:
-    """The sizes of header and body, as the first bytes of a file of this length say."""
+    """Return the sizes of header and body from a file's first bytes. Raises Damaged."""
     if len(data) < HEAD.size:
         raise Damaged("it is too short")
     magic, size, body_size, _ = HEAD.unpack_from(data)
@@ -438,7 +444,7 @@ def sizes_of(data: bytes, total: int) -> tuple[int, int]:
 
 
 def header_of(text: bytes) -> dict[str, Any]:
-    """The header that a text says."""
+    """Parse and check a header. Raises Damaged."""
     try:
         found = json.loads(text)
     except local(ValueError):

@@ -1,13 +1,12 @@
-"""What a kernel's code can depend on, found without lowering it: all that it could read in Python.
+"""Over-approximation of a kernel's inputs: a digest of every Python object that its code can reach.
 
-Owns: the walk over Python objects from a kernel's function on, and a digest of each. Must not know:
-syntax trees, the IR, files but those of sources, what is nobody's to change (`whose`).
+The survey runs without lowering the kernel. It starts at the kernel's function:
+- from a function to every global and closure variable whose name occurs in its source;
+- into objects, classes and modules by the attributes whose names occur in any visited source.
 
-From a function the walk goes to every global and closure variable whose name stands in its text,
-and into objects, classes and modules by those attributes whose names stand in any text that was
-met. So it finds more than lowering reads, never less; and what has no digest (a generator of random
-numbers, a file, a class of C code) makes the kernel one that is lowered every time. Digests are
-over content: `id` only tells that two paths lead to one object, which is said by its number.
+So it reaches at least the objects that lowering reads. An object without a digest makes the kernel
+uncacheable: a random generator, a file, an instance of a C class. Digests are over content. `id` is
+used only to detect shared objects, which are encoded by number.
 
     survey = Survey(kernel.__vkchi_func__); survey.parts      # {"global n_grid": "int 128", ...}
 """
@@ -71,42 +70,44 @@ from vkchi.types.lazy_numpy import is_numpy_loaded, np
 from vkchi.types.structs import StructType
 
 MANGLED = r"_\w+?(__\w+)"
-OF_TEXTURES = f"{OWN}.types.formats"  # not loaded where there are none
-OF_KERNELS = ("__vkchi_func__", "__wrapped__", "__func__", "__self__")  # looked at by themselves
-OF_ITSELF = ("__name__", "__qualname__", "__doc__", "__module__")  # that can be assigned
-MOST_BYTES = 16 << 20  # of an array that is looked at
+OF_TEXTURES = f"{OWN}.types.formats"  # a name, to avoid loading the module
+OF_KERNELS = ("__vkchi_func__", "__wrapped__", "__func__", "__self__")  # visited separately
+OF_ITSELF = ("__name__", "__qualname__", "__doc__", "__module__")  # assignable attributes
+MOST_BYTES = 16 << 20  # largest array that is digested
 MOST_OBJECTS = 20_000
-# Methods that Python calls by itself only where objects are made, copied or shown as text. Those of
-# an object are not looked at where no code that was met does that.
+# Methods that Python calls implicitly only to create, copy or format objects. They are skipped
+# unless some visited code does that.
 _SILENT = """
     __init__ __new__ __repr__ __str__ __hash__ __del__ __reduce__ __reduce_ex__ __getstate__
     __setstate__ __init_subclass__ __class_getitem__ __post_init__ __copy__ __deepcopy__
     __replace__ __format__ __sizeof__ __dir__ __subclasshook__
 """
 SILENT = frozenset(_SILENT.split())
-# What one walk of a survey fills.
+# Attributes filled by one walk.
 TABLES = ("parts", "owners", "functions", "fields", "structs", "seen", "kinds")
-# Classes of Python's whose methods are what its version makes them.
+# Classes of the standard library; Python's version determines their methods.
 AS_THEY_ARE = (object, type, SimpleNamespace, enum.Enum, enum.IntEnum, enum.Flag, enum.IntFlag)
 
 
 class Unknown(Exception):
-    """Something that a kernel may read has no digest."""
+    """An object that a kernel may read has no digest."""
 
 
 class Survey:
-    """`parts` say by name what was found; `functions`, `fields` and `structs` are in the order in
-    which they were met, which is the same for the same parts. Raises Unknown."""
+    """The digests of a kernel's inputs: `parts`, by name. Raises Unknown.
+
+    `functions`, `fields` and `structs` are in order of discovery, which is equal for equal `parts`.
+    """
 
     def __init__(self, fn: FunctionType, args: Iterable[ArgSpec] = ()) -> None:
         self.fn, self.args = fn, tuple(args)
-        self.texts: dict[FunctionType, str] = {}  # as they stand there
-        self.bare: dict[FunctionType, tuple[str, tuple[int, ...]]] = {}  # without comments
-        self.shows = False  # whether some code makes, copies or shows objects of unnamed classes
-        self.words: dict[FunctionType, set[str]] = {}  # that they say
-        # What texts and code say: at first the kernel's own, which often is all.
+        self.texts: dict[FunctionType, str] = {}  # sources
+        self.bare: dict[FunctionType, tuple[str, tuple[int, ...]]] = {}  # sources without comments
+        self.shows = False  # True if code may create, copy or format objects of unnamed classes
+        self.words: dict[FunctionType, set[str]] = {}  # names in each function
+        # Names in all visited code; the kernel's own often suffice.
         self.names: frozenset[str] = frozenset(self._words(fn, self._text(fn)))
-        while True:  # until nothing says a name that was not looked for
+        while True:  # fixpoint: repeat until no new names are found
             before = self.names, self.shows
             self._start()
             self.names |= self.mentioned
@@ -115,12 +116,12 @@ class Survey:
 
     def _start(self) -> None:
         self.parts: dict[str, str] = {}
-        self.owners: dict[str, Any] = {}  # what each part is of
+        self.owners: dict[str, Any] = {}  # the object of each part
         self.functions: dict[FunctionType, int] = {}
         self.fields: list[Storage] = []
         self.structs: list[StructType] = []
-        self.seen: dict[int, tuple[int, Any]] = {}  # the object too, so that its id stays its own
-        self.kinds: dict[type, int] = {}  # the classes of objects
+        self.seen: dict[int, tuple[int, Any]] = {}  # with the object, so that its id is not reused
+        self.kinds: dict[type, int] = {}  # classes of visited objects
         self.mentioned: set[str] = set()
         self._function(self.fn, "kernel")
         for arg in self.args:
@@ -128,7 +129,7 @@ class Survey:
 
     @property
     def classes(self) -> list[type]:
-        """The classes that were met, and those of objects."""
+        """The visited classes, and the classes of visited objects."""
         named = [value for _, value in self.seen.values() if isinstance(value, type)]
         return [*self.kinds, *named]
 
@@ -158,13 +159,13 @@ class Survey:
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
             try:
                 value = cell.cell_contents
-            except local(ValueError):  # not assigned yet
+            except local(ValueError):  # an empty cell
                 continue
             self._part(f"{name} of {fn.__qualname__}", value)
         for k, value in enumerate((*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())):
             self._part(f"default {k} of {fn.__qualname__}", value)
         for name, note in fn.__annotations__.items():
-            if number or name == "return":  # a kernel's arguments are what they are called with
+            if number or name == "return":  # a kernel's argument types come from the call
                 self._part(f"annotation {name} of {fn.__qualname__}", note)
         own = self._words_of_itself(fn)
         if own:
@@ -206,7 +207,7 @@ class Survey:
                 part, value = f"{name} in {fn.__module__}", fn.__globals__[name]
                 if name in needed:
                     self._part(part, value)
-                elif isinstance(value, PLAIN):  # a text may say it, an attribute's name does not
+                elif isinstance(value, PLAIN):  # may be named in the source, unless as an attribute
                     if name not in attributes:
                         self._try_part(part, value)
                 elif name not in fn.__code__.co_varnames or isinstance(value, Type):
@@ -215,15 +216,17 @@ class Survey:
                 self._part(f"{name} in builtins", vars(builtins)[name])
 
     def _words(self, fn: FunctionType, text: str) -> set[str]:
-        """All names that a function may say."""
+        """Return all names that a function may refer to."""
         if fn not in self.words:
             self.words[fn] = names_in(fn.__code__) | words_of(text)
         return self.words[fn]
 
     def _try_part(self, name: str, value: Any) -> None:
-        """A global that only a comment, a text, an attribute or an annotation of a variable says:
-        types have digests, and nothing else can be such an annotation. As if not met, where it has
-        none."""
+        """Add a global that only a comment, string, attribute or variable annotation names.
+
+        Only types, which have digests, are valid as such annotations. So a value without a digest
+        is skipped: the survey is restored.
+        """
         held = dict(vars(self))
         copies = {key: copy(table) for key, table in held.items() if key in TABLES}
         try:
@@ -232,8 +235,10 @@ class Survey:
             vars(self).update(copies)
 
     def _part(self, name: str, value: Any) -> None:
-        """Note the digest of a value under a name; of another value that has the name already, as
-        of a second closure of one function, under a longer one."""
+        """Add the digest of a value under a name, made unique by appended primes.
+
+        Several values have one name if, for example, a function has several closures.
+        """
         while name in self.owners and self.owners[name] is not value:
             name += "'"
         if name not in self.owners:
@@ -243,7 +248,7 @@ class Survey:
     # --- values
 
     def see(self, value: Any, path: str) -> str:
-        """The digest of a value, or its text where that is short. Raises Unknown."""
+        """Return the digest of a value, or its text if that is short. Raises Unknown."""
         if type(value) in PLAIN:
             text = f"{type(value).__name__} {value!r}"
             return text if len(text) < 80 else digest([text.encode()])
@@ -296,8 +301,11 @@ class Survey:
         return text
 
     def _blocks(self, node: Any, path: str) -> str:
-        """Of the blocks that a field is in: kernels reach them by its parents, and what is with it
-        in sparse ones by deactivating these."""
+        """Digest the blocks that contain a field.
+
+        Kernels reach them by the field's parents. In sparse blocks, deactivation affects their
+        other fields.
+        """
         if node is None:
             return ""
         found = [f"{node.tree.top.outline if node.sparse_path else node.way}"]
@@ -342,7 +350,7 @@ class Survey:
         return f"module {name} {version} {self._attributes(held, path)}"
 
     def _attributes(self, held: Any, path: str) -> str:
-        """Of those attributes whose names stand in a text."""
+        """Digest the attributes whose names occur in a source."""
         found = []
         for name in sorted(filter(self._is_said, held), key=str):
             found.append(str(name))
@@ -350,7 +358,7 @@ class Survey:
         return ", ".join(found)
 
     def _is_said(self, name: Any) -> bool:
-        """Whether a text says a name, or one that Python mangles so."""
+        """True if a source contains this name, also in its unmangled form."""
         if name in self.names:
             return True
         mangled = re.fullmatch(MANGLED, name) if isinstance(name, str) and name[:1] == "_" else None
@@ -365,7 +373,7 @@ class Survey:
         if isinstance(value, property):
             return f"property {self.see(value.fget, path)}"
         if isinstance(value, staticmethod | classmethod):
-            self.shows |= isinstance(value, classmethod)  # it may make an object
+            self.shows |= isinstance(value, classmethod)  # it may create an object
             return f"{type(value).__name__} {self.see(value.__func__, path)}"
         return f"cached {self.see(value.func, path)}"
 
@@ -389,7 +397,7 @@ class Survey:
         return f"{name} {self._members_of(value, path, frozenset())}"
 
     def _kind(self, cls: type, path: str) -> str:
-        """The class of an object, as far as it tells how the object acts."""
+        """Digest the class of an object, as far as the object's behaviour depends on it."""
         if cls not in self.kinds:
             self.kinds[cls] = len(self.kinds)
             members = self._members_of(cls, path, frozenset() if self.shows else SILENT)
@@ -397,7 +405,7 @@ class Survey:
         return f"kind {self.kinds[cls]}"
 
     def _members_of(self, cls: type, path: str, silent: frozenset[str]) -> str:
-        """What a class of Python code has under names that something says, or that Python calls."""
+        """Digest the members of a Python class that code names or that Python calls implicitly."""
         found = []
         for base in cls.__mro__:
             is_value = issubclass(cls, enum.Enum) and base in PLAIN
@@ -420,14 +428,14 @@ class Survey:
                 if callable(member) or hasattr(type(member), "__get__"):
                     found.append(f"{name} {self.see(member, f'{path}.{name}')}".encode())
             found.append(self._attributes(held, path).encode())
-        if issubclass(cls, enum.Enum) and not silent:  # whose metaclass iterates over its members
+        if issubclass(cls, enum.Enum) and not silent:  # its metaclass iterates over its members
             for name, member in cls.__members__.items():
                 found.append(f"{name} {self.see(member.value, f'{path}.{name}')}".encode())
         found += [f"{x} {text}".encode() for x, text in self._words_of_itself(cls)]
         return digest(found)
 
     def _words_of_itself(self, value: Any) -> list[tuple[str, str]]:
-        """The name and the like of a class or function, where something says `__name__`."""
+        """Return `__name__` and similar attributes of a class or function, if code uses them."""
         said = [name for name in OF_ITSELF if self._is_said(name)]
         return [(name, repr(getattr(value, name, None))) for name in said]
 
@@ -458,7 +466,7 @@ class Survey:
         for base in type(value).__mro__:
             for name, member in vars(base).items():
                 if isinstance(member, MemberDescriptorType):
-                    with suppress(AttributeError):  # not assigned yet
+                    with suppress(AttributeError):  # an empty slot
                         held[name] = member.__get__(value)
         return f"object {self._kind(type(value), path)} {self._attributes(held, path)}"
 
@@ -481,11 +489,12 @@ LOOKS: tuple[tuple[Any, Look], ...] = (
 
 @functools.cache
 def looks_at_numpy() -> tuple[tuple[Any, Look], ...]:
-    """What else is looked at where numpy is there; an enumeration of numbers of its is one."""
+    """Return the dispatch table with numpy's classes, where an enum member of a numpy type stays an
+    enum."""
     own = ((np.generic, Survey._numpy), (np.dtype, Survey._dtype), (np.ndarray, Survey._numpy))
     return (LOOKS[0], *own, *LOOKS[1:], (np.ufunc, Survey._builtin))
 
 
 def looks() -> tuple[tuple[Any, Look], ...]:
-    """How objects are looked at, by class, the first that fits."""
+    """Return the dispatch table from classes to digest methods; the first match counts."""
     return looks_at_numpy() if is_numpy_loaded() else LOOKS

@@ -1,10 +1,8 @@
-"""The compiler's version, on which compiled code depends: a digest of its own sources.
+"""The compiler's version, part of all cache keys: a digest of its own sources.
 
-Reading them all takes 10 ms. So a cache folder keeps a note of the version next to a digest of the
-files' sizes, numbers and times: a process that finds these unchanged reads none. No note is made of
-files that changed just now, whose times might not tell another change.
-
-Must not know: what is compiled.
+Reading them takes 10 ms. So the cache folder keeps a note: the version, with a digest of the files'
+sizes, inodes and timestamps. A process that finds these unchanged reads no sources. No note is
+written within JUST_NOW_S of a change, since timestamps might not reveal another one.
 """
 
 from __future__ import annotations
@@ -18,26 +16,29 @@ from typing import Protocol
 from vkchi.interrupts.local import local
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-IMPORTED = time.time() - 1  # s; modules that were imported before this one count as well
-APART = ("tools", "__pycache__")  # folders that no compiled code depends on
+IMPORTED = time.time() - 1  # s; minus 1 for modules imported before this one
+APART = ("tools", "__pycache__")  # folders that do not affect compiled code
 NOTE = "compiler"
 JUST_NOW_S = 2.0
 
 
 class Notes(Protocol):
-    """Where a short text is kept by name, or not."""
+    """Storage of short strings by name."""
 
     def note(self, name: str) -> str:
-        """The text; empty where there is none."""
+        """Return a note, or ""."""
 
     def leave_note(self, name: str, text: str) -> None:
-        """Keep a text."""
+        """Store a note."""
 
 
 @cache
 def compiler_version() -> str:
-    """SHA-256 over all sources of the package, by their names; 10 ms, once. Empty where they are
-    not there to be read, as in an archive: then nothing may be kept."""
+    """Return the SHA-256 of all sources of the package, memoized; takes 10 ms.
+
+    "" if the sources are unavailable, as in an archive, or changed since import. Nothing may be
+    cached then.
+    """
     try:
         return "" if is_changed(PACKAGE, IMPORTED) else digest_of(PACKAGE)
     except local(OSError):
@@ -45,8 +46,10 @@ def compiler_version() -> str:
 
 
 def noted_version(notes: Notes, package: str = PACKAGE, since: float = IMPORTED) -> str:
-    """The same, as a note says it where there is one of these sources; 2 ms. Empty too where
-    sources were written since a time."""
+    """Return the version from a note if the sources are unchanged; takes 2 ms.
+
+    "" if sources changed after `since` or are unavailable.
+    """
     try:
         state, newest = state_of(package)
         if newest > since:
@@ -63,9 +66,8 @@ def noted_version(notes: Notes, package: str = PACKAGE, since: float = IMPORTED)
 
 
 def state_of(package: str) -> tuple[str, float]:
-    """A digest of what the file system tells of the sources in a folder, and when the last of them
-    was written. Raises OSError."""
-    from vkchi.cache.store import digest  # not before there is a cache
+    """Return a digest of the sources' file status, and the latest change time. Raises OSError."""
+    from vkchi.cache.store import digest  # lazy: only with a cache
 
     rows, newest = [package], 0.0
     for path, info in sources_in(package):
@@ -75,8 +77,8 @@ def state_of(package: str) -> tuple[str, float]:
 
 
 def digest_of(package: str) -> str:
-    """SHA-256 over the sources in a folder; empty if there are none. Raises OSError."""
-    import hashlib  # not before there is a cache
+    """Return the SHA-256 of the sources in a folder; "" if there are none. Raises OSError."""
+    import hashlib  # lazy: only with a cache
 
     found, count = hashlib.sha256(), 0
     for path, _ in sources_in(package):
@@ -89,20 +91,21 @@ def digest_of(package: str) -> str:
 
 
 def sources_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The files that compiled code depends on, in order, and what is known of each. Raises
-    OSError."""
+    """Yield the files that compiled code depends on, sorted, with their status. Raises OSError."""
     with os.scandir(folder) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:
         if entry.name.endswith(".py"):
             yield entry.path, entry.stat()
-        elif entry.name not in APART and entry.is_dir():  # links too: what they lead to runs
+        elif entry.name not in APART and entry.is_dir():  # links too: their targets are imported
             yield from sources_in(entry.path)
 
 
 def is_changed(package: str = PACKAGE, since: float = IMPORTED) -> bool:
-    """Whether sources were written since a time: what runs may then be other than what stands
-    there, and what it makes must not be kept under their version. 1 ms."""
+    """True if sources changed after `since`; takes 1 ms.
+
+    The running code may then differ from the sources, so its results must not be cached.
+    """
     try:
         return any(changed_at(info) > since for _, info in sources_in(package))
     except local(OSError):
@@ -110,5 +113,8 @@ def is_changed(package: str = PACKAGE, since: float = IMPORTED) -> bool:
 
 
 def changed_at(info: os.stat_result) -> float:
-    """When a file was last written, or came to stand there. Of Windows, the latter is not told."""
+    """Return the time of the last change of content or status.
+
+    On Windows, st_ctime is the creation time, so the later of both times is taken.
+    """
     return max(info.st_mtime, info.st_ctime) if os.name == "nt" else info.st_ctime

@@ -1,7 +1,7 @@
-"""Whose an object is: this package's, Python's, numpy's, C code's, or that of the program.
+"""Provenance of Python objects: this package, the standard library, numpy, C code, or the program.
 
-Owns: what of the Python around a kernel is known by the versions of Python, of numpy and of this
-package, and what can be different in the next process. Must not know: kernels, digests.
+The versions of Python, numpy and this package determine the contents of some objects. All others
+may differ in the next process.
 
     >>> is_of_python(re.compile), is_own_builtin("len"), is_in_c(datetime.date)
     (True, True, True)
@@ -30,7 +30,7 @@ from vkchi.types.lazy_numpy import is_number_of_numpy, is_numpy_loaded, np
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 OWN = "vkchi"
-# What classes have that C code defines, but for what every class of Python has.
+# Types of members that C code defines in a class.
 STATELESS = (
     WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType, GetSetDescriptorType,
     MemberDescriptorType,
@@ -39,19 +39,19 @@ IN_C = (*STATELESS, BuiltinFunctionType)
 
 
 def is_own_builtin(name: str) -> bool:
-    """Whether a name means to all modules what Python says, or nothing: programs can add names."""
+    """True if a name in builtins is Python's own or absent: programs can add names."""
     value = vars(builtins).get(name, builtins)
     own = getattr(value, "__module__", "") == "builtins" and getattr(value, "__name__", "") == name
     return value is builtins or (isinstance(value, type | BuiltinFunctionType) and own)
 
 
 def is_ours(module: str | None) -> bool:
-    """Whether a module is of this package, whose sources are the compiler's version."""
+    """True if the module is part of this package."""
     return (module or "").partition(".")[0] == OWN
 
 
 def is_of_python(value: Any) -> bool:
-    """Whether a class or function is of Python's own library."""
+    """True if a class or function is from the standard library."""
     if isinstance(value, FunctionType):
         module = value.__globals__.get("__name__", "")
     else:
@@ -61,8 +61,7 @@ def is_of_python(value: Any) -> bool:
 
 
 def is_in_c(cls: type) -> bool:
-    """Whether C code makes up a class, or part of it, so that its objects may hold what no name
-    leads to."""
+    """True if a class is partly defined in C, so that its objects may have state without a name."""
     slots = vars(cls).get("__slots__", ())
     own = {"__dict__", "__weakref__", *((slots,) if isinstance(slots, str) else slots)}
     own |= {f"_{cls.__name__.lstrip('_')}{name}" for name in own if name.startswith("__")}
@@ -74,12 +73,12 @@ def is_in_c(cls: type) -> bool:
 
 
 def numpys_folder() -> tuple[str, ...]:
-    """Where functions of numpy's stand; none before it was imported."""
+    """Return numpy's folder as a tuple of one; empty if numpy is not imported."""
     return (os.path.dirname(np.__file__) + os.sep,) if is_numpy_loaded() else ()
 
 
 def is_foreign(value: Any) -> bool:
-    """Whether what a module of ours or of numpy's has was perhaps put there by someone else."""
+    """True if a member of a module of vkchi or numpy may have been put there by a program."""
     if isinstance(value, FunctionType):
         file = value.__code__.co_filename
         return not file.startswith((PACKAGE, *numpys_folder()))
