@@ -1,4 +1,4 @@
-"""Algorithms on whole arrays, written as kernels: prefix sums, sorting."""
+"""Array algorithms written as kernels: prefix sums, sorting."""
 
 from vkchi.algorithms.scan import PrefixSumExecutor
 from vkchi.algorithms.sort import parallel_sort

@@ -1,13 +1,11 @@
-"""Kernels of ours that take fields and ndarrays alike, and the arrays they need to work in.
+"""Kernels that accept fields and ndarrays alike, and scratch arrays for them.
 
-Owns: `on_arrays`, `make_like`. Must not know: any algorithm.
+@on_arrays(n=i32)
+def add_one(x: Any, n: Any) -> None:
+    for i in range(n):
+        x[i] += 1
 
-    @on_arrays(n=i32)
-    def add_one(x: Any, n: Any) -> None:
-        for i in range(n):
-            x[i] += 1
-
-    add_one(field, 3); add_one(ndarray, 3)
+add_one(field, 3); add_one(ndarray, 3)
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from vkchi.types import ndarray as ndarray_argument
 
 
 class ArrayKernel:
-    """A function of arrays and numbers: one kernel for each way that its arguments are arrays."""
+    """A function of arrays and scalars, with one kernel per combination of fields and ndarrays."""
 
     def __init__(self, fn: FunctionType, numbers: dict[str, Scalar], returns: Scalar | None):
         self.fn, self.numbers, self.returns = fn, numbers, returns
@@ -41,7 +39,8 @@ class ArrayKernel:
         return self.kernels[key](*args)
 
     def make(self, are_ndarrays: tuple[bool, ...]) -> Kernel:
-        """The kernel for arguments of which these are ndarrays, and the others fields."""
+        """The kernel for arguments that are ndarrays where `are_ndarrays` is set, otherwise
+        fields."""
         fn = self.fn
         copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
         notes: dict[str, Any] = dict(self.numbers)
@@ -55,8 +54,8 @@ class ArrayKernel:
 
 
 def on_arrays(returns: Scalar | None = None, **numbers: Scalar) -> Callable[[Any], ArrayKernel]:
-    """Decorator: a kernel whose parameters in `numbers` have those types, and the rest are arrays,
-    each a field or an ndarray."""
+    """Decorator: a kernel with scalar parameters of the types in `numbers`. All other parameters
+    are fields or ndarrays."""
     return lambda fn: ArrayKernel(fn, numbers, returns)
 
 
@@ -69,7 +68,7 @@ def check_array(who: str, name: str, x: Any, ndim: int | None = None) -> None:
 
 
 def make_like(x: Field | Ndarray, *, needs_grad: bool = False) -> Any:
-    """A new array of x's kind, number type, shape and first indices, zero."""
+    """A zeroed array with the kind, scalar type, shape and index origin of x."""
     if isinstance(x, Ndarray):
         return ndarray(x.dtype, x.shape, needs_grad)
     return field(x.dtype, x.shape, offset=x.origin, needs_grad=needs_grad)

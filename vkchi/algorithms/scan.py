@@ -1,9 +1,7 @@
-"""Prefix sums of one-dimensional arrays.
+"""Prefix sums (scan) of one-dimensional arrays.
 
-Owns: `PrefixSumExecutor`. Must not know: what the sums are for.
-
-    total = ti.field(ti.i32, n)
-    ti.algorithms.PrefixSumExecutor(n).run(total)       # total[i] becomes total[0] + ... + total[i]
+total = ti.field(ti.i32, n)
+ti.algorithms.PrefixSumExecutor(n).run(total)       # total[i] becomes total[0] + ... + total[i]
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ from vkchi.ndarray import ndarray
 from vkchi.runtime import Runtime, current
 from vkchi.types import Scalar, i32
 
-# Elements that one invocation adds up.
+# Elements per invocation.
 CHUNK = 32
 
 
 @on_arrays(at=i32, n=i32, chunks=i32)
 def sum_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
-    """sums[c]: of chunk c of x, whose first element is x[at]."""
+    """Set sums[c] to the sum of chunk c of x, whose first element is x[at]."""
     for c in range(chunks):
         total = x[at + c * CHUNK]
         for i in range(c * CHUNK + 1, min(n, c * CHUNK + CHUNK)):
@@ -33,7 +31,7 @@ def sum_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
 
 @on_arrays(at=i32, n=i32, chunks=i32)
 def scan_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
-    """The prefix sums of x, those of its chunks' sums being known."""
+    """Prefix sums of x in place, given the prefix sums of its chunks' totals."""
     for c in range(chunks):
         total = x[at + c * CHUNK]
         if c > 0:
@@ -46,7 +44,7 @@ def scan_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
 
 @on_arrays(at=i32, n=i32)
 def scan_at_once(x: Any, at: Any, n: Any) -> None:
-    """The prefix sums of x, by one invocation."""
+    """Prefix sums of x by a single invocation."""
     for _ in range(1):
         total = x[at]
         for i in range(1, n):
@@ -57,8 +55,8 @@ def scan_at_once(x: Any, at: Any, n: Any) -> None:
 class PrefixSumExecutor:
     """Inclusive prefix sums, in place, of the first `length` elements of arrays.
 
-    `run(array)` takes fields and ndarrays of integers (sums wrap) or floats, one-dimensional and
-    not shorter than `length`. Raises ArgumentError.
+    `run(array)` accepts one-dimensional fields and ndarrays of at least `length` integers (sums
+    wrap) or floats. Raises ArgumentError.
     """
 
     def __init__(self, length: int) -> None:
@@ -87,7 +85,8 @@ class PrefixSumExecutor:
             self._scan(input_arr, self.length, levels)
 
     def _levels(self, t: Scalar) -> list[Any]:
-        """The arrays of chunks' sums, of their chunks' sums, and so on; kept for the next run."""
+        """Scratch arrays: chunk sums, sums of their chunks, and so on. They are cached for later
+        runs."""
         runtime = current()
         if runtime is not self._runtime:
             self._runtime, self._sums = runtime, {}

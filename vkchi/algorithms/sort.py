@@ -1,9 +1,7 @@
 """Sorting of one-dimensional arrays.
 
-Owns: `parallel_sort`. Must not know: what is sorted.
-
-    ti.algorithms.parallel_sort(keys)
-    ti.algorithms.parallel_sort(keys, values)
+ti.algorithms.parallel_sort(keys)
+ti.algorithms.parallel_sort(keys, values)
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from vkchi.types import Scalar, i32
 
 @on_arrays(at=i32, n=i32, p=i32, k=i32, count=i32)
 def exchange(keys: Any, at: Any, n: Any, p: Any, k: Any, count: Any) -> None:
-    """One stage of the network: exchange those pairs at distance k that are out of order. The first
-    key is keys[at]."""
+    """One stage of the sorting network: swap out-of-order pairs at distance k. The first key is
+    keys[at]."""
     for t in range(count):
         i = k % p + t // k * 2 * k + t % k
         j = i + k
@@ -35,8 +33,8 @@ def exchange(keys: Any, at: Any, n: Any, p: Any, k: Any, count: Any) -> None:
 def exchange_both(
     keys: Any, values: Any, at: Any, to: Any, n: Any, p: Any, k: Any, count: Any
 ) -> None:
-    """The same; values, of which the first is values[to], go with their keys. All is read before
-    anything is written: the keys may be the values, or a component of them."""
+    """`exchange` with values, of which the first is values[to]. All reads precede all writes,
+    because keys and values may share memory."""
     for t in range(count):
         i = k % p + t // k * 2 * k + t % k
         j = i + k
@@ -51,8 +49,8 @@ def exchange_both(
 
 
 def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
-    """Sort a one-dimensional field or ndarray of numbers, ascending, nan last, in place; `values`,
-    an array at least as long, is put in the same order. Equal keys may change places.
+    """Sort a one-dimensional field or ndarray of scalars in place, ascending, nan last. `values`,
+    an array at least as long, is permuted alike. The sort is not stable.
 
     Raises ArgumentError. Source: K. E. Batcher, "Sorting networks and their applications", 1968, in
     the form for any length of D. E. Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M.

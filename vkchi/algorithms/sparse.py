@@ -1,10 +1,8 @@
 """Grids of structs in bitmasked blocks: `ti.sparse`.
 
-Owns: `grid`, `usage`. Must not know: how blocks keep which of their cells are active.
-
-    g = ti.sparse.grid({"mass": ti.f32, "v": ti.math.vec2}, shape=(64, 64))
-    g[3, 5].mass = 1.0
-    ti.sparse.usage(g)          # 1 / 4096
+g = ti.sparse.grid({"mass": ti.f32, "v": ti.math.vec2}, shape=(64, 64))
+g[3, 5].mass = 1.0
+ti.sparse.usage(g)          # 1 / 4096
 """
 
 from __future__ import annotations
@@ -26,16 +24,16 @@ __all__ = ["grid", "usage"]
 
 
 def grid(field_dict: Mapping[str, Any], shape: Sequence[int]) -> StructField:
-    """A field of structs, given as types by name, whose elements are active once they are written.
-    Raises ArgumentError."""
+    """A field of structs of shape `shape` in a bitmasked block; `field_dict` has the member
+    types by name. A write activates an element. Raises ArgumentError."""
     made: StructField = Struct.field(dict(field_dict))
     root.bitmasked(axes(*range(len(shape))), shape).place(made)
     return made
 
 
 def usage(x: StructField | Field) -> float:
-    """Which part of the elements of a field in sparse blocks is active, from 0 to 1. Raises
-    ArgumentError for other fields."""
+    """Fraction of active elements of a field in sparse blocks, from 0 to 1. Raises ArgumentError
+    for other fields."""
     node = x.snode
     if not node.sparse_path:
         raise ArgumentError("ti.sparse.usage needs a field in sparse blocks: all of this is there")

@@ -1,1 +1,1 @@
-"""Names of Taichi: aliases, and what is refused."""
+"""Compatibility with Taichi: aliases, and errors for unsupported names."""

@@ -1,7 +1,7 @@
-"""Modules of Taichi's that programs import from, under our name: `from vkchi.lang.impl import ...`.
+"""Import aliases for Taichi's module paths: `from vkchi.lang.impl import ...`.
 
-Owns: the table of such modules, and how Python's import finds them. Most have no file: they give
-the public names of vkchi, or refuse (`unsupported`). Must not know: what the names mean.
+A table lists the modules, and an import hook finds them. Most have no file: they export the public
+names of vkchi, or raise Unsupported.
 
     >>> from vkchi.math import vec3
     >>> from vkchi.lang.kernel_impl import kernel
@@ -21,7 +21,7 @@ from vkchi import names
 from vkchi.compat.unsupported import reason_for, refuse
 from vkchi.hooks import NAMES, PACKAGE, load
 
-# Modules of ours that Taichi has under another name.
+# Taichi's module name -> vkchi's module.
 SAME = {
     "ad": "tape.ad",
     "experimental": "compat.experimental",
@@ -32,7 +32,7 @@ SAME = {
     **{f"simt.{name}": f"lang.simt.{name}" for name in ("block", "grid", "subgroup", "warp")},
 }
 
-# Modules of Taichi's that are no files here: their names are looked up in vkchi and `types`.
+# Taichi's modules without a file here: their names are looked up in vkchi and `types`.
 _LANG = """
     _ndarray _ndrange _texture any_array common_ops enums exception expr field impl
     kernel_arguments kernel_impl matrix_ops mesh misc ops runtime_ops snode util
@@ -54,10 +54,10 @@ WITHOUT_FILE = frozenset(
     + _PRIVATE.split()
 )
 
-# Modules that are loaded when one of their names is first used.
+# Modules that are loaded on first use.
 PUBLIC_MODULES = frozenset((*names.MODULES, "types.quant"))
 
-# Public names of modules that stand in other ones.
+# Public names defined in another module.
 MOVED = {
     "types.rw_texture": "texture",
     "types.texture": "texture",
@@ -70,7 +70,7 @@ _CORE = """
     all_types get_runtime in_python_scope in_taichi_scope trace debug info warn error critical
     GGUI_AVAILABLE
 """
-# Names that only such modules have, and where to find what they mean.
+# Names that only Taichi's modules have -> vkchi's module and name.
 RENAMED = {
     "MatrixType": ("compat.tensor_types", "MatrixType"),
     "VectorType": ("compat.tensor_types", "VectorType"),
@@ -94,7 +94,7 @@ RENAMED = {
 
 
 def find(path: str) -> Any:
-    """What the dotted path of a public name means. Raises AttributeError or Unsupported."""
+    """Resolve the dotted path of a public name. Raises AttributeError or Unsupported."""
     module, _, name = path.rpartition(".")
     if path in PUBLIC_MODULES or path in WITHOUT_FILE:
         return importlib.import_module(f"{PACKAGE}.{path}")
@@ -118,14 +118,14 @@ def find(path: str) -> Any:
         return importlib.import_module(f"{PACKAGE}.{name}")
     for place in ("types", module.rpartition(".")[0]):
         around = importlib.import_module(f"{PACKAGE}.{place}".rstrip("."))
-        # What it loads when it is first used stands in `__all__` alone.
+        # Lazily loaded names are in `__all__` only.
         if name in vars(around) or name in vars(around).get("__all__", ()):
             return getattr(around, name)
     raise refuse(known_path(path))
 
 
 def is_own(name: str) -> bool:
-    """Whether a module or package of vkchi has this name: `ti.runtime`."""
+    """True if vkchi has a module or package of this name, such as `ti.runtime`."""
     return (
         not name.startswith("_")
         and PathFinder.find_spec(name, [os.path.dirname(os.path.dirname(__file__))]) is not None
@@ -133,12 +133,12 @@ def is_own(name: str) -> bool:
 
 
 def public_names() -> list[str]:
-    """What `from vkchi import *` gives, and `dir(vkchi)` besides."""
+    """Names exported by `from vkchi import *` and listed by `dir(vkchi)`."""
     return sorted({*NAMES, *names.MODULES})
 
 
 def known_path(path: str) -> str:
-    """The path under which a name is in the table of `unsupported`, if it is there at all."""
+    """The key of a name in the table of `unsupported`, if it has one."""
     name = path.rpartition(".")[2]
     return name if reason_for(path) is None and reason_for(name) is not None else path
 
@@ -151,15 +151,15 @@ class AliasModule(ModuleType):
 
 
 class Finder:
-    """What `import` asks for modules that have no file: it makes an AliasModule, or says why a name
-    of a module cannot be imported."""
+    """Import hook for modules without a file. It creates an AliasModule, or raises Unsupported
+    with the reason."""
 
     @classmethod
     def find_spec(
         cls, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module in the table. Raises Unsupported for a name in that of
-        `unsupported`, so that `from vkchi import Mesh` says what `ti.Mesh` says."""
+        """The spec of a module in the table. Raises Unsupported for names in the table of
+        `unsupported`, so that `from vkchi import Mesh` has the message of `ti.Mesh`."""
         package, _, name = fullname.partition(".")
         if package != PACKAGE or not name:
             return None
@@ -172,13 +172,12 @@ class Finder:
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> ModuleType:
-        """An empty module."""
         return AliasModule(spec.name, f"Taichi's {spec.name.replace(PACKAGE, 'taichi')}.")
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        """Put our module in its place, if it is one under another name: with those inside it,
-        which would be loaded twice. Else nothing: names are looked up when they are used."""
+        """Replace an alias, and the aliases nested in it, by vkchi's modules, which must not be
+        loaded twice. Modules without a file stay: their names are resolved on use."""
         alias = module.__name__.removeprefix(f"{PACKAGE}.")
         for other, name in SAME.items():
             if f"{other}.".startswith(f"{alias}."):
@@ -188,6 +187,6 @@ class Finder:
 
 
 def install() -> None:
-    """Let `import` find the modules of the tables."""
+    """Install the import hook."""
     if Finder not in sys.meta_path:
         sys.meta_path.append(Finder)

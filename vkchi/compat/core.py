@@ -1,8 +1,8 @@
-"""What Taichi's programs ask `ti._lib.core` and `ti.lang` for: archs, extensions, the runtime.
-
-Owns: the answers. `aliases` has the names under which they are found. Must not know: kernels.
+"""Stand-ins for `ti._lib.core` and parts of `ti.lang`: archs, extensions, the runtime object.
 
     ti.init(arch=ti.vulkan if ti._lib.core.with_vulkan() else ti.cuda)
+
+See also: `aliases` has the names under which they are found.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ VENDORS = {"cuda": ("nvidia",), "amdgpu": ("amd",)}
 
 
 def has_arch(name: str) -> bool:
-    """Whether there is a device of an arch: for `vulkan` any that works, for `cuda` and `amdgpu` a
-    GPU of that vendor; the others are other interfaces, which are not used."""
-    from vkchi.device import list_devices  # slow to load
+    """True if there is a device of an arch: any device for `vulkan`, a GPU of that vendor for
+    `cuda` and `amdgpu`. False for all other archs, whose APIs vkchi does not use."""
+    from vkchi.device import list_devices  # slow to import
 
     try:
         infos = list_devices()
@@ -42,17 +42,17 @@ WITH: dict[str, Callable[[], bool]] = {f"with_{name}": partial(has_arch, name) f
 
 
 def is_arch_supported(arch: Arch, use_gles: bool = False) -> bool:
-    """Whether there is a device of an arch."""
+    """True if there is a device of an arch."""
     return arch.kind == "cpu" or has_arch(arch.name)
 
 
 def get_host_arch_list() -> list[Arch]:
-    """The archs that are this machine's processor."""
+    """The archs of this machine's CPU."""
     return [HOST_ARCH]
 
 
 def host_arch() -> Arch:
-    """The arch that is this machine's processor."""
+    """The arch of this machine's CPU."""
     return HOST_ARCH
 
 
@@ -70,7 +70,7 @@ def arch_from_name(name: str) -> Arch:
 
 
 def arch_uses_llvm(arch: Arch) -> bool:
-    """False: kernels are compiled by Vulkan drivers."""
+    """Always False: Vulkan drivers compile kernels."""
     return False
 
 
@@ -78,7 +78,7 @@ def arch_uses_llvm(arch: Arch) -> bool:
 
 
 class Extension(Enum):
-    """What Taichi's backends may lack."""
+    """Optional features of Taichi's backends."""
 
     sparse = "fields with inactive cells"
     quant = "quantised numbers"
@@ -92,13 +92,13 @@ class Extension(Enum):
 
 
 SUPPORTED = {Extension[name] for name in ["sparse", "quant", "quant_basic", "adstack", "assertion"]}
-extension = Extension  # as Taichi spells it
+extension = Extension  # Taichi's spelling
 GGUI_AVAILABLE = True  # `ti.ui`
 
 
 def is_extension_supported(arch: Arch, extension: Extension) -> bool:
-    """Whether kernels have an `extension`, on the device in use, whatever `arch` is. Raises
-    KernelRuntimeError before `init` for what depends on that."""
+    """True if kernels support an `extension` on the current device; `arch` has no effect. Raises
+    KernelRuntimeError before `init` if the answer depends on the device."""
     if extension is Extension.data64:
         caps = current().device.caps
         return caps.has_type("f64") and caps.has_type("i64")
@@ -125,7 +125,7 @@ class Program(NamedTuple):
 
 
 class RuntimeFacts(NamedTuple):
-    """What programs ask Taichi's runtime object; `prog` is None before `init`."""
+    """Stand-in for Taichi's runtime object; `prog` is None before `init`."""
 
     prog: Program | None
     default_fp: Scalar
@@ -133,15 +133,15 @@ class RuntimeFacts(NamedTuple):
     default_up: Scalar
 
     def materialize(self) -> None:
-        """Nothing: fields have memory when they are first used."""
+        """No effect: fields get memory on first use."""
 
     def sync(self) -> None:
-        """Wait until everything that was launched is done."""
+        """Wait until all submitted work is done."""
         sync()
 
 
 def get_runtime() -> RuntimeFacts:
-    """The facts as they are now."""
+    """The current runtime object."""
     config: Any = current_config()
     if config is None:
         return RuntimeFacts(None, f32, i32, u32)
@@ -149,7 +149,7 @@ def get_runtime() -> RuntimeFacts:
 
 
 def log(level: str, text: object) -> None:
-    """Log a text at one of Taichi's levels."""
+    """Log a message at one of Taichi's levels."""
     logger().log(LOG_LEVELS[level], "%s", text)
 
 
@@ -158,12 +158,12 @@ warn, error, critical = (partial(log, level) for level in ("warn", "error", "cri
 
 
 def in_python_scope() -> bool:
-    """Whether who asks runs in Python: kernels are compiled, not run there."""
+    """Always True in Python; kernels compile such calls instead of running them."""
     return True
 
 
 def in_taichi_scope() -> bool:
-    """Whether who asks runs in a kernel."""
+    """Always False in Python."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""The version of vkchi, which programs may compare with tuples as they compare Taichi's.
+"""The version of vkchi, comparable with tuples like the version of Taichi.
 
 >>> ti.__version__ >= (1, 1, 0), str(ti.__version__)
 (True, "0.1.0")
@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-TAICHI = (1, 7, 4)  # whose names and meanings vkchi has
+TAICHI = (1, 7, 4)  # the supported version of Taichi
 
 
 class Version(str):
-    """A version as a string. Beside a tuple it is the version of Taichi whose names vkchi has."""
+    """A version string. In comparisons with tuples it stands for the supported version of
+    Taichi."""
 
     __slots__ = ()
 

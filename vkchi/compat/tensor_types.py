@@ -1,7 +1,7 @@
-"""`MatrixType` and `VectorType` of Taichi's private modules: classes that make our tensor types.
+"""`MatrixType` and `VectorType` of Taichi's private modules, as constructors of tensor types.
 
-MatrixType(2, 3, 2, ti.f32)         # ti.types.matrix(2, 3, ti.f32)
-isinstance(ti.math.vec3, VectorType)
+MatrixType(2, 3, 2, ti.f32)         # ti.types.matrix(2, 3, ti.f32) isinstance(ti.math.vec3,
+VectorType)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from vkchi.types import Following, Tensor, matrix, vector
 
 
 class _OfTensors(type):
-    """The class of both: instances are the tensor types with one of these numbers of axes."""
+    """Metaclass: instances are the tensor types with `ndims` axes."""
 
     ndims: tuple[int, ...]
 
@@ -21,7 +21,7 @@ class _OfTensors(type):
 
 
 class MatrixType(metaclass=_OfTensors):
-    """The type of vectors (`ndim` 1) or matrices (`ndim` 2) of numbers."""
+    """The type of vectors (`ndim` 1) or matrices (`ndim` 2)."""
 
     ndims: tuple[int, ...] = (1, 2)
 
@@ -30,7 +30,7 @@ class MatrixType(metaclass=_OfTensors):
 
 
 class VectorType(MatrixType):
-    """The type of vectors of numbers."""
+    """The type of vectors."""
 
     ndims = (1,)
 

@@ -1,8 +1,7 @@
-"""Taichi's public names that vkchi does not have yet, and what to do without them: one table.
+"""Public names of Taichi without implementation, with the replacement to suggest.
 
-Owns: the table and the error; what is delivered is deleted here. A name of a module stands under
-its dotted path, a module itself for all names in it, a class's member under the class's name.
-Must not know: anything of what is there.
+Keys are dotted paths. A module stands for all its names; a member of a class is listed under the
+class's name. Implemented names must be deleted from the table.
 
     >>> import vkchi as ti; ti.Mesh
     UnsupportedName: ti.Mesh is not supported yet: use index arrays
@@ -17,7 +16,7 @@ from vkchi.errors import Unsupported
 
 
 class UnsupportedName(Unsupported, AttributeError):
-    """A public name that is not there; an AttributeError too, so that `hasattr` answers."""
+    """A missing public name; also an AttributeError, so that `hasattr` works."""
 
 
 _METRICS = "there are times only: print_kernel_profiler_info()"
@@ -31,7 +30,7 @@ CUPTI = (
     "profiler.set_kernel_profiler_metrics",
 )
 
-# A row for a module or class stands for all that is in it.
+# A row for a module or class covers all its members.
 TABLE: dict[str, str] = {
     "get_addr": "addresses of a device's memory mean nothing elsewhere; keep indices",
     **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), _MESH),
@@ -42,7 +41,7 @@ TABLE: dict[str, str] = {
 
 
 def reason_for(path: str) -> str | None:
-    """What to do without the name at a dotted path; None for names that are not in the table."""
+    """The replacement for the name at a dotted path; None for names outside the table."""
     while path:
         if path in TABLE:
             return TABLE[path]
@@ -51,7 +50,7 @@ def reason_for(path: str) -> str | None:
 
 
 def refuse(path: str) -> Exception:
-    """The error for a public name that is not there."""
+    """The error for a missing public name."""
     reason = reason_for(path)
     if reason is not None:
         return UnsupportedName(f"ti.{path} is not supported yet: {reason}")
@@ -61,7 +60,7 @@ def refuse(path: str) -> Exception:
 
 
 def make_refusing(path: str) -> Callable[..., NoReturn]:
-    """A method that is in the table: calling it raises."""
+    """A method that raises the error of its table entry."""
 
     def refused(*args: Any, **options: Any) -> NoReturn:
         raise refuse(path)
@@ -70,7 +69,7 @@ def make_refusing(path: str) -> Callable[..., NoReturn]:
 
 
 def refuse_members(*classes: type) -> None:
-    """Put the methods that are in the table on their classes."""
+    """Add the table's unsupported methods to their classes."""
     for cls in classes:
         for path in TABLE:
             owner, _, name = path.rpartition(".")

@@ -1,4 +1,4 @@
-"""Linear systems: matrices that are kernels, and sparse matrices that kernels build."""
+"""Linear systems: matrix-free operators (kernels), and sparse matrices assembled by kernels."""
 
 from vkchi.errors import KernelRuntimeError as TaichiRuntimeError
 from vkchi.errors import KernelTypeError as TaichiTypeError

@@ -1,12 +1,14 @@
-"""Derivatives of the solutions that iterative solvers find, in tapes: of x in A x = b, where A is a
-kernel.
+"""Adjoint method for iterative solvers in tapes: derivatives of x in A x = b, where A is a kernel.
 
-Owns: `solved`, which has a tape record a solver as one call. Its gradient solves the system of the
-transposed matrix once, with the same solver, for s: that is the gradient by b, and what the matrix
-itself depends on gets -s^T dA x, by the gradient of its kernel. Where x stood first has no
-influence. A is as the solver found it, though Python's variables in the kernel have changed since.
-Assumed is that A is linear. A gradient is refused where the solver did not converge, and, of
-`MatrixFreeCG`, where A is not symmetric. Must not know: how solvers work.
+`solved` records a solver run as one call of the tape. Its gradient solves the transposed system A^T
+s = dx once, with the same solver. s is the gradient of b. The arrays that A depends on get -s^T dA
+x, by the gradient of the kernel. The initial guess has no influence.
+
+Preconditions: A is linear. The solver converged, and for `MatrixFreeCG` the matrix is symmetric;
+otherwise the gradient raises GradientError.
+
+Guarantees: A is the matrix of the solver run, even if Python variables of the kernel have changed
+since.
 """
 
 from __future__ import annotations
@@ -30,22 +32,22 @@ from vkchi.types.lazy_numpy import np
 
 Vector = np.ndarray[Any, Any]
 
-ROUNDINGS = 64  # errors of rounding that an entry of a product may have
-LEAST = {"f32": 1e-6, "f64": 1e-12}  # what residual, relative to the right side, can be asked for
+ROUNDINGS = 64  # rounding errors allowed per entry of a product
+LEAST = {"f32": 1e-6, "f64": 1e-12}  # smallest tolerance, relative to b
 
 
 class Operator(Protocol):
-    """What solvers multiply by."""
+    """Matrix interface of the solvers."""
 
     def matvec(self, x: Any, Ax: Any) -> None:
         """Set Ax to A @ x."""
 
 
-Solve = Callable[[Operator, Any, Any, float], bool]  # A, b, x, tol: whether it converged
+Solve = Callable[[Operator, Any, Any, float], bool]  # A, b, x, tol -> converged
 
 
 class System(NamedTuple):
-    """A system that a solver solves: `title` is the solver's name, `product` the kernel."""
+    """A system for a solver: `title` is the solver's name, `product` the kernel."""
 
     title: str
     solve: Solve
@@ -55,7 +57,8 @@ class System(NamedTuple):
 
 
 class Product(NamedTuple):
-    """The product as it is when a system is solved: a call of the kernel that sets Av to A @ v."""
+    """The matrix product at the time of a solver run: a call of the kernel that sets Av to A @
+    v."""
 
     name: str
     plan: Plan
@@ -70,7 +73,7 @@ class Product(NamedTuple):
         return np.array(self.Av.contents())
 
     def multiply_transposed(self, x: Vector) -> Vector:
-        """A^T @ x: the gradient of the product. That of A gets 0."""
+        """A^T @ x, by the gradient of the product with v = 0, so that the gradient of A is zero."""
         self.v.put_unnoticed(np.zeros_like(x))
         self.v.grad.fill(0)
         self.Av.grad.put_unnoticed(x)
@@ -78,18 +81,19 @@ class Product(NamedTuple):
         return np.array(self.v.grad.contents())
 
     def differentiate(self, x: Vector, slope: Vector) -> None:
-        """Add to the gradients of what A is made of, where the gradient of A is slope x^T."""
+        """Accumulate the gradients of the arrays that A depends on; the gradient of A is slope
+        x^T."""
         self.v.put_unnoticed(x)
         self.Av.grad.put_unnoticed(slope)
         run_gradient(self.name, self.plan, self.args)
 
     def inputs(self) -> dict[str, Storage]:
-        """The arrays that A is made of, by parameter name."""
+        """The arrays that A depends on, by parameter name."""
         found = Launch(self.name, self.plan, self.args).arrays
         return {name: a for name, a in found.items() if a is not self.v and a is not self.Av}
 
     def is_symmetric(self) -> bool:
-        """Whether u A w is w A u, but for rounding, of two vectors of random numbers."""
+        """True if u A w equals w A u up to rounding, for two random vectors."""
         numbers = np.random.default_rng(1)
         u, w = (numbers.uniform(-1, 1, self.v.shape).astype(self.v.dtype.dtype) for _ in range(2))
         left, right = (a * self.multiply(b).astype(np.float64) for a, b in ((u, w), (w, u)))
@@ -98,17 +102,17 @@ class Product(NamedTuple):
 
 
 def product_of(kernel: Kernel | BoundKernel, x: Any) -> Product:
-    """The product by a kernel as it is now, of vectors like x."""
+    """The product by a kernel in its present state, for vectors like x."""
     pairs = current().tape.solving
     key = type(x), x.dtype, x.shape, tuple(x.origin)
-    if key not in pairs:  # one at a time is differentiated
+    if key not in pairs:  # shared: gradients run one at a time
         pairs[key] = tuple(make_like(x, needs_grad=True) for _ in range(2))
     v, Av = pairs[key]
     return kernel.examine(lambda plan, args: Product(kernel_name(kernel), plan, args, v, Av), v, Av)
 
 
 def kernel_name(kernel: Kernel | BoundKernel) -> str:
-    """What users call it."""
+    """The kernel's name for messages."""
     found: Any = kernel.func if isinstance(kernel, BoundKernel) else kernel
     return str(found.__name__)
 
@@ -124,9 +128,9 @@ class Given(NamedTuple):
 
 
 def solved(system: System, b: Any, x: Any, tol: float) -> bool:
-    """Solve the system, as one call of the tape that records now."""
+    """Solve the system as one call of the current tape."""
     tape = current().tape
-    x.tell(Access("fill"))  # what stood there has no influence
+    x.tell(Access("fill"))  # the initial guess has no influence
     product = product_of(system.product, x)
     inputs = product.inputs()
     tape.breaks.check_arrays(inputs.values())
@@ -143,7 +147,7 @@ def solved(system: System, b: Any, x: Any, tol: float) -> bool:
     recorded = Recorded(run, is_skipped=False)
     recorded.grad = gradient
     found = bool(tape.call_custom(recorded, (), {}))
-    if has_place:  # x has a derivative, though no kernel has written to it if it was the solution
+    if has_place:  # x is differentiable even if no kernel wrote to it
         tape.hold_result(x, f"{system.title}()")
     way = f"{system.title}() took it from there here"
     tape.note_detached([b, *inputs.values()], x, way, is_all=not has_place)
@@ -151,7 +155,7 @@ def solved(system: System, b: Any, x: Any, tol: float) -> bool:
 
 
 class Gradient:
-    """That of one call: `solution` is what it found."""
+    """Gradient of one solver run; `solution` is its result."""
 
     solution: Vector
     has_converged = False
@@ -163,7 +167,7 @@ class Gradient:
         self.__name__ = system.title
 
     def __call__(self) -> None:
-        """Add to the gradients of b, and of what the matrix is made of."""
+        """Accumulate the gradients of b and of the arrays that A depends on."""
         slopes = self.x.companion("grad")
         slope = slopes.contents().astype(np.float64) if slopes is not None else np.zeros(1)
         size = float(np.linalg.norm(slope))

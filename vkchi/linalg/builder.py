@@ -1,16 +1,13 @@
-"""Builders of sparse matrices: kernels add numbers to them, `build` makes a matrix of the sums.
+"""Sparse matrix builders: kernels add triplets, `build` sums them into a matrix.
 
-Owns: `SparseMatrixBuilder` and the handler of such arguments. Must not know: what is done with
-matrices.
+K = ti.linalg.SparseMatrixBuilder(4, 4, max_num_triplets=100)
 
-    K = ti.linalg.SparseMatrixBuilder(4, 4, max_num_triplets=100)
+@ti.kernel
+def fill(A: ti.types.sparse_matrix_builder()):
+    for i in range(4):
+        A[i, i] += 2
 
-    @ti.kernel
-    def fill(A: ti.types.sparse_matrix_builder()):
-        for i in range(4):
-            A[i, i] += 2
-
-    fill(K); A = K.build()
+fill(K); A = K.build()
 """
 
 from __future__ import annotations
@@ -33,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class sparse_matrix_builder:
-    """Annotation: a `ti.linalg.SparseMatrixBuilder`, which the kernel adds numbers to."""
+    """Annotation: a `ti.linalg.SparseMatrixBuilder` argument, to which the kernel adds triplets."""
 
 
 class SparseMatrixBuilder:
-    """Triplets (row, column, number) for a matrix of `num_rows` by `num_cols` numbers of `dtype`,
-    f32 or f64; at most `max_num_triplets` of them.
+    """Up to `max_num_triplets` triplets (row, column, value) for a `num_rows` by `num_cols` matrix
+    of type `dtype`, f32 or f64.
 
     Raises ArgumentError, KernelRuntimeError before `init`.
     """
@@ -64,11 +61,11 @@ class SparseMatrixBuilder:
 
     @property
     def arrays(self) -> tuple[Ndarray, Ndarray, Ndarray, Ndarray]:
-        """What kernels write."""
+        """Arrays that kernels write: count, rows, columns, values."""
         return self.count, self.rows, self.columns, self.numbers
 
     def _places(self) -> tuple[Any, Any]:
-        """Rows and columns. Raises KernelRuntimeError where there was not enough room."""
+        """Rows and columns. Raises KernelRuntimeError if the capacity was exceeded."""
         count = int(self.count[0])
         if count > self.max_num_triplets:
             raise KernelRuntimeError(
@@ -79,7 +76,7 @@ class SparseMatrixBuilder:
         return rows, columns
 
     def print_triplets(self) -> None:
-        """Show what was added."""
+        """Print the triplets."""
         rows, columns = self._places()
         print(
             f"n={self.num_rows}, m={self.num_cols}, num_triplets={len(rows)} "
@@ -89,8 +86,8 @@ class SparseMatrixBuilder:
             print(f"[{i}, {j}] = {x:g}")
 
     def build(self, dtype: ScalarDType | None = None, _format: str = "CSR") -> SparseMatrix:
-        """The matrix of the sums of what was added, in the builder's type or `dtype`; the builder
-        starts anew. Raises KernelRuntimeError for entries outside the matrix."""
+        """The matrix of the summed triplets, in the builder's type or `dtype`; the builder is
+        emptied. Raises KernelRuntimeError for entries outside the matrix."""
         rows, columns = self._places()
         self.count.fill(0)
         t = self.dtype if dtype is None else cook(dtype)
@@ -101,7 +98,7 @@ class SparseMatrixBuilder:
 
 
 class BuilderParameter(Parameter):
-    """A sparse matrix builder, by reference."""
+    """Parameter that takes a sparse matrix builder by reference."""
 
     kind = "sparse"
 

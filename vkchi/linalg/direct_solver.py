@@ -1,8 +1,8 @@
-"""Direct solution of linear systems, also of singular ones.
+"""Direct solvers for linear systems, including singular ones (minimum-norm solution A^+ b).
 
-A singular matrix gets one pin per null vector: 1 is added to an entry (of the balanced matrix), so
+A singular matrix gets one pin per null vector: 1 is added to one entry of the balanced matrix, so
 that the sum is regular. For a consistent right side the sum has the same solution, with 0 at the
-pins. Without its part in the null space it is the solution of least norm, A^+ b.
+pins. Its projection off the null space is the solution of least norm.
 
     >>> Direct(square, "LU", np.float32).solve(np.ones(2))
 """
@@ -23,12 +23,12 @@ from vkchi.linalg.null_vectors import (
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
-SINGULAR = 1e11  # condition number from which a matrix may be singular to rounding in f64
-UNRELIABLE = 1e13  # condition number of factors that are of no use
+SINGULAR = 1e11  # condition number of matrices that may be singular up to f64 rounding
+UNRELIABLE = 1e13  # condition number of unusable factors
 REFINEMENTS = 3
-REFINED = 1e-2  # part of the tolerance below which a residual is left as it is
-TOLERANCES = {"f32": 1e-3, "f64": 1e-8}  # of residuals relative to the right side
-ROUNDINGS = 16  # rounding errors of the matrix's type that its entries may have
+REFINED = 1e-2  # fraction of the tolerance at which refinement stops
+TOLERANCES = {"f32": 1e-3, "f64": 1e-8}  # of residuals, relative to the right side
+ROUNDINGS = 16  # rounding errors allowed per entry, in the matrix's type
 
 NOT_DEFINITE = 'the matrix is not positive definite: take solver_type="LDLT" or "LU"'
 NOT_FINITE = "the matrix has entries that are not finite"
@@ -36,7 +36,7 @@ NOT_FACTORISED = "the matrix is singular, and its null vectors could not be foun
 
 
 class Pinned(NamedTuple):
-    """A singular matrix: the factors of the sum with its pins, and its null spaces."""
+    """A singular matrix: factors of the pinned matrix, and its null spaces."""
 
     factors: Factors
     spaces: NullSpaces
@@ -53,7 +53,7 @@ class Pinned(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A solution in f64, and the factors that gave it."""
+    """A solution in f64, with the factors that computed it."""
 
     x: Values
     by: Factors | Pinned
@@ -63,9 +63,9 @@ Outer = list[tuple[Values, Values]]
 
 
 class Direct:
-    """A matrix of entries of type `dtype`, factorised for "LLT", "LDLT" or "LU".
+    """A factorisation of a matrix with entries of type `dtype`, by "LLT", "LDLT" or "LU".
 
-    `failure` says why it cannot be used, "" if it can. `pinned` is None unless the matrix is
+    `failure` is the reason why it is unusable, or "". `pinned` is None unless the matrix is
     singular.
     """
 
@@ -79,7 +79,7 @@ class Direct:
         self.factors: Factors | None = None
         self.failure = ""
         self._is_missed = self._is_searched = self._is_doubtful = False
-        self._nearly: Pinned | None = None  # for a matrix that is singular in its own precision
+        self._nearly: Pinned | None = None  # set if the matrix is singular in its own precision
         if np.isfinite(square.numbers).all():
             self._factorize()
         else:
@@ -108,8 +108,8 @@ class Direct:
             self.failure = NOT_FACTORISED
 
     def _search(self, precision: float) -> Pinned | None:
-        """The matrix with pins, if it has null vectors within `precision`. Set `_is_missed` if they
-        are not found."""
+        """The pinned matrix, if there are null vectors within `precision`. Sets `_is_missed` if
+        the search failed."""
         blocks = find_blocks(self.square)
         left, right = balance(self.square, is_symmetric=self.is_symmetric)
         found = find_null_spaces(
@@ -130,8 +130,8 @@ class Direct:
     def _pin(
         self, spaces: NullSpaces, balanced: NullSpaces, left: Values, right: Values
     ) -> Pinned | None:
-        """The matrix with pins, which are chosen for the matrix scaled by `left` and `right`; None
-        if that is singular as well, or not definite and has to be."""
+        """The pinned matrix, with pins chosen for the matrix scaled by `left` and `right`. None
+        if it is singular too, or not positive definite for "LLT"."""
         rows, columns = balanced.choose_pins(is_symmetric=self.is_symmetric)
         scaled = self.square.scale(left, right)
         pins = np.full(len(rows), scaled.size() or 1.0)
@@ -152,7 +152,8 @@ class Direct:
     # --- solution ----------------------------------------------------------------------------
 
     def solve(self, b: Values) -> Answer:
-        """The solution of A x = b, of least norm and with the least residual if A is singular.
+        """The solution of A x = b. For a singular A it has the least residual and, among these, the
+        least norm.
 
         Precondition: no `failure`.
         """
@@ -173,8 +174,8 @@ class Direct:
         return found
 
     def _solve_as_regular(self, b: Values, found: Answer) -> Answer:
-        """A solution by the factors without pins, if `found` is none: a matrix that is singular to
-        rounding may be regular, as triangular ones of whole numbers are."""
+        """Retry with the unpinned factors if `found` is no solution. A matrix that is singular
+        up to rounding may be regular, such as triangular integer matrices."""
         if self.factors is None or (self.is_llt and not self.factors.is_definite):
             return found
         if self.residual(b, found.x.astype(self.dtype)) <= self.tolerance:
@@ -188,16 +189,16 @@ class Direct:
         return Answer(self._refine(by.solve, self.square.multiply, b), by)
 
     def solve_transposed(self, b: Values, by: Factors | Pinned) -> Values:
-        """The solution of A^T x = b, by the same factors as that of A x = b."""
+        """The solution of A^T x = b by given factors."""
         return self._refine(by.solve_transposed, self.square.multiply_transposed, b)
 
     def differentiate(self, b: Values, slope: Values) -> tuple[str, Values, Outer]:
-        """The derivatives of x, given the slope by it: why there are none, that by b, and that by A
-        as outer products (u, v): the sum of u v^T.
+        """Derivatives of x, given the gradient `slope` of x. Return the reason for failure (or ""),
+        the gradient of b, and that of A as outer products (u, v): the sum of u v^T.
 
-        A singular matrix has derivatives for changes that keep its rank. Source: G. Golub and V.
-        Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose
-        variables separate", 1973.
+        A singular matrix has derivatives for changes that preserve its rank. Source: G. Golub and
+        V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems
+        whose variables separate", 1973.
         """
         x, by = self.solve(b)
         s = self.solve_transposed(slope, by)
@@ -210,10 +211,10 @@ class Direct:
         return self.explain(b, Answer(x, by)), s, products
 
     def explain(self, b: Values, found: Answer) -> str:
-        """The reason why x is no solution of A x = b; "" if it is one."""
+        """The reason why x does not solve A x = b, or ""."""
         if not np.isfinite(b).all():
             return "the right side has numbers that are not finite"
-        # Rounding x enlarges the residual of an ill-conditioned matrix, and is no fault of x.
+        # Do not blame x for rounding, which enlarges the residual of an ill-conditioned matrix.
         x = found.x.astype(self.dtype) if self._is_doubtful else found.x
         residual = self.residual(b, x)
         if residual <= self.tolerance:
@@ -230,13 +231,14 @@ class Direct:
         return found
 
     def residual(self, b: Values, x: Values) -> float:
-        """The norm of b - A x relative to that of b."""
+        """The norm of b - A x relative to the norm of b."""
         return relative(b - self.square.multiply(x.astype(np.float64)), b)
 
     def _refine(
         self, solve: Callable[[Values], Values], multiply: Callable[[Values], Values], b: Values
     ) -> Values:
-        """A solution by `solve`, corrected by solutions for its residual as long as these help."""
+        """Iterative refinement: solve, then correct by solutions for the residual while it
+        decreases."""
         x = solve(b)
         rest = b - multiply(x)
         for _ in range(REFINEMENTS):
@@ -251,6 +253,6 @@ class Direct:
 
 
 def relative(rest: Values, b: Values) -> float:
-    """The norm of `rest` relative to that of b."""
+    """The norm of `rest` relative to the norm of b."""
     norm = float(np.linalg.norm(b))
     return float(np.linalg.norm(rest)) / (norm or 1.0)

@@ -1,6 +1,6 @@
-"""What matrices are computed with: sums of numbers, and sums of products, placed by indices.
+"""Differentiable scatter-add functions for sparse matrices: weighted sums, and sums of products.
 
-Owns: `Weighted`, `Products`, functions that tapes know the slopes of. Must not know: matrices.
+Tapes record them and call `slopes` for the gradient.
 
     >>> Products("A @ x", np.array([0, 1]), np.array([1, 1]), np.array([0, 0]), 1).value(a, x)
     a[0] * x[1] + a[1] * x[1]
@@ -18,13 +18,13 @@ Values = np.ndarray[Any, Any]
 
 
 def add_at(where: Values, numbers: Values, count: int) -> Values:
-    """`count` sums: of the numbers whose place is k, for each k."""
+    """Scatter-add into `count` sums: result[where[t]] += numbers[t]."""
     return np.bincount(where, numbers, count) if len(where) else np.zeros(count)
 
 
 class Weighted(NamedTuple):
-    """result[where[t]] += weights[t] * x[taken[t]], for all t, of one input or of several that
-    stand one behind the other."""
+    """result[where[t]] += weights[t] * x[taken[t]] for all t. x is the concatenation of the
+    inputs."""
 
     who: str
     taken: Values
@@ -39,7 +39,7 @@ class Weighted(NamedTuple):
         return add_at(self.where, self.weights * x[self.taken], self.size).astype(self.dtype)
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
-        """By the inputs."""
+        """Gradients of the inputs."""
         sizes = [x.size for x in inputs]
         found = add_at(self.taken, self.weights * slope[self.where], sum(sizes))
         parts = np.split(found, np.cumsum(sizes)[:-1])
@@ -47,7 +47,7 @@ class Weighted(NamedTuple):
 
 
 class Products(NamedTuple):
-    """result[where[t]] += a[first[t]] * b[second[t]], for all t."""
+    """result[where[t]] += a[first[t]] * b[second[t]] for all t."""
 
     who: str
     first: Values
@@ -63,7 +63,7 @@ class Products(NamedTuple):
         return add_at(self.where, products, self.size).astype(self.dtype)
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
-        """By both inputs."""
+        """Gradients of both inputs."""
         a, b = inputs
         given = slope[self.where]
         return (

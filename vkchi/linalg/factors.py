@@ -1,7 +1,7 @@
-"""Sparse square matrices in f64 and their triangular factorisations.
+"""Triangular factorisations of sparse square matrices in f64.
 
-scipy's SuperLU factorises them where it is installed. Without it, numpy inverts matrices of up to
-MOST_DENSE rows.
+They use SuperLU of scipy if it is installed. Otherwise numpy inverts matrices of up to MOST_DENSE
+rows.
 
     >>> square = Square(np.array([0, 1]), np.array([0, 1]), np.array([2.0, 4.0]), 2)
     >>> factorize(square, is_symmetric=True).solve(np.ones(2))
@@ -27,7 +27,7 @@ ESTIMATES = 2  # iterations of the power method that estimate the norm of an inv
 
 
 class Square(NamedTuple):
-    """An `n` by `n` matrix as triplets in f64; duplicates are added up."""
+    """An `n` by `n` matrix as triplets in f64; duplicates are summed."""
 
     rows: Values
     columns: Values
@@ -35,7 +35,7 @@ class Square(NamedTuple):
     n: int
 
     def multiply(self, x: Values) -> Values:
-        """A @ x, for a vector or for the columns of a matrix."""
+        """A @ x, for a vector or each column of a matrix."""
         return add_rows(self.rows, self.numbers, x, self.columns, self.n)
 
     def multiply_transposed(self, x: Values) -> Values:
@@ -59,15 +59,15 @@ class Square(NamedTuple):
 
 
 def add_rows(where: Values, numbers: Values, x: Values, taken: Values, n: int) -> Values:
-    """result[where[t]] += numbers[t] * x[taken[t]], in each column of x."""
+    """result[where[t]] += numbers[t] * x[taken[t]], for each column of x."""
     if x.ndim == 2:
         return np.stack([add_rows(where, numbers, c, taken, n) for c in x.T], axis=1)
     return np.bincount(where, numbers * x[taken], n) if len(where) else np.zeros(n)
 
 
 class Factors(NamedTuple):
-    """Solvers for a matrix and its transpose; `is_definite` if it is positive definite, known for
-    matrices factorised as symmetric ones only."""
+    """Solvers for a matrix and its transpose. `is_definite`: it was factorised as symmetric and
+    is positive definite."""
 
     solve: Callable[[Values], Values]
     solve_transposed: Callable[[Values], Values]
@@ -75,7 +75,7 @@ class Factors(NamedTuple):
 
 
 def factorize(square: Square, *, is_symmetric: bool) -> Factors | None:
-    """Factorise a matrix, a symmetric one without pivoting; None if a pivot is exactly zero.
+    """Factorise a matrix; symmetric ones without pivoting. None if a pivot is exactly zero.
 
     Raises Unsupported for large matrices without scipy.
     """
@@ -105,7 +105,7 @@ def factorize(square: Square, *, is_symmetric: bool) -> Factors | None:
 
 
 def factorize_dense(square: Square, *, is_symmetric: bool) -> Factors | None:
-    """The same without scipy. Raises Unsupported for large matrices."""
+    """`factorize` without scipy. Raises Unsupported for large matrices."""
     rows, columns, numbers, n = square
     if n > MOST_DENSE:
         raise Unsupported(
@@ -132,9 +132,9 @@ def has_cholesky(dense: Values) -> bool:
 
 
 def estimate_condition(square: Square, factors: Factors) -> float:
-    """An estimate from below of the condition number: the norm of the inverse by the power method,
-    from a random vector. Source: J. D. Dixon, "Estimating extremal eigenvalues and condition
-    numbers of matrices", 1983. Infinite where the factors give no finite number."""
+    """A lower estimate of the condition number, by the power method from a random vector.
+    Infinite if the factors give inf or nan. Source: J. D. Dixon, "Estimating extremal
+    eigenvalues and condition numbers of matrices", 1983."""
     if square.n == 0:
         return 1.0
     v, norm = np.random.default_rng(1).standard_normal(square.n), 0.0

@@ -1,7 +1,6 @@
-"""Iterative solvers for linear systems whose matrix is a kernel.
+"""Iterative solvers for linear systems with a kernel as matrix (matrix-free).
 
-Owns: `LinearOperator`, `MatrixFreeCG`, `MatrixFreeBICGSTAB`. Vectors are fields or ndarrays of f32
-or f64, of any number of axes. Must not know: any matrix.
+Vectors are fields or ndarrays of f32 or f64, with any number of axes.
 
     @ti.kernel
     def twice(v: ti.template(), Av: ti.template()):
@@ -32,13 +31,13 @@ from vkchi.types import Scalar, f32, f64
 
 
 class LinearOperator:
-    """The matrix that `matvec_kernel(x, Ax)` multiplies by: it sets Ax to A @ x."""
+    """A matrix given by `matvec_kernel(x, Ax)`, which sets Ax to A @ x."""
 
     def __init__(self, matvec_kernel: Callable[[Any, Any], Any]) -> None:
         self._matvec = matvec_kernel
 
     def matvec(self, x: Storage, Ax: Storage) -> None:
-        """Set Ax to A @ x. Raises KernelRuntimeError where their shapes differ."""
+        """Set Ax to A @ x. Raises KernelRuntimeError if their shapes differ."""
         if x.shape != Ax.shape:
             raise KernelRuntimeError(
                 f"LinearOperator: x has the shape {x.shape}, and Ax {Ax.shape}"
@@ -47,7 +46,7 @@ class LinearOperator:
 
     @property
     def kernel(self) -> Kernel | BoundKernel | None:
-        """The matrix, if it is a single kernel."""
+        """The kernel, or None if `matvec` is another function."""
         found = self._matvec
         return found if isinstance(found, Kernel | BoundKernel) else None
 
@@ -56,7 +55,7 @@ class LinearOperator:
 
 
 class Vectors(NamedTuple):
-    """What the solvers do with vectors of one number type."""
+    """Vector kernels of the solvers for one scalar type."""
 
     dot: ArrayKernel  # (x, y): the sum of products
     add: ArrayKernel  # (y, x, a): y += a x
@@ -65,7 +64,7 @@ class Vectors(NamedTuple):
 
 @functools.cache
 def vectors_of(t: Scalar) -> Vectors:
-    """The kernels for number type t."""
+    """The vector kernels for scalar type t."""
 
     @on_arrays(returns=t)
     def dot(x: Any, y: Any) -> Any:
@@ -88,7 +87,7 @@ def vectors_of(t: Scalar) -> Vectors:
 
 
 def _check(who: str, b: Any, x: Any) -> Vectors:
-    """The kernels for b and x. Raises KernelTypeError, KernelRuntimeError."""
+    """The vector kernels for b and x. Raises KernelTypeError, KernelRuntimeError."""
     for name, array in (("b", b), ("x", x)):
         check_array(who, name, array)
     for name, array in (("b", b), ("x", x)):
@@ -106,7 +105,7 @@ def _check(who: str, b: Any, x: Any) -> Vectors:
 
 
 def _set_residual(r: Any, v: Vectors, A: Operator, b: Any, x: Any, Ax: Any) -> None:
-    """Set r to b - A x; Ax is to work in. The first indices of b may be others than x has."""
+    """Set r to b - A x, with Ax as scratch. The index origins of b and x may differ."""
     r.copy_from(b)
     A.matvec(x, Ax)
     v.add(r, Ax, -1.0)
@@ -115,8 +114,9 @@ def _set_residual(r: Any, v: Vectors, A: Operator, b: Any, x: Any, Ax: Any) -> N
 def _has_solved(
     r: Any, v: Vectors, A: Operator, b: Any, x: Any, Ax: Any, tol: float, square: float, log: _Log
 ) -> bool:
-    """True if the iterations' residual, of norm sqrt(`square`), is below tol, and b - A x is as
-    well or small relative to b: rounding separates the two where x is much larger than b."""
+    """True if the residual has converged. The iterations' residual, of norm sqrt(`square`), must
+    be below tol. The true residual b - A x must be below tol too, or small relative to b: they
+    differ by rounding if x is much larger than b."""
     if not math.sqrt(square) < tol:
         return False
     r.copy_from(b)
@@ -129,7 +129,7 @@ def _has_solved(
 
 
 class _Log:
-    """What a solver says of its iterations, unless it is quiet."""
+    """Progress output of a solver, unless quiet."""
 
     def __init__(self, who: str, quiet: bool) -> None:
         self.who, self.quiet = who, quiet
@@ -145,8 +145,8 @@ class _Log:
 def solve_with_gradient(
     title: str, solve: Solve, A: LinearOperator, b: Any, x: Any, tol: float, *, is_symmetric: bool
 ) -> bool:
-    """Solve a system; in a tape, so that x has its derivative, if A is a kernel. Where a derivative
-    would have to flow through the iterations themselves, the error says so."""
+    """Solve a system. In a tape, x gets a derivative if A is a kernel. Raises GradientError if a
+    derivative would have to flow through the iterations."""
     tape, product = current().tape, A.kernel
     if tape is None or tape.is_paused:
         return solve(A, b, x, tol)
@@ -175,11 +175,12 @@ def MatrixFreeCG(
     maxiter: int = 5000,
     quiet: bool = True,
 ) -> bool:
-    """Solve A x = b for a symmetric positive definite A by conjugate gradients, from the x given;
-    True if the residual's norm got below `tol` (absolute) in `maxiter` iterations.
+    """Conjugate gradients: solve A x = b for a symmetric positive definite A, starting from x.
+    Return True if the residual norm is below `tol` (absolute) within `maxiter` iterations. `quiet`
+    suppresses progress output.
 
-    Raises KernelTypeError, KernelRuntimeError for arrays that do not fit. Source: M. R. Hestenes
-    and E. Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
+    Raises KernelTypeError, KernelRuntimeError for unsuitable arrays. Source: M. R. Hestenes and E.
+    Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
     """
     v, log = _check("MatrixFreeCG", b, x), _Log("MatrixFreeCG", quiet)
 
@@ -192,7 +193,7 @@ def MatrixFreeCG(
 def conjugate_gradients(
     A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: Vectors, log: _Log
 ) -> bool:
-    """The iterations; whether they converged."""
+    """The iterations. Return True on convergence."""
     r, p, Ap = make_like(x), make_like(x), make_like(x)
     _set_residual(r, v, A, b, x, Ap)
     p.copy_from(r)
@@ -225,11 +226,11 @@ def MatrixFreeBICGSTAB(
     maxiter: int = 5000,
     quiet: bool = True,
 ) -> bool:
-    """Solve A x = b for any regular A by stabilised biconjugate gradients, from the x given; True
-    if the residual's norm got below `tol` (absolute) in `maxiter` iterations.
+    """Bi-CGSTAB: solve A x = b for any regular A, starting from x. Return True if the residual norm
+    is below `tol` (absolute) within `maxiter` iterations. `quiet` suppresses progress output.
 
-    Raises KernelTypeError, KernelRuntimeError for arrays that do not fit. Source: H. A. van der
-    Vorst, "Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG", 1992.
+    Raises KernelTypeError, KernelRuntimeError for unsuitable arrays. Source: H. A. van der Vorst,
+    "Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG", 1992.
     """
     v, log = _check("MatrixFreeBICGSTAB", b, x), _Log("MatrixFreeBICGSTAB", quiet)
 
@@ -242,7 +243,7 @@ def MatrixFreeBICGSTAB(
 def biconjugate_gradients(
     A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: Vectors, log: _Log
 ) -> bool:
-    """The iterations; whether they converged."""
+    """The iterations. Return True on convergence."""
     r, shadow, p, Ap, Ar = (make_like(x) for _ in range(5))
     _set_residual(r, v, A, b, x, Ap)
     shadow.copy_from(r)

@@ -1,10 +1,11 @@
 """Null spaces of sparse square matrices, by block inverse iteration.
 
 A matrix is block diagonal over the connected components of its graph. Inverse iteration runs on all
-components at once: each has its own basis, of one column per null vector. A symmetric matrix A is
-shifted to A + δI. Any other is embedded in [[δI, A], [A^T, -δI]], which is never singular and whose
-solutions give (A^T A + δ²I)^{-1} and (A A^T + δ²I)^{-1}. Source: G. Golub and C. Van Loan, "Matrix
-computations", 8.2.
+components in parallel; each has its own basis, with one column per null vector.
+
+A symmetric matrix A is shifted to A + δI. Any other is embedded in [[δI, A], [A^T, -δI]], which is
+always regular. Its solutions give (A^T A + δ²I)^{-1} and (A A^T + δ²I)^{-1}. Source: G. Golub and
+C. Van Loan, "Matrix computations", 8.2.
 """
 
 from __future__ import annotations
@@ -16,39 +17,40 @@ from vkchi.linalg.factors import Square, Values, factorize
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
-SHIFT = 1e-10  # δ, of matrices whose largest entries are about 1
-EXACT = 1e-14  # of the largest singular value: smaller ones are rounding errors of f64
+SHIFT = 1e-10  # δ, for matrices with largest entries of about 1
+EXACT = 1e-14  # relative to the largest singular value: below is f64 rounding
 POWERS = 8  # iterations that estimate the largest singular value
-GAP = 100.0  # factor between null and other singular values, where those are above EXACT
+GAP = 100.0  # ratio of the next singular value to null ones above EXACT
 ITERATIONS = 6
-MOST = 32  # null vectors of a component
-ROUNDINGS = 16  # rounding errors that the sum of a row's entries may have
+MOST = 32  # null vectors per component
+ROUNDINGS = 16  # rounding errors allowed in the sum of a row
 BALANCINGS = 3
-LOST = 1e-12  # of a vector's length: a smaller remainder is rounding
+LOST = 1e-12  # relative to a vector's length: below is rounding
 
 Operator = Callable[[Values], Values]
 
 
 class Blocks(NamedTuple):
-    """Connected components of a matrix's graph: the `labels` of its indices, and their `number`."""
+    """Connected components of a matrix's graph: a component label per index, and their number."""
 
     labels: Values
     number: int
 
     def add_up(self, x: Values) -> Values:
-        """The sums over the components."""
+        """Sum over each component."""
         return np.bincount(self.labels, x, self.number)
 
     def spread(self, x: Values) -> Values:
-        """The component's value at each index."""
+        """Broadcast values of components to their indices."""
         return x[self.labels]
 
     def sizes(self) -> Values:
-        """The number of indices of each."""
+        """Number of indices per component."""
         return np.bincount(self.labels, minlength=self.number)
 
     def orthonormalize(self, vectors: Values) -> Values:
-        """Gram-Schmidt, twice, in each component; columns beyond its dimension become zero."""
+        """Gram-Schmidt, applied twice, in each component; columns beyond its dimension become
+        zero."""
         vectors = vectors.copy()
         for j in range(vectors.shape[1]):
             x = vectors[:, j]
@@ -61,13 +63,13 @@ class Blocks(NamedTuple):
         return vectors
 
     def remove(self, vectors: Values, x: Values) -> Values:
-        """The part of x that is orthogonal to orthonormal vectors."""
+        """Project x to the complement of orthonormal vectors."""
         for v in vectors.T:
             x = x - v * self.spread(self.add_up(v * x))
         return x
 
     def find_largest(self, x: Values) -> Values:
-        """The index of the largest magnitude of each component."""
+        """Index of the largest magnitude in each component."""
         order = np.lexsort((-np.abs(x), self.labels))
         starts = np.searchsorted(self.labels[order], np.arange(self.number))
         found: Values = order[starts]
@@ -75,8 +77,8 @@ class Blocks(NamedTuple):
 
 
 class NullSpaces(NamedTuple):
-    """Null vectors of a matrix (`right`) and of its transpose (`left`), `ranks` of them in each
-    component, in the first columns."""
+    """Null vectors of a matrix (`right`) and of its transpose (`left`). Each component has
+    `ranks` of them, in the first columns."""
 
     blocks: Blocks
     left: Values
@@ -84,12 +86,13 @@ class NullSpaces(NamedTuple):
     ranks: Values
 
     def choose_pins(self, *, is_symmetric: bool) -> tuple[Values, Values]:
-        """Rows and columns of entries to add, one per null vector, so that the sum is regular."""
+        """Rows and columns of the entries to increase, one per null vector, so that the sum is
+        regular."""
         columns = self._choose(self.right)
         return (columns if is_symmetric else self._choose(self.left)), columns
 
     def _choose(self, vectors: Values) -> Values:
-        """One index per null vector, by Gaussian elimination with the largest pivots."""
+        """One index per null vector, by Gaussian elimination with partial pivoting."""
         left, found = vectors.copy(), []
         for j in range(vectors.shape[1]):
             has = self.ranks > j
@@ -139,7 +142,8 @@ def balance(square: Square, *, is_symmetric: bool) -> tuple[Values, Values]:
 
 
 def guess_constant(square: Square, blocks: Blocks) -> NullSpaces | None:
-    """The indicators of the components whose rows and columns sum to 0; None if there are none."""
+    """Constant null vectors: indicators of the components whose rows and columns sum to 0. None
+    if there are none."""
     sums, noise = np.stack([square.numbers, np.abs(square.numbers)]), []
     for where in (square.rows, square.columns):
         total, most = (np.bincount(where, x, square.n) for x in sums)
@@ -154,11 +158,11 @@ def guess_constant(square: Square, blocks: Blocks) -> NullSpaces | None:
 def find_null_spaces(
     square: Square, blocks: Blocks, *, is_symmetric: bool, precision: float
 ) -> NullSpaces | None:
-    """The null spaces of a balanced matrix. Singular values of up to EXACT of the largest count as
-    zero, and those of up to `precision` of it if the next one is GAP times larger.
+    """The null spaces of a balanced matrix. Singular values up to EXACT times the largest count as
+    zero. So do those up to `precision` times the largest, if the next one is GAP times larger.
 
-    None if its factorisation fails, if a component has more than MOST null vectors, or if rows and
-    columns have different ranks.
+    None if the factorisation fails, if a component has more than MOST null vectors, or if the ranks
+    of rows and columns differ.
     """
     operators = shifted_inverses(square, is_symmetric=is_symmetric)
     if operators is None:
@@ -177,7 +181,7 @@ def find_null_spaces(
 
 
 def estimate_norm(square: Square) -> float:
-    """The largest singular value, by the power method; 1 for a matrix of zeros."""
+    """The largest singular value, by the power method; 1 for the zero matrix."""
     v, norm = np.random.default_rng(1).standard_normal(square.n), 1.0
     for _ in range(POWERS):
         v = square.multiply_transposed(square.multiply(v / norm))
@@ -188,7 +192,8 @@ def estimate_norm(square: Square) -> float:
 
 
 def shifted_inverses(square: Square, *, is_symmetric: bool) -> tuple[Operator, Operator] | None:
-    """Operators whose dominant vectors are the null vectors of a matrix and of its transpose."""
+    """Operators whose dominant eigenvectors are the null vectors of a matrix and of its
+    transpose."""
     n, every = square.n, np.arange(square.n)
     if is_symmetric:
         shifted = factorize(square.add(every, every, np.full(n, SHIFT)), is_symmetric=False)
@@ -213,7 +218,8 @@ def shifted_inverses(square: Square, *, is_symmetric: bool) -> tuple[Operator, O
 def iterate(
     operator: Operator, product: Operator, blocks: Blocks, precision: float, norm: float
 ) -> tuple[Values, Values] | None:
-    """Null vectors of a product, and their number in each component; None for more than MOST."""
+    """Null vectors of a product, and their number per component; None if there are more than
+    MOST."""
     numbers, sizes = np.random.default_rng(1), blocks.sizes()
     n, width = len(blocks.labels), 2
     while True:
@@ -241,7 +247,7 @@ def iterate(
 
 
 def count_zeros(singular: Values, precision: float) -> Values:
-    """The number of values in each row that count as zero."""
+    """Number of values in each row that count as zero."""
     ordered = np.sort(singular, axis=1)
     exact = (ordered <= EXACT).sum(axis=1)
     below = (ordered <= precision).sum(axis=1)

@@ -1,8 +1,10 @@
-"""Solvers for linear systems with a sparse matrix.
+"""Solvers for linear systems with a sparse matrix: `SparseSolver` (direct), `SparseCG` (iterative).
 
-They run on the host; `linalg.direct_solver` has the factorisations of `SparseSolver`.
+They run on the host.
 
     solver = SparseSolver(solver_type="LLT"); solver.compute(A); x = solver.solve(b)
+
+See also: `linalg.direct_solver` has the factorisations.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ ORDERINGS = ("AMD", "COLAMD")
 
 
 class Factorised:
-    """A matrix factorised for a solver type; of symmetric ones only the lower triangle counts."""
+    """A factorised matrix. For "LLT" and "LDLT" only the lower triangle is read."""
 
     def __init__(self, matrix: SparseMatrix, solver_type: str) -> None:
         self.rows, self.columns, self.numbers = matrix.entries
@@ -43,7 +45,7 @@ class Factorised:
         self.direct = self.factorize(self.numbers)
 
     def factorize(self, numbers: Any) -> Direct:
-        """Factorise the matrix of these numbers."""
+        """Factorise the matrix with these entries."""
         rows, columns, numbers = self.rows, self.columns, numbers.astype(np.float64)
         if self.solver_type != "LU":
             low, off = rows >= columns, rows > columns
@@ -55,7 +57,8 @@ class Factorised:
         return Direct(Square(rows, columns, numbers, self.n), self.solver_type, self.dtype)
 
     def of(self, numbers: Any) -> Direct:
-        """The matrix of these numbers, factorised. Raises KernelRuntimeError if it cannot be."""
+        """The factorisation for these entries, perhaps reused. Raises KernelRuntimeError if it
+        fails."""
         is_same = numbers is self.numbers or np.array_equal(numbers, self.numbers)
         found = self.direct if is_same else self.factorize(numbers)
         if found.failure:
@@ -64,8 +67,8 @@ class Factorised:
 
 
 class Solution:
-    """x of A x = b, a function of b and of the entries of A. `failure` says why the last x is no
-    solution: "" if it is one."""
+    """x of A x = b as a function of b and of A's entries. `failure` is the reason why the last x
+    is no solution, or ""."""
 
     who = "SparseSolver.solve()"
     failure = ""
@@ -74,7 +77,6 @@ class Solution:
         self.matrix, self.span = matrix, user_span()
 
     def value(self, *inputs: Any) -> Any:
-        """x."""
         b, numbers = inputs
         direct, b = self.matrix.of(numbers), b.astype(np.float64)
         found = direct.solve(b)
@@ -82,7 +84,7 @@ class Solution:
         return found.x.astype(self.matrix.dtype)
 
     def slopes(self, slope: Any, result: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        """By b and by the entries of A. Raises GradientError if x is no solution."""
+        """Gradients of b and of A's entries. Raises GradientError if x is no solution."""
         direct = self.matrix.of(inputs[1])
         failure, s, products = direct.differentiate(inputs[0].astype(np.float64), slope)
         if failure:
@@ -99,7 +101,7 @@ class Solution:
 
 
 def check_right_side(who: str, b: Column, n: int) -> None:
-    """Raises KernelRuntimeError unless b is a field, ndarray or numpy array of n numbers."""
+    """Raises KernelRuntimeError unless b is a field, ndarray or numpy array of n scalars."""
     if not isinstance(b, Field | Ndarray | np.ndarray):
         raise KernelRuntimeError(f"{who}: a field, ndarray or numpy array is needed, not {type(b)}")
     if b.shape != (n,) or (isinstance(b, Storage) and not b.is_scalar):
@@ -107,10 +109,12 @@ def check_right_side(who: str, b: Column, n: int) -> None:
 
 
 class SparseSolver:
-    """Factorises a square matrix once and solves systems with it: "LLT" for symmetric positive
-    definite ones, "LDLT" for symmetric ones, of both of which the lower triangle is read, "LU".
+    """Direct solver that factorises a square matrix once and solves several systems.
 
-    Raises KernelRuntimeError for other names. The ordering is a hint.
+    solver_type: "LLT" for symmetric positive definite matrices, "LDLT" for symmetric ones, "LU" for
+    any. The first two read the lower triangle only. dtype: Taichi's option. ordering: a hint.
+
+    Raises KernelRuntimeError for other names.
     """
 
     def __init__(
@@ -132,7 +136,7 @@ class SparseSolver:
         self.factorize(sparse_matrix)
 
     def analyze_pattern(self, sparse_matrix: SparseMatrix) -> None:
-        """Note the matrix. Raises KernelRuntimeError unless it is square."""
+        """Set the matrix. Raises KernelRuntimeError unless it is square."""
         if not isinstance(sparse_matrix, SparseMatrix):
             raise KernelRuntimeError(
                 f"SparseSolver: a SparseMatrix is needed, not {type(sparse_matrix)}"
@@ -144,7 +148,7 @@ class SparseSolver:
         self.matrix, self._factorised = sparse_matrix, None
 
     def factorize(self, sparse_matrix: SparseMatrix) -> None:
-        """Factorise the matrix; `info` says whether that was possible."""
+        """Factorise the matrix; `info` tells if this succeeded."""
         self.analyze_pattern(sparse_matrix)
         self._factorised = Factorised(sparse_matrix, self.solver_type)
         self._failure = self._factorised.direct.failure
@@ -154,7 +158,7 @@ class SparseSolver:
     @overload
     def solve(self, b: Field | NDArray[np.number]) -> NDArray[np.number]: ...
     def solve(self, b: Column) -> Ndarray | NDArray[np.number]:
-        """x with A @ x = b: of an ndarray an ndarray, else a numpy array.
+        """x with A @ x = b: an ndarray if b is one, otherwise a numpy array.
 
         A singular matrix gives the solution of least norm. If b is not in its range, x has the
         least residual, `info` is false, and the first such x of the solver warns (SolverWarning).
@@ -186,8 +190,8 @@ class SparseSolver:
 
 
 class SparseCG:
-    """Conjugate gradients for A x = b, A symmetric and positive definite, from `x0` or zero, for at
-    most `max_iter` iterations or until the residual is below `atol` times b's norm.
+    """Conjugate gradients for A x = b with a symmetric positive definite A. They start at `x0` or
+    zero and stop after `max_iter` iterations, or at a residual norm below `atol` times that of b.
 
     Source: M. R. Hestenes and E. Stiefel, "Methods of conjugate gradients for solving linear
     systems", 1952.
@@ -208,14 +212,14 @@ class SparseCG:
         self.x0 = np.zeros(A.n) if x0 is None else right_side(x0, A.n)
 
     def solve(self) -> tuple[NDArray[np.number], bool]:
-        """x in numpy, and whether it converged."""
+        """x as a numpy array, and True if it converged."""
         search = Search(self)
         x = compute(search, (self.b, self.A.entries[2], self.x0), is_shown=True)
         return x, search.is_done
 
 
 def right_side(b: Column, n: int) -> NDArray[np.float64]:
-    """A copy of the n numbers of b in numpy."""
+    """A copy of the n scalars of b in numpy."""
     check_right_side("SparseCG", b, n)
     every = np.arange(n)
     weighted = Weighted("SparseCG", every, 1, every, n, np.float64)
@@ -224,8 +228,7 @@ def right_side(b: Column, n: int) -> NDArray[np.float64]:
 
 
 def is_symmetric(matrix: SparseMatrix, numbers: Any) -> bool:
-    """Whether a positive definite matrix with these entries is its own transpose, but for
-    rounding."""
+    """True if a positive definite matrix with these entries is symmetric up to rounding."""
     rows, columns, _ = matrix.entries
     keys, mirrored = rows * matrix.n + columns, columns * matrix.n + rows
     at = np.minimum(np.searchsorted(keys, mirrored), max(len(keys) - 1, 0))
@@ -233,29 +236,29 @@ def is_symmetric(matrix: SparseMatrix, numbers: Any) -> bool:
     diagonal = np.zeros(matrix.n)
     diagonal[rows[rows == columns]] = np.abs(numbers[rows == columns])
     noise = ROUNDINGS * np.finfo(matrix.dtype.dtype).eps
-    scale = np.sqrt(diagonal[rows] * diagonal[columns])  # no entry is greater
+    scale = np.sqrt(diagonal[rows] * diagonal[columns])  # upper bound of entries
     return bool((np.abs(numbers - others) <= noise * scale).all())
 
 
 class Search:
-    """x of A x = b, by conjugate gradients from x0, a function of b, the entries of A, and x0."""
+    """Conjugate gradients as a differentiable function: x of A x = b, from b, A's entries and
+    x0."""
 
     who = "SparseCG.solve()"
-    is_done = False  # whether it converged
+    is_done = False  # converged
 
     def __init__(self, given: SparseCG) -> None:
         self.given, self.span = given, user_span()
 
     def value(self, *inputs: Any) -> Any:
-        """x."""
         b, numbers, x = inputs
         x, self.is_done = self.search(b, numbers, x)
         return x.astype(self.given.A.dtype.dtype)
 
     def slopes(self, slope: Any, result: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        """By b it is s, found in the same way from the slope, by A the matrix -s x^T; where the
-        search began has no influence. Raises GradientError if either did not converge, or if A is
-        not symmetric: then s is that of another system."""
+        """Gradients by the adjoint method: s, the solution of A s = slope, for b; -s x^T for A;
+        0 for x0. Raises GradientError if either search did not converge, or if A is not
+        symmetric."""
         _, numbers, x0 = inputs
         if not is_symmetric(self.given.A, numbers.astype(np.float64)):
             raise GradientError(
@@ -272,7 +275,7 @@ class Search:
         return s, -s[rows] * result.astype(np.float64)[columns], np.zeros(len(x0))
 
     def search(self, b: Any, numbers: Any, x: Any) -> tuple[Any, bool]:
-        """x, and whether it converged."""
+        """x, and True if it converged."""
         A, max_iter, atol = self.given.A, self.given.max_iter, self.given.atol
         b, numbers, x = (v.astype(np.float64) for v in (b, numbers, x))
         rows, columns, _ = A.entries
@@ -288,7 +291,7 @@ class Search:
                 break
             Ap = multiply(p)
             curvature = p @ Ap
-            if curvature == 0 or not np.isfinite(curvature):  # it cannot go on
+            if curvature == 0 or not np.isfinite(curvature):  # breakdown
                 break
             alpha = square / curvature
             x += alpha * p

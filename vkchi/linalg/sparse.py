@@ -1,7 +1,7 @@
-"""Sparse matrices on the host.
+"""Sparse matrices on the host, in coordinate format.
 
-Owns: `SparseMatrix`: entries in order of rows, then columns, none twice; its arithmetic, by numpy,
-which tapes differentiate (`autodiff.hosted`). Must not know: kernels, how systems are solved.
+Entries are unique and sorted by row, then column. Arithmetic uses numpy, and tapes differentiate it
+(`tape.hosted`).
 
     A = SparseMatrix(2, 2); A[0, 1] = 3.0; (A @ A.transpose())[0, 0]      # 9.0
 """
@@ -32,7 +32,7 @@ Entries = tuple[Any, Any, Any]  # rows, columns, numbers
 
 
 class Pattern(NamedTuple):
-    """The places of entries in order, none twice, and at which of them given numbers stand."""
+    """Sorted unique coordinates, and for each given value the index of its coordinate (`where`)."""
 
     rows: Any
     columns: Any
@@ -40,17 +40,18 @@ class Pattern(NamedTuple):
 
 
 def pattern_of(rows: Array, columns: Array, width: int) -> Pattern:
-    """The places of numbers at these rows and columns."""
+    """The pattern of values at these rows and columns."""
     keys = np.asarray(rows, np.int64) * width + np.asarray(columns, np.int64)
     places, where = np.unique(keys, return_inverse=True)
     return Pattern(places // max(width, 1), places % max(width, 1), where.reshape(-1))
 
 
 class SparseMatrix:
-    """An `n` by `m` matrix of numbers of `dtype`, zero at first.
+    """An `n` by `m` matrix of scalars of type `dtype`, zero at first, or a copy of `sm`.
+    `storage_format` has no effect.
 
-    Operators: `+`, `-`, `*` with a number or, entry by entry, a matrix; `@` with a matrix, or with
-    a field, ndarray or numpy array of one axis. Raises KernelRuntimeError for shapes that differ.
+    Operators: `+`, `-`; `*` with a number or, elementwise, a matrix; `@` with a matrix, or with a
+    field, ndarray or numpy array of one axis. Raises KernelRuntimeError for different shapes.
     """
 
     def __init__(
@@ -78,20 +79,20 @@ class SparseMatrix:
 
     @property
     def entries(self) -> Entries:
-        """Rows, columns and numbers, what was assigned among them."""
+        """Rows, columns and values, with pending assignments merged."""
         if self._assigned:
             self._keep(self._merged())
         return self._entries
 
     @property
     def keys(self) -> Any:
-        """The entries' places as numbers, in order, without what was assigned since."""
+        """Sorted linear indices of the entries, without pending assignments."""
         if self._keys is None:
             self._keys = self._entries[0] * self.m + self._entries[1]
         return self._keys
 
     def _merged(self) -> Entries:
-        """The entries with what was assigned to some, and to new ones."""
+        """The entries with pending assignments, which change some and add others."""
         places = np.array(list(self._assigned), np.int64)
         values = np.array(list(self._assigned.values()), self.dtype.dtype)
         keys = places[:, 0] * self.m + places[:, 1]
@@ -110,7 +111,7 @@ class SparseMatrix:
         )
 
     def set_triplets(self, rows: Array, columns: Array, numbers: Array) -> None:
-        """Become the matrix of these numbers, those at one place added up."""
+        """Replace the contents by triplets; duplicates are summed."""
         self.check_inside(rows, columns)
         self.add_up("SparseMatrix", (numbers,), rows, columns, np.arange(len(rows)))
 
@@ -132,7 +133,7 @@ class SparseMatrix:
         taken: Array,
         weights: Array | float = 1,
     ) -> SparseMatrix:
-        """Become the matrix of the sums, place by place, of numbers taken from those given."""
+        """Replace the contents by scatter-added, weighted values of the inputs (see `Weighted`)."""
         places = pattern_of(rows, columns, self.m)
         count = len(places.rows)
         function = Weighted(who, taken, weights, places.where, count, self.dtype.dtype)
@@ -148,26 +149,26 @@ class SparseMatrix:
         first: Array,
         second: Array,
     ) -> SparseMatrix:
-        """The same of products of numbers of two matrices."""
+        """Replace the contents by scatter-added products of two inputs (see `Products`)."""
         places = pattern_of(rows, columns, self.m)
         function = Products(who, first, second, places.where, len(places.rows), self.dtype.dtype)
         self._keep((places.rows, places.columns, compute(function, given)))
         return self
 
     def _like(self, n: int | None = None, m: int | None = None) -> SparseMatrix:
-        """A matrix of the same number type, of zeros."""
+        """A zero matrix of the same scalar type."""
         rows, columns = self.n if n is None else n, self.m if m is None else m
         return SparseMatrix(rows, columns, dtype=self.dtype)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and of columns."""
         return self.n, self.m
 
     # --- entries -----------------------------------------------------------------------------
 
     def _find(self, indices: tuple[int, int]) -> tuple[int, bool]:
-        """Where the entry at (i, j) stands or would stand, and whether it is there."""
+        """Position of the entry at (i, j), or of its insertion, and True if it exists."""
         i, j = indices
         if not (0 <= i < self.n and 0 <= j < self.m):
             raise KernelRuntimeError(
@@ -185,7 +186,7 @@ class SparseMatrix:
         return float(self._entries[2][k]) if is_there else 0.0
 
     def __setitem__(self, indices: tuple[int, int], value: float) -> None:
-        if current_tape() is None:  # put among the entries when these are asked for
+        if current_tape() is None:  # merged into the entries on their next use
             self._find(indices)
             i, j = map(int, indices)
             self._assigned[i, j] = float(self.dtype.dtype.type(value))
@@ -197,13 +198,13 @@ class SparseMatrix:
         k, is_there = self._find(indices)
         if not is_there:
             rows, columns = np.insert(rows, k, i), np.insert(columns, k, j)
-        count = len(numbers)  # the value given comes behind the others
+        count = len(numbers)  # index of the new value, after the old ones
         taken = np.arange(count)
         taken = np.insert(taken, k, count) if not is_there else np.where(taken == k, count, taken)
         self.add_up("A[i, j] = x", (numbers, np.array([value])), rows, columns, taken)
 
     def build_from_ndarray(self, triplets: Ndarray) -> None:
-        """Become the matrix of the numbers row, column, value, row, ... of an ndarray."""
+        """Replace the contents by the triplets row, column, value, row, ... of an ndarray."""
         flat = triplets.contents().reshape(-1)
         if len(flat) % 3:
             raise KernelRuntimeError("triplets are rows, columns and numbers: 3 times as many")
@@ -213,7 +214,7 @@ class SparseMatrix:
         self.add_up("build_from_ndarray()", (triplets,), rows, columns, taken)
 
     def to_numpy(self) -> NDArray[np.number]:
-        """The matrix with its zeros."""
+        """The dense matrix."""
         dense = np.zeros(self.shape, self.dtype.dtype)
         rows, columns, numbers = self.entries
         dense[rows, columns] = numbers
@@ -264,7 +265,7 @@ class SparseMatrix:
     __rmul__ = __mul__
 
     def transpose(self) -> SparseMatrix:
-        """The matrix with rows and columns exchanged."""
+        """The transposed matrix."""
         rows, columns, numbers = self.entries
         taken = np.arange(len(numbers))
         made = self._like(self.m, self.n)
@@ -287,7 +288,7 @@ class SparseMatrix:
         return self.apply(other)
 
     def apply(self, x: Column) -> Ndarray | NDArray[np.number]:
-        """The product with a vector: of an ndarray an ndarray, else in numpy."""
+        """The product with a vector: an ndarray if x is one, otherwise a numpy array."""
         if x.shape != (self.m,):
             raise KernelRuntimeError(f"a vector of {self.m} is needed, not of shape {x.shape}")
         if isinstance(x, Storage) and not x.is_scalar:
@@ -311,7 +312,7 @@ class SparseMatrix:
         starts = np.searchsorted(other.entries[0], np.arange(other.n + 1))
         counts = (starts[1:] - starts[:-1])[columns]
         mine = np.repeat(np.arange(len(rows)), counts)
-        # The k-th product of an entry is with the k-th entry of the other's row.
+        # The k-th product of an entry uses the k-th entry of the other matrix's row.
         k = np.arange(len(mine)) - np.repeat(np.cumsum(counts) - counts, counts)
         its = starts[columns[mine]] + k
         made, given = self._like(self.n, other.m), (numbers, other.entries[2])

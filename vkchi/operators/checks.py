@@ -1,8 +1,4 @@
-"""What is wrong with an operator's arguments and with the shapes of its outputs, before torch or a
-kernel stumbles.
-
-Owns: both errors. Must not know: what an operator does.
-"""
+"""Validation of operators: the arguments of calls, and the shapes of outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ BY_RULE = "give a tuple of sizes, as (n,), or a shape and a dtype, as ((n, 3), t
 
 
 def read_shape(who: str, name: str, said: Any) -> tuple[tuple[int, ...], torch.dtype | None]:
-    """The shape of an output, and its dtype if that was said too. Raises ArgumentError."""
+    """The shape of an output, and its dtype if given. Raises ArgumentError."""
     shape, dtype = said, None
     is_pair = isinstance(said, list | tuple) and len(said) == 2
     if is_pair and isinstance(said[0], list | tuple):
@@ -42,8 +38,8 @@ def read_shape(who: str, name: str, said: Any) -> tuple[tuple[int, ...], torch.d
 
 
 def check_arguments(who: str, parameters: Sequence[Parameter], args: Sequence[Any]) -> None:
-    """Raises ArgumentError for what is no tensor where one is needed, and for a tensor that wants a
-    gradient where a number is, for that would get lost. Torch itself says what else is wrong."""
+    """Raises ArgumentError if an array argument is no tensor, or if a scalar argument requires a
+    gradient, which would be lost. Torch itself checks the rest."""
     for p, arg in zip(parameters, args):
         if isinstance(p, ArrayParameter):
             if not hasattr(type(arg), "__torch_function__"):
@@ -62,5 +58,5 @@ def check_arguments(who: str, parameters: Sequence[Parameter], args: Sequence[An
 
 
 def refuse(why: str, what_to_do: str) -> ArgumentError:
-    """The error, with its help."""
+    """The error with its help line."""
     return ArgumentError(why + HELP.format(what_to_do))

@@ -1,7 +1,6 @@
-"""A kernel as torch sees it: what it takes, what it makes, what its gradient needs.
+"""Description of a kernel for torch: inputs, outputs, and the values saved for its gradient.
 
-Owns: `Spec`, the types of arguments, what is known of calls by the kinds of their arguments. Must
-not know: how an operator is registered, or run.
+`Spec` also caches analyses of the kernel per combination of argument types.
 
     spec = Spec(cube, {"y": "x"}, None)
     spec.schema()       # "Tensor x"
@@ -40,17 +39,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Tensors: TypeAlias = "dict[str, torch.Tensor]"
 Arguments: TypeAlias = "Mapping[str, Any]"  # of the operator, by name
-# The shape of an output from the arguments; with a dtype where that is not the first tensor's.
+# Shape of an output from the arguments, with a dtype if it differs from the first tensor's.
 Rule: TypeAlias = "str | Callable[[Arguments], Sequence[int] | tuple[Sequence[int], torch.dtype]]"
 Maker: TypeAlias = "Callable[[torch.Tensor, Sequence[int], torch.dtype, int], torch.Tensor]"
 AnyKernel: TypeAlias = "Kernel | BoundKernel"
 
-SCALARS = {"f": "float", "i": "SymInt", "u": "SymInt", "b": "bool"}  # torch's, by our kind
+SCALARS = {"f": "float", "i": "SymInt", "u": "SymInt", "b": "bool"}  # torch's types by scalar kind
 
 
 class Needs(NamedTuple):
-    """Outputs and fields whose numbers a gradient needs; None where fields are not known. `made`:
-    the values of Python that this is true of."""
+    """Outputs and fields whose values a gradient reads; `fields` is None if unknown. `made`: the
+    Python values for which this holds."""
 
     outputs: frozenset[str]
     fields: tuple[Storage, ...] | None
@@ -58,8 +57,8 @@ class Needs(NamedTuple):
 
 
 class Spec:
-    """A kernel as torch sees it: what it takes (`inputs`, of which `tensors` are names), what it
-    makes, and what differentiates it."""
+    """A kernel as an operator: `inputs`, the names of its `tensors`, `outputs`, and the kernel
+    of its `gradient`, if the user gave one."""
 
     def __init__(
         self, kernel: AnyKernel, outputs: Mapping[str, Rule], gradient: AnyKernel | None
@@ -72,12 +71,12 @@ class Spec:
         self.tensors = tuple(p.name for p in self.inputs if isinstance(p, ArrayParameter))
         arrays = [p for p in self.parameters if isinstance(p, ArrayParameter)]
         self.element_axes = {p.name: p.element_axes for p in arrays}
-        self._known: weakref.ref[Any] | None = None  # the runtime that the next is true of
+        self._known: weakref.ref[Any] | None = None  # the runtime of `_read`
         self.memories = Memories(self.name)
-        self._read: dict[Any, Needs] = {}  # by kinds of arguments
+        self._read: dict[Any, Needs] = {}  # by kinds of arguments, see `kind_of`
 
     def check(self) -> None:
-        """Raises DeclarationError for what torch cannot call."""
+        """Raises DeclarationError if torch cannot call the kernel."""
         self.schema()  # raises for a parameter that torch has no type for
         arrays = {p.name for p in self.parameters if isinstance(p, ArrayParameter)}
         for name, rule in self.outputs.items():
@@ -99,7 +98,7 @@ class Spec:
                     raise DeclarationError(f"gradient=: nothing is called `{p.name}`")
 
     def schema(self) -> str:
-        """What it takes, in torch's words."""
+        """Parameters in torch's schema language."""
         return ", ".join(f"{torch_type(self.name, p)} {p.name}" for p in self.inputs)
 
     def name_arguments(self, args: Sequence[Any]) -> dict[str, Any]:
@@ -113,12 +112,12 @@ class Spec:
     # --- outputs -----------------------------------------------------------------------------
 
     def make(self, given: Arguments, make: Maker) -> Tensors:
-        """New outputs: `make(like, shape, dtype, axes)` makes one, whose last axes are those of
-        elements."""
+        """Create the outputs with `make(like, shape, dtype, axes)`; `axes` is the number of
+        element axes, the last ones."""
         return {name: self.make_one(name, given, make) for name in self.outputs}
 
     def make_one(self, name: str, given: Arguments, make: Maker) -> torch.Tensor:
-        """A new output."""
+        """Create one output."""
         rule, axes = self.outputs[name], self.element_axes[name]
         if isinstance(rule, str):
             source = given[rule]
@@ -130,7 +129,7 @@ class Spec:
     # --- what is known of the kernel -----------------------------------------------------------
 
     def check_written(self, arguments: Sequence[Any]) -> None:
-        """Raises DeclarationError where the kernel writes an input, of which torch is not told."""
+        """Raises DeclarationError if the kernel writes an input: torch would not notice."""
         kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
 
         def check(made: list[Made]) -> Needs:
@@ -148,7 +147,7 @@ class Spec:
             )
 
     def check_gradient_written(self, arguments: Sequence[Any]) -> None:
-        """Raises DeclarationError where the gradient of one's own writes what is torch's."""
+        """Raises DeclarationError if the user's gradient writes tensors of torch."""
         kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
 
         def check(made: list[Made]) -> Needs:
@@ -170,9 +169,9 @@ class Spec:
             )
 
     def find_needs(self, arguments: Sequence[Any]) -> Needs:
-        """What the gradient may need besides inputs and slopes, given the kernel's arguments: that
-        which the kernel reads, or which the gradient of one's own does. All outputs where torch has
-        only its own stand-ins for tensors to give."""
+        """Values besides inputs and output gradients that the gradient may read, given the
+        kernel's arguments. These are read by the kernel, or by the user's gradient. For torch's
+        fake tensors: all outputs."""
         if not all(is_real(a) for a in arguments):
             return Needs(frozenset(self.outputs), None)
         kinds = tuple([kind_of(a) for a in arguments])
@@ -197,14 +196,14 @@ class Spec:
         return examine(self.gradient, find_fields, given, made)
 
     def remember(self, needs: Needs) -> Memory | None:
-        """What fields hold now that a gradient needs; None where they are not known."""
+        """Snapshot of the fields that a gradient needs; None if they are unknown."""
         if needs.fields is None:
             return None
         return Memory(self.name, needs.fields, is_needed=bool(needs.fields), made=needs.made)
 
     def remember_by(self, args: Sequence[Any], made: Sequence[torch.Tensor]) -> None:
-        """The same, to be found by the first of the results, of a call that torch may have made out
-        of sight of autograd. What is wrong with a gradient of one's own is told when it is run."""
+        """Save the same snapshot keyed by the first output, for calls that autograd may not
+        record. Errors of the user's gradient are raised when it runs."""
         outputs = dict(zip(self.outputs, made, strict=True))
         arguments = self.arrange({**self.name_arguments(args), **outputs})
 
@@ -220,12 +219,12 @@ class Spec:
             self.memories.add(made[0], memory)
 
     def arrange_gradient(self, found: Mapping[str, Any]) -> list[Any]:
-        """The arguments, in order, of the gradient of one's own."""
+        """The ordered arguments of the user's gradient."""
         assert self.gradient is not None
         return [found[p.name] for p in parameters_of(self.gradient)]
 
     def _recall(self, key: Any, find: Callable[[list[Made]], Needs]) -> Needs:
-        """The entry of a key; made anew for another runtime or other values of Python."""
+        """The cached entry of a key, recomputed for another runtime or other Python values."""
         runtime = current()
         if self._known is None or self._known() is not runtime:
             self._known, self._read = weakref.ref(runtime), {}
@@ -239,7 +238,8 @@ class Spec:
 def examine(
     kernel: AnyKernel, look: Callable[[Plan, Any], T], given: Iterable[Any], made: list[Made]
 ) -> T:
-    """What `look` says of a plan. The values that the kernel is compiled with are put in `made`."""
+    """Apply `look` to the kernel's plan. Appends the Python values that the kernel is compiled
+    with to `made`."""
 
     def seen(plan: Plan, args: tuple[Any, ...]) -> T:
         made.append(Made(plan.guard, plan.known(args)))
@@ -249,14 +249,14 @@ def examine(
 
 
 def find_used(plan: Plan, args: object) -> frozenset[str]:
-    """The arrays whose numbers a kernel uses."""
-    from vkchi.tape.derived import facts  # most calls want no gradient
+    """Names of the arrays whose values a kernel uses."""
+    from vkchi.tape.derived import facts  # rarely used, slow to import
 
     return facts.arrays_used(plan)
 
 
 def find_fields(plan: Plan, args: tuple[Any, ...]) -> tuple[Storage, ...]:
-    """Those of them that are fields."""
+    """The fields whose values a kernel uses."""
     fields = plan.fields(args)
     used = find_used(plan, args) if fields else ()
     return tuple([array for name, array in fields.items() if name in used])
@@ -266,14 +266,13 @@ def find_fields(plan: Plan, args: tuple[Any, ...]) -> tuple[Storage, ...]:
 
 
 def function_of(kernel: AnyKernel) -> Any:
-    """The Python function that a kernel was made of."""
+    """The Python function of a kernel."""
     inner = kernel.func if isinstance(kernel, BoundKernel) else kernel
     return inner.__vkchi_func__  # type: ignore[attr-defined]
 
 
 def parameters_of(kernel: AnyKernel) -> tuple[Parameter, ...]:
-    """A kernel's parameters, but for the object it is bound to. Raises DeclarationError where it is
-    bound to none."""
+    """A kernel's parameters, without `self`. Raises DeclarationError for an unbound method."""
     fn = function_of(kernel)
     found = read_parameters(fn, looks_like_method(fn))
     if found and isinstance(found[0], SelfParameter):
@@ -284,7 +283,7 @@ def parameters_of(kernel: AnyKernel) -> tuple[Parameter, ...]:
 
 
 def torch_type(who: str, p: Parameter) -> str:
-    """Torch's name of the type of an argument. Raises DeclarationError."""
+    """Torch's schema type of a parameter. Raises DeclarationError."""
     if isinstance(p, ArrayParameter):
         return "Tensor"
     if isinstance(p, ScalarParameter):
@@ -298,28 +297,27 @@ def torch_type(who: str, p: Parameter) -> str:
 
 
 def slope_of(name: str) -> str:
-    """The parameter of a gradient's kernel that is the slope of an array."""
+    """Name of the gradient kernel's parameter for the gradient of an array."""
     return f"{name}_grad"
 
 
 def is_tensor(arg: Any) -> bool:
-    """Whether an argument is a tensor."""
     return hasattr(arg, "untyped_storage")
 
 
 def kind_of(arg: Any) -> Any:
-    """What of an argument decides what a kernel reads and writes."""
+    """Cache key of an argument: the properties that determine a kernel's reads and writes."""
     return (arg.dtype, arg.ndim) if is_tensor(arg) else type(arg)
 
 
 def is_real(arg: Any) -> bool:
-    """Whether an argument is no tensor that torch shows to what it traces."""
+    """False for torch's fake tensors, which exist while it traces."""
     if not hasattr(arg, "untyped_storage"):
         return True
     return type(arg) in plain_tensors() and arg.device.type != "meta"
 
 
 def shape_on_host(arg: Any) -> Any:
-    """A tensor of the CPU like one that is elsewhere: what compiling asks of it."""
+    """An empty CPU tensor in place of a tensor of another device, for compilation."""
     is_elsewhere = hasattr(arg, "untyped_storage") and arg.device.type != "cpu"
     return arg.new_empty(arg.shape, device="cpu") if is_elsewhere else arg

@@ -1,11 +1,10 @@
-"""Operators that plain Python calls: past torch's dispatcher, as a Function of torch's.
+"""Fast path of operators called from plain Python: bypasses torch's dispatcher, as an autograd
+Function.
 
-Owns: when nobody but torch's autograd has to know of a call, and what is done then, which is what
-the operator does, in less time. Must not know: how an operator is registered.
-
-Where torch compiles, traces, profiles, transforms functions or has a mode, and with tensors that
-are no plain ones of the CPU, an operator is called as torch calls it; so it is from then on where
-somebody registers more of it (`op.register_kernel`).
+It computes the same result in less time. The dispatcher is used instead if any of these holds:
+- torch compiles, traces, profiles, transforms functions or has a mode;
+- an argument is not a plain CPU tensor;
+- the user has registered more of the operator (`op.register_kernel`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from vkchi.operators.kept_fields import remembered
 from vkchi.operators.running import run, run_gradient
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter
 
-NUMBERS = {"f": (float, int), "i": (int,), "u": (int,), "b": (bool,)}  # of Python's, by our kind
+NUMBERS = {"f": (float, int), "i": (int,), "u": (int,), "b": (bool,)}  # Python types by scalar kind
 REGISTERING = (
     "register_kernel", "register_fake", "register_autograd", "register_vmap", "register_autocast",
     "register_torch_dispatch", "set_kernel_enabled",
@@ -40,7 +39,7 @@ REGISTERING = (
 
 
 def call_directly(operator: Any, backward: Any, spec: Spec) -> Any:
-    """The operator, called directly where that will do."""
+    """The operator with the fast path installed, if its parameters allow it."""
     takes = types_of(spec)
     base: Any = type(operator)
     operator.__class__ = direct_class(base)
@@ -50,7 +49,7 @@ def call_directly(operator: Any, backward: Any, spec: Spec) -> Any:
 
 
 def types_of(spec: Spec) -> list[frozenset[type]] | None:
-    """The classes of arguments to which nothing needs to be done; None where torch converts."""
+    """The argument classes that need no conversion; None if torch converts."""
     found = []
     for p in spec.inputs:
         if isinstance(p, ArrayParameter):
@@ -64,12 +63,12 @@ def types_of(spec: Spec) -> list[frozenset[type]] | None:
 
 @cache
 def direct_class(base: Any) -> type:
-    """Operators of torch's that look at their arguments first."""
-    compiles = is_compiling()  # which torch knows when it compiles this
+    """Subclass of torch's operator class with the fast path."""
+    compiles = is_compiling()  # a name that torch.compile recognizes in this code
     forward = forward_mode()
 
     class DirectOp(base):  # type: ignore[misc]
-        """An operator of torch's; `direct`: what is called in its place, if anything."""
+        """A torch operator; `direct` is its fast path, if any."""
 
         who: str
         parameters: Sequence[Parameter]
@@ -77,7 +76,7 @@ def direct_class(base: Any) -> type:
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             if compiles():
-                if forward._current_level >= 0:  # not known which of the arguments it is about
+                if forward._current_level >= 0:  # unknown which argument has a tangent
                     raise no_forward_mode(self.who)
                 return super().__call__(*args, **kwargs)
             if kwargs or self.direct is None or not self.direct.takes(args):
@@ -94,7 +93,7 @@ def direct_class(base: Any) -> type:
 
 
 def noted(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method after which an operator is only what torch calls."""
+    """A registration method that also disables the fast path."""
 
     def register(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.direct = None
@@ -104,7 +103,7 @@ def noted(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Direct:
-    """What an operator does, in Python."""
+    """Direct call of an operator in Python."""
 
     def __init__(self, spec: Spec, takes: Sequence[frozenset[type]], backward: Any) -> None:
         self._spec, self._types = spec, takes
@@ -113,7 +112,8 @@ class Direct:
         self._apply = differentiable(spec, self._places, backward)
 
     def takes(self, args: tuple[Any, ...]) -> bool:
-        """Whether the arguments are as they must be, and nobody has to know of the call."""
+        """True if the fast path applies: plain CPU arguments, and nothing in torch observes the
+        call."""
         if len(args) != len(self._types):
             return False
         for arg, types in zip(args, self._types):
@@ -125,7 +125,6 @@ class Direct:
         return not self._is_disturbed()
 
     def call(self, args: tuple[Any, ...]) -> Any:
-        """The result for these arguments."""
         if self._is_recorded():
             for k in self._places:
                 if args[k].requires_grad:
@@ -134,8 +133,7 @@ class Direct:
 
 
 def differentiable(spec: Spec, places: list[int], backward: Any) -> Callable[..., Any]:
-    """What the operator does, as a Function of torch's; `places`: of tensors among the
-    arguments."""
+    """The operator as an autograd Function; `places` are the indices of tensor arguments."""
     records, is_disturbed = is_recorded(), disturbance()
 
     def act(ctx: Any, *args: Any) -> Any:
@@ -145,7 +143,7 @@ def differentiable(spec: Spec, places: list[int], backward: Any) -> Callable[...
 
     def go_back(ctx: Any, *slopes: Any) -> Any:
         if records() or is_disturbed() or not all(map(has_memory, slopes)):
-            return differentiate(spec, backward, ctx, slopes)  # which torch sees
+            return differentiate(spec, backward, ctx, slopes)  # visible to torch
         args, kept = restore(spec, ctx)
         memory = take_memory(ctx)
         wanted = [spec.inputs[k].name for k in places if ctx.needs_input_grad[k]]
@@ -160,7 +158,7 @@ def differentiable(spec: Spec, places: list[int], backward: Any) -> Callable[...
 
 
 def save(spec: Spec, ctx: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
-    """Keep in torch's `ctx` what the derivative needs of arguments, results and fields."""
+    """Save in torch's `ctx` the arguments, results and fields that the derivative needs."""
     given, outputs = spec.name_arguments(args), dict(zip(spec.outputs, made, strict=True))
     needs = spec.find_needs(spec.arrange({**given, **outputs}))
     ctx.kept = needs.outputs
@@ -171,15 +169,15 @@ def save(spec: Spec, ctx: Any, args: Sequence[Any], made: Sequence[Any]) -> None
 
 
 def take_memory(ctx: Any) -> Any:
-    """What fields held, let go of where torch lets go of the tensors that it saved."""
+    """The snapshot of fields. It is released when torch releases its saved tensors."""
     memory = ctx.memory
     if not keeps_graph()():
-        ctx.memory = None  # torch refuses to go back a second time
+        ctx.memory = None  # torch does not allow a second backward pass
     return memory
 
 
 def restore(spec: Spec, ctx: Any) -> tuple[list[Any], dict[str, Any]]:
-    """What was kept: arguments, and results by name."""
+    """Saved arguments, and saved results by name."""
     saved = iter(ctx.saved_tensors)
     given = {**ctx.others, **{name: next(saved) for name in spec.tensors}}
     kept = {name: next(saved) for name in spec.outputs if name in ctx.kept}
@@ -187,7 +185,7 @@ def restore(spec: Spec, ctx: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 def differentiate(spec: Spec, backward: Any, ctx: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
-    """The slopes of the operator's arguments, by the operator that is its derivative."""
+    """Gradients of the operator's arguments, by the backward operator."""
     args, kept = restore(spec, ctx)
     check_tangents(spec.name, (*args, *slopes))
     with remembered(take_memory(ctx)):
@@ -201,16 +199,16 @@ def differentiate(spec: Spec, backward: Any, ctx: Any, slopes: Sequence[Any]) ->
 
 
 def check_tangents(who: str, args: Sequence[Any]) -> None:
-    """Raises TensorGradientError for what may carry a derivative of forward mode: torch would take
-    the result for a constant."""
+    """Raises TensorGradientError for arguments that may carry a forward-mode tangent: torch
+    would treat the result as constant."""
     if any(hasattr(arg, "untyped_storage") and may_have_tangent(arg) for arg in args):
         raise no_forward_mode(who)
 
 
 def refuse_transforms(who: str, args: Sequence[Any]) -> None:
-    """The same where torch asks for each of its transforms in turn: then it is known of tensors
-    what they carry. And for what torch's own transforms differentiate in reverse: of operators in
-    libraries they cannot."""
+    """Raises TensorGradientError for forward-mode tangents, and for reverse mode inside torch's
+    function transforms, which do not support custom operators. Torch calls this per transform,
+    when the tangents are certain."""
     if any(hasattr(arg, "untyped_storage") and has_tangent(arg) for arg in args):
         raise no_forward_mode(who)
     wants = any(getattr(arg, "requires_grad", False) for arg in args)
@@ -222,7 +220,7 @@ def refuse_transforms(who: str, args: Sequence[Any]) -> None:
 
 
 def no_forward_mode(who: str) -> TensorGradientError:
-    """The error for that."""
+    """The error for forward mode."""
     return TensorGradientError(
         f"{who}() has no derivative in torch's forward mode (torch.func.jvp, jacfwd)",
         help="differentiate it in reverse mode: backward(), or torch.autograd.grad()",
@@ -230,5 +228,5 @@ def no_forward_mode(who: str) -> TensorGradientError:
 
 
 def one_or_all(found: Sequence[Any]) -> Any:
-    """What torch takes for one result, or several."""
+    """A single result, or a tuple of several, as torch expects."""
     return found[0] if len(found) == 1 else tuple(found)

@@ -1,11 +1,10 @@
-"""Fields that an operator's gradient reads, as the forward pass left them.
+"""Snapshots of the fields that an operator's gradient reads, taken in the forward pass.
 
-Owns: `Memory`, of one call; how a gradient comes to that of its call (`Memories`): torch keeps it
-beside what it saves, or, where torch compiles, gives the gradient the results of the call, by
-which it is found again. Must not know: how gradients run.
+Fields are no arguments, so torch does not save them. Their contents are copied on write
+(`fields.keeping`), so the gradient sees the state of its call.
 
-Fields are no arguments, so torch knows nothing of them. What they held is copied when something is
-about to overwrite it (`fields.keeping`): a gradient is that of the call, whatever became of fields.
+`Memory` is the snapshot of one call. Autograd saves it with its tensors. Under `torch.compile` the
+gradient gets the call's results, and `Memories` finds the snapshot by them.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ if TYPE_CHECKING:
 
 
 class Made(NamedTuple):
-    """The values of Python that a kernel was compiled with for a call, and its arguments that are
-    known at compile time."""
+    """Python values that a kernel was compiled with for a call, and its compile-time constant
+    arguments."""
 
     guard: Guard
     known: tuple[Any, ...]
 
 
 def are_current(made: Iterable[Made]) -> bool:
-    """True if the values are the same now."""
+    """True if the values are unchanged."""
     return all([one.guard.holds(one.known) for one in made])
 
 
 class Memory:
-    """Saved contents of fields after a call of the operator `who`, of a kernel that was `made` of
-    some values. `is_needed`: there may be fields that the gradient reads."""
+    """Snapshot of fields after a call of the operator `who`. `made`: the Python values of its
+    kernel. `is_needed`: the gradient may read fields."""
 
     def __init__(
         self,
@@ -57,16 +56,16 @@ class Memory:
         self.kept: dict[int, Kept] = {id(field): keep(field) for field in fields}
 
     def find(self, array: Storage) -> Storage:
-        """What holds that of a field; the field itself where that is not known."""
+        """The saved contents of a field; the field itself if there are none."""
         kept = self.kept.get(id(array))
         return array if kept is None else kept.contents
 
     def knows(self, array: Storage) -> bool:
-        """Whether it is known what a field held."""
+        """True if the contents of a field were saved."""
         return id(array) in self.kept
 
     def check_values(self) -> None:
-        """Raises TensorGradientError where the kernel would be made of other values now."""
+        """Raises TensorGradientError if the kernel's Python values have changed since the call."""
         if not are_current(self.made):
             raise TensorGradientError(
                 f"what {self.who}() is compiled of was changed since the forward pass: its "
@@ -75,7 +74,8 @@ class Memory:
             )
 
     def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
-        """Raises TensorGradientError for a field, read at that span, of which it is not known."""
+        """Raises TensorGradientError for a field without saved contents; `span_of` locates its
+        read."""
         if not self.knows(array):
             raise self.unknown(name, span_of(name))
 
@@ -93,7 +93,7 @@ CURRENT: ContextVar[Memory | None] = ContextVar("memory", default=None)
 
 @contextmanager
 def remembered(memory: Memory | None) -> Iterator[None]:
-    """While torch calls the gradient that belongs to a memory."""
+    """Make a snapshot current while torch calls the gradient."""
     token = CURRENT.set(memory)
     try:
         yield
@@ -102,7 +102,7 @@ def remembered(memory: Memory | None) -> Iterator[None]:
 
 
 class Owner(weakref.ref[Any]):
-    """A reference to torch's storage of a result, which knows where that begins."""
+    """Weak reference to the storage of a result, with its address."""
 
     __slots__ = ("address", "memory")
     address: int
@@ -110,7 +110,7 @@ class Owner(weakref.ref[Any]):
 
 
 class Memories:
-    """The memories of calls whose first result is there, by that."""
+    """Snapshots of calls, keyed by their first result, as long as it is alive."""
 
     def __init__(self, who: str) -> None:
         self.who = who
@@ -118,19 +118,19 @@ class Memories:
         self._gone: deque[Owner] = deque()
 
     def add(self, result: torch.Tensor, memory: Memory) -> None:
-        """Remember one as long as a result is there."""
+        """Save a snapshot for the lifetime of a result."""
         self._forget()
         owner = Owner(result.untyped_storage(), self._gone.append)
         owner.address, owner.memory = result.data_ptr(), memory
         self._owners[owner.address] = owner
 
     def find(self, result: torch.Tensor | None) -> Memory:
-        """The memory of the call with this result; where that is not known, none of any field."""
+        """The snapshot of the call with this result; an empty one if unknown."""
         self._forget()
         owner = None if result is None else self._owners.get(result.data_ptr())
         if owner is not None and result is not None and owner() is result.untyped_storage():
             return owner.memory
-        return CURRENT.get() or Memory(self.who)  # of no field
+        return CURRENT.get() or Memory(self.who)  # without fields
 
     def _forget(self) -> None:
         while self._gone:

@@ -1,7 +1,4 @@
-"""A gradient of one's own that finds fields as the operator's call left them.
-
-Owns: what of them it is given copies of, and what is refused. Must not know: who calls it.
-"""
+"""Launch of a user's gradient kernel with fields restored to their state in the forward pass."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ def run_remembering(
     args: tuple[Any, ...],
     shared: Sequence[Import] = NOTHING_SHARED,
 ) -> None:
-    """Launch a kernel that is a gradient. Raises TensorGradientError where it reads a field of
-    which is not known what it held, or which it overwrites as well."""
+    """Launch a gradient kernel. Raises TensorGradientError if it reads a field without saved
+    contents, or a changed field that it also writes."""
     with still(plan.runtime):
         _run(memory, name, plan, args, shared)
 
@@ -56,7 +53,7 @@ def _run(
 def find_changed(
     memory: Memory, name: str, plan: Plan, args: tuple[Any, ...]
 ) -> dict[str, Storage]:
-    """What holds what fields held, of those that are not as they were and that a kernel reads."""
+    """Saved contents of the fields that a kernel reads and that have changed since."""
     fields, changed = plan.fields(args), {}
     for key in sorted(fields.keys() & facts.arrays_used(plan)):
         then = memory.find(fields[key])

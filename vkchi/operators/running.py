@@ -1,7 +1,7 @@
-"""What an operator does: its kernel on torch's tensors, and the kernel's gradient.
+"""Execution of operators: the kernel on torch's tensors, and its gradient.
 
-Owns: outputs and gradients as new tensors, tensors that kernels do not reach. Must not know: how
-torch comes to call.
+Outputs and gradients are new tensors. Tensors that kernels cannot address are copied to the CPU and
+back.
 
     outputs = run(spec, (x, 2.0))
     gradients = run_gradient(spec, (x, 2.0), slopes, kept, ("x",))
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def run(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
-    """The outputs for these arguments."""
     home = find_home(args, is_launch=True)
     if home is not None:
         return move(run(spec, move(args, "cpu")), home)  # type: ignore[no-any-return]
@@ -47,8 +46,8 @@ def run_gradient(
     wanted: Collection[str],
     memory: Memory,
 ) -> dict[str, torch.Tensor]:
-    """The gradients of the tensors `wanted`, given the slopes of the outputs and, of outputs that
-    it needs, what the kernel put there (`kept`), and of fields, what they held (`memory`)."""
+    """Gradients of the tensors `wanted`, given the gradients of the outputs (`slopes`), the
+    saved outputs (`kept`) and the saved fields (`memory`)."""
     home = find_home(args, is_launch=spec.gradient is not None)
     if home is not None:
         args, slopes, kept = (move(found, "cpu") for found in (args, slopes, kept))
@@ -65,18 +64,18 @@ def run_gradient(
 def _run_generated(
     spec: Spec, known: dict[str, Any], slopes: Tensors, wanted: Collection[str], memory: Memory
 ) -> dict[str, torch.Tensor]:
-    """The kernel's gradient, which goes from `.grad` to `.grad`."""
+    """Run the generated gradient, which reads and writes `.grad`."""
     runtime = current()
     for name, slope in slopes.items():
         if name not in known:
             known[name] = spec.make_one(name, known, partial(new_tensor, runtime))
         known[name].grad = slope.detach()
     for name in wanted:
-        known[name] = tensor = known[name].detach()  # an object of its own, whose `.grad` is ours
+        known[name] = tensor = known[name].detach()  # a new object, so that its `.grad` may be set
         if tensor.is_floating_point():
             axes = spec.element_axes[name]
             tensor.grad = new_zeros(runtime, tensor, tensor.shape, tensor.dtype, axes)
-    from vkchi.tape.by_itself import run_gradient as act  # most programs have no gradients
+    from vkchi.tape.by_itself import run_gradient as act  # rarely used, slow to import
 
     memory.check_values()
 
@@ -90,7 +89,7 @@ def _run_generated(
 def _run_own(
     spec: Spec, known: dict[str, Any], slopes: Tensors, wanted: Collection[str], memory: Memory
 ) -> dict[str, torch.Tensor]:
-    """The kernel that was given for it."""
+    """Run the user's gradient kernel."""
     assert spec.gradient is not None
     found = {name: known[name].new_zeros(known[name].shape) for name in spec.tensors}
     known |= {slope_of(k): v.detach().contiguous() for k, v in slopes.items()}
@@ -98,7 +97,7 @@ def _run_own(
     arguments = spec.arrange_gradient(known)
     spec.check_gradient_written(arguments)
     if memory.is_needed:
-        from vkchi.operators.remembering import run_remembering  # few gradients read fields
+        from vkchi.operators.remembering import run_remembering  # rarely used, slow to import
 
         spec.gradient.act(partial(run_remembering, memory), *arguments)
     else:
@@ -111,7 +110,8 @@ def _slope(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def wait() -> None:
-    """Torch looks at what it is given at once, whatever `ti.init(host_arrays=...)` says."""
+    """Wait for deferred work: torch reads results immediately, whatever
+    `ti.init(host_arrays=...)`."""
     runtime = current()
     if runtime.deferred:
         runtime.device.wait()
@@ -121,14 +121,14 @@ def wait() -> None:
 
 
 def find_home(args: Sequence[Any], *, is_launch: bool) -> torch.device | None:
-    """The device of tensors, where they are copied to the host's memory and back; None where
-    kernels have them as they are: on the CPU, and for launches on CUDA's device that the current
-    one shares memory with. (Gradients that are generated copy what they save through the host.)"""
+    """The device of tensors that must be copied to host memory and back; None if kernels address
+    them directly. These are CPU tensors and, for launches, those of a CUDA device that shares
+    memory. (Generated gradients copy their saved values through the host.)"""
     places = [a.device for a in args if hasattr(a, "untyped_storage") and a.device.type != "cpu"]
     if not places:
         return None
     if is_launch and all(place.type == "cuda" for place in places):
-        from vkchi.interop.cuda.link import Link, find_link  # few programs share any
+        from vkchi.interop.cuda.link import Link, find_link  # rarely used, slow to import
 
         if isinstance(find_link(current()), Link):
             return None
@@ -136,7 +136,7 @@ def find_home(args: Sequence[Any], *, is_launch: bool) -> torch.device | None:
 
 
 def move(found: Any, place: Any) -> Any:
-    """Tensors on another device; the rest as it is."""
+    """Tensors on another device; other values unchanged."""
     if isinstance(found, Mapping):
         return {name: move(one, place) for name, one in found.items()}
     if isinstance(found, list | tuple):
@@ -145,5 +145,5 @@ def move(found: Any, place: Any) -> Any:
 
 
 def detached(arg: Any) -> Any:
-    """A tensor without what torch knows of how it was computed; anything else as it is."""
+    """The tensor without autograd history; other values unchanged."""
     return arg.detach() if hasattr(arg, "detach") else arg

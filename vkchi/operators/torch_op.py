@@ -1,7 +1,7 @@
-"""A kernel as an operator of PyTorch: `torch_op`.
+"""PyTorch operators from kernels: `torch_op`.
 
-Owns: what torch wants of an operator (a schema, shapes without numbers, a derivative, a batch
-rule), made from a kernel's parameters. Must not know: how kernels or gradients are compiled.
+The operator's schema, fake implementation, derivative and batch rule are derived from the kernel's
+parameters.
 
     @ti.torch_op(outputs={"y": "x"})          # y: a new tensor of x's shape and dtype
     @ti.kernel
@@ -11,8 +11,8 @@ rule), made from a kernel's parameters. Must not know: how kernels or gradients 
 
     cube(torch.ones(3, requires_grad=True)).sum().backward()
 
-The operator takes the kernel's other parameters, in order, and gives the outputs, which the kernel
-finds filled with zeros. Source: https://docs.pytorch.org/docs/stable/library.html (`custom_op`).
+The operator takes the kernel's other parameters, in order, and returns the outputs. The kernel gets
+the outputs zero-filled. Source: https://docs.pytorch.org/docs/stable/library.html (`custom_op`).
 """
 
 from __future__ import annotations
@@ -65,21 +65,23 @@ def torch_op(
     gradient: AnyKernel | None = None,
     name: str | None = None,
 ) -> CustomOpDef | Callable[[AnyKernel], CustomOpDef]:
-    """An operator of torch (`torch.library.CustomOpDef`) that runs a kernel; without a kernel, a
-    decorator for one.
+    """A torch operator (`torch.library.CustomOpDef`) that runs a kernel; without a kernel, a
+    decorator.
 
-    outputs: for each array that the kernel makes, the name of an argument whose shape and dtype it
-    has, or a function of the arguments (by name) that gives a shape, or a shape and a dtype.
-    gradient: a kernel of one's own in place of the generated gradient. Its parameters say by name
-    what they are: parameters of the first kernel, outputs as it left them; `NAME_grad` of an
-    output, the slope that comes in; `NAME_grad` of a tensor, zeros, to be filled.
-    name: `library::operator` for torch.
+    - outputs: for each array that the kernel makes, the name of an argument with the same shape
+      and dtype. Alternatively a function of the arguments (by name) that returns a shape, or a
+      shape and a dtype.
+    - gradient: a kernel that replaces the generated gradient. Its parameters are matched by name:
+      parameters of the first kernel, with outputs as it left them; `NAME_grad` of an output, its
+      gradient; `NAME_grad` of a tensor, zeros, to be filled.
+    - name: `library::operator` for torch.
 
-    For tensors of the CPU, and of CUDA's device where memory is shared with it (others are copied
-    to the host and back, and so are those that a generated gradient works on), under autograd
-    (differentiable once), `torch.compile` and `torch.func.vmap` (a call for each of the batch).
-    Raises DeclarationError for parameters that torch cannot give, MissingPackageError without
-    torch 2.4.
+    Supported: autograd (first derivatives), `torch.compile`, and `torch.func.vmap` (one call per
+    batch element). Tensors are used in place on the CPU, and on a CUDA device that shares memory.
+    Others, and those that a generated gradient uses, are copied to the host and back.
+
+    Raises DeclarationError for parameters that torch cannot pass, MissingPackageError without torch
+    2.4.
     """
     if kernel is None:
         return lambda found: torch_op(found, outputs=outputs, gradient=gradient, name=name)
@@ -97,13 +99,13 @@ def torch_op(
 
 
 def is_qualified(name: object) -> bool:
-    """Whether torch takes a name for that of an operator in a library."""
+    """True if a name is a valid torch operator name with a library."""
     parts = name.split("::") if isinstance(name, str) else ()
     return len(parts) == 2 and all(part.isidentifier() for part in parts)
 
 
 def _define(spec: Spec, name: str) -> Any:
-    """The operator, and its derivative as a second one, so that torch can look into neither."""
+    """Define the operator, and its derivative as a second opaque operator."""
     library = torch_library()
     results = ", ".join(["Tensor"] * len(spec.outputs))
     forward = library.custom_op(
@@ -132,7 +134,7 @@ def _define(spec: Spec, name: str) -> Any:
 
 
 def refuse_second(who: str) -> None:
-    """Raises TensorGradientError: torch would differentiate a derivative."""
+    """Raises TensorGradientError for second derivatives."""
     raise TensorGradientError(
         f"{who}() can be differentiated once: its gradient is a kernel without a derivative",
         help="for a second derivative make the first a kernel with a ti.torch_op of its own, and "
@@ -169,12 +171,13 @@ def _fake_slopes(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def as_tuple(found: Any) -> tuple[Any, ...]:
-    """One result, or several, as several."""
+    """One result, or several, as a tuple."""
     return found if isinstance(found, tuple) else (found,)
 
 
 def _batch(op: Any) -> Callable[..., Any]:
-    """The operator on each of a batch: results are stacked along a new first axis."""
+    """Batch rule: run the operator per batch element and stack the results along a new first
+    axis."""
 
     def run(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
         if not info.batch_size:
