@@ -1,7 +1,7 @@
-"""`ti.ui`: windows with scenes of three dimensions, Taichi's GGUI, drawn by pygfx on any device.
+"""`ti.ui`: windows with 3D scenes (Taichi's GGUI), rendered by pygfx on any device.
 
-Owns: the public names. What draws (the extra `ggui`: pygfx, rendercanvas, glfw, imgui-bundle) is
-imported when a window is made.
+The renderer (the extra `ggui`: pygfx, rendercanvas, glfw, imgui-bundle) is imported when a window
+is created.
 
     window = ti.ui.Window("balls", (640, 480))
 """
@@ -45,7 +45,7 @@ __all__ = [
 
 
 def make_camera() -> Camera:
-    """A camera: `ti.ui.Camera()` by its older name."""
+    """Alternative name of `ti.ui.Camera()`."""
     return Camera()
 
 

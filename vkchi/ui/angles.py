@@ -1,4 +1,5 @@
-"""Directions as angles, for cameras: yaw about the y axis, pitch towards it, in radians.
+"""Conversion between directions and angles for cameras: yaw about the y axis, pitch towards it, in
+radians.
 
 >>> vec_to_euler(euler_to_vec(0.5, 0.25))
 (0.5, 0.25)
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def euler_to_vec(yaw: float, pitch: float) -> Vector:
-    """The unit vector of a direction."""
+    """The unit vector with the angles `yaw` and `pitch`."""
     across = math.cos(pitch)
     return Vector([math.sin(yaw) * across, math.sin(pitch), math.cos(yaw) * across])
 
 
 def vec_to_euler(v: Vector | Sequence[float], eps: float = 1e-6) -> tuple[float, float]:
-    """Yaw and pitch of a vector of any length; `eps` is not used, as in Taichi."""
+    """Yaw and pitch of a vector `v` of any length; `eps` has no effect, as in Taichi."""
     x, y, z = (float(c) for c in _components(v))
     return math.atan2(x, z), math.atan2(y, math.hypot(x, z))
 

@@ -1,14 +1,12 @@
-"""`ti.ui.Camera`: where a scene is seen from, and how.
-
-Owns: the matrices, and moving by keys and the mouse. Must not know: windows' insides, pygfx.
+"""`ti.ui.Camera`: view and projection matrices, and movement by keys and mouse.
 
     camera = ti.ui.Camera()
     camera.position(0, 1, 3)
     camera.lookat(0, 0, 0)
     camera.track_user_inputs(window, movement_speed=0.03, hold_key=ti.ui.RMB)
 
-Source: Taichi's documentation of GGUI; that the greatest depth is the nearest place, and that
-`top` is below `bottom`, are its matrices'.
+Source: Taichi's documentation of GGUI. Two conventions follow its matrices: the largest depth is
+nearest, and `top` is below `bottom`.
 """
 
 from __future__ import annotations
@@ -24,26 +22,26 @@ from vkchi.types.lazy_numpy import np
 
 Floats = np.ndarray[Any, Any]
 STEEPEST = math.pi / 2 * 0.99
-FRAMES = 60.0  # speeds are given per frame of so many a second
+FRAMES = 60.0  # frames per second that speeds refer to
 
 
 class ProjectionMode(IntEnum):
-    """How places are put on the screen: what is farther is smaller, or is not."""
+    """Perspective or orthographic projection."""
 
     Perspective = 0
     Orthogonal = 1
 
 
 class Input(Protocol):
-    """What tells of keys and the mouse."""
+    """State of keys and the mouse."""
 
     def is_pressed(self, *keys: str) -> bool: ...
     def get_cursor_pos(self) -> tuple[float, float]: ...
 
 
 class Camera:
-    """A place, a place looked at, a way up and a projection. `curr_position`, `curr_lookat` and
-    `curr_up` are vectors of three."""
+    """A position, a target, an up direction and a projection. `curr_position`, `curr_lookat` and
+    `curr_up` are vectors of 3."""
 
     def __init__(self) -> None:
         self._mode, self._fov = ProjectionMode.Perspective, 45.0
@@ -56,57 +54,57 @@ class Camera:
         self.up(0.0, 1.0, 0.0)
 
     def position(self, x: float, y: float, z: float) -> None:
-        """Where the camera is."""
+        """Set the camera's position."""
         self.curr_position = vector(x, y, z)
 
     def lookat(self, x: float, y: float, z: float) -> None:
-        """A place in the middle of the picture."""
+        """Set the target, which appears in the centre of the image."""
         self.curr_lookat = vector(x, y, z)
 
     def up(self, x: float, y: float, z: float) -> None:
-        """Which way is up."""
+        """Set the up direction."""
         self.curr_up = vector(x, y, z)
 
     def projection_mode(self, mode: int) -> None:
-        """A `ti.ui.ProjectionMode`, or 0 for perspective and 1 for none."""
+        """Set the projection: a `ti.ui.ProjectionMode` (0 perspective, 1 orthographic)."""
         self._mode = ProjectionMode(mode)
 
     def fov(self, fov: float) -> None:
-        """The angle between the picture's upper and lower edges, in degrees; in perspective.
-        Raises ToolError unless it is between 0 and 180."""
+        """Set the vertical field of view in degrees (perspective only). Raises ToolError unless
+        it is between 0 and 180."""
         if not 0 < fov < 180:
             raise ToolError(f"fov is an angle between 0 and 180 degrees, not {fov!r}")
         self._fov = float(fov)
 
     def left(self, left: float) -> None:
-        """The picture's left edge; without perspective."""
+        """Set the left edge of the image (orthographic only)."""
         self._sides["left"] = float(left)
 
     def right(self, right: float) -> None:
-        """The picture's right edge; without perspective."""
+        """Set the right edge of the image (orthographic only)."""
         self._sides["right"] = float(right)
 
     def top(self, top: float) -> None:
-        """The picture's lower edge (as Taichi has it), -1 at first; without perspective."""
+        """Set the lower edge of the image, as in Taichi (orthographic only; default -1)."""
         self._sides["top"] = float(top)
 
     def bottom(self, bottom: float) -> None:
-        """The picture's upper edge (as Taichi has it), 1 at first; without perspective."""
+        """Set the upper edge of the image, as in Taichi (orthographic only; default 1)."""
         self._sides["bottom"] = float(bottom)
 
     def z_near(self, z_near: float) -> None:
-        """How near what is seen begins."""
+        """Set the distance of the near clipping plane."""
         self._near = float(z_near)
 
     def z_far(self, z_far: float) -> None:
-        """How far what is seen ends."""
+        """Set the distance of the far clipping plane."""
         self._far = float(z_far)
 
     # --- matrices --------------------------------------------------------------------------------
 
     def get_view_matrix(self) -> Floats:
-        """f32[4, 4] that a row [x, y, z, 1] is multiplied with: places as seen from the camera,
-        which looks along -z."""
+        """World to camera transform, f32[4, 4], for a row vector [x, y, z, 1] on the left. The
+        camera looks along -z."""
         eye, front, up = self._frame()
         side = np.cross(front, up)
         side /= np.linalg.norm(side) or 1.0
@@ -117,8 +115,8 @@ class Camera:
         return view.astype(np.float32)
 
     def get_projection_matrix(self, aspect: float) -> Floats:
-        """f32[4, 4] that a row [x, y, z, 1], as seen from the camera, is multiplied with; aspect:
-        the picture's width by its height. Depths are 1 nearest and 0 farthest."""
+        """Camera to clip transform, f32[4, 4], for a row vector on the left. aspect: width
+        divided by height of the image. Depths are 1 at the near plane and 0 at the far plane."""
         near, far = self._near, self._far
         found = np.zeros((4, 4))
         if self._mode is ProjectionMode.Perspective:
@@ -151,8 +149,8 @@ class Camera:
         pitch_speed: float = 2.0,
         hold_key: str | None = None,
     ) -> None:
-        """Move by the keys w, s, a, d, e, q: forward, back, left, right, up, down; turn with the
-        mouse, while `hold_key` is down if there is one. Speeds are per 60th of a second."""
+        """Move with the keys w, s, a, d, e, q: forward, back, left, right, up, down. Rotate with
+        the mouse, while `hold_key` is down if given. Speeds are per 60th of a second."""
         now = time.perf_counter()
         frames = 0.0 if self._time is None else (now - self._time) * FRAMES
         self._time = now
@@ -175,7 +173,8 @@ class Camera:
 
 
 def turned(front: Floats, yaw: float, pitch: float) -> Floats:
-    """A unit vector turned around the vertical, and up; not quite as far as straight up."""
+    """A unit vector rotated about the vertical and in elevation, which is limited below 90
+    degrees."""
     around = math.atan2(front[0], front[2]) + yaw
     high = math.asin(max(-1.0, min(1.0, front[1]))) + pitch
     high = max(-STEEPEST, min(STEEPEST, high))
@@ -185,5 +184,5 @@ def turned(front: Floats, yaw: float, pitch: float) -> Floats:
 
 
 def vector(x: float, y: float, z: float) -> Matrix:
-    """A vector of Python's scope."""
+    """A Vector of three floats."""
     return Vector([float(x), float(y), float(z)])

@@ -1,7 +1,6 @@
-"""`ti.ui.Canvas`: what is drawn in a window, one thing over the other.
+"""`ti.ui.Canvas`: 2D shapes and scenes of a window, drawn in order of declaration.
 
-Owns: Taichi's methods. Positions are parts of the window from the lower left. What is drawn is
-copied when it is declared. Must not know: how it is shown.
+Positions are fractions of the window, from the lower left. Arrays are copied on declaration.
 
     canvas = window.get_canvas()
     canvas.set_background_color((1, 1, 1))
@@ -26,11 +25,11 @@ from vkchi.ui.shapes import GREY, Numbers, Shape
 if TYPE_CHECKING:
     from vkchi.ui.picture import Image, Layer
 
-SIZES = {2: 1, 3: 0}  # axes of an image: of numbers, of channels
+SIZES = {2: 1, 3: 0}  # number of array axes -> number of element axes
 
 
 class Canvas:
-    """The layers of a window's next frame. `window.get_canvas()` gives it."""
+    """The layers of a window's next frame, from `window.get_canvas()`."""
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.size = size
@@ -42,15 +41,15 @@ class Canvas:
         self._used: list[Image] = []
 
     def set_background_color(self, color: Any) -> None:
-        """The colour of what nothing is drawn on: red, green, blue from 0 to 1."""
+        """Set the background colour: red, green, blue from 0 to 1."""
         self.background, self.is_touched = shapes.colour_of("set_background_color", color), True
 
     def set_image(self, img: Any) -> None:
-        """Fill the window with an image, smooth where it has not the window's size.
+        """Fill the window with an image, interpolated linearly if the sizes differ.
 
-        img: a field, ndarray, numpy array, tensor or texture of shape (width, height), of numbers
-        or vectors of 1 to 4, or with a third axis of as many; floats from 0 to 1, or u8. Raises
-        ToolError.
+        img: a field, ndarray, numpy array, tensor or texture of shape (width, height). Elements are
+        scalars or vectors of 1 to 4, or there is a third axis of that length; floats from 0 to 1,
+        or u8. Raises ToolError.
         """
         values = image_bytes(img)
         require()
@@ -66,9 +65,9 @@ class Canvas:
     def contour(
         self, scalar_field: Any, cmap_name: str = "plasma", normalize: bool = False
     ) -> None:
-        """Fill the window with the colours of a field of numbers, dark blue for 0, yellow for 1;
-        normalize: from its least to its greatest. The map is plasma: raises ToolError for
-        others."""
+        """Fill the window with a false-colour image of a scalar field: dark blue for 0, yellow
+        for 1. normalize: map the minimum to 0 and the maximum to 1. The only `cmap_name` is
+        plasma: raises ToolError for others."""
         if cmap_name != "plasma":
             raise ToolError(f"contour: the colour map is 'plasma', not {cmap_name!r}: set_image()")
         values = diagrams.plane("contour", scalar_field).astype(np.float64)
@@ -80,8 +79,9 @@ class Canvas:
         self, centers: Any, radius: float, color: Any = GREY, per_vertex_color: Any = None,
         per_vertex_radius: Any = None,
     ) -> None:  # fmt: skip
-        """Discs; radii are parts of the window's height. centers: vectors of 2; per_vertex_color,
-        per_vertex_radius: of each, in place of those of all. Raises ToolError."""
+        """Draw discs; radii are fractions of the window's height. centers: vectors of 2;
+        per_vertex_color, per_vertex_radius: values per disc, in place of the common ones. Raises
+        ToolError."""
         self._put(
             shapes.balls(
                 "circles", 2, centers, radius, color, per_vertex_color, per_vertex_radius
@@ -92,8 +92,8 @@ class Canvas:
         self, vertices: Any, width: float, indices: Any = None, color: Any = GREY,
         per_vertex_color: Any = None,
     ) -> None:  # fmt: skip
-        """Lines between vertices 0 and 1, 2 and 3, or those that `indices` name; `width` is a part
-        of the window's height. Raises ToolError."""
+        """Draw lines between vertices 0 and 1, 2 and 3, and so on, or between those of
+        `indices`. `width` is a fraction of the window's height. Raises ToolError."""
         pixels = width * self.size[1]
         self._put(
             shapes.lines("lines", 2, vertices, pixels, indices, color, per_vertex_color)
@@ -102,8 +102,8 @@ class Canvas:
     def triangles(
         self, vertices: Any, color: Any = GREY, indices: Any = None, per_vertex_color: Any = None
     ) -> None:
-        """Triangles of three vertices after each other, or those that `indices` name. Raises
-        ToolError."""
+        """Draw triangles of three consecutive vertices, or of three consecutive `indices`.
+        Raises ToolError."""
         self._put(
             shapes.surface(
                 "triangles", 2, vertices, indices, None, color, per_vertex_color
@@ -114,15 +114,15 @@ class Canvas:
         self, vector_field: Any, arrow_spacing: int = 5, scale: float = 0.1, width: float = 0.002,
         color: Any = (0, 0, 0),
     ) -> None:  # fmt: skip
-        """Arrows of a field of vectors, one for every `arrow_spacing` along both axes; the longest
-        is `scale` long, a part of the window."""
+        """Draw arrows for a field of vectors, one per `arrow_spacing` elements along both axes.
+        The longest has the length `scale`, a fraction of the window."""
         at, way = diagrams.vector_arrows("vector_field", vector_field, arrow_spacing)
         ends = diagrams.arrow_lines(at, np.asarray(way) * (scale / 0.1), 0.2, 30)
         points = np.stack(ends, 1).reshape(-1, 2).astype(np.float32)
         self.lines(points, width, color=color)
 
     def scene(self, scene: Scene) -> None:
-        """Draw a scene over what is there; the scene is empty then."""
+        """Draw a scene over the previous layers, and empty it."""
         require()
         self._layers.append(scene.take(self.size[0] / self.size[1]))
         self._scenes.append(scene)
@@ -144,12 +144,12 @@ class Canvas:
     # --- frames ----------------------------------------------------------------------------------
 
     def take(self) -> list[Layer]:
-        """The layers of the frame; none are left."""
+        """Remove and return the layers of the frame."""
         layers, self._layers, self.is_touched = self._layers, [], False
         return layers
 
     def recycle(self) -> None:
-        """The frame is drawn: what it used may be used again."""
+        """Release the objects of a drawn frame for reuse."""
         used, self._used, self._images = self._used, [], {}
         for image in used:
             self._images.setdefault(image.bytes.shape[:2], []).append(image)
@@ -160,12 +160,12 @@ class Canvas:
 
 
 def image_bytes(img: Any) -> Numbers:
-    """u8[w, h, 4] of what `set_image` takes; floats are cut to 0 to 1, and down to a 255th, as
-    Taichi cuts them. Raises ToolError."""
+    """Convert the argument of `set_image` to u8[w, h, 4]. As in Taichi, floats are clamped to 0
+    to 1 and truncated to multiples of 1/255. Raises ToolError."""
     values = shapes.seen("set_image", "the image", texels(img))
     if values.ndim == 2:
         values = values[:, :, None]
-    if values.ndim == 4 and values.shape[3] == 1:  # of a ti.Matrix.field(3, 1, ...)
+    if values.ndim == 4 and values.shape[3] == 1:  # from ti.Matrix.field(3, 1, ...)
         values = values[:, :, :, 0]
     if values.ndim != 3 or values.shape[2] not in (1, 2, 3, 4):
         raise ToolError(
@@ -176,7 +176,7 @@ def image_bytes(img: Any) -> Numbers:
         raise ToolError(f"set_image: an image is made of floats or u8, not of {values.dtype}")
     if values.dtype != np.uint8:
         values = values * np.float32(255)
-        np.fmin(np.fmax(values, 0, out=values), 255, out=values)  # nan is 0
+        np.fmin(np.fmax(values, 0, out=values), 255, out=values)  # maps nan to 0
     channels = values.shape[2]
     found = (np.zeros if channels == 2 else np.empty)((*values.shape[:2], 4), np.uint8)
     np.copyto(found[:, :, : 3 if channels == 1 else channels], values, casting="unsafe")
@@ -185,7 +185,8 @@ def image_bytes(img: Any) -> Numbers:
 
 
 def texels(img: Any) -> Any:
-    """An image, of a texture its texels: [x, y], with channels in the order red, green, blue."""
+    """The texels of a texture as [x, y], with channels in the order red, green, blue; other
+    images unchanged."""
     if not isinstance(img, Texture):
         return img
     if img.num_dims != 2:

@@ -1,4 +1,4 @@
-"""Names of keys and kinds of events in `ti.ui`, as Taichi spells them."""
+"""Names of keys and kinds of events in `ti.ui`, in Taichi's spelling."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What happens in a window: keys, buttons and the cursor, for programs and for widgets.
-
-Owns: what events of rendercanvas mean. Must not know: pygfx, windows.
-"""
+"""Input events of a window: keys, buttons and the cursor, translated from rendercanvas."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 from vkchi.tuples import NamedTuple
 from vkchi.ui import constants as c
 
-# Names of keys in rendercanvas; others are characters, or named as Taichi names them.
+# Key names of rendercanvas that differ from Taichi's; the rest are equal, or characters.
 KEYS = {
     "ArrowUp": c.UP, "ArrowDown": c.DOWN, "ArrowLeft": c.LEFT, "ArrowRight": c.RIGHT,
     "Enter": c.RETURN, "Backspace": c.BACKSPACE,
@@ -20,15 +17,15 @@ BUTTONS = {1: c.LMB, 2: c.RMB, 3: c.MMB}
 
 
 class Event(NamedTuple):
-    """A key or button went down (`ti.ui.PRESS`) or up (`ti.ui.RELEASE`)."""
+    """A key or button event: pressed (`ti.ui.PRESS`) or released (`ti.ui.RELEASE`)."""
 
     type: str
     key: str
 
 
 class Inbox:
-    """Events that were not asked for yet, what is down, and where the cursor is: parts of the
-    window, from the lower left."""
+    """Queued events, pressed keys, and the cursor position as fractions of the window, from the
+    lower left."""
 
     def __init__(self) -> None:
         self.events: deque[Event] = deque()
@@ -36,7 +33,7 @@ class Inbox:
         self.cursor = (0.0, 0.0)
 
     def take(self, event: dict[str, Any], size: tuple[float, float]) -> None:
-        """An event of rendercanvas, in a window of that size."""
+        """Process an event of rendercanvas, in a window of logical size `size`."""
         kind = event["event_type"]
         if kind in ("pointer_move", "pointer_down", "pointer_up"):
             self.cursor = (event["x"] / size[0], 1 - event["y"] / size[1])
@@ -51,5 +48,5 @@ class Inbox:
 
 
 def name_of(key: str) -> str:
-    """A key's name in `ti.ui`: the character on it, in lower case, or a name of Taichi's."""
+    """A key's name in `ti.ui`: its character in lower case, or Taichi's name."""
     return KEYS.get(key, key.lower() if len(key) == 1 else key)

@@ -1,11 +1,8 @@
-"""What is drawn, as objects of pygfx with shaders of ours. Imported where a window is made.
+"""Shapes as pygfx objects with custom shaders. Imported when a window is created.
 
-Owns: `Shape`, what a draw is made of; its object, material, shader and buffers. Must not know:
-users' arrays, canvases, scenes.
-
-Arrays go from where they lie into the renderer's memory when a shape is put into its object, in one
-copy (`Queue.write_buffer`); pygfx itself would keep the array, and read it when the frame is shown,
-after the program has changed it.
+Arrays are copied to the renderer's memory when a shape is put into its object, in one copy
+(`Queue.write_buffer`). pygfx itself would keep the array and read it when the frame is shown, after
+the program may have changed it.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ class Drawn(gfx.WorldObject):
         self.buffers = {name: make_buffer(values) for name, values in shape.arrays.items()}
 
     def put(self, shape: Shape) -> None:
-        """Take over another shape of the same key; its arrays are copied now."""
+        """Replace the contents by a shape with an equal key; its arrays are copied immediately."""
         queue = get_shared().device.queue
         for name, values in shape.arrays.items():
             queue.write_buffer(ensure_wgpu_object(self.buffers[name]), 0, values)
@@ -45,7 +42,7 @@ class Drawn(gfx.WorldObject):
 
 
 def make_buffer(values: np.ndarray[Any, Any]) -> gfx.Buffer:
-    """A buffer that an array [n] or [n, k] of 4-byte numbers fits into."""
+    """A buffer for an array [n] or [n, k] of 4-byte scalars."""
     width = f"{values.shape[1]}x" if values.ndim == 2 else ""
     return gfx.Buffer(
         nbytes=values.nbytes,
@@ -56,7 +53,7 @@ def make_buffer(values: np.ndarray[Any, Any]) -> gfx.Buffer:
 
 
 class ShapeMaterial(gfx.Material):
-    """How a shape is drawn: all of it opaque; shapes of the window's plane over what is there."""
+    """Opaque material of a shape. 2D shapes are drawn without depth test."""
 
     uniform_type = dict(gfx.Material.uniform_type, color="4xf4", size="f4")
 
@@ -71,7 +68,7 @@ class ShapeMaterial(gfx.Material):
 
 @register_wgpu_render_function(Drawn, ShapeMaterial)
 class ShapeShader(BaseShader):
-    """Completes the text of a kind of shape."""
+    """Template variables and bindings for a shape's shader."""
 
     type = "render"
 

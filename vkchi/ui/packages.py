@@ -1,4 +1,4 @@
-"""Whether what `ti.ui` is built on is installed. Must not know: what it does."""
+"""Check that the packages of `ti.ui` are installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = {
 
 @functools.cache
 def require() -> None:
-    """Raises MissingPackageError where a package is not installed."""
+    """Raises MissingPackageError if a package is not installed."""
     lacking = [name for package, name in PACKAGES.items() if not find(package)]
     if lacking:
         raise MissingPackageError(
@@ -25,5 +25,5 @@ def require() -> None:
 
 
 def find(package: str) -> bool:
-    """Whether a package can be imported."""
+    """True if a package can be imported."""
     return importlib.util.find_spec(package) is not None

@@ -1,8 +1,7 @@
-"""Frames, by pygfx: layers of objects, one over the other, in a picture that can be read.
+"""Rendering of frames by pygfx: layers of objects, drawn in order into a readable image.
 
-Owns: the renderer, cameras and lights of pygfx. Colours are written as they are given: pygfx takes
-them for amounts of light, which it would store and show as sRGB (as bright as screens are); here
-the picture's numbers are those of the program, as in Taichi. Must not know: windows, users' arrays.
+Colours are stored as given, as in Taichi. pygfx would interpret them as linear light, and store and
+show them as sRGB.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from vkchi.types.lazy_numpy import np
 Floats = np.ndarray[Any, Any]
 Triple = tuple[float, float, float]
 FORMAT = "rgba8unorm"
-LARGEST = ("max-storage-buffer-binding-size", "max-buffer-size")  # as large as the device has them
-# From parts of the window, from the lower left, to the corners -1 and 1; z hardly matters.
+LARGEST = ("max-storage-buffer-binding-size", "max-buffer-size")  # raised to the device's
+# From fractions of the window, from the lower left, to clip coordinates; z is nearly constant.
 PLANE = np.array([[2, 0, 0, -1], [0, 2, 0, -1], [0, 0, 1e-6, 0.5], [0, 0, 0, 1]], np.float64)
-# Depths of pygfx are 0 nearest and 1 farthest, those of `Camera` the other way round.
+# Depth reversal: pygfx has 0 nearest and 1 farthest, `Camera` the opposite.
 NEAREST_FIRST = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, -1, 1], [0, 0, 0, 1]], np.float64)
 
 
 class Layer(NamedTuple):
-    """Objects that one camera sees: rows of matrices as in `Camera`, None for the window's plane;
-    lights: places and colours."""
+    """Objects seen by one camera, with matrices for row vectors as in `Camera`; None for a 2D
+    layer. lights: pairs of position and colour."""
 
     objects: list[gfx.WorldObject]
     view: Floats | None = None
@@ -42,14 +41,14 @@ class Layer(NamedTuple):
 
 
 class Eye(gfx.Camera):
-    """A camera of given matrices."""
+    """A camera with given matrices."""
 
     def __init__(self) -> None:
         super().__init__()
         self._matrix = PLANE
 
     def put(self, layer: Layer) -> None:
-        """See as a layer wants to be seen."""
+        """Set the matrices for a layer."""
         if layer.view is None or layer.projection is None:
             self._matrix, turn = PLANE, np.eye(4)
         else:
@@ -63,8 +62,8 @@ class Eye(gfx.Camera):
 
 
 class Picture:
-    """A picture that is drawn anew in each frame; `target` is a canvas, or a texture where nobody
-    looks."""
+    """An image that is redrawn in each frame; `target` is a canvas, or a texture for off-screen
+    rendering."""
 
     def __init__(self, target: gfx.Texture | Any) -> None:
         choose_adapter()
@@ -81,16 +80,16 @@ class Picture:
             self._show_as_is(target)
 
     def _show_as_is(self, canvas: Any) -> None:
-        """Let the screen show the picture's numbers."""
+        """Disable colour conversion between the image and the screen."""
         context, device = canvas.get_context("wgpu"), self.renderer.device
         shown = context.get_preferred_format(device.adapter)
         if not shown.endswith("-srgb"):
-            self.renderer.gamma_correction = 2.2  # against pygfx's own, which is its inverse
+            self.renderer.gamma_correction = 2.2  # cancels pygfx's own gamma
         context.configure(device=device, format=shown.removesuffix("-srgb"))
 
     def compose(self, layers: Sequence[Layer], background: Triple) -> None:
         """Draw a frame."""
-        self.renderer._renders_since_last_flush = 0  # though nothing may have been presented
+        self.renderer._renders_since_last_flush = 0  # frames need not be presented
         is_covered = bool(layers) and layers[0].view is None and is_image(layers[0].objects[0])
         if not is_covered:
             self._background.material.set_colors(light_colour(background))
@@ -118,11 +117,11 @@ class Picture:
         scene.add(self._ambient)
 
     def view(self) -> wgpu.GPUTextureView:
-        """The picture, to be drawn over."""
+        """The image as a render target for overlays."""
         return self.blender.get_texture_view("color", wgpu.TextureUsage.RENDER_ATTACHMENT)
 
     def present(self) -> None:
-        """Give the picture to the canvas."""
+        """Copy the image to the canvas."""
         self.renderer.flush()
 
     def pixels(self) -> Floats:
@@ -130,7 +129,7 @@ class Picture:
         return np.swapaxes(self.renderer.snapshot()[::-1], 0, 1)
 
     def depths(self) -> Floats:
-        """f32[w, h] from the lower left: 1 nearest, 0 farthest and where nothing is."""
+        """f32[w, h] from the lower left: 1 nearest, 0 farthest and for the background."""
         texture = self.blender.get_texture("depth")
         width, height, _ = texture.size
         data = self.renderer.device.queue.read_texture(
@@ -144,38 +143,38 @@ class Picture:
 
 @functools.cache
 def choose_adapter() -> None:
-    """Let pygfx, which has one device per process, draw on that on which kernels run, from arrays
-    as large as that takes."""
+    """Select the GPU of the kernels for pygfx, which has one device per process. Raise its
+    buffer limits to the maximum."""
     runtime = running()
     if runtime is None:
         return
     for adapter in wgpu.gpu.enumerate_adapters_sync():
         found = adapter.info["backend_type"], adapter.info["device"]
         if found == ("Vulkan", runtime.device.info.name):
-            with suppress(RuntimeError):  # the program has drawn by pygfx before
+            with suppress(RuntimeError):  # pygfx is already in use
                 select_adapter(adapter)
                 set_wgpu_limits(**{name: adapter.limits[name] for name in LARGEST})
             return
 
 
 def light_colour(colour: Sequence[float]) -> gfx.Color:
-    """A colour whose amounts of light are these numbers."""
+    """A pygfx colour with the given linear components."""
     red, green, blue = (max(float(c), 0.0) for c in colour)
     return gfx.Color.from_physical(red, green, blue)
 
 
 def make_texture(size: tuple[int, int]) -> gfx.Texture:
-    """A target where nobody looks."""
+    """A target for off-screen rendering."""
     return gfx.Texture(dim=2, size=(*size, 1), format=FORMAT)
 
 
 def is_image(drawn: gfx.WorldObject) -> bool:
-    """Whether it covers the window."""
+    """True if the object covers the window."""
     return isinstance(drawn, Image)
 
 
 class Image(gfx.Image):
-    """A picture that fills the window; smooth between its pixels."""
+    """An image that fills the window, with linear interpolation."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.bytes = np.zeros((*shape, 4), np.uint8)
@@ -186,12 +185,12 @@ class Image(gfx.Image):
         )  # fmt: skip
         super().__init__(gfx.Geometry(grid=self.texture), material)
         w, h = shape
-        # Rows of the texture are our columns: x and y change places.
+        # Rows of the texture are columns here: swap x and y.
         self.local.matrix = np.array(
             [[0, 1 / w, 0, 0.5 / w], [1 / h, 0, 0, 0.5 / h], [0, 0, 1, 0], [0, 0, 0, 1]], np.float64
         )
 
     def put(self, values: Floats) -> None:
-        """Take over u8[w, h, 4]."""
+        """Copy u8[w, h, 4]."""
         self.bytes[...] = values
         self.texture.update_full()

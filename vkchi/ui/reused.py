@@ -1,7 +1,7 @@
-"""Objects of the renderer for shapes: those of the frame before, where they fit.
+"""Object pool of the renderer: reuse objects of the previous frame for shapes of equal layout.
 
-Owns: which are taken, which are let go. An object is used once in a frame: the program may draw the
-same field twice with a step between.
+Each object is used once per frame, because a program may draw the same field twice with a step
+between.
 
     pool = Pool(); drawn = pool.put(shape); ...; pool.recycle()    # the frame is done
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Objects by what shapes of them have in common."""
+    """Renderer objects by the key of their shapes."""
 
     def __init__(self) -> None:
         self._free: dict[object, list[Drawn]] = {}
         self._used: list[tuple[object, Drawn]] = []
 
     def put(self, shape: Shape) -> Drawn | None:
-        """An object with the shape's numbers, copied now; None for a shape with nothing in it."""
+        """An object with a copy of the shape's arrays; None for an empty shape."""
         require()
         from vkchi.ui.materials import Drawn
 
@@ -38,7 +38,7 @@ class Pool:
         return drawn
 
     def recycle(self) -> None:
-        """The frame is done: what it used may be used again, what it did not use goes."""
+        """End the frame: its objects become free, and unused ones are dropped."""
         used, self._used, self._free = self._used, [], {}
         for key, drawn in reversed(used):
             self._free.setdefault(key, []).append(drawn)

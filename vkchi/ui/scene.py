@@ -1,7 +1,7 @@
-"""`ti.ui.Scene`: balls, surfaces and lines in three dimensions, and lights.
+"""`ti.ui.Scene`: spheres, surfaces and lines in 3D, and lights.
 
-Owns: Taichi's methods. What is drawn is copied when it is declared; a canvas takes it, and then the
-scene is empty but for its camera and the light from everywhere. Must not know: windows.
+Arrays are copied on declaration. Drawing by a canvas empties the scene, except for its camera and
+the ambient light.
 
     scene = window.get_scene()
     scene.set_camera(camera)
@@ -27,8 +27,8 @@ Triple = tuple[float, float, float]
 
 
 class Scene:
-    """What one camera sees. `window.get_scene()` gives that of a window, `ti.ui.Scene()` one of its
-    own."""
+    """The objects and lights of one camera. `window.get_scene()` returns that of a window,
+    `ti.ui.Scene()` makes a new one."""
 
     def __init__(self) -> None:
         self._camera = Camera()
@@ -38,15 +38,15 @@ class Scene:
         self._pool = Pool()
 
     def set_camera(self, camera: Camera) -> None:
-        """Look through a camera."""
+        """Set the camera."""
         self._camera = camera
 
     def ambient_light(self, color: Any) -> None:
-        """Light from everywhere: its colour, which stays until it is set anew."""
+        """Set the colour of the ambient light, which persists over frames."""
         self._ambient = shapes.colour_of("ambient_light", color)
 
     def point_light(self, pos: Any, color: Any) -> None:
-        """A light at a place, as bright far away as near; to be set in each frame."""
+        """Add a light at a position, without attenuation by distance; for one frame."""
         place = shapes.point_of("point_light", "pos", pos)
         self._lights.append((place, shapes.colour_of("point_light", color)))
 
@@ -54,11 +54,11 @@ class Scene:
         self, centers: Any, radius: float, color: Any = GREY, per_vertex_color: Any = None,
         per_vertex_radius: Any = None, index_offset: int = 0, index_count: int | None = None,
     ) -> None:  # fmt: skip
-        """Balls.
+        """Draw spheres.
 
-        centers: vectors of 3; radius: of all, where `per_vertex_radius`, n numbers, is not given;
-        color: of all, red, green, blue from 0 to 1, where `per_vertex_color`, n vectors of 3 or 4,
-        is not given; index_offset, index_count: which part is drawn. Raises ToolError.
+        centers: vectors of 3; radius: common radius, unless `per_vertex_radius` has n scalars;
+        color: common colour, red, green, blue from 0 to 1, unless `per_vertex_color` has n vectors
+        of 3 or 4. index_offset, index_count: the range to draw. Raises ToolError.
         """
         self._put(
             shapes.balls(
@@ -72,8 +72,9 @@ class Scene:
         per_vertex_color: Any = None, vertex_offset: int = 0, vertex_count: int | None = None,
         index_offset: int = 0, index_count: int | None = None,
     ) -> None:  # fmt: skip
-        """Lines, `width` pixels wide, that no light falls on: between vertices 0 and 1, 2 and 3,
-        or those of `indices`. Offsets and counts choose a part, as in `mesh`. Raises ToolError."""
+        """Draw unlit lines, `width` pixels wide, between vertices 0 and 1, 2 and 3, and so on,
+        or between those of `indices`. Offsets and counts select a range, as in `mesh`. Raises
+        ToolError."""
         offsets = (vertex_offset, vertex_count, index_offset, index_count)
         self._put(
             shapes.lines(
@@ -87,14 +88,17 @@ class Scene:
         vertex_count: int | None = None, index_offset: int = 0, index_count: int | None = None,
         show_wireframe: bool = False,
     ) -> None:  # fmt: skip
-        """A surface of triangles.
+        """Draw a triangle mesh.
 
-        vertices: vectors of 3, three after each other a triangle, or those that `indices` name;
-        normals: of the vertices, by default from the triangles around; two_sided: lit on both
-        sides, not only where the vertices go round against the clock; show_wireframe: the edges
-        alone. vertex_offset: where vertices begin, with indices what is added to each;
-        vertex_count: how many, without indices; index_offset, index_count: which part of the
-        indices. Raises ToolError.
+        - vertices: vectors of 3; each three in sequence form a triangle, or those of `indices`.
+        - normals: per vertex; the default is computed from the adjacent triangles.
+        - two_sided: light both sides, not only the one with counterclockwise vertices.
+        - show_wireframe: draw edges only.
+        - vertex_offset: first vertex; with indices, the number added to each.
+        - vertex_count: number of vertices, without indices.
+        - index_offset, index_count: range of the indices.
+
+        Raises ToolError.
         """
         self._put(
             shapes.surface(
@@ -111,8 +115,9 @@ class Scene:
         vertex_count: int | None = None, index_offset: int = 0, index_count: int | None = None,
         show_wireframe: bool = False,
     ) -> None:  # fmt: skip
-        """A surface as often as there are transforms, matrices [4, 4] that a column [x, y, z, 1] is
-        multiplied with, from `instance_offset` on; the rest as in `mesh`. Raises ToolError."""
+        """Draw one instance of a mesh per transform, from `instance_offset` on. A transform is a
+        [4, 4] matrix for column vectors [x, y, z, 1]. Other parameters are as in `mesh`. Raises
+        ToolError."""
         shape = shapes.surface(
             "mesh_instance", 3, vertices, indices, normals, color, per_vertex_color,
             switches_of(two_sided, show_wireframe),
@@ -133,7 +138,8 @@ class Scene:
             self._objects.append(drawn)
 
     def take(self, aspect: float) -> Layer:
-        """What was declared, for a picture so many times as wide as high; it is empty then."""
+        """Remove and return the declared objects as a layer; `aspect` is width divided by
+        height."""
         from vkchi.ui.picture import Layer
 
         objects, self._objects = self._objects, []
@@ -143,11 +149,11 @@ class Scene:
         return Layer(objects, view, projection, self._ambient, lights)
 
     def recycle(self) -> None:
-        """The frame is done."""
+        """End the frame."""
         self._pool.recycle()
 
 
 def switches_of(two_sided: bool, show_wireframe: bool) -> Sequence[str]:
-    """Names of what is switched on."""
+    """Names of the enabled options."""
     named = {"two_sided": two_sided, "wireframe": show_wireframe}
     return [name for name, is_on in named.items() if is_on]

@@ -1,7 +1,7 @@
-"""Windows on the screen, by rendercanvas and glfw. Imported when one is opened.
+"""On-screen windows, by rendercanvas and glfw. Imported when a window is opened.
 
-screen = Screen("title", (640, 480), pos=(100, 100), vsync=False, listen=print)
-picture = Picture(screen.canvas); screen.show(picture.present); screen.poll()
+screen = Screen("title", (640, 480), pos=(100, 100), vsync=False, listen=print) picture =
+Picture(screen.canvas); screen.show(picture.present); screen.poll()
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from vkchi.vk.raw import load_vulkan
 EVENTS = (
     "key_down", "key_up", "char", "pointer_move", "pointer_down", "pointer_up", "wheel",
 )  # fmt: skip
-# Instance extensions by which wgpu draws on a window system with Vulkan.
+# Vulkan instance extensions that wgpu needs per window system.
 SURFACES = {"x11": "VK_KHR_xlib_surface", "wayland": "VK_KHR_wayland_surface"}
 
 
 class Screen:
     """Window of `size` pixels; `listen` receives each event.
 
-    Raises KernelRuntimeError if no window can be opened, or if nothing can draw on it.
+    Raises KernelRuntimeError if no window can be opened, or if no graphics API can draw on it.
     """
 
     def __init__(
@@ -48,41 +48,41 @@ class Screen:
             raise KernelRuntimeError(
                 f"the Vulkan drivers lack {SURFACES[platform]}, and libEGL.so.1 is not installed"
             )
-        glfw.set_window_pos(self.canvas._window, *pos)  # rendercanvas has no public way
+        glfw.set_window_pos(self.canvas._window, *pos)  # no public API in rendercanvas
         self.canvas.add_event_handler(listen, *EVENTS)
         self.poll()
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many pixels it has."""
+        """Size in pixels."""
         width, height = self.canvas.get_physical_size()
         return max(int(width), 1), max(int(height), 1)
 
     @property
     def logical_size(self) -> tuple[float, float]:
-        """Its size in what events count in, which may be several pixels each."""
+        """Size in the units of events, each perhaps several pixels."""
         width, height = self.canvas.get_logical_size()
         return max(float(width), 1.0), max(float(height), 1.0)
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody closed it."""
+        """True until the window is closed."""
         return not self.canvas.get_closed()
 
     def show(self, present: Callable[[], None]) -> None:
-        """Let `present` draw into the canvas, and show that."""
+        """Draw into the canvas with `present`, and show it."""
         if self.is_open:
             self.canvas.request_draw(present)
             self.canvas.force_draw()
 
     def poll(self) -> None:
-        """Tell of what happened since."""
+        """Deliver pending events."""
         if self.is_open:
-            self.canvas._process_events()  # what rendercanvas' own loop calls, in place of which
-            # the program has one
+            # Called by rendercanvas' own event loop, which is not used here.
+            self.canvas._process_events()
 
     def close(self) -> None:
-        """Take it from the screen."""
+        """Close the window."""
         self.canvas.close()
 
 

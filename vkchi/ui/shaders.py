@@ -1,14 +1,17 @@
-"""What pygfx has no shader for, in WGSL: balls, lines with flat ends, surfaces in Taichi's light.
+"""WGSL shaders for shapes that pygfx lacks: spheres, lines with flat ends, surfaces with Taichi's
+lighting.
 
-Owns: the text, which pygfx's templates complete: `pos`, `colour`: how many components positions and
-colours have, 0 where there is one colour for all; `flat`: positions are parts of the window;
-`indexed`, `normals`, `radii`, `instanced`, `two_sided`, `wireframe`: what the draw has. Must not
-know: pygfx.
+The sources are templates for pygfx, with these variables:
+- `pos`, `colour`: components of positions and colours; `colour` is 0 for a common colour;
+- `flat`: positions are fractions of the window;
+- `indexed`, `normals`, `radii`, `instanced`, `two_sided`, `wireframe`: options of the draw.
 
-Light: colour * (ambient + sum of lights * max(0, normal . way to the light)). Source: Taichi's
-documentation of GGUI, and its pictures. Balls are spheres that rays meet, not polygons, so their
-outlines, normals and depths are exact; in perspective, the square around a ball stands across the
-way to it and has half a side of r d / sqrt(d^2 - r^2), what is seen of it.
+Lighting: colour * (ambient + sum of lights * max(0, normal . direction to the light)). Source:
+Taichi's documentation of GGUI, and its images.
+
+Spheres are ray-traced on a square, so their outlines, normals and depths are exact. In perspective,
+the square is perpendicular to the view ray. Its half side is r d / sqrt(d^2 - r^2), the visible
+extent.
 """
 
 from __future__ import annotations
@@ -271,4 +274,4 @@ TEXTS = {
     "lines": COMMON + LINES,
     "surface": COMMON + SURFACE,
 }
-SQUARES = frozenset(("balls", "lines"))  # drawn as squares, one an instance
+SQUARES = frozenset(("balls", "lines"))  # drawn as squares, one per instance

@@ -1,8 +1,7 @@
-"""What is drawn, as arrays and numbers, made of what users pass. Must not know: pygfx.
+"""Draw calls as arrays: validation and conversion of users' arguments.
 
-Owns: what the arguments of drawing methods may be, and the errors where they are not; `Shape`.
-Arrays stay where they are where they can be read there (`seen`): memory of the device that is the
-host's is not copied here.
+Arrays are read in place if possible (`seen`): device memory that the host can address is not copied
+here.
 
     >>> vectors("circles", "centers", np.zeros((5, 2), np.float32), 2).shape
     (5, 2)
@@ -26,12 +25,14 @@ GREY: Colour = (0.5, 0.5, 0.5)
 
 
 class Shape(NamedTuple):
-    """One draw.
+    """One draw call.
 
-    kind: of `shaders.TEXTS`; arrays: positions f32[n, 2 or 3], colors f32[n, 3 or 4], radii f32[n],
-    normals f32[n, 3], indices i32[m], transforms f32[4 k, 4] whose rows are the matrices' columns;
-    switches: flat, two_sided, wireframe; items: how many balls, lines or triangles; size: radius or
-    width.
+    - kind: key of `shaders.TEXTS`.
+    - arrays: positions f32[n, 2 or 3], colors f32[n, 3 or 4], radii f32[n], normals f32[n, 3],
+      indices i32[m], transforms f32[4 k, 4] (rows are the matrices' columns).
+    - switches: flat, two_sided, wireframe.
+    - items: number of spheres, lines or triangles.
+    - size: radius or width.
     """
 
     kind: str
@@ -44,7 +45,7 @@ class Shape(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What two shapes have in common that may have the same place in the renderer's memory."""
+        """Key that is equal for shapes that can reuse the same renderer object."""
         shapes = tuple((name, values.shape) for name, values in self.arrays.items())
         return (self.kind, self.switches, shapes)
 
@@ -53,8 +54,8 @@ class Shape(NamedTuple):
 
 
 def seen(who: str, name: str, x: Any) -> Numbers:
-    """The numbers of a field, ndarray, numpy array, tensor or list, where they lie if that can be:
-    to be read at once. Raises ToolError."""
+    """The values of a field, ndarray, numpy array, tensor or list, without a copy if possible;
+    valid only until the next device operation. Raises ToolError."""
     try:
         values = x.seen() if isinstance(x, Storage) else host.numbers_of(x)
     except local(ArgumentError, TypeError, ValueError) as e:
@@ -63,7 +64,7 @@ def seen(who: str, name: str, x: Any) -> Numbers:
 
 
 def vectors(who: str, name: str, x: Any, *widths: int) -> Numbers:
-    """f32[n, k] of vectors with k components, one of `widths`. Raises ToolError."""
+    """f32[n, k] from vectors with k components, one of `widths`. Raises ToolError."""
     values = seen(who, name, x)
     if values.ndim < 2 or values.shape[-1] not in widths:
         wanted = " or ".join(map(str, widths))
@@ -72,7 +73,7 @@ def vectors(who: str, name: str, x: Any, *widths: int) -> Numbers:
 
 
 def numbers(who: str, name: str, x: Any, count: int) -> Numbers:
-    """f32[n] of as many numbers. Raises ToolError."""
+    """f32[n] with n = `count`. Raises ToolError."""
     values = np.ascontiguousarray(seen(who, name, x).reshape(-1), np.float32)
     if len(values) != count:
         raise ToolError(f"{who}: there are {count} positions, and {name} has {len(values)} numbers")
@@ -80,7 +81,7 @@ def numbers(who: str, name: str, x: Any, count: int) -> Numbers:
 
 
 def indices(who: str, x: Any, first: int = 0, count: int | None = None) -> Numbers:
-    """i32[m], from the index `first` on. Raises ToolError."""
+    """i32[m], `count` indices starting at position `first`. Raises ToolError."""
     values = seen(who, "indices", x).reshape(-1)
     if values.dtype.kind not in "iu":
         raise ToolError(f"{who}: indices are integers, not {values.dtype}")
@@ -89,7 +90,7 @@ def indices(who: str, x: Any, first: int = 0, count: int | None = None) -> Numbe
 
 
 def part(who: str, values: Numbers, first: int, count: int | None) -> Numbers:
-    """`count` rows from `first` on, or as many as there are. Raises ToolError."""
+    """`count` rows starting at `first`, or all remaining ones. Raises ToolError."""
     if first < 0 or (count is not None and count < 0):
         raise ToolError(f"{who}: offsets and counts are not negative: {first}, {count}")
     return values[first:] if count is None else values[first : first + count]
@@ -112,7 +113,7 @@ def point_of(who: str, name: str, x: Any) -> tuple[float, float, float]:
 
 
 def add_colours(who: str, arrays: dict[str, Numbers], colours: Any, first: int = 0) -> None:
-    """Give each position a colour. Raises ToolError where there are too few."""
+    """Add an array with a colour per position. Raises ToolError if there are too few."""
     if colours is None:
         return
     found, count = vectors(who, "per_vertex_color", colours, 3, 4), len(arrays["positions"])
@@ -129,7 +130,7 @@ def balls(
     who: str, width: int, centers: Any, radius: Any, color: Any, colours: Any, radii: Any,
     first: int = 0, count: int | None = None,
 ) -> Shape:  # fmt: skip
-    """Discs of the window's plane, or balls: width is 2 or 3."""
+    """Discs (`width` 2) or spheres (`width` 3)."""
     places = vectors(who, "centers", centers, *range(width, 4))
     arrays = {"positions": part(who, places, first, count)}
     add_colours(who, arrays, colours, first)
@@ -145,8 +146,8 @@ def lines(
     who: str, width: int, vertices: Any, thickness: float, at: Any, color: Any, colours: Any,
     offsets: Sequence[int | None] = (0, None, 0, None),
 ) -> Shape:  # fmt: skip
-    """Lines between two positions each; thickness in pixels; offsets: first vertex, how many, first
-    index, how many."""
+    """Lines between pairs of positions; thickness in pixels; offsets: first vertex, vertex
+    count, first index, index count."""
     arrays = cut_vertices(who, vertices, at, colours, offsets, width)
     items = arrays.get("indices", arrays["positions"])
     switches = frozenset(("flat",) if width == 2 else ())
@@ -159,8 +160,8 @@ def surface(
     who: str, width: int, vertices: Any, at: Any, normals: Any, color: Any, colours: Any,
     switches: Sequence[str] = (), offsets: Sequence[int | None] = (0, None, 0, None),
 ) -> Shape:  # fmt: skip
-    """Triangles; of three dimensions, with normals of their corners: those given, the means of the
-    triangles around where corners are shared, or the triangles' own."""
+    """Triangles. In 3D their normals are those given. By default they are averages over adjacent
+    triangles if vertices are shared, otherwise the triangles' own."""
     arrays = cut_vertices(who, vertices, at, colours, offsets, width)
     if normals is not None:
         first = offsets[0] or 0
@@ -180,8 +181,8 @@ def surface(
 def cut_vertices(
     who: str, vertices: Any, at: Any, colours: Any, offsets: Sequence[int | None], width: int
 ) -> dict[str, Numbers]:
-    """Positions, colours and indices of the part that is drawn. With indices, the vertex offset is
-    added to each; without, it is where drawing begins."""
+    """Positions, colours and indices of the selected range. The vertex offset is added to each
+    index, or is the first vertex if there are no indices."""
     first, count, first_index, index_count = offsets
     places = vectors(who, "vertices", vertices, *range(width, 4))
     chosen = part(who, places, first or 0, count if at is None else None)
@@ -195,14 +196,14 @@ def cut_vertices(
 
 
 def are_below(count: int, at: Numbers) -> bool:
-    """Whether all indices are from 0 to count - 1."""
+    """True if all indices are from 0 to count - 1."""
     return not at.size or bool(0 <= at.min() <= at.max() < count)
 
 
 def mean_normals(positions: Numbers, at: Numbers) -> Numbers:
-    """f32[n, 3]: of each vertex, the mean of the unit normals of the triangles that share it."""
+    """f32[n, 3]: per vertex, the sum of the unit normals of adjacent triangles."""
     corners = at[: len(at) // 3 * 3].reshape(-1, 3)
-    if not are_below(len(positions), corners):  # those that are not drawn may be anything
+    if not are_below(len(positions), corners):  # indices outside the drawn range may be invalid
         corners = corners[((corners >= 0) & (corners < len(positions))).all(1)]
     a, b, c = (positions[corners[:, k]] for k in range(3))
     normal = np.cross(b - a, c - a)
@@ -214,7 +215,7 @@ def mean_normals(positions: Numbers, at: Numbers) -> Numbers:
 
 
 def transforms_of(who: str, transforms: Any, first: int, count: int | None) -> Numbers:
-    """f32[4 k, 4]: the columns of k matrices [4, 4], one after the other. Raises ToolError."""
+    """f32[4 k, 4]: the columns of k [4, 4] matrices, concatenated. Raises ToolError."""
     values = seen(who, "transforms", transforms)
     if values.ndim < 3 or values.shape[-2:] != (4, 4):
         raise ToolError(f"{who}: transforms has matrices of 4 by 4, not the shape {values.shape}")

@@ -1,10 +1,8 @@
-"""`window.get_gui()`: widgets over the picture, by Dear ImGui.
+"""`window.get_gui()`: widgets over the image, by Dear ImGui.
 
-Owns: Taichi's methods, and what events mean to ImGui. Must not know: canvases, pygfx.
-
-    gui = window.get_gui()
-    with gui.sub_window("sun", 0.05, 0.05, 0.3, 0.2) as w:
-        brightness = w.slider_float("brightness", brightness, 0, 1)
+gui = window.get_gui()
+with gui.sub_window("sun", 0.05, 0.05, 0.3, 0.2) as w:
+    brightness = w.slider_float("brightness", brightness, 0, 1)
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ BUTTONS = {1: 0, 2: 1, 3: 2}  # left, right, middle
 
 
 class Gui:
-    """Widgets, declared anew in each frame: a method gives the widget's value now. `touch` is
-    called when a frame has some."""
+    """Immediate-mode widgets: methods are called in each frame and return the widget's current
+    value. `touch` is called in frames that have widgets."""
 
     def __init__(self, device: Any, size: tuple[int, int], touch: Callable[[], None]) -> None:
         from imgui_bundle import imgui
@@ -46,7 +44,8 @@ class Gui:
             self._touch()
 
     def draw(self, device: Any, view: Any, size: tuple[int, int]) -> None:
-        """Draw what was declared over a picture. Raises ToolError where a window has no end."""
+        """Draw the declared widgets over an image. Raises ToolError if a sub-window is not
+        ended."""
         self._size = size
         if not self._is_begun:
             return
@@ -63,7 +62,7 @@ class Gui:
         device.queue.submit([encoder.finish()])
 
     def take(self, event: dict[str, Any], scale: float = 1.0) -> None:
-        """An event of rendercanvas, whose places are counted in so many pixels."""
+        """Process an event of rendercanvas, whose positions are in units of `scale` pixels."""
         io, kind = self._backend.io, event["event_type"]
         if kind == "char":
             io.add_input_characters_utf8(event["data"])
@@ -81,8 +80,8 @@ class Gui:
     # --- widgets ---------------------------------------------------------------------------------
 
     def begin(self, name: str, x: float, y: float, width: float, height: float) -> None:
-        """Begin a sub-window; x, y: its upper left corner, from that of the window; all parts of
-        the window. Who uses the program may move it."""
+        """Begin a sub-window titled `name`. x, y: its upper left corner; width, height: its
+        size. All are fractions of the window, from the upper left. The user may move it."""
         self._begin_frame()
         w, h = self._size
         self._imgui.set_next_window_pos((x * w, y * h), self._imgui.Cond_.once)
@@ -91,7 +90,7 @@ class Gui:
         self._open += 1
 
     def end(self) -> None:
-        """End the sub-window. Raises ToolError where none was begun."""
+        """End the sub-window. Raises ToolError if there is none."""
         if not self._open:
             raise ToolError("end: no sub-window of the GUI was begun")
         self._begin_frame()
@@ -102,7 +101,8 @@ class Gui:
     def sub_window(
         self, name: str, x: float, y: float, width: float, height: float
     ) -> Iterator[Gui]:
-        """A sub-window for a `with` block, as `begin` and `end` have it."""
+        """Context manager for a sub-window, with the parameters of `begin` (name, x, y, width,
+        height)."""
         self.begin(name, x, y, width, height)
         try:
             yield self
@@ -110,7 +110,7 @@ class Gui:
             self.end()
 
     def text(self, text: str, color: Any = None) -> None:
-        """A line of text."""
+        """A line of text, in a colour if given."""
         self._begin_frame()
         if color is None:
             self._imgui.text(str(text))
@@ -118,29 +118,29 @@ class Gui:
             self._imgui.text_colored((*colour_of("text", color), 1.0), str(text))
 
     def checkbox(self, text: str, old_value: bool) -> bool:
-        """A box to be ticked; whether it is."""
+        """A check box; returns True if it is checked."""
         self._begin_frame()
         return bool(self._imgui.checkbox(text, bool(old_value))[1])
 
     def slider_int(self, text: str, old_value: int, minimum: int, maximum: int) -> int:
-        """A slider of integers; where it is."""
+        """A slider for integers; returns its value."""
         self._begin_frame()
         return int(self._imgui.slider_int(text, int(old_value), int(minimum), int(maximum))[1])
 
     def slider_float(self, text: str, old_value: float, minimum: float, maximum: float) -> float:
-        """A slider; where it is."""
+        """A slider for floats; returns its value."""
         self._begin_frame()
         place = (text, float(old_value), float(minimum), float(maximum))
         return float(self._imgui.slider_float(*place)[1])
 
     def color_edit_3(self, text: str, old_value: Any) -> Colour:
-        """A colour to be chosen; red, green, blue from 0 to 1."""
+        """A colour picker; returns red, green, blue from 0 to 1."""
         self._begin_frame()
         chosen = self._imgui.color_edit3(text, list(colour_of("color_edit_3", old_value)))[1]
         return (float(chosen[0]), float(chosen[1]), float(chosen[2]))
 
     def button(self, text: str) -> bool:
-        """A button; whether it was just clicked."""
+        """A button; returns True if it was just clicked."""
         self._begin_frame()
         return bool(self._imgui.button(text))
 

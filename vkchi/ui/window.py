@@ -1,7 +1,6 @@
-"""`ti.ui.Window`: a window with a canvas, a scene and widgets, or a picture alone.
+"""`ti.ui.Window`: a window with a canvas, a scene and widgets, or an off-screen image.
 
-Owns: Taichi's methods; when a frame is drawn: at `show`, or when its pixels are asked for. Must not
-know: how it is drawn.
+A frame is drawn by `show`, or when its pixels are read.
 
     window = ti.ui.Window("balls", (640, 480))
     canvas = window.get_canvas()
@@ -41,12 +40,12 @@ log = logger()
 
 
 class Window:
-    """A window of `res` pixels.
+    """A window of `res` pixels, titled `name`.
 
-    show_window: False draws off-screen, which is what happens without a screen too; in a notebook
-    `show` puts the picture into the cell's output. fps_limit: how many frames a second `show` gives
-    at most; pos: of the window's upper left corner on the screen. Raises MissingPackageError where
-    what draws is not installed.
+    show_window: False renders off-screen, as happens without a display. In a notebook, `show` puts
+    the image into the cell's output. vsync: synchronize with the display. fps_limit: maximum number
+    of frames per second; pos: upper left corner on the screen. Raises MissingPackageError if the
+    renderer is not installed.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Window:
         self._canvas, self._scene = Canvas(self._size(size)), Scene()
 
     def _open(self, size: tuple[int, int], pos: tuple[int, int], vsync: bool) -> Picture | None:
-        """The picture of a window on the screen; None where there is none."""
+        """The image of an on-screen window; None if there is no screen."""
         from vkchi.ui.picture import Picture
 
         if notebook.is_notebook():
@@ -90,7 +89,7 @@ class Window:
         try:
             screen = Screen(self.name, size, pos=pos, vsync=vsync, listen=self._take)
             found = Picture(screen.canvas)
-        except local(RuntimeError) as error:  # the device cannot show windows here
+        except local(RuntimeError) as error:  # the device cannot present
             if screen is not None:
                 screen.close()
             log.warning("windows cannot be shown: %s; %r is drawn off-screen", error, self.name)
@@ -104,29 +103,29 @@ class Window:
     # --- frames ----------------------------------------------------------------------------------
 
     def get_canvas(self) -> Canvas:
-        """What is drawn on."""
+        """The window's canvas."""
         return self._canvas
 
     def get_scene(self) -> Scene:
-        """A scene of three dimensions for the canvas."""
+        """The window's 3D scene, to draw on the canvas."""
         return self._scene
 
     def get_gui(self) -> Gui:
-        """Widgets over the picture."""
+        """Widgets over the image."""
         if self._gui is None:
             self._gui = Gui(self._picture.renderer.device, self._canvas.size, self._touch)
         return self._gui
 
     @property
     def GUI(self) -> Gui:
-        """Widgets over the picture, by their older name."""
+        """Alternative name of `get_gui()`."""
         return self.get_gui()
 
     def _touch(self) -> None:
         self._canvas.is_touched = True
 
     def _draw(self) -> None:
-        """Draw what was declared since the frame before."""
+        """Draw the declarations since the previous frame."""
         self._check_open()
         canvas, picture = self._canvas, self._picture
         canvas.size = self._size(canvas.size)
@@ -141,8 +140,8 @@ class Window:
             self._draw()
 
     def show(self) -> None:
-        """Show the frame, wait as `fps_limit` wants, take in what happened, begin a new frame.
-        Raises KernelRuntimeError after `destroy`."""
+        """Show the frame, wait for `fps_limit`, process events and begin a new frame. Raises
+        KernelRuntimeError after `destroy`."""
         if self._canvas.is_touched or not self._is_drawn:
             self._draw()
         self._is_drawn = False
@@ -158,7 +157,7 @@ class Window:
 
     @property
     def running(self) -> bool:
-        """Whether the window is wanted still: nobody closed it, nor set this to False."""
+        """False once the window is closed, destroyed, or set to False by the program."""
         self._poll()
         return self._is_running and self._is_open
 
@@ -167,7 +166,7 @@ class Window:
         self._is_running = bool(value)
 
     def destroy(self) -> None:
-        """Close the window. It cannot be shown again."""
+        """Close the window for good."""
         self._is_open, self._is_running = False, False
         screen, self._screen = self._screen, None
         if screen is not None:
@@ -178,26 +177,26 @@ class Window:
             raise KernelRuntimeError(f"the window {self.name!r} was destroyed")
 
     def get_window_shape(self) -> tuple[int, int]:
-        """Its width and height, in pixels."""
+        """Width and height in pixels."""
         return self._size(self._canvas.size)
 
     # --- pixels ----------------------------------------------------------------------------------
 
     def get_image_buffer_as_numpy(self) -> Floats:
-        """The frame: f32[width, height, 4], red, green, blue, alpha from 0 to 1, from the lower
-        left."""
+        """The frame as f32[width, height, 4]: red, green, blue, alpha from 0 to 1, from the
+        lower left."""
         self._draw_if_touched()
         return self._picture.pixels() / np.float32(255)
 
     def get_depth_buffer_as_numpy(self) -> Floats:
-        """Depths of the frame's scenes: f32[width, height], 1 nearest, 0 farthest and where nothing
-        is: a camera's z as its projection matrix makes it."""
+        """Depths of the frame's scenes, f32[width, height]: 1 nearest, 0 farthest and for the
+        background. They are z values of a camera's projection matrix."""
         self._draw_if_touched()
         return np.ascontiguousarray(self._picture.depths())
 
     def get_depth_buffer(self, depth: Storage) -> None:
-        """Put the depths into a field or ndarray of f32, of the window's shape. Raises ToolError
-        for others."""
+        """Write the depths to a field or ndarray `depth` of f32, of the window's shape. Raises
+        ToolError for others."""
         if not isinstance(depth, Storage):
             raise ToolError(f"get_depth_buffer takes a field or an ndarray, not {depth!r}")
         values = self.get_depth_buffer_as_numpy()
@@ -209,12 +208,12 @@ class Window:
         depth.from_numpy(values)
 
     def save_image(self, filename: str | os.PathLike[str]) -> None:
-        """Write the frame to an image file; its suffix says the format. Raises ToolError."""
+        """Write the frame to an image file in the format of its suffix. Raises ToolError."""
         self._draw_if_touched()
         imwrite(self._picture.pixels()[:, :, :3], filename)
 
     def write_image(self, filename: str | os.PathLike[str]) -> None:
-        """`save_image` by its older name."""
+        """Alternative name of `save_image`."""
         self.save_image(filename)
 
     # --- events ----------------------------------------------------------------------------------
@@ -235,7 +234,7 @@ class Window:
 
     @property
     def event(self) -> Event:
-        """The event that `get_event` found: its `key` and `type`."""
+        """The last event returned by `get_event`, with `key` and `type`."""
         return self._event
 
     @event.setter
@@ -243,8 +242,8 @@ class Window:
         self._event = value
 
     def get_events(self, tag: str | None = None) -> list[Event]:
-        """The events that were not asked for yet, of one kind, `ti.ui.PRESS` or `ti.ui.RELEASE`, or
-        all. The others wait on. Raises ToolError for other tags."""
+        """Remove and return the queued events of one kind, `ti.ui.PRESS` or `ti.ui.RELEASE`, or
+        of both for None. Others stay queued. Raises ToolError for other tags."""
         if tag not in (None, PRESS, RELEASE):
             raise ToolError(f"get_events: a tag is ti.ui.PRESS or ti.ui.RELEASE, not {tag!r}")
         self._poll()
@@ -256,7 +255,7 @@ class Window:
         return found
 
     def get_event(self, tag: str | None = None) -> bool:
-        """Whether there is such an event: the first is `event` then, and not found again. Raises
+        """Pop the first queued event of kind `tag` into `event`; False if there is none. Raises
         ToolError for other tags."""
         found = self.get_events(tag)
         if not found:
@@ -266,11 +265,11 @@ class Window:
         return True
 
     def is_pressed(self, *keys: str) -> bool:
-        """Whether one of the keys or buttons is down."""
+        """True if any of the keys or buttons is down."""
         self._poll()
         return not self._inbox.pressed.isdisjoint(keys)
 
     def get_cursor_pos(self) -> tuple[float, float]:
-        """Where the cursor is: parts of the window, from the lower left."""
+        """The cursor position as fractions of the window, from the lower left."""
         self._poll()
         return self._inbox.cursor
