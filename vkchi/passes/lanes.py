@@ -147,7 +147,7 @@ class Plan:
         return FIRST if writes else ALIKE
 
     def tells(self, op: Op) -> bool:
-        """True if another op needs this op's results or private stores, so every lane must execute
+        """True if other ops need this op's results or private stores, so that all lanes execute
         it."""
         own = set(inside(op))
         touched = [x for x in own if x.kind == "store" and is_private(x)]

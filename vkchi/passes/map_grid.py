@@ -217,8 +217,7 @@ def build_axes(
 
 
 def build_digits(b: Builder, op: Op, space: Space, slow: int, tile: tuple[int, ...]) -> None:
-    """Append the loop over the digits of a space, with the first `slow` digits collapsed into one
-    axis."""
+    """Append the loop over a space's digits, with the first `slow` digits collapsed."""
     zero = b.const(0, i32)
     first = Space(space.begins, space.digits[:slow])
     ends = [total_of(b, first)]

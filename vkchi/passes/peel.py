@@ -86,8 +86,7 @@ def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
 
 
 def may_split(op: Op, caps: Caps) -> bool:
-    """True if a `parallel` may be reordered, is small, and has enough iterations to gain from a
-    split."""
+    """True if a `parallel` may be reordered, is small, and is long enough to gain from a split."""
     if not (has_at_most(op, MOST_OPS) and may_mix(op)):
         return False
     sizes = [max(0, last - first) for first, last in ends_of(op)]

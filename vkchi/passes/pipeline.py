@@ -116,7 +116,7 @@ ENTRIES: dict[str, Entry] = {
     "unroll_words": Entry("unroll_words:unroll_words", "caps", ("for",)),
     "lanes": Entry("lanes:share_lanes", "caps", ("for",)),
     "map_grid": Entry("map_grid:map_grid", "caps, options"),
-    "wide": Entry("wide:cut_wide_loops"),  # run on what the frontend makes, by the compiler
+    "wide": Entry("wide:cut_wide_loops"),  # run by the compiler on frontend output
     "bounds": Entry("bounds:bounds"),
     "combine": Entry("combine:combine_lanes", "caps", ATOMICS.keys()),
     "legalize": Entry("legalize:legalize", "caps"),
@@ -132,7 +132,7 @@ ENTRIES: dict[str, Entry] = {
     "records": Entry("records:lower_reports", needs=REPORTS),
     "fission": Entry("fission:cut_long_loops", needs=("parallel",)),
     "fusion": Entry("fusion:fuse_loops", needs=("parallel",), several=True),
-    "shallow": Entry("shallow:keep_shallow"),  # run on what the frontend makes, by the compiler
+    "shallow": Entry("shallow:keep_shallow"),  # run by the compiler on frontend output
 }
 
 # On the whole kernel, before it is split into dispatches.
@@ -271,7 +271,7 @@ USUAL = (
 def left_out() -> frozenset[str]:
     """Return the passes that `VKCHI_PASSES` disables.
 
-    Raises ArgumentError for a name that is no optional pass.
+    Raises ArgumentError if one is not an optional pass.
     """
     names = passes_left_out()
     for name in sorted(names - OPTIONAL):
@@ -367,8 +367,7 @@ def given_to(fn: Func, caps: Caps, options: Options, memo: Memo) -> Given:
 def optimise(
     fn: Func, caps: Caps, options: Options, memo: Memo | None = None
 ) -> tuple[Program, tuple[Param, ...]]:
-    """Return the kernel's dispatches for a device, and the temporaries that a launch must
-    provide.
+    """Return a kernel's dispatches for a device, and the temporaries that a launch provides.
 
     Dispatches without effects are left out. Raises InternalError if a pass breaks the IR.
     """
@@ -391,8 +390,10 @@ def cut_dispatches(fn: Func, given: Given, clock: Clock, check: Check) -> Made:
 
 
 def find_fills(program: Program, caps: Caps) -> dict[str, tuple[Fill, ...]]:
-    """Return, by name, the dispatches that only fill arrays, which a CPU driver's fill command
-    does faster."""
+    """Return, by name, the dispatches that only fill arrays (CPUs only).
+
+    A CPU driver executes a fill command faster than a small dispatch.
+    """
     if "fills" in left_out() or not caps.is_cpu:
         return {}
     return {f.name: found for f in program.funcs if (found := fills_of(f))}

@@ -1,5 +1,4 @@
-"""Scalar replacement of array elements: one load before, one store after, private accesses
-between.
+"""Scalar replacement of array elements: one load before, one store after.
 
     if c { x[i] = x[i] / m }; x[i] = x[i] - g; if x[i] < 0 { x[i] = 0 }
 becomes
@@ -35,8 +34,7 @@ FEWEST = 3  # accesses of an element for a gain
 
 
 class Access(NamedTuple):
-    """A load or store, with the `elem` of its address and the op of the loop body that contains
-    it."""
+    """A load or store, the `elem` of its address, and the op of the body that contains it."""
 
     op: Op
     outer: Op

@@ -1,5 +1,6 @@
-"""Exact `//`, `%` and C remainder of floats by integer arithmetic, for devices with inexact
-division.
+"""Exact `//`, `%` and C remainder of floats by integer arithmetic.
+
+For devices with inexact division.
 
 Vulkan allows an f32 quotient to be off by 2.5 units in the last place (and an f64 quotient to be
 only as precise as one of f32). So 41.0 / 41.0 may be below 1, and floor(a / b) one too small.
@@ -48,8 +49,7 @@ STEP = 19
 
 
 class Format(NamedTuple):
-    """A binary float format: its type, the integer type of its width, fraction bits, exponent
-    bias."""
+    """A binary float format: its type, same-width integer type, fraction bits, exponent bias."""
 
     elem: Scalar
     word: Scalar
@@ -80,8 +80,10 @@ FORMATS = {f32: Format(f32, i32, 23, 127), f64: Format(f64, i64, 52, 1023)}
 
 
 class Parts(NamedTuple):
-    """Decomposed operands. `size_a`, `size_b` are the bits without signs; the others as in the
-    module."""
+    """Decomposed operands.
+
+    `size_a`, `size_b` are the bits without signs; the others are as in the module's docstring.
+    """
 
     size_a: Num
     size_b: Num
@@ -116,12 +118,12 @@ def whole_part(size: Num, f: Format) -> tuple[Num, Num]:
 
 
 def divide(parts: Parts, left: Num, f: Format) -> tuple[Num, Num]:
-    """Integer quotient of m * 2**left and d, modulo the word, and remainder; 0 and m for left <
-    0."""
+    """Divide m * 2**left by d: quotient modulo the word, and remainder.
+
+    They are 0 and m if left is negative.
+    """
     b, word = left.b, left.v.type
-    inverse = 1.0 / ((parts.d & f.fraction) | (f.bias << f.digits)).bits(
-        f.elem
-    )  # of a number in [1, 2)
+    inverse = 1.0 / ((parts.d & f.fraction) | (f.bias << f.digits)).bits(f.elem)  # of [1, 2)
     first = (left.number(0).v, parts.m.v, left.v)
     names = ("quotient", "rest", "left")
     seen = [Param(word, name) for name in names]

@@ -1,5 +1,4 @@
-"""Strength reduction: division by dynamic array extents becomes multiplication by a magic
-number.
+"""Strength reduction: division by dynamic extents becomes multiplication by magic numbers.
 
     floordiv %a, %n : u32       becomes     m = magic_factor, l = magic_shift of the extent %n is
                                             (u64(2 * a) * m) >> 32 >> l, or (u64(a) * m) >> (31 + l)

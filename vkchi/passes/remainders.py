@@ -1,5 +1,4 @@
-"""Strength reduction of remainders: if the dividend is probably near [0, n), compare and
-subtract.
+"""Strength reduction of remainders of dividends near [0, n): compare and subtract.
 
     (i + 1) % n         becomes         t = i + 1; if t >= n { t = t - n }
 

@@ -1,5 +1,4 @@
-"""Reassociation of address offsets in short loops, so that the driver's CSE merges equal
-addresses.
+"""Reassociation of address offsets in short loops, for the driver's CSE.
 
     for k in 0..5 { x[512 * (i + k)]; x[512 * (i + k) + 512] }
 
@@ -54,8 +53,7 @@ def is_integer(v: Value) -> bool:
 
 
 def short_loops(fn: Func) -> dict[Value, int]:
-    """Indices of serial loops that the driver may unroll, outer ones first, with their trip
-    counts."""
+    """Indices of loops that the driver may unroll, outer ones first, with their trip counts."""
     found: dict[Value, int] = {}
     for op in walk(fn.body):
         if op.kind == "for":

@@ -1,5 +1,4 @@
-"""Rule-based rewriting: the algebraic rules of `simplify`, as rows in the language of
-`match.py`.
+"""Rule-based rewriting: the algebraic rules of `simplify`, in the language of `match.py`.
 
 A row has the scalar kinds it applies to (i u f b), a pattern, its replacement, and for floats an
 exactness class. Integers wrap, so identities modulo 2^n are valid. Only EXACT rows run unless

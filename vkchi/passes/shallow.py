@@ -37,8 +37,7 @@ LEAST = 4  # constructs that may nest even inside that many loops
 
 
 def keep_shallow(fn: Func, deepest: int = DEEPEST) -> Func:
-    """Limit the nesting of `if`s to `deepest` where possible; return `fn` itself if none is
-    deeper."""
+    """Limit the nesting of `if`s to `deepest` where possible; `fn` itself if none is deeper."""
     heights = find_heights(fn.body)
     if max(heights.values(), default=0) <= deepest:
         return fn
@@ -260,8 +259,7 @@ class Cut:
         return v
 
     def find_used(self) -> dict[Value, int]:
-        """Values from before the cut that the code behind uses, in order, with the step that
-        defines them."""
+        """Values from before the cut that the code behind uses, with the steps that define them."""
         levels: dict[Value, int] = {}
         for k, step in enumerate(self.steps):
             levels.update(dict.fromkeys([v for op in step.before for v in op.results], k))
@@ -348,6 +346,5 @@ def is_place(v: Value) -> TypeGuard[Op]:
 
 
 def is_made_again(v: Value) -> TypeGuard[Op]:
-    """True if v is not a result of the `if`: constants need not be, variables and pointers
-    cannot."""
+    """True if v is not exported from the `if`: constants, variables and pointers."""
     return isinstance(v, Op) and (v.kind == "const" or not isinstance(v.type, Scalar | Tensor))

@@ -1,5 +1,4 @@
-"""Algebraic simplification: constant folding, rule-based rewriting, branch simplification, local
-CSE.
+"""Algebraic simplification: folding, rule-based rewriting, known branches, local CSE.
 
 Each op is visited once, after its operands. Candidate rules depend on its kind, its operand type
 and the kinds of its operands; the candidates of such a key are memoized. They are tried in
@@ -211,8 +210,7 @@ class Simplifier:
 
 
 def implied(cond: Value, truth: bool) -> dict[Value, bool]:
-    """Conditions implied by `cond` being `truth`: operands of `not`, a true `and`, or a false
-    `or`."""
+    """Conditions implied by `cond` being `truth`, through `not`, `and` and `or`."""
     facts = {cond: truth}
     if type(cond) is Op:
         if cond.kind == "not":

@@ -1,4 +1,4 @@
-"""Loop distribution of a kernel into dispatches: one Func per `parallel` and per serial segment.
+"""Kernel splitting: one dispatch per `parallel` op and per serial segment between.
 
 - A serial segment becomes a Func for one invocation. It is dropped if nothing needs it.
 - A value used in another dispatch is recomputed (rematerialization) if that takes few pure ops on
@@ -61,8 +61,7 @@ KEPT = WRITES | {kind for kind, row in TABLE.items() if row.effect in STAYS} | {
 
 
 def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
-    """Return the dispatches of a kernel in order, and the temporaries that a launch must
-    provide."""
+    """Return a kernel's dispatches in order, and the temporaries that a launch provides."""
     plan = _Plan(fn)
     built: list[tuple[tuple[Param, ...], Region]] = []
     for k in reversed(range(len(plan.segments))):
@@ -326,8 +325,7 @@ class _Dispatch:
     # --- values from other dispatches
 
     def bring(self, v: Value) -> Value:
-        """Return this dispatch's value of v: recomputed or loaded if v is defined in another
-        one."""
+        """Return this dispatch's value of v, recomputed or loaded if another one defines it."""
         if v in self.map or self.plan.home.get(v, self.k) == self.k:
             return self.map.get(v, v)
         op = v.op if isinstance(v, Result) else v

@@ -137,8 +137,7 @@ class Forwarder:
         return self.b.emit("pack", *values, type=t) if len(values) == t.size else None
 
     def visit_store(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Drop a store of the known value; otherwise keep it and remove the stores it
-        overwrites."""
+        """Drop a store of the known value; else keep it and remove the stores it overwrites."""
         place, v = self.place(args[0]), args[1]
         element = self.element_before(place)
         if stands_already(element, place.component, v):
@@ -179,8 +178,7 @@ class Forwarder:
         return new.results
 
     def visit_sync(self, op: Op, args: tuple[Value, ...]) -> None:
-        """Handle a synchronization: writes of other invocations become visible, and own stores
-        are read."""
+        """Handle a synchronization: it publishes own stores and may change visible memory."""
         self.forget_changes(Changes(sync=True))
         self.pending.clear()
 

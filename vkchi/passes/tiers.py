@@ -1,5 +1,4 @@
-"""Tiered compilation: work that a kernel's first version defers, because few launches do not
-repay it.
+"""Tiered compilation: defer work that does not pay off in a kernel's first launches.
 
 The first version runs in the first launches. The second, with all passes, is compiled once
 launches have taken about as long as compilation (`launch.shapes`). Both versions give

@@ -1,5 +1,4 @@
-"""Partial loop unrolling on GPUs: a serial loop with loads executes several iterations at a
-time.
+"""Partial loop unrolling on GPUs, so that loads of several iterations overlap.
 
     for k in b..e { s + x[k] }                                                       becomes
     for g in 0..n / 4 { k = b + 4 * g; s + x[k] + x[k + 1] + x[k + 2] + x[k + 3] }

@@ -1,5 +1,4 @@
-"""64-bit loop splitting: loops with too many iterations for i32 run on a fixed number of
-invocations.
+"""Work distribution of loops with more iterations than i32 can count.
 
     parallel %b, %e {^(%i: i64) body}    becomes    parallel 0, INVOCATIONS {^(%t: i32)
                                                       for k in 0..rounds { body }}

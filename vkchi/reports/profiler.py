@@ -30,8 +30,7 @@ OFF = "kernels are not measured: use ti.init(kernel_profiler=True)"
 
 
 class KernelProfilerQueryResult(NamedTuple):
-    """Number of dispatches of a kernel, and their minimum, maximum and mean time in
-    milliseconds."""
+    """Number of a kernel's dispatches; minimum, maximum and mean time in milliseconds."""
 
     counter: int
     min: float
@@ -133,14 +132,12 @@ def clear_kernel_profiler_info() -> None:
 
 
 def set_kernel_profiler_toolkit(toolkit_name: str = "default") -> bool:
-    """Return True if `toolkit_name` is "default" and profiling is on. Other toolkits do not
-    exist."""
+    """Return True if `toolkit_name` is "default", the only toolkit, and profiling is on."""
     return toolkit_name == "default" and current().profiler is not None
 
 
 def export_trace(path: str | os.PathLike[str]) -> None:
-    """Write the measured times to the file `path`, as a trace for Perfetto or
-    `chrome://tracing`.
+    """Write the measured times to the file `path`, for Perfetto or `chrome://tracing`.
 
     Source: "Trace Event Format", complete events; times in microseconds.
     """

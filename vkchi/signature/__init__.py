@@ -241,8 +241,7 @@ class ArrayParameter(Parameter):
         return made
 
     def check(self, elem: Scalar | Tensor, ndim: int) -> None:
-        """Raise ArgumentError if arrays of this element type and rank do not match the
-        annotation."""
+        """Raise ArgumentError if an element type and rank do not match the annotation."""
         want, inner = self.annotation, shape_of(elem)
         is_element = isinstance(self.dtype, Tensor) or not self.element_axes
         if self.dtype is not None and self.dtype is not (elem if is_element else scalar_of(elem)):
@@ -304,8 +303,8 @@ class ArrayParameter(Parameter):
 
 
 class TemplateParameter(Parameter):
-    """A compile-time value: a field, a function, a scalar. The kernel is compiled for each
-    value."""
+    """A compile-time value: a field, function or scalar, for each of which the kernel is
+    compiled."""
 
     kind = "template"
 
@@ -355,8 +354,7 @@ class Signer:
     def share(
         self, args: tuple[Any, ...], runtime: Runtime, *, is_launch: bool
     ) -> tuple[tuple[Any, ...], list[Import]]:
-        """Replace arrays in importable host memory by device arrays; return arguments and
-        imports.
+        """Replace arrays in importable host memory by device arrays; also return the imports.
 
         For launches, arrays in CUDA memory are replaced too. Other arrays are copied later.
         """

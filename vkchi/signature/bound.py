@@ -80,8 +80,7 @@ class Bound:
         self.flat.extend(array.shape)
 
     def check_written(self, plan: Writer) -> None:
-        """Raise ArgumentError if the kernel writes an import that cannot be copied back
-        correctly."""
+        """Raise ArgumentError if an import that the kernel writes cannot be copied back."""
         written = plan.written
         for one in self.imports:
             if one.name not in written:
@@ -102,8 +101,8 @@ class Bound:
                 )
 
     def check_apart(self, plan: Writer, fields: Mapping[str, Storage]) -> None:
-        """Raise ArgumentError if a copied import aliases device memory that the kernel also
-        accesses.
+        """Raise ArgumentError if a copied import aliases memory that the kernel accesses
+        directly.
 
         The alias is a view of an array argument, or one of `fields`. Memory imported in place is
         never device memory.
@@ -165,8 +164,7 @@ class Bound:
         return list({one.loan: None for one in self.imports if one.loan is not None})
 
     def copy_back(self, written: set[str]) -> None:
-        """Copy written arrays back to host memory; waits for the device if there are in-place
-        imports."""
+        """Copy written arrays back to host memory; waits if there are in-place imports."""
         for one in self.imports:
             is_copied = one.loan is None and not isinstance(one.array, HostNdarray)
             if one.name in written and is_copied:
