@@ -7,10 +7,9 @@ becomes
 
 Conditions on indices, `min`, `max` and remainders often have one outcome except in a few
 iterations at the ends of an axis. CPU drivers execute both sides of a branch with masked lanes
-and divide lane by lane, and guarded or clamped accesses cannot be vectorized. In the interior
-all accesses are proved in range. If straight-line code has a last axis that begins at an odd
-index, its first and last iterations become edges too, so that accesses are aligned to two-scalar
-words.
+and divide lane by lane. Guarded or clamped accesses cannot be vectorized. In the interior all
+accesses are proved in range. The interior of the last axis is aligned to words, so that its
+accesses can be merged; straight-line code with contiguous accesses is split for that alone.
 
 Iterations of a `parallel` may run in any order, hence also in two loops. Only long loops are
 split, because the driver compiles their body twice. Loops with short rows are not split, because

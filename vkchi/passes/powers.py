@@ -2,11 +2,11 @@
 
 Vulkan's `pow` is exp2(y * log2(x)). Its error in units in the last place exceeds the number of
 bits of y * log2(x), so 3.0 ** 2 need not be 9. A power with an integer exponent is expanded to
-multiplications by repeated squaring, in f64 if the device has it. Then results that f32 can
-represent are exact, and others are off by at most one unit, for exponents up to some millions. 2
-** n is assembled from its bits.
+multiplications by repeated squaring, in f64 if the device has it. For exponents up to some
+millions, results that f32 can represent are then exact; others are off by at most one unit. 2 **
+n is assembled from its bits.
 
-See also: `legalize` chooses when to use these functions.
+See also: `legalize` selects these functions.
 
     power(Num(b, x), Num(b, y), f64).v
 """

@@ -4,8 +4,8 @@
 
 A branch waits for its loads before the next op begins; straight-line loads overlap. Loads and
 arithmetic become speculative. An access that was proved in range only under the condition is
-clamped (`access`): if the condition is false, it loads the spare element or any other, and the
-result is unused. CPUs keep the branch.
+clamped (`access`). If the condition is false, it loads the spare element or any other one. The
+result is then unused. CPUs keep the branch.
 
 Both regions may contain only loads from buffers and pure ops, few of them. Inner `if`s come
 first.

@@ -3,8 +3,8 @@
 - A rounded quotient of integers becomes an integer quotient (`whole_quotients` has the proof).
   A constant divisor uses integer division. With another divisor, the product with its reciprocal
   is an estimate, because integer division is slow on CPUs. Below 2**GUESSED the estimate is off by
-  at most 1: the reciprocal is off by 2.5 units in the last place, the product by one more, in all
-  by 3.5 * 2**(GUESSED - 23) < 1. The exact integer remainder corrects it.
+  at most 1: the reciprocal is off by 2.5 units in the last place, the product by one more. The sum
+  is 3.5 * 2**(GUESSED - 23) < 1. The exact integer remainder corrects it.
 - A shift amount that is within the width is masked. The mask has no cost and makes the emitter
   omit its range check.
 """

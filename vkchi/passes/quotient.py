@@ -1,9 +1,9 @@
 """Exact `//`, `%` and C remainder of floats by integer arithmetic.
 
-For devices with inexact division.
+Needed on devices whose float division is inexact.
 
-Vulkan allows an f32 quotient to be off by 2.5 units in the last place (and an f64 quotient to be
-only as precise as one of f32). So 41.0 / 41.0 may be below 1, and floor(a / b) one too small.
+Vulkan allows an f32 quotient to be off by 2.5 units in the last place. An f64 quotient need only be
+as precise as one of f32. So 41.0 / 41.0 may be below 1, and floor(a / b) one too small.
 Here a division only provides an estimate. The remainder decides; it is computed with integers
 and therefore exact.
 

@@ -10,10 +10,11 @@ after it. The atomic moves out of the outermost loop possible.
 A loop takes an atomic if
 
 - its old value is unused, and its address depends only on constants and values from outside;
-- all accesses of the loop to that array are such atomics, of one kind, and the loop accesses no
-  array that may alias it;
-- the loop has no barrier, fence or check that may end its invocation; a `parallel` moreover does
-  not use its invocation index, has no demanded workgroup size and enough iterations (`cost_model`).
+- all accesses of the loop to that array are such atomics, of one kind;
+- the loop accesses no other array that may alias it;
+- the loop has no barrier, fence or check that may end its invocation;
+- a `parallel` does not use its invocation index, has no demanded workgroup size, and has enough
+  iterations (`cost_model`).
 
 The order of atomics is unspecified, so sums and products of floats may be reassociated. An
 accumulator starts with the identity. That of f16 is an f32, so that long sums are rounded once.

@@ -39,8 +39,8 @@ def put_in_rows(fn: Func, wanted: Container[Op]) -> Func:
 def build_row(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
     """Append a `parallel` loop, collapsed to one axis.
 
-    If its iterations cannot be proved to fit i32, their number is checked at run time; a loop
-    that is too large has no iterations.
+    If the number of iterations may exceed i32, it is checked at run time. A loop that is too
+    large has no iterations.
     """
     space = space_of(b, args, find_order(op))
     is_known = host_length(op) is not None

@@ -7,9 +7,9 @@ invocation t is
     (t // W) * (W * P) + t % W + k * W
 
 A CPU reads this as one stream, a GPU as whole cache lines. (The usual grid-stride loop is three
-times slower on lavapipe, because all steps map to the same cache set.) With a demanded workgroup
-size, W is that size, so that workgroups remain consecutive iterations. Iteration counts are u32,
-which holds the length of every i32 range.
+times slower on lavapipe, because all steps map to the same cache set.) If a workgroup size is
+demanded, W is that size. Workgroups then remain consecutive iterations. Iteration counts are
+u32, which holds the length of every i32 range.
 
 With several axes, the indices are the mixed-radix digits of that number, the last axis fastest.
 Divisions find them at an invocation's first iteration; later ones add W digit by digit with

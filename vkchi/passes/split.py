@@ -1,15 +1,15 @@
 """Kernel splitting: one dispatch per `parallel` op and per serial segment between.
 
 - A serial segment becomes a Func for one invocation. It is dropped if nothing needs it.
-- A value used in another dispatch is recomputed (rematerialization) if that takes few pure ops on
-  parameters, constants, and loads of memory that is not written in between. Otherwise it is spilled
+- A value used in another dispatch is rematerialized if that takes few pure ops on parameters,
+  constants, and loads of memory that is not written in between. Otherwise it is spilled
   to a temporary: a 0-D array parameter `temp.N`, stored after the definition and loaded before the
   use. Addresses (`elem`, `member`) are always recomputed.
 - A `local` variable used by a single serial dispatch is defined there. Any other becomes a
   temporary, which a serial dispatch initializes. Bools are i32 in temporaries, because some devices
   cannot store bytes.
-- If the last use of a variable is a store to a 0-D array that the kernel does not otherwise access
-  (a return value), the variable is kept in that array.
+- A variable is kept in a 0-D array if its last use is a store to that array. The kernel must not
+  access the array otherwise. Return values are such variables.
 - Existing temporaries of a Func (arrays from `expand`) become temporaries of the program.
 - A Func has only the parameters that it uses, and `seed` if it draws random numbers.
 

@@ -1,11 +1,10 @@
 """Strength reduction of integer division, based on operands proved to be non-negative.
 
 Python's `//` and `%` round down, C's toward zero. For non-negative operands both equal unsigned
-division, the cheapest form. By a power of two, rounding down is a shift or a mask, emitted by
-the back end, so that form is chosen. If only the divisor is non-negative, as extents are, the
-complement of a negative dividend is divided: a // n is ~(~a // n), and a % n is n - 1 - ~a % n.
-The sign bits select the case without a branch. Computations on the divisor alone serve both
-cases.
+division, the cheapest form. By a power of two, rounding down is a shift or a mask in the back
+end, so that form is chosen. If only the divisor is non-negative, as extents are, the complement
+of a negative dividend is divided. Then a // n is ~(~a // n), and a % n is n - 1 - ~a % n. The
+sign bits select the case without a branch. Computations on the divisor alone serve both cases.
 
 `analysis.intervals` provides the ranges. Two kinds of divisions are left alone:
 

@@ -39,8 +39,8 @@ class Tier:
     def leaves(self, loop: Op, fn: Func) -> bool:
         """Return True, and record it, if splitting a loop is deferred to the next tier.
 
-        A loop that is less than half of the Func is not deferred, because a second compilation
-        would cost more than the split.
+        A loop that is less than half of the Func is not deferred, because the next tier compiles
+        the whole Func again.
         """
         if not (self.is_first and self._exact):
             return False

@@ -194,8 +194,8 @@ class Loads:
     def needed(self, load: Op, around: Loops) -> Loops | None:
         """Loops whose indices determine a load's address.
 
-        None if the address also depends on other values of the outer loop, if the location may
-        be written, or if a trip count is not constant.
+        None if the address depends on other values of the outer loop, the loop may write the
+        location, or a trip count is not constant.
         """
         if self.changes.may_change(place_of(load.args[0])):
             return None

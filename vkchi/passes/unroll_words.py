@@ -6,7 +6,7 @@
 
 On CPUs a lane's access costs the same for 32 and 64 bits; `neighbours` merges the unrolled
 accesses into words. A loop is unrolled if at least half of its accesses, including stores, have
-stride one (`walks`) and start at a word boundary, if necessary after peeled iterations.
+stride one (`walks`) and start at a word boundary. Iterations may be peeled to reach one.
 
 Only innermost loops without branches or synchronization are unrolled. Loops with uniform loads
 are left to `broadcast`, which gains more.

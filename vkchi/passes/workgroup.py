@@ -10,8 +10,9 @@ iteration without effects:
 
 - writes and reports are omitted;
 - atomics and subgroup reductions receive the identity;
-- loads are those of the last iteration, hence in range; an omitted atomic exchange returns the
-  value in memory, so that loops waiting for a value end in all invocations.
+- loads are those of the last iteration, hence in range;
+- an omitted atomic returns the value in memory, so that loops waiting for a value end in all
+  invocations.
 
 If the host cannot compute the number of iterations, `map_grid` makes each workgroup execute
 several groups of iterations in sequence. A barrier at the end separates their uses of workgroup

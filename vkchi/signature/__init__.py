@@ -2,8 +2,8 @@
 
 There is one class per kind of parameter. `sign` returns an argument's part of the kernel's
 signature: a hashable value of everything that the compiled code depends on. `bind` appends the
-scalars that a launch writes: of an array its address, its number of scalars and its extents; of
-a scalar or tensor its components.
+scalars that a launch writes. An array contributes its address, its number of scalars and its
+extents; a scalar or tensor contributes its components.
 """
 
 from __future__ import annotations
