@@ -193,8 +193,8 @@ def power_known(x: Num, y: Num, exponent: float) -> Num | None:
 
 
 def choose(kind: str, a: Num, b: Num) -> Num:
-    """Expand integer `min` and `max` to a comparison and a select, for devices with broken
-    instructions."""
+    """Expand integer `min` and `max` to a comparison and a select, where instructions are
+    broken."""
     return where(a < b if kind == "min" else a > b, a, b)
 
 
@@ -216,8 +216,7 @@ def choose_float(kind: str, a: Num, b: Num) -> Num | None:
 
 
 def divide_zero(kind: str, a: Num, b: Num) -> Num | None:
-    """Expand the quotient of a constant dividend with zero components, for drivers that fold it to
-    0."""
+    """Expand a quotient whose constant dividend contains 0, for drivers that fold it to 0."""
     if not has_zero(a.v):
         return None
     zero = where(b > 0, a, where(b < 0, -a, a.number(math.nan)))

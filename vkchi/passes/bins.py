@@ -1,5 +1,4 @@
-"""Histogram privatization: atomics to data-dependent elements of a small array go to workgroup
-memory.
+"""Histogram privatization: atomics to data-dependent elements of small arrays use workgroup memory.
 
     parallel 0, n {(i) atomic_add h[load x[i]], v}           becomes
     parallel 0, groups * block [block] {(t)
@@ -217,8 +216,7 @@ class Form:
         rebuilder.ops(body.ops[:-1])
 
     def number(self, elem: Op, indices: Sequence[Value]) -> Value:
-        """Return the linear index of an element's bin; that of the spare bin if an index is out of
-        range."""
+        """Return the linear index of an element's bin, or of the spare bin if out of range."""
         b, t = self.b, elem.args[0].type
         assert isinstance(t, Array) and t.shape is not None
         found, *others = [v if v.type is i32 else b.emit("cast", v, type=i32) for v in indices]
@@ -235,8 +233,7 @@ class Form:
         return self.b.emit("elem", self.bins[array], number, *own, attr="inside")
 
     def empty(self) -> None:
-        """Append the initialization of this invocation's bins, or of its share of the
-        workgroup's."""
+        """Append the initialization of this invocation's bins, or of its share of shared bins."""
         b = self.b
         for a in self.arrays:
             b.span = a.atomic.span

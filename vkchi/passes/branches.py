@@ -61,8 +61,8 @@ def known_result(s: Simplifier, cond: Value, result: Value, a: Value, b: Value) 
 
 
 def can_flatten(then: Region, orelse: Region) -> bool:
-    """True if the regions' ops may run unconditionally: they have results and few, cheap, pure
-    ops."""
+    """True if the regions' ops may run unconditionally: they are few, cheap, pure, and yield
+    values."""
     ops = [op for r in (then, orelse) for op in r.ops[:-1] if op.kind != "const"]
     if not then.yielded or len(ops) > MOST_FLATTENED:
         return False
@@ -114,8 +114,7 @@ def simplify_for(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
 
 
 def trip_count(begin: Value, end: Value) -> int | None:
-    """Return the trip count if it is known: of constant bounds, or 0 if both bounds are one
-    value."""
+    """Return the trip count if known: of constant bounds, or 0 if both bounds are one value."""
     if begin is end:
         return 0
     first, last = constant_int(begin), constant_int(end)

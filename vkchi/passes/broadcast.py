@@ -83,8 +83,7 @@ class Turns(NamedTuple):
 
 
 class Lanes(Flow):
-    """Values that probably differ between neighboring lanes: those computed from invocation
-    numbers.
+    """Values that probably differ between neighboring lanes, computed from invocation numbers.
 
     Two kinds of results are assumed uniform: comparisons, and quotients whose divisor is unknown or
     at least the subgroup size.
@@ -261,8 +260,7 @@ class Form:
         return b.if_(can, then, orelse).results
 
     def agree(self) -> Value:
-        """Return a bool: all lanes of the subgroup are active, and the `asked` values are
-        uniform."""
+        """Return a bool: all lanes of the subgroup are active, and `asked` values are uniform."""
         b = self.b
         here = b.emit("subgroup_ballot", b.const(True, u1))
         found = [b.emit("eq", here, b.const((1 << self.width) - 1, u32))]
@@ -270,8 +268,7 @@ class Form:
         return reduce(lambda x, y: b.emit("and", x, y), found)
 
     def bits(self, v: Value) -> Value:
-        """Return a 32-bit value in a form that distinguishes all bit patterns, unlike 0.0 ==
-        -0.0."""
+        """Bitcast a float to u32, so that comparison distinguishes 0.0 and -0.0."""
         return self.b.emit("bitcast", v, type=u32) if scalar_of(v.type).kind == "f" else v
 
     def tiled(self, loop: Op, args: Sequence[Value], tiles: Value) -> Sequence[Value]:

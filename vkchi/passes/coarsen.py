@@ -1,12 +1,11 @@
-"""Thread coarsening: an invocation iterates over a strip of an axis along which atomics hit one
-element.
+"""Thread coarsening: an invocation runs a strip of an axis along which atomics hit one element.
 
     parallel 0, n, 0, m {(i, j) atomic_add r[i], x[i, j]}        becomes
     parallel 0, n, 0, strips {(i, s) for k in 0..trips { j = s + k * strips; ... }}
 
 Then `reduce` merges the atomics of a strip into one, and `licm` hoists values that depend only on
-other axes. One strip is enough once the other axes keep the device busy. Then the atomic may become
-a plain store (`demote_all_atomics`). So a matrix product written as `c[i, j] += a[i, k] * b[k, j]`
+other axes. One strip is enough if the other axes keep the device busy. Then the atomic may become a
+plain store (`demote_all_atomics`). So a matrix product written as `c[i, j] += a[i, k] * b[k, j]`
 over three axes becomes a serial loop over k. Strips are interleaved, so that adjacent invocations
 access adjacent elements.
 
@@ -127,8 +126,7 @@ def build_strips(b: Builder, op: Op, args: Sequence[Value], axis: int, least: in
 
 
 def count_strips(b: Builder, args: Sequence[Value], axis: int, least: int) -> Value:
-    """Return the number of strips: enough for `least` invocations, at most the axis's trip
-    count."""
+    """Return the number of strips: enough for `least` invocations, at most the trip count."""
     known = [n for n in map(constant_int, args) if n is not None]
     if len(known) == len(args):
         sizes = [max(0, last - first) for first, last in zip(known[::2], known[1::2])]

@@ -87,8 +87,7 @@ ATTEMPTS = 3  # failed swaps after which many lanes are assumed to conflict
 
 
 def combine_lanes(fn: Func, caps: Caps) -> Func:
-    """Aggregate the atomics that the device emulates by compare-and-swap, where lanes may
-    conflict."""
+    """Aggregate atomics that the device emulates by compare-and-swap, where lanes may conflict."""
     loop = find_parallel(fn)
     can_count = caps.ballot_fits_word or caps.ballot_fits_long
     can_ask = caps.subgroup_arithmetic and caps.subgroup_ballot and can_count
@@ -171,8 +170,7 @@ def width_of(op: Op) -> int:
 
 
 def may_meet(op: Op, lane: Value, apart: Collection[Value]) -> bool:
-    """True if lanes may have the same address; False if they are distinct, or the indices are
-    unknown."""
+    """True if lanes may have one address; False if they are distinct, or indices are unknown."""
     indices = indices_of(op.args[0])
     return indices is not None and not any(is_own(v, lane, apart) for v in indices)
 

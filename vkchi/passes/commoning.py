@@ -89,8 +89,7 @@ def loads_of_several(loop: Op) -> list[Op]:
 
 
 def moving_load(op: Op, index: Param, inner: set[Value]) -> Load | None:
-    """Return a load with its indices, if these are multiples of the loop's index plus invariant
-    values."""
+    """Return a load whose indices are multiples of the loop's index plus invariants, or None."""
     (place,) = op.args
     assert isinstance(place, Op)
     if not all(isinstance(v.type, Scalar) for v in place.args[1:]):
@@ -104,8 +103,7 @@ def moving_load(op: Op, index: Param, inner: set[Value]) -> Load | None:
 
 
 def chains_of(group: Sequence[Load], index: Param) -> list[Chain]:
-    """Group loads whose indices differ only in constants into chains of elements one iteration
-    apart."""
+    """Group loads whose indices differ in constants into chains of elements one iteration apart."""
     first = group[0]
     found: dict[int, Load] = {}
     for load in group:

@@ -55,7 +55,7 @@ LIGHT_EACH, GROUPS_LIGHT = 8, 16  # iterations of an invocation; workgroups of a
 # nanoseconds of CPU time, measured by `benchmarks/everyday.py` on lavapipe.
 LAUNCHES = 200  # assumed launches of a kernel that matters
 DISPATCH, OP = 5e6, 8e4  # compiling another dispatch, and an op in it
-SAVED = 0.01  # run time of an op in an iteration without guards
+SAVED = 0.01  # run time of an op, per iteration; guards cost as much per op
 WORD, ROUND = 3e6, 0.25  # compiling a lane's access to a word; running a lane's loop iteration
 ALONE = 20.0  # an iteration that is alone in its memory line
 
@@ -319,8 +319,7 @@ def choose_tile(
 
 
 def idle_in_row(extents: Sequence[int | None], caps: Caps) -> float:
-    """Return the invocations per iteration if all iterations are in one row; 1 unless there are
-    few."""
+    """Return the invocations per iteration if all iterations are in one row; 1 if they are many."""
     total = math.prod(HUGE if extent is None else max(1, extent) for extent in extents)
     return -(-total // caps.subgroup_size) * caps.subgroup_size / total
 

@@ -45,8 +45,8 @@ class Available:
         self.entered.append(key)
 
     def leave(self, mark: int) -> None:
-        """Remove the entries beyond the first `mark`. Idempotent, so an interrupted call leaves
-        outer regions intact."""
+        """Remove the entries beyond the first `mark`. An interrupt in here is harmless: enclosing
+        scopes remove the rest."""
         for key in self.entered[mark:]:
             self.values.pop(key, None)
         del self.entered[mark:]

@@ -1,5 +1,4 @@
-"""Dead code elimination (DCE): a data-flow analysis marks needed ops and values; the rest is
-removed.
+"""Dead code elimination (DCE): a data-flow analysis marks needed values; the rest is removed.
 
 The rules are applied to a fixpoint:
 

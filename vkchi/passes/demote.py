@@ -1,5 +1,7 @@
 """Demotion of atomics: an atomic without conflicting invocations becomes a load, an op and a store.
 
+    %old = atomic_add %p, %v    ->    %old = load %p; %new = add %old, %v; store %p, %new
+
 Kernels write `x[i] += v` as an atomic. If only the iteration of i writes x[i], a plain update is
 enough; concurrent readers race with an atomic too. An atomic is private in three cases:
 
@@ -7,14 +9,14 @@ enough; concurrent readers race with an atomic too. An atomic is private in thre
 - the dispatch has one invocation;
 - iterations access disjoint elements (`analysis.access`) of an array that is not `shared`.
 
+There are three variants:
+
 - `demote_atomics` skips atomics that `reduce` can hoist out of a serial loop, which is better
   still.
 - `demote_all_atomics` runs after `reduce`. Both run before `map_grid`, whose loops hide the
   iteration.
 - `demote_but_sums` serves differentiation: it leaves only rules of plain ops to apply. Plain sums
   stay atomic, as their gradient reads nothing.
-
-    %old = atomic_add %p, %v    ->    %old = load %p; %new = add %old, %v; store %p, %new
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Loop distribution with scalar expansion: scatter-adds move to a second loop, which reads stored
-values.
+"""Loop distribution with scalar expansion: scatter-adds move to a second loop, via stored values.
 
     parallel 0, n, 0, m {(i, j) g = f(i, j, ...); for k { atomic_add x[i, k], g * w[k, j] } }
 becomes
@@ -134,7 +133,7 @@ def is_known(shifts: Shifts, write: Write) -> bool:
 
 
 def costs_in(shifts: Shifts, caps: Caps) -> dict[Op, float]:
-    """Return the cost of each scatter-add that `distribute` or `gather` would move out of the
+    """Return the cost of each scatter-add that `distribute` or `gather` can move out of the
     loop."""
     costs: dict[Op, float] = {}
     for taker in (distribute, gather):
@@ -163,8 +162,7 @@ def cost_of(ops: Collection[Op], rounds: int) -> float:
 def is_worth_it(
     cut: Cut, before: Mapping[Op, float], after: Mapping[Op, float], caps: Caps
 ) -> bool:
-    """True if the saved time exceeds the cost of the stored values, and the device can store
-    them."""
+    """True if the saved time exceeds the cost of the stored values, and the device has room."""
     types = [slot_type(cut, v) for v in cut.handed]
     if not all(caps.can_store(t.stored.name) for t in types):
         return False
@@ -224,8 +222,7 @@ class Half(Cloner):
 
 
 class Head(Half):
-    """The first loop: all but the scatter-adds, and stores of the values that the second loop
-    loads."""
+    """The first loop: all but the scatter-adds, and stores of values for the second loop."""
 
     def visit(self, op: Op) -> None:
         """Copy an op, and store its results if the second loop loads them."""

@@ -64,8 +64,8 @@ def sqrt(x: Num) -> Num:
     """Square root, exact if the root has at most 12 bits, so that `int(49.0 ** 0.5)` is 7.
 
     Vulkan allows an error of some 5 units. A root of at most 12 bits has a square of at most 24
-    bits, which is computed without rounding. So the nearest such float either is the root, or there
-    is no such root.
+    bits, which is computed without rounding. So if there is such a root, it is the nearest float of
+    12 bits, and its square equals x.
     """
     root = x.op("sqrt")
     near = short(root)
@@ -73,8 +73,10 @@ def sqrt(x: Num) -> Num:
 
 
 def asin_parts(x: Num) -> tuple[Num, Num]:
-    """Return (small, y), where small is `|x| <= 1/2`: if small, y = asin |x|; otherwise asin |x| =
-    pi/2 - 2 y."""
+    """Return (small, y), with small = `|x| <= 1/2`.
+
+    If small, y = asin |x|. Otherwise asin |x| = pi/2 - 2 y.
+    """
     a = abs(x)
     small = a <= 0.5
     return small, odd(where(small, a, (0.5 * (1.0 - a)).op("sqrt")), ASIN)

@@ -322,7 +322,7 @@ def tan(x: Num) -> Num:
 
 
 def asin_parts(x: Num) -> tuple[Num, Num, Num]:
-    """Return (small, w, r), where small is `|x| <= 1/2` and w + r = asin(w).
+    """Return (small, w, r), with small = `|x| <= 1/2` and w + r = asin(w).
 
     If small, w = |x|. Otherwise w = sqrt((1 - |x|) / 2), and asin |x| = pi/2 - 2 asin(w).
     """

@@ -1,5 +1,4 @@
-"""Constant folding: evaluate an op with constant operands, by the numpy meaning of its row in the
-op table.
+"""Constant folding: evaluate an op with constant operands by its numpy meaning in the op table.
 
 Evaluation is in the op's own type; constants are bit patterns and never become Python floats.
 Integer division by zero is not folded, since devices may return anything.

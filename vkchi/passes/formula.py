@@ -1,5 +1,4 @@
-"""Numeric building blocks for `Num` formulas: selection, polynomials, error-free
-transformations."""
+"""Numeric building blocks for `Num` formulas: select, polynomials, error-free transformations."""
 
 from __future__ import annotations
 

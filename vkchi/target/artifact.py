@@ -89,8 +89,8 @@ class Artifact(NamedTuple):
         return frozenset(name for d in self.dispatches for name in d.writes)
 
     def sites_among(self, known: Sequence[Site]) -> dict[int, Site]:
-        """Return the remaining report sites with their dispatch; `known` are all sites of the
-        kernel."""
+        """Return the remaining report sites with their dispatch; `known` are all of the
+        kernel's."""
         if not known:
             return {}
         return {n: known[n]._replace(dispatch=k) for n, k in self.sites.items()}

@@ -111,7 +111,7 @@ def refuse_other_kind(name: str, value: Any) -> None:
 
 
 def parse(variable: str, text: str, default: Any) -> Any:
-    """The value that a variable's text means, of the kind of its default."""
+    """Convert the text of an environment variable to the type of the option's default."""
     kind = type(default)
     try:
         return bool(int(text)) if kind is bool else kind(text)

@@ -1,5 +1,4 @@
-"""Compile options: settings of `ti.init` on which compiled code depends. Hashable: part of cache
-keys."""
+"""Compile options: settings of `ti.init` on which compiled code depends; part of cache keys."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ class Options(NamedTuple):
       neither errors in gradients nor warnings.
     - first_tier: omit optimizations that only repeated launches repay (`passes.tiers`).
     - in_order: numbers of the parallel loops to compile as serial loops (`races.watch`).
-    - strict: report conversion warnings as errors.
+    - strict: report warnings about conversions and constants as errors.
     - cache: store of compiled code; ignored by comparison and hash.
     """
 

@@ -207,7 +207,7 @@ class Check(NamedTuple):
     span: Span | None
 
     def compiled(self, read: Read) -> Callable[[Any], None]:
-        """Compile to a function of the launch's values, which raises ArgumentError if the condition
+        """Compile to a function of the launch's values. It raises ArgumentError if the condition
         fails."""
         wrapped = compile_count(self.value, read)
         true = compile_count(without_wraps(self.value), read)
@@ -222,8 +222,7 @@ class Check(NamedTuple):
 
 
 def split_groups(groups: int) -> tuple[int, int]:
-    """Split a number of workgroups into x and y: y is minimal, and x * y is `groups` or slightly
-    more."""
+    """Split workgroups into x and y: y is minimal, and x * y is `groups` or slightly more."""
     if groups <= MAX_GROUPS:
         return groups, 1
     y = -(-groups // MAX_GROUPS)
