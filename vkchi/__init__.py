@@ -1,8 +1,7 @@
 """vkchi: kernels in Python, on any vendor's GPU. `import vkchi as ti`.
 
-Owns: nothing but the way from a public name to its module, which is loaded when the name is first
-used: `import vkchi` loads neither numpy nor the compiler. The names stand in the table of `names`;
-`__init__.pyi` shows them to type checkers.
+Public names are loaded lazily: `import vkchi` loads neither numpy nor the compiler. The table of
+names is in `names`; `__init__.pyi` declares them for type checkers.
 """
 
 import sys as _sys
@@ -10,7 +9,7 @@ from typing import Any as _Any
 
 from vkchi import hooks as _hooks
 from vkchi import names as _names
-from vkchi.cache import version as _version  # notes when this process began to load sources
+from vkchi.cache import version as _version  # records when the process began to load sources
 from vkchi.compat import aliases as _aliases
 from vkchi.compat.taichi_version import Version as _Version
 

@@ -1,6 +1,6 @@
-"""`vkchi COMMAND ...`, `python -m vkchi COMMAND ...`: hands the rest to the command's module.
+"""Command line `vkchi COMMAND ...` or `python -m vkchi COMMAND ...`: dispatches to command modules.
 
-Owns: which commands there are; how one ends that is interrupted, or whose output nobody takes.
+Handles interrupts, and output to a closed pipe.
 
     $ python -m vkchi ir saxpy.chi --pass simplify,dce
 """
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-INTERRUPTED = 130  # as shells say of a program that Ctrl-C ended
+INTERRUPTED = 130  # exit status that shells use for Ctrl-C
 
 
 def run_ir(argv: Sequence[str]) -> int:
@@ -24,7 +24,7 @@ def run_ir(argv: Sequence[str]) -> int:
 
 
 def find_pass(name: str) -> Callable[..., Any]:
-    """A pass by its name. Raises KeyError saying which there are."""
+    """The pass called `name`. Raises KeyError with the list of passes."""
     from vkchi.passes.pipeline import PASSES
 
     if name not in PASSES:
@@ -47,14 +47,14 @@ def run_cache(argv: Sequence[str]) -> int:
 
 
 def run_doctor(argv: Sequence[str]) -> int:
-    """Say what this machine has for vkchi, what is wrong, and the command that mends it."""
+    """Report the Vulkan setup of this machine, its faults, and commands to fix them."""
     from vkchi.cli.doctor import main as doctor_main
 
     return doctor_main(argv)
 
 
 def run_compile(argv: Sequence[str]) -> int:
-    """Compile kernels for a device, be it here or only described, and say what came of it."""
+    """Compile kernels for a device, present or only described, and report the result."""
     from vkchi.cli.compile import main as compile_main
 
     return compile_main(argv)
@@ -77,7 +77,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command that argv names; the exit status."""
+    """Run the command in `argv[0]`; return the exit status."""
     command = COMMANDS.get(argv[0]) if argv else None
     if command is not None:
         return _run(command, argv[1:])
@@ -90,11 +90,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names in IR may be more than a terminal can show
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names in IR may be unencodable
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = command(argv)
-        if sys.stdout is not None:  # else the shell closed it, and nothing was printed
+        if sys.stdout is not None:  # None if the shell closed it
             sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -103,7 +103,7 @@ def _run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
         if e.filename is not None:
             print(f"{e.filename}: {e.strerror}", file=sys.stderr)
             return 1
-        if sys.stdout is not None:  # what is left goes nowhere
+        if sys.stdout is not None:  # discard buffered output
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(e, BrokenPipeError):
             print(f"standard output cannot be written: {e.strerror}", file=sys.stderr)

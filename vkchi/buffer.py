@@ -1,7 +1,6 @@
-"""Parts of a device's memory: what arrays are kept in.
+"""Device buffers: parts of a device's memory that store arrays.
 
-Owns: reading and writing them, in place or through the device. Must not know: what is in them, who
-uses them.
+They are read and written in place or through the device.
 
     buffer = device.allocate(4096)
     buffer.write(0, b"abcd"); buffer.read(0, 4)
@@ -24,13 +23,15 @@ IMPORTED = 0
 
 
 class Buffer:
-    """A part of a device's memory. Freed by `free` or with its last reference, once the device is
-    done with it.
+    """A part of a device's memory.
 
-    key: unique among the device's buffers, never used again, but that all which are memory of the
-    host have IMPORTED: some may be parts of others; address: where shaders find it;
-    view: its bytes in place, None where the host does not share the device's memory. Whoever takes
-    the `view` (or makes an array over it) keeps the memory alive.
+    Freed by `free` or with its last reference, once the device has finished with it.
+
+    - `key`: unique among the device's buffers, never reused. All buffers in imported memory share
+      the key IMPORTED, because they may overlap.
+    - `address`: the device address.
+    - `view`: the bytes in place; None if the host cannot access the device's memory. A reference to
+      the `view`, or to an array over it, keeps the memory alive.
     """
 
     __slots__ = (
@@ -42,15 +43,17 @@ class Buffer:
         span = memory.span
         self._span: Span | None = span
         self.address: int = span.block.address + span.offset
-        # The last holder of this pointer, be it this buffer or a view, releases the memory.
+        # The memory is released with the last reference to this pointer: the buffer's or a view's.
         self.pointer: Any = memory.pointer
         self.view: memoryview | None = None
         if device.unified:
             self.view = memoryview(device._vk.ffi.buffer(self.pointer, size_bytes))
 
     def locate(self, offset: int, size_bytes: int) -> tuple[Any, int]:
-        """(VkBuffer, offset in it) of a range. Raises InternalError where it sticks out,
-        DeviceError after `free`."""
+        """(VkBuffer, offset in it) of a range.
+
+        Raises InternalError if the range is outside of the buffer, DeviceError after `free`.
+        """
         if self._span is None:
             self.device.require_open()
             raise DeviceError("this array was freed")
@@ -61,19 +64,19 @@ class Buffer:
         return self._span.block.buffer, self._span.offset + offset
 
     def place(self) -> tuple[Block, int]:
-        """The block that it is a part of, and where in it. Raises DeviceError after `free`."""
+        """(block, offset in it). Raises DeviceError after `free`."""
         self.locate(0, 0)
         assert self._span is not None
         return self._span.block, self._span.offset
 
     def read(self, offset: int, size_bytes: int) -> bytearray:
-        """A copy of `size_bytes` from `offset`, after all that was recorded before is done."""
+        """A copy of `size_bytes` from `offset`; waits for all recorded commands."""
         result = bytearray(size_bytes)
         self.read_into(offset, result)
         return result
 
     def read_into(self, offset: int, target: Any) -> None:
-        """Fill a writable contiguous buffer from `offset` on, after waiting for the device."""
+        """Fill a writable contiguous buffer from `offset` on; waits for all recorded commands."""
         memory = self.device._vk.ffi.from_buffer(target, require_writable=True)
         size_bytes = len(memory)
         self.locate(offset, size_bytes)
@@ -84,9 +87,9 @@ class Buffer:
             self.device.download(self, offset, memory, size_bytes)
 
     def write(self, offset: int, data: Any) -> None:
-        """Put the bytes of a contiguous buffer (bytes, array, numpy) at `offset`.
+        """Write the bytes of a contiguous buffer (bytes, array, numpy) at `offset`.
 
-        Happens after all that was recorded before, and before all that will be.
+        The write is ordered after all commands recorded before, and before all later ones.
         """
         memory = self.device._vk.ffi.from_buffer(data)
         size_bytes = len(memory)
@@ -98,5 +101,5 @@ class Buffer:
             self.device.upload(self, offset, memory, size_bytes)
 
     def free(self) -> None:
-        """Give the memory up. Idempotent; the buffer cannot be used any more."""
+        """Release the memory. Idempotent; later use raises DeviceError."""
         self._span = self.pointer = self.view = None

@@ -1,8 +1,7 @@
-"""Kernel x argument types -> shaders: the hops 3 to 6 of docs/design.md part 2, in order.
+"""Compiler driver: kernel and argument types to shaders (docs/design.md part 2, steps 3 to 6).
 
-Owns: the order of the steps, printing and timing of stages; `build`, through which all that runs on
-a device passes, gradients and trials among it.
-Must not know: devices but by Caps, launches.
+`build` compiles everything that runs on a device, including gradients and race trials. Stages are
+printed and timed here.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ TOO_MANY_HERE = (
     "this loop has more iterations than run at once: split it, or give its range an i64 bound"
 )
 
-# Modules that every kernel goes through, loaded when the first one is compiled, or ahead of it.
+# Modules that every compilation uses, loaded at or before the first one.
 STAGES = ("frontend.lower", "passes.shallow", "passes.wide", "passes.map_grid", "spirv")
 
 
 def load_compiler() -> None:
-    """Load what compiling a plain loop takes, before there is one."""
-    with compiling("the first kernel"):  # for the collector
+    """Import the modules needed to compile a plain loop, before the first compilation."""
+    with compiling("the first kernel"):  # turns the garbage collector off
         for module in STAGES:
             import_module(f"vkchi.{module}")
         import_module("vkchi.passes.pipeline").load_usual()
@@ -59,8 +58,10 @@ def load_compiler() -> None:
 def compile_kernel(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
-    """Lower, optimise and emit. Raises CompilationError for the user's mistakes, DeviceError for
-    what the device lacks."""
+    """Lower, optimize and emit a kernel.
+
+    Raises CompilationError for errors in the kernel, DeviceError for missing device features.
+    """
     with compiling(fn.__name__):
         return _compile_kernel(fn, args, options, caps)
 
@@ -68,7 +69,7 @@ def compile_kernel(
 def _compile_kernel(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
-    from vkchi.frontend.lower import lower_kernel  # 50 ms, which gradients can do without
+    from vkchi.frontend.lower import lower_kernel  # 50 ms; gradients do not need it
     from vkchi.passes.shallow import keep_shallow
     from vkchi.passes.wide import cut_wide_loops
 
@@ -94,11 +95,13 @@ def _itself(fn: Func) -> Func:
 
 
 def cautions_of(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
-    """The warnings about a kernel's source, one per line and kind. Raises KernelTypeError for those
-    that are errors under `strict`."""
+    """Warnings about a kernel's source, one per line and kind.
+
+    Raises KernelTypeError for warnings that are errors under `strict`.
+    """
     if not lowered.cautions:
         return ()
-    from vkchi.passes.narrowing import unproved  # few kernels have any
+    from vkchi.passes.narrowing import unproved  # few kernels need it
 
     found: dict[tuple[str, str, int], Caution] = {}
     for caution in unproved(lowered.func, lowered.cautions):
@@ -111,7 +114,7 @@ def cautions_of(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
 def interface_of(
     lowered: Lowered, artifact: Artifact, cautions: tuple[Caution, ...]
 ) -> Interface:  # fmt: skip
-    """What launches of a lowered kernel bind and check."""
+    """Bindings and checks for launches of a lowered kernel."""
     bindings = {
         name: ("field", *lowered.dependencies.path_of(b[1])) if b[0] == "field" else b
         for name, b in lowered.bindings.items()
@@ -122,18 +125,20 @@ def interface_of(
 
 
 def build(fn: Func, options: Options, caps: Caps) -> Artifact:
-    """Optimise and emit, or find what was made of the same in the cache: the one way to shaders.
-    Raises DeviceError for what the device lacks."""
+    """Optimize and emit a Func, or return the cached artifact of the same IR.
+
+    All shaders are created here. Raises DeviceError for missing device features.
+    """
     with compiling(fn.name):
         if options.cache is None or env.shows_stages():
             return _build(fn, options, caps)
-        from vkchi.cache.content import kept  # not without a cache
+        from vkchi.cache.content import kept  # only needed with a cache
 
         return kept(fn, options, caps, options.cache, _build)
 
 
 def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
-    from vkchi.passes.map_grid import plan_grid  # what is found in the cache is not built
+    from vkchi.passes.map_grid import plan_grid  # not needed for cached kernels
     from vkchi.passes.memo import Memo
     from vkchi.passes.pipeline import lower, optimise
     from vkchi.passes.shallow import refuse_deep
@@ -158,35 +163,39 @@ def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
 
 
 def array_types(params: Sequence[Param]) -> dict[str, Array]:
-    """The types of those parameters that are arrays, by name."""
+    """Types of the array parameters, by name."""
     return {p.name: p.type for p in params if isinstance(p.type, Array)}
 
 
 def limits_of(program: Program) -> tuple[Check, ...]:
-    """That what is left of loops has not too many iterations."""
+    """Checks of the iteration counts of the parallel loops that remain after optimization."""
     loops = [op for fn in program.funcs for op in fn.body.ops if op.kind == "parallel"]
     return tuple(check for op in loops for check in length_checks(op, TOO_MANY_HERE))
 
 
 def checks_of(lowered: Lowered, artifact: Artifact) -> tuple[Check, ...]:
-    """What launches must check where the host can: what loops demand, and that parallel ones have
-    not too many iterations."""
+    """Checks that the host evaluates at each launch.
+
+    They cover the demands of the frontend, and the iteration counts of parallel loops.
+    """
     found = []
     for demand in lowered.demands:
         number = wrapped(host_number(demand.value), demand.value)
         if number is not None and not is_certain(demand.test, number):
-            test = f"all({demand.test} for n in (n, w))"  # what is meant, and what runs
+            test = f"all({demand.test} for n in (n, w))"  # exact value, and value with wraparound
             found.append(Check(number.expr, test, demand.sentence, demand.span))
     loops = [op for op in lowered.func.body.ops if op.kind == "parallel"]
     found += [check for op in loops for check in length_checks(op, TOO_MANY)]
-    if any(host_length(op) is None for op in loops):  # passes may have found out what it is
+    if any(host_length(op) is None for op in loops):  # passes may have determined it
         found += artifact.limits
     return tuple(found)
 
 
 def length_checks(loop: Op, sentence: str) -> list[Check]:
-    """The check that a parallel loop's iterations can be counted; none where that is certain, or
-    the host does not see it."""
+    """The check that the number of iterations of a parallel loop is in range.
+
+    Empty if that is certain, or if the host cannot compute the number.
+    """
     length = host_length(loop)
     if length is None:
         return []
@@ -197,8 +206,10 @@ def length_checks(loop: Op, sentence: str) -> list[Check]:
 
 
 def is_certain(test: str, number: Number) -> bool:
-    """Whether all that a number can be passes a test, which the least and the greatest tell, but
-    for 0 between them."""
+    """True if all values in a number's range pass a test.
+
+    Only the ends of the range are tested, and 0 if it lies between them.
+    """
     ends = [n for n in (number.lo, 0, number.hi) if number.lo <= n <= number.hi]
     passes = tester(test)
     return all(passes(n, n) for n in ends)
@@ -206,13 +217,13 @@ def is_certain(test: str, number: Number) -> bool:
 
 @lru_cache(maxsize=256)
 def tester(test: str) -> Callable[[int, int], bool]:
-    """A test of `Check` as a function of what is meant, and what runs."""
+    """Compile a test of `Check` to a function of the exact value `n` and the wrapped value `w`."""
     made: Callable[[int, int], bool] = eval(f"lambda n, w: {test}", {})
     return made
 
 
 def reporting_sites(program: Program) -> dict[int, int]:
-    """The numbers of the sites whose reports are left, and the dispatch that each stands in."""
+    """Map each site that still has a report to the index of its dispatch."""
     return {
         op.attr: k
         for k, fn in enumerate(program.funcs)
@@ -222,7 +233,7 @@ def reporting_sites(program: Program) -> dict[int, int]:
 
 
 def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
-    """Names of the arrays that are read, and of those that are written."""
+    """(names of read arrays, names of written arrays)."""
     reads: set[str] = set()
     writes: set[str] = set()
     for op in walk(fn.body):
@@ -239,18 +250,18 @@ def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def first_write(fn: Func, name: str) -> Span | None:
-    """Where a Func first writes to the array of this name; None where that is not known."""
+    """Span of the first write to the array `name`; None if it has no span."""
     writes = (op for op in walk(fn.body) if op.kind in WRITES)
     names = ((op, getattr(base_of(op.args[0]), "name", "")) for op in writes)
     return next((op.span for op, found in names if found == name), None)
 
 
 def show(stage: str, fn: Func) -> None:
-    """Print or dump a Func where VKCHI_PRINT or VKCHI_DUMP ask for it."""
+    """Print or dump a Func if VKCHI_PRINT or VKCHI_DUMP selects the stage."""
     is_printed = stage in env.stages_to_print()
     if not (is_printed or env.flag("VKCHI_DUMP")):
         return
-    from vkchi.ir.text import print_func  # not before it is needed
+    from vkchi.ir.text import print_func  # loaded on demand
 
     if is_printed:
         print(f"; {stage}\n{print_func(fn)}", file=sys.stderr)
@@ -258,7 +269,7 @@ def show(stage: str, fn: Func) -> None:
 
 
 class _Clock:
-    """Prints what each step took when VKCHI_TIME is on."""
+    """Prints the time of each step if VKCHI_TIME is on."""
 
     def __init__(self, name: str) -> None:
         self.name, self.on, self.last = name, env.is_on("VKCHI_TIME"), time.perf_counter()

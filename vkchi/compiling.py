@@ -1,19 +1,17 @@
-"""What holds while something is compiled: no garbage collection, deep recursion, a sign of life.
+"""Process state during a compilation: no garbage collection, deep recursion, a progress line.
 
     with compiling("advect"):
         ...
 
-- Python's collector is off: it would look at each of the many new objects again and again, of which
-  hardly any are garbage (a fifth of the time for kernels of thousands of statements).
-- Python's recursion limit is RECURSION_LIMIT, for code follows code: expressions and branches nest.
-  Where that is not enough, RecursionError becomes a KernelSyntaxError.
-- On a terminal, a line says after a second what is being compiled, and goes when that is done.
+- Python's garbage collector is off. It would scan the many new objects repeatedly, and hardly any
+  are garbage. For kernels of thousands of statements it takes a fifth of the time.
+- The recursion limit is RECURSION_LIMIT, because the compiler recurses over nested expressions and
+  branches. If that is not enough, RecursionError becomes a KernelSyntaxError.
+- After a second, a line on the terminal reports the compilation; it is erased at the end.
 
-Blocks nest, in any thread; the outermost begins and ends all this. They hold one object together,
-and when nothing holds it any more, C code brings back what was before: also where an exception
-kept `__exit__` from being called (docs/design.md, part 6, Interrupts, rules 3 and 4).
-
-Must not know: what is compiled.
+Blocks nest, in any thread; the outermost one changes and restores the state. All open blocks share
+one object. When its last reference dies, C code restores the state, even if an exception skipped
+`__exit__` (docs/design.md, part 6, Interrupts, rules 3 and 4).
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ CLEAR = "\r\x1b[K"
 
 
 class Held:
-    """What all open blocks hold. `telling`: what tells of them."""
+    """Object shared by all open blocks. `telling`: their progress line."""
 
     __slots__ = ("__weakref__", "telling")
 
@@ -56,11 +54,11 @@ class Held:
 
 
 class compiling:
-    """The block. `name`: of the kernel."""
+    """The context manager. `name`: the kernel's name."""
 
     _lock = threading.RLock()
-    _held: ClassVar[Callable[[], Held | None]] = lambda: None  # by all open blocks
-    _undoing: ClassVar[list[Finalizer[Held]]] = []  # what comes when it goes
+    _held: ClassVar[Callable[[], Held | None]] = lambda: None  # referenced by all open blocks
+    _undoing: ClassVar[list[Finalizer[Held]]] = []  # restoring finalizers
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -72,7 +70,7 @@ class compiling:
             self.held = cls._held() or self._begin()
 
     def _begin(self) -> Held:
-        """Change what is to be so; how to change it back is noted before."""
+        """Change the state, after the actions to restore it are registered."""
         cls, held, limit = type(self), Held(), sys.getrecursionlimit()
         acts: list[Callable[[], Any]] = [partial(sys.setrecursionlimit, limit)]
         if gc.isenabled():
@@ -96,7 +94,7 @@ class compiling:
 
     @classmethod
     def forget(cls) -> None:
-        """In a forked child: the blocks of other threads will never end, nor let go of the lock."""
+        """Reset the state in a forked child, where blocks of other threads never end."""
         cls._lock = threading.RLock()
         if cls._held() is not None:
             for undoing in cls._undoing:
@@ -109,33 +107,35 @@ if hasattr(os, "register_at_fork"):
 
 
 def when_gone(thing: T, act: Callable[[], Any]) -> Finalizer[T]:
-    """A reference that calls `act` when what it refers to goes. If that is C code, all is."""
+    """Weak reference that calls `act` when its object dies.
+
+    If `act` is C code, no Python code runs.
+    """
     made = Finalizer(thing, methodcaller("act"))
     made.act = act
     return made
 
 
 class Telling:
-    """A line on the terminal that says what takes long, and for how many seconds by now; until
-    `end`, or until this is forgotten."""
+    """Progress line on the terminal with the elapsed seconds, until `end` or until it dies."""
 
     __slots__ = ("__weakref__", "_done", "_is_over")
 
     def __init__(self, what: str) -> None:
-        from queue import SimpleQueue  # not before there is a terminal
+        from queue import SimpleQueue  # only needed on a terminal
 
         self._done: SimpleQueue[None] = SimpleQueue()
         self._is_over: SimpleQueue[None] = SimpleQueue()
         going = when_gone(self, partial(self._done.put, None))
-        # The objects of `threading` run Python code when they go, where an interrupt is lost.
+        # Not `threading`: its objects run Python code when they die, where an interrupt is lost.
         _thread.start_new_thread(_tell, (what, self._done, self._is_over, going))
 
     def end(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         from queue import Empty
 
         self._done.put(None)
-        with suppress(Empty):  # in a forked child there is no thread
+        with suppress(Empty):  # a forked child has no such thread
             self._is_over.get(timeout=PATIENCE_S)
 
 
@@ -161,8 +161,8 @@ def _tell(
 
 
 def tell(what: str) -> Telling | None:
-    """Begin to tell, where stderr is a terminal."""
+    """Start a progress line if stderr is a terminal."""
     try:
         return Telling(what) if sys.stderr.isatty() else None
-    except local(AttributeError, ValueError):  # no stderr, or a closed one
+    except local(AttributeError, ValueError):  # no stderr, or closed
         return None

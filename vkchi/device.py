@@ -1,10 +1,8 @@
-"""The device that kernels run on: which one, its memory, its pipelines, and its end.
+"""Device that runs kernels: selection, memory, pipelines, transfers, and shutdown.
 
-Owns: the policy of all that; `vkchi.vk` makes the calls. Must not know: the IR, kernels, arrays.
-
-Commands are recorded as they are asked for (`vk.recorder`), with barriers only where hazards need
-them, and submitted when something waits or enough is recorded. All methods can be called from any
-thread.
+Policy is here; `vkchi.vk` makes the Vulkan calls. Commands are recorded in call order
+(`vk.recorder`), with barriers only for hazards. They are submitted when a caller waits, or when a
+batch is full. All methods can be called from any thread.
 
     device = open_device("gpu")
     x = device.allocate(4096)
@@ -52,23 +50,23 @@ from vkchi.vk.recorder import Recorder
 from vkchi.vk.ring import Piece, Ring
 
 TRASH_BYTES = 4096
-PRESSURE_BYTES = 256 << 20  # memory waiting to be freed that makes `allocate` wait for it
+PRESSURE_BYTES = 256 << 20  # pending frees above which `allocate` waits
 STAGING_BYTES = 4 << 20
 PIECES_READ_AT_ONCE = 4
 ANY_TYPE = (1 << 32) - 1
 NOBODY: frozenset[int] = frozenset()
 
-GRACE_S = 1.0  # that kernels may go on at the end before anything is said
+GRACE_S = 1.0  # kernels may run this long at exit without a message
 WAYS_OUT = "the program ends when they are done, or at Ctrl-C"
-OPEN: WeakGroup[Device] = WeakGroup()  # or closed
-ABANDONED: deque[Device] = deque()  # nobody refers to them any more: to be closed
+OPEN: WeakGroup[Device] = WeakGroup()  # may include closed ones
+ABANDONED: deque[Device] = deque()  # garbage devices, to be closed
 RESET = "the runtime was reset: call init() again, and make arrays and fields anew"
 
 
 def list_devices() -> list[DeviceInfo]:
-    """All Vulkan devices of this machine, in the order of their indices.
+    """All Vulkan devices of this machine, by index.
 
-    Raises DeviceError where there is no Vulkan loader or no driver.
+    Raises DeviceError if there is no Vulkan loader or no driver.
     """
     instance = open_instance(load_vulkan())
     try:
@@ -86,14 +84,14 @@ def open_device(
     staged: bool = False,
     opened_as: type[Device] | None = None,
 ) -> Device:
-    """A device, open; of another class than `Device` where one is given.
+    """Open a device, as an instance of `Device` or of the class `opened_as`.
 
-    kind: `any` (the best there is), `gpu`, `cpu` (a software device) or `nvidia`; where there is
-    none of that kind, the best one with a warning in the log, or DeviceError without `fallback`.
-    select: an index, or a part of a name; it overrides `kind`, and is VKCHI_DEVICE by default.
-    staged: hand out no mapped memory even where the device's is the host's, as a discrete GPU does.
+    kind: `any` (the best device), `gpu`, `cpu` (a software device) or `nvidia`. If there is none of
+    that kind, the best device is used with a warning in the log; without `fallback`, DeviceError is
+    raised. select: an index, or a part of a name; it overrides `kind`, and defaults to
+    VKCHI_DEVICE. staged: do not map memory, even if it is host memory; behaves like a discrete GPU.
 
-    Raises DeviceError when there is no such device, or vkchi cannot use it.
+    Raises DeviceError if there is no such device, or if it lacks a required feature.
     """
     close_abandoned()
     instance = open_instance(load_vulkan())
@@ -113,7 +111,7 @@ def open_device(
 
 
 def describe(index: int, row: Physical) -> DeviceInfo:
-    """What a user is told about a physical device."""
+    """Public description of a physical device."""
     return DeviceInfo(index, row.name, row.kind, row.vendor, row.driver, row.api, row.uuid)
 
 
@@ -125,7 +123,7 @@ def choose_device(
     *,
     fallback: bool,
 ) -> int:
-    """Index of the device that `open_device` opens. `lacks`: what each has not but should."""
+    """Index of the device to open. `lacks`: missing requirements of each device."""
     if select is not None:
         index = select_device(infos, select)
         if lacks[index]:
@@ -147,7 +145,7 @@ def choose_device(
 
 
 def choose_named(infos: list[DeviceInfo], lacks: list[list[str]], kind: str) -> int:
-    """Index of the device that VKCHI_DEVICE names. Raises DeviceError, naming the variable."""
+    """Index of the device that VKCHI_DEVICE names. Raises DeviceError with the variable's name."""
     try:
         return choose_device(infos, lacks, kind, env.flag("VKCHI_DEVICE"), fallback=False)
     except DeviceError as e:
@@ -155,15 +153,18 @@ def choose_named(infos: list[DeviceInfo], lacks: list[list[str]], kind: str) -> 
 
 
 class Device(Recorder):
-    """One open Vulkan device: memory, pipelines, and the commands recorded for it.
+    """One open Vulkan device: memory, pipelines, and a command recorder.
 
-    info: what it is; caps: what it can do; unified: whether buffers have a `view`; trash: 4096
-    bytes that stray accesses of shaders are sent to; messages: what the validation layer said;
-    host_pointer_alignment: bytes, 0 where host memory cannot be used in place; closed: if `close`
-    was called, or this process is a forked child; finalizers: what `sweep` does when objects go.
+    - `info`: its description; `caps`: its capabilities.
+    - `unified`: True if buffers have a `view`.
+    - `trash`: 4096 bytes that receive out-of-range accesses of shaders.
+    - `messages`: messages of the validation layer.
+    - `host_pointer_alignment`: in bytes, 0 if host memory cannot be imported.
+    - `closed`: True after `close`, and in a forked child.
+    - `finalizers`: actions for dead objects, which `sweep` runs.
     """
 
-    _instance: Instance | None = None  # once it is open: from then on it closes that as well
+    _instance: Instance | None = None  # set once open; closed with the device
 
     def __init__(
         self, instance: Instance, physical: Physical, info: DeviceInfo, *, staged: bool
@@ -187,11 +188,11 @@ class Device(Recorder):
             self.pipelines = Pipelines(logical)
             self._staging = Ring(logical, self._queue, STAGING_BYTES)
             self._region = instance.vk.new("VkBufferCopy")
-            self._seen: list[weakref.ref[Any]] = []  # views that were left
+            self._seen: list[weakref.ref[Any]] = []  # outside views after `close`
             OPEN.add(self)
             self.trash = self.allocate(TRASH_BYTES)
             self._instance = instance
-        except BaseException:  # nothing was submitted yet
+        except BaseException:  # nothing has been submitted
             if self._instance is None:
                 logical.close()
             raise
@@ -203,7 +204,7 @@ class Device(Recorder):
     def allocate(self, size_bytes: int, *, zero: bool = True) -> Buffer:
         """A buffer of `size_bytes`, zeroed if `zero`.
 
-        Raises DeviceError when the device is out of memory, saying what is asked for and free.
+        Raises DeviceError if the device is out of memory, with the requested and free bytes.
         """
         if size_bytes < 0:
             raise InternalError(f"a buffer of {size_bytes} bytes was asked for")
@@ -240,18 +241,18 @@ class Device(Recorder):
             raise self.heap.explain_shortage(size_bytes) from None
 
     def free_bytes(self) -> int:
-        """About how much memory is free; all there is, where the driver does not tell."""
+        """Approximate free memory; the total if the driver does not report it."""
         with restoring(self._lock), self._lock:
             return self.heap.free_bytes()
 
     def sweep(self) -> None:
-        """Free what the device is done with, having done what was to be done when objects go."""
+        """Run finalizers, and free memory that the device has finished with."""
         if not any(self._garbage):
             return
         recorded, completed = self.recorded_number, self._queue.read_completed()
         self._part()
         self.heap.sweep(recorded, completed)
-        self._part()  # with blocks that the heap gave back, before their memory goes
+        self._part()  # finalizers of blocks that the heap released
         self._logical.sweep(recorded, completed)
 
     def _part(self) -> None:
@@ -260,8 +261,10 @@ class Device(Recorder):
             self.finalizers.popleft()
 
     def import_host(self, pointer: Any, size_bytes: int) -> Buffer:
-        """A buffer in place of the host's memory at a cffi pointer, which it keeps. Others may be
-        the same memory. Raises DeviceError where the driver does not take it."""
+        """A buffer over host memory at a cffi pointer, which it keeps alive.
+
+        Several buffers may share the memory. Raises DeviceError if the driver does not accept it.
+        """
         if not self.host_pointer_alignment:
             raise DeviceError(f"{self.info.name} cannot use the host's memory in place")
         with restoring(self._lock), self._lock:
@@ -271,8 +274,10 @@ class Device(Recorder):
             return self._hand_out(IMPORTED, memory, size_bytes)
 
     def import_payload(self, payload: Payload, size_bytes: int) -> Buffer:
-        """A buffer in place of memory that a handle stands for, which the driver owns from then on.
-        Raises DeviceError where the driver does not take it: then the handle is the caller's."""
+        """A buffer over the memory of an external handle, which the driver owns afterwards.
+
+        Raises DeviceError if the driver does not accept it; the caller then still owns the handle.
+        """
         with restoring(self._lock), self._lock:
             self.require_open()
             self.sweep()
@@ -280,29 +285,31 @@ class Device(Recorder):
             return self._hand_out(next(self._keys), memory, size_bytes)
 
     def export(self, block: Block) -> Payload:
-        """A new handle of a whole block: who takes a file descriptor owns it. Raises DeviceError
-        where memory of this device is not given away."""
+        """A new handle of a whole block; the importer owns a file descriptor.
+
+        Raises DeviceError if memory of this device cannot be exported.
+        """
         if self.heap.exporter is None:
             raise DeviceError(f"{self.info.name} was not asked for memory to be given away")
         return export_block(block, self.heap.exporter)
 
     def lend(self, size_bytes: int) -> Buffer:
-        """A buffer that counts as memory of somebody else's, as imported ones do: parts of it may
-        be others. Raises DeviceError."""
+        """A buffer that is treated like imported memory: other buffers may overlap it. Raises
+        DeviceError."""
         with restoring(self._lock), self._lock:
             self.require_open()
             return self._hand_out(IMPORTED, self._find_memory(size_bytes), size_bytes)
 
     def part_of(self, block: Block, offset: int, size_bytes: int) -> Buffer:
-        """A buffer that is a part of memory which others keep, and may be parts of as well."""
+        """A buffer over a part of a shared block; other buffers may overlap it."""
         with restoring(self._lock), self._lock:
             memory = self.heap.part_of(block, offset, size_bytes)
             return self._hand_out(IMPORTED, memory, size_bytes)
 
     def load(self, shader: Shader) -> Pipeline:
-        """The shader, compiled by the driver.
+        """Compile a shader in the driver.
 
-        Raises DeviceError naming what the device lacks, or when the driver refuses it.
+        Raises DeviceError if the device lacks a feature (with its name), or if the driver fails.
         """
         self.require_open()
         lacks = [name for name in shader.needs if not getattr(self.caps, name)]
@@ -313,7 +320,7 @@ class Device(Recorder):
         if count_push_bytes(shader) > self.caps.push_constant_bytes:
             raise InternalError(f"the arguments of {shader.name} are too long to be pushed")
         size = required_subgroup(shader, self.caps, self._logical.physical)
-        with restoring(self._lock), self._lock:  # another thread may close the device
+        with restoring(self._lock), self._lock:  # another thread may have closed the device
             self.require_open()
             self.loaded = shader.name
             return self.pipelines.make(shader, size)
@@ -323,7 +330,7 @@ class Device(Recorder):
     def copy(
         self, src: Buffer, dst: Buffer, size_bytes: int, src_offset: int = 0, dst_offset: int = 0
     ) -> None:
-        """Record a copy of `size_bytes` between buffers, or between parts of one that are apart."""
+        """Record a copy of `size_bytes` between buffers, or between disjoint parts of one."""
         here, there = src.locate(src_offset, size_bytes), dst.locate(dst_offset, size_bytes)
         if not src.device is dst.device is self:
             raise InternalError("a copy between devices")
@@ -336,7 +343,7 @@ class Device(Recorder):
                 self.count_command()
 
     def fill(self, buffer: Buffer, offset: int, size_bytes: int, word: int) -> None:
-        """Record setting `size_bytes` from `offset`, both multiples of 4, to a 32-bit word."""
+        """Record a fill of `size_bytes` from `offset`, both multiples of 4, with a 32-bit word."""
         buffer.locate(offset, size_bytes)
         if offset % 4 or size_bytes % 4:
             raise InternalError(f"a fill of {size_bytes} bytes at {offset} is not of whole words")
@@ -359,7 +366,8 @@ class Device(Recorder):
         self._logical.calls.vkCmdCopyBuffer(commands, src, dst, 1, region)
 
     def upload(self, buffer: Buffer, offset: int, source: Any, size_bytes: int) -> None:
-        """Copy host memory, at a cffi pointer, into a buffer; the source is free at return."""
+        """Copy host memory at a cffi pointer into a buffer; the source may be reused after the
+        return."""
         for at in range(0, size_bytes, STAGING_BYTES):
             size = min(STAGING_BYTES, size_bytes - at)
             there = buffer.locate(offset + at, size)
@@ -394,9 +402,9 @@ class Device(Recorder):
     def close(self) -> None:
         """Wait, and free everything. Idempotent; later use raises DeviceError.
 
-        Memory that is still looked at from outside (through a `view`) stays until it is not, and
-        the driver with it. Who closes nothing, but lets go of a device and all that is made on it,
-        has it closed when memory is next asked for, or a device, or when the program ends.
+        Memory that is referenced from outside, through a `view`, and the driver stay until the last
+        reference dies. A device that is garbage but not closed is closed at the next allocation, at
+        the next `open_device`, or at exit.
         """
         instance = self._instance
         if instance is None:
@@ -405,16 +413,16 @@ class Device(Recorder):
             if self._has_ended or self._seen:
                 return
             if not self.closed:
-                with suppress(DeviceError):  # a lost device is closed all the same
+                with suppress(DeviceError):  # a lost device is closed too
                     self.wait()
                     self.pipelines.cache.save()
-                # Our timeline tells that commands are done, not that the driver has let go of it
-                # and of what it signals beside it: a published one, a peer's.
+                # The timeline signals that commands are done. The driver may still use it, and
+                # other semaphores of the submission: a published timeline, a peer's.
                 self._logical.calls.vkDeviceWaitIdle(self._logical.handle)
                 if self.peer is not None:
                     self.peer.close()
                 self._refuse(RESET)
-            self.drain_waiters()  # from here on once more where an exception came in between
+            self.drain_waiters()  # repeated if an exception interrupts it
             for buffer in self._buffers:
                 buffer.free()
             self._staging.close()
@@ -423,12 +431,15 @@ class Device(Recorder):
             self._has_ended = True
 
     def _part_with(self, left: Left, instance: Instance) -> None:
-        """Close the device, now or, in C code, when what is left goes. When the interpreter ends,
-        modules go before what they made: from then on memory is left to the end of the process."""
+        """Close the device now or, in C code, when the last outside reference dies.
+
+        At the interpreter's exit, modules are destroyed before their objects. From then on, memory
+        is left to the end of the process.
+        """
         if left:
             self._logical.close_but(frozenset(("VkBuffer", "VkDeviceMemory")))
             seen = self.heap.leave(left, chain(self._logical.ending, instance.ending))
-            atexit.register(self._seen.clear)  # which keeps them as well
+            atexit.register(self._seen.clear)  # also keeps the references alive
             at_fork(self._seen.clear)
             self._seen.extend(seen)
         else:
@@ -436,25 +447,29 @@ class Device(Recorder):
             instance.close()
 
     def end(self) -> None:
-        """Close when the interpreter ends; say so where kernels take long, and at Ctrl-C end the
-        process without waiting for them, which no driver could stop."""
+        """Close at the interpreter's exit.
+
+        Prints a message if kernels still run after a second. Ctrl-C then terminates the process
+        without a wait, because no driver can stop kernels.
+        """
         try:
             with suppress(DeviceError):
                 if not self.closed and not self.is_done_within(GRACE_S):
                     print(f"vkchi: kernels still run on {self.name}; {WAYS_OUT}", file=sys.stderr)
             self.close()
-            self._seen.clear()  # here: what is registered with `atexit` by now is not called
+            self._seen.clear()  # functions registered by now are not called
         except KeyboardInterrupt:
             end_process()
 
     def _refuse(self, reason: str) -> None:
-        """From now on every use raises; `busy`, so that a look at memory waits and is told."""
+        """Make every later use raise. `busy` is set so that memory accesses wait, and therefore
+        raise."""
         self._commands = self._queue.outgoing = None
         self._refusal, self.busy, self.closed = reason, True, True
 
     def refuse_in_child(self) -> None:
-        """The driver's threads are not in a forked child: nothing there may touch it."""
-        self._lock = RLock()  # another thread of the parent may have held it
+        """Disable the device in a forked child, which lacks the driver's threads."""
+        self._lock = RLock()  # a thread of the parent may have held it
         if not self._has_ended:
             forbid_vulkan()
             self._refuse(FORKED)
@@ -464,36 +479,36 @@ class Device(Recorder):
 
 
 def at_fork(act: Callable[[], object]) -> None:
-    """Have this called in each child that is forked from now on."""
+    """Register a function to be called in each forked child."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=act)
 
 
 def close_abandoned() -> None:
-    """Close the devices that nobody refers to any more. Waits for them."""
+    """Close the devices that are garbage; waits for them."""
     for device in list(ABANDONED):
         device.close()
-        with suppress(ValueError):  # another thread was here first
+        with suppress(ValueError):  # another thread has removed it
             ABANDONED.remove(device)
 
 
 def all_devices() -> list[Device]:
-    """Those that somebody refers to, and those that nobody does."""
+    """All devices, referenced or garbage."""
     return [*OPEN, *ABANDONED]
 
 
 def end_all() -> None:
-    """Close all devices when the interpreter ends."""
+    """Close all devices at the interpreter's exit."""
     for device in all_devices():
         device.end()
 
 
 def refuse_all_in_child() -> None:
-    """No device of the parent's works in a forked child."""
+    """Disable the parent's devices in a forked child."""
     for device in all_devices():
         device.refuse_in_child()
 
 
-for _ in range(2):  # once more, where an interrupt came at the very beginning, and was swallowed
+for _ in range(2):  # twice: an interrupt at the start of one call would be lost
     atexit.register(end_all)
     at_fork(refuse_all_in_child)

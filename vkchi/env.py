@@ -1,7 +1,6 @@
-"""Every `VKCHI_*` environment flag, in one table, read when asked for.
+"""Table of all `VKCHI_*` environment variables, read at each use.
 
-Owns: names, defaults, meaning and values of flags; writing into the folders that flags name. Must
-not know: who acts on them.
+Also validates their values, and writes files into folders that they name.
 
     >>> flag("VKCHI_TIME")
     ''
@@ -49,7 +48,7 @@ FLAGS: dict[str, tuple[str, str]] = {
     ),
     "VKCHI_LOG": ("info", "trace, debug, info, warn, error or critical: least severe line logged"),
 }
-# The values of flags that do not take any text.
+# Variables with a fixed set of values.
 VALUES: dict[str, tuple[str, ...]] = {
     "VKCHI_DEBUG": ("0", "1"),
     "VKCHI_VALIDATE": ("0", "1", "sync"),
@@ -65,29 +64,28 @@ STAGES = ("ir", "opt", "grad", "strip_mine")
 
 
 def flag(name: str) -> str:
-    """The flag's value, or its default. Raises KeyError for a flag that is not in the table."""
+    """Value of a variable, or its default. Raises KeyError for an unknown variable."""
     default, _ = FLAGS[name]
     return os.environ.get(name) or default
 
 
 def is_on(name: str) -> bool:
-    """Whether a 0/1 flag is set to anything but `0` and the empty string."""
+    """True if a 0/1 variable is neither `0` nor the empty string."""
     return flag(name) not in ("", "0")
 
 
 def stages_to_print() -> frozenset[str]:
-    """The stages named in `VKCHI_PRINT`."""
+    """Stages named in `VKCHI_PRINT`."""
     return frozenset(part.strip() for part in flag("VKCHI_PRINT").split(",") if part.strip())
 
 
 def shows_stages() -> bool:
-    """Whether something of every compilation is to be seen or to be different, so that none may be
-    left out."""
+    """True if variables require that every kernel is compiled, so the cache must not be used."""
     return any(map(flag, ("VKCHI_PRINT", "VKCHI_DUMP", "VKCHI_DUMP_SPV", "VKCHI_PASSES")))
 
 
 def passes_left_out() -> frozenset[str]:
-    """The passes named in `VKCHI_PASSES`. Raises ArgumentError where one is not -NAME."""
+    """Passes disabled by `VKCHI_PASSES`. Raises ArgumentError if an item is not -NAME."""
     parts = [part.strip() for part in flag("VKCHI_PASSES").split(",") if part.strip()]
     for part in parts:
         if not part.startswith("-"):
@@ -96,7 +94,7 @@ def passes_left_out() -> frozenset[str]:
 
 
 def check_flags() -> None:
-    """Raise ArgumentError, naming the variable, for a value that its flag does not have."""
+    """Raise ArgumentError, with the variable's name, for an invalid value."""
     for name, values in VALUES.items():
         value = flag(name)
         if value and value not in values:
@@ -109,8 +107,11 @@ def check_flags() -> None:
 
 
 def dump(name: str, file: str, data: bytes) -> None:
-    """Write a file into the folder that flag `name` names, if it is set; safe against other
-    writers. Raises ArgumentError, naming the variable, where that cannot be."""
+    """Write a file into the folder that variable `name` names, if it is set.
+
+    The file is replaced atomically. Raises ArgumentError, with the variable's name, if it cannot be
+    written.
+    """
     folder = flag(name)
     if not folder:
         return

@@ -1,7 +1,7 @@
-"""Every exception class a user can meet, and the one place that renders a compile error.
+"""Exception and warning classes of vkchi, and the rendering of compile errors.
 
-Owns: the classes (their Taichi names are aliases made in `vkchi/__init__.py`), the message form of
-docs/design.md part 8, and what name was meant. Must not know: the frontend, the IR.
+`names` exports the classes under Taichi's names. docs/design.md part 8 defines the form of
+messages.
 
     raise KernelTypeError("operands of `+` have different shapes", span, label="f32 and u1")
 """
@@ -17,15 +17,15 @@ from vkchi.span import PACKAGE, Span, is_ours, line_of, render_carets, render_ch
 
 
 class VkchiError(Exception):
-    """Base of everything vkchi raises on purpose."""
+    """Base class of all exceptions that vkchi raises on purpose."""
 
 
 class CompilationError(VkchiError):
-    """A kernel is wrong. Knows the user's line.
+    """Error in a kernel, with the user's source line.
 
-    `sentence` says what is wrong, `label` stands beside the carets, `notes` are (sentence, span)
-    pairs saying where a fact came from, `help` is something to type. In place of a line of a kernel
-    of our own, as copies are, the user's line that Python stands at is shown.
+    `sentence` describes the error, `label` is printed beside the carets. `notes` are (sentence,
+    span) pairs about the origin of facts. `help` is text to type. For kernels of vkchi itself, such
+    as copies, the calling line of the user's Python code is shown.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class CompilationError(VkchiError):
 
 
 class KernelSyntaxError(CompilationError, SyntaxError):
-    """Python syntax that kernels do not have, or a use of it that they do not allow."""
+    """Python syntax that kernels do not support, or an invalid use of it."""
 
     def __init__(self, sentence: str, span: Span | None = None, **facts: object) -> None:
         CompilationError.__init__(self, sentence, span, **facts)  # type: ignore[arg-type]
@@ -55,28 +55,30 @@ class KernelSyntaxError(CompilationError, SyntaxError):
 
 
 class KernelTypeError(CompilationError, TypeError):
-    """Values of the wrong type or shape inside a kernel."""
+    """Values of the wrong type or shape in a kernel."""
 
 
 class KernelValueError(KernelTypeError, ValueError):
-    """A value inside a kernel, known while compiling, that is not allowed where it stands."""
+    """A compile-time constant in a kernel with an invalid value."""
 
 
 class KernelNameError(CompilationError, NameError):
-    """A name that is not defined where the kernel uses it."""
+    """A name that is not defined at its use in a kernel."""
 
 
 class KernelShapeError(KernelTypeError, ValueError):
-    """Shapes that do not go together, in Python scope, where numpy raises ValueError."""
+    """Incompatible shapes in Python scope, where numpy raises ValueError."""
 
 
 class KernelCallError(KernelSyntaxError, KernelTypeError):
-    """A kernel calls a function with other arguments than it has; a TypeError for Python, a
-    SyntaxError for Taichi."""
+    """A call in a kernel whose arguments do not match the function's parameters.
+
+    A TypeError for Python, a SyntaxError for Taichi.
+    """
 
 
 class IndexingError(VkchiError, IndexError):
-    """A wrong number of indices, or an index out of range: in a kernel or in Python."""
+    """A wrong number of indices, or an index out of range, in a kernel or in Python."""
 
 
 class KernelIndexError(CompilationError, IndexingError):
@@ -84,46 +86,54 @@ class KernelIndexError(CompilationError, IndexingError):
 
 
 class KernelIndexTypeError(KernelIndexError, KernelTypeError):
-    """An index that is no integer."""
+    """An index that is not an integer."""
 
 
 class GradientError(CompilationError):
-    """A gradient that cannot be right: of an operation that has none, or of memory that is gone."""
+    """A gradient that cannot be correct.
+
+    The operation has no derivative, or memory that it needs is lost.
+    """
 
 
 class KernelRuntimeError(VkchiError, RuntimeError):
-    """Something went wrong while running: device, memory, driver, a call in the wrong state."""
+    """An error at run time: device, memory, driver, a call in the wrong state."""
 
 
 class ModuleError(KernelRuntimeError, ValueError):
-    """A saved module cannot be used: it is damaged, or of another version."""
+    """A saved module is damaged, or of another version."""
 
 
 class KernelFieldError(CompilationError, KernelRuntimeError):
-    """A kernel uses a field that has no memory: it was not placed, or was destroyed."""
+    """A kernel uses a field without memory: not placed, or destroyed."""
 
 
 class DeviceError(KernelRuntimeError):
-    """No driver, no device, a feature that the device lacks, out of memory, device lost."""
+    """No driver, no device, a missing device feature, out of memory, device lost."""
 
 
 class ArrayIndexError(KernelRuntimeError, IndexingError):
-    """An array was indexed from Python with the wrong number of indices, or out of range."""
+    """An array was indexed in Python with the wrong number of indices, or out of range."""
 
 
 class ArrayIndexCountError(CompilationError, ArrayIndexError, AssertionError):
-    """An array was indexed from Python with the wrong number of indices; an IndexError for Python,
-    an AssertionError for Taichi's fields, a compilation error for its ndarrays."""
+    """An array was indexed in Python with the wrong number of indices.
+
+    An IndexError for Python, an AssertionError for Taichi's fields, a compilation error for its
+    ndarrays.
+    """
 
 
 class ArrayIndexTypeError(ArrayIndexError, TypeError):
-    """An array was indexed from Python with something that is no integer."""
+    """An array was indexed in Python with an object that is not an integer."""
 
 
 class ArgumentError(KernelRuntimeError, TypeError, ValueError):
-    """A kernel or an array method was called with something it does not take: a TypeError or
-    ValueError for Taichi, as it comes. `span` is the user's line that called, which Python 3.11 and
-    later show below the message, for the traceback ends in our own code."""
+    """An invalid argument of a kernel or an array method.
+
+    Taichi raises TypeError or ValueError, depending on the case. `span` is the user's calling line.
+    Python 3.11 and later show it below the message, because the traceback ends in vkchi's code.
+    """
 
     span: Span | None = None
 
@@ -136,131 +146,150 @@ class ArgumentError(KernelRuntimeError, TypeError, ValueError):
 
 
 class DeclarationError(ArgumentError, KernelSyntaxError):
-    """A field is declared in a way that there is not; a SyntaxError for Taichi."""
+    """An invalid field declaration; a SyntaxError for Taichi."""
 
 
 class OptionError(ArgumentError, AttributeError):
-    """`ti.cfg` has no such option, or none that can be assigned."""
+    """`ti.cfg` has no such option, or it cannot be assigned."""
 
 
 class UnknownOptionError(ArgumentError, KeyError):
-    """`ti.init` was given an option that there is not."""
+    """An unknown option of `ti.init`."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class ArgumentShapeError(ArgumentError, IndexError):
-    """An element was given another number of values than it has."""
+    """An element was assigned a wrong number of values."""
 
 
 class ArgumentListError(ArgumentError, KernelSyntaxError):
-    """A kernel was called with too few, too many or unknown arguments; a TypeError for Python, a
-    SyntaxError for Taichi."""
+    """A kernel call with missing, surplus or unknown arguments.
+
+    A TypeError for Python, a SyntaxError for Taichi.
+    """
 
 
 class NotIterableError(ArgumentError, NotImplementedError):
-    """An array was iterated in Python; a TypeError for Python, NotImplementedError for Taichi."""
+    """Iteration over an array in Python; a TypeError for Python, NotImplementedError for Taichi."""
 
 
 class ToolError(ArgumentError, ValueError, AssertionError):
-    """A function of ti.tools was given what it cannot read or write; Taichi's raise ValueError or
-    AssertionError there."""
+    """An object that a function of ti.tools cannot read or write.
+
+    Taichi raises ValueError or AssertionError.
+    """
 
 
 class MissingPackageError(KernelRuntimeError, ImportError):
-    """Something needs a package that is not installed; the message says which extra has it."""
+    """A required package is not installed; the message names the extra that includes it."""
 
 
 class KernelAssertionError(KernelRuntimeError, AssertionError):
-    """An `assert` inside a kernel failed, or a check of debug mode."""
+    """A failed `assert` in a kernel, or a failed check of debug mode."""
 
 
 class VerifyError(KernelAssertionError):
-    """A device does not do what the reference interpreter does."""
+    """The results of a device differ from those of the reference interpreter."""
 
 
 class DataAccessError(GradientError, KernelAssertionError):
-    """A kernel breaks one of Taichi's data-access rules, in a tape that was asked to find that; an
-    AssertionError for Taichi."""
+    """A kernel breaks one of Taichi's data-access rules in a tape that checks them.
+
+    An AssertionError for Taichi.
+    """
 
 
 class KernelBoundsError(KernelAssertionError, ArrayIndexError):
-    """An index out of range: of an array in Python; in debug mode, of an array, a vector or a
-    matrix in a kernel."""
+    """An index out of range.
+
+    It is an index of an array in Python or, in debug mode, of an array, vector or matrix in a
+    kernel.
+    """
 
 
 class KernelDivisionError(KernelAssertionError, ZeroDivisionError):
-    """Debug mode: a kernel divided an integer by zero."""
+    """Debug mode: integer division by zero in a kernel."""
 
 
 class TensorGradientError(GradientError, KernelRuntimeError):
-    """Torch is asked for the derivative of what a kernel wrote; a RuntimeError, as torch's own."""
+    """Torch requires the derivative of values that a kernel wrote; a RuntimeError, as in torch."""
 
 
 class KernelRangeError(KernelAssertionError, ValueError):
-    """Debug mode: the range of a loop has a step of 0, or more indices than can be counted."""
+    """Debug mode: a loop range with a step of 0, or with too many indices."""
 
 
 class CacheWarning(UserWarning):
-    """The cache of compiled shaders cannot be used, or something in it is damaged."""
+    """The cache of compiled shaders is unusable, or an entry is damaged."""
 
 
 class KernelOverflowWarning(RuntimeWarning):
-    """An integer went beyond its type and wrapped: an argument of a kernel, or in debug mode a
-    result of arithmetic."""
+    """Integer overflow with wraparound: of an argument or, in debug mode, of a result."""
 
 
 class KernelRaceWarning(RuntimeWarning):
-    """The result of a kernel depends on the order of its iterations: they provably conflict, or, in
-    debug mode, did so in a launch."""
+    """The result of a kernel depends on the order of its iterations.
+
+    They provably conflict or, in debug mode, conflicted in a launch.
+    """
 
 
 class RecompilationWarning(RuntimeWarning):
-    """A kernel is compiled again and again, for a value of Python that changes."""
+    """Repeated compilation of a kernel for a Python value that changes."""
 
 
 class ConversionWarning(RuntimeWarning):
-    """A conversion that nobody wrote loses numbers: a fraction in an integer, what a narrower type
-    does not hold. `ti.init(strict=True)` makes it an error."""
+    """An implicit conversion that loses information: a fraction, or values out of range.
+
+    `ti.init(strict=True)` makes it an error.
+    """
 
 
 class ConstantWarning(RuntimeWarning):
-    """A kernel calls what gives another result each time (`random.random()`, `time.time()`) at
-    compile time, once. `ti.init(strict=True)` makes it an error."""
+    """A call at compile time whose result varies (`random.random()`, `time.time()`); it runs once.
+
+    `ti.init(strict=True)` makes it an error.
+    """
 
 
 class UnrollWarning(RuntimeWarning):
-    """A loop is unrolled to so many operations that compiling it takes long."""
+    """A loop is unrolled to so many operations that compilation is slow."""
 
 
 class SubgroupWarning(RuntimeWarning):
-    """An exchange between invocations goes beyond any subgroup of the device."""
+    """A subgroup exchange with a distance beyond the device's subgroup size."""
 
 
 class GradientWarning(RuntimeWarning):
-    """`kernel.grad(...)` does nothing, for nothing that the kernel writes has a gradient; or it is
-    not known whether a gradient is right."""
+    """`kernel.grad(...)` has no effect, or its correctness is unknown.
+
+    No effect: nothing that the kernel writes has a gradient.
+    """
 
 
 class SolverWarning(RuntimeWarning):
-    """A solver's result is no solution: its residual is too large."""
+    """The result of a solver has too large a residual."""
 
 
 def warn_user(text: str, kind: type[Warning]) -> None:
-    """Warn at the innermost line that is not of this package; Python shows one for each line."""
+    """Warn at the innermost line outside of this package; Python shows one warning per line."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, kind, stacklevel=level)
 
 
-_SHOWN: dict[Any, Any] = {}  # the registry of Python's warnings
+_SHOWN: dict[Any, Any] = {}  # registry for `warnings.warn_explicit`
 
 
 class LineText(str):
-    """The text of a warning, equal to every other of the same `line`: of those Python shows one,
-    whatever the numbers in it are, and each as it is where the filter says "always"."""
+    """Text of a warning that equals all texts of the same `line`.
+
+    Python therefore shows one per line even if numbers in it differ, or each if the filter is
+    "always".
+    """
 
     __slots__ = ("line",)
     line: str
@@ -273,8 +302,10 @@ class LineText(str):
 
 
 def warn_line(text: str, kind: type[Warning], span: Span | None = None) -> None:
-    """Warn at a line, that of `span` or where the user's code is; by default Python shows one of
-    its kind."""
+    """Warn at the line of `span`, or at the user's current line.
+
+    By default, Python shows one warning per kind and line.
+    """
     span = span or user_span()
     file, line = (span.file, span.line) if span is not None else ("<unknown>", 0)
     source = line_of(file, line)
@@ -284,15 +315,15 @@ def warn_line(text: str, kind: type[Warning], span: Span | None = None) -> None:
 
 
 class Unsupported(VkchiError, NotImplementedError):
-    """A documented feature that vkchi does not have (yet); the message says what to use instead."""
+    """A documented feature that vkchi does not have; the message names an alternative."""
 
 
 class InternalError(VkchiError):
-    """vkchi broke its own contract; always a bug of ours. The message asks for a report."""
+    """A violated invariant of vkchi, always a bug. The message asks for a report."""
 
 
 class InvalidIR(InternalError):
-    """IR breaks a rule of `ir.verify`. `finding` says which and where, for IR that a user wrote."""
+    """IR that violates a rule of `ir.verify`. `finding` names the rule and the location."""
 
     def __init__(self, finding: str) -> None:
         self.finding = finding
@@ -300,7 +331,7 @@ class InvalidIR(InternalError):
 
 
 def render_error(error: CompilationError) -> str:
-    """The whole message: place, sentence, source line with carets, call chain, notes, help."""
+    """The whole message: location, sentence, source line with carets, call chain, notes, help."""
     if error.span is None:
         head = [error.sentence]
     else:
@@ -315,7 +346,7 @@ def render_error(error: CompilationError) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The one of `names` that is most like a name that is none of them; empty if none is."""
-    from difflib import get_close_matches  # only for messages
+    """The most similar of `names`, for a misspelled name; empty if none is similar."""
+    from difflib import get_close_matches  # needed only for messages
 
     return next(iter(get_close_matches(name, list(names), 1)), "")

@@ -1,8 +1,7 @@
-"""Functions of layers above, called by names, and loaded when first called.
+"""Late-bound functions: lower layers call higher ones by name, loaded at the first call.
 
-Owns: `Hook`, the table of places that `vkchi/__init__` fills, the class of modules whose names are
-loaded when they are first used; the functions that kernels must not call. Must not know: what any
-name means.
+`vkchi/__init__` fills the tables. This module also has the module class for lazily loaded names,
+and the set of functions that kernels must not call.
 
     class ElementHook:
         make = Hook("element")               # PLACES: {"element": ("lang.element", "element")}
@@ -18,30 +17,32 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 PACKAGE = "vkchi"
-Place = tuple[str, str]  # a module of the package, and what in it is meant
-PLACES: dict[str, Place] = {}  # of hooks, by their names
-NAMES: dict[str, Place] = {}  # of public names
+Place = tuple[str, str]  # (module in the package, name in it)
+PLACES: dict[str, Place] = {}  # by the name of the hook
+NAMES: dict[str, Place] = {}  # by public name
 
 
-PYTHON_SCOPE: set[Any] = set()  # functions and classes that kernels refuse to call
+PYTHON_SCOPE: set[Any] = set()  # functions and classes that kernels must not call
 C = TypeVar("C", bound=Callable[..., Any])
 
 
 def python_scope(function: C) -> C:
-    """Decorator of functions and classes that kernels must not call: they act on the host."""
+    """Decorator of functions and classes that act on the host; kernels must not call them."""
     PYTHON_SCOPE.add(function)
     return function
 
 
 def load(place: Place) -> Any:
-    """What stands at a place. Raises AttributeError."""
+    """The object at a place. Raises AttributeError."""
     module, name = place
     return getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
 
 
 class Hook:
-    """An attribute of a class: the function that PLACES has under this name. The attribute is that
-    function from the first use on."""
+    """Class attribute that resolves to the function with this name in PLACES.
+
+    The first access replaces the attribute by the function.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,22 +57,25 @@ class Hook:
 
 
 class Names:
-    """What modules ask that have more names than stand in their files."""
+    """Hook for module attributes that are not defined in the module's file."""
 
     find = Hook("find a name")
 
 
 def open_names(module: dict[str, Any]) -> None:
-    """Let a module, given by its globals, have the names too that Taichi's module has."""
+    """Extend a module, given by its globals, by the further names of Taichi's module."""
     path = module["__name__"].removeprefix(f"{PACKAGE}.")
-    module.setdefault("__path__", [])  # so that a name that is not there is looked for by import
-    module.pop("annotations", None)  # of __future__: Taichi has a module of that name
+    module.setdefault("__path__", [])  # missing names are then imported
+    module.pop("annotations", None)  # from __future__; Taichi has a module `annotations`
     module["__getattr__"] = lambda name: Names.find(f"{path}.{name}")
 
 
 class PublicModule(ModuleType):
-    """The class of `vkchi` itself. `ti.kernel` is the decorator, also once the module of that name
-    was loaded, which Python's import would put in its place."""
+    """Class of the module `vkchi`.
+
+    `ti.kernel` stays the decorator when the module of that name is imported, which would overwrite
+    it.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in NAMES and isinstance(value, ModuleType):

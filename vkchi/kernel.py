@@ -1,6 +1,6 @@
-"""Decorators and the objects they make: `kernel`, `func`, `pyfunc`, `data_oriented`.
+"""Decorators and their objects: `kernel`, `func`, `real_func`, `pyfunc`, `data_oriented`.
 
-Owns: a kernel's table from signatures to launch plans. Must not know: how either is made.
+A kernel has a table from signatures to launch plans, the cache of its compiled variants.
 
     @ti.kernel
     def saxpy(a: ti.f32, x: ti.types.ndarray(), y: ti.types.ndarray()):
@@ -56,12 +56,12 @@ C = TypeVar("C", bound=type)
 
 T = TypeVar("T")
 NOTHING: Sequence[Import] = ()
-MOST_NOTES, MOST_KEPT = 256, 16  # of calls like one before
-MOST_PLANS = 1024  # of a kernel, one for each signature: numbers may be parts of it
+MOST_NOTES, MOST_KEPT = 256, 16  # repeated calls per kernel
+MOST_PLANS = 1024  # per kernel; signatures may contain numbers
 
 
 class Plans:
-    """The plans of a kernel on one runtime, by signature."""
+    """Plans of a kernel on one runtime, by signature."""
 
     __slots__ = (
         "__weakref__", "by_key", "is_shared", "notes_left", "repeated", "runtime", "signer",
@@ -70,20 +70,20 @@ class Plans:
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
         self.runtime, self.signer = runtime, signer
         self.by_key: dict[tuple[Any, ...], Editions] = {}
-        # By `id` of the arguments that are objects.
+        # By the `id`s of the object arguments.
         self.repeated: dict[tuple[int, ...], RepeatedCall] = {}
         self.notes_left = MOST_NOTES
-        self.is_shared = False  # whether the last call had arrays of others in place
+        self.is_shared = False  # True if the last call used arrays in place
 
     def find_repeated_call(self, args: tuple[Any, ...]) -> RepeatedCall | None:
-        """What is known of a call like this one."""
+        """Cached binding of an equal earlier call, if its guard holds."""
         repeated = self.repeated.get(self.signer.identify(args))
         if repeated is None or not repeated.takes(args) or not repeated.plan.guard.holds(args):
             return None
         return repeated
 
     def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Keep what is known of such calls. Not for ever: some programs repeat none."""
+        """Cache the binding of a call, up to a limit: some programs never repeat one."""
         if not self.notes_left:
             return
         self.notes_left -= 1
@@ -96,9 +96,9 @@ class Plans:
 
 
 class Kernel:
-    """A compiled-on-demand kernel. Calling it launches on the current device.
+    """A kernel, compiled on demand. A call launches it on the current device.
 
-    Raises CompilationError for mistakes in its body, ArgumentError for arguments that do not fit.
+    Raises CompilationError for errors in its body, ArgumentError for unsuitable arguments.
     """
 
     __vkchi_kind__ = "kernel"
@@ -109,19 +109,22 @@ class Kernel:
         keep_typed_source(fn)
         self.is_method = looks_like_method(fn)
         if not any(isinstance(note, str) for note in fn.__annotations__.values()):
-            read_parameters(fn, self.is_method)  # a wrong one is told here, where it stands
+            read_parameters(fn, self.is_method)  # raises at the definition
         kinds = [p.kind for p in declared(fn)]
         self._in_order = -1 if "keyword" in kinds else len(kinds)
-        self._plans: Plans | None = None  # of the runtime that it was called on last
-        self._others: dict[int, Plans] = {}  # by the id of their runtimes, which they keep
+        self._plans: Plans | None = None  # of the last runtime
+        self._others: dict[int, Plans] = {}  # by the id of their runtime, which they keep alive
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._run(args, kwargs, launch)
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
-        """Add to the gradients of what a call with these arguments reads, from those of what it
-        writes. Raises GradientError where there is no right gradient."""
-        from vkchi.tape.by_itself import run_gradient  # most programs have no gradients
+        """Run the reverse-mode gradient of a call with these arguments.
+
+        Adds to the gradients of the values that the call reads, from those of the values that it
+        writes. Raises GradientError if there is no correct gradient.
+        """
+        from vkchi.tape.by_itself import run_gradient  # few programs need it
 
         tape = current().tape
         if tape is not None and tape.kind == "record":
@@ -129,12 +132,15 @@ class Kernel:
         self._run(args, kwargs, run_gradient, is_shared=True)
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
-        """What `look` says of the plan for a call and of its arguments; nothing is run."""
+        """Return `look(plan, args)` for a call, without a launch."""
         found: T = self._run(args, {}, lambda name, plan, given: look(plan, given), is_run=False)
         return found
 
     def act(self, act: Callable[..., Any], *args: Any) -> Any:
-        """act(name, plan, args), with what is used in place behind these, in place of a launch."""
+        """Run `act(name, plan, args)` in place of a launch.
+
+        If arguments are used in place, they are passed as a fourth argument.
+        """
         return self._run(args, {}, act, is_shared=True)
 
     def _run(
@@ -146,9 +152,12 @@ class Kernel:
         is_shared: bool = False,
         is_run: bool = True,
     ) -> Any:
-        """act(name, plan, args) with the plan for these arguments, made if there is none; where it
-        `is_shared` and there are such arguments, it is given those that are used in place too.
-        `is_run`: it runs the kernel."""
+        """Run `act(name, plan, args)` with the plan for these arguments, which is made if
+        necessary.
+
+        If `is_shared` and arguments are used in place, `act` also gets these. `is_run`: `act` runs
+        the kernel.
+        """
         runtime, plans = current(), self._plans
         if plans is None or runtime is not plans.runtime:
             plans = self._plans = self._plans_on(runtime)
@@ -168,7 +177,7 @@ class Kernel:
                 return repeated.launch(args, shared)
             plan = self._plan_for(plans, args)
             if shared:
-                found = plan.launch_in_place(args, shared)  # which checks what `repeated` does not
+                found = plan.launch_in_place(args, shared)  # more checks than `repeated`
                 plans.note(plan, args)
                 return found
             plans.note(plan, args)
@@ -178,14 +187,14 @@ class Kernel:
         except CompilationError as e:
             if runtime.options.debug:
                 raise
-            # The message has the user's line; a cause is what the user's own Python raised.
+            # The message has the user's line; the cause is an exception of the user's Python code.
             raise e.with_traceback(None) from e.__cause__
 
     def _act(
         self, plans: Plans, args: tuple[Any, ...], act: Callable[..., Any], *,
         is_shared: bool, is_run: bool,
     ) -> Any:  # fmt: skip
-        """What is no launch, or one that a tape is told of."""
+        """Slow path for actions other than launches, and for launches under a tape."""
         args, shared = plans.signer.adopt(args), NOTHING
         if is_shared and plans.runtime.recording is None:
             args, shared = plans.signer.share(args, plans.runtime, is_launch=False)
@@ -205,7 +214,7 @@ class Kernel:
     def _watched(
         self, plans: Plans, plan: Plan, args: tuple[Any, ...], key: tuple[Any, ...], is_run: bool
     ) -> Plan:
-        """The plan, or its variant in which loops that race in this call run in order."""
+        """The plan, or its variant that serializes the loops that race in this call."""
         watch, runtime = plan.watch, plans.runtime
         with restoring(runtime.lock), runtime.lock:
             assert watch is not None
@@ -222,7 +231,7 @@ class Kernel:
         return self if obj is None else BoundKernel(self, obj)
 
     def _plans_on(self, runtime: Runtime) -> Plans:
-        """The plans for a runtime; those for runtimes that are closed are dropped."""
+        """Plans for a runtime. Drops plans of closed runtimes."""
         found = self._others.get(id(runtime))
         if found is None:
             signer = Signer(read_parameters(self.__vkchi_func__, self.is_method))
@@ -232,10 +241,12 @@ class Kernel:
         return found
 
     def _find_plan(self, plans: Plans, args: tuple[Any, ...], key: tuple[Any, ...]) -> Plan:
-        """The plan for a signature, or for values of Python, that were not met yet, or only by
-        another thread just now."""
+        """Find or make the plan for a new signature, or for new values of Python variables.
+
+        Another thread may have made it in the meantime.
+        """
         runtime, name = plans.runtime, self.__vkchi_func__.__name__
-        runtime.device.require_open()  # before a lock: a thread may hold it when Python ends
+        runtime.device.require_open()  # before the lock: a thread may hold it at exit
         with restoring(runtime.lock), runtime.lock:
             editions = plans.by_key.get(key) or Editions()
             last, plan = editions.plans[:1], editions.find(args)
@@ -254,8 +265,11 @@ class Kernel:
         self, plans: Plans, args: tuple[Any, ...], key: tuple[Any, ...], *,
         is_kept: bool, in_order: tuple[int, ...] = (),
     ) -> Plan:  # fmt: skip
-        """A plan, from the cache or compiled; `is_kept`: it goes into the cache; `in_order`: the
-        parallel loops that are compiled as serial ones."""
+        """Make a plan from the cache or by compilation.
+
+        `is_kept`: store it in the cache. `in_order`: indices of parallel loops to compile as serial
+        loops.
+        """
         runtime, signer = plans.runtime, plans.signer
         make = Plan
         if runtime.options.debug:
@@ -282,10 +296,10 @@ class Kernel:
         return plan
 
     def __reduce__(self) -> str:
-        return self.__vkchi_func__.__qualname__  # pickled by name, as functions are
+        return self.__vkchi_func__.__qualname__  # pickled by name, like functions
 
     def forget_stale_plans(self) -> None:
-        """Drop the plans for objects that are gone."""
+        """Drop the plans whose signatures name dead objects."""
         for plans in list(self._others.values()):
             plans.repeated.clear()
             for key in [k for k in list(plans.by_key) if is_stale(k)]:
@@ -293,12 +307,12 @@ class Kernel:
 
     @functools.cached_property
     def _signature(self) -> Signature:
-        import inspect  # 7 ms, which calls with all arguments in order can do without
+        import inspect  # 7 ms; not needed for positional calls
 
         return inspect.signature(self.__vkchi_func__)
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Arguments in order, keywords and defaults filled in. Raises ArgumentListError."""
+        """Arguments in order, with keywords and defaults. Raises ArgumentListError."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as e:
@@ -307,8 +321,11 @@ class Kernel:
         return tuple(bound.arguments.values())
 
     def _why_unbound(self, why: str, kwargs: dict[str, Any]) -> str:
-        """What a call says whose arguments are too few, too many or unknown: Python tells of
-        missing ones first, though a name that is misspelled explains them."""
+        """Message for a call with missing, surplus or unknown arguments.
+
+        Python reports missing arguments first; an unknown name is more helpful, because a typo
+        explains both.
+        """
         names = self._signature.parameters
         unknown = [name for name in kwargs if name not in names]
         if unknown:
@@ -318,13 +335,15 @@ class Kernel:
 
 
 def load_ahead(cache: Shelf | None) -> None:
-    """Load what fields and the first call of a kernel take, before there are any: the compiler too,
-    where no kernel can come from the cache."""
+    """Import the modules that fields and the first kernel call need.
+
+    Includes the compiler if the cache is off or empty.
+    """
     import_module("vkchi.fields.make")
     if cache is not None:
         import_module("vkchi.cache.manifest")
     if cache is None or cache.is_empty():
-        from vkchi.compiler import load_compiler  # a process that compiles nothing does without
+        from vkchi.compiler import load_compiler  # not needed with a warm cache
 
         load_compiler()
         import_module("vkchi.launch.shapes")
@@ -333,8 +352,10 @@ def load_ahead(cache: Shelf | None) -> None:
 def find_compiled(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
-    """A kernel as the cache has it, or compiled, with warnings about its source. Raises
-    CompilationError, DeviceError."""
+    """A kernel from the cache, or compiled. Emits warnings about its source.
+
+    Raises CompilationError, DeviceError.
+    """
     if options.cache is None or env.shows_stages():
         found = compile_anew(fn, args, options, caps)
     else:
@@ -347,18 +368,18 @@ def find_compiled(
 def compile_anew(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
-    """A kernel, lowered and compiled. Raises CompilationError, DeviceError."""
+    """Compile a kernel. Raises CompilationError, DeviceError."""
     compile_kernel, is_watched = _load_compiler()
     made = compile_kernel(fn, args, options, caps)
     return made._replace(may_race=is_watched(fn.__module__, made.func))
 
 
-# Loaded apart: Python's import system may deadlock where an interrupt leaves it.
+# Loaded in another thread: an interrupted import may deadlock Python's import system.
 
 
 @functools.cache
 def _load_cache() -> Callable[..., Compiled]:
-    """`manifest.kept`, loaded when the first kernel is looked for: 5 ms."""
+    """`manifest.kept`, loaded for the first kernel: 5 ms."""
 
     def load() -> Callable[..., Compiled]:
         from vkchi.cache.manifest import kept
@@ -370,7 +391,7 @@ def _load_cache() -> Callable[..., Compiled]:
 
 @functools.cache
 def _load_compiler() -> tuple[Callable[..., Compiled], Callable[..., bool]]:
-    """`compile_kernel` and `is_watched`, loaded when the first kernel is compiled: 0.1 s."""
+    """`compile_kernel` and `is_watched`, loaded for the first compilation: 0.1 s."""
 
     def load() -> tuple[Callable[..., Compiled], Callable[..., bool]]:
         from vkchi.compiler import compile_kernel, load_compiler
@@ -383,7 +404,7 @@ def _load_compiler() -> tuple[Callable[..., Compiled], Callable[..., bool]]:
 
 
 def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
-    """What happens when an object that a signature names is gone."""
+    """Finalizer of objects that a signature names."""
     found = kernel()
     if found is not None:
         found.forget_stale_plans()
@@ -392,7 +413,8 @@ def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
 def find_plan(
     kernel: weakref.ref[Kernel], plans: weakref.ref[Plans], args: tuple[Any, ...]
 ) -> Plan:
-    """The plan of a kernel for a call now. Raises KernelRuntimeError if the kernel is gone."""
+    """Find the current plan of a kernel for a call. Raises KernelRuntimeError if the kernel is
+    garbage."""
     found, known = kernel(), plans()
     if found is None or known is None:
         raise KernelRuntimeError("values that a kernel was compiled with changed, and it is gone")
@@ -400,24 +422,24 @@ def find_plan(
 
 
 class BoundKernel(functools.partial[Any]):
-    """A kernel taken from an object, which is its first argument."""
+    """A kernel bound to an object, which is its first argument."""
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
-        """The kernel's gradient for this object."""
+        """Run the kernel's gradient for this object, as `Kernel.grad`."""
         self.func.grad(*self.args, *args, **kwargs)  # type: ignore[attr-defined]
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
-        """The same of the kernel for this object."""
+        """As `Kernel.examine`, for this object."""
         found: T = self.func.examine(look, *self.args, *args)  # type: ignore[attr-defined]
         return found
 
     def act(self, act: Callable[..., Any], *args: Any) -> Any:
-        """The same of the kernel for this object."""
+        """As `Kernel.act`, for this object."""
         return self.func.act(act, *self.args, *args)  # type: ignore[attr-defined]
 
 
 def launch(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-    """Run a kernel; inside a tape or forward mode, by these, one call after the other."""
+    """Run a kernel; under a tape or forward mode, through it, with calls serialized."""
     if plan.runtime.recording is None:
         return plan.launch(args)
     with restoring(plan.runtime.lock), plan.runtime.lock:
@@ -426,23 +448,25 @@ def launch(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
 
 
 def show_element(storage: Storage) -> Any:
-    """What a kernel returns: a number, or a vector or matrix value."""
+    """Convert a kernel's result: a scalar, or a vector or matrix value."""
     if storage.is_scalar:
         return storage.read(())
     return ElementHook.value(storage.read(()))
 
 
 def keep_typed_source(fn: FunctionType) -> None:
-    """Read the syntax of a function that was typed, or made of a text, while that is still to be
-    had; files keep theirs."""
+    """Store the syntax tree of a function from an interactive session or `exec`.
+
+    Its source is available only now. Functions in files are read later.
+    """
     if fn.__code__.co_filename.startswith("<"):
-        from vkchi.frontend.source import keep_source  # not before it is needed
+        from vkchi.frontend.source import keep_source  # loaded on demand
 
         keep_source(fn)
 
 
 class Func:
-    """A function that kernels inline. Python cannot call it."""
+    """A function that kernels inline. Python code cannot call it."""
 
     __vkchi_kind__ = "func"
 
@@ -451,7 +475,7 @@ class Func:
         self.__vkchi_func__ = fn
         keep_typed_source(fn)
         if fn.__code__.co_flags & (VARARGS | VARKEYWORDS):
-            from vkchi.frontend.inline import check_fixed  # not before it is needed: 0.1 s
+            from vkchi.frontend.inline import check_fixed  # loaded on demand: 0.1 s
 
             check_fixed(fn)
 
@@ -470,7 +494,7 @@ class Func:
 
 
 class BoundFunc:
-    """A Func taken from an object: the frontend passes `__self__` as its first argument."""
+    """A Func bound to an object: the frontend passes `__self__` as its first argument."""
 
     @property
     def __vkchi_kind__(self) -> str:
@@ -485,8 +509,10 @@ class BoundFunc:
 
 
 class RealFunc(Func):
-    """A Func whose arguments and results have types: numbers and vectors are passed by value,
-    those under `ti.ref` by reference; its loops run one iteration after the other."""
+    """A Func with typed arguments and results.
+
+    Scalars and vectors are passed by value, under `ti.ref` by reference. Its loops are serial.
+    """
 
     __vkchi_kind__ = "real_func"
 
@@ -502,7 +528,7 @@ class RealFunc(Func):
 
 
 class PyFunc(Func):
-    """A function that kernels inline and Python can call as well."""
+    """A function that kernels inline and Python code can call too."""
 
     __vkchi_kind__ = "pyfunc"
 
@@ -514,7 +540,7 @@ class PyFunc(Func):
 
 
 def looks_like_method(fn: FunctionType) -> bool:
-    """Whether the function was defined in a class body: its qualified name says so."""
+    """True if the function was defined in a class body, by its qualified name."""
     outer, _, _ = fn.__qualname__.rpartition(".")
     return bool(outer) and not outer.endswith("<locals>")
 
@@ -525,15 +551,17 @@ def kernel(fn: FunctionType) -> Kernel:
 
 
 def func(fn: FunctionType, is_real_function: bool = False) -> Func:
-    """Make a function of fn that kernels and other funcs can call; it is inlined, or with
-    `is_real_function` what `real_func` makes."""
+    """Make a function of fn that kernels and other funcs can call.
+
+    It is inlined. With `is_real_function`, the result is that of `real_func`.
+    """
     return real_func(fn) if is_real_function else Func(checked_function(fn, "func"))
 
 
 def real_func(fn: FunctionType) -> RealFunc:
     """Make a function of fn, with typed arguments and results, that kernels and funcs can call.
 
-    Raises KernelSyntaxError where an argument has no type. Source: Taichi's `ti.real_func`.
+    Raises KernelSyntaxError if an argument has no type. Source: Taichi's `ti.real_func`.
     """
     return RealFunc(checked_function(fn, "real_func"))
 
@@ -556,5 +584,5 @@ def checked_function(fn: Any, what: str) -> FunctionType:
 
 def data_oriented(cls: C) -> C:
     """Mark a class whose methods are kernels and funcs. Source: Taichi's `ti.data_oriented`."""
-    cls._data_oriented = True  # type: ignore[attr-defined]  # Taichi's name: programs ask for it
+    cls._data_oriented = True  # type: ignore[attr-defined]  # Taichi's name, which programs read
     return cls

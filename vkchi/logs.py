@@ -1,7 +1,7 @@
-"""What vkchi logs: to `logging.getLogger("vkchi")`, at Taichi's levels.
+"""Logging to `logging.getLogger("vkchi")`, at Taichi's levels.
 
-Owns: the names of levels, the level that was set before `logging` was loaded (3 ms, which programs
-that log nothing do without). Must not know: who logs what.
+`logging` takes 3 ms to load, so it is loaded only for the first message. A level set before is
+stored here.
 
     logger().warning("no gpu here")
 """
@@ -16,20 +16,20 @@ from vkchi.errors import ArgumentError
 if TYPE_CHECKING:
     import logging
 
-# As numbers of the standard library's `logging`.
+# Numeric levels of the standard library's `logging`.
 LOG_LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40, "critical": 50}
 TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = LOG_LEVELS
 
 
 class Wanted:
-    """The level that was set, until the logger has it."""
+    """Level that was set before the logger exists."""
 
     level: int | None = None
 
 
 def logger() -> logging.Logger:
-    """Where vkchi logs: `logging.getLogger("vkchi")`."""
-    import logging  # not before it is needed
+    """The logger `logging.getLogger("vkchi")`."""
+    import logging  # loaded on demand
 
     found = logging.getLogger("vkchi")
     level, Wanted.level = Wanted.level, None
@@ -39,12 +39,12 @@ def logger() -> logging.Logger:
 
 
 def is_logging_effective(level: str) -> bool:
-    """Whether lines of a level are logged: ti.TRACE to ti.CRITICAL. Raises ArgumentError."""
+    """True if messages of `level`, ti.TRACE to ti.CRITICAL, are logged. Raises ArgumentError."""
     return logger().isEnabledFor(_log_level(level))
 
 
 def set_logging_level(level: str) -> None:
-    """Log lines of a level and worse only: ti.TRACE to ti.CRITICAL. Raises ArgumentError."""
+    """Log only messages of `level` (ti.TRACE to ti.CRITICAL) and above. Raises ArgumentError."""
     Wanted.level = number = _log_level(level)
     if "logging" in sys.modules:
         logger().setLevel(number)
@@ -57,6 +57,6 @@ def _log_level(name: str) -> int:
 
 
 def note(text: str, *facts: object) -> None:
-    """Log a line of level `info`. Where nobody has loaded `logging`, nobody listens."""
+    """Log a message of level `info`, unless `logging` is not loaded: then no handler exists."""
     if "logging" in sys.modules:
         logger().info(text, *facts)

@@ -1,9 +1,9 @@
-"""`import vkchi.math as tm`: the module is `vkchi.lang.math`. Type checkers find its names here."""
+"""Alias of the module `vkchi.lang.math`: `import vkchi.math as tm`. For type checkers too."""
 
 import sys
 
 import vkchi.lang.math
 from vkchi.lang.math import *  # noqa: F403
 
-vkchi.lang.math.__path__ = []  # so that `import vkchi.math.mathimpl` is asked of `compat.aliases`
+vkchi.lang.math.__path__ = []  # `compat.aliases` finds `vkchi.math.mathimpl`
 sys.modules[__name__] = vkchi.lang.math

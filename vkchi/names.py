@@ -1,9 +1,8 @@
-"""The public names of vkchi: where each stands. A module is loaded at the first use of one
-of its names.
+"""Table of vkchi's public names and their modules, which are loaded at the first use of a name.
 
-A new public name is a word in one row of PUBLIC, and an import in the block of `vkchi/__init__`
-that type checkers read (a test compares them). `name=other` gives out `other` of that module under
-`name`. MODULES are public modules; HOOKS what lower layers call in higher ones (`hooks`).
+A new public name is a word in one row of PUBLIC, and an import in `vkchi/__init__.pyi` for type
+checkers (a test compares them). `name=other` exports `other` of that module as `name`. MODULES are
+the public modules. HOOKS are functions that lower layers call in higher ones (`hooks`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""NDArrays: arrays passed to kernels as arguments; kernels take any extents.
+"""NDArrays: arrays passed to kernels as arguments; kernels accept any extents.
 
-Owns: `ndarray` and the NDArray classes. Must not know: kernels.
-
-    x = ti.ndarray(ti.f32, shape=(4, 4)); x.fill(1); x.to_numpy()
+x = ti.ndarray(ti.f32, shape=(4, 4)); x.fill(1); x.to_numpy()
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ if TYPE_CHECKING:
     from vkchi.types.hints import DType, ScalarDType, Shape, TensorDType
 
 
-MOST_EXTENT = (1 << 31) - 1  # kernels have extents as i32
+MOST_EXTENT = (1 << 31) - 1  # extents are i32 in kernels
 
 
 class NdarrayType(NamedTuple):
-    """What `get_type` says of an array."""
+    """Result of `get_type`."""
 
     element_type: Scalar | Tensor
     shape: tuple[int, ...]
@@ -40,13 +38,15 @@ class NdarrayType(NamedTuple):
 
 
 class Ndarray(Storage):
-    """A dense array of numbers, vectors or matrices on the device. Pickled with its contents, to be
-    made anew on the current device."""
+    """A dense array of scalars, vectors or matrices on the device.
 
-    __vkchi_name__ = "an ndarray that is no argument of the kernel"  # which kernels cannot use
+    It is pickled with its contents; unpickling creates it on the current device.
+    """
+
+    __vkchi_name__ = "an ndarray that is no argument of the kernel"  # for error messages
     grad: Ndarray | None = None
-    is_copy = False  # of an array in host memory, which may have a gradient
-    is_bare = False  # whether the memory ends with the last element
+    is_copy = False  # True for copies of arrays in host memory
+    is_bare = False  # True if the memory ends with the last element
 
     def arrange(self, shape: tuple[int, ...], layout: Layout) -> None:
         longest = max(shape, default=1)
@@ -66,13 +66,13 @@ class Ndarray(Storage):
         self.argument = ArrayArgument.of(t, known)
 
     def add_gradient(self) -> None:
-        """Have a gradient, 0 at first."""
+        """Add a gradient array, initially 0."""
         self.grad = type(self)(self.runtime, self.elem, self.shape)
         self.runtime.gradients.add(self.grad)
 
     @property
     def element_shape(self) -> tuple[int, ...]:
-        """() for numbers, (n,) for vectors, (n, m) for matrices."""
+        """() for scalars, (n,) for vectors, (n, m) for matrices."""
         return shape_of(self.elem)
 
     @property
@@ -98,7 +98,7 @@ class Ndarray(Storage):
 
 
 def restore(elem: Scalar | Tensor, shape: tuple[int, ...], values: Any, gradient: Any) -> Ndarray:
-    """An array with these contents: what pickle calls. Raises KernelRuntimeError before `init`."""
+    """An array with these contents, for pickle. Raises KernelRuntimeError before `init`."""
     made: Ndarray = ndarray(elem, shape, needs_grad=gradient is not None)
     made.from_numpy(values)
     if made.grad is not None:
@@ -110,7 +110,7 @@ refuse_members(Ndarray)
 
 
 class ScalarNdarray(Ndarray):
-    """An ndarray of numbers."""
+    """An ndarray of scalars."""
 
 
 class VectorNdarray(Ndarray):
@@ -118,7 +118,7 @@ class VectorNdarray(Ndarray):
 
     @property
     def n(self) -> int:
-        """The length of the vectors."""
+        """Length of the vectors."""
         return self.element_shape[0]
 
 
@@ -127,12 +127,12 @@ class MatrixNdarray(Ndarray):
 
     @property
     def n(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.element_shape[0]
 
     @property
     def m(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return self.element_shape[1]
 
 
@@ -147,8 +147,9 @@ def ndarray(dtype: StructType, shape: Shape, needs_grad: bool = False) -> Struct
 def ndarray(
     dtype: DType | StructType, shape: Shape, needs_grad: bool = False
 ) -> Ndarray | StructNdarray:
-    """An array of `shape` many `dtype` (a number, vector, matrix or struct type), zero at first;
-    with `.grad` if it `needs_grad`.
+    """Create an array of the given `shape`, initially 0, with elements of type `dtype`.
+
+    `dtype` is a scalar, vector, matrix or struct type. With `needs_grad`, the array has a `.grad`.
 
     Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or shape.
     """
@@ -172,9 +173,11 @@ def ndarray(
 def vector_ndarray(
     n: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False
 ) -> VectorNdarray:
-    """An array of `shape` many vectors of `n` numbers of type `dtype`; with `.grad` if it
-    `needs_grad`. Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or
-    shape."""
+    """Create an array of the given `shape` with vectors of length `n` of type `dtype`.
+
+    With `needs_grad`, the array has a `.grad`. Raises KernelRuntimeError before `init`,
+    ArgumentError for a bad dtype or shape.
+    """
     made = ndarray(tensor_type(dtype, n), shape, needs_grad)
     assert isinstance(made, VectorNdarray)
     return made
@@ -183,9 +186,11 @@ def vector_ndarray(
 def matrix_ndarray(
     n: int, m: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False
 ) -> MatrixNdarray:
-    """An array of `shape` many `n` by `m` matrices of numbers of type `dtype`; with `.grad` if it
-    `needs_grad`. Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or
-    shape."""
+    """Create an array of the given `shape` with `n` by `m` matrices of type `dtype`.
+
+    With `needs_grad`, the array has a `.grad`. Raises KernelRuntimeError before `init`,
+    ArgumentError for a bad dtype or shape.
+    """
     made = ndarray(tensor_type(dtype, n, m), shape, needs_grad)
     assert isinstance(made, MatrixNdarray)
     return made

@@ -1,4 +1,4 @@
-"""How far long work is: a bar on the terminal, where stderr is one, and nothing where it is not.
+"""Progress bar on stderr, if that is a terminal.
 
     for k in track(range(100), "training"):
         ...
@@ -6,11 +6,9 @@
     with Bar("gradients", total=12) as bar:
         bar.advance()
 
-Nothing is shown in the first second, and of bars one inside another only the outermost. The bar is
-drawn by rich, which is imported then; without rich it is a line of text. Whoever works draws, ten
-times a second at most: there is no thread, and nothing to restore after an exception but a line.
-
-Must not know: what takes long.
+Nothing is shown in the first second. Of nested bars only the outermost is shown. The bar is drawn
+by rich, imported on demand; without rich it is a line of text. The working thread draws it, at most
+ten times a second. After an exception only the line remains to be erased.
 """
 
 from __future__ import annotations
@@ -29,17 +27,17 @@ from vkchi.interrupts.local import local
 T = TypeVar("T")
 PATIENCE_S, PAUSE_S = 1.0, 0.1
 CLEAR = "\r\x1b[K"
-Draw = Callable[[int], str]  # from how many steps are done to a line
+Draw = Callable[[int], str]  # number of finished steps -> line
 
 
 class Bar:
-    """The block. `total`: how many steps there are, None where nobody knows."""
+    """The context manager. `total`: number of steps, None if unknown."""
 
     _outermost: ClassVar[Callable[[], Bar | None]] = lambda: None
 
     def __init__(self, what: str, total: int | None = None) -> None:
         self.what, self.total, self.done = what, total, 0
-        self._next_s = float("inf")  # when to draw
+        self._next_s = float("inf")  # time of the next redraw
         self._draw: Draw | None = None
 
     def __enter__(self) -> Bar:
@@ -49,7 +47,7 @@ class Bar:
         return self
 
     def advance(self, count: int = 1) -> None:
-        """So many more steps are done."""
+        """Add `count` finished steps."""
         self.done += count
         if time.monotonic() >= self._next_s:
             self._draw = self._draw or drawing(self.what, self.total)
@@ -67,8 +65,10 @@ class Bar:
 
 
 def track(steps: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
-    """The steps one by one, with a bar that says how many are done. `total`: how many there are,
-    where they do not tell themselves."""
+    """Iterate over the steps with a progress bar.
+
+    `total`: the number of steps, for iterables without a length.
+    """
     with Bar(what, len(steps) if isinstance(steps, Sized) else total) as bar:
         for step in steps:
             yield step
@@ -76,15 +76,15 @@ def track(steps: Iterable[T], what: str, total: int | None = None) -> Iterator[T
 
 
 def is_terminal() -> bool:
-    """Whether stderr is one on which a line can be drawn anew."""
+    """True if stderr is a terminal that can redraw a line."""
     try:
         return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    except local(AttributeError, ValueError):  # no stderr, or a closed one
+    except local(AttributeError, ValueError):  # no stderr, or closed
         return False
 
 
 def write(text: str) -> None:
-    """Put it on stderr, if that is still there."""
+    """Write to stderr, if it is still open."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -93,7 +93,7 @@ def write(text: str) -> None:
 
 
 def drawing(what: str, total: int | None) -> Draw:
-    """What draws the bar."""
+    """The function that renders the bar."""
     try:
         return drawn_by_rich(what, total)
     except ImportError:
@@ -102,14 +102,14 @@ def drawing(what: str, total: int | None) -> Draw:
 
 
 class Paper(io.StringIO):
-    """What rich draws on: it takes characters that stderr has."""
+    """Output file for rich, with the encoding of stderr."""
 
     encoding = property(lambda self: getattr(sys.stderr, "encoding", None))
 
 
 def drawn_by_rich(what: str, total: int | None) -> Draw:
-    """A bar of rich's, as a line. Raises ImportError."""
-    import shutil  # which loads compression
+    """A function that renders a rich bar as one line. Raises ImportError."""
+    import shutil  # slow: imports compression modules
 
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn

@@ -1,7 +1,6 @@
-"""The one current runtime: what `init` makes, `reset` frees, and everything above asks for.
+"""The current runtime: created by `init`, destroyed by `reset`, used by all higher layers.
 
-Owns: the device of this process and the options it was made with. Must not know: kernels,
-fields, IR.
+A runtime has a device and the options it was created with.
 
     >>> init(arch=cpu); current().device.info.name
     'llvmpipe (LLVM 15.0.6, 256 bits)'
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Arch(NamedTuple):
-    """A name that Taichi's programs give to `init(arch=)`, and the kind of device it asks for."""
+    """A value of `init(arch=)` in Taichi programs, and the kind of device it selects."""
 
     name: str
     kind: str
@@ -53,16 +52,16 @@ class Arch(NamedTuple):
         return f"<Arch.{self.name}>"
 
 
-MOST_COMPILED = 100_000  # kernels of which is known how long compiling took
+MOST_COMPILED = 100_000  # recorded compile times
 
 
 class Arches(list[Arch]):
-    """`ti.gpu`: any of these."""
+    """A set of archs; `ti.gpu` is any of them."""
 
     kind = "gpu"
 
 
-# What `platform.machine` says, which takes 2 ms to import.
+# Result of `platform.machine`, whose import takes 2 ms.
 MACHINE = os.uname().machine if hasattr(os, "uname") else os.getenv("PROCESSOR_ARCHITECTURE", "")
 CPUS = {name: Arch(name, "cpu") for name in ("x64", "arm64")}
 HOST_ARCH = CPUS["arm64" if MACHINE.lower() in ("arm64", "aarch64") else "x64"]
@@ -79,14 +78,18 @@ ARCHES: dict[str, Arch | Arches] = {**CPUS, **GPUS, "cpu": cpu, "x86_64": x86_64
 
 
 class Runtime:
-    """A device and its options, those of Taichi's among them (`config`). `lock` is held while a
-    launch is put together; `gradients` and `duals` are all arrays that are such of others; `root`
-    is that of the fields of no builder; `movers` copy, or add, arrays of a type; `watched_reads`
-    are those of kernels under validation, by number from 1: kernel and place; `host_arrays` finds
-    arrays of other libraries that are used in place (`interop.in_place`), and launches do not wait
-    for these where that is `deferred`; `cuda` is the link to the same device of CUDA's
-    (`interop.cuda.link`), or why there is none; `is_cpu_wanted` says that the user asked for
-    `ti.cpu`, and the device is one."""
+    """A device and its options, including Taichi's (`config`).
+
+    - `lock`: held while a launch is prepared.
+    - `gradients`, `duals`: all arrays that are gradients or tangents of others.
+    - `root`: root of the fields without a builder.
+    - `movers`: executables that copy or accumulate arrays, by array type.
+    - `watched_reads`: reads of kernels under validation, by number from 1: kernel and span.
+    - `host_arrays`: finder of other libraries' arrays used in place (`interop.in_place`).
+    - `deferred`: launches do not wait for work in `host_arrays`.
+    - `cuda`: link to the same device in CUDA (`interop.cuda.link`), or the reason for its absence.
+    - `is_cpu_wanted`: the user selected `ti.cpu`, and the device is one.
+    """
 
     def __init__(
         self, device: Device, options: Options, config: Config | None = None, *,
@@ -103,36 +106,36 @@ class Runtime:
         self.watched_reads: list[tuple[str, Span | None]] = []
         self._reports: Reports | None = None
         self.profiler: KernelProfiler | None = None
-        self.compiled: deque[tuple[str, float]] = deque(maxlen=MOST_COMPILED)  # and seconds
-        self.recording: Any = None  # what was last to record kernel calls: `tape`, where it does
+        self.compiled: deque[tuple[str, float]] = deque(maxlen=MOST_COMPILED)  # (kernel, seconds)
+        self.recording: Any = None  # last recorder of calls; see `tape`
         self.host_arrays: Any = None
         self.deferred = deferred
         self.is_cpu_wanted = is_cpu_wanted
         self.cuda: Any = None
         self.gradients: WeakGroup[Any] = WeakGroup()
         self.duals: WeakGroup[Any] = WeakGroup()
-        self.exported: WeakGroup[Any] = WeakGroup()  # arrays that others may see in place
+        self.exported: WeakGroup[Any] = WeakGroup()  # arrays shared in place
 
     @property
     def tape(self) -> Any:
-        """What records kernel calls now: a tape, or forward mode; else None."""
+        """The active recorder of kernel calls: a tape, or forward mode; else None."""
         if self.recording is not None and self.recording.is_left:
-            left, self.recording = self.recording, None  # by an exception on its very threshold
+            left, self.recording = self.recording, None  # ended by an exception in `__exit__`
             left.close()
         return self.recording
 
     @property
     def reports(self) -> Reports:
-        """Where kernels report to; made when first asked for."""
+        """Receiver of messages from kernels; created at first use."""
         if self._reports is None:
-            from vkchi.reports.delivery import Reports  # few programs report anything
+            from vkchi.reports.delivery import Reports  # few programs need it
 
             self._reports = Reports(self.device)
         return self._reports
 
     @property
     def is_taped(self) -> bool:
-        """Whether a tape records kernel calls now, for gradients."""
+        """True if a tape records kernel calls for gradients."""
         return self.tape is not None and self.tape.kind == "grad"
 
     def next_seed(self) -> int:
@@ -141,29 +144,30 @@ class Runtime:
         return self.seed(self.draws)
 
     def seed(self, number: int) -> int:
-        """The seed that was, or will be, given as that one."""
+        """The `number`-th seed of this runtime, past or future."""
         return (self.options.random_seed * 0x9E3779B1 + number * 0x85EBCA6B) & 0xFFFFFFFF
 
     def seeds(self, after: int | None) -> Callable[[], int]:
-        """What gives a seed for each dispatch: new ones, or those that came after that many."""
+        """Generator function of seeds for dispatches: new ones, or those after the first `after`
+        seeds."""
         if after is None:
             return self.next_seed
         return map(self.seed, itertools.count(after + 1)).__next__
 
     def close(self) -> None:
-        """Wait for the device and free everything made on it. Idempotent."""
+        """Wait for the device and free everything created on it. Idempotent."""
         self.device.close()
 
 
 class Slot:
     runtime: Runtime | None = None
-    others: ClassVar[list[Runtime]] = []  # of devices besides that of `init`
+    others: ClassVar[list[Runtime]] = []  # of devices other than that of `init`
     opening: ClassVar[threading.RLock] = threading.RLock()
-    noted: ClassVar[set[str]] = set()  # options without an effect that the log has named
+    noted: ClassVar[set[str]] = set()  # ineffective options already logged
 
 
 def _renew_lock() -> None:
-    """In a forked child: a thread of the parent may have held a lock for ever."""
+    """Replace the locks in a forked child: a thread of the parent may have held them."""
     Slot.opening = threading.RLock()
     for runtime in all_runtimes():
         runtime.lock = threading.RLock()
@@ -174,7 +178,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def current_config() -> Config | None:
-    """`ti.cfg`: the options that `init` was called with; None before."""
+    """`ti.cfg`: the options of `init`; None before `init`."""
     runtime = running()
     return None if runtime is None else runtime.config
 
@@ -188,7 +192,8 @@ def current() -> Runtime:
 
 
 def running() -> Runtime | None:
-    """The runtime, if there is one: that of the `with ti.device(...)` around, or that of `init`."""
+    """The runtime of the enclosing `with ti.device(...)`, else that of `init`; None if there is
+    none."""
     block = innermost()
     return Slot.runtime if block is None else block.runtime
 
@@ -199,35 +204,37 @@ def all_runtimes() -> list[Runtime]:
 
 
 def has_several() -> bool:
-    """Whether devices besides that of `init` are open."""
+    """True if devices other than that of `init` are open."""
     return bool(Slot.others)
 
 
 def await_host_memory(but: Runtime | None = None) -> None:
-    """Wait for what kernels may still do, unknown to who reads it there, in memory of the host: in
-    arrays of others, and in ours that others see. For who reads such memory now; `but` a runtime
-    whose device does that in its order."""
+    """Wait for kernels that may still access host-visible memory without the reader's knowledge.
+
+    That is memory of other libraries, and exported arrays. Call it before such memory is read.
+    `but`: a runtime whose device accesses it in order, and needs no wait.
+    """
     for runtime in all_runtimes():
         if runtime is not but and runtime.device.busy and (runtime.deferred or runtime.exported):
             runtime.device.wait()
 
 
 class Chosen(Protocol):
-    """A block in which another runtime is the current one (`elsewhere`)."""
+    """A block that makes another runtime the current one (`elsewhere`)."""
 
     runtime: Runtime
     above: Chosen | None
 
     @property
     def is_left(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
 
 
 CHOSEN: ContextVar[Chosen | None] = ContextVar("device", default=None)
 
 
 def innermost() -> Chosen | None:
-    """The block of `ti.device` that this thread is in."""
+    """The innermost block of `ti.device` in this context."""
     block = CHOSEN.get()
     while block is not None and block.is_left:
         block = block.above
@@ -235,7 +242,7 @@ def innermost() -> Chosen | None:
 
 
 def require_home(what: str, home: Runtime, here: Runtime) -> None:
-    """Raises KernelRuntimeError where what belongs to runtime `home` is used with another one."""
+    """Raise KernelRuntimeError if an object of runtime `home` is used with another runtime."""
     if home.device.closed:
         raise KernelRuntimeError(f"{what} was made before ti.init: make it again")
     if home is not here:
@@ -246,8 +253,10 @@ def require_home(what: str, home: Runtime, here: Runtime) -> None:
 
 
 def install(runtime: Runtime | None) -> None:
-    """Make `runtime` the current one after closing the one before, and all others. Raises
-    KernelRuntimeError inside a block of `ti.device`."""
+    """Close all runtimes, and make `runtime` the current one.
+
+    Raises KernelRuntimeError inside a block of `ti.device`.
+    """
     if innermost() is not None:
         raise KernelRuntimeError(
             "inside `with ti.device(...)` the devices stay open: call ti.init() and ti.reset() "
@@ -281,21 +290,28 @@ def init(
     host_arrays: Literal["immediate", "deferred"] | None = None,
     **others: object,
 ) -> None:
-    """Open a device; all fields and kernels made before are dropped.
+    """Open a device. All fields and kernels created before are invalid.
 
-    arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software device),
-    a list of them in order of preference, or a name; device: an index or part of a device's name;
-    enable_fallback: whether a device of another kind will do; default_fp, default_ip: the types of
-    numbers that say none (f32, i32); debug: check indices and assertions; fast_math: whether sums
-    and quotients may be rounded otherwise; strict: whether implicit conversions that lose numbers
-    are errors; random_seed: an integer from which random numbers
-    follow; log_level: `ti.TRACE` to `ti.CRITICAL`; cache_dir: where compiled kernels are kept
-    (docs/cache.md); host_arrays: whether a call waits for what it does in memory of numpy and
-    torch, or `ti.sync()` does (docs/interop.md); others: what Taichi has besides (`config`). The
-    environment may give what is not given: TI_DEBUG is `debug`; TI_ARCH comes before `arch`. Raises
-    DeviceError when there is no such device (or none of that kind and enable_fallback is False),
-    ArgumentError for an option that neither Taichi nor vkchi has, and for a variable of the
-    environment whose value means nothing.
+    - arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software
+      device), a list of them in order of preference, or a name.
+    - default_fp, default_ip: types of floats and integers without an explicit type (f32, i32).
+    - device: an index, or part of a device's name.
+    - enable_fallback: accept a device of another kind.
+    - debug: check indices and assertions.
+    - fast_math: permit other rounding of sums and quotients.
+    - strict: report implicit conversions that lose information as errors.
+    - random_seed: an integer that determines all random numbers.
+    - log_level: `ti.TRACE` to `ti.CRITICAL`.
+    - cache_dir: folder of compiled kernels (docs/cache.md).
+    - host_arrays: "immediate": a call waits for its work in memory of numpy and torch; "deferred":
+      `ti.sync()` does (docs/interop.md).
+    - others: further options of Taichi (`config`).
+
+    Environment variables supply missing options: TI_DEBUG is `debug`. TI_ARCH overrides `arch`.
+
+    Raises DeviceError if there is no such device (or none of that kind and enable_fallback is
+    False), ArgumentError for an option that neither Taichi nor vkchi has, and for an invalid
+    environment variable.
     """
     _refuse_unknown(others)
     env.check_flags()
@@ -303,7 +319,7 @@ def init(
              "fast_math": fast_math, "strict": strict, "random_seed": random_seed,
              "log_level": log_level, "host_arrays": host_arrays}  # fmt: skip
     config = read_options({**given, **others}, os.environ)
-    wanted = _arches(os.environ.get("TI_ARCH") or arch)  # in this order, as Taichi has it
+    wanted = _arches(os.environ.get("TI_ARCH") or arch)  # TI_ARCH first, as in Taichi
     set_logging_level(str(config.setdefault("log_level", env.flag("VKCHI_LOG"))).lower())
     options = _cook(config)._replace(cache=_open_cache(config, cache_dir))
     _check_host_arrays(config.get("host_arrays"))
@@ -319,7 +335,7 @@ def init(
         Runtime(opened, options, Config(config), deferred=deferred, is_cpu_wanted=is_cpu_wanted)
     )
     if config.get("kernel_profiler"):
-        from vkchi.reports.timings import measure  # few programs ask for it
+        from vkchi.reports.timings import measure  # few programs need it
 
         current().profiler = measure(opened)
     note("vkchi runs on %s", opened.info.name)
@@ -327,13 +343,13 @@ def init(
 
 
 class FirstKernel:
-    """Of what a program's first kernel takes, this is all that is known here."""
+    """Hook that loads the modules for the first kernel."""
 
     load = Hook("load what kernels take")
 
 
 def _cook(config: dict[str, Any]) -> Options:
-    """The options that code depends on."""
+    """Options that affect code generation."""
     debug = config.get("debug")
     return Options(
         default_fp=_float_type(config.get("default_fp")),
@@ -352,7 +368,7 @@ POLICIES = ("never", "version", "lru", "fifo")
 
 
 def _open_cache(config: dict[str, Any], cache_dir: str | os.PathLike[str] | None) -> Shelf | None:
-    """Where compiled kernels are kept, as Taichi's options say; None for nowhere."""
+    """Cache of compiled kernels according to Taichi's options; None if disabled."""
     policy = config.get("offline_cache_cleaning_policy", "lru")
     if policy not in POLICIES:
         raise ArgumentError(
@@ -372,7 +388,7 @@ def _open_cache(config: dict[str, Any], cache_dir: str | os.PathLike[str] | None
 
 
 def arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
-    """The first of the archs asked for that the device is of: `ti.cfg.arch`."""
+    """The first requested arch that matches the device: `ti.cfg.arch`."""
     from vkchi.target.devices import KINDS
 
     for arch in wanted:
@@ -389,7 +405,7 @@ def asks_for_cpu(device: Device, wanted: list[Arch | Arches]) -> bool:
 
 
 def tell_idle(config: dict[str, Any]) -> None:
-    """Say in the log, once of each, which options were set and have no effect."""
+    """Log the options that were set and have no effect, each once."""
     new = [text for text in idle_options(config) if text not in Slot.noted]
     if new:
         Slot.noted.update(new)
@@ -397,7 +413,7 @@ def tell_idle(config: dict[str, Any]) -> None:
 
 
 def _arches(arch: Any) -> list[Arch | Arches]:
-    """The archs that an `arch=` asks for, the one preferred first."""
+    """Archs that an `arch=` selects, the preferred one first."""
     is_several = isinstance(arch, list | tuple) and not isinstance(arch, Arch | Arches)
     return [_arch(a) for a in (arch if is_several else [arch])] or [_arch(None)]
 
@@ -412,8 +428,8 @@ def _arch(arch: Any) -> Arch | Arches:
 
 
 def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> Device:
-    """A device of the first kind that there is; otherwise, with fallback, the best one."""
-    from vkchi.device import open_device  # not before it is needed: Vulkan's bindings are slow
+    """Open a device of the first kind present; otherwise, with fallback, the best device."""
+    from vkchi.device import open_device  # loaded on demand: slow bindings
 
     for kind in kinds[:-1]:
         try:
@@ -444,7 +460,7 @@ def _check_host_arrays(given: Any) -> None:
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    """Names of kernels: a sequence, or one text with commas."""
+    """Names of kernels: a sequence, or a comma-separated string."""
     found = env.flag("VKCHI_ACCEPT_RACES") if given is None else given
     parts = found.split(",") if isinstance(found, str) else found
     return tuple(part.strip() for part in map(str, parts) if part.strip())
@@ -458,7 +474,7 @@ def _seed(seed: Any) -> int:
     return int(seed.__index__())
 
 
-# What TI_DEFAULT_FP and TI_DEFAULT_IP give.
+# Values of TI_DEFAULT_FP and TI_DEFAULT_IP.
 WIDTHS: dict[str, dict[Any, Scalar]] = {"f": {32: f32, 64: f64}, "i": {32: i32, 64: i64}}
 
 
@@ -478,13 +494,13 @@ def _int_type(dtype: Any) -> Scalar:
 
 @python_scope
 def reset() -> None:
-    """Free the device and everything made on it. Fields and kernels need a new `init`."""
+    """Close the device and free everything created on it. Fields and kernels need a new `init`."""
     install(None)
 
 
 @python_scope
 def sync() -> None:
-    """Wait until everything that was launched is done, on all devices."""
+    """Wait until all launches are done, on all devices."""
     current()
     for runtime in all_runtimes():
         runtime.device.wait()

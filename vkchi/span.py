@@ -1,9 +1,7 @@
-"""Source spans: where a value came from in the user's files, and how to show it.
+"""Source spans: locations of values in the user's files, and their rendering with carets.
 
-Owns: the `Span` record and caret rendering. Must not know: kernels, ops, errors.
-
-    >>> Span("mpm.py", 41, 13, 41, 17).place
-    'mpm.py:41:13'
+>>> Span("mpm.py", 41, 13, 41, 17).place
+'mpm.py:41:13'
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from types import CodeType
 
 from vkchi.tuples import NamedTuple
 
-MOST_CALLS, FIRST_CALLS, LAST_CALLS = 8, 3, 2  # lines of a chain of calls
+MOST_CALLS, FIRST_CALLS, LAST_CALLS = 8, 3, 2  # lines of a call chain
 
 PACKAGE = os.path.dirname(__file__) + os.sep
 
@@ -24,7 +22,7 @@ PACKAGE = os.path.dirname(__file__) + os.sep
 class Span(NamedTuple):
     """A range of source text; lines from 1, columns from 1, `end_col` exclusive.
 
-    `caller` is the span of the call that inlined this code, `function` the function it stands in.
+    `caller` is the span of the call that inlined this code, `function` the enclosing function.
     """
 
     file: str
@@ -37,13 +35,12 @@ class Span(NamedTuple):
 
     @property
     def place(self) -> str:
-        """`file:line:col` as editors and terminals understand it."""
+        """`file:line:col`, in the form that editors and terminals recognize."""
         return f"{self.file}:{self.line}:{self.col}"
 
 
 def user_span() -> Span | None:
-    """Where Python stands now in the user's files: the innermost call that is not of this
-    package."""
+    """Current location in the user's files: the innermost frame outside of this package."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back  # type: ignore[assignment]
@@ -53,7 +50,7 @@ def user_span() -> Span | None:
 
 
 def span_in(code: CodeType, instruction: int, line: int) -> Span:
-    """The source of the instruction at this offset; only its line where Python keeps no more."""
+    """Source span of the instruction at this offset; only its line if Python has no columns."""
     if hasattr(code, "co_positions"):  # Python 3.11
         first, last, col, end_col = next(islice(code.co_positions(), instruction // 2, None))
         if first is not None and last is not None and col is not None and end_col is not None:
@@ -63,25 +60,25 @@ def span_in(code: CodeType, instruction: int, line: int) -> Span:
 
 
 def first_column(path: str, line: int) -> int:
-    """Where the code of a line begins; 1 where it cannot be read."""
+    """Column of the first code on a line; 1 if the file is not readable."""
     text = linecache.getline(path, line)
     return len(text) - len(text.lstrip()) + 1 if text.strip() else 1
 
 
 def is_ours(span: Span | None) -> bool:
-    """Whether a span is of a kernel of this package: no user's code called it inside a kernel."""
+    """True if a span is in a kernel of this package that no user code inlines."""
     while span is not None and span.caller is not None:
         span = span.caller
     return span is not None and span.file.startswith(PACKAGE)
 
 
 def source_line(span: Span) -> str:
-    """The text of the span's first line without its newline; empty if the file is not readable."""
+    """First line of the span without its newline; empty if the file is not readable."""
     return line_of(span.file, span.line)
 
 
 def line_of(file: str, line: int) -> str:
-    """The text of a line, empty if the file is not readable."""
+    """One line of a file; empty if the file is not readable."""
     return linecache.getline(file, line).rstrip("\n").expandtabs(1)
 
 
@@ -98,8 +95,10 @@ def render_carets(span: Span, label: str = "") -> list[str]:
 
 
 def render_chain(span: Span) -> list[str]:
-    """One line per inlined call that leads to the span, innermost first; of a long chain the first
-    and the last, and the count of those between."""
+    """One line per inlined call that leads to the span, innermost first.
+
+    Of a long chain: the first and last calls, and the number of calls between them.
+    """
     lines = []
     while span.caller is not None:
         call = span.caller

@@ -1,8 +1,7 @@
-"""Textures as Python holds them, and as kernels take them.
+"""Textures in Python, and textures as kernel arguments.
 
-Owns: `Texture`, its contents from and to arrays and images, the handler of texture arguments.
-A texture is memory like an array's, of the format's own numbers; how kernels read it is
-`lang/texture.py`'s. Must not know: IR, shaders.
+A texture is stored like an array, with the format's own scalars; `lang/texture.py` defines the
+reads of kernels.
 
     tex = ti.Texture(ti.Format.rgba8, (64, 64)); tex.from_image(Image.open("logo.png"))
 """
@@ -34,19 +33,19 @@ if TYPE_CHECKING:
 
 
 def choose_scalar(device: Device, t: Scalar) -> Scalar:
-    """The scalar that stands in the device's memory for a channel of type t: its own, or where
-    the device cannot keep that, one of 32 bits."""
+    """Scalar type that stores a channel of type t: t, or a 32-bit type if the device cannot store
+    t."""
     return t if device.caps.can_store(t.name) else SCALARS[f"{t.kind}32"]
 
 
 class Texture:
-    """A grid of texels, of one to three axes, zero at first; the first axis is x.
+    """A grid of texels, of one to three axes, initially zero; the first axis is x.
 
     fmt: a `ti.Format`; shape: texels along each axis. Raises ArgumentError, Unsupported for formats
-    without colours, KernelRuntimeError before `init`.
+    without colors, KernelRuntimeError before `init`.
     """
 
-    __vkchi_name__ = "a ti.Texture that is no argument of the kernel"  # which kernels cannot use
+    __vkchi_name__ = "a ti.Texture that is no argument of the kernel"  # for error messages
 
     def __init__(self, fmt: Format, arr_shape: Shape) -> None:
         if not isinstance(fmt, Format):
@@ -67,18 +66,17 @@ class Texture:
     # --- contents --------------------------------------------------------------------------------
 
     def from_ndarray(self, ndarray: Ndarray) -> None:
-        """Take over the elements of an ndarray (or numpy array, or torch tensor) in the order in
-        which they lie in memory: its last axis is the texture's first, x.
+        """Copy the elements of an ndarray (or numpy array, or torch tensor) in memory order.
 
-        The array has the texture's shape, or that reversed (height, width); elements are numbers
-        for formats of one channel, else vectors (or a last axis) of as many channels. They are of
-        the format's own type, or floats that become what `store` makes of them.
-        Raises ArgumentError for others.
+        The array's last axis is the texture's first axis, x. The array has the texture's shape, or
+        that reversed (height, width). Elements are scalars for formats of one channel. Otherwise
+        they are vectors, or a last axis, with the number of channels. They have the format's own
+        type, or are floats that are converted as by `store`. Raises ArgumentError for others.
         """
         self._take("from_ndarray", ndarray)
 
     def from_field(self, field: Field) -> None:
-        """Take over the elements of a `field`, as `from_ndarray` does. Raises ArgumentError."""
+        """Copy the elements of a `field`, as `from_ndarray` does. Raises ArgumentError."""
         if not isinstance(field, Storage):
             raise ArgumentError(f"from_field takes a field, not {describe(field)}")
         self._take("from_field", field)
@@ -102,7 +100,7 @@ class Texture:
         self.storage.from_numpy(self._encoded(who, values).reshape((*self.shape[::-1], *inner)))
 
     def _encoded(self, who: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The numbers as they stand in memory."""
+        """The values in the format's memory representation."""
         own = SCALARS[self.texel.scalar]
         if values.dtype == own.dtype:
             return values
@@ -118,12 +116,12 @@ class Texture:
     # --- images ----------------------------------------------------------------------------------
 
     def from_image(self, image: Any) -> None:
-        """Take over a Pillow image of the same size, as red, green and blue; alpha is 0.
+        """Copy a Pillow image of the same size, as red, green and blue; alpha is 0.
 
         Texel (x, y) is the pixel in column width - 1 - x and row y, as in Taichi. For textures of
         two axes of ti.Format.rgba8. Raises ArgumentError for others.
         """
-        from vkchi.tools.image import import_pillow  # images are seldom met
+        from vkchi.tools.image import import_pillow  # few programs need it
 
         self._check_image("from_image")
         if not isinstance(image, import_pillow().Image):
@@ -137,7 +135,7 @@ class Texture:
         self.storage.from_numpy(np.concatenate([pixels, alpha], axis=-1))
 
     def to_image(self) -> Any:
-        """A Pillow image in mode RGB, laid out as `from_image` takes it; alpha is left out."""
+        """A Pillow image in mode RGB, with the layout of `from_image`; alpha is omitted."""
         from vkchi.tools.image import import_pillow
 
         self._check_image("to_image")
@@ -153,7 +151,7 @@ class Texture:
 
 
 class TextureParameter(Parameter):
-    """A texture, by reference. The kernel is compiled for its format, not for its shape."""
+    """A texture, by reference. The kernel is compiled for its format, for any shape."""
 
     kind = "texture"
 

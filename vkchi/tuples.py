@@ -1,9 +1,9 @@
-"""`NamedTuple` that costs a process little: `typing.NamedTuple`, made without compiling any text.
+"""Fast `NamedTuple`: a replacement for `typing.NamedTuple` that compiles no source.
 
-Python's own compiles a text for each class and each annotation, 0.1 to 0.2 ms a class, which was a
-tenth of the time that a program's first kernel took. Here a class takes 0.015 ms: `__new__` is one
-of MAKERS with other names for its parameters. Type checkers see `typing.NamedTuple`. What fields,
-methods, defaults and pickles do is the same; there are no generic ones.
+Python's own compiles a source string per class and annotation, 0.1 to 0.2 ms per class: a tenth of
+the time to a program's first kernel. Here a class takes 0.015 ms: its `__new__` is one of MAKERS
+with renamed parameters. Fields, methods, defaults and pickling are the same; generic classes are
+not supported. Type checkers see `typing.NamedTuple`.
 
     class Slot(NamedTuple):
         kind: str
@@ -27,12 +27,12 @@ except ImportError:  # not CPython
     from operator import itemgetter
 
     def getter(k: int, doc: str) -> property:
-        """What gives item k of a tuple."""
+        """Property that returns item k of a tuple."""
         return property(itemgetter(k), doc=doc)
 
 
 new = tuple.__new__
-# `__new__` by the number of fields.
+# Templates of `__new__`, by the number of fields.
 MAKERS = (
     lambda _cls: new(_cls, ()),
     lambda _cls, a: new(_cls, (a,)),
@@ -46,7 +46,7 @@ MAKERS = (
     lambda _cls, a, b, c, d, e, f, g, h, i: new(_cls, (a, b, c, d, e, f, g, h, i)),
     lambda _cls, a, b, c, d, e, f, g, h, i, j: new(_cls, (a, b, c, d, e, f, g, h, i, j)),
 )
-# What a class cannot say of itself. Source: `typing`.
+# Names that a class must not define. Source: `typing`.
 RESERVED = frozenset(
     ["__new__", "__init__", "__slots__", "__getnewargs__", "_fields", "_field_defaults"]
     + ["_make", "_replace", "_asdict"]
@@ -54,7 +54,7 @@ RESERVED = frozenset(
 
 
 class Fields(tuple[Any, ...]):
-    """What all named tuples have. Source: `collections.namedtuple`."""
+    """Methods of all named tuples. Source: `collections.namedtuple`."""
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Fields(tuple[Any, ...]):
 
 
 def maker(fields: tuple[str, ...], defaults: tuple[Any, ...], qualname: str) -> FunctionType:
-    """`__new__` of a class with these fields, the last ones with defaults."""
+    """`__new__` of a class with these fields, of which the last ones have defaults."""
     if len(fields) < len(MAKERS):
         template = MAKERS[len(fields)]
     else:
@@ -99,10 +99,10 @@ def maker(fields: tuple[str, ...], defaults: tuple[Any, ...], qualname: str) -> 
 
 
 class Meta(type):
-    """The class of `NamedTuple`; those of its subclasses are plain."""
+    """Metaclass of `NamedTuple` itself; its subclasses are plain classes."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], held: dict[str, Any]) -> Any:
-        """A class. Raises TypeError, AttributeError for what `typing.NamedTuple` refuses."""
+        """Create a class. Raises TypeError or AttributeError as `typing.NamedTuple` does."""
         if not bases:
             return super().__new__(cls, name, bases, held)
         if len(bases) > 1:
@@ -125,4 +125,4 @@ class Meta(type):
 if not TYPE_CHECKING:
 
     class NamedTuple(metaclass=Meta):
-        """The base to name: `class Slot(NamedTuple)`."""
+        """Base class to name: `class Slot(NamedTuple)`."""
