@@ -14,7 +14,7 @@ Dirty = dict[Value, set[Place]]
 
 
 class Segment(NamedTuple):
-    """Ops of the body that run as one dispatch; `loop` is the `parallel`, if the segment is one."""
+    """Ops of the body that run together; `loop` is the `parallel`, if the segment is one."""
 
     number: int
     ops: tuple[Op, ...]

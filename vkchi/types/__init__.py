@@ -1,7 +1,7 @@
-"""`ti.types`: types, and the annotations users write.
+"""`ti.types`: type constructors, and annotations of kernel arguments.
 
-Owns: the annotation objects `ndarray`, `template` and `ref`, the makers of types. Gives out the
-names of `core` and of `layout` too. Must not know: ops, devices, values.
+Defines `vector`, `matrix`, `struct`, `argpack`, `template`, `ref` and `ndarray`. Re-exports the
+names of `core` and `layout`.
 
     >>> vector(3, f32) is Tensor.of(f32, (3,))
     True
@@ -64,7 +64,7 @@ from vkchi.types.layout import needs_wide as needs_wide
 from vkchi.types.layout import row_major as row_major
 from vkchi.types.structs import ArgPackType, StructType
 
-if TYPE_CHECKING:  # the last three stand above, and are found by `open_names`
+if TYPE_CHECKING:  # not imported above; `open_names` loads them on demand
     from vkchi.linalg.builder import sparse_matrix_builder as sparse_matrix_builder
     from vkchi.types.formats import rw_texture as rw_texture
     from vkchi.types.formats import texture as texture
@@ -72,14 +72,22 @@ if TYPE_CHECKING:  # the last three stand above, and are found by `open_names`
 
 
 def vector(n: int | None = None, dtype: ScalarDType | None = None) -> Tensor:
-    """The type of vectors of `n` numbers. Source: Taichi's `ti.types.vector`."""
+    """The type of vectors of `n` scalars of type `dtype` (default: the default float type).
+
+    Raises TypeError if n is not a positive int, or dtype not a scalar type. Source: Taichi's
+    `ti.types.vector`.
+    """
     if not isinstance(n, int) or n < 1:
         raise TypeError(f"ti.types.vector: n must be a positive int, not {n!r}")
     return Tensor.of(_number(dtype, "vector"), (n,))
 
 
 def matrix(n: int | None = None, m: int | None = None, dtype: ScalarDType | None = None) -> Tensor:
-    """The type of `n` by `m` matrices of numbers. Source: Taichi's `ti.types.matrix`."""
+    """The type of `n` by `m` matrices of scalars of type `dtype` (default: the default float type).
+
+    Raises TypeError if n or m is not a positive int, or dtype not a scalar type. Source: Taichi's
+    `ti.types.matrix`.
+    """
     if not isinstance(n, int) or not isinstance(m, int) or n < 1 or m < 1:
         raise TypeError(f"ti.types.matrix: n and m must be positive ints, not {n!r} and {m!r}")
     return Tensor.of(_number(dtype, "matrix"), (n, m))
@@ -95,19 +103,21 @@ def _number(dtype: object, who: str) -> Scalar:
 
 
 def struct(**members: object) -> StructType:
-    """The type of structs with these members. Source: Taichi's `ti.types.struct`."""
+    """The type of structs with these members, given as name=type. Source: Taichi's
+    `ti.types.struct`."""
     return StructType(members)
 
 
 def argpack(**members: object) -> ArgPackType:
-    """The type of packs of kernel arguments with these members, by annotation."""
+    """The type of packs of kernel arguments, given as name=annotation."""
     return ArgPackType(members)
 
 
 class template:
-    """Annotation: pass a field, a function or a compile-time value; a kernel is compiled for each.
+    """Annotation: a field, a function or a compile-time value.
 
-    Source: Taichi's `ti.template()`. Use the class or an instance.
+    A kernel is compiled for each value. Use the class or an instance; `tensor` and `dim` are
+    accepted for compatibility. Source: Taichi's `ti.template()`.
     """
 
     def __init__(self, tensor: object = None, dim: int | None = None) -> None:
@@ -115,9 +125,9 @@ class template:
 
 
 class ref:
-    """Annotation of a `ti.real_func` argument: a number or vector passed by reference.
+    """Annotation: a scalar or vector argument of a `ti.real_func`, passed by reference.
 
-    tp: its type, which the variable given for it must have. Source: Taichi's `ti.ref`.
+    tp: its type; the variable passed must have the same type. Source: Taichi's `ti.ref`.
     """
 
     def __init__(self, tp: ScalarDType | TensorDType) -> None:
@@ -127,12 +137,14 @@ class ref:
 class ndarray:
     """Annotation: an array argument (ti.ndarray, numpy array or torch tensor), passed by reference.
 
-    dtype: scalar, vector, matrix or struct type, or None for any; ndim: axes, or None for any.
-    element_dim, element_shape: of the elements, where dtype does not say. needs_grad: True if
-    it must have a gradient, False if what is read of it is constant. boundary: `unsafe`, or
-    `clamp`, where indices outside mean the nearest element. `ndarray[ti.f32, 2]` is short for
-    `ndarray(ti.f32, 2)`.
-    Source: Taichi's `ti.types.ndarray`. Raises TypeError, ValueError.
+    - dtype: scalar, vector, matrix or struct type, or None for any;
+    - ndim: number of axes, or None for any; field_dim is an alias;
+    - element_dim, element_shape: number of axes and shape of the elements, where dtype has none;
+    - needs_grad: True if the array must have a gradient, False if its elements count as constants;
+    - boundary: `unsafe`, or `clamp`: indices outside are replaced by the nearest inside.
+
+    `ndarray[ti.f32, 2]` is short for `ndarray(ti.f32, 2)`. Source: Taichi's `ti.types.ndarray`.
+    Raises TypeError, ValueError.
     """
 
     def __init__(
@@ -156,7 +168,7 @@ class ndarray:
 
     @property
     def dtype(self) -> Scalar | Tensor | StructType | None:
-        """The type of an element, under the present defaults; None for any."""
+        """The type of an element under the current defaults; None for any."""
         t: Scalar | Tensor | StructType | None = cook(self._dtype)
         return with_shape(t, self.element_shape or ()) if isinstance(t, Scalar) else t
 
@@ -168,22 +180,22 @@ class ndarray:
 
 
 def is_tensor(t: object) -> bool:
-    """Whether t is a vector or matrix type."""
+    """True if t is a vector or matrix type."""
     return isinstance(t, Tensor | Following)
 
 
 def is_signed(t: object) -> bool:
-    """Whether t is a scalar type with a sign."""
+    """True if t is a signed scalar type."""
     return isinstance(t, Scalar) and t.kind in "if"
 
 
 def is_integral(t: object) -> bool:
-    """Whether t is an integer scalar type."""
+    """True if t is an integer scalar type."""
     return isinstance(t, Scalar) and t.kind in "iub"
 
 
 def is_real(t: object) -> bool:
-    """Whether t is a floating-point scalar type."""
+    """True if t is a floating-point scalar type."""
     return isinstance(t, Scalar) and t.kind == "f"
 
 

@@ -1,10 +1,7 @@
-"""What is known of an array that a function is given, besides its type: a parameter's attributes.
+"""Attributes of array parameters: facts about an array beyond its type.
 
-They hold for a launch, not for a type: two parameters of one type have their own. Whoever makes a
-parameter may leave any of them out: then less is known, and nothing is wrong.
-
-Owns: `Attributes`, their text, `ArrayArgument`, which is how they travel from the signature of a
-call to the parameter. Must not know: the IR, launches.
+They hold for one launch, not for a type. Any of them may be omitted; that only loses precision.
+`ArrayArgument` transports type and attributes from the call's signature to the parameter.
 
     >>> Attributes(like="x", apart=True)        # %y: array<f32[?]> like x apart
 """
@@ -19,15 +16,14 @@ from vkchi.types import Array
 
 
 class Attributes(NamedTuple):
-    """Of an array parameter.
+    """Attributes of an array parameter.
 
-    like: the array parameter whose shape a dynamic array has too, "" for none: launches that know
-    of equal shapes spare the kernel its checks. wide: it is so large (`needs_wide`) that it is
-    reached and looped over in 64 bits. apart: no other `apart` array shares its memory in this
-    launch (what has a layout is memory of its own anyway). bare: what is behind its last element
-    may be somebody else's (an array of another library), so nothing goes there. aligned: bytes, a
-    power of two, of which the address of its first scalar is a multiple; 1 where no more is known
-    than its type says.
+    - like: the array parameter with the same dynamic shape, "" for none; it saves checks;
+    - wide: so large (`needs_wide`) that it is addressed and iterated over in 64 bits;
+    - apart: disjoint from all other `apart` arrays in this launch. Arrays with a layout are always
+      disjoint from others;
+    - bare: memory behind the last element may belong to another library and must not be written;
+    - aligned: alignment of the first scalar in bytes, a power of two; 1 for that of its type.
     """
 
     like: str = ""
@@ -37,7 +33,7 @@ class Attributes(NamedTuple):
     aligned: int = 1
 
     def words(self) -> list[str]:
-        """The attributes as they stand behind a parameter's type."""
+        """The attributes in text form, as they follow a parameter's type."""
         return [
             *([f"like {self.like}"] if self.like else ()),
             *(["wide"] if self.wide else ()),
@@ -48,7 +44,7 @@ class Attributes(NamedTuple):
 
 
 PLAIN = Attributes()
-MOST_ALIGNED = 16  # bytes; no access is wider
+MOST_ALIGNED = 16  # bytes, the widest access
 
 
 def alignment_of(address: int) -> int:
@@ -57,7 +53,7 @@ def alignment_of(address: int) -> int:
 
 
 class ArrayArgument:
-    """The type and attributes of an array argument; interned, so that signing compares objects."""
+    """The type and attributes of an array argument, interned so that comparison is by identity."""
 
     __slots__ = ("__weakref__", "attributes", "type")
     _interned: WeakTable[tuple[Any, ...], ArrayArgument] = WeakTable()
@@ -66,7 +62,6 @@ class ArrayArgument:
 
     @classmethod
     def of(cls, t: Array, attributes: Attributes = PLAIN) -> ArrayArgument:
-        """The argument of this type with these attributes."""
         key = (t, attributes)
         found = cls._interned.get(key)
         if found is None:
@@ -85,5 +80,5 @@ class ArrayArgument:
         return self
 
     def given(self, like: str, *, apart: bool) -> ArrayArgument:
-        """The same argument in a launch where it has the shape of `like`, and lies apart or not."""
+        """The same argument with the given attributes `like` and `apart`."""
         return ArrayArgument.of(self.type, self.attributes._replace(like=like, apart=apart))

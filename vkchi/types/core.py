@@ -1,7 +1,6 @@
-"""Interned types and promotion.
+"""Types of the IR and of users: interned scalar, tensor, array and pointer types; type promotion.
 
-Owns: scalar, tensor, array and pointer types (compared with `is`), Taichi's promotion rules, what
-`float` and `int` mean. Must not know: ops, devices, values.
+Types are compared with `is`. `Defaults` holds the meaning of `float` and `int`.
 
     >>> Tensor.of(f32, (3,)) is Tensor.of(f32, (3,))
     True
@@ -22,8 +21,10 @@ from vkchi.types.lazy_numpy import is_numpy_loaded, np
 
 
 class Type:
-    """Base of all types. Instances are interned, as long as anyone holds them: equal types are the
-    same object."""
+    """Base of all types.
+
+    Instances are interned (weakly): equal types are the same object.
+    """
 
     __slots__ = ("__weakref__", "_text")
     _interned: WeakTable[tuple[Any, ...], Type] = WeakTable()
@@ -34,7 +35,7 @@ class Type:
         return self._text
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Python scope: make a value of this type (`ti.f32(3)`, `vec3(1, 2, 3)`)."""
+        """Make a value of this type in Python scope: `ti.f32(3)`, `vec3(1, 2, 3)`."""
         return self._make(self, *args, **kwargs)
 
     def __reduce__(self) -> Any:
@@ -45,7 +46,7 @@ class Type:
 
 
 class Scalar(Type):
-    """A number: `kind` is i, u, f or b (the one-bit truth value), `bits` its width."""
+    """A scalar type: `kind` is i, u, f or b (bool), `bits` its width."""
 
     __slots__ = ("bits", "dtype", "kind", "name", "numpy_name")
     _make = Hook("scalar")
@@ -56,7 +57,7 @@ class Scalar(Type):
     numpy_name: str
 
     def __getattr__(self, name: str) -> Any:
-        """The numpy dtype, which is made when it is first asked for."""
+        """The numpy dtype, created on first use."""
         if name != "dtype":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self.dtype = np.dtype(self.numpy_name)
@@ -66,12 +67,12 @@ class Scalar(Type):
         return (scalar_named, (self.name,))
 
     def to_string(self) -> str:
-        """Its name, as Taichi's programs ask for it."""
+        """The type's name, as in Taichi."""
         return self.name
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in memory; a u1 takes one byte, as numpy's bool."""
+        """Size in memory in bytes; a u1 takes one byte, like numpy's bool."""
         return max(1, self.bits // 8)
 
 
@@ -111,7 +112,7 @@ def _by_dtype() -> dict[np.dtype[Any], Scalar]:
 
 
 class Tensor(Type):
-    """A whole vector (`shape` of one) or matrix (`shape` of two) of scalars, as one value."""
+    """A vector type (`shape` of length one) or matrix type (length two)."""
 
     __slots__ = ("elem", "shape", "size")
     _make, _field, _ndarray = Hook("tensor"), Hook("field"), Hook("ndarray")
@@ -134,7 +135,7 @@ class Tensor(Type):
         return (Tensor.of, (self.elem, self.shape))
 
     def to_string(self) -> str:
-        """Its name, as Taichi's programs ask for it."""
+        """The type's name, as in Taichi."""
         if len(self.shape) == 1:
             return f"VectorType[{self.n}, {self.elem}]"
         return f"MatrixType[{self.n},{self.m}, {self.elem}]"
@@ -164,7 +165,7 @@ class Tensor(Type):
 
     @property
     def dtype(self) -> Scalar:
-        """The type of its numbers."""
+        """The scalar type of the components."""
         return self.elem
 
     def get_shape(self) -> tuple[int, ...]:
@@ -173,12 +174,14 @@ class Tensor(Type):
 
 
 class Array(Type):
-    """Memory reached by indices: a field, an ndarray argument, a shared array.
+    """Type of indexed memory: a field, an ndarray argument, a shared array.
 
-    `elem` is the value type of one element; `shape` is static (fields, shared arrays) or None
-    (ndarrays: known at launch, row-major, components innermost); `layout` is None for row-major.
-    `stored` is the scalar in memory, which differs from elem's scalar for u1 only. What is known of
-    the array that a launch gives are attributes of its parameter (`types.attributes`).
+    - `elem`: type of an element's value;
+    - `shape`: static (fields, shared arrays), or None for ndarrays, whose shape is known at launch;
+    - `layout`: None for row-major with components innermost;
+    - `stored`: scalar type in memory; it differs from that of `elem` only for u1.
+
+    Facts about the array of a launch are attributes of the parameter (`types.attributes`).
     """
 
     __slots__ = ("elem", "layout", "ndim", "shape", "space", "stored")
@@ -200,7 +203,7 @@ class Array(Type):
         stored: Scalar | None = None,
     ) -> Array:
         stored = stored or stored_scalar(elem)
-        shape = () if ndim == 0 else shape  # nothing to learn at launch
+        shape = () if ndim == 0 else shape  # static: no extents
         key = (cls, elem, ndim, shape, layout, space, stored)
         found = cls._interned.get(key)
         if found is None:
@@ -224,7 +227,8 @@ class Array(Type):
 
 
 class Ptr(Type):
-    """The place of one element or component; made by `elem`, `member` and `local` ops only."""
+    """Type of a pointer to an element or component; made only by `elem`, `member` and `local`
+    ops."""
 
     __slots__ = ("elem", "space")
     elem: Scalar | Tensor
@@ -242,15 +246,18 @@ class Ptr(Type):
 
 
 def cell_of(t: Scalar | Tensor) -> Array:
-    """The type of an array of no axes that holds one value: what kernels return, and keep between
-    dispatches. Truth values stand there in 32 bits, which every device stores."""
+    """The type of an array without axes that holds one value.
+
+    Kernels return values and pass them between dispatches in cells. Bools are stored in 32 bits,
+    which every device supports.
+    """
     count = t.size if isinstance(t, Tensor) else 1
     stored = u32 if scalar_of(t) is u1 else None
     return Array.of(t, 0, (), row_major((), count), stored=stored)
 
 
 def scalar_of(t: Type) -> Scalar:
-    """The scalar a value of type t is made of. Raises TypeError for arrays and pointers."""
+    """The scalar type of a value of type t. Raises TypeError for arrays and pointers."""
     if isinstance(t, Scalar):
         return t
     if isinstance(t, Tensor):
@@ -264,7 +271,7 @@ def shape_of(t: Type) -> tuple[int, ...]:
 
 
 def with_shape(elem: Scalar, shape: tuple[int, ...]) -> Scalar | Tensor:
-    """The type of `shape` many `elem`; a scalar for ()."""
+    """The tensor type of this shape; the scalar itself for ()."""
     return Tensor.of(elem, shape) if shape else elem
 
 
@@ -274,7 +281,7 @@ def with_scalar(t: Type, elem: Scalar) -> Scalar | Tensor:
 
 
 def stored_scalar(t: Type) -> Scalar:
-    """The scalar that stands in memory for t: u8 for u1, else its own."""
+    """The scalar type that represents t in memory: u8 for u1, else its own."""
     elem = scalar_of(t)
     return u8 if elem is u1 else elem
 
@@ -283,20 +290,23 @@ def stored_scalar(t: Type) -> Scalar:
 
 
 def promote(a: Scalar, b: Scalar) -> Scalar:
-    """The common type of two operands. Source: Taichi's documentation, "Implicit type casting in
-    binary operations": a float beats an integer, more bits beat fewer, unsigned beats signed."""
+    """The common type of two operands: a float beats an integer, more bits beat fewer, unsigned
+    beats signed.
+
+    Source: Taichi's documentation, "Implicit type casting in binary operations".
+    """
     return max((a, b), key=lambda t: (t.kind == "f", t.bits, t.kind == "u"))
 
 
 class Defaults:
-    """What `float` and `int` mean. Set by `init` and `reset`, which own it."""
+    """The types denoted by `float` and `int`; set by `init` and `reset`."""
 
     fp: Scalar = f32
     ip: Scalar = i32
 
 
 def cook(dtype: Any) -> Any:
-    """A user's dtype spelled as Python or numpy type, as one of ours; other things pass through."""
+    """Convert a Python or numpy type to a `Type`; return anything else unchanged."""
     if dtype is float:
         return Defaults.fp
     if dtype is int:
@@ -309,21 +319,21 @@ def cook(dtype: Any) -> Any:
 
 
 def is_quantised(t: Any) -> bool:
-    """Whether t is a type of numbers that fields keep in a few bits (`quantised`)."""
+    """True if t is a bit-packed number type (`quantised`)."""
     return hasattr(type(t), "adds_slots")
 
 
 def is_dtype(dtype: Any) -> bool:
-    """Whether something is a number type of numpy's."""
+    """True if `dtype` is a numpy scalar type or dtype."""
     is_class = isinstance(dtype, type) and issubclass(dtype, np.generic)
     return is_class or isinstance(dtype, np.dtype)
 
 
 class Following:
-    """A vector or matrix type whose scalar follows `init`: `ti.math.vec3`, `ivec2`, `mat4`.
+    """A vector or matrix type with a default scalar type: `ti.math.vec3`, `ivec2`, `mat4`.
 
-    `kind` is f, i or u: default_fp, default_ip, or the unsigned integer of default_ip's width. Not
-    a Type: `cook` gives the one that it stands for now.
+    `kind` is f, i or u: default_fp, default_ip, or the unsigned integer of default_ip's width. It
+    is not a `Type`: `cook` returns the type under the current defaults.
     """
 
     __slots__ = ("kind", "name", "shape")
@@ -332,20 +342,20 @@ class Following:
         self.name, self.kind, self.shape = name, kind, shape
 
     def resolve(self, fp: Scalar, ip: Scalar) -> Tensor:
-        """The type under these defaults."""
+        """The type under the defaults fp and ip."""
         return Tensor.of({"f": fp, "i": ip, "u": SCALARS[f"u{ip.bits}"]}[self.kind], self.shape)
 
     @property
     def type(self) -> Tensor:
-        """The type it stands for now."""
+        """The type under the current defaults."""
         return self.resolve(Defaults.fp, Defaults.ip)
 
     def field(self, *args: Any, **options: Any) -> Any:
-        """A field of the type it stands for now."""
+        """A field of the current type; arguments are those of `ti.field`."""
         return self.type.field(*args, **options)
 
     def ndarray(self, *args: Any, **options: Any) -> Any:
-        """An ndarray of the type it stands for now."""
+        """An ndarray of the current type; arguments are those of `ti.ndarray`."""
         return self.type.ndarray(*args, **options)
 
     def __getattr__(self, name: str) -> Any:

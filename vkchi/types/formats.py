@@ -1,7 +1,6 @@
-"""Texture formats and the annotations of texture arguments.
+"""Texture formats, and the annotations `ti.types.texture` and `ti.types.rw_texture`.
 
-Owns: `Format`, what a texel of each is made of, `texture` and `rw_texture` (which users reach as
-`ti.types.texture`). Must not know: devices, kernels, how values are converted (lang/texture.py).
+See also: `lang/texture.py` converts values.
 
     >>> texel_of(Format.rgba8)
     Texel(scalar='u8', channels=4, kind='unorm', order='rgba')
@@ -17,9 +16,9 @@ from vkchi.tuples import NamedTuple
 
 
 class Format(enum.Enum):
-    """What a texel is made of (`ti.Format.rgba8`): channels, bits, and how they are numbers.
+    """Texture format (`ti.Format.rgba8`): channels, bits per channel, and their number format.
 
-    Named and numbered as in Taichi.
+    Names and values are Taichi's.
     """
 
     unknown = 0
@@ -36,11 +35,14 @@ class Format(enum.Enum):
 
 
 class Texel(NamedTuple):
-    """One texel in memory: `channels` many `scalar`, in `order`.
+    """Memory layout of a texel: `channels` values of type `scalar`, in `order`.
 
-    kind: how a channel is a number: `unorm` (an unsigned integer is a fraction of its greatest),
-    `srgb` (as unorm, of a colour on the sRGB curve; alpha is linear), `int` (the integer itself),
-    `float`.
+    kind: number format of a channel.
+
+    - `unorm`: an unsigned integer, divided by its maximum;
+    - `srgb`: like unorm, for a color on the sRGB curve; alpha is linear;
+    - `int`: the integer itself;
+    - `float`.
     """
 
     scalar: str
@@ -60,7 +62,7 @@ _KINDS = {"": ("u", "unorm"), "u": ("u", "int"), "i": ("i", "int"), "f": ("f", "
 
 
 def texel_of(fmt: Format) -> Texel:
-    """What the texels of a format are. Raises Unsupported for formats that hold none."""
+    """The texel layout of a format. Raises Unsupported for formats without one."""
     if fmt.name in _SPECIAL:
         return _SPECIAL[fmt.name]
     if fmt.name in ("unknown", "depth24stencil8"):
@@ -74,16 +76,16 @@ def texel_of(fmt: Format) -> Texel:
 
 
 def check_dimensions(who: str, count: Any) -> int:
-    """A texture's number of axes. Raises ArgumentError unless it is 1, 2 or 3."""
+    """Return a texture's number of axes. Raises ArgumentError unless it is 1, 2 or 3."""
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 3:
         raise ArgumentError(f"{who}: num_dimensions is 1, 2 or 3, not {count!r}")
     return count
 
 
 class texture:
-    """Annotation: a texture that the kernel samples and fetches, of any format.
+    """Annotation: a texture of any format that the kernel samples and fetches.
 
-    Source: Taichi's `ti.types.texture`.
+    num_dimensions: 1, 2 or 3, otherwise raises ArgumentError. Source: Taichi's `ti.types.texture`.
     """
 
     def __init__(self, num_dimensions: int) -> None:
@@ -93,7 +95,8 @@ class texture:
 class rw_texture:
     """Annotation: a texture of format `fmt` that the kernel loads from and stores to.
 
-    `lod` is 0: textures have one level. Source: Taichi's `ti.types.rw_texture`.
+    num_dimensions: 1, 2 or 3. lod: must be 0, because textures have one level. Raises
+    ArgumentError, KernelTypeError, Unsupported. Source: Taichi's `ti.types.rw_texture`.
     """
 
     def __init__(self, num_dimensions: int, lod: int = 0, fmt: Any = None) -> None:

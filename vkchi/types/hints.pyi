@@ -1,8 +1,6 @@
-"""What users may write for a type, a shape, numbers: the types of public signatures.
+"""Annotations of public signatures: dtypes, shapes, indices and numbers that users may pass.
 
-Owns: aliases for annotations. Must not know: values.
-
-    def field(dtype: DType, shape: Shape | None = None) -> ...: ...
+def field(dtype: DType, shape: Shape | None = None) -> ...: ...
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +19,7 @@ from vkchi.types.lazy_numpy import np
 Number: TypeAlias = "float | np.number | np.bool_"
 Array: TypeAlias = "NDArray[np.number | np.bool_]"
 
-# One of ours, of Python's (`float`), or of numpy's.
+# A scalar type of vkchi, Python (`float`) or numpy.
 ScalarDType: TypeAlias = (
     "Scalar | type[float | int | bool] | type[np.generic] | np.dtype[np.generic]"
 )
@@ -29,13 +27,13 @@ TensorDType: TypeAlias = "Tensor | Following | type[Matrix]"
 DType: TypeAlias = "ScalarDType | TensorDType"
 
 class Placing(TypedDict, total=False):
-    """Where a field's elements lie."""
+    """Options for the memory layout of a field."""
 
     layout: Order
     dynamic_index: bool
 
 class FieldOptions(Placing, total=False):
-    """What a field is made with, beside its type and shape."""
+    """Options of a field besides its type and shape."""
 
     order: str | None
     name: str
@@ -50,10 +48,10 @@ Entry: TypeAlias = (
     "SupportsIndex | slice | Matrix | tuple[SupportsIndex | slice, ...]"  # of a Matrix
 )
 
-Along: TypeAlias = "Axes | Sequence[SupportsIndex | Axes]"  # what a block divides
+Along: TypeAlias = "Axes | Sequence[SupportsIndex | Axes]"  # axes that a block divides
 
 class HasArray(Protocol):
-    """An array of numpy, or what becomes one."""
+    """A numpy array, or an object that converts to one."""
 
     def __array__(self) -> np.ndarray[Any, Any]: ...
 
@@ -63,14 +61,14 @@ class HasNumpy(Protocol):
     def to_numpy(self) -> Array: ...
 
 class Tensors(Protocol):
-    """A tensor of torch."""
+    """A torch tensor."""
 
     @property
     def shape(self) -> Sequence[int]: ...
     def detach(self) -> Tensors: ...
     def numpy(self) -> Array: ...
 
-# What has numbers: nested lists, numpy's arrays, ours, tensors in host memory.
+# Data: nested lists, numpy arrays, fields, ndarrays, matrices, tensors in host memory.
 Nested: TypeAlias = "list[Any] | tuple[Any, ...] | range"
 Numbers: TypeAlias = "Number | Nested | HasArray | HasNumpy | Tensors"
 Column: TypeAlias = "Field | Ndarray | NDArray[np.number]"  # a vector of a linear system

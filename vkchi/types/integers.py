@@ -1,9 +1,6 @@
-"""Integers of Python's as arguments of a narrower type.
+"""Python integers as arguments of a narrower type: they wrap with a warning, as in Taichi.
 
-Owns: their ranges, and what becomes of those beyond: they wrap, with a warning, as in Taichi.
-Must not know: kernels.
-
-    wrapped(300, u8, "argument `n`")        # 44
+wrapped(300, u8, "argument `n`")        # 44
 """
 
 from __future__ import annotations
@@ -17,15 +14,18 @@ from vkchi.types.lazy_numpy import np
 
 @cache
 def range_of(t: Scalar) -> tuple[int, int]:
-    """The least and the greatest number of an integer type."""
+    """Minimum and maximum of an integer type."""
     if t.kind == "i":
         return -(1 << t.bits - 1), (1 << t.bits - 1) - 1
     return 0, (1 << t.bits) - 1
 
 
 def wrapped(value: int, t: Scalar, name: str) -> int:
-    """An integer as one of type t, modulo 2 to the power of its bits; `name` is of what it is for.
-    Raises ArgumentError for negative numbers of unsigned types, and beyond 64 bits."""
+    """Convert an integer to type t, modulo 2**bits, with a warning if it does not fit.
+
+    `name` describes the argument in messages. Raises ArgumentError for negative numbers of unsigned
+    types, and for numbers beyond 64 bits.
+    """
     low, high = range_of(t)
     if low <= value <= high:
         return value

@@ -1,11 +1,9 @@
-"""How an array's indices map to memory, counted in scalars: `Layout`, the protocol, and `Affine`,
-what fields and arrays have today.
+"""Memory layouts of arrays: map indices to offsets, counted in scalars.
 
-A layout is arithmetic. It is written once, with operators: on ints it says where an element lies,
-on arrays of numpy where all of them do, on offsets of a kernel (`passes.offsets.Sum`) it writes IR.
-What else it says of itself spares work: who does not know does without.
-
-Owns: this arithmetic, layouts as text, and back. Must not know: types, devices, ops.
+`Layout` is the protocol; `Affine` is the layout of most fields and arrays. A layout's arithmetic is
+written once, with operators: ints give the offset of one element, numpy arrays those of all
+elements, and `passes.offsets.Sum` emits IR. Other methods describe the layout; callers that ignore
+them lose only optimizations. Layouts can be printed and parsed.
 
 >>> row_major((2, 3), 1).axes
 ((AxisTerm(divisor=1, modulus=0, stride=3),), (AxisTerm(divisor=1, modulus=0, stride=1),))
@@ -27,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class Digit(NamedTuple):
-    """A digit of an index, `index // divisor % values`, and the scalars from one to the next."""
+    """A mixed-radix component of an index: `index // divisor % values`, with its stride in
+    scalars."""
 
     values: int
     stride: int
@@ -35,47 +34,52 @@ class Digit(NamedTuple):
 
 
 class Layout(Protocol):
-    """Where the elements of a statically shaped array lie, counted in scalars from its pointer.
-    Hashable and compared by value, for arrays of equal layouts are of one type; never equal to one
-    of another class."""
+    """Memory layout of an array of static shape, in scalars from its pointer.
+
+    Hashable and compared by value, because arrays with equal layouts have one type. Never equal to
+    an object of another class.
+    """
 
     @property
     def rank(self) -> int:
-        """How many axes the array has."""
+        """The number of axes."""
 
     @property
     def components(self) -> tuple[int, ...]:
-        """How far each component of an element lies behind its place: (0,) for numbers."""
+        """Offset of each component from that of its element: (0,) for scalars."""
 
     @property
     def size(self) -> int:
-        """The scalars from the pointer to the end of what may be touched."""
+        """Number of scalars from the pointer to the end of accessible memory."""
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """What indices begin with (Taichi's `offset=`); () for 0."""
+        """The first index of each axis (Taichi's `offset=`); () for 0."""
 
     @property
     def number(self) -> Quantised | None:
-        """What an element is, if it is some bits of a word in memory; None if it is scalars."""
+        """The number type of bit-packed elements; None if elements are scalars."""
 
     def offset(self, index: Sequence[Any]) -> Any:
-        """The place of an element by its index, counted from 0: in `+ - * // % ^`, by whole
-        numbers and each other."""
+        """The offset of an element by its index, counted from 0.
+
+        Uses only `+ - * // % ^` on the indices and integers.
+        """
 
     def digits(self, shape: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...] | None:
-        """The digits of each axis, the outermost first, if the place is the sum of them times
-        strides; None if it is not."""
+        """The digits of each axis, outermost first; None if the offset is not the sum of digit
+        times stride."""
 
     def component(self, k: int) -> Layout:
-        """That of one component of the elements, as an array of numbers from its own pointer."""
+        """The layout of component k of all elements, relative to its own pointer."""
 
     def text(self) -> str:
-        """It in the text form of types: a word that KINDS has, then parentheses."""
+        """The layout in the text form of types: a word of KINDS, then parentheses."""
 
 
 class AxisTerm(NamedTuple):
-    """One digit of an index: `((index // divisor) % modulus) * stride`; modulus 0: no `%`."""
+    """A digit with its stride: `((index // divisor) % modulus) * stride`; modulus 0 means no
+    `%`."""
 
     divisor: int
     modulus: int
@@ -83,7 +87,7 @@ class AxisTerm(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """Digits of the indices times strides; `axes[k]` are the terms of index k. See `Layout`."""
+    """Layout that sums digits times strides; `axes[k]` are the terms of index k. See `Layout`."""
 
     axes: tuple[tuple[AxisTerm, ...], ...]
     components: tuple[int, ...]
@@ -92,7 +96,6 @@ class Affine(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """See `Layout`."""
         return len(self.axes)
 
     @property
@@ -100,18 +103,15 @@ class Affine(NamedTuple):
         """See `Layout`."""
 
     def offset(self, index: Sequence[Any]) -> Any:
-        """See `Layout`."""
         return sum_of_digits(index, self.axes)
 
     def digits(self, shape: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...]:
-        """See `Layout`."""
         return tuple(
             tuple(Digit(m or -(-extent // d), stride, d) for d, m, stride in terms)
             for extent, terms in zip(shape, self.axes, strict=True)
         )
 
     def component(self, k: int) -> Affine:
-        """See `Layout`."""
         return Affine(self.axes, (0,), self.size - self.components[k], self.origin)
 
     def text(self) -> str:
@@ -122,7 +122,7 @@ class Affine(NamedTuple):
 
 
 def sum_of_digits(index: Sequence[Any], axes: tuple[tuple[AxisTerm, ...], ...]) -> Any:
-    """Digits of the indices times strides: for each index, the terms of its axis."""
+    """Sum of digit times stride over all indices and terms."""
     total: Any = None
     for k, terms in zip(index, axes, strict=True):
         for divisor, modulus, stride in terms:
@@ -133,8 +133,10 @@ def sum_of_digits(index: Sequence[Any], axes: tuple[tuple[AxisTerm, ...], ...]) 
 
 
 def reach_of(shape: tuple[int, ...], axes: tuple[tuple[AxisTerm, ...], ...]) -> tuple[int, int]:
-    """The least and the greatest sum of digits of all indices of a shape. Raises ValueError for
-    digits that are none."""
+    """Minimum and maximum of `sum_of_digits` over all indices of a shape.
+
+    Raises ValueError for invalid terms.
+    """
     least = most = 0
     for extent, terms in zip(shape, axes, strict=True):
         for divisor, modulus, stride in terms:
@@ -147,7 +149,7 @@ def reach_of(shape: tuple[int, ...], axes: tuple[tuple[AxisTerm, ...], ...]) -> 
 
 
 def check_reach(shape: tuple[int, ...], layout: Layout) -> None:
-    """Raises ValueError where a layout from a file leads outside of its array."""
+    """Raises ValueError if a layout read from a file exceeds its array."""
     words = getattr(layout, "words", layout)
     if not isinstance(words, Affine) or any(extent < 0 for extent in shape):
         raise ValueError("it has no shape, or no strides")
@@ -166,8 +168,10 @@ def check_reach(shape: tuple[int, ...], layout: Layout) -> None:
 
 
 def affine_of(text: str, rank: int) -> Affine:
-    """What stands between the parentheses, which has no way to say how many axes without terms.
-    Raises ValueError."""
+    """Parse the text between the parentheses. Raises ValueError.
+
+    The number of axes (`rank`) is needed because axes may have no terms.
+    """
     axes_text, components, size, origin = text.split(";")
     axes = tuple(
         tuple(_axis_term(term) for term in axis.split("+") if term)
@@ -184,30 +188,33 @@ def _axis_term(text: str) -> AxisTerm:
 
 
 class LayoutHook:
-    """What reads the text of layouts that few programs have."""
+    """Parsers of layouts that few programs use."""
 
     packed = Hook("packed layout")
 
 
-# Kinds of layouts by their words in the text form: what reads the rest, for so many axes.
+# Parsers of layouts by their word in the text form; arguments: the rest, the number of axes.
 KINDS: dict[str, Callable[[str, int], Layout]] = {
     "": affine_of,
     "packed": lambda text, rank: LayoutHook.packed(text, rank),
 }
 
-# Scalars. What 32 bits reach ends with the spare element behind an array, and its last component.
+# Limits of 32-bit addressing in scalars, which include the spare element behind an array.
 WIDE_FROM = (1 << 31) - (1 << 16)
 WIDE_FROM_BYTES = (1 << 32) - (1 << 20)
 
 
 def needs_wide(scalars: int, scalar_bytes: int) -> bool:
-    """Whether an array is reached in 64 bits: not only where 32 do not count its scalars, for Mesa
-    multiplies offsets of 32 bits in 32 bits."""
+    """True if an array needs 64-bit addressing.
+
+    That is so if 32 bits cannot count its scalars, or its bytes: Mesa multiplies 32-bit offsets in
+    32 bits.
+    """
     return scalars >= WIDE_FROM or scalars * scalar_bytes >= WIDE_FROM_BYTES
 
 
 def row_major(shape: tuple[int, ...], components: int) -> Affine:
-    """The layout of a statically shaped row-major array with tensor components innermost."""
+    """The row-major layout of a static shape, with tensor components innermost."""
     strides, step = [], components
     for extent in reversed(shape):
         strides.append(step)
@@ -217,25 +224,25 @@ def row_major(shape: tuple[int, ...], components: int) -> Affine:
 
 
 def whole_digits(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[Digit, ...], ...] | None:
-    """The digits of each axis if there are no values of them that are those of no index."""
+    """The digits of each axis, if every combination of their values belongs to an index."""
     found = layout.digits(shape)
     counts = None if found is None else tuple([prod([d.values for d in axis]) for axis in found])
     return found if counts == shape else None
 
 
 def step_of_last(shape: tuple[int, ...], layout: Layout) -> int | None:
-    """The scalars from an element to the next along the last axis; None where that differs."""
+    """Stride along the last axis in scalars; None if it is not constant."""
     digits = layout.digits(shape)
     last = digits[-1] if digits else ()
     return last[0].stride if len(last) == 1 else None
 
 
 def shares_words(layout: Layout | None) -> bool:
-    """Whether elements are some bits of the words that stand in memory (`packed.Packed`)."""
+    """True if elements are bit-packed in words (`packed.Packed`)."""
     return layout is not None and layout.number is not None
 
 
 def ends_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, int], ...]:
-    """The first index of each axis, and the one behind the last."""
+    """The first index of each axis, and the last plus one."""
     origin = layout.origin or (0,) * len(shape)
     return tuple((first, first + extent) for first, extent in zip(origin, shape, strict=True))

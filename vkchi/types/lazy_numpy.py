@@ -1,13 +1,10 @@
-"""numpy, which is imported when something of it is first used.
+"""Lazy import of numpy: `np` is imported at the first use of one of its names.
 
-Owns: `np`, which modules that a short program loads import in place of numpy: the import takes half
-of such a program's time, and one that neither makes nor takes arrays of numpy's needs none of it.
-Must not know: what it is used for.
+The import takes half of a short program's time; programs without numpy arrays do not need it. All
+modules of vkchi import numpy from here, so an interrupt during the import is delivered after it.
 
-All of vkchi takes numpy from here: an interrupt that comes while it is imported comes after that.
-
-What asks for a class of numpy's to tell values apart asks `is_of_numpy` first: where numpy was not
-imported by anybody, no value is of it.
+`is_of_numpy` tests first whether numpy is loaded; without it, no value is a numpy object. Use it
+before tests for specific numpy classes.
 
     from vkchi.types.lazy_numpy import np
 """
@@ -26,7 +23,7 @@ __all__ = [
 
 
 class _Lazy:
-    """A module's names, each taken from it when first asked for."""
+    """A module proxy that imports each name on first access."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -44,32 +41,32 @@ else:
 
 
 def is_numpy_loaded() -> bool:
-    """Whether numpy was imported, by whomever."""
+    """True if any module has imported numpy."""
     return "numpy" in sys.modules
 
 
 def is_of_numpy(value: object) -> bool:
-    """Whether something is an array or a number of numpy's, or of a class made from these."""
+    """True if value is a numpy array or scalar, or of a subclass."""
     return "numpy" in sys.modules and isinstance(value, (np.ndarray, np.generic))
 
 
 def is_array_of_numpy(value: object) -> TypeGuard[np.ndarray[Any, Any]]:
-    """Whether something is an array of numpy's."""
+    """True if value is a numpy array."""
     return "numpy" in sys.modules and isinstance(value, np.ndarray)
 
 
 def is_number_of_numpy(value: object) -> TypeGuard[np.generic]:
-    """Whether something is a number of numpy's, no array."""
+    """True if value is a numpy scalar."""
     return "numpy" in sys.modules and isinstance(value, np.generic)
 
 
 def is_whole(arg: Any) -> bool:
-    """Whether something is a whole number, as integer parameters take."""
+    """True if arg is a Python or numpy integer or bool."""
     return isinstance(arg, int) or (is_of_numpy(arg) and isinstance(arg, np.integer | np.bool_))
 
 
 def is_real(arg: Any) -> bool:
-    """Whether something is a number that is not complex."""
+    """True if arg is a Python or numpy scalar that is not complex."""
     return (
         isinstance(arg, float)
         or is_whole(arg)
@@ -78,7 +75,7 @@ def is_real(arg: Any) -> bool:
 
 
 class later:
-    """A function of numpy's by its name: `later("add")(1, 2)`."""
+    """A numpy function by name, resolved when called: `later("add")(1, 2)`."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name

@@ -1,6 +1,7 @@
-"""Numbers from Python that an array's type does not hold: lost fractions, overflows, infinities.
+"""Detection of lossy conversions of Python data to an array's type: fractions, overflows,
+infinities.
 
-The search is one pass over chunks. It is skipped where numpy's types say that all numbers fit.
+The search is one pass over chunks. It is skipped if the numpy types guarantee that all values fit.
 
     warn(values, bounds_of(i32), is_strict=False)
 """
@@ -19,13 +20,16 @@ from vkchi.types.integers import range_of
 from vkchi.types.lazy_numpy import np
 from vkchi.types.quantised import Fixed, Quantised, Whole
 
-CHUNK = 1 << 15  # numbers
-FEW = 16  # numbers that are faster to look at without numpy
+CHUNK = 1 << 15  # values
+FEW = 16  # values; up to that many are checked faster without numpy
 
 
 class Bounds(NamedTuple):
-    """The numbers that a type holds: from `low` to `high`, without fractions, if it is `whole`;
-    else between them. Numbers of a type that numpy casts safely to `dtype` need no search."""
+    """The values that a type represents.
+
+    `whole`: the integers from `low` to `high`. Otherwise: the reals between `low` and `high`,
+    exclusive. Values of a type that numpy casts safely to `dtype` need no search.
+    """
 
     name: str
     whole: bool
@@ -36,12 +40,14 @@ class Bounds(NamedTuple):
 
 @lru_cache(maxsize=256)
 def bounds_of(t: Scalar | Quantised) -> Bounds | None:
-    """The bounds of a type; None where it takes every number as documented: truth values, and
-    small floats, which saturate."""
+    """The bounds of a type.
+
+    None for types that accept every number as documented: bools, and small floats, which saturate.
+    """
     if isinstance(t, Whole):
         least = -(1 << t.bits - 1) if t.slot.kind == "i" else 0
         return Bounds(repr(t), True, least, least + (1 << t.bits) - 1)
-    if isinstance(t, Fixed) and t.bits < 32:  # of 32 bits the ends hold what is beyond
+    if isinstance(t, Fixed) and t.bits < 32:  # with 32 bits, values saturate
         least = -(1 << t.bits - 1) if t.signed else 0
         low, high = least - 0.5, least + (1 << t.bits) - 0.5
         return Bounds(repr(t), False, low * t.scale, high * t.scale)
@@ -50,14 +56,16 @@ def bounds_of(t: Scalar | Quantised) -> Bounds | None:
     if t.kind in "iu":
         return Bounds(str(t), True, *range_of(t), t.dtype)
     most, digits = float(np.finfo(t.dtype).max), np.finfo(t.dtype).nmant
-    half = 2.0 ** (np.finfo(t.dtype).maxexp - digits - 2)  # of the last digit: what rounds up
+    half = 2.0 ** (np.finfo(t.dtype).maxexp - digits - 2)  # half an ulp, which rounds up
     edge = most + half if t.bits < 64 else most
     return Bounds(str(t), False, -edge, edge, t.dtype)
 
 
 class Lost(NamedTuple):
-    """Counts of numbers that lose a fraction, and of those out of range; the first of them, and
-    its place among all."""
+    """Number of values with a lost fraction, number out of range, and the first such value.
+
+    `place` is its flat position.
+    """
 
     fractions: int
     beyond: int
@@ -66,7 +74,7 @@ class Lost(NamedTuple):
 
 
 def find(values: np.ndarray[Any, Any], bounds: Bounds | None) -> Lost | None:
-    """The numbers that do not fit; None where all do."""
+    """The values that do not fit; None if all do."""
     if bounds is None or not values.size:
         return None
     if values.size <= FEW and all(holds(bounds, x) for x in values.reshape(-1).tolist()):
@@ -90,14 +98,14 @@ def find(values: np.ndarray[Any, Any], bounds: Bounds | None) -> Lost | None:
 
 
 def holds(bounds: Bounds, number: Any) -> bool:
-    """True if a number surely fits."""
+    """True if a number certainly fits."""
     if bounds.whole:
         return bool(bounds.low <= number <= bounds.high and number % 1 == 0)
     return bool(bounds.low < number < bounds.high)
 
 
 def chunks(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """The numbers in order, so many at a time."""
+    """Split the values, in C order, into flat chunks."""
     if values.flags.c_contiguous:
         flat = values.reshape(-1)
         for at in range(0, flat.size, CHUNK):
@@ -109,7 +117,7 @@ def chunks(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def fits(chunk: np.ndarray[Any, Any], bounds: Bounds) -> bool:
-    """True if all numbers of a chunk fit. NaN makes it False."""
+    """True if all values of a chunk fit; False if there is a NaN."""
     low, high = chunk.min().item(), chunk.max().item()
     is_inside = bounds.low < low and high < bounds.high
     is_inside |= bounds.whole and bounds.low <= low and high <= bounds.high
@@ -118,16 +126,16 @@ def fits(chunk: np.ndarray[Any, Any], bounds: Bounds) -> bool:
 
 
 def out_of_range(chunk: np.ndarray[Any, Any], bounds: Bounds) -> np.ndarray[Any, Any]:
-    """Numbers that a type has no place for. Infinities and NaN are only that of integers."""
+    """Mask of values out of range. Infinities and NaN are out of range only for integer types."""
     low, high = bounds.low, bounds.high
     if chunk.dtype.kind in "iu":
         own = np.iinfo(chunk.dtype)
-        if not bounds.whole:  # both ends are outside
+        if not bounds.whole:  # both ends are exclusive
             low, high = math.floor(low) + 1, math.ceil(high) - 1
         bad = (chunk < max(low, own.min)) | (chunk > min(high, own.max))
     else:
         wide = chunk.astype(np.float64)
-        if bounds.whole:  # powers of two, of which floats are exact
+        if bounds.whole:  # low and high + 1 are powers of two, exact in floats
             bad = ~np.isfinite(wide) | (wide < low if low else wide <= -1) | (wide >= high + 1)
         else:
             bad = np.isfinite(wide) & ((wide <= low) | (wide >= high))
@@ -138,7 +146,7 @@ def out_of_range(chunk: np.ndarray[Any, Any], bounds: Bounds) -> np.ndarray[Any,
 
 
 def describe(lost: Lost, bounds: Bounds, values: np.ndarray[Any, Any]) -> str:
-    """The counts, and the first number with its place."""
+    """The counts, and the first value with its index."""
     said = [f"{lost.fractions} with a fraction"] if lost.fractions else []
     if lost.beyond:
         is_infinite = not bounds.whole and bounds.dtype is not None
@@ -151,8 +159,10 @@ def describe(lost: Lost, bounds: Bounds, values: np.ndarray[Any, Any]) -> str:
 
 
 def warn(values: np.ndarray[Any, Any], bounds: Bounds | None, *, is_strict: bool) -> None:
-    """Warn once per line of the user's that numbers do not fit. Raises ArgumentError where that
-    `is_strict`."""
+    """Warn, once per line of user code, about values that do not fit.
+
+    Raises ArgumentError if `is_strict`.
+    """
     lost = find(values, bounds)
     if lost is None or bounds is None:
         return
@@ -166,8 +176,10 @@ def warn(values: np.ndarray[Any, Any], bounds: Bounds | None, *, is_strict: bool
 def refuse(
     values: np.ndarray[Any, Any], bounds: Bounds | None, *, is_strict: bool = False
 ) -> None:  # fmt: skip
-    """Raises ArgumentError for a number that an integer type does not hold; warns of one that a
-    float type makes infinite, unless that `is_strict`."""
+    """Raises ArgumentError for a value that an integer type does not hold.
+
+    A value that becomes infinite in a float type gives a warning, or the error if `is_strict`.
+    """
     lost = find(values, bounds)
     if lost is None or bounds is None:
         return
@@ -180,7 +192,7 @@ def refuse(
 
 
 def help_for(lost: Lost, bounds: Bounds) -> str:
-    """A way to keep a number that an integer type does not hold."""
+    """A help line: a type or conversion that fits the value."""
     if lost.fractions:
         return f"write int({lost.number})"
     if not math.isfinite(lost.number):

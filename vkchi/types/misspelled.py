@@ -1,14 +1,12 @@
-"""Annotations that are meant for types of kernels and are none, and what to write for them.
+"""Suggestions for invalid kernel annotations, such as `ti.Vector` for a vector type.
 
-Must not know: what kernels take.
-
-    >>> meant(ti.Vector)
-    'ti.types.vector(n, ti.f32)'
+>>> meant(ti.Vector)
+'ti.types.vector(n, ti.f32)'
 """
 
 from __future__ import annotations
 
-# By module and name, for messages alone: nothing is loaded to compare with.
+# Keyed by module and name, so that no module is loaded for a message.
 VALUES = {
     "vkchi.lang.matrix.Vector": "ti.types.vector(n, ti.f32)",
     "vkchi.lang.matrix.Matrix": "ti.types.matrix(n, m, ti.f32)",
@@ -23,12 +21,12 @@ ARRAYS = {
 
 
 def meant_value(note: object) -> str:
-    """The type of a vector or matrix that an annotation is meant for; nothing if it is no such."""
+    """The vector or matrix type to write instead of an annotation; "" if there is none."""
     return VALUES.get(_path(note), "")
 
 
 def meant(note: object) -> str:
-    """The type of an argument that an annotation is meant for; nothing if none is known."""
+    """The argument type to write instead of an annotation; "" if there is none."""
     return meant_value(note) or ARRAYS.get(_path(note), "")
 
 

@@ -1,7 +1,6 @@
-"""Arrays of numpy with the operators that encodings of numbers are written in.
+"""Numpy arrays with the operators in which number encodings are written.
 
-Owns: `Lanes`, a `quantised.Lane`: what `ir.num.Num` is for values of kernels. Must not know: what
-is computed.
+`Lanes` implements `quantised.Lane` for numpy; `ir.num.Num` does for values of kernels.
 
     >>> (Lanes(np.float32([1.5])).cast(i32) << 2).v
     array([4], dtype=int32)
@@ -16,7 +15,7 @@ from vkchi.types.lazy_numpy import np
 
 
 class Lanes:
-    """Numbers of one type; Python numbers beside them are of that type."""
+    """An array of one type; Python scalars beside it are converted to that type."""
 
     __slots__ = ("v",)
     __hash__ = None  # type: ignore[assignment]
@@ -25,42 +24,42 @@ class Lanes:
         self.v = np.asarray(v)
 
     def like(self, x: Lanes | float) -> Any:
-        """x as an array of this one's type."""
+        """x as an array of the same type."""
         return x.v if isinstance(x, Lanes) else np.asarray(x, self.v.dtype)
 
     def apply(self, f: Any, *others: Lanes | float) -> Lanes:
-        """A function of numpy's on this and others; what wraps or is not finite is as in memory."""
+        """Apply a numpy function to this and others, without warnings about overflow."""
         with np.errstate(all="ignore"):
             return Lanes(f(self.v, *[self.like(x) for x in others]))
 
     def number(self, x: float) -> Lanes:
-        """A number of this one's type."""
+        """A scalar of the same type."""
         return Lanes(self.like(x))
 
     def cast(self, elem: Scalar) -> Lanes:
-        """Converted to another type; integers wrap."""
+        """Convert to another type; integers wrap."""
         return self.apply(lambda v: v.astype(elem.dtype))
 
     def bits(self, elem: Scalar) -> Lanes:
-        """The same bits as another type of that width."""
+        """Reinterpret as another type of the same width."""
         return Lanes(self.v.view(elem.dtype))
 
     def where(self, yes: Lanes | float, no: Lanes | float) -> Lanes:
-        """Of truth values: `yes` where true, else `no`; one of them has a type."""
+        """Select `yes` where this mask is true, else `no`; one of them must be typed."""
         typed = yes if isinstance(yes, Lanes) else no
         assert isinstance(typed, Lanes)
         return Lanes(np.where(self.v, typed.like(yes), typed.like(no)))
 
     def equals(self, x: Lanes | float) -> Lanes:
-        """Whether equal."""
+        """Elementwise equality."""
         return self.apply(np.equal, x)
 
     def at_least(self, other: Lanes | float) -> Lanes:
-        """The larger of both."""
+        """Elementwise maximum."""
         return self.apply(np.maximum, other)
 
     def at_most(self, other: Lanes | float) -> Lanes:
-        """The smaller of both."""
+        """Elementwise minimum."""
         return self.apply(np.minimum, other)
 
     def __lt__(self, x: Lanes | float) -> Lanes:

@@ -1,10 +1,9 @@
-"""Layouts of numbers that share words: which word, and which of its bits.
+"""Layouts of bit-packed numbers: the word of an element, and its bits in the word.
 
-Owns: `Packed`, a `layout.Layout`: its arithmetic, its text, how numbers are taken from words and
-put there. Must not know: what the bits mean (`quantised`), devices, ops.
+An `Affine` gives the offset of the word. In the word, each component begins at a fixed bit. If an
+array of numbers fills the word, digits of the indices add further bits.
 
-The word is where an `Affine` puts it. In it, a component begins at a bit of its own, and, where an
-array of numbers fills the word, digits of the indices count further bits.
+See also: `quantised` defines the meaning of the bits.
 
     >>> five = Whole(5, True, i32)
     >>> Packed(row_major((8,), 1), ((),), (7,), 32, False, five).text()
@@ -28,9 +27,11 @@ if TYPE_CHECKING:
 
 
 class Packed(NamedTuple):
-    """Numbers of a type in words of `word_bits`, of which `words` says where they lie. Component k
-    begins at bit `starts[k]`, plus `inner`, digits of each index times bits. `is_alone`: an element
-    is all that is in its word. See `Layout`."""
+    """Layout of bit-packed numbers in words of `word_bits` bits. See `Layout`.
+
+    `words` is the layout of the words. Component k begins at bit `starts[k]` plus the digits
+    `inner` of the indices, counted in bits. `is_alone`: a word holds only one element.
+    """
 
     words: Affine
     inner: tuple[tuple[AxisTerm, ...], ...]
@@ -41,47 +42,42 @@ class Packed(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """See `Layout`."""
         return self.words.rank
 
     @property
     def components(self) -> tuple[int, ...]:
-        """See `Layout`: all of an element's are in one word."""
+        """All components of an element are in one word."""
         return (0,) * len(self.starts)
 
     @property
     def size(self) -> int:
-        """See `Layout`."""
         return self.words.size
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """See `Layout`."""
         return self.words.origin
 
     @property
     def word(self) -> Scalar:
-        """The type of words."""
+        """The scalar type of the words."""
         return u32 if self.word_bits == 32 else u64
 
     def offset(self, index: Sequence[Any]) -> Any:
-        """The place of an element's word. See `Layout`."""
+        """The offset of an element's word."""
         return self.words.offset(index)
 
     def bit(self, index: Sequence[Any]) -> Any:
-        """How many bits of the word come before those of an element in it."""
+        """Bit position of an element in its word."""
         return sum_of_digits(index, self.inner)
 
     def digits(self, shape: tuple[int, ...]) -> None:
-        """See `Layout`: the place of a number is no sum of steps of words."""
+        """None: the position of a number is not a sum of word strides."""
 
     def component(self, k: int) -> Packed:
-        """See `Layout`."""
         alone = self.is_alone and len(self.starts) == 1
         return self._replace(starts=(self.starts[k],), is_alone=alone)
 
     def text(self) -> str:
-        """See `Layout`."""
         inner = "|".join("+".join(f"{d}%{m}*{s}" for d, m, s in axis) for axis in self.inner)
         parts = (
             self.words.text()[1:-1], inner, ",".join(map(str, self.starts)), self.word_bits,
@@ -89,47 +85,47 @@ class Packed(NamedTuple):
         )  # fmt: skip
         return f"packed({'/'.join(map(str, parts))})"
 
-    # --- the bits of words: of kernels' values, of numpy's (`quantised.Lane`) --------------------
+    # --- bits of words, for values of kernels or numpy (`quantised.Lane`) ------------------------
 
     @property
     def ones(self) -> int:
-        """As many ones as a number has bits."""
+        """Bit mask of a number."""
         return (1 << self.number.bits) - 1
 
     def mask(self, word: L, bit: L | int) -> L:
-        """Words, of this one's type, with ones for the numbers that begin at bits of them."""
+        """Masks of the numbers that begin at these bits, of the word's type."""
         return word.number(self.ones) << bit
 
     def take(self, word: L, bit: L | int) -> L:
-        """The slots of the numbers that begin at bits of words."""
+        """Extract the slots of the numbers that begin at these bits of the words."""
         return self.number.raised(word >> bit)
 
     def put(self, slot: L, bit: L | int) -> L:
-        """Words with the numbers of slots, which begin at bits of them, and zeros."""
+        """Words with these slots' numbers at the given bits, and zeros elsewhere."""
         return self.number.lowered(slot).cast(self.word) << bit
 
-    # --- all elements, in numpy's arrays of words ------------------------------------------------
+    # --- all elements, in numpy arrays of words --------------------------------------------------
 
     def gather(self, flat: Any, places: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The slots of all elements, whose words stand at these places of an array."""
+        """The slots of all elements whose words are at `places` of array `flat`."""
         found: NDArray[Any] = self.take(Lanes(flat[places]), self._first_bits(places, shape)).v
         return found
 
     def scatter(self, flat: Any, places: Any, shape: tuple[int, ...], slots: Any) -> None:
-        """Put the slots of all elements there; several may be in one word."""
+        """Store the slots of all elements; several may share a word."""
         bits = self._first_bits(places, shape)
         np.bitwise_and.at(flat, places, (~self.mask(bits, bits)).v)
         np.bitwise_or.at(flat, places, self.put(Lanes(slots), bits).v)
 
     def _first_bits(self, places: Any, shape: tuple[int, ...]) -> Lanes:
-        """Where in its word each number begins, as a word; of all elements and components."""
+        """First bit of each number in its word, for all elements and components, as words."""
         bits = np.zeros(shape, np.int64) + self.bit([*np.indices(shape)])
         each = bits[..., None] + np.array(self.starts)
         return Lanes(each.reshape(places.shape)).cast(self.word)
 
 
 def packed_of(text: str, rank: int) -> Packed:
-    """What stands between the parentheses. Raises ValueError."""
+    """Parse the text between the parentheses. Raises ValueError."""
     words, inner, starts, word_bits, is_alone, number = text.split("/")
     axes = affine_of(f"{inner};0;0;", rank).axes
     firsts = tuple(map(int, starts.split(",")))

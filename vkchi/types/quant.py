@@ -1,10 +1,7 @@
-"""`ti.types.quant`: types of numbers that take a few bits each, for fields in `ti.BitpackedFields`
-and in blocks of `quant_array`.
+"""`ti.types.quant`: bit-packed number types for `ti.BitpackedFields` and `quant_array` blocks.
 
-Owns: the makers, and what they take. Must not know: what the bits mean (`quantised`), fields.
-
-    age = ti.field(ti.types.quant.int(7, signed=False))
-    height = ti.field(ti.types.quant.fixed(12, max_value=4.0))
+age = ti.field(ti.types.quant.int(7, signed=False))
+height = ti.field(ti.types.quant.fixed(12, max_value=4.0))
 """
 
 from __future__ import annotations
@@ -23,9 +20,11 @@ __all__ = ["fixed", "float", "int"]
 
 
 def int(bits: builtins.int, signed: bool = True, compute: ScalarDType | None = None) -> Whole:
-    """Integers of `bits` bits, 1 to 64: of what does not fit, the low bits are kept. `compute` is
-    what kernels know them as: without, the default integer, unsigned if they are not `signed`.
-    Raises ArgumentError."""
+    """Integer type of `bits` bits, 1 to 64; a value that does not fit keeps its low bits.
+
+    signed: with negative numbers. compute: its type in kernels; by default the default integer
+    type, unsigned if not `signed`. Raises ArgumentError.
+    """
     _check_bits(bits, 64, "int")
     if compute is None:
         known: Scalar = Defaults.ip if signed else scalar_named(f"u{Defaults.ip.bits}")
@@ -37,9 +36,12 @@ def int(bits: builtins.int, signed: bool = True, compute: ScalarDType | None = N
 def fixed(bits: builtins.int, signed: bool = True, max_value: builtins.float = 1.0,
           compute: ScalarDType | None = None,
           scale: builtins.float | None = None) -> Fixed:  # fmt: skip
-    """Whole multiples of a step, as integers of `bits` bits, 1 to 32. The step is `scale`; without,
-    the one by which they end just below `max_value`. `compute` is what kernels know them as:
-    without, the default float. `signed`: with negative ones. Raises ArgumentError."""
+    """Fixed-point type: integer multiples of a step, stored in `bits` bits, 1 to 32.
+
+    The step is `scale`; by default, the one whose largest multiple is just below `max_value`.
+    signed: with negative numbers. compute: its type in kernels, by default the default float type.
+    Raises ArgumentError.
+    """
     _check_bits(bits, 32, "fixed")
     name, given = ("max_value", max_value) if scale is None else ("scale", scale)
     if not hasattr(given, "__float__"):
@@ -47,7 +49,7 @@ def fixed(bits: builtins.int, signed: bool = True, max_value: builtins.float = 1
     if scale is None:
         scale = max_value / 2 ** (bits - 1 if signed else bits)
     known = _float(compute)
-    most = 2.0 ** (126 if known is f32 else 1022)  # it and its inverse are floats in full precision
+    most = 2.0 ** (126 if known is f32 else 1022)  # the step and its inverse are normal floats
     if not 1 / most <= scale <= most:
         raise ArgumentError(
             f"quant.fixed: the step from one number to the next is {scale}: from {1 / most} to "
@@ -58,9 +60,11 @@ def fixed(bits: builtins.int, signed: bool = True, max_value: builtins.float = 1
 
 def float(exp: builtins.int, frac: builtins.int, signed: bool = True,
           compute: ScalarDType | None = None) -> Floating:  # fmt: skip
-    """Floats of `exp` bits for the exponent, 1 to 8, and `frac` for the rest, at most 23 and one
-    for the sign, if `signed`. `compute` is what kernels know them as: without, the default float.
-    Raises ArgumentError."""
+    """Floating-point type with `exp` bits for the exponent, 1 to 8, and `frac` bits for the rest.
+
+    `frac` includes the sign bit if `signed`, and is at most 23 without it. compute: its type in
+    kernels, by default the default float type. Raises ArgumentError.
+    """
     _check_bits(exp, 8, "float: exp")
     _check_bits(frac, MANTISSA + bool(signed), "float: frac")
     return Floating(exp, frac, bool(signed), _float(compute))

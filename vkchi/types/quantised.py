@@ -1,14 +1,13 @@
-"""Numbers of any width: what a few bits in a word mean, and back.
+"""Bit-packed numbers: encoding of integers, fixed-point and floating-point numbers in a few bits.
 
-Owns: whole numbers, fixed-point and floating-point numbers of so many bits, as text, and back.
-Must not know: where the bits lie (`packed`), fields, ops.
+A number is in the highest bits of a *slot*, an integer of 32 or 64 bits; the lower bits are zero.
+So arithmetic on slots overflows exactly as that of the numbers: additions, bit operations, minima
+and maxima of slots are those of the numbers, in any order.
 
-A number stands in a *slot*, an integer of 32 or 64 bits, in the highest of its bits; the others
-are zero. So what a slot's arithmetic drops is what the number's own would: sums, bits, minima and
-maxima of slots are those of their numbers, in whatever order they are taken.
+Encoding and decoding are written once, with the operators of `Lane`. Kernels pass values that emit
+ops, Python passes numpy arrays. Types can be printed and parsed.
 
-Encoding and decoding are written once, with the operators of `Lane`: kernels give values that
-append ops, Python arrays of numpy.
+See also: `packed` gives the position of the bits in memory.
 
     >>> Whole(5, True, i32).text()
     'int:5:1:i32'
@@ -25,15 +24,15 @@ if TYPE_CHECKING:
 
 L = TypeVar("L", bound="Lane")
 
-MANTISSA = 23  # bits of a float of 32
+MANTISSA = 23  # fraction bits of f32
 BIAS = 127
-# The floats of a width next below 2**31 and 2**32, or the whole numbers below these.
+# Largest float below 2**31 and 2**32 by width, or the largest integer if that is smaller.
 BELOW_HALF = {32: float(2**31 - 2**7), 64: float(2**31 - 1)}
 BELOW_WHOLE = {32: float(2**32 - 2**8), 64: float(2**32 - 1)}
 
 
 class Lane(Protocol):
-    """A number, or many, with operators; the other operand may be a Python number."""
+    """One or many numbers with operators; the other operand may be a Python scalar."""
 
     def cast(self, elem: Scalar) -> Self: ...
 
@@ -73,15 +72,17 @@ class Lane(Protocol):
 
 
 class Quantised:
-    """A type of numbers that fields keep in `bits` bits each; kernels know them as of type
-    `compute`. One stands in the highest bits of an integer of type `slot`. `facts`: all that is
-    known of the type, in the order in which programs and texts say it."""
+    """A bit-packed number type of `bits` bits.
+
+    Kernels compute with values of type `compute`. A number is in the highest bits of a `slot`
+    integer. `facts` are the parameters of the type, in the order of its constructor and text.
+    """
 
     __slots__ = ("bits", "compute", "facts", "slot")
-    kind = "q"  # no plain number, which `types.Scalar` calls i, u, f or b
-    adds_slots = True  # whether adding numbers is adding their slots, in whatever order
-    maker = ""  # its function in `types.quant`, with which its text begins as well
-    names: tuple[str, ...] = ()  # what a program writes before each fact
+    kind = "q"  # beside the kinds i, u, f and b of `types.Scalar`
+    adds_slots = True  # True if adding slots adds the numbers, in any order
+    maker = ""  # name of its constructor in `types.quant`, also the first word of its text
+    names: tuple[str, ...] = ()  # prefix of each fact in the constructor's call
 
     def __init__(
         self, bits: int, slot: Scalar, compute: Scalar, facts: tuple[float | Scalar, ...]
@@ -93,21 +94,21 @@ class Quantised:
         raise NotImplementedError
 
     def decode(self, slot: L) -> L:
-        """The numbers that slots hold."""
+        """The numbers in slots."""
         raise NotImplementedError
 
     def raised(self, bits: L) -> L:
-        """The slots of numbers that are the lowest bits of integers, whatever is above them."""
+        """Shift numbers from the lowest bits of integers into slots; higher bits are ignored."""
         unsigned = integer(self.slot.bits, signed=False)
         return (bits.cast(unsigned) << self.slot.bits - self.bits).bits(self.slot)
 
     def lowered(self, slot: L) -> L:
-        """The numbers in slots as the lowest bits of unsigned integers, with zeros above."""
+        """Shift numbers from slots to the lowest bits of unsigned integers."""
         unsigned = integer(self.slot.bits, signed=False)
         return slot.bits(unsigned) >> self.slot.bits - self.bits
 
     def text(self) -> str:
-        """The type in a layout's text."""
+        """The type in the text form of layouts."""
         return ":".join([self.maker, *map(text_of, self.facts)])
 
     def __repr__(self) -> str:
@@ -122,7 +123,7 @@ class Quantised:
 
 
 class Whole(Quantised):
-    """Integers, of which the low bits are kept."""
+    """Integers that keep their low bits."""
 
     __slots__ = ()
     maker, names = "int", ("", "signed=", "compute=ti.")
@@ -132,18 +133,16 @@ class Whole(Quantised):
         super().__init__(bits, slot, compute, (bits, signed, compute))
 
     def encode(self, x: L) -> L:
-        """See `Quantised`."""
         slot = self.slot
         return x.cast(slot) << slot.bits - self.bits
 
     def decode(self, slot: L) -> L:
-        """See `Quantised`."""
         return (slot >> self.slot.bits - self.bits).cast(self.compute)
 
 
 class Fixed(Quantised):
-    """Whole multiples of `scale`, rounded to the nearest, halves away from zero; of the whole
-    number the low bits are kept."""
+    """Integer multiples of `scale`, rounded to nearest, ties away from zero; the low bits are
+    kept."""
 
     __slots__ = ("scale", "signed")
     maker, names = "fixed", ("", "signed=", "compute=ti.", "scale=")
@@ -153,9 +152,11 @@ class Fixed(Quantised):
         self.signed, self.scale = signed, scale
 
     def encode(self, x: L) -> L:
-        """See `Quantised`. Beyond what 32 bits count, the nearest; what is no number is 0. The sign
-        comes of the float's bits, so that gradients see where they end."""
-        steps = (x * (1.0 / self.scale)).__abs__() + 0.5  # type checkers know abs() as any Lane's
+        """Slots of the nearest multiples; values beyond 32 bits saturate, NaN is 0.
+
+        The sign comes from the float's bits, so that gradients stop there.
+        """
+        steps = (x * (1.0 / self.scale)).__abs__() + 0.5  # mypy types abs() of a Lane as any Lane
         steps = steps.equals(steps).where(steps, 0.0)
         width = self.compute.bits
         sign = (x.bits(integer(width, signed=True)) >> width - 1).cast(i32)  # 0 or -1
@@ -165,24 +166,25 @@ class Fixed(Quantised):
         return count << 32 - self.bits
 
     def _all_bits(self, steps: L, sign: L) -> L:
-        """The slot of so many steps (a float) where no bit is left over: the ends are its own."""
+        """Case of 32 bits: the slot of `steps` (a float) must saturate exactly."""
         if self.signed:
             count = steps.at_most(2.0**31).cast(u32)
-            count = count - ((count >> 31) & ~sign)  # of 2**31, only the negative is there
+            count = count - ((count >> 31) & ~sign)  # only -2**31 exists
             return ((count ^ sign) - sign).bits(self.slot)
         count = steps.at_most(BELOW_WHOLE[self.compute.bits]).cast(u32)
         return (steps < 2.0**32).where(count, count.number(2**32 - 1)) & ~sign
 
     def decode(self, slot: L) -> L:
-        """See `Quantised`."""
         return (slot >> 32 - self.bits).cast(self.compute) * self.scale
 
 
 class Floating(Quantised):
-    """A sign, if `signed`, an exponent, and a fraction without its leading one: a float of 32 bits
-    with fewer of them, rounded to the nearest, halves away from zero. An exponent of zero is the
-    number 0, and so is what would need a smaller one. `exponent`: its bits; `digits`: those of the
-    fraction itself, of which `fraction` counts the sign as one."""
+    """Floats with fewer bits than f32, rounded to nearest, ties away from zero.
+
+    They have a sign (if `signed`), an exponent, and a fraction without its leading one. Exponent 0
+    denotes 0, and smaller magnitudes become 0. `exponent`: bits of the exponent. `digits`: bits of
+    the fraction without the sign, which the parameter `fraction` includes.
+    """
 
     __slots__ = ("digits", "exponent", "signed")
     adds_slots = False
@@ -194,17 +196,20 @@ class Floating(Quantised):
 
     @property
     def least(self) -> int:
-        """The bits, sign left out, of what is 1 in the lowest exponent: less is 0."""
+        """Bits of the smallest positive number, without sign: exponent 1, fraction 0."""
         return 1 << self.digits
 
     @property
     def lifted(self) -> int:
-        """What a float's exponent is more than this one's, before the fraction's bits."""
+        """Difference between the exponent biases of f32 and this type, shifted above the
+        fraction."""
         return BIAS - ((1 << self.exponent - 1) - 1) << self.digits
 
     def encode(self, x: L) -> L:
-        """See `Quantised`. What is too large, and no number where there is none: the greatest. A
-        negative number of an unsigned type: its magnitude."""
+        """Slots of the nearest numbers. Overflows and NaN become the largest magnitude.
+
+        A negative number of an unsigned type becomes its magnitude.
+        """
         word, cut = x.cast(f32).bits(u32), MANTISSA - self.digits
         size = word & 0x7FFFFFFF
         rounded = (size + (1 << cut >> 1)) >> cut
@@ -216,7 +221,6 @@ class Floating(Quantised):
         return kept << 32 - self.bits
 
     def decode(self, slot: L) -> L:
-        """See `Quantised`."""
         number = slot >> 32 - self.bits
         size = number & (1 << self.exponent + self.digits) - 1
         word = (size + self.lifted) << MANTISSA - self.digits
@@ -226,19 +230,18 @@ class Floating(Quantised):
 
 
 def integer(bits: int, signed: bool) -> Scalar:
-    """The integer type of a width."""
     return scalar_named(f"{'i' if signed else 'u'}{bits}")
 
 
 def text_of(fact: float | Scalar) -> str:
-    """A fact in a text: floats keep all their bits, truth values are 0 and 1."""
+    """A parameter as text: floats in hexadecimal, bools as 0 and 1."""
     if isinstance(fact, float):
         return fact.hex()
     return str(int(fact)) if isinstance(fact, bool) else str(fact)
 
 
 def quantised_of(text: str) -> Quantised:
-    """The type that `text` gave. Raises ValueError."""
+    """Parse the text of a type. Raises ValueError."""
     kind, *rest = text.split(":")
     try:
         if kind == "float":

@@ -1,8 +1,6 @@
-"""Struct types: members by name, and the functions that come with them as methods.
+"""Struct types (`ti.types.struct`, `ti.types.argpack`): members by name, and methods.
 
-Owns: `StructType` and `ArgPackType`, which `ti.types.struct` and `ti.types.argpack` make. Kernels
-never compute with a struct as one value: the frontend keeps its members apart, so the IR knows no
-struct. Must not know: values, fields, kernels.
+The IR has no structs: the frontend splits them into members.
 
     >>> S = StructType({"a": i32, "v": vector(3, f32)}); S.members["a"]
     i32
@@ -29,11 +27,13 @@ METHODS_KEY = "__struct_methods"
 
 
 class StructType(Type):
-    """The type of structs with these members, in order: number, vector, matrix or struct types.
+    """The type of structs with these members, in order: scalar, vector, matrix or struct types.
 
-    `methods` are functions, `ti.func`s, static and class methods and properties by name. Types are
-    not interned: two with the same members are alike, not the same. Raises KernelTypeError for a
-    member of no such type. `origin` is the module and the name of the class that it was made of.
+    - `methods`: functions, `ti.func`s, static and class methods, and properties, by name;
+    - `origin`: module and name of the class that the type was made from.
+
+    Types are not interned: compare with `is_like`. Raises KernelValueError for a member of another
+    type.
     """
 
     __slots__ = ("__dict__", "_members", "_resolved", "declared", "methods", "origin")
@@ -56,7 +56,7 @@ class StructType(Type):
 
     @property
     def members(self) -> dict[str, Any]:
-        """Member types by name; `float`, `int` and `vec3` as `init` has set them."""
+        """Member types by name; `float`, `int` and `vec3` under the current defaults."""
         defaults = (Defaults.fp, Defaults.ip)
         if self._resolved != defaults:
             self._members = {name: cook(t) for name, t in self.declared.items()}
@@ -64,7 +64,8 @@ class StructType(Type):
         return self._members
 
     def leaves(self) -> Iterator[tuple[tuple[str, ...], Scalar | Tensor]]:
-        """The paths and types of its numbers, vectors and matrices, nested structs gone through."""
+        """Paths and types of scalar, vector and matrix members, including those of nested
+        structs."""
         for name, t in self.members.items():
             if isinstance(t, StructType):
                 yield from (((name, *path), leaf) for path, leaf in t.leaves())
@@ -72,12 +73,14 @@ class StructType(Type):
                 yield (name,), t
 
     def is_like(self, other: Any) -> bool:
-        """Whether `other` is a struct type with the same members."""
+        """True if `other` is a struct type with the same members."""
         return isinstance(other, StructType) and list(self.leaves()) == list(other.leaves())
 
     def find_method(self, name: str) -> Any:
-        """The method called `name`: a class method bound to this type, others as they are called
-        with a struct first. Raises KeyError."""
+        """The method called `name`. Raises KeyError.
+
+        A class method is bound to this type; other methods take a struct first.
+        """
         method = self.methods[name]
         if isinstance(method, classmethod):
             return functools.partial(method.__func__, self)  # type: ignore[arg-type]
@@ -91,21 +94,24 @@ class StructType(Type):
         return self.find_method(name)
 
     def field(self, shape: Shape | None = None, **options: Unpack[FieldOptions]) -> StructField:
-        """A field of such structs; options are those of `ti.field`, and `layout`."""
+        """A field of such structs; `shape` and options are those of `ti.field`, and `layout`."""
         made: StructField = self._field(self, shape, **options)
         return made
 
     def ndarray(self, shape: Shape, needs_grad: bool = False) -> StructNdarray:
-        """An array of such structs, for kernels to take as an argument."""
+        """An array of such structs, for use as a kernel argument.
+
+        shape: its axes. needs_grad: True to allocate a gradient.
+        """
         made: StructNdarray = self._ndarray(self, shape, needs_grad)
         return made
 
     def __instancecheck__(self, obj: Any) -> bool:
-        """`isinstance(s, S)`: whether s is a struct value with these members."""
+        """True if obj is a struct value with these members: `isinstance(s, S)`."""
         return self.is_like(getattr(obj, "__vkchi_type__", None))
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        """`class B(A)`, of a dataclass A: `ti.dataclass` finds A among the original bases."""
+        """Allow `class B(A)` of a dataclass A: `ti.dataclass` finds A among the original bases."""
         return ()
 
     def __reduce__(self) -> Any:
@@ -115,7 +121,7 @@ class StructType(Type):
 
 
 def _find_type(module: str, name: str) -> Any:
-    """The struct type that a module calls so: what a pickled one is."""
+    """Unpickle a struct type by module and name."""
     return functools.reduce(getattr, name.split("."), importlib.import_module(module))
 
 
