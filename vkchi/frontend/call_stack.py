@@ -1,10 +1,11 @@
-"""Recursion elimination: a real function with several recursive calls becomes a loop with a stack.
+"""Recursion elimination: a real function with several recursive calls becomes a loop.
 
-Inlining such a function would make a number of copies that is exponential in the depth.
+The loop has an explicit stack. Inlining such a function would make a number of copies that is
+exponential in the depth.
 
 The function is pure, so it is replayed from its beginning each time one of its recursive calls
 returns. Calls that have already returned are answered from their saved results. A frame has the
-arguments, and the position of its first result in the array of all results.
+arguments, and the position of its first result in the array of all results:
 
     def fib(n):                              while sp >= 0:
         if n < 2:                                if returned: drop a frame, keep its result
@@ -14,7 +15,7 @@ arguments, and the position of its first result in the array of all results.
                                                  second = kept, or push one of n - 2; continue
                                                  give first + second; continue
 
-    if is_stacked(fn, notes): result = lower_stacked(cx, act)
+    if is_stacked(fn, notes): result = lower_stacked(cx, act, notes)
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def function_kind(x: Any) -> str | None:
 
 
 def describe(t: Type) -> str:
-    """Return a type in words: `f32`, `vector of 3 f32`, `2 by 2 matrix of f32`."""
+    """Return a type in words: `scalar f32`, `vector of 3 f32`, `2 by 2 matrix of f32`."""
     shape = shape_of(t)
     if len(shape) == 2:
         return f"{shape[0]} by {shape[1]} matrix of {scalar_of(t)}"
@@ -197,7 +197,8 @@ def describe(t: Type) -> str:
 
 
 def name_of(x: Any) -> str:
-    """Return the words for a value in messages: `a string`, `ti.f32`, `the function f`."""
+    """Return the words for a value in messages: `a string`, `the type f32`; a function's name in
+    quotes."""
     if isinstance(x, Type):
         return f"the type {x}"
     if is_quantised(x):

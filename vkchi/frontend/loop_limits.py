@@ -103,8 +103,8 @@ def demand(
 ) -> None:
     """Record a condition on a value.
 
-    With `is_seen`, the host tests it before launches, if it can compute the value. With `ok`, a
-    condition on the device, the kernel reports a failure.
+    With `is_seen`, the host tests it before launches, if it can compute the value. With `ok`, a u1,
+    the kernel reports a failure where it is false.
     """
     if is_seen:
         cx.demands.append(Demand(v, test, sentence, cx.span))

@@ -63,7 +63,7 @@ def is_method(item: Any) -> bool:
 
 def are_current(seen: tuple[Seen, ...]) -> bool:
     """True if the classes still have the same methods."""
-    for held, name, item in seen:  # noqa: SIM110 - every launch asks, and a generator is slower
+    for held, name, item in seen:  # noqa: SIM110 - runs at every launch; a generator is slower
         if held(name) is not item:
             return False
     return True

@@ -63,7 +63,7 @@ class Weak(NamedTuple):
 Operand = Value | Weak
 
 
-# --- what things are ---------------------------------------------------------------------------
+# --- predicates and types ----------------------------------------------------------------------
 
 
 def is_target(x: Any) -> bool:

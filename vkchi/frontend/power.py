@@ -144,7 +144,7 @@ def natural_power(cx: Context, x: Value, y: Value) -> Value:
 
 
 def any_of(cx: Context, v: Value) -> Value:
-    """Return True if some component of a u1 value is true, as a u1."""
+    """Return a u1: True if some component of a u1 value is true."""
     if not isinstance(v.type, Tensor):
         return v
     count = cx.b.emit("sum", cx.b.emit("cast", v, type=with_scalar(v.type, i32)))

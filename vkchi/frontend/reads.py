@@ -5,7 +5,7 @@ by attributes and items: `self.grid.dx`, `WEIGHTS[2]`. Values are compared by ty
 (numbers, containers, vectors, small numpy arrays) or by identity (fields, functions, classes).
 
     read = Read(Path(Root("global", fn, "N")), "value", 3)
-    value_of(read.path, args), is_current(read, args)
+    value_of(read.path, args), is_current(read, read.test(), args)
 """
 
 from __future__ import annotations

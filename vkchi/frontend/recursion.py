@@ -3,7 +3,7 @@
 The recursion of a `ti.func` must end at compile time. A `ti.real_func` is inlined to the depth of
 `depth_of`. A call that goes deeper at run time is a failure that the launch raises.
 
-    if is_too_deep(cx, fn, bound, is_real=True): return give_up(cx, fn, note)
+    if is_too_deep(cx, fn, bound, is_real=True): return give_up(cx, fn, types, is_one=True)
 """
 
 from __future__ import annotations

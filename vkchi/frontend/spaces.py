@@ -60,7 +60,7 @@ class Space(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True if the index is the iteration number plus the begin: one axis with step 1."""
+        """True if the index of the lowered loop is the user's index: one axis with step 1."""
         return len(self.axes) == 1 and isinstance(self.step, int) and self.step == 1
 
 

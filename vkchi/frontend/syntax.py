@@ -2,7 +2,7 @@
 
 Results are memoized per AST node in `Source.memo`.
 
-    may_leave(source, if_node), names_assigned(source, for_node.body)
+    may_leave(source, if_node), names_assigned(source, for_node)
 """
 
 from __future__ import annotations
