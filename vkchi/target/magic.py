@@ -21,8 +21,8 @@ quotient.
 The proof holds for every word width, with width - 1 in place of 31; tests check small widths
 exhaustively.
 
-The names `magic_factor` and `magic_shift` are also names of ops, argument-block slots and fields of
-`vkchi.h`.
+The names `magic_factor` and `magic_shift` are also op kinds and kinds of argument-block slots,
+which `vkchi.h` computes as well.
 
 Sources: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994;
 Warren, "Hacker's Delight", chapter 10.
