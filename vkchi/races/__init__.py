@@ -1,2 +1,1 @@
-"""Race detection for parallel loops: static dependence tests, instrumented runs, errors and
-warnings."""
+"""Race detection for parallel loops: dependence tests, instrumented runs, errors, warnings."""

@@ -162,8 +162,10 @@ class Sites(Survey):
         return is_ours and same and test.args[1 - k] is read
 
     def is_same_value(self, v: Value, w: Value) -> bool:
-        """True if two values of one iteration are equal: one value, or loads of one unwritten
-        element."""
+        """True if two values of one iteration are equal.
+
+        They are one value, or loads of one element that the loop does not write.
+        """
         if v is w or not (isinstance(v, Op) and isinstance(w, Op) and v.kind == w.kind == "load"):
             return v is w
         root = base_of(v.args[0])

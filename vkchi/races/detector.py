@@ -1,5 +1,6 @@
-"""Dynamic race detection with shadow memory: instrumented kernels that record which iterations
-access each element.
+"""Dynamic race detection with shadow memory.
+
+Instrumented kernels record which iterations access each element.
 
 `note` instruments a Func. For every group of possible conflicts it adds shadow cells, one set per
 scalar of the array:
@@ -252,8 +253,7 @@ class DetectorBuilder:
                     b.emit(kind, place, words_of(b, part)[k])
 
     def _changed(self, b: Builder, op: Op) -> list[Value] | None:
-        """Per component, a bool that is true if a write changes the element; None if that is
-        unknown."""
+        """Bools, one per component: true if a write changes it. None if that is unknown."""
         v = op.args[1]
         if not self.style.knows_values or v in self.style.active:
             return None

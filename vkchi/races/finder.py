@@ -69,8 +69,10 @@ class RaceFinder:
     def look(
         self, call: Call, names: frozenset[str], spec: GradientSpec | None, *, all_: bool = False
     ) -> Found | None:
-        """Return a certain or possible race in a call; with `all_`, also one without effect on
-        derivatives."""
+        """Return a certain or possible race in a call.
+
+        With `all_`, races without effect on derivatives count, too.
+        """
         found = self.examine(call, names, spec, all_=all_)
         return found.race if isinstance(found, Doubt) else found
 

@@ -203,8 +203,9 @@ STATE = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.SYNC})
 
 
 def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
-    """True if a read only decides whether its own iteration stores one constant to the same
-    element.
+    """True if a read only decides whether its own iteration sets a flag.
+
+    The iteration then stores one constant to the element that it read.
 
     An example is
 

@@ -1,5 +1,4 @@
-"""Race queries for one kernel: possible conflicts, their effect on gradients, instrumented
-variants.
+"""Race queries for one kernel: possible conflicts, their effects, instrumented variants.
 
 `Races` holds the conflicts that matter. It builds the variants that decide if they occur in a call:
 trials on copies, and the instrumented run of the kernel itself.
@@ -42,7 +41,10 @@ def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) ->
 
 
 def may_race(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> bool:
-    """True if a call may have a conflict that affects derivatives by `names`, or (`all_`) any."""
+    """True if a call may have a conflict that affects derivatives, or (`all_`) any conflict.
+
+    Derivatives are with respect to the arrays `names`, in the gradient `spec` or in forward mode.
+    """
     return bool(races_of(plan, spec, names, all_).conflicts)
 
 
@@ -58,7 +60,7 @@ def meeting(
 
 
 class Matters:
-    """Effect of conflicts on the derivatives by the arrays `names`.
+    """Effect of conflicts on the derivatives with respect to the arrays `names`.
 
     `gradient` is the Func that runs in reverse mode; None for forward mode.
     """
@@ -121,8 +123,10 @@ def depending(fn: Func, reach: Reach, seeds: frozenset[Value]) -> set[str]:
 
 
 def is_again(root: Value, op: Op) -> bool:
-    """True if an access in a gradient recomputes one of the kernel: on the kernel's arrays or a
-    copy."""
+    """True if an access in a gradient recomputes one of the kernel.
+
+    It accesses the kernel's arrays or copies of them, not adjoints.
+    """
     return ADJOINT not in name_of(root) and not is_adjoint(root)
 
 
@@ -145,8 +149,9 @@ def observe(call: Call, doubt: Doubt, func: Func) -> Observed | None:
 
 
 class Trials(NamedTuple):
-    """Trials of some groups: one of the accessed elements, and those of the whole kernel, built
-    lazily.
+    """Trials of some groups.
+
+    `places` determines the accessed elements. `values` runs the whole kernel, and is built lazily.
 
     The latter are keyed by `knows_old`.
     """
@@ -157,7 +162,9 @@ class Trials(NamedTuple):
 
 
 class Races:
-    """Conflicts of a kernel: all, or those that affect derivatives by the arrays `names`.
+    """Conflicts of a kernel: all, or those that affect derivatives.
+
+    Derivatives are with respect to the arrays `names`.
 
     `gradient` is the Func that runs in reverse mode.
     """

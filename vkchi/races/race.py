@@ -49,8 +49,8 @@ def sentence(array: str, one: Span, other: Span | None, *, is_read: bool) -> str
 class Doubt(NamedTuple):
     """Possible conflicts that only the run of the call can decide.
 
-    They affect derivatives by the arrays `names` in the gradient `spec`; with `all_`, they need
-    not.
+    They affect derivatives with respect to the arrays `names` in the gradient `spec`. With `all_`,
+    they need not.
     """
 
     names: frozenset[str]

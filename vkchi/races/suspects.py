@@ -72,8 +72,7 @@ def is_ordered(region: Region) -> bool:
 
 
 def is_suspicious(ops: list[Op], region: Region) -> bool:
-    """True if two iterations may access one element of an array with operations that do not
-    commute."""
+    """True if two iterations may access one element with operations that do not commute."""
     kinds = {op.kind for op in ops}
     if kinds == {"load"} or (len(kinds) == 1 and kinds <= UPDATES):
         return False

@@ -97,8 +97,7 @@ class Trial(Observed):
         self.needs = sorted(self.artifact.reads & call.arrays.keys())
 
     def key(self, call: Call) -> tuple[Any, ...] | None:
-        """Key of the scalars and shapes that the result depends on; None if a scalar is not
-        available."""
+        """Key of the scalars and shapes that the result depends on; None if one is unavailable."""
         numbers = numbers_of(call)
         if not numbers.keys() >= set(self.numbers):
             return None

@@ -110,8 +110,10 @@ class Scope:
 
 
 def is_rounded(op: Op) -> bool:
-    """True if an op derives a non-float from floats, whose rounding differs between devices and
-    numpy."""
+    """True if an op derives a non-float from floats.
+
+    Rounding differs between devices and numpy, so such values are unknown.
+    """
     takes_floats = any(kind_of(v) == "f" for v in op.args)
     return takes_floats and kind_of(op) != "f"
 
@@ -219,8 +221,10 @@ class Search:
         return found
 
     def _counts(self, access: Access) -> str:
-        """SURELY if an access happens and affects the result, IF that depends on memory; else
-        empty."""
+        """SURELY if an access happens and affects the result; IF that depends on memory.
+
+        Empty if it may not happen, has an unknown element, or has no effect.
+        """
         if not access.is_certain or access.element is None:
             return ""
         if access.op.kind != "load":
@@ -531,8 +535,10 @@ class Execution:
             scope.known.update(zip(op.results, values))
 
     def _unknown(self, op: Op, scope: Scope) -> None:
-        """Execute regions in an unknown state: their accesses are uncertain and their results
-        unknown."""
+        """Execute regions in an unknown state.
+
+        Their accesses are uncertain and their results unknown.
+        """
         for region in op.regions:
             inner = Scope(scope.launch, scope)
             inner.known.update(dict.fromkeys(region.params))

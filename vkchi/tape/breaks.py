@@ -1,5 +1,7 @@
-"""Detection of lost gradients: derivatives stored in memory that has no `grad`, or overwritten by
-code that the recording does not see.
+"""Detection of lost gradients.
+
+A gradient is lost if a derivative is stored in memory that has no `grad`, or is overwritten by code
+that the recording does not observe.
 
 `Breaks` belongs to one recording. It keeps the lost gradients in the accounts of the `ledger` and
 propagates them through kernel calls. It raises GradientError if one reaches an array that has a
@@ -94,8 +96,7 @@ class Breaks:
     def pass_on(
         self, found: Iterable[Break], target: Memory, way: str, *, is_shown: bool = False
     ) -> None:
-        """Record that Python computed `target` from arrays with the derivatives `found`, which are
-        lost.
+        """Record that Python computed `target` from arrays and lost the derivatives `found`.
 
         `way` describes the operation. `is_shown` is True if the user received the result.
         """
@@ -140,8 +141,8 @@ class Breaks:
 
         `names` are the arrays that have a gradient; `others` are further lost gradients by
         parameter name. Lost gradients in memory that the call overwrites are dropped. Those that it
-        copies to other memory are recorded there. A derivative by values that Python stored may be
-        lost: those values become constants.
+        copies to other memory are recorded there. A derivative with respect to values that Python
+        stored may be lost: those values become constants.
         """
         found, losses = [(name, seen_by(call, name, b)) for name, b in others], []
         for name in call.arrays:
@@ -197,11 +198,12 @@ class Breaks:
     def note_escapes(
         self, call: Call, escapes: Spans, *, is_bits: bool = False, fills: Fills = frozenset()
     ) -> None:
-        """Record lost gradients that a call stored, by parameter name, with the source span of each
-        store.
+        """Record lost gradients that a call stored.
 
-        With `is_bits`, the stores hold the bits of a differentiable value. `fills` are the Python
-        writes that the derivative is by, if by nothing else.
+        `escapes` are the source spans of the stores, by parameter name.
+
+        With `is_bits`, the stores hold the bits of a differentiable value. `fills` is not empty if
+        the derivative is only with respect to these Python writes.
         """
         if not escapes:
             return
@@ -245,8 +247,7 @@ class Breaks:
 
     @contextmanager
     def ignoring(self) -> Iterator[None]:
-        """Context of a function with a custom gradient: its changes to torch tensors are not
-        losses."""
+        """Context of a function with a custom gradient, which accounts for its changes to tensors."""
         tensors = [one for one in self.ledger.hosts if one.owner is not None]
         for one in tensors:
             one.compare()
@@ -271,8 +272,7 @@ class Breaks:
     def note_gradient(
         self, call: Call, adjoints: Mapping[str, Memory], needs: Iterable[str], kind: str
     ) -> None:
-        """Record that `kernel.grad` added to the gradients `adjoints`, having read the arrays
-        `needs`.
+        """Record that `kernel.grad` read the arrays `needs` and added to `adjoints`.
 
         If one of those has a derivative, the second derivative is lost: gradients have none of
         their own.
@@ -338,8 +338,9 @@ def seen_by(call: Call, name: str, one: Break) -> Break:
 
 
 def overwrite(account: Account, array: Storage, access: Access, *, is_ours: bool) -> bool:
-    """True if a Python write ends a derivative: it stores a constant over a derivative or a used
-    input.
+    """True if a Python write ends a derivative.
+
+    It stores a constant over a derivative, or over an input that kernels have used.
 
     It does not if Python has read that part before, or if it only adds. With `is_ours` False, the
     writer is a function with a custom gradient, which accounts for the write itself.
@@ -411,8 +412,10 @@ def first_read(plan: Plan, name: str) -> Span | None:
 
 
 def covering(call: Call, name: str, box: Box = ()) -> int | None:
-    """Index of the first segment of a call that overwrites all of a box (without a box: of the
-    array)."""
+    """Index of the first segment of a call that overwrites all of a box.
+
+    Without a box, it is the whole array.
+    """
     array = call.arrays[name]
     return facts.covering(call.plan, name, box, call.case) if array.whole is array else None
 
@@ -429,8 +432,7 @@ def flow_of(call: Call, name: str, box: Box, *, is_bits: bool) -> Flow:
 def refusal(
     one: Break, reader: tuple[str, Span | None] | None = None, need: str = "grad"
 ) -> GradientError:
-    """The error for a lost gradient; `reader` is the name and source span of the read, if there is
-    one."""
+    """The error for a lost gradient; `reader` is the name and span of the read, if any."""
     word, notes = WORDS[need], (one.origin, *one.ways)
     name, read = (one.name, one.origin[1]) if reader is None else reader
     if one.by:

@@ -110,8 +110,7 @@ def check_slopes(call: Call, made: Differentiated) -> None:
 
 
 def overwritten(call: Call, made: GradientPlan, op: MarkedOp) -> GradientError:
-    """The error for a gradient that needs overwritten values; `op` is the access that makes them
-    needed."""
+    """The error for a gradient that needs overwritten values; `op` is the access involved."""
     what = "the kernel reads it here" if op.kind == "load" else "the kernel changes it here"
     return GradientError(
         f"the gradient of {call.name}() needs what `{op.array}` held before the kernel overwrote "

@@ -1,5 +1,4 @@
-"""Kernel calls as differentiation sees them: their arrays, integers and tensors, and their
-gradients.
+"""Kernel calls for differentiation: their arrays, integers, tensors and adjoints.
 
 `Given` is a launch before host arrays are copied, `Call` one after. `Copies` shares the device
 copies of host arrays between calls. `Gradients` are the adjoints of one call.
@@ -332,8 +331,9 @@ def plan_gradient(
     *,
     is_second: bool = False,
 ) -> GradientPlan:
-    """Return the gradient of a call, memoized per plan; with `is_second`, its directional
-    derivative.
+    """Return the gradient of a call, memoized per plan.
+
+    With `is_second`, it is the directional derivative of the gradient.
 
     Arrays in `invariant` hold the contents that the kernel left, not those it found. Arrays in
     `constant` hold no derivative before the call. Raises GradientError.

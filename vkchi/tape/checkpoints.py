@@ -1,5 +1,6 @@
-"""Checkpointing: gradients in limited memory. A few states are saved; the calls between them are
-recomputed.
+"""Checkpointing: gradients in limited memory.
+
+A few states are saved; the calls between them are recomputed.
 
 A state is a copy of every array that the tape's calls write. `split_at` is the schedule. For a
 number of calls and of free slots, it gives the position of the next checkpoint that minimizes
@@ -92,8 +93,10 @@ class Replay:
             put_back(array, self.start.copies[id(array)][1])
 
     def reverse(self, first: int, last: int, slots: int, found: State) -> None:
-        """Differentiate steps last - 1 … first. The arrays hold `found`, the state before step
-        `first`."""
+        """Differentiate steps last - 1 … first.
+
+        The arrays hold `found`, the state before step `first`.
+        """
         while last > first:
             if last - first == 1:
                 self.differentiate(self.steps[first])

@@ -1,5 +1,6 @@
-"""Constant propagation through arrays: a constant has no derivative, even in an array with a
-`grad`.
+"""Constant propagation through arrays.
+
+A constant has no derivative, even in an array that has a `grad`.
 
 A solver may therefore begin with `x = 0` and keep its residual in arrays without a gradient.
 
@@ -31,16 +32,16 @@ NO_FILLS: Fills = Fills()
 
 
 class Constants:
-    """Queries and updates of constant arrays in a ledger; `fills` are the arrays that Python
-    filled."""
+    """Queries and updates of constant arrays; `fills` are the arrays that Python filled."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.fills: list[Fill] = []
 
     def note_fill(self, array: Storage, at: Index | None) -> None:
-        """Record that Python overwrites an element, or (None) all of an array that holds no
-        derivative.
+        """Record that Python overwrites an element, or (None) all of an array.
+
+        The array holds no derivative.
 
         The value may be an input of the program.
         """
@@ -57,7 +58,7 @@ class Constants:
             account.fills = frozenset(self.fills[-1:])
 
     def forbid(self) -> None:
-        """Make the gradients by Python-filled arrays unreadable where a derivative was lost."""
+        """Make the gradients of Python-filled arrays unreadable where a derivative was lost."""
         for fill in self.fills:
             gradient = fill.array.companion("grad")
             if fill.lost and gradient is not None:
@@ -95,7 +96,7 @@ class Flows(NamedTuple):
     - `surely`: only arrays without undecided fills are constant.
     - `all`: arrays that depend on `fills` are constant, too.
 
-    Destinations in `surely` but not in `all` have derivatives by these fills alone.
+    Destinations in `surely` but not in `all` only have derivatives with respect to these fills.
     """
 
     none: Outflow
@@ -105,7 +106,7 @@ class Flows(NamedTuple):
 
     @property
     def given(self) -> Spans:
-        """Arrays without gradient that hold derivatives by fills."""
+        """Arrays without gradient that hold derivatives with respect to fills."""
         found, others = self.surely.escapes, self.all.escapes
         return {name: op for name, op in found.items() if name not in others}
 
@@ -115,7 +116,7 @@ def plan_where_known(
 ) -> GradientPlan:
     """Return the gradient of a call; the arrays `constant` may be treated as constants.
 
-    Raises GradientError if a derivative by anything else is lost.
+    Raises GradientError if a derivative with respect to anything else is lost.
     """
     try:
         return plan_gradient(call, gradients)

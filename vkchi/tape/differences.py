@@ -61,8 +61,10 @@ def differences(
     step: float | None,
     restore: Callable[[], None] = lambda: None,
 ) -> np.ndarray[Any, Any]:
-    """Central differences of the loss by every scalar in `x`; `restore` runs before every
-    evaluation."""
+    """Central differences of the loss with respect to every scalar in `x`.
+
+    `restore` runs before every evaluation.
+    """
     h = step or STEP[x.dtype.name]
     restore()
     before = x.to_numpy()

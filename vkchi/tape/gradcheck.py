@@ -28,7 +28,7 @@ def gradcheck(
     step: float | None = None,
     tolerance: float | None = None,
 ) -> None:
-    """Compare the gradients of `loss` by `inputs` with central differences.
+    """Compare the gradients of `loss` with respect to `inputs` with central differences.
 
     run: calls the kernels; reads only the inputs. loss: a field of one number. inputs: one or
     several fields or ndarrays with gradients; their contents are restored. step: step of the

@@ -1,5 +1,4 @@
-"""Host computations as differentiable steps: sparse matrix products and solutions of linear
-systems.
+"""Host computations as differentiable steps: sparse matrix products, linear solves.
 
 A numpy result (the entries of a matrix, a solution) has an account in the ledger, which holds its
 gradient. A numpy result that the user receives loses its derivative (`breaks`). It is only kept if
@@ -36,12 +35,14 @@ class Function(Protocol):
         """Return the result."""
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
-        """Return the gradients by the inputs, given the one by the result. Raises GradientError."""
+        """Return the adjoints of the inputs, given that of the result. Raises GradientError."""
 
 
 class HostStep(Step):
-    """A recorded host computation. Inputs and output are arrays, or accounts of earlier host
-    results."""
+    """A recorded host computation.
+
+    Inputs and output are arrays, or accounts of earlier host results.
+    """
 
     def __init__(
         self, function: Function, inputs: Sequence[Storage | HostAccount | Values],
@@ -64,7 +65,7 @@ class HostStep(Step):
             self.output.memory[...] = result
 
     def run(self) -> None:
-        """Add to the gradients of the inputs, and set that of the result to 0."""
+        """Add to the adjoints of the inputs, and set that of the result to 0."""
         slope = take_slope(self.output)
         if slope.any():
             slopes = self.function.slopes(slope, self.result, self.found)
@@ -80,7 +81,7 @@ def values_of(x: Storage | HostAccount | Values) -> Values:
 
 
 def take_slope(x: Storage | HostAccount) -> Values:
-    """Return the gradient by a result, and set it to 0."""
+    """Return the adjoint of a result, and set it to 0."""
     if isinstance(x, HostAccount):
         slope, x.slope = x.slope, np.zeros(x.memory.shape)
         assert slope is not None
@@ -93,7 +94,7 @@ def take_slope(x: Storage | HostAccount) -> Values:
 
 
 def add_slope(x: Storage | HostAccount | Values, slope: Values) -> None:
-    """Add to the gradient by an input, if it has one."""
+    """Add to the adjoint of an input, if it has one."""
     if isinstance(x, HostAccount) and x.slope is not None:
         x.slope += slope
     gradient = x.companion("grad") if isinstance(x, Storage) else None

@@ -41,7 +41,9 @@ WHOLE = "ti.ad.hvp takes fields and ndarrays, not torch tensors nor components o
 def hvp(
     run: Callable[[], object], loss: Storage, x: Storage, v: Numbers
 ) -> np.ndarray[Any, Any]:  # fmt: skip
-    """The Hessian of `loss` by `x`, times `v`: an array of the shape of `x.to_numpy()`.
+    """Hessian-vector product: the Hessian of `loss` with respect to `x`, times `v`.
+
+    Returns a numpy array of the shape of `x.to_numpy()`.
 
     run: calls the kernels that compute the loss from x. loss: a field of one number. x: a field or
     ndarray with a gradient, which holds the gradient afterwards. v: numbers of x's shape. Raises

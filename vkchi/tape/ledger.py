@@ -47,9 +47,10 @@ class Fill:
     """Values that Python stores into all of an array with a gradient inside a tape.
 
     They may be an input of the program or a constant. They count as an input as long as the
-    derivative by them is not lost: the array's gradient is that derivative. If it would be lost, in
-    an array without a gradient, they count as a constant. A solver may therefore begin with
-    `x.fill(0)`. The array's gradient is then unknown, and reading it raises GradientError.
+    derivative with respect to them is not lost. The array's gradient is that derivative. If it
+    would be lost, in an array without a gradient, they count as a constant. A solver may therefore
+    begin with `x.fill(0)`. The array's gradient is then unknown, and reading it raises
+    GradientError.
     """
 
     def __init__(self, array: Storage) -> None:
@@ -88,7 +89,7 @@ class Break(NamedTuple):
     value. `memory` is an array, or a numpy view of host memory.
 
     - `origin`: the write that stored the value. `ways`: host operations that copied it since.
-    - `fills`: if not empty, the derivative is by these Python writes alone.
+    - `fills`: if not empty, the derivative is only with respect to these Python writes.
     - `is_shown`: the user received a numpy array. Its derivative is not lost if the user stores the
       array unchanged.
     - `by`: the writer that stored an unknown value.
@@ -148,8 +149,7 @@ class Use(NamedTuple):
 
 
 class Uses:
-    """Parts of one array that recorded kernels have read, indexed by their position on the first
-    axis."""
+    """Parts of one array that recorded kernels have read, indexed by the first axis."""
 
     def __init__(self) -> None:
         self.at: dict[int | None, dict[Box, Use]] = {}
@@ -200,8 +200,10 @@ class Holder(Finder, Protocol):
 
 
 class Wanted(NamedTuple):
-    """A snapshot request: a call's gradient will read this part of the array with a parameter's
-    name."""
+    """A snapshot request: a call's gradient will read this part of an array.
+
+    `name` is the array's parameter name.
+    """
 
     holder: Holder
     name: str
@@ -291,7 +293,7 @@ class HostAccount(Holding):
     """Account of a numpy array, or of the memory of a torch tensor, which may move.
 
     `contents` and torch's version counter describe the memory after the last kernel or host
-    computation that wrote it. `slope` is the gradient by the values.
+    computation that wrote it. `slope` is the adjoint of the values.
     """
 
     def __init__(self, view: Values) -> None:
@@ -408,8 +410,10 @@ class Account(Holding):
             self.puts.clear()
 
     def note_read(self, at: Index | None, *, has_own: bool) -> None:
-        """Record a read of a derivative by Python; with `has_own`, by a function with a custom
-        gradient."""
+        """Record a read of a derivative by Python.
+
+        With `has_own`, the reader is a function with a custom gradient.
+        """
         at = None if at is None else at[: len(self.array.shape)]
         if self.escapes or (not has_own and self.finds(box_at(self.array, at))):
             self.reads.add(at)
@@ -445,8 +449,10 @@ class Ledger:
     @overload
     def find(self, memory: Values) -> HostAccount | None: ...
     def find(self, memory: Memory) -> Account | HostAccount | None:
-        """Return the account of a numpy array or of a whole array; components share that of the
-        whole."""
+        """Return the account of an array or a numpy array, if there is one.
+
+        Components share the account of the whole array.
+        """
         if isinstance(memory, Storage):
             return self.accounts.get(id(memory.whole))
         return next((one for one in self.hosts if host.is_same_view(one.memory, memory)), None)

@@ -1,5 +1,6 @@
-"""Stale-read detection for custom gradients: they must not read memory overwritten since their
-call.
+"""Stale-read detection for custom gradients.
+
+A custom gradient must not read memory that was overwritten since its call.
 
 A tape cannot predict the reads of a custom gradient, so it takes no snapshots for it. It logs the
 writes after the call instead. When the gradient runs, a read of overwritten memory raises
@@ -95,8 +96,10 @@ class MutationLog:
 
     @contextmanager
     def reading(self, since: int, reader: str, left: Sequence[Left]) -> Iterator[None]:
-        """Context of a running gradient, whose call ended at time `since` and left the contents
-        `left`."""
+        """Context of a running gradient.
+
+        Its call ended at time `since` and left the contents `left`.
+        """
         self.since, self.reader, self.restored = since, reader, {}
         self.left = left
         changed = [(view, host.changes(known, view)) for view, known in left]
@@ -142,8 +145,7 @@ class MutationLog:
         return not isinstance(memory, Storage) and host.spans(one.memory, memory)
 
     def is_left(self, one: Holding, part: Box, box: Box) -> bool:
-        """True if the box may contain overwritten elements of a part that the gradient has not
-        stored."""
+        """True if the box may contain overwritten elements that the gradient has not restored."""
         if not may_meet(part, box) or not isinstance(one, Account):
             return may_meet(part, box)
         full = full_of(one.array)

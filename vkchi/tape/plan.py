@@ -38,8 +38,7 @@ Shape = tuple[int, int]  # positions, invocations
 
 
 def does_fit(old: Storage | None, shape: Shape, is_exact: bool) -> bool:
-    """True if a buffer can hold this shape; with `is_exact`, only if it has exactly as many
-    columns."""
+    """True if a buffer can hold this shape; with `is_exact`, the columns must be equal."""
     if old is None or old.shape[0] < shape[0]:
         return False
     return old.shape[1] == shape[1] if is_exact else old.shape[1] >= shape[1]
@@ -85,7 +84,7 @@ def has_nan(array: Storage) -> bool:
 
 
 def undefined(made: Differentiated) -> GradientError:
-    """The error for a NaN gradient by vectors of a decomposition that have no derivative."""
+    """The error for a NaN gradient, due to vectors of a decomposition without derivative."""
     first, *more = made.undefined.values()
     return GradientError(
         f"the gradient of {made.title}() is NaN: singular vectors or eigenvectors of a matrix with "
@@ -230,8 +229,7 @@ class GradientPlan:
         raise error
 
     def _strip_mined(self, args: tuple[Any, ...]) -> Executable | None:
-        """The strip-mined executable, with several iterations per invocation; None if there is
-        none."""
+        """The executable with several iterations per invocation; None if there is none."""
         if self.strip_mined is None:
             built = facts.strip_mined(self.plan, self.spec)
             self.strip_mined = (self.main.derive(built, args) if built else None,)
@@ -240,8 +238,7 @@ class GradientPlan:
     def _allocate(
         self, shapes: Mapping[str, Shape], *, is_exact: bool = False
     ) -> dict[str, Storage]:
-        """Return buffers of at least these shapes, or exactly these (`is_exact`). Raises
-        DeviceError."""
+        """Return buffers of at least these shapes, or of exactly these. Raises DeviceError."""
         types, title = self.main.artifact.arrays, self.made.title
         wanted = {name: shape for k, shape in shapes.items()
                   for name in (k, k + DUAL) if name in types}  # fmt: skip

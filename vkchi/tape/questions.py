@@ -187,8 +187,10 @@ def invariant(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Nam
 
 
 def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names) -> Marked:
-    """The kernel, or its simplified form in a gradient, instrumented to mark the elements it
-    stores."""
+    """The kernel, instrumented to mark the elements it stores.
+
+    With a `spec`, it is the simplified kernel that the gradient is built from.
+    """
     fn = plan.func if spec is None else live(plan, spec).kernel
     made = mark(fn, names, invariant, find_reading(fn))
     artifact = build(made.func, plan.runtime.options, plan.runtime.device.caps)
@@ -206,8 +208,10 @@ def reach(plan: Plan) -> Reach:
 
 
 def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
-    """Index of the first segment of a call that overwrites all of a box (without a box: of the
-    array)."""
+    """Index of the first segment of a call that overwrites all of a box.
+
+    Without a box, it is the whole array.
+    """
     known = reach(plan)
     if name not in known.must_write.names:
         return None

@@ -34,8 +34,9 @@ def find_reading(fn: Func) -> set[Op]:
 
 
 def find_repeatable(fn: Func) -> set[Op]:
-    """Minima and maxima over invocations that give the same result, from the same iteration, when
-    repeated.
+    """Minima and maxima over invocations that a rerun repeats.
+
+    The rerun gives the same result, from the same iteration.
 
     That holds unless there are additions to the same memory.
     """
@@ -48,8 +49,7 @@ def find_repeatable(fn: Func) -> set[Op]:
 
 
 def find_invariant(fn: Func, names: frozenset[str]) -> frozenset[str]:
-    """The arrays among `names` that may be invariant, by their ops and the dependences between
-    them."""
+    """The arrays among `names` that may be invariant, by static dependence analysis."""
     used = used_in(fn.body)
     repeatable = find_repeatable(fn)
     writes: dict[str, list[Op]] = {name: [] for name in names}

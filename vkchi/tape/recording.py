@@ -63,8 +63,9 @@ class Inside(NamedTuple):
 
 
 class Recording(Block):
-    """Tracks which arrays hold derivatives, in their `kind` (grad or dual), and where derivatives
-    are lost.
+    """Tracks which arrays hold derivatives, and where derivatives are lost.
+
+    Derivatives are in the arrays' companions of this `kind`: grad or dual.
 
     It is active inside a `with` block, and observes the program through `launch` and `on_access`.
 
@@ -359,8 +360,7 @@ class Recording(Block):
         self.ledger.show((array.whole,))
 
     def holding(self, array: Memory) -> list[Break]:
-        """Derivatives in an array, matrix or tensor, as gradients that a copy on the host would
-        lose."""
+        """Derivatives in an array, matrix or tensor that a copy on the host would lose."""
         found = self.breaks.of(array)
         if isinstance(array, Storage) and array.companion(self.kind) is not None:
             held = self.breaks.holds(array)

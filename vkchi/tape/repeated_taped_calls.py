@@ -1,5 +1,6 @@
-"""Call cache for recorded calls: data shared by calls of one kernel with the same arrays, fields
-and objects, and other scalars.
+"""Call cache for recorded calls of one kernel.
+
+Calls with the same arrays, fields and objects share data; scalars may differ.
 
 The cache holds the arrays, the gradient, and prepared launches. It refers to arguments weakly and
 takes them from each call, so it only keeps the plan's own fields alive. Contents of arrays and the
@@ -96,8 +97,9 @@ class RepeatedTapedCall:
         self._gradient = known, made  # one assignment: an interrupt must not mix two gradients
 
     def launch(self, executable: Executable, args: tuple[Any, ...], arrays: Arrays) -> None:
-        """Launch an executable that takes the kernel's arguments; the caller holds the runtime's
-        lock.
+        """Launch an executable that takes the kernel's arguments.
+
+        The caller holds the runtime's lock.
 
         If the buffers are those of the previous launch, the bound arguments are reused.
         """

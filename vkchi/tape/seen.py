@@ -1,5 +1,6 @@
-"""Exported arrays: memory that other code accesses in place, by DLPack or because it owns the
-memory.
+"""Exported arrays: memory that other code accesses in place.
+
+It was exported by DLPack, or belongs to the other code.
 
 Other code writes there without notice. `Shown` detects such writes by comparing contents. It then
 reports a read and a call of `from_numpy`, because the new values may depend on the old ones. So

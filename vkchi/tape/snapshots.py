@@ -48,8 +48,10 @@ class Report(NamedTuple):
 
 
 class Save(NamedTuple):
-    """A copy of parts of an array, with the requesting calls: positions in the tape, parameter
-    names."""
+    """A copy of parts of an array, and the calls that requested it.
+
+    `holders` are their positions in the tape, with the array's parameter name in each.
+    """
 
     boxes: list[Box]
     holders: list[tuple[int, str]]
@@ -71,8 +73,10 @@ class Save(NamedTuple):
 
 
 def copy_of(array: Storage, boxes: list[Box], saved_bytes: int) -> Storage:
-    """Copy at least these parts of an array. Raises DeviceError, which states the size of all
-    copies."""
+    """Copy at least these parts of an array.
+
+    Raises DeviceError, which states the size of all copies.
+    """
     rows = rows_of(boxes, array.shape) if array.row_numbers is not None else None
     try:
         return array.copied() if rows is None else array.copied_rows(*rows)
@@ -118,8 +122,10 @@ class Snapshots:
             self.rewritten[id(array)] = array
 
     def take_rewritten(self) -> list[State]:
-        """Return the writes by Python since the last call as a step; empty unless memory is
-        limited."""
+        """Return the writes by Python since the last call, as a step.
+
+        Empty unless memory is limited.
+        """
         if not self.rewritten:
             return []
         found = State(self.rewritten.values())

@@ -59,8 +59,10 @@ class Launch(Step):
         snapshots.count(self.results.size_bytes)
 
     def repeat(self) -> None:
-        """Restore the saved results, or call the kernel again with the same random numbers and no
-        output."""
+        """Restore the saved results, or call the kernel again.
+
+        It uses the same random numbers and prints nothing.
+        """
         if self.results is not None:
             self.results.repeat()
         else:

@@ -81,8 +81,9 @@ class Noted(NamedTuple):
 
 @python_scope
 class Tape(Recording):
-    """Records the kernels called inside `with`; at its end, adds the derivatives of `loss` to the
-    `grad` of the arrays they read.
+    """Reverse-mode differentiation of the kernels called inside `with`.
+
+    At its end, the tape adds the derivatives of `loss` to the `grad` of the arrays that they read.
 
     loss: a field of shape () or an ndarray or tensor of one element, with a gradient; set to 0 on
     entry. clear_gradients: set all gradients to 0 on entry. validation: raise if a kernel breaks
@@ -157,8 +158,7 @@ class Tape(Recording):
             check_tape(self)
 
     def end(self) -> bool:
-        """End the recording. Return True if the tape repeats an earlier one, so that no checks are
-        needed.
+        """End the recording. Return True if it repeats an earlier tape, whose checks still hold.
 
         Raises KernelRuntimeError if a call was aborted, GradientError for a loss without a
         derivative.

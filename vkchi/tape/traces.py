@@ -147,8 +147,7 @@ class Trace:
         return Followed(found, name, repeated, args, memory, adjoints, made, self.length)
 
     def launch(self, step: Followed, watcher: Watcher) -> Any:
-        """Run a call of the trace, and return the kernel's result. Raises DeviceError if memory is
-        short."""
+        """Run a call of the trace and return its result. Raises DeviceError if memory is short."""
         step.made.reserve(step.args, step.memory)
         if step.repeated.serial not in self._known:
             for array in step.memory.values():
@@ -188,8 +187,9 @@ def key_of(repeated: RepeatedTapedCall, numbers: Mapping[str, int]) -> Key:
 
 
 def may_be_traced(entry: Entry) -> bool:
-    """True if the analysis of a call depends only on its kernel, arrays and integers, and earlier
-    calls.
+    """True if the analysis of a call depends only on this call and earlier ones.
+
+    Its inputs are the kernel, the arrays and the integers.
 
     It must not warn or report a line of the caller, and its gradient must need no other data.
     """
