@@ -1,7 +1,7 @@
 """Detection of lost gradients.
 
-A gradient is lost if a derivative is stored in memory that has no `grad`, or is overwritten by code
-that the recording does not observe.
+A gradient is lost if a derivative is stored in memory that has no `grad`. It is also lost if code
+that the recording does not observe overwrites the derivative.
 
 `Breaks` belongs to one recording. It keeps the lost gradients in the accounts of the `ledger` and
 propagates them through kernel calls. It raises GradientError if one reaches an array that has a
@@ -247,7 +247,7 @@ class Breaks:
 
     @contextmanager
     def ignoring(self) -> Iterator[None]:
-        """Context of a function with a custom gradient, which accounts for its changes to tensors."""
+        """Context of a function with a custom gradient, which covers its changes to tensors."""
         tensors = [one for one in self.ledger.hosts if one.owner is not None]
         for one in tensors:
             one.compare()

@@ -79,8 +79,8 @@ class Replay:
     def differentiate(self, step: Step) -> None:
         """Run the gradient of one step.
 
-        A custom gradient (`needs_end`) works on the arrays as they are at the end of the tape, with
-        or without a memory limit. The caller restores the arrays.
+        A custom gradient (`needs_end`) works on the arrays as they are at the end of the tape, as
+        without a memory limit. The caller restores the arrays.
         """
         self.bar.advance()
         if not step.needs_end:
