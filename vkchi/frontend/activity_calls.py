@@ -1,7 +1,9 @@
 """Functions and methods on cells of sparse blocks: `ti.activate(block, [i, j])`, `x[i].append(v)`.
 
-ACTIVITY_FORMS[cells.activate](cx, [block, [i, j]], {})
-LIST_METHODS["append"](cx, ListRef(x, (i,)), v)
+The operations on activity numbers are in `activity`.
+
+    ACTIVITY_FORMS[cells.activate](cx, [block, [i, j]], {})
+    LIST_METHODS["append"](cx, ListRef(x, (i,)), v)
 """
 
 from __future__ import annotations

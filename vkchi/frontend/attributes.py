@@ -1,6 +1,8 @@
 """Attributes of vectors and matrices in kernels: `v.x`, `v.xyz`, `m.n`.
 
-find_attribute("zyx")(cx, v)
+Help texts for undefined attributes are here too.
+
+    find_attribute("zyx")(cx, v)
 """
 
 from __future__ import annotations

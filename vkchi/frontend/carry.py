@@ -67,7 +67,7 @@ def carried_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
 
 
 def share_variables(cx: Lowering, n: ast.For, own: Collection[Var] = ()) -> None:
-    """Move the variables that a parallel loop assigns to memory that its invocations share.
+    """Move variables that a parallel loop assigns into memory shared by its invocations.
 
     Variables private to an iteration (`own`) are excluded.
     """

@@ -1,7 +1,9 @@
 """Lowering state about cells of sparse blocks: which are active, and which blocks were changed.
 
-with cx.cells.own():
-    ...                 # code that accesses the activity numbers themselves
+The functions that activate and test cells are in `activity`.
+
+    with cx.cells.own():
+        ...                 # code that accesses the activity numbers themselves
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from vkchi.tuples import NamedTuple
 
 
 class Known(NamedTuple):
-    """Elements whose cells are active because a loop over that node is at them.
+    """Elements whose cells are active because a loop over the node is at them.
 
     It holds for nodes with one `spot`, in the same function and loop. Iterations of an inner loop
     may come after a deactivation, so it does not hold there.

@@ -282,8 +282,7 @@ class Lowering:
         return self.found(self.branch(base, step, value))
 
     def branch(self, base: Any, step: Step | None, value: Any) -> Any:
-        """Record the read of a container's item, and return it. Vectors are not widened (see
-        `found`).
+        """Record the read of a container's item, and return it without widening (see `found`).
 
         The item was widened with its container, or comes from the result of a call.
         """

@@ -216,7 +216,7 @@ class Dependencies:
                 self.notes[path].uses -= 1
 
     def iterated(self, base: Any) -> None:
-        """Record that the items of an iteration over an object may change."""
+        """Record that the kernel depends on the items of an iteration over an object."""
         for path in self._paths(base):
             if not isinstance(base, CONTAINERS):
                 self._iterated[path] = base
@@ -290,8 +290,7 @@ class Dependencies:
             yield "value", value
 
     def path_of(self, obj: Any) -> tuple[int, str]:
-        """Return the position in `functions` of the function that read an object, and the path
-        there.
+        """Return the number of the function in `functions` that read an object, and its path there.
 
         Unknown objects give (-1, "").
         """

@@ -2,7 +2,7 @@
 
 Such code runs for `ti.static(f())`, and for properties, operators, iterators and formats of objects
 that a kernel reads at compile time. The compile error's `__cause__` is the user's exception with
-its own traceback. Its note is at the line that raised:
+its own traceback. A note names the line that raised:
 
     note: ti_program.py:4:5: raised here
 """

@@ -197,8 +197,10 @@ def describe(t: Type) -> str:
 
 
 def name_of(x: Any) -> str:
-    """Return the words for a value in messages: `a string`, `the type f32`; a function's name in
-    quotes."""
+    """Return the words for a value in messages: `a string`, `the type f32`.
+
+    A function is named in backquotes.
+    """
     if isinstance(x, Type):
         return f"the type {x}"
     if is_quantised(x):

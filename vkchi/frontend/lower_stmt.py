@@ -1,6 +1,8 @@
-"""Statement handlers: AST class -> handler(cx, node). Loops are in `loops`, branches in `flow`.
+"""Statement handlers: AST class -> handler(cx, node).
 
-STATEMENTS[ast.Assign](cx, node)
+Loops are in `loops`, branches in `flow`.
+
+    STATEMENTS[ast.Assign](cx, node)
 """
 
 from __future__ import annotations

@@ -216,8 +216,7 @@ def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -
 
 
 def is_own(cx: Lowering, n: ast.For, name: str) -> bool:
-    """True if each iteration assigns a name as a whole before reading it, and no later code reads
-    it."""
+    """True if each iteration assigns a whole name before reading it, and nothing reads it later."""
     node = cx.act.source.node
     inside = set(reads(n, name))
     outside = [x for x in reads(node, name) if x not in inside]

@@ -1,6 +1,8 @@
 """Reports from kernels to the host: `print`, and the ops that emit a report.
 
-cx.reports.emit_unless(cx, ok, "bounds", ["index ", Piece(k), " is out of range"])
+A site (`vkchi.reports.sites`) has the constant part of a report; the op has its values.
+
+    cx.reports.emit_unless(cx, ok, "bounds", ["index ", Piece(k), " is out of range"])
 """
 
 from __future__ import annotations

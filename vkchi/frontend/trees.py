@@ -1,7 +1,9 @@
 """Compile-time values as trees: lists, tuples, dicts and structs whose leaves may be kernel values.
 
->>> leaves([1, (v, w)]) == [v, w]
-True
+A tree is traversed and rebuilt without regard to the kind of its containers.
+
+    >>> leaves([1, (v, w)]) == [v, w]
+    True
 """
 
 from __future__ import annotations
