@@ -72,16 +72,16 @@ class Access(Protocol):
     def locate(
         self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
     ) -> Place:  # fmt: skip
-        """Return the place of an element. `inside`: the indices are proved to be in range."""
+        """Return the location of an element. `inside`: the indices are proved to be in range."""
 
     def part_at(self, w: Writer, place: Place, k: Value) -> Place:
-        """Return the place of one component, selected by a run-time index that is clamped."""
+        """Return the location of one component, selected by a run-time index that is clamped."""
 
     def load(self, w: Writer, place: Place) -> Value:
-        """Load the value at a place."""
+        """Load the value at a location."""
 
     def store(self, w: Writer, place: Place, value: Value) -> None:
-        """Store a value at a place."""
+        """Store a value at a location."""
 
     def update(self, w: Writer, place: Place, kind: str, values: Sequence[Value]) -> Value:
         """Emit an atomic op of this kind; return the old value."""
@@ -107,7 +107,7 @@ class Root(NamedTuple):
 
 
 def component(place: Place, k: int) -> Place:
-    """Place of component k, a compile-time constant."""
+    """Location of component k, a compile-time constant."""
     return place._replace(components=(place.components[k],), type=scalar_of(place.type))
 
 
@@ -326,7 +326,7 @@ def may_be_vectors(place: Place) -> bool:
 
 
 def _chunks(place: Place) -> list[tuple[int, Scalar | Tensor]]:
-    """Accesses that make up a place, as (first offset, type)."""
+    """Accesses that make up a location, as (first offset, type)."""
     if not may_be_vectors(place):
         return [(c, place.stored) for c in place.components]
     runs, stored = runs_of(place.components), place.stored

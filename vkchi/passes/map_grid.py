@@ -107,7 +107,11 @@ def check_block(op: Op, block: int | None, caps: Caps) -> None:
 
 
 def can_cut(op: Op) -> bool:
-    """True if the loop's axes may be distributed without an i32 count of all iterations."""
+    """True if the loop need not be collapsed to one axis.
+
+    It has one axis, its length is known to fit i32, or its iterations are not tied to
+    invocations.
+    """
     return len(op.args) == 2 or host_length(op) is not None or not is_tied(op)
 
 

@@ -87,7 +87,7 @@ PACKED = PackedNumbers()
 
 
 class Bits(NamedTuple):
-    """Bit positions of a place's components in its word: each begins at one of `shifts`.
+    """Bit positions of a location's components in its word: each begins at one of `shifts`.
 
     `is_all`: no other element has bits in the word. Ops are emitted without reuse, because they may
     be inside a loop.
@@ -131,7 +131,7 @@ def word_at(w: Writer, place: Place) -> Value:
 
 
 def bits_of(w: Writer, place: Place) -> Bits:
-    """Bit positions of a place."""
+    """Bit positions of a location."""
     assert isinstance(place.array.type, Array)
     layout = place.array.type.layout
     assert isinstance(layout, Packed)

@@ -52,7 +52,7 @@ def exchange_narrow(b: Builder, op: Op, args: Args) -> Value:
 
 
 def compare_narrow(b: Builder, op: Op, args: Args) -> Value:
-    """True if a narrow scalar is subgroup-uniform."""
+    """Emit a test that a narrow scalar is subgroup-uniform."""
     return b.emit(op.kind, widen(b, args[0]))
 
 
@@ -70,7 +70,7 @@ def exchange_wide(b: Builder, op: Op, args: Args) -> Value:
 
 
 def compare_wide(b: Builder, op: Op, args: Args) -> Value:
-    """True if a 64-bit integer is subgroup-uniform: both halves are."""
+    """Emit a test that both halves of a 64-bit integer are subgroup-uniform."""
     low, high = (b.emit(op.kind, half) for half in _halves(b, args[0]))
     return b.emit("and", low, high)
 

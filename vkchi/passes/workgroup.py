@@ -16,7 +16,7 @@ iteration without effects:
 
 If the host cannot compute the number of iterations, `map_grid` makes each workgroup execute
 several groups of iterations in sequence. A barrier at the end separates their uses of workgroup
-arrays. More than `host_numbers.most_iterations` iterations are not run.
+arrays. A loop with more than `host_numbers.most_iterations` iterations does not run.
 
 A barrier that only some invocations of a workgroup can reach is an error (`uniformity`).
 
