@@ -1,7 +1,6 @@
-"""`ti.aot`: kernels and graphs saved as files, to be run where no compiler is.
+"""`ti.aot`: save compiled kernels and graphs as files, and run them without the compiler.
 
-Owns: the public names, which are loaded when they are first used: who loads a module needs nothing
-of what makes one. Must not know: anything else.
+Public names are imported lazily, so loading a module does not load the compiler.
 
     >>> m = ti.aot.Module(); m.add_kernel(step); m.save("steps")
     >>> ti.load("steps").step(x, 0.1)               # in another process, without the compiler
@@ -24,7 +23,7 @@ NAMES = {
 
 
 def include() -> str:
-    """The folder of vkchi.h, which reads saved modules in C programs."""
+    """Return the folder of vkchi.h, the C header that loads saved modules."""
     return os.path.join(os.path.dirname(__file__), "c")
 
 

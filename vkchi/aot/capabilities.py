@@ -1,7 +1,6 @@
-"""Capabilities by Taichi's names, and whether a device can run saved shaders.
+"""Taichi's capability names, and the check that a device can run saved shaders.
 
-Owns: the table of names, what shaders demand of a device besides `Shader.needs`. Must not know:
-how shaders are made, files.
+Example:
 
     >>> caps_of(["spirv_has_int64"]).int64
     True
@@ -48,8 +47,8 @@ class DeviceCapability:
     spirv_has_no_integer_wrap_decoration = "spirv_has_no_integer_wrap_decoration"
 
 
-# What each means here; the others change nothing, as every Vulkan 1.3 device has them or no code
-# that vkchi emits asks for them.
+# Fields of Caps per name. Other names have no effect: every Vulkan 1.3 device has the feature, or
+# emitted code does not use it.
 MEANING = {
     "spirv_has_int8": ("int8", "storage8"),
     "spirv_has_int16": ("int16", "storage16"),
@@ -67,12 +66,12 @@ MEANING = {
 KNOWN = frozenset(v for k, v in vars(DeviceCapability).items() if k.startswith("spirv"))
 
 
-# What shaders rely on where a driver does not get it wrong.
+# Correct driver behaviour that shaders rely on, unless the driver has the bug.
 RIGHT = ("integer_extremes", "zero_dividends")
 
 
 def portable(caps: Caps) -> Caps:
-    """A device's capabilities without what costs nothing to do without."""
+    """Remove those capabilities from a device's that code can do without at no cost."""
     return caps._replace(
         integer_extremes=False,
         zero_dividends=False,
@@ -82,15 +81,17 @@ def portable(caps: Caps) -> Caps:
 
 
 def least_count(device: Caps) -> tuple[int, int, int]:
-    """The workgroups that every device counts along x, y and z, and this one too: shaders leave out
-    the first iterations of a dispatch (`GridAxis.has_base`) where no more can be needed."""
+    """Return the workgroup counts along x, y and z that every device and this one support.
+
+    Shaders omit base offsets (`GridAxis.has_base`) if no dispatch exceeds these counts.
+    """
     pairs = zip(SMALLEST.workgroup_count, device.workgroup_count, strict=True)
     x, y, z = [min(pair) for pair in pairs]
     return x, y, z
 
 
 def caps_of(names: Iterable[str], device: Caps) -> Caps:
-    """The least that any device has, and what names say. Raises ArgumentError."""
+    """Return the minimum capabilities of any device, plus the named ones. Raises ArgumentError."""
     found: dict[str, bool] = {}
     for name in names:
         if name not in KNOWN and not str(name).startswith("spirv_version="):
@@ -111,7 +112,7 @@ OP_VARIABLE, WORKGROUP, HEADER_WORDS = 59, 4, 5
 
 
 def uses_shared_memory(words: bytes) -> bool:
-    """Whether a SPIR-V module has variables in workgroup memory."""
+    """True if a SPIR-V module has variables in workgroup memory."""
     code = struct.unpack(f"<{len(words) // 4}I", words)
     at = HEADER_WORDS
     while at < len(code) and code[at] >> 16:
@@ -122,7 +123,7 @@ def uses_shared_memory(words: bytes) -> bool:
 
 
 def lacks_of(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
-    """What a device has not that a shader needs, which was made for others; in words."""
+    """Return descriptions of the features that a shader needs and the device lacks."""
     found = [name for name in shader.needs if not getattr(device, name)]
     found += [name for name in RIGHT if getattr(made_for, name) and not getattr(device, name)]
     numbers = {"workgroup_invocations": shader.grid.block}
@@ -142,8 +143,7 @@ def lacks_of(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
 
 
 def counts_too_few(grid: Grid, made_for: Caps, device: Caps) -> bool:
-    """Whether a device may need several dispatches along an axis where the shader, made for devices
-    that count more workgroups, takes one for granted."""
+    """True if the device may need several dispatches along an axis without a base offset."""
     limits = zip(grid.axes, made_for.workgroup_count, device.workgroup_count, strict=False)
     return len(grid.axes) > 1 and any(
         not axis.has_base and here < there for axis, there, here in limits

@@ -1,6 +1,6 @@
-"""`ti.aot.export`: kernels marked in a file, to be put into a module later.
+"""`ti.aot.export`: decorator that marks kernels for `Module.add_exported`.
 
-Owns: the list of marked kernels. Must not know: modules.
+Example:
 
     @ti.aot.export
     @ti.kernel
@@ -19,7 +19,7 @@ from vkchi.tuples import NamedTuple
 
 
 class Exported(NamedTuple):
-    """A kernel, its name in modules, and its template arguments."""
+    """A marked kernel, its name in modules, and its template arguments."""
 
     kernel: Kernel
     name: str
@@ -32,9 +32,10 @@ EXPORTED: list[Exported] = []
 def export_as(
     name: str, *, template_types: Mapping[str, Any] | None = None
 ) -> Callable[[Kernel], Kernel]:
-    """A decorator that marks a kernel under a name; `Module.add_exported` adds all that are marked.
+    """Return a decorator that marks a kernel under `name`, for `Module.add_exported`.
 
-    Raises ArgumentError for what is no kernel. Source: Taichi's `ti.aot.export_as`.
+    template_types: template arguments, as in `Module.add_kernel`. Raises ArgumentError for anything
+    but a kernel. Source: Taichi's `ti.aot.export_as`.
     """
 
     def mark(kernel: Kernel) -> Kernel:
@@ -47,5 +48,5 @@ def export_as(
 
 
 def export(kernel: Kernel) -> Kernel:
-    """Mark a kernel, under its own name."""
+    """Mark a kernel under its own name. Raises ArgumentError for anything but a kernel."""
     return export_as(getattr(kernel, "__name__", ""))(kernel)

@@ -1,7 +1,6 @@
-"""The files of a saved module: a folder, or all of them in one archive, with the sum of each.
+"""Files of a saved module: a folder or one zip archive, with SHA-256 checksums.
 
-Owns: how they are written and read, and that what is read is what was written. Must not know: what
-stands in them.
+Example:
 
     write_folder("steps", {"module.json": b"{}"}); read_files("steps")["module.json"]
 """
@@ -14,21 +13,23 @@ import os
 from vkchi.errors import ModuleError
 from vkchi.interrupts.local import local, suppress
 
-SUMS = "SHA256SUMS"  # as `sha256sum -c` reads it
-CONTENT = "__content__"  # every module has a file of this name, and nothing else is likely to
+SUMS = "SHA256SUMS"  # in the format of `sha256sum -c`
+CONTENT = "__content__"  # identifies a module: every one has this file
 MOST_BYTES = 1 << 30
-WHEN = (2000, 1, 1, 0, 0, 0)  # archives of equal modules are equal
+WHEN = (2000, 1, 1, 0, 0, 0)  # a fixed time, so that archives are reproducible
 
 
 def sums_of(files: dict[str, bytes]) -> bytes:
-    """A line for each file: its SHA-256 and its name."""
+    """Return a checksum file: a line with SHA-256 and name per file."""
     lines = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()]
     return "".join(lines).encode()
 
 
 def write_folder(folder: str, files: dict[str, bytes]) -> None:
-    """Write files into a folder, which is made, and drop those of the module that was there. Raises
-    ModuleError where somebody else's sums are."""
+    """Write files into a folder, created if needed, and delete files of an older module in it.
+
+    Raises ModuleError if the folder has a checksum file that is not a module's.
+    """
     os.makedirs(folder, exist_ok=True)
     sums = os.path.join(folder, SUMS)
     if os.path.isfile(sums):
@@ -39,7 +40,7 @@ def write_folder(folder: str, files: dict[str, bytes]) -> None:
             if name not in files and is_plain(name):
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, name))
-        os.unlink(sums)  # what is half written has no sums
+        os.unlink(sums)  # an incomplete module has no checksums
     for name, data in {**files, SUMS + ".part": sums_of(files)}.items():
         with open(os.path.join(folder, name), "wb") as file:
             file.write(data)
@@ -48,7 +49,7 @@ def write_folder(folder: str, files: dict[str, bytes]) -> None:
 
 def write_archive(path: str, files: dict[str, bytes]) -> None:
     """Write files into one archive."""
-    import zipfile  # not before an archive is met
+    import zipfile  # lazy: only for archives
 
     part = path + ".part"
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -58,7 +59,7 @@ def write_archive(path: str, files: dict[str, bytes]) -> None:
 
 
 def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
-    """The files of a module by name. Raises ModuleError where one is missing or damaged."""
+    """Return the files of a module by name. Raises ModuleError if a file is missing or damaged."""
     place = os.fspath(path)
     if not os.path.exists(place):
         raise ModuleError(f"there is no module at {place}")
@@ -69,20 +70,17 @@ def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
         return checked(read_folder(place) if is_folder else read_archive(place))
     except ModuleError as e:
         raise ModuleError(f"{place} is damaged: {e}") from None
-    except local(
-        Exception
-    ) as e:  # wrong bytes in an archive: zipfile does not say what it raises of them
+    except local(Exception) as e:  # zipfile does not document its errors for corrupt archives
         raise ModuleError(f"{place} cannot be read: {e}") from None
 
 
 def read_bytes(path: str) -> bytes:
-    """What a file holds."""
     with open(path, "rb") as file:
         return file.read()
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """The files that the sums name, and the sums."""
+    """Return the checksum file and the files that it names."""
     found = {SUMS: read_bytes(os.path.join(folder, SUMS))}
     for name in names_in(found[SUMS]):
         path = os.path.join(folder, name)
@@ -92,7 +90,7 @@ def read_folder(folder: str) -> dict[str, bytes]:
 
 
 def read_archive(path: str) -> dict[str, bytes]:
-    """The files in an archive. Raises what zipfile does."""
+    """Return the files in an archive. Raises ModuleError and zipfile's errors."""
     import zipfile
 
     with zipfile.ZipFile(path) as archive:
@@ -102,7 +100,7 @@ def read_archive(path: str) -> dict[str, bytes]:
 
 
 def checked(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files without their sums. Raises ModuleError where these do not say so."""
+    """Verify and remove the checksums. Raises ModuleError if one differs."""
     sums = files.pop(SUMS, None)
     if sums is None:
         raise ModuleError(f"it has no {SUMS}")
@@ -116,11 +114,11 @@ def checked(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def names_in(sums: bytes) -> list[str]:
-    """The names of the files that a text of sums has."""
+    """Return the file names in a checksum file."""
     lines = sums.decode(errors="replace").splitlines()
     return [line.partition("  ")[2] for line in lines]
 
 
 def is_plain(name: str) -> bool:
-    """Whether a file of this name stands in the folder itself."""
+    """True if the name contains no path, so that the file is directly in the folder."""
     return bool(name) and name not in (".", "..") and not set(name) & {"/", "\\", "\0"}

@@ -1,8 +1,6 @@
-"""What a saved module says, as JSON: kernels, their parameters, fields, graphs.
+"""JSON format of a saved module: kernels, their parameters, fields, graphs. See docs/aot.md.
 
-Owns: the records, and their form, which docs/aot.md describes. Compiled code is in it as the cache
-writes it (`cache/codec.py`), with shaders in files of their own. Must not know: how kernels are
-compiled, files, devices but by Caps.
+Compiled code is encoded as in the disk cache (`cache/codec.py`), with shaders as separate files.
 
     >>> read(write(saved)) == saved
     True
@@ -24,7 +22,7 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types.structs import StructType
 
-NAME, FORMAT = "vkchi module", 10  # another FORMAT for other records: a test says so
+NAME, FORMAT = "vkchi module", 10  # bump FORMAT when a record changes (tested)
 METADATA = "module.json"
 SPIRV_MAGIC = b"\x03\x02\x23\x07"
 CODE = "tuple[Artifact, Interface]"
@@ -33,11 +31,11 @@ MALFORMED: tuple[type[Exception], ...] = (
     StopIteration, AssertionError, struct.error,
 )  # fmt: skip
 
-Tree = Any  # what JSON can hold
+Tree = Any  # a JSON value
 
 
 class SavedField(NamedTuple):
-    """Where a field stands: the text of its array type, in which block, from which byte on."""
+    """A field: the text of its array type, its memory block, its offset in bytes."""
 
     type: str
     block: int
@@ -45,8 +43,11 @@ class SavedField(NamedTuple):
 
 
 class SavedKernel(NamedTuple):
-    """A kernel for one signature. parameters: trees that `aot/parameters.py` reads, of what calls
-    give; fields: names of fields by parameter of the artifact."""
+    """A kernel for one signature.
+
+    - parameters: parameters of calls, as trees of `aot/parameters.py`.
+    - fields: the name of the field bound to each parameter of the artifact.
+    """
 
     parameters: tuple[Tree, ...]
     fields: dict[str, str]
@@ -55,15 +56,21 @@ class SavedKernel(NamedTuple):
 
 
 class SavedGraph(NamedTuple):
-    """Arguments by name, and kernels, each with what it is given: ["arg", name] or ["value", v]."""
+    """A graph: arguments by name, and kernels with arguments: ["arg", name] or ["value", v]."""
 
     arguments: dict[str, Tree]
     nodes: tuple[tuple[str, tuple[tuple[str, Tree], ...]], ...]
 
 
 class Saved(NamedTuple):
-    """A module. compiler: its version; caps: what was compiled for; blocks: sizes in bytes of
-    memory for fields. Fields and kernels that come with others have names that begin with `.`."""
+    """A saved module.
+
+    - compiler: the compiler's version.
+    - caps: the capabilities that code was compiled for.
+    - blocks: sizes in bytes of memory blocks for fields.
+
+    Names of fields and kernels that were included implicitly begin with `.`.
+    """
 
     compiler: str
     caps: Caps
@@ -74,14 +81,14 @@ class Saved(NamedTuple):
 
 
 def type_tree(t: Any) -> Tree:
-    """A type of numbers or structs as JSON."""
+    """Return a scalar, tensor or struct type as JSON."""
     if isinstance(t, StructType):
         return {"struct": {name: type_tree(m) for name, m in t.members.items()}}
     return repr(t)
 
 
 def type_of(tree: Tree) -> Any:
-    """The type of a tree. Raises ValueError, KeyError, TypeError."""
+    """Return the type of a tree. Raises ValueError, KeyError, TypeError."""
     if isinstance(tree, dict):
         return StructType({name: type_of(m) for name, m in tree["struct"].items()})
     return type_named(tree)
@@ -91,7 +98,7 @@ def type_of(tree: Tree) -> Any:
 
 
 def write(saved: Saved) -> dict[str, bytes]:
-    """The files of a module, by name: metadata and shaders."""
+    """Return the files of a module, by name: metadata and shaders."""
     shaders: dict[str, bytes] = {}
     kernels = {name: _kernel_tree(name, k, shaders) for name, k in saved.kernels.items()}
     tree = {
@@ -124,7 +131,7 @@ def _kernel_tree(name: str, kernel: SavedKernel, shaders: dict[str, bytes]) -> T
 
 
 def file_name(kernel: str, k: int, taken: dict[str, bytes]) -> str:
-    """The name of the file for the k-th shader of a kernel."""
+    """Return a unique file name for the k-th shader of a kernel."""
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", kernel)[:80].strip("-.") or "kernel"
     name, n = f"{plain}.{k}.spv", 1
     while name in taken:
@@ -137,7 +144,7 @@ def file_name(kernel: str, k: int, taken: dict[str, bytes]) -> str:
 
 
 def read(files: dict[str, bytes]) -> Saved:
-    """The module in these files. Raises ModuleError."""
+    """Return the module in these files. Raises ModuleError."""
     try:
         tree = json.loads(files[METADATA])
         name, version = tree["format"], tree["version"]

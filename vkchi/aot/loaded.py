@@ -1,6 +1,6 @@
-"""Saved modules, to be run: no compiler is needed.
+"""Loading and running of saved modules, without the compiler.
 
-Owns: `load` and what it gives. Must not know: how modules are made, IR.
+Example:
 
     m = ti.load("steps"); m.fields["x"].fill(1); m.step(0.1); m.graphs["frame"].run({"dt": 0.1})
 """
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class LoadedPlan(Plan):
-    """A saved kernel on a device: there is no IR of it."""
+    """The plan of a saved kernel, without IR."""
 
     @property
     def has_func(self) -> bool:
@@ -63,10 +63,10 @@ class LoadedPlan(Plan):
 
 
 class LoadedKernel:
-    """A kernel of a saved module. Calling it launches, as calling a `ti.kernel` does; parameters
-    that were templates are no arguments any more.
+    """A kernel of a saved module. A call launches it, like a `ti.kernel`.
 
-    Raises ArgumentError for arguments of other types than it was saved for.
+    Template parameters are fixed and not arguments. Raises ArgumentError for arguments of other
+    types than it was saved for.
     """
 
     __vkchi_kind__, is_method = "loaded kernel", False
@@ -94,11 +94,11 @@ class LoadedKernel:
         return self._run(args, kwargs, partial(launch, self.__name__))
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
-        """Not there. Raises GradientError."""
+        """Not supported. Raises GradientError."""
         raise GradientError(NO_GRADIENT.format(self.__name__))
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
-        """What `look` says of the plan for a call and of its arguments; nothing is run."""
+        """Return `look(plan, arguments)` for a call, without running the kernel."""
         found: T = self._run(args, {}, look)
         return found
 
@@ -131,7 +131,7 @@ class LoadedKernel:
         return LoadedPlan(runtime, compiled, self.parameters, args, show_element)
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Arguments in order. Raises ArgumentListError."""
+        """Return the arguments in order. Raises ArgumentListError."""
         if not kwargs and len(args) == len(self.parameters):
             return args
         try:
@@ -148,7 +148,7 @@ NO_GRADIENT = (
 
 
 def no_func() -> Any:
-    """The IR of a saved kernel: there is none. Raises ModuleError."""
+    """Placeholder for loading a saved kernel's IR. Raises ModuleError."""
     raise ModuleError("there is no IR of a kernel in a saved module")
 
 
@@ -156,8 +156,10 @@ LoadedGraph = Graph
 
 
 class LoadedModule:
-    """What a saved module holds: `fields`, `kernels` and `graphs` by name. Kernels are attributes
-    too; those of templates are `kernel(name, parameter=value)`."""
+    """A loaded module: `fields`, `kernels` and `graphs` by name.
+
+    Kernels are attributes too. Kernels with templates are `kernel(name, parameter=value)`.
+    """
 
     def __init__(self, path: str, saved: Saved, runtime: Runtime) -> None:
         self._path, self._runtime = path, runtime
@@ -185,13 +187,15 @@ class LoadedModule:
         return found
 
     def kernel(self, name: str, **templates: Any) -> LoadedKernel:
-        """The kernel for these values of its templates: numbers, and names of fields. Raises
-        AttributeError."""
+        """Return the kernel `name` for these template values. Raises AttributeError.
+
+        templates: numbers, or names of fields, by parameter.
+        """
         parts = ",".join(f"{key}={value}" for key, value in templates.items())
         return self.__getattr__(f"{name}[{parts}]" if parts else name)
 
     def open_runtime(self) -> Runtime:
-        """The runtime it was loaded in. Raises KernelRuntimeError after another `ti.init`."""
+        """Return the module's runtime. Raises KernelRuntimeError after another `ti.init`."""
         runtime = current()
         if runtime is not self._runtime:
             raise KernelRuntimeError(
@@ -201,11 +205,11 @@ class LoadedModule:
 
 
 def load(path: str | os.PathLike[str]) -> LoadedModule:
-    """The module in a folder or a .tcm archive (`path`), on the current device; its fields are
-    zero.
+    """Load the module at `path`, a folder or a .tcm archive, on the current device.
 
-    Raises KernelRuntimeError before `init`, ModuleError for what is damaged, no module, or of
-    another version, DeviceError where the device lacks what its kernels need.
+    Its fields are zero. Raises KernelRuntimeError before `init`. Raises ModuleError for a module
+    that is damaged or of another version. Raises DeviceError if the device lacks a feature that the
+    kernels need.
     """
     runtime = current()
     saved = read(read_files(path))
@@ -216,7 +220,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
 
 
 def check_device(path: str, saved: Saved, runtime: Runtime) -> None:
-    """Raises DeviceError where a device lacks what kernels need, naming all of it."""
+    """Raise DeviceError if the device lacks features that kernels need; the message lists all."""
     lacks: dict[str, None] = {}
     for kernel in saved.kernels.values():
         for dispatch in kernel.artifact.dispatches:
@@ -230,7 +234,7 @@ def check_device(path: str, saved: Saved, runtime: Runtime) -> None:
 
 
 def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storage:
-    """A field of a type in a block of memory. Raises ValueError where it is none."""
+    """Create a field in a memory block. Raises ValueError for an invalid type or offset."""
     if not isinstance(t, Array) or t.shape is None or t.layout is None:
         raise ValueError(f"{t} is no field")
     check_reach(t.shape, t.layout)
@@ -250,7 +254,7 @@ def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storag
 
 
 def make_graph(saved: SavedGraph, kernels: Mapping[str, LoadedKernel]) -> Graph:
-    """A graph of kernels of the module."""
+    """Create a graph of the module's kernels."""
     args = {name: arg_of(name, tree) for name, tree in saved.arguments.items()}
     nodes = []
     for name, entries in saved.nodes:
@@ -260,7 +264,7 @@ def make_graph(saved: SavedGraph, kernels: Mapping[str, LoadedKernel]) -> Graph:
 
 
 def arg_of(name: str, tree: Mapping[str, Any]) -> Arg:
-    """The argument of a graph that a tree says."""
+    """Return the graph argument of a tree."""
     facts = {"dtype": type_of(tree["dtype"]) if tree["dtype"] else None, "ndim": tree["ndim"]}
     facts["fmt"] = Format[tree["fmt"]] if tree["fmt"] else None
     tag = ArgKind[tree["tag"]]

@@ -1,10 +1,8 @@
-"""`ti.aot.Module`: kernels, fields and graphs, compiled to be saved.
+"""`ti.aot.Module`: collects kernels, fields and graphs, compiled to be saved.
 
-Owns: what is put into a module. Must not know: the form of files (`form`, `files`, `table`).
-
-A kernel is saved for one signature: types of arrays, formats of textures, values of templates. That
-the arrays of a call have one shape, or share no memory, is not assumed, so the code is right for
-all calls. Fields that kernels name and nobody added go with them, under names that begin with `.`.
+A kernel is saved for one signature: array types, texture formats, template values. Equal shapes and
+disjoint memory of array arguments are not assumed, so the code is valid for all calls. Fields that
+kernels use but that were not added are included under names that begin with `.`.
 """
 
 from __future__ import annotations
@@ -41,15 +39,19 @@ AnyKernel = Kernel | BoundKernel
 
 
 class KernelTemplate:
-    """A kernel with template parameters, in a module: each `instantiate` saves it for other
-    values, as NAME[parameter=value,...]."""
+    """A kernel with template parameters, in a module.
+
+    Each `instantiate` saves it for other template values, as NAME[parameter=value,...].
+    """
 
     def __init__(self, kernel: AnyKernel, module: Module) -> None:
         self._kernel, self._module = kernel, module
 
     def instantiate(self, **values: Any) -> None:
-        """Add the kernel for these values of its templates: fields of the module, or numbers.
-        Raises ArgumentError for others."""
+        """Add the kernel for these template values: fields of the module, or numbers.
+
+        Raises ArgumentError for other values.
+        """
         parts = [f"{key}={self._module.word_for(value)}" for key, value in values.items()]
         name = f"{self._kernel.__name__}[{','.join(parts)}]"  # type: ignore[union-attr]
         self._module.add_kernel(self._kernel, values, name)
@@ -58,9 +60,9 @@ class KernelTemplate:
 class Module:
     """Kernels, fields and graphs to be saved as files.
 
-    arch: ti.vulkan, as all code is SPIR-V for Vulkan; caps: names of what devices must have
-    (`ti.DeviceCapability`), else what the current one has. Raises KernelRuntimeError before `init`.
-    Source: Taichi's `ti.aot.Module`.
+    arch: ti.vulkan, since all code is SPIR-V for Vulkan. caps: capabilities that devices must have
+    (names of `ti.DeviceCapability`); by default those of the current device. Raises
+    KernelRuntimeError before `init`. Source: Taichi's `ti.aot.Module`.
     """
 
     def __init__(self, arch: Arch | None = None, caps: Iterable[str] | None = None) -> None:
@@ -82,8 +84,10 @@ class Module:
     # --- fields ----------------------------------------------------------------------------------
 
     def add_field(self, name: str, field: Any) -> None:
-        """Add a field under a name; the members of a field of structs as NAME.MEMBER. Raises
-        ArgumentError for what is none, and for a name that is taken."""
+        """Add `field` under `name`; members of a field of structs as NAME.MEMBER.
+
+        Raises ArgumentError for anything but a field, and for a name in use.
+        """
         check_name("add_field", name)
         self._added[name] = field
         for path, one in leaves_of(name, field):
@@ -94,7 +98,7 @@ class Module:
             self._fields[path] = one
 
     def word_for(self, value: Any) -> str:
-        """A template's value as text. Raises ArgumentError for what has none."""
+        """Return a template value as text. Raises ArgumentError."""
         if is_real(value):
             return str(value)
         for name, field in self._added.items():
@@ -129,11 +133,13 @@ class Module:
         template_args: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> None:
-        """Add a kernel, as `name` or under its own.
+        """Add the kernel `kernel_fn` under `name`, by default its own.
 
-        template_args: by parameter, values of templates, and arrays or textures of the type to be
-        compiled for where annotations do not say it. Raises ArgumentError for what is no kernel, a
-        name that is taken, and parameters of which too little is known; what compiling raises.
+        template_args: values by parameter name. Give template values, and sample arrays or textures
+        if annotations do not determine the type.
+
+        Raises ArgumentError for anything but a kernel, for a name in use, and for parameters of
+        unknown type. Raises the errors of compilation.
         """
         kernel, first = unbound(kernel_fn)
         found = name or kernel.__vkchi_func__.__name__
@@ -153,12 +159,15 @@ class Module:
 
     @contextmanager
     def add_kernel_template(self, kernel_fn: AnyKernel) -> Iterator[KernelTemplate]:
-        """A block in which `instantiate` adds the kernel for values of its templates."""
+        """Context manager for `instantiate`, which adds `kernel_fn` for given template values.
+
+        Raises ArgumentError for anything but a kernel.
+        """
         unbound(kernel_fn)
         yield KernelTemplate(kernel_fn, self)
 
     def add_exported(self) -> None:
-        """Add all kernels that `ti.aot.export` has marked."""
+        """Add all kernels that `ti.aot.export` marked."""
         for one in EXPORTED:
             self.add_kernel(one.kernel, one.template_types, one.name)
 
@@ -191,11 +200,13 @@ class Module:
     def add_graph(
         self, name: str, graph: Graph, template_args: Mapping[str, Any] | None = None
     ) -> None:
-        """Add a graph with its kernels. template_args: by argument, textures of the format to be
-        compiled for, where the argument does not say it; else that is rgba8.
+        """Add `graph` with its kernels, under `name`.
 
-        Raises ArgumentError for what is no graph, and for arrays that its kernels are given in
-        dispatch(): they are memory of this process.
+        template_args: by argument, textures whose format the kernels are compiled for, unless the
+        argument states it; the default is rgba8.
+
+        Raises ArgumentError for anything but a graph, and for arrays passed to dispatch(), since
+        they are memory of this process.
         """
         if not isinstance(graph, Graph):
             raise ArgumentError(f"add_graph takes what compile() gave, not {describe(graph)}")
@@ -225,7 +236,7 @@ class Module:
         self._graphs[name] = SavedGraph(arguments, tuple(nodes))
 
     def _keep_hidden(self, name: str, saved: SavedKernel) -> str:
-        """The name of an equal kernel of the module, or this one, which it is then kept under."""
+        """Store a kernel under `name`, unless the module has an equal one; return the name used."""
         for known, other in self._kernels.items():
             if known[0] == "." and other == saved:
                 return known
@@ -235,13 +246,16 @@ class Module:
     # --- saving ----------------------------------------------------------------------------------
 
     def save(self, filepath: str | os.PathLike[str], filename: str = "") -> None:
-        """Write the module into a folder, which is made. `filename` is what older programs of
-        Taichi's give, and changes nothing. Raises OSError, and ModuleError where the folder has
-        sums of other files."""
+        """Write the module into the folder `filepath`, which is created if needed.
+
+        filename: accepted for compatibility with old Taichi programs, and ignored. Raises OSError.
+        Raises ModuleError if the folder has a checksum file of other files.
+        """
         write_folder(os.fspath(filepath), self._files())
 
     def archive(self, filepath: str | os.PathLike[str]) -> None:
-        """Write the module into one file, named *.tcm. Raises ArgumentError, OSError."""
+        """Write the module into one file; `filepath` must end in .tcm. Raises ArgumentError,
+        OSError."""
         path = os.fspath(filepath)
         if not path.endswith(".tcm"):
             raise ArgumentError(f"archive: a file name that ends in .tcm is needed, not {path}")
@@ -271,13 +285,13 @@ class Module:
 
 
 def check_name(who: str, name: Any) -> None:
-    """Raises ArgumentError for what is no name: a word that does not begin with a dot."""
+    """Raise ArgumentError unless the name is a string without spaces and a leading dot."""
     if not isinstance(name, str) or not name.isprintable() or name[:1] in ("", ".") or " " in name:
         raise ArgumentError(f"{who}: a name without spaces is needed, not {name!r}")
 
 
 def unbound(kernel_fn: Any) -> tuple[Kernel, tuple[Any, ...]]:
-    """A kernel, and the object that it is of. Raises ArgumentError for what is no kernel."""
+    """Return a kernel and the object it is bound to. Raises ArgumentError for anything else."""
     if isinstance(kernel_fn, BoundKernel):
         return kernel_fn.func, kernel_fn.args  # type: ignore[return-value]
     if not isinstance(kernel_fn, Kernel):
@@ -286,7 +300,7 @@ def unbound(kernel_fn: Any) -> tuple[Kernel, tuple[Any, ...]]:
 
 
 def leaves_of(name: str, field: Any) -> Iterator[tuple[str, Any]]:
-    """A field with its name; of a field of structs, each member with its path."""
+    """Yield a field with its name, or the members of a field of structs with their paths."""
     arrays = getattr(field, "__vkchi_arrays__", None)
     if arrays is None:
         yield name, field
@@ -296,8 +310,11 @@ def leaves_of(name: str, field: Any) -> Iterator[tuple[str, Any]]:
 
 
 def without_files(value: Any) -> Any:
-    """Records with every span's file by its last name only, in brackets, which no file has: what is
-    shipped tells nothing of the machine that it was made on."""
+    """Strip folders from the file names of all spans in records, and put the names in angle
+    brackets.
+
+    So a shipped module does not reveal paths of the machine it was made on.
+    """
     if isinstance(value, Span):
         caller = None if value.caller is None else without_files(value.caller)
         return value._replace(file=f"<{os.path.basename(value.file).strip('<>')}>", caller=caller)
@@ -313,12 +330,12 @@ def without_files(value: Any) -> Any:
 
 
 def is_example(a: Any) -> bool:
-    """Whether an argument of a graph says what its kernel is compiled for."""
+    """True if a graph argument determines the types its kernels are compiled for."""
     return isinstance(a, Arg) and not a.is_number
 
 
 def example_for(arg: Arg) -> Any:
-    """A value such as the argument takes."""
+    """Return a sample value of the argument."""
     ones = (1,) * arg.ndim
     if arg.tag is ArgKind.NDARRAY:
         return ndarray(arg.dtype, ones)
@@ -326,7 +343,7 @@ def example_for(arg: Arg) -> Any:
 
 
 def entry_of(p: Parameter, a: Any) -> tuple[str, Any]:
-    """What a kernel of a graph is given, as JSON. Raises ArgumentError for memory."""
+    """Return a kernel's argument in a graph as JSON. Raises ArgumentError for arrays."""
     if isinstance(a, Arg):
         return ("arg", a.name)
     if isinstance(a, bool | np.bool_):
@@ -343,7 +360,7 @@ def entry_of(p: Parameter, a: Any) -> tuple[str, Any]:
 
 
 def tree_of(arg: Arg) -> dict[str, Any]:
-    """An argument of a graph as JSON."""
+    """Return a graph argument as JSON."""
     dtype = None if arg.dtype is None else repr(arg.dtype)
     fmt = None if arg.fmt is None else arg.fmt.name
     return {"tag": arg.tag.name, "dtype": dtype, "ndim": arg.ndim, "fmt": fmt}

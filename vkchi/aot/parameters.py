@@ -1,7 +1,6 @@
-"""Parameters of saved kernels: what calls give them, as JSON and back.
+"""Parameters of saved kernels: conversion to and from JSON, and sample arguments for compilation.
 
-Owns: the form of each kind of parameter; arguments that stand for all of a kind where a kernel is
-compiled before it is called. Must not know: files, kernels.
+Example:
 
     >>> save(parameter, signed)
     {'kind': 'scalar', 'name': 'a', 'type': 'f32'}
@@ -26,18 +25,20 @@ from vkchi.types.formats import Format, rw_texture, texture
 from vkchi.types.lazy_numpy import np
 from vkchi.types.structs import ArgPackType
 
-GIVEN = Attributes(aligned=MOST_ALIGNED)  # what is known of arrays: those that vkchi makes
-STATIC = ("template", "self")  # in the code, and no arguments any more
+GIVEN = Attributes(aligned=MOST_ALIGNED)  # attributes of arrays made by vkchi
+STATIC = ("template", "self")  # compiled in, not passed by calls
 
 
 def is_bound(p: Parameter) -> bool:
-    """Whether calls of a saved kernel give this parameter."""
+    """True if calls of a saved kernel pass this parameter."""
     return p.kind not in STATIC
 
 
 def example_of(p: Parameter, given: Any = None) -> Any:
-    """An argument of the kind that a parameter takes: what is given, where that says of which.
-    Raises ArgumentError where the annotation does not say enough."""
+    """Return a sample argument for a parameter: `given`, or one derived from the annotation.
+
+    Raises ArgumentError if the annotation is incomplete.
+    """
     if given is not None:
         return given
     match p.kind:
@@ -83,7 +84,7 @@ def _ndim_of(p: Parameter, members: dict[str, Any]) -> int:
 
 
 def save(p: Any, signed: Any) -> Tree:
-    """A parameter, and what its arguments are in the signature, as JSON."""
+    """Return a parameter and its signature as JSON."""
     tree: dict[str, Any] = {"kind": p.kind, "name": p.name}
     match p.kind:
         case "array":
@@ -106,7 +107,8 @@ def save(p: Any, signed: Any) -> Tree:
 
 
 class SavedPack(PackParameter):
-    """A pack of arguments, whose type is another process's: it goes by its members."""
+    """A parameter for an argument pack, matched by member names: its type belongs to another
+    process."""
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
         if not isinstance(arg, ArgPack) or arg.entries.keys() != self.members.keys():
@@ -115,15 +117,20 @@ class SavedPack(PackParameter):
 
 
 def type_word(p: Parameter, signed: ArrayArgument) -> str:
-    """The type of an array argument. Raises ArgumentError for arrays that few others are like."""
+    """Return the type of an array argument as text.
+
+    Raises ArgumentError for an array with unusual attributes, which code would depend on.
+    """
     if signed.attributes != GIVEN:
         raise p.refuse("the code would be for this array only: give a ti.ndarray of its type")
     return repr(signed.type)
 
 
 def load(tree: Tree) -> tuple[Parameter, Any]:
-    """The parameter of a tree, and what arguments must be in the signature. Raises ValueError and
-    the like for what `save` does not write."""
+    """Return the parameter of a tree, and the required signature of its arguments.
+
+    Raises ValueError and similar errors for a malformed tree.
+    """
     name = tree["name"]
     found = parameter_of(name, annotation_of(tree))
     if found is None or found.kind != tree["kind"]:
@@ -134,7 +141,7 @@ def load(tree: Tree) -> tuple[Parameter, Any]:
 
 
 def annotation_of(tree: Tree) -> Any:
-    """The annotation that a tree says."""
+    """Return the annotation of a tree."""
     match tree["kind"]:
         case "array":
             t = type_of(tree["type"])
@@ -153,7 +160,7 @@ def annotation_of(tree: Tree) -> Any:
 
 
 def signed_of(tree: Tree) -> Any:
-    """What `Parameter.sign` gives for arguments that fit."""
+    """Return the result of `Parameter.sign` for valid arguments."""
     match tree["kind"]:
         case "array":
             return ArrayArgument.of(type_of(tree["type"]), GIVEN)
@@ -170,7 +177,7 @@ def signed_of(tree: Tree) -> Any:
 
 
 def check_signed(p: Parameter, arg: Any, wanted: Any) -> None:
-    """Raises ArgumentError where an argument is of another type than the code was made for."""
+    """Raise ArgumentError if an argument has another type than the code was compiled for."""
     found = p.sign(arg)
     if found == wanted:
         return

@@ -1,9 +1,8 @@
-"""A saved module as a table of plain lines, for programs that read no JSON: `module.txt`.
+"""Line-based format of a saved module, for programs without a JSON parser: `module.txt`.
 
-Owns: the form, which docs/aot.md describes and `aot/c/vkchi.h` reads. Must not know: files.
-
-Words are parted by one space. Counts of loops are in postfix notation: numbers, `arg:NAME`,
-`item:NAME:K`, `dim:NAME:AXIS`, `wrap:TYPE`, and the names of `target.shader.COUNT_OPS`.
+docs/aot.md describes it; `aot/c/vkchi.h` reads it. Words are separated by one space. Loop counts
+are in postfix notation: numbers, `arg:NAME`, `item:NAME:K`, `dim:NAME:AXIS`, `wrap:TYPE`, and the
+names of `target.shader.COUNT_OPS`.
 
     >>> count_words(("max", ("sub", ("arg", "n"), ("const", 1)), ("const", 0)))
     ['arg:n', '1', 'sub', '0', 'max']
@@ -32,7 +31,7 @@ COMPARES: dict[type[ast.cmpop], str] = {
 
 
 def write(saved: Saved, files: dict[str, bytes]) -> bytes:
-    """The table of a module whose shaders are in these files."""
+    """Return the table of a module whose shaders are in these files."""
     names = {data: name for name, data in files.items() if name.endswith(".spv")}
     lines = [f"vkchi-module {FORMAT}", *(f"block {size}" for size in saved.blocks)]
     numbers = {name: k for k, name in enumerate(saved.fields)}
@@ -46,7 +45,7 @@ def write(saved: Saved, files: dict[str, bytes]) -> bytes:
 
 
 def field_line(name: str, f: SavedField) -> str:
-    """A field: its scalar, components, whether it lies as C's arrays do, block, start, extents."""
+    """Format a field: scalar, components, whether in C order, block, start, extents."""
     t: Array = type_of(f.type)
     assert t.shape is not None
     components = math.prod(shape_of(t.elem))
@@ -61,7 +60,7 @@ def field_line(name: str, f: SavedField) -> str:
 def kernel_lines(
     name: str, kernel: SavedKernel, fields: dict[str, int], files: dict[bytes, str]
 ) -> Iterator[str]:
-    """A kernel: parameters, arrays of its own, checks, dispatches."""
+    """Format a kernel: parameters, bound arrays, checks, dispatches."""
     artifact, interface = kernel.artifact, kernel.interface
     yield f"kernel {name}"
     for tree in kernel.parameters:
@@ -86,22 +85,22 @@ def kernel_lines(
 
 
 def cell_word(t: Array) -> str:
-    """The scalar in memory of what a kernel returns."""
+    """Return the scalar type in memory of a return value."""
     return repr(cell_of(t.elem).stored)
 
 
 def array_bytes(t: Array) -> int:
-    """Bytes of memory for an array, and for a spare element."""
+    """Return the size in bytes of an array with its spare element."""
     return (math.prod(t.shape or ()) + 1) * t.scalars_per_element * t.stored.size_bytes
 
 
 def place_of(check: Check) -> str:
-    """Where a check stands in the user's program."""
+    """Return the source location of a check."""
     return "" if check.span is None else f" ({check.span.place})"
 
 
 def parameter_lines(tree: Tree) -> Iterator[str]:
-    """A parameter, or each that it has in it: kind, name, scalar, components, axes."""
+    """Format a parameter or its members: kind, name, scalar, components, axes."""
     kind, name = tree["kind"], tree["name"]
     if kind in ("array", "texture"):
         t = type_of(tree["type"])
@@ -117,7 +116,7 @@ def parameter_lines(tree: Tree) -> Iterator[str]:
 
 
 def value_lines(name: str, t: Any) -> Iterator[str]:
-    """A number, vector or matrix by value; each that is in a struct."""
+    """Format a scalar or tensor passed by value, or the members of a struct."""
     if isinstance(t, Scalar):
         yield f"value {name} {t} 1"
     elif isinstance(t, Tensor):
@@ -128,7 +127,8 @@ def value_lines(name: str, t: Any) -> Iterator[str]:
 
 
 def dispatch_lines(dispatch: Dispatch, files: dict[bytes, str]) -> Iterator[str]:
-    """A shader's file, size and sum; bytes of arguments and how they travel; axes; slots."""
+    """Format a dispatch: shader file, size, checksum, argument bytes and their transport, axes,
+    slots."""
     shader = dispatch.shader
     words = shader.words
     way = "buffer" if shader.indirect else "push"
@@ -141,15 +141,15 @@ def dispatch_lines(dispatch: Dispatch, files: dict[bytes, str]) -> Iterator[str]
 
 
 def slot_type(slot: Slot) -> str:
-    """How a number stands in the argument block: as what type."""
+    """Return the type of a slot in the argument block."""
     if slot.kind in ("ptr", "trash"):
         return "u64"
-    narrow = {"u8": "u32", "u16": "u32", "u1": "u32"}  # as launches write them
+    narrow = {"u8": "u32", "u16": "u32", "u1": "u32"}  # launches write them as u32
     return narrow.get(slot.dtype, slot.dtype or "i32")
 
 
 def graph_lines(name: str, graph: SavedGraph) -> Iterator[str]:
-    """A graph: its kernels, and what each is given, parameter by parameter."""
+    """Format a graph: its kernels, each with its arguments."""
     yield f"graph {name}"
     for kernel, entries in graph.nodes:
         yield f"node {kernel}"
@@ -158,7 +158,7 @@ def graph_lines(name: str, graph: SavedGraph) -> Iterator[str]:
 
 
 def numbers_in(value: Any) -> Iterator[Any]:
-    """The numbers of a value for all runs."""
+    """Yield the scalars of a constant."""
     if isinstance(value, list | tuple):
         for part in value:
             yield from numbers_in(part)
@@ -170,7 +170,7 @@ def numbers_in(value: Any) -> Iterator[Any]:
 
 
 def count_words(count: Count) -> list[str]:
-    """A count in postfix notation."""
+    """Return a count in postfix notation."""
     kind, *rest = count
     if kind == "const":
         return [str(int(rest[0]))]
@@ -182,8 +182,10 @@ def count_words(count: Count) -> list[str]:
 
 
 def test_words(text: str) -> list[str]:
-    """A check's test in postfix notation: n (the value without an end of integer types), w (the
-    value), numbers, comparisons, and, or."""
+    """Return a check's expression in postfix notation.
+
+    Words: n (the value as an unbounded integer), w (the value), numbers, comparisons, and, or.
+    """
     return _test(ast.parse(text, mode="eval").body, {"n": "n", "w": "w"})
 
 
@@ -206,7 +208,7 @@ def _test(node: ast.expr, names: dict[str, str]) -> list[str]:
 
 
 def _comparisons(node: ast.Compare, names: dict[str, str]) -> list[str]:
-    """`a <= n <= b` is two comparisons, and both hold."""
+    """Expand a chained comparison: `a <= n <= b` is two comparisons joined by `and`."""
     sides = [node.left, *node.comparators]
     words: list[str] = []
     for k, op in enumerate(node.ops):
@@ -216,5 +218,4 @@ def _comparisons(node: ast.Compare, names: dict[str, str]) -> list[str]:
 
 
 def joined(words: Any) -> str:
-    """Words with a space between them."""
     return " ".join(map(str, words))

@@ -1,8 +1,8 @@
-"""`vkchi compile`: kernels compiled for a device, which need not be here, and none of them run.
+"""Compile kernels for a device, which need not be present, without running them.
 
-Owns: the command line, what is shown. A file is imported (what stands under `if __name__ ==
-"__main__"` is not run); kernels that it calls meanwhile are compiled, and so is the one named.
-Exit status: 0; 1 where a kernel, or the driver's compiler, refuses; 2 for a wrong command line.
+The file is imported under its own name, so code under `if __name__ == "__main__"` is not run.
+Kernels that the import calls are compiled too. Exit status: 0 success; 1 a kernel or the driver's
+compiler fails; 2 a usage error.
 
     $ vkchi compile program.py:step --device navi31 --arg x=f32[64,64]
 """
@@ -35,13 +35,13 @@ OK, REFUSED, WRONG = 0, 1, 2
 
 
 def main(argv: Sequence[str]) -> int:
-    """Compile what a command line names; the exit status."""
+    """Compile the kernels that the command line names; return the exit status."""
     at = list(argv).index("--") if "--" in argv else len(argv)
     try:
         given = parser().parse_args(argv[:at])
         described = find_target(given.device)
         values = dict(read_value(text) for text in given.arg)
-    except SystemExit as e:  # argparse has said why
+    except SystemExit as e:  # argparse has printed the reason
         return e.code if isinstance(e.code, int) else WRONG
     except VkchiError as e:
         print(e, file=sys.stderr)
@@ -64,7 +64,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What can be said."""
     made = argparse.ArgumentParser(prog="vkchi compile", description=(__doc__ or "").split("\n")[0])
     made.add_argument("what", nargs="?", default="", help="FILE.py, FILE.py:kernel or :obj.method")
     made.add_argument(
@@ -80,8 +79,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def find_target(name: str) -> Described | None:
-    """The device of a description, or any of AMD's families as `radv:vega10`; None for one that is
-    here. Raises ArgumentError, DeviceError."""
+    """Return the description of a device, or of an AMD family given as `radv:vega10`.
+
+    None for a device that is present. Raises ArgumentError, DeviceError.
+    """
     kind, _, family = name.partition(":")
     if kind == "radv" and family:
         return Described(f"AMD {family}", read_caps(family), family)
@@ -89,7 +90,7 @@ def find_target(name: str) -> Described | None:
 
 
 def read_value(text: str) -> tuple[str, str]:
-    """The name and the value of `--arg`. Raises ArgumentError."""
+    """Parse the NAME=VALUE of `--arg`. Raises ArgumentError."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ArgumentError(f"--arg is NAME=VALUE, not {text!r}")
@@ -102,8 +103,10 @@ def read_value(text: str) -> tuple[str, str]:
 def compile_file(
     noted: Noted, path: str, name: str, values: dict[str, str], argv: Sequence[str]
 ) -> None:
-    """Import a file, and compile one of its kernels, if one is named. Raises what vkchi raises,
-    OSError, ArgumentError."""
+    """Import a file, and compile its kernel `name`, if given.
+
+    Raises vkchi's errors and OSError.
+    """
     if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path!r}: vkchi compile FILE.py:kernel")
     init(log_level="error")
@@ -113,8 +116,10 @@ def compile_file(
 
 
 def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:
-    """The names that a file defines, which is run with these arguments, but is not `__main__`; what
-    it prints goes to standard error. Raises ArgumentError for an exception of its own."""
+    """Run a file with these arguments, not as `__main__`, and return its globals.
+
+    Its output goes to stderr. Raises ArgumentError if it raises an exception.
+    """
     before, folder = sys.argv, os.path.dirname(os.path.abspath(path))
     sys.argv = [path, *argv]
     sys.path.insert(0, folder)
@@ -134,8 +139,8 @@ def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str, Any]) -> None:
-    """Compile a kernel for arguments as they are given, or annotated. Raises ArgumentError where it
-    is not known what they are."""
+    """Compile a kernel for the given or annotated arguments. Raises ArgumentError if one is
+    unknown."""
     if not isinstance(kernel, Kernel | BoundKernel):
         raise ArgumentError(f"{name} is no ti.kernel")
     plain: Any = kernel if isinstance(kernel, Kernel) else kernel.func
@@ -150,13 +155,13 @@ def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str,
 
 
 def shaders_of(noted: Noted, name: str) -> list[Shader]:
-    """What was compiled: of a kernel and what is derived of it, or all."""
+    """Return the compiled shaders of a kernel and its variants, or all shaders."""
     last = name.rpartition(".")[2]
     return [s for s in noted.shaders.values() if not last or s.name.partition(".")[0] == last]
 
 
 def explain(noted: Noted, shaders: Sequence[Shader]) -> list[Outcome]:
-    """What the driver's compiler says, where one can be asked. Raises DeviceError."""
+    """Return the results of the driver's compiler, if one is available. Raises DeviceError."""
     described, device = noted.described, noted.device
     if described is not None and described.radv:
         return compile_all(described.radv, shaders, described.caps)
@@ -179,7 +184,7 @@ def explain(noted: Noted, shaders: Sequence[Shader]) -> list[Outcome]:
 def show(
     given: argparse.Namespace, noted: Noted, shaders: Sequence[Shader], outcomes: list[Outcome]
 ) -> int:
-    """Print what was compiled; the exit status."""
+    """Print the compiled shaders; return the exit status."""
     rows = [row_of(s, o, with_code=given.isa) for s, o in zip(shaders, outcomes, strict=True)]
     refused = sum(bool(o.error) for o in outcomes)
     device = device_of(noted)
@@ -196,7 +201,7 @@ def show(
 
 
 def write_modules(folder: str, shaders: Sequence[Shader]) -> None:
-    """Write SPIR-V into a folder, a file for each shader. Raises OSError."""
+    """Write each shader's SPIR-V to a file of the folder. Raises OSError."""
     os.makedirs(folder, exist_ok=True)
     for k, shader in enumerate(shaders):
         with open(os.path.join(folder, f"{k}.{shader.name}.spv"), "wb") as out:
@@ -204,7 +209,7 @@ def write_modules(folder: str, shaders: Sequence[Shader]) -> None:
 
 
 def device_of(noted: Noted) -> str:
-    """The device that was compiled for."""
+    """Return the name of the target device."""
     described: Described | None = noted.described
     if described is not None:
         return described.name
@@ -212,7 +217,7 @@ def device_of(noted: Noted) -> str:
 
 
 def row_of(shader: Shader, outcome: Outcome, *, with_code: bool) -> dict[str, Any]:
-    """What is known of a shader."""
+    """Return a shader's properties as JSON."""
     row: dict[str, Any] = {
         "name": shader.name,
         "spirv_bytes": len(shader.words),
@@ -232,7 +237,7 @@ def row_of(shader: Shader, outcome: Outcome, *, with_code: bool) -> dict[str, An
 
 
 def lines_of(row: dict[str, Any]) -> list[str]:
-    """The same for people."""
+    """Format a shader's properties."""
     size = " x ".join(map(str, row["workgroup"]))
     needs = f", needs {' '.join(row['needs'])}" if row["needs"] else ""
     lines = [f"{row['name']}: {row['spirv_bytes']} bytes of SPIR-V, workgroups of {size}{needs}"]

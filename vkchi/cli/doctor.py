@@ -1,7 +1,6 @@
-"""`vkchi doctor`: what this machine has for vkchi, what is wrong, and the command that mends it.
+"""`vkchi doctor`: checks of this machine's setup for vkchi, with a fix for each problem.
 
-Owns: the checks, one function each, and the table of what lacking capabilities cost. Exit status: 0
-where kernels can run, 1 where they cannot. Must not know: how devices are opened.
+Exit status: 0 kernels can run; 1 they cannot.
 
     $ vkchi doctor
     $ vkchi doctor --json
@@ -30,9 +29,9 @@ from vkchi.tuples import NamedTuple
 if TYPE_CHECKING:
     from vkchi.vk.physical import Physical
 
-SLOW_MESA = 24  # lavapipe of older ones takes several times as long
+SLOW_MESA = 24  # lavapipe of older versions is several times slower
 MENDED_BY_DRIVER = "make driver"
-# Capabilities that a device may lack, and what that costs.
+# Optional capabilities, and the effect of lacking them.
 COSTS = {
     "int8": "kernels with i8 and u8 are refused",
     "int16": "kernels with i16 and u16 are refused",
@@ -53,7 +52,7 @@ PACKAGES = (
 
 
 class Problem(TypedDict):
-    """Something wrong, and the command, or the words, that mend it."""
+    """A problem, and the command or advice that fixes it."""
 
     what: str
     mend: str
@@ -61,7 +60,7 @@ class Problem(TypedDict):
 
 
 class Found(NamedTuple):
-    """What a check saw: lines by title, and problems."""
+    """Result of a check: a title, lines of text, and problems."""
 
     title: str
     lines: list[str]
@@ -69,7 +68,8 @@ class Found(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Look at everything; the exit status."""
+    """Check packages, Vulkan devices, CUDA, environment variables and the kernel cache of this
+    machine."""
     parser = argparse.ArgumentParser("vkchi doctor", description=main.__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     as_json = parser.parse_args(argv).json
@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def problem(what: str, mend: str, *, stops: bool = False) -> Problem:
-    """A problem; `stops`: no kernel runs because of it."""
+    """Return a problem; `stops`: it prevents all kernels from running."""
     return {"what": what, "mend": mend, "stops": stops}
 
 
@@ -95,7 +95,7 @@ def problem(what: str, mend: str, *, stops: bool = False) -> Problem:
 
 
 def look_at_versions() -> Found:
-    """vkchi, Python and the packages it uses."""
+    """Versions of vkchi, Python and the packages it uses."""
     lines = [
         f"vkchi {version_of('vkchi')}, Python {platform.python_version()}, {platform.platform()}"
     ]
@@ -109,7 +109,7 @@ def look_at_versions() -> Found:
 
 
 def version_of(package: str) -> str:
-    """The version of a package; `-` where it is not installed."""
+    """Return the version of a package, or `-` if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -117,7 +117,7 @@ def version_of(package: str) -> str:
 
 
 def look_at_devices() -> Found:
-    """Vulkan devices, in order, the one that `ti.init()` takes, and what they lack."""
+    """Vulkan devices, the choice of `ti.init()`, and missing features."""
     try:
         rows = physical_devices()
         chosen = chosen_index()
@@ -148,8 +148,10 @@ def look_at_devices() -> Found:
 
 
 def look_at_cuda() -> Found:
-    """Which of CUDA's devices each NVIDIA device of Vulkan is: arrays of torch and cupy are then
-    used in place (docs/interop.md)."""
+    """CUDA device of each NVIDIA device of Vulkan.
+
+    Arrays of torch and cupy on such a device are used in place (docs/interop.md).
+    """
     try:
         rows = [row for row in physical_devices() if row.vendor == "nvidia"]
     except (VkchiError, ImportError):
@@ -175,7 +177,7 @@ def look_at_cuda() -> Found:
 
 
 def cuda_ordinal(uuid: bytes) -> int | str:
-    """CUDA's number of a device, or why it has none."""
+    """Return a device's CUDA ordinal, or why it has none."""
     from vkchi.interop.cuda.driver import open_driver
 
     try:
@@ -187,7 +189,7 @@ def cuda_ordinal(uuid: bytes) -> int | str:
 
 
 def cuda_devices() -> int:
-    """How many devices CUDA has; 0 where there is no CUDA."""
+    """Return the number of CUDA devices; 0 without CUDA."""
     from vkchi.interop.cuda.driver import call, load_bindings
 
     try:
@@ -197,7 +199,7 @@ def cuda_devices() -> int:
 
 
 def physical_devices() -> list[Physical]:
-    """What vkchi asks of each physical device. Raises DeviceError where there are none."""
+    """Return the properties of each physical device. Raises DeviceError if there are none."""
     from vkchi.vk.instance import open_instance
     from vkchi.vk.physical import read_all
     from vkchi.vk.raw import load_vulkan
@@ -210,7 +212,7 @@ def physical_devices() -> list[Physical]:
 
 
 def chosen_index() -> int:
-    """The device that `ti.init()` opens. Raises DeviceError where it opens none."""
+    """Return the index of the device that `ti.init()` opens. Raises DeviceError if none."""
     from vkchi.device import open_device
 
     device = open_device()
@@ -221,13 +223,13 @@ def chosen_index() -> int:
 
 
 def is_slow(driver: str) -> bool:
-    """Whether a driver is an old software one."""
+    """True for an old software driver."""
     mesa = re.search(r"llvmpipe.*Mesa (\d+)", driver)
     return mesa is not None and int(mesa[1]) < SLOW_MESA
 
 
 def look_at_flags() -> Found:
-    """Environment variables that change what vkchi does."""
+    """Environment variables that affect vkchi."""
     names = sorted(n for n in os.environ if n.startswith("VKCHI_"))
     known = [f"{n}={os.environ[n]}: {env.FLAGS[n][1]}" for n in names if n in env.FLAGS]
     wrong = [problem(f"no flag is called {n}", f"unset {n}") for n in names if n not in env.FLAGS]
@@ -244,7 +246,7 @@ def look_at_flags() -> Found:
 
 
 def look_at_cache() -> Found:
-    """Where compiled kernels are kept, and whether they can be."""
+    """Location and state of the disk cache."""
     folder = find_folder()
     store, lines, wrong = Store(folder), [folder], []
     mend = "VKCHI_CACHE_DIR=FOLDER, one that you may write to; or VKCHI_CACHE=0"
@@ -263,7 +265,7 @@ def look_at_cache() -> Found:
 
 
 def can_write(folder: str) -> bool:
-    """Whether files can be made in a folder, or the folder itself where it is not there."""
+    """True if files can be created in the folder, or in its nearest existing parent."""
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     try:
@@ -275,7 +277,7 @@ def can_write(folder: str) -> bool:
 
 
 def is_damaged(store: Store, key: str) -> bool:
-    """Whether an entry's sum or form is wrong."""
+    """True if an entry's checksum or format is wrong."""
     try:
         read_entry(store.path_of(key))
     except (Damaged, OSError):

@@ -1,6 +1,6 @@
-"""`python -m vkchi example [NAME ...]`: the examples, by name.
+"""`python -m vkchi example [NAME ...]`: list and run the examples.
 
-Owns: where they are, the list of them. Must not know: what they do.
+Example:
 
     $ python -m vkchi example mpm88 --headless --frames 30 --save out/mpm88
 """
@@ -19,14 +19,16 @@ import vkchi
 from vkchi.errors import MissingPackageError
 
 FOLDER = Path(vkchi.__file__).parents[1] / "examples"
-EXTRAS = {"torch": "torch"}  # packages that examples import, and what brings them
-NO_EXAMPLES = {"viewer", "learning", "stage"}  # what they share
+EXTRAS = {"torch": "torch"}  # package imported by examples -> extra that installs it
+NO_EXAMPLES = {"viewer", "learning", "stage"}  # modules shared by the examples
 DRAWS = re.compile(r"^    *(viewer|learning|stage)\.run\(", re.M)
 
 
 def list_examples() -> dict[str, Path]:
-    """The examples of a source checkout, by name; none of a package that was installed: beside it,
-    `examples` is another's."""
+    """Return the examples of a source checkout, by name.
+
+    Empty for an installed package: a folder `examples` beside it belongs to another package.
+    """
     if not (FOLDER.parent / "pyproject.toml").is_file():
         return {}
     found = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
@@ -34,14 +36,16 @@ def list_examples() -> dict[str, Path]:
 
 
 def title_of(path: Path) -> str:
-    """The first line of an example's docstring."""
+    """Return the first line of an example's docstring."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return text.split("\n")[0]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the example that argv names, with the arguments after its name; without any, list them.
-    The exit status: 2 for a name that there is not."""
+    """Run the named example with the arguments after its name; without a name, list the examples.
+
+    Returns the exit status, 2 for an unknown name.
+    """
     examples = list_examples()
     if not examples:
         print("this is an installed package: examples are in the source checkout", file=sys.stderr)
@@ -59,12 +63,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def is_drawn(path: Path) -> bool:
-    """Whether an example draws, or only prints."""
+    """True if the example draws; False if it only prints."""
     return DRAWS.search(path.read_text(encoding="utf-8")) is not None
 
 
 def arguments_for(path: Path, arguments: Sequence[str]) -> list[str]:
-    """The arguments, without those about drawing where an example prints only."""
+    """Return the arguments, without drawing options if the example only prints."""
     if is_drawn(path):
         return list(arguments)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -78,7 +82,7 @@ def arguments_for(path: Path, arguments: Sequence[str]) -> list[str]:
 
 
 def run(path: Path, arguments: Sequence[str]) -> int:
-    """Run an example as `python PATH ARGUMENTS` does; the exit status."""
+    """Run an example like `python PATH ARGUMENTS`; return the exit status."""
     before, folder = sys.argv, str(path.parent)
     sys.argv = [str(path), *arguments_for(path, arguments)]
     sys.path.insert(0, folder)

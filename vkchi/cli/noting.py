@@ -1,7 +1,7 @@
-"""A device on which nothing runs: it notes what would be compiled for it.
+"""Devices that record shaders instead of compiling and running them.
 
-Owns: that kernels are compiled for given capabilities, and launches dropped; memory is that of a
-device that is here, fills and copies included. Must not know: what becomes of the shaders.
+Kernels are compiled for given capabilities and launches are dropped. Memory, fills and copies are
+those of a present device.
 
     with noting(described, "") as found:
         ti.init()
@@ -28,7 +28,7 @@ from vkchi.vk.sequence import Command, Sequence
 
 
 class Noted:
-    """What programs would have run: distinct shaders, in order. `device` is the last one opened."""
+    """The recorded shaders, distinct and in order. `device` is the last one opened."""
 
     def __init__(self, described: Described | None) -> None:
         self.described = described
@@ -37,14 +37,14 @@ class Noted:
 
 
 class NotingPipelines(Pipelines):
-    """Keeps shaders, and compiles none."""
+    """Pipelines that record shaders and compile none."""
 
     def __init__(self, logical: Logical, noted: Noted) -> None:
         super().__init__(logical)
         self._noted = noted
 
     def make(self, shader: Shader, subgroup_size: int) -> Pipeline:
-        """A pipeline that cannot run. `explain` compiles."""
+        """Return a pipeline that cannot run. `explain` compiles."""
         self._noted.shaders.setdefault(shader.words, shader)
         return Pipeline(shader, [None], None)
 
@@ -66,25 +66,27 @@ class NotingDevice(Device):
             self.info = info._replace(name=described.name, kind="other")
 
     def record(self, pipeline: Runnable, *rest: Any) -> None:
-        """Nothing."""
+        """Drop the dispatch."""
         self.require_open()
 
     def sequence(self, commands: list[Command], like: Sequence | None = None) -> Sequence:
-        """Nothing, to be run by `execute`."""
+        """Return an empty sequence."""
         return super().sequence([])
 
     def execute(self, sequence: Sequence) -> None:
-        """Nothing."""
+        """Drop the sequence."""
         self.require_open()
 
 
 @contextmanager
 def noting(described: Described | None, select: str) -> Iterator[Noted]:
-    """Inside, every device that is opened runs nothing, and has the capabilities of the one that is
-    described, or those of the device here that `select` names."""
+    """Context manager in which every opened device records shaders and runs nothing.
+
+    Its capabilities are those of `described`, or of the present device that `select` names.
+    """
     noted = Noted(described)
     own = type("NotingDevice", (NotingDevice,), {"noted": noted})
-    names = vars(sys.modules["vkchi.device"])  # of the module: `vkchi.device` is what users call
+    names = vars(sys.modules["vkchi.device"])  # `vkchi.device` itself is a function
     before: Callable[..., Device] = names["open_device"]
 
     def open_noting(*_: Any, **others: Any) -> Device:

@@ -1,6 +1,6 @@
-"""Arguments to compile a kernel for, where none is called: from annotations, or as texts say.
+"""Sample arguments for compiling a kernel without a call: from annotations or command-line text.
 
-Owns: the form of such texts. Must not know: what they are used for.
+Example:
 
     x=f32[64,64]   y=f32x3[100]   n=5   dt=1e-3   field=model.density
 """
@@ -19,13 +19,15 @@ from vkchi.types import SCALARS, shape_of, with_shape
 from vkchi.types.lazy_numpy import np
 
 ARRAY = re.compile(r"([a-z]+\d+)((?:x\d+)*)\[([^\]]*)\]")
-MOST_INNER = 2  # axes of elements: those of a matrix
-EXTENT = 64  # of axes of which nothing is said: kernels are not compiled for extents
+MOST_INNER = 2  # axes of an element: 2 for a matrix
+EXTENT = 64  # default extent; code does not depend on it
 
 
 def sample(parameter: Parameter, given: Mapping[str, str], names: Mapping[str, Any]) -> Any:
-    """An argument for a parameter. `names` are those of the kernel's file. Raises ArgumentError
-    where nothing says what it is."""
+    """Return an argument for a parameter. Raises ArgumentError if its type is unknown.
+
+    `names` are the globals of the kernel's file.
+    """
     if parameter.name in given:
         return read_argument(given[parameter.name], names)
     if isinstance(parameter, ScalarParameter):
@@ -43,8 +45,11 @@ def sample(parameter: Parameter, given: Mapping[str, str], names: Mapping[str, A
 
 
 def read_argument(text: str, names: Mapping[str, Any]) -> Any:
-    """What a text says: an array of a type and extents (`?` for any), a number, or what a name of
-    the file stands for. Raises ArgumentError."""
+    """Parse an argument: an array type with extents (`?` for any), a literal, or a name in the
+    file.
+
+    Raises ArgumentError.
+    """
     found = ARRAY.fullmatch(text.replace(" ", ""))
     if found and found[1] in SCALARS:
         inner = tuple(int(n) for n in found[2].split("x")[1:])
@@ -60,7 +65,7 @@ def read_argument(text: str, names: Mapping[str, Any]) -> Any:
 
 
 def find_name(path: str, names: Mapping[str, Any]) -> Any:
-    """What a name, or attributes of one, stand for. Raises ArgumentError."""
+    """Return the value of a dotted name. Raises ArgumentError."""
     first, *rest = path.split(".")
     if first not in names:
         raise ArgumentError(f"the file has nothing called {first!r}")

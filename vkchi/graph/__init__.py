@@ -1,6 +1,6 @@
-"""Kernels with their arguments, put together once and run again by one call: Taichi's `ti.graph`.
+"""`ti.graph`: sequences of kernels that are built once and run by one call, as in Taichi.
 
-Owns: the public names. Must not know: anything else.
+Example:
 
     >>> builder = ti.graph.GraphBuilder()
     >>> x = ti.graph.Arg(ti.graph.ArgKind.NDARRAY, "x", ti.f32, ndim=1)

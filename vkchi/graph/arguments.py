@@ -1,7 +1,6 @@
-"""A graph's arguments: what they are called and of what type they are, before they have values.
+"""Symbolic arguments of graphs: names and types, without values.
 
-Owns: `Arg`, `ArgKind`; whether a kernel takes an argument, whether a value is one. Must not know:
-how graphs run.
+Example:
 
     Arg(ArgKind.SCALAR, "dt", ti.f32), Arg(ArgKind.NDARRAY, "x", dtype=ti.math.vec2, ndim=1)
 """
@@ -25,12 +24,12 @@ from vkchi.types.lazy_numpy import is_real, np
 
 
 class ArgKind(enum.Enum):
-    """What an argument of a graph is."""
+    """Kind of a graph argument."""
 
     SCALAR, NDARRAY, MATRIX, TEXTURE, RWTEXTURE = range(5)
 
 
-# What each kind is described by, besides its name; all of it must be given.
+# Required properties of each kind, besides its name.
 FACTS = {
     ArgKind.SCALAR: ("dtype",),
     ArgKind.NDARRAY: ("dtype", "ndim"),
@@ -38,7 +37,7 @@ FACTS = {
     ArgKind.TEXTURE: ("ndim",),
     ArgKind.RWTEXTURE: ("ndim", "fmt"),
 }
-# What older versions of Taichi took, and what to write instead.
+# Parameters of old Taichi versions, and their replacements.
 GONE = {
     "field_dim": "ndim=",
     "element_shape": "a vector or matrix type as dtype=",
@@ -46,16 +45,16 @@ GONE = {
     "num_channels": "fmt=",
     "shape": "ndim=",
 }
-ORDER = ("tag", "name", "dtype", "ndim", *GONE)  # as positional arguments
+ORDER = ("tag", "name", "dtype", "ndim", *GONE)  # order of positional arguments
 VECTORS = (Matrix, list, tuple, np.ndarray)
 
 
 class Arg:
     """An argument of a graph.
 
-    tag: an `ArgKind`; name: the key of its value in `Graph.run`; dtype: the type of a number, a
-    vector or matrix, or of an array's elements; ndim: axes of an array or texture; fmt: the
-    `ti.Format` of a texture that kernels write. Raises ArgumentError.
+    tag: an `ArgKind`. name: the key of its value in `Graph.run`. dtype: the type of a scalar,
+    vector or matrix, or of an array's elements. ndim: number of axes of an array or texture. fmt:
+    the `ti.Format` of a texture that kernels write. Raises ArgumentError.
     """
 
     def __init__(self, *args: Any, **facts: Any) -> None:
@@ -105,18 +104,18 @@ class Arg:
 
     @property
     def is_number(self) -> bool:
-        """Whether values are bound by value, and no code depends on them."""
+        """True if the argument is passed by value, so that no code depends on it."""
         return self.tag in (ArgKind.SCALAR, ArgKind.MATRIX)
 
     def is_like(self, other: Arg) -> bool:
-        """Whether both take the same values."""
+        """True if both accept the same values."""
         mine, others = ((a.tag, a.dtype, a.ndim, a.fmt) for a in (self, other))
         return mine == others
 
     # --- kernels -------------------------------------------------------------------------------
 
     def misfit(self, parameter: Parameter) -> str:
-        """Why a kernel's parameter cannot be given this argument; empty where it can."""
+        """Return why a kernel parameter cannot take this argument, or ""."""
         if parameter.kind in ("template", "self"):
             return "a value is needed when kernels are compiled: give it to dispatch()"
         cls, differ = MISFITS[self.tag]
@@ -127,8 +126,10 @@ class Arg:
     # --- values --------------------------------------------------------------------------------
 
     def read(self, value: Any) -> Any:
-        """What two values of this argument have in common if a graph does the same with both.
-        Raises ArgumentError where `value` is none."""
+        """Return the cache key of a value; values with equal keys can share recorded commands.
+
+        Raises ArgumentError if the value does not fit.
+        """
         if self.tag is ArgKind.SCALAR:
             self._require(is_real(value), f"a number of {self.dtype}", value)
         elif self.tag is ArgKind.MATRIX:
@@ -154,17 +155,17 @@ class Arg:
 
 
 def differ_number(arg: Arg, p: Any) -> str:
-    """Why a parameter of numbers does not fit."""
+    """Return why a scalar parameter does not fit, or ""."""
     return "" if p.type is arg.dtype else f"{p.type} is needed, not {arg.dtype}"
 
 
 def differ_matrix(arg: Arg, p: Any) -> str:
-    """Why a parameter of vectors or matrices does not fit: their numbers are converted."""
+    """Return why a vector or matrix parameter does not fit, or "". Element types are converted."""
     return "" if p.type.shape == arg.dtype.shape else f"{p.type} is needed, not {arg.dtype}"
 
 
 def differ_array(arg: Arg, p: Any) -> str:
-    """Why a parameter of arrays does not fit."""
+    """Return why an array parameter does not fit, or ""."""
     try:
         p.check(arg.dtype, arg.ndim)
     except ArgumentError as e:
@@ -173,7 +174,7 @@ def differ_array(arg: Arg, p: Any) -> str:
 
 
 def differ_texture(arg: Arg, p: Any) -> str:
-    """Why a parameter of textures does not fit."""
+    """Return why a texture parameter does not fit, or ""."""
     kind = ArgKind.RWTEXTURE if isinstance(p.note, rw_texture) else ArgKind.TEXTURE
     if kind is not arg.tag:
         return f"ArgKind.{kind.name} is needed"

@@ -1,13 +1,12 @@
-"""Graphs: a program says which kernels follow each other, and runs them all by one call.
+"""Graphs: sequences of kernel launches, declared once and run by one call.
 
-Owns: the public classes, what is recorded for which arguments. Must not know: how launches bind,
-commands.
+`Graph.run` checks and binds arguments once for all kernels. Launches that consist of dispatches
+only are recorded. While the arrays stay the same, one command runs them again; new scalars only
+change argument blocks.
 
-`Graph.run` checks and binds arguments once for all kernels. Launches that are nothing but their
-dispatches are recorded, and run again by one command for as long as the arrays are the same ones;
-another number changes the argument blocks it stands in. What cannot be recorded is called as any
-kernel is, at its place: kernels that may report or draw random numbers, or use gradients of their
-arguments; under a tape, in debug mode and while kernels are measured that is all of them.
+Random seeds are fresh in each run. Other kernels are called normally, in order: those that report
+or use gradients of their arguments. Under a tape, in debug mode and while kernels are timed, all
+are called.
 """
 
 from __future__ import annotations
@@ -34,35 +33,35 @@ if TYPE_CHECKING:
     from vkchi.launch import Plan
 
 T = TypeVar("T")
-MOST_RECORDED = 8  # sets of arrays that a graph keeps commands for
+MOST_RECORDED = 8  # recordings per graph, by sets of arrays
 
 Values = Mapping[str, Any]
 
 
 class Launchable(Protocol):
-    """A kernel, be it compiled here or loaded."""
+    """Protocol of compiled and loaded kernels."""
 
     is_method: bool
 
     @property
     def __vkchi_func__(self) -> Any:
-        """What has its name."""
+        """An object with the kernel's `__name__`."""
 
     def __call__(self, *args: Any) -> Any:
-        """Launch it."""
+        """Launch the kernel."""
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
-        """What `look` says of the plan for a call and of its arguments."""
+        """Return `look(plan, arguments)` for a call."""
 
 
 class Node(NamedTuple):
-    """A kernel and what it is given, in order: arguments of the graph, and values."""
+    """A kernel and its arguments: graph arguments and constants."""
 
     kernel: Launchable
     given: tuple[Any, ...]
 
     def is_plain(self, values: Values) -> bool:
-        """Whether the launch with these arguments can be recorded."""
+        """True if a launch with these values can be recorded."""
         rest = self.given[self.kernel.is_method :]
         if not all(isinstance(value, Arg) or is_fixed(value) for value in rest):
             return False
@@ -70,23 +69,25 @@ class Node(NamedTuple):
         return found
 
     def fill(self, values: Values) -> tuple[Any, ...]:
-        """The arguments of a call."""
+        """Return the arguments of a call."""
         return tuple(values[a.name] if isinstance(a, Arg) else a for a in self.given)
 
 
 class Sequential:
-    """Kernels one after the other: a part of a graph, which can be appended several times."""
+    """A sequence of kernels: a part of a graph, which can be appended several times."""
 
     def __init__(self) -> None:
         self.nodes: list[Node | Sequential] = []
 
     def dispatch(self, kernel_fn: Kernel | BoundKernel, *args: Any) -> None:
-        """Add a kernel. args: what it takes, in order: an `Arg`, or a value for all runs.
+        """Add the kernel `kernel_fn`.
 
-        Raises ArgumentError for what is no kernel, ArgumentListError for too few or too many
-        arguments, KernelTypeError where the kernel's annotation says otherwise than an Arg.
+        args: its arguments in order, each an `Arg`, or a constant for all runs.
+
+        Raises ArgumentError for anything but a kernel, ArgumentListError for a wrong number of
+        arguments, KernelTypeError if an Arg contradicts the kernel's annotation.
         """
-        from vkchi.kernel import BoundKernel, Kernel  # which loaded graphs need not
+        from vkchi.kernel import BoundKernel, Kernel  # lazy: loaded graphs do not need it
 
         if isinstance(kernel_fn, BoundKernel):
             kernel_fn, args = kernel_fn.func, (*kernel_fn.args, *args)  # type: ignore[assignment]
@@ -105,7 +106,7 @@ class Sequential:
         self.nodes.append(Node(kernel_fn, given))
 
     def flat(self) -> Iterator[Node]:
-        """All kernels in order."""
+        """Yield all kernels in order, including those of nested sequences."""
         for node in self.nodes:
             if isinstance(node, Sequential):
                 yield from node.flat()
@@ -114,14 +115,14 @@ class Sequential:
 
 
 class GraphBuilder(Sequential):
-    """What a graph is made with."""
+    """Builder of a graph."""
 
     def create_sequential(self) -> Sequential:
-        """A part that is not in the graph before it is appended."""
+        """Return a new sequence, which is not part of the graph until it is appended."""
         return Sequential()
 
     def append(self, node: Sequential) -> None:
-        """Add all that a part holds when the graph is compiled. Raises ArgumentError."""
+        """Append the sequence `node`; its contents are read by `compile`. Raises ArgumentError."""
         if not isinstance(node, Sequential) or isinstance(node, GraphBuilder):
             raise ArgumentError(
                 f"append() takes what create_sequential() gave, not {describe(node)}"
@@ -129,12 +130,12 @@ class GraphBuilder(Sequential):
         self.nodes.append(node)
 
     def compile(self) -> Graph:
-        """The graph. Raises ArgumentError where one name stands for different arguments."""
+        """Return the graph. Raises ArgumentError if one name denotes different arguments."""
         return Graph(self.flat())
 
 
 class Part:
-    """Kernels that follow each other, for certain arrays: recorded, or to be called."""
+    """Successive kernels for fixed arrays: either all recorded, or all called."""
 
     def __init__(self, nodes: list[Node], values: Values, *, is_plain: bool) -> None:
         self.nodes = nodes
@@ -146,12 +147,11 @@ class Part:
                     self.uses.setdefault(arg.name, []).append((launch, k))
 
     def change(self, name: str, value: Any) -> None:
-        """Another number."""
+        """Set a scalar argument."""
         if self.replay is not None:
             self.replay.change(self.uses.get(name, ()), value)
 
     def run(self, values: Values) -> None:
-        """Launch all."""
         if self.replay is not None:
             self.replay.run()
         else:
@@ -159,7 +159,7 @@ class Part:
 
 
 class Recording:
-    """A graph's kernels for certain arrays, and the numbers that were given last."""
+    """A graph's kernels for fixed arrays, with the scalars of the last run."""
 
     def __init__(self, nodes: list[Node], values: Values, numbers: dict[str, Any]) -> None:
         found = groupby(nodes, lambda node: node.is_plain(values))
@@ -168,11 +168,11 @@ class Recording:
 
     @property
     def is_current(self) -> bool:
-        """True if values of Python that kernels were compiled with are as they were."""
+        """True if the Python values that kernels read at compile time are unchanged."""
         return all([part.replay is None or part.replay.is_current for part in self.parts])
 
     def change(self, numbers: dict[str, Any], values: Values) -> None:
-        """Take over the numbers that are others."""
+        """Set the scalars that differ from the last run."""
         for name, number in numbers.items():
             if number != self.numbers[name]:
                 for part in self.parts:
@@ -181,8 +181,10 @@ class Recording:
 
 
 class Graph:
-    """Kernels that `run` launches one after the other. `args` are the arguments, by name, `nodes`
-    the kernels with what they are given."""
+    """A compiled sequence of kernels, which `run` launches in order.
+
+    `args`: its arguments by name. `nodes`: the kernels with their arguments.
+    """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = list(nodes)
@@ -196,10 +198,11 @@ class Graph:
         self._recordings: dict[tuple[Any, ...], Recording] = {}
 
     def run(self, args: Values) -> None:
-        """Launch the kernels. args: a value for each argument, by name; others are ignored.
+        """Launch the kernels.
 
-        Raises ArgumentError before anything is launched, but for what kernels that are not recorded
-        find themselves.
+        args: a value for each argument, by name; other keys are ignored.
+
+        Raises ArgumentError before any launch. Kernels that are called normally may raise later.
         """
         if type(args) is not dict and not isinstance(args, Mapping):
             raise ArgumentError(f"graph.run() takes a dict of values by name, not {args!r:.80}")
@@ -225,7 +228,7 @@ class Graph:
         if runtime is not self._runtime:
             self._recordings = {}
             self._runtime = runtime
-        recording = self._recordings.pop(arrays, None)  # comes back where nothing is raised
+        recording = self._recordings.pop(arrays, None)  # put back unless a launch raises
         if recording is None or not recording.is_current:
             self._forget()
             recording = Recording(self.nodes, args, numbers)
@@ -236,21 +239,19 @@ class Graph:
         self._recordings[arrays] = recording
 
     def _forget(self) -> None:
-        """Drop what was recorded for arrays that are gone, or not used for longest."""
+        """Drop recordings of destroyed arrays, and the least recently used ones."""
         alive = [key for key in self._recordings if not is_stale(key)]
         kept = alive[max(0, len(alive) - MOST_RECORDED + 1) :]
         self._recordings = {key: self._recordings[key] for key in kept}
 
 
 def call(nodes: Iterable[Node], values: Values) -> None:
-    """Call the kernels."""
     for node in nodes:
         node.kernel(*node.fill(values))
 
 
 def is_plain_launch(plan: Plan, args: tuple[Any, ...]) -> bool:
-    """Whether a launch is nothing but its dispatches, on arrays that lie on the device; it may draw
-    random numbers."""
+    """True if a launch consists of dispatches on device arrays only; it may draw random numbers."""
     pairs = zip(plan.parameters, args, strict=True)
     leaves = (leaf for parameter, arg in pairs for leaf in parameter.leaves(arg))
     lie_here = (p.kind != "array" or isinstance(a, Storage) for p, a in leaves)
@@ -258,7 +259,7 @@ def is_plain_launch(plan: Plan, args: tuple[Any, ...]) -> bool:
 
 
 def record(nodes: list[Node], values: Values) -> Replay:
-    """Kernels whose plans are plain. Raises ArgumentError."""
+    """Record kernels with recordable plans. Raises ArgumentError."""
 
     def make(node: Node) -> Launch:
         kernel = node.kernel
@@ -270,5 +271,6 @@ def record(nodes: list[Node], values: Values) -> Replay:
 
 
 def is_fixed(value: Any) -> bool:
-    """Whether what kernels find in a value for all runs cannot change without their knowing."""
+    """True if a constant cannot change unnoticed: a string, a number, or an object compared by
+    identity."""
     return isinstance(value, str) or is_real(value) or isinstance(contents(value), ById)

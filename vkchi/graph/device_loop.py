@@ -1,12 +1,9 @@
-"""Loops over recorded launches whose condition the device looks at: the host does not wait between
-rounds.
+"""Loops over recorded launches with the condition evaluated on the device, by indirect dispatch.
 
-Owns: the kernel that looks, chunks of rounds. Must not know: who records, Vulkan.
-
-A round is a small dispatch that reads the condition, and the recorded ones, whose numbers of
-workgroups it writes: their own, or none where the loop has ended. Rounds are recorded in chunks of
-some hundred dispatches; the host submits 1, 2, 4, ... of them, and waits to see whether the loop
-goes on. So rounds after the end cost the device no more than some empty dispatches.
+Each iteration is a small dispatch that reads the condition, followed by the recorded dispatches.
+The first writes the workgroup counts of the others: their own, or zero after the loop has ended.
+Iterations are recorded in chunks of some hundred dispatches. The host submits 1, 2, 4, ... chunks
+and then waits for the condition. Iterations after the end are only empty dispatches.
 """
 
 from __future__ import annotations
@@ -26,13 +23,13 @@ from vkchi.types import i32
 from vkchi.types.lazy_numpy import np
 
 CHUNK_DISPATCHES, MOST_ROUNDS, MOST_CHUNKS = 256, 64, 64
-MOST = (1 << 31) - 1  # rounds that are counted between two looks of the host
-GOES_ON, DONE, LIMIT = 0, 1, 2  # places in `state`
+MOST = (1 << 31) - 1  # iterations counted between two reads by the host
+GOES_ON, DONE, LIMIT = 0, 1, 2  # indices in `state`
 
 
 @on_arrays(wanted=i32)
 def look(field: Any, state: Any, groups: Any, given: Any, wanted: Any) -> None:
-    """Note whether the loop goes on, and give each dispatch its workgroups or none."""
+    """Evaluate the condition, and set each dispatch's workgroup count."""
     loop_config(serialize=True)
     for _ in range(1):
         goes_on = 0
@@ -47,7 +44,7 @@ def look(field: Any, state: Any, groups: Any, given: Any, wanted: Any) -> None:
 
 
 def cell_of_condition(field: Any, runtime: Runtime) -> tuple[int, ...]:
-    """Where the number of a condition stands. Raises ArgumentError for what is not one number."""
+    """Return the index of a condition's element. Raises ArgumentError unless it is one scalar."""
     if not isinstance(field, Storage):
         raise ArgumentError(f"a field or ndarray of one number is needed, not {describe(field)}")
     field.check_alive()
@@ -58,12 +55,12 @@ def cell_of_condition(field: Any, runtime: Runtime) -> tuple[int, ...]:
 
 
 def is_true(field: Storage, cell: tuple[int, ...]) -> bool:
-    """Whether the number is not 0; waits."""
+    """True if the scalar is nonzero; waits for the device."""
     return bool(field.read(cell))
 
 
 class DeviceLoop:
-    """A loop over a replay's launches while a condition is, or (not `wanted`) is not true."""
+    """A loop over a replay's launches while a condition is true (`wanted`) or false."""
 
     def __init__(self, runtime: Runtime, replay: Replay, field: Any, *, wanted: bool) -> None:
         self._device, self._replay, self._field = runtime.device, replay, field
@@ -90,7 +87,7 @@ class DeviceLoop:
         self._chunk = self._device.sequence([*self._look.commands, *looped] * rounds)
 
     def run(self, most: int | None) -> int:
-        """Go on until the condition says so, or for `most` rounds; how many there were."""
+        """Run until the condition ends the loop, at most `most` times; return their number."""
         done, chunks = 0, 1
         while most is None or done < most:
             self._replay.check_alive()

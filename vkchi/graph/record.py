@@ -1,12 +1,14 @@
-"""`ti.record()`: kernel calls of a block as a graph, to be run again by one command.
+"""`ti.record()`: records the kernel calls of a block as a graph.
 
-Owns: what is recorded, what is refused in the block. Must not know: how loops run on the device.
+In the block kernels do not run. A call is checked, compiled and bound with its current arguments.
+Not supported in the block, since it would not be part of later runs:
+- reading arrays that recorded kernels write, and writing any array from Python;
+- gradients;
+- kernels with return values;
+- arrays in host memory.
 
-In the block kernels are not run: a call is checked, compiled and bound, with its arguments as they
-are then. What would be of no run is refused: reading what a recorded kernel writes, writing to any
-array from Python, gradients, kernels that return something, arrays in the host's memory. Launches
-that are nothing but their dispatches become commands (`launch/replay.py`); what prints, asserts or
-draws is called at its place.
+Launches that consist of dispatches only become commands (`launch/replay.py`), with fresh random
+seeds in each run. Kernels that print or assert are called, in order.
 
     with ti.record() as g:
         push(0.1, x, v)
@@ -39,11 +41,11 @@ if TYPE_CHECKING:
     from vkchi.launch import Plan
 
 IN_BLOCK = "in the block of ti.record() kernels are recorded and not run, so "
-MOST_LOOPS = 8  # conditions that commands are kept for
+MOST_LOOPS = 8  # device loops kept, by condition
 
 
 class Step(NamedTuple):
-    """A recorded call: the kernel's name, its plan, the arguments as they were."""
+    """A recorded call: the kernel's name, its plan, its arguments."""
 
     name: str
     plan: Plan
@@ -51,11 +53,11 @@ class Step(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is nothing but its dispatches."""
+        """True if the launch consists of dispatches only."""
         return is_plain_launch(self.plan, self.args)
 
     def call(self) -> None:
-        """Launch it as a call does."""
+        """Launch like a normal call."""
         launch(self.name, self.plan, self.args)
 
 
@@ -63,7 +65,7 @@ class Record(Block):
     """Kernel calls, recorded in a block and run after it."""
 
     kind, title = "record", "ti.record()"
-    ledger = None  # what others write is no concern here
+    ledger = None  # writes by others need no tracking
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
@@ -93,7 +95,7 @@ class Record(Block):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """The end of the block. Raises KernelRuntimeError where a tape was opened in it."""
+        """End the block. Raises KernelRuntimeError if a tape was opened in it."""
         assert self._runtime is not None
         is_own = self._runtime.recording is self
         self.close()
@@ -107,7 +109,7 @@ class Record(Block):
         self._problem = ""
 
     def close(self) -> None:
-        """Record nothing any more. Idempotent."""
+        """Stop recording. Idempotent."""
         for array in self._watched.values():
             vars(array).pop("watch", None)
         if self._runtime is not None and self._runtime.recording is self:
@@ -120,8 +122,10 @@ class Record(Block):
             yield (Replay(launches) if is_plain else None), steps
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-        """A kernel is called: note it, or, from another thread, launch it. Raises
-        KernelRuntimeError for what cannot be recorded."""
+        """Record a kernel call; calls of other threads are launched.
+
+        Raises KernelRuntimeError for a call that cannot be recorded.
+        """
         if get_ident() != self.thread:
             return plan.launch(args)
         if plan.returns:
@@ -131,7 +135,7 @@ class Record(Block):
         for p, arg in leaves:
             if p.kind == "array" and not isinstance(arg, Storage):
                 self._refuse(f"{name}() cannot be given {describe(arg)}: use a ti.ndarray")
-        bound = plan.executable.bind_arguments(args)  # raises for what does not fit
+        bound = plan.executable.bind_arguments(args)  # raises ArgumentError
         for check in plan.checks:
             check(bound.flat)
         kept = tuple(p.keep(arg, {}) for p, arg in zip(plan.parameters, args, strict=True))
@@ -145,8 +149,8 @@ class Record(Block):
     # --- what Python does in the block -----------------------------------------------------------
 
     def on_access(self, array: Storage, access: Access) -> None:
-        """Python is about to access an array. Raises KernelRuntimeError where that would be of no
-        run."""
+        """Hook before Python accesses an array. Raises KernelRuntimeError if runs would not repeat
+        it."""
         if get_ident() != self.thread:
             return
         if access.kind != "read":
@@ -156,26 +160,26 @@ class Record(Block):
             self._refuse(f"{array!r} does not hold what they will write: read it after g.run()")
 
     def filled(self, array: Storage, values: object) -> None:
-        """Python is about to write numbers."""
+        """Hook before Python fills an array."""
         self.on_access(array, Access("write"))
 
     def copy(self, target: Storage, source: Storage) -> bool:
-        """Python is about to copy an array."""
+        """Hook before Python copies an array."""
         self.on_access(target, Access("write"))
         return False
 
     def copy_tensor(self, target: Storage, tensor: object) -> bool:
-        """Python is about to copy a tensor."""
+        """Hook before Python copies a tensor."""
         return self.copy(target, target)
 
     refill = copy
 
     def grad(self, name: str) -> NoReturn:
-        """A kernel's gradient is called for. Raises KernelRuntimeError."""
+        """Reject a call of a kernel's gradient. Raises KernelRuntimeError."""
         self._refuse(f"{name}.grad() cannot be called there")
 
     def __getattr__(self, name: str) -> NoReturn:
-        """What a tape has besides is asked for where Python computes from arrays."""
+        """Reject the other hooks of a tape, which computations on arrays call."""
         if name.startswith("__"):
             raise AttributeError(name)
         self._refuse("matrices, solvers and functions with gradients cannot be used there")
@@ -187,15 +191,18 @@ class Record(Block):
     # --- running ---------------------------------------------------------------------------------
 
     def _renew(self) -> None:
-        """Take the kernels for values of Python as they are now."""
+        """Renew the plans for the current Python values."""
         steps = [step._replace(plan=step.plan.renewed(step.args)) for step in self._steps]
         if any(new.plan is not old.plan for new, old in zip(steps, self._steps, strict=True)):
             self._steps, self._loops = steps, {}
             self._parts = list(self._make_parts())
 
     def run(self, n: int = 1) -> None:
-        """Run all recorded calls, n times. Raises ArgumentError for what is no number of times,
-        KernelRuntimeError where the runtime, or a field, is gone."""
+        """Run all recorded calls, `n` times.
+
+        Raises ArgumentError if n is not a count, and KernelRuntimeError if the runtime or a field
+        was destroyed.
+        """
         if not is_count(n):
             raise ArgumentError(f"run() takes a number of times, not {describe(n)}")
         runtime = self._open_runtime()
@@ -221,7 +228,7 @@ class Record(Block):
 
     @staticmethod
     def _is_called(runtime: Runtime) -> bool:
-        """Whether calls are to be seen by somebody: a tape, checks, measurements."""
+        """True if kernels must be called one by one: under a tape, in debug mode, or timed."""
         return runtime.options.debug or runtime.tape is not None or runtime.device.is_timing
 
     def _open_runtime(self) -> Runtime:
@@ -232,16 +239,18 @@ class Record(Block):
         return self._runtime
 
     def run_while(self, field: Any, *, max: int | None = None) -> int:
-        """Run again and again while `field`, which recorded kernels write, is not 0; it is looked
-        at before each run. At most `max` times; how often it was run. Waits.
+        """Run while `field`, which recorded kernels write, is nonzero; return the number of runs.
 
-        field: a field or ndarray of one number. Raises ArgumentError for others, and where nothing
-        would end the loop.
+        The condition is read before each run. Waits for the device.
+
+        field: a field or ndarray of one number. max: limit of the number of runs. Raises
+        ArgumentError for other fields, and if nothing can end the loop.
         """
         return self._loop(field, max, wanted=True)
 
     def run_until(self, field: Any, *, max: int | None = None) -> int:
-        """The same until `field` is not 0."""
+        """Run until `field` is nonzero, at most `max` times: like `run_while` with the opposite
+        condition."""
         return self._loop(field, max, wanted=False)
 
     def _loop(self, field: Any, most: int | None, *, wanted: bool) -> int:
@@ -281,11 +290,13 @@ class Record(Block):
 
 
 def is_count(n: Any) -> bool:
-    """Whether something is a number of times."""
+    """True for a non-negative integer other than a bool."""
     return hasattr(n, "__index__") and not isinstance(n, bool) and n.__index__() >= 0
 
 
 def record() -> Record:
-    """A block whose kernel calls are recorded as a graph, and not run:
-    `with ti.record() as g: ...`, then `g.run(n)`, `g.run_while(field)`, `g.run_until(field)`."""
+    """Return a context manager that records the kernel calls of its block, without running them.
+
+    Use `with ti.record() as g: ...`, then `g.run(n)`, `g.run_while(field)` or `g.run_until(field)`.
+    """
     return Record()
