@@ -1,7 +1,7 @@
-"""What `import vkchi as ti` gives, for type checkers: this file is never run.
+"""Public names of vkchi for type checkers; never executed.
 
-Number types are the Python types of their values here, so that annotations of kernels say what
-calls take and give; kernels and functions keep the signatures that users write.
+Number types are declared as the Python types of their values, so that annotations of kernels state
+the types of calls. Kernels and functions keep the signatures that users write.
 """
 
 from typing import Any, TypeAlias
@@ -231,7 +231,7 @@ Layout = Order
 any_arr = types.ndarray
 ext_arr = types.ndarray
 
-template: Any  # a field, a function, a number: whatever a kernel is compiled for
+template: Any  # any object that a kernel is specialized for
 
 f16: TypeAlias = float
 f32: TypeAlias = float

@@ -206,9 +206,9 @@ def length_checks(loop: Op, sentence: str) -> list[Check]:
 
 
 def is_certain(test: str, number: Number) -> bool:
-    """True if all values in a number's range pass a test.
+    """True if all values in the range pass a test.
 
-    Only the ends of the range are tested, and 0 if it lies between them.
+    Only the ends of the range are tested, and 0 if it is between them.
     """
     ends = [n for n in (number.lo, 0, number.hi) if number.lo <= n <= number.hi]
     passes = tester(test)

@@ -457,7 +457,7 @@ def show_element(storage: Storage) -> Any:
 def keep_typed_source(fn: FunctionType) -> None:
     """Store the syntax tree of a function from an interactive session or `exec`.
 
-    Its source is available only now. Functions in files are read later.
+    Its source may be unavailable later. The source of functions in files is read on demand.
     """
     if fn.__code__.co_filename.startswith("<"):
         from vkchi.frontend.source import keep_source  # loaded on demand

@@ -1,15 +1,14 @@
-"""What type checkers know of kernels, functions and vectors: nothing here is used while a program
-runs.
+"""Declarations of kernels, functions and vectors for type checkers; not loaded at run time.
 
-Owns: decorators and the signatures that they keep, operators that `lang.matrix` fills in, the
-vector types of `ti.math` as classes. Must not know: how anything runs.
+Includes decorators that preserve signatures, operators that `lang.matrix` fills in, and the vector
+types of `ti.math` as classes.
 
     @ti.kernel
     def scale(x: ti.template(), factor: ti.f32) -> ti.f32: ...
 
     scale(field, 2.0)            # a float
     scale.grad(field, 2.0)       # None
-    scale(field, "2")            # found by the type checker
+    scale(field, "2")            # an error of the type checker
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +22,7 @@ from vkchi.lang.matrix import Matrix, Vector
 from vkchi.types.hints import Numbers, ScalarDType
 from vkchi.types.structs import StructType
 
-MYPY = False  # true in mypy alone
+MYPY = False  # true only in mypy
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -35,13 +34,16 @@ N = TypeVar("N", bound=float)
 M = TypeVar("M", bound=Matrix)
 
 class Launched(Kernel, Generic[P, R_co]):
-    """What `@ti.kernel` makes of a function: calls run it on the device."""
+    """Result of `@ti.kernel`: calls run it on the device."""
 
     __name__: str
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     def grad(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Add to the gradients of what a call with these arguments reads, from those of what it
-        writes. Raises GradientError where there is no right gradient."""
+        """Run the reverse-mode gradient of a call with these arguments.
+
+        Adds to the gradients of the values that the call reads, from those of the values that it
+        writes. Raises GradientError if there is no correct gradient.
+        """
 
     @overload  # type: ignore[override]
     def __get__(self, obj: None, owner: type) -> Launched[P, R_co]: ...
@@ -55,7 +57,7 @@ def func(fn: Callable[P, R], is_real_function: bool = False) -> Callable[P, R]: 
 def pyfunc(fn: Callable[P, R]) -> Callable[P, R]: ...
 def real_func(fn: Callable[P, R]) -> Callable[P, R]: ...
 
-if MYPY:  # which knows no class that a decorator makes another thing of
+if MYPY:  # mypy does not support decorators that replace a class
     @dataclass_transform()
     def dataclass(cls: type[T]) -> type[T]: ...
 
@@ -63,12 +65,12 @@ else:
     def dataclass(cls: type) -> StructType: ...
 
 class Language(Function, Generic[P, R_co]):
-    """A function of the language, which takes what its definition says."""
+    """A function of the language, with the signature of its definition."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 class Unary(Function, Generic[N]):
-    """`ti.sin` and its like: a number of one kind, of each number."""
+    """`ti.sin` and others: elementwise, with one result type."""
 
     @overload
     def __call__(self, x: float, /) -> N: ...
@@ -78,7 +80,7 @@ class Unary(Function, Generic[N]):
     def __call__(self, x: Numbers, /) -> Any: ...
 
 class Same(Function):
-    """`ti.abs` and its like: numbers of the kind given."""
+    """`ti.abs` and others: elementwise, with the type of the operand."""
 
     @overload
     def __call__(self, x: int, /) -> int: ...
@@ -90,7 +92,7 @@ class Same(Function):
     def __call__(self, x: Numbers, /) -> Any: ...
 
 class Rounding(Function):
-    """`ti.floor` and its like: floats, or numbers of a type."""
+    """`ti.floor` and others: elementwise, floats or values of a given type."""
 
     @overload
     def __call__(self, x: float, dtype: None = None) -> float: ...
@@ -102,7 +104,7 @@ class Rounding(Function):
     def __call__(self, x: Numbers, dtype: ScalarDType | None = None) -> Any: ...
 
 class Cast(Function):
-    """`ti.cast` and `ti.bit_cast`: numbers of a type."""
+    """`ti.cast` and `ti.bit_cast`: values of a given type."""
 
     @overload
     def __call__(self, obj: float, dtype: type[N]) -> N: ...
@@ -112,7 +114,7 @@ class Cast(Function):
     def __call__(self, obj: Numbers, dtype: ScalarDType) -> Any: ...
 
 class Binary(Function):
-    """`ti.atan2` and its like: floats of two numbers each."""
+    """`ti.atan2` and others: elementwise, floats of two operands."""
 
     @overload
     def __call__(self, x1: float, x2: float, /) -> float: ...
@@ -122,7 +124,7 @@ class Binary(Function):
     def __call__(self, x1: Numbers, x2: Numbers, /) -> Any: ...
 
 class Folding(Function):
-    """`ti.max` and `ti.min`: of one number or more."""
+    """`ti.max` and `ti.min`: elementwise, of one or more operands."""
 
     @overload
     def __call__(self, x: int, /, *more: int) -> int: ...
@@ -134,7 +136,7 @@ class Folding(Function):
     def __call__(self, x: Numbers, /, *more: Numbers) -> Any: ...
 
 class Random(Function):
-    """`ti.random`: of a type."""
+    """`ti.random`: a value of a given type."""
 
     @overload
     def __call__(self) -> float: ...
@@ -144,13 +146,15 @@ class Random(Function):
     def __call__(self, dtype: ScalarDType) -> Any: ...
 
 class Decomposition(Function, Generic[R_co]):
-    """`ti.svd` and its like."""
+    """`ti.svd` and others."""
 
     def __call__(self, A: Matrix, dt: ScalarDType | None = None) -> R_co: ...
 
 class Arithmetic:
-    """The makers of vectors and matrices, a vector's components, and the operators, element by
-    element: the other operand is of the same shape, or a number."""
+    """Constructors of vectors and matrices, components of vectors, and elementwise operators.
+
+    The other operand of an operator has the same shape, or is a scalar.
+    """
 
     @overload
     @staticmethod
@@ -204,11 +208,11 @@ class Arithmetic:
     def __ge__(self, other: Numbers) -> Self: ...
 
 class VectorType(Vector):
-    """`ti.math.vec3` and its like: made of numbers and vectors, one after the other."""
+    """`ti.math.vec3` and others: concatenations of scalars and vectors."""
 
     def __init__(self, *parts: Numbers) -> None: ...
 
 class MatrixType(Matrix):
-    """`ti.math.mat3` and its like: made of rows, or of numbers row by row."""
+    """`ti.math.mat3` and others: from rows, or from scalars in row-major order."""
 
     def __init__(self, *parts: Numbers) -> None: ...

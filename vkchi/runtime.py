@@ -148,8 +148,7 @@ class Runtime:
         return (self.options.random_seed * 0x9E3779B1 + number * 0x85EBCA6B) & 0xFFFFFFFF
 
     def seeds(self, after: int | None) -> Callable[[], int]:
-        """Generator function of seeds for dispatches: new ones, or those after the first `after`
-        seeds."""
+        """Function that returns a seed per call: new ones, or those after seed `after`."""
         if after is None:
             return self.next_seed
         return map(self.seed, itertools.count(after + 1)).__next__
@@ -398,7 +397,7 @@ def arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
 
 
 def asks_for_cpu(device: Device, wanted: list[Arch | Arches]) -> bool:
-    """True if the device is a software one, as the user asked."""
+    """True if the device is a software device and the user selected one."""
     from vkchi.target.devices import KINDS
 
     return KINDS["cpu"](device.info) and any(arch.kind == "cpu" for arch in wanted)

@@ -1,9 +1,9 @@
 """Exception filters: catch errors of the guarded code, never those of a signal handler.
 
 A signal handler, or a debugger's trace function, runs between any two bytecodes and may raise any
-exception: `TimeoutError` is an OSError, and `except OSError` around a call of `os` would catch it.
-Python passes such functions the frame that they interrupt, and that frame precedes theirs in
-the traceback. Ordinary functions do not receive their caller's frame.
+exception. For example, `TimeoutError` is an OSError: `except OSError` around a call of `os` would
+catch it. Python passes such functions the frame that they interrupt, and that frame precedes theirs
+in the traceback. Ordinary functions do not receive their caller's frame.
 
     try:
         size = os.stat(path).st_size

@@ -4,9 +4,9 @@ Defines the mapping of loop iterations to invocations. On a grid of one axis, th
 invocation in the dispatch is `(group.y * groups.x + group.x) * block + local`. The y term is
 omitted if the grid is known to fit x.
 
-On a grid of several axes, an invocation has the hardware's index along each axis, plus the `base`
-of the dispatch if there may be several dispatches. Its index in the dispatch is the number of its
-iteration, with x as the fastest digit.
+On a grid of several axes, an invocation has the hardware's index along each axis. If there may be
+several dispatches, the `base` of the dispatch is added. Its index in the dispatch is the number of
+its iteration, with x as the fastest digit.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from vkchi.interrupts.locks import restoring
 
 
 class Saver(Protocol):
-    """Owner of a snapshot that is taken only if the buffer is overwritten."""
+    """Object that takes a snapshot of a buffer just before the buffer is overwritten."""
 
     def save(self) -> None:
         """Copy the buffer, which is about to be overwritten. A second call does nothing."""

@@ -59,8 +59,10 @@ class Memory(NamedTuple):
 
 
 class _Live(NamedTuple):
-    """A span in use. `place` is what the dying pointer appends; `holder` refers weakly to the
-    pointer."""
+    """A span in use.
+
+    The dying pointer appends `place` to the release queue; `holder` refers weakly to the pointer.
+    """
 
     place: Any
     span: Span

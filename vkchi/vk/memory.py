@@ -89,7 +89,7 @@ def make_block(
     With an exporter, the block can be exported (`export_block`). Raises raw.OutOfMemory if the
     driver is out of memory, DeviceError above the device's limit. The limit is that of buffers, or,
     if the driver fails, that of allocations. NVIDIA reports 4 GiB for the latter and allows more.
-    Source: Vulkan, VkPhysicalDeviceMaintenance3Properties: what is too large is out of memory.
+    Source: Vulkan, VkPhysicalDeviceMaintenance3Properties.
     """
     if size_bytes > logical.physical.buffer_limit_bytes:
         raise too_large(logical, size_bytes, logical.physical.buffer_limit_bytes)

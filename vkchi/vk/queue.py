@@ -1,7 +1,7 @@
 """Command buffers, submission and the timeline semaphore of one device.
 
-Includes the command pool, the ring of command buffers, the submission numbers, and the timelines
-shared with other APIs: those that wait for submissions, and those that submissions wait for. Not
+Includes the command pool, the ring of command buffers and the submission numbers. Timelines are
+shared with other APIs: some wait for submissions here, and submissions wait for others. Not
 thread-safe, except `wait`.
 
     queue = Queue(logical)
@@ -10,7 +10,7 @@ thread-safe, except `wait`.
     queue.wait(queue.send())
 
 An exception can be raised at any bytecode (docs/design.md, part 6, Interrupts). Therefore one call
-of C code both submits and records the result, and `send` resumes where it was interrupted.
+of C code both submits and records the result, and `send` resumes an interrupted submission.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ SENTENCES: dict[int, str] = {
 
 
 class OutOfMemory(DeviceError):
-    """Failed allocation. The heap catches it, frees memory where possible, and retries."""
+    """Failed allocation. `Device.allocate` catches it, frees garbage, and retries."""
 
 
 class NoDriver(DeviceError):
@@ -69,7 +69,7 @@ class Memory(bytearray):
     """Memory of a struct or an array that keeps the objects it points to alive.
 
     A destructor (`ffi.gc`) must not do this. The garbage collector runs the destructors of a whole
-    cycle before it sees that an object in it is resurrected, such as a device that nobody closed.
+    cycle before it sees that one of its objects, such as an unclosed device, is resurrected.
     """
 
     __slots__ = ("kept",)
