@@ -5,7 +5,7 @@ a weak number depends on the other operand:
 
 - an int is default_ip, then promoted
 - a float is f64 beside f64, else at least default_fp
-- a bool is u1
+- a bool takes the other operand's type; by itself it is u1
 
     value(cx, [1, 2.5])                 # a constant of f32<2>
     cast(cx, v, ti.i32)
