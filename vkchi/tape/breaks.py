@@ -139,10 +139,13 @@ class Breaks:
     ) -> None:
         """Raise GradientError if a call propagates a lost gradient to one of the arrays `names`.
 
-        `names` are the arrays that have a gradient; `others` are further lost gradients by
-        parameter name. Lost gradients in memory that the call overwrites are dropped. Those that it
-        copies to other memory are recorded there. A derivative with respect to values that Python
-        stored may be lost: those values become constants.
+        It warns instead if `ti.init` has `missing_gradient="warn"`, except for bits and unknown
+        values. `names` are the arrays that have a gradient; `others` are further lost gradients by
+        parameter name.
+
+        Lost gradients in memory that the call overwrites are dropped. Those that it copies to other
+        memory are recorded there. A derivative with respect to values that Python stored may be
+        lost: those values become constants.
         """
         found, losses = [(name, seen_by(call, name, b)) for name, b in others], []
         for name in call.arrays:

@@ -41,9 +41,7 @@ class Constants:
     def note_fill(self, array: Storage, at: Index | None) -> None:
         """Record that Python overwrites an element, or (None) all of an array.
 
-        The array holds no derivative.
-
-        The value may be an input of the program.
+        The array holds no derivative. The value may be an input of the program.
         """
         if array.whole is not array or array.companion("grad") is None:
             return

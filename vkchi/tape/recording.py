@@ -160,7 +160,7 @@ class Recording(Block):
             entry.run()
 
     def check(self, call: Call, names: frozenset[str]) -> None:
-        """Raise GradientError if a derivative is lost on its way to the call's arrays `names`.
+        """Raise GradientError, or warn, if a derivative is lost on its way to arrays of the call.
 
         `names` are the arrays that have a gradient.
         """
@@ -351,7 +351,7 @@ class Recording(Block):
         self.snapshots.count(step.size_bytes)
 
     def hold_result(self, array: Storage, who: str) -> None:
-        """Record that a function with a custom gradient returned this array."""
+        """Record that a function with a custom gradient stored its result in this array."""
         self.leave_trace()
         account = self.ledger.open(array)
         account.forget_constants()
@@ -360,7 +360,7 @@ class Recording(Block):
         self.ledger.show((array.whole,))
 
     def holding(self, array: Memory) -> list[Break]:
-        """Derivatives in an array, matrix or tensor that a copy on the host would lose."""
+        """Derivatives in an array, matrix or tensor that a computation on the host would lose."""
         found = self.breaks.of(array)
         if isinstance(array, Storage) and array.companion(self.kind) is not None:
             held = self.breaks.holds(array)

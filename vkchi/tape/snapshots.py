@@ -124,7 +124,7 @@ class Snapshots:
     def take_rewritten(self) -> list[State]:
         """Return the writes by Python since the last call, as a step.
 
-        Empty unless memory is limited.
+        Empty if there is no memory budget.
         """
         if not self.rewritten:
             return []
