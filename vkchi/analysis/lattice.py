@@ -7,7 +7,7 @@ A `Fact` about a value v (of type t, read as a mathematical integer) states
 - `exact` = (s, c): `v == s + c`.
 
 A symbol denotes one mathematical integer: a value, the extent of an array axis (`Extent`), or a
-product of non-negative symbols (`Product`, which never wraps, unlike a `mul`).
+product of non-negative symbols (`Product`). Unlike a `mul`, a `Product` never wraps.
 
 Top is the range of the type with empty `ups`. The join of two intervals is their hull; the join of
 two `ups` keeps the common symbols with the greater c. Transfer functions use unbounded Python

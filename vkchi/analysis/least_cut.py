@@ -25,7 +25,7 @@ class Network:
         self.left: dict[Hashable, dict[Hashable, float]] = {}
 
     def add(self, a: Hashable, b: Hashable, capacity: float) -> None:
-        """Increase the capacity of edge a-b."""
+        """Increase the capacity of the edge from a to b."""
         ahead = self.left.setdefault(a, {})
         ahead[b] = ahead.get(b, 0.0) + capacity
         self.left.setdefault(b, {}).setdefault(a, 0.0)

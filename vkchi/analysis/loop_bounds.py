@@ -1,4 +1,4 @@
-"""Loop bounds that are valid in every iteration of the enclosing loops (bounding iteration range).
+"""Widest loop bounds: they contain the range of a loop in every iteration of enclosing loops.
 
 for i in range(n): for j in range(i + 1, n)        j is in 1 .. n
 """

@@ -25,7 +25,7 @@ def keeps_order(body: Region) -> bool:
 def may_mix(loop: Op) -> bool:
     """True if one invocation may run several iterations, in sequence or interleaved.
 
-    There is no demanded workgroup size, no ordered op, and no use of the invocation id.
+    That requires no demanded workgroup size, no ordered op, and no use of the invocation id.
     """
     return loop.attr is None and not has_kind(loop.regions[0], TIED | ORDERED)
 

@@ -9,8 +9,9 @@ So all variants of a loop agree if each float op has operands that are *opaque* 
 constants in all variants. Opaque values are loads from arrays that the loop only reads, and results
 computed from them.
 
-Known limits: if one variant finds two opaque values to be equal (`max(x, x)` is x), the sign of a
-NaN and the flushing of subnormals may differ. Undefined integer results (`7 // 0`) may differ.
+Known limits: only one variant may find two opaque values to be equal (`max(x, x)` is x). Then the
+sign of a NaN and the flushing of subnormals may differ. Undefined integer results (`7 // 0`) may
+differ too.
 
     y[i] = 0.5 * (x[i - 1] + x[max(i, 3)])        gives_the_same_bits(loop): True
     y[i] = sin(i * 0.1) + (x[i] if i > 0 else 0)   False

@@ -7,9 +7,9 @@ loop-invariant. So the source iteration of an update is the element's index minu
 permits scatter-to-gather. Several iterations may share a subscript (`x[i // 2]`); then each element
 has that many source iterations.
 
-The updates may run before the loop if the loop does not read the updated elements. In addition, the
-added values must be available before the loop: their inputs are not written, or only after the same
-iteration has read them.
+The updates may run before the loop if it does not read the updated elements, and the added values
+are available before it. Their inputs must not be written, or only after the same iteration has read
+them.
 
     >>> Shifts(loop, used).targets()
 """

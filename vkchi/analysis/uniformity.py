@@ -1,7 +1,7 @@
 """Uniformity analysis of a workgroup: reports barriers in divergent control flow.
 
-A condition is divergent if it provably differs within a workgroup: it is computed only from
-constants and the invocation's position (`local_index`, `i % n`, the position in the subgroup).
+A condition is divergent if it provably differs within a workgroup. Such a condition is computed
+only from constants and the invocation's position: `local_index`, `i % n`, the lane number.
 Loads, loop-carried values and other functions of the global index are assumed to be uniform:
 programs write `if i // 64 < n` and mean whole workgroups.
 """

@@ -9,12 +9,14 @@ digit may occur in one axis only. A subscript takes consecutive values if
 - or it is a sum of digits with coefficients, and no coefficient exceeds the range of the terms
   before it plus one. Example: `n * i + j` with j in [0, n).
 
-The digits of one index are independent if the divisor of each equals the product of all moduli
-below, and the values of the last digit fit into the loop. Assumptions:
+The digits of one index are independent under two conditions. The divisor of each equals the product
+of all moduli below, and the values of the last digit fit into the loop.
+
+Assumptions:
 
 - equal polynomials are equal values, because sums and products wrap as polynomials do;
-- extents are at least 1 (an empty array has no element to write), and those of an array that is not
-  wide multiply to less than 2**31;
+- extents are at least 1, because an empty array has no element to write;
+- extents of an array that is not wide multiply to less than 2**31;
 - bounds of a `parallel` do not overflow: its launch would raise an error. Bounds of a `for` may
   wrap, so they must be proved not to.
 

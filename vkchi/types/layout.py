@@ -1,7 +1,7 @@
 """Memory layouts of arrays: map indices to offsets, counted in scalars.
 
 `Layout` is the protocol; `Affine` is the layout of most fields and arrays. A layout's arithmetic is
-written once, with operators: ints give the offset of one element, numpy arrays those of all
+written once, with operators. Ints give the offset of one element, numpy arrays those of all
 elements, and `passes.offsets.Sum` emits IR. Other methods describe the layout; callers that ignore
 them lose only optimizations. Layouts can be printed and parsed.
 

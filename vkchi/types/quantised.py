@@ -1,8 +1,8 @@
 """Bit-packed numbers: encoding of integers, fixed-point and floating-point numbers in a few bits.
 
 A number is in the highest bits of a *slot*, an integer of 32 or 64 bits; the lower bits are zero.
-So arithmetic on slots overflows exactly as that of the numbers: additions, bit operations, minima
-and maxima of slots are those of the numbers, in any order.
+So arithmetic on slots overflows exactly as that of the numbers. Additions, bit operations, minima
+and maxima can be applied to slots directly, in any order.
 
 Encoding and decoding are written once, with the operators of `Lane`. Kernels pass values that emit
 ops, Python passes numpy arrays. Types can be printed and parsed.
