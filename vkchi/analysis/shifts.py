@@ -322,9 +322,10 @@ class Shifts:
         return isinstance(s, Value) and (self.survey.is_steady(s) or s in self.survey.axes)
 
     def is_whole(self, axis: Axis, modulus: Value) -> bool:
-        """True if an axis runs from 0 to `modulus`, and the sum of two indices fits in 32 bits.
+        """True if an axis runs from 0 to `modulus`, and 32 bits leave room for an offset above it.
 
-        That requires an extent of an array that is not wide, or an equivalent constant.
+        So `modulus` must be an extent of an array that is not wide, or a constant below
+        `WIDE_FROM`.
         """
         key, length = self.forms.key, self.forms.of(modulus)
         n, extent = is_constant(length), only_symbol(length)
