@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from vkchi.ir.ops import Trait, kinds_with
 from vkchi.types import Scalar, f16, f32
 
 Row = Callable[..., Any]
@@ -139,6 +140,8 @@ ROWS: dict[str, Row] = {
     "atan": _arc, "atan2": _arc2, "sinh": _hyperbolic, "cosh": _hyperbolic, "tanh": _tanh,
     "floordiv": _floordiv,
 }  # fmt: skip
+FORMULAS = kinds_with(Trait.FORMULA_F64 | Trait.FORMULA_F32) - kinds_with(Trait.ROUNDS)
+ROWS.update(dict.fromkeys(FORMULAS - ROWS.keys(), lambda f, *args: 8 * f.ulp(args[-1])))
 ROUNDED = frozenset({"add", "sub", "mul", "cast", "mod"}) | frozenset(ROWS)
 
 

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from vkchi.ir.ops import Trait, kinds_with
 from vkchi.types import Scalar
 
 
@@ -67,6 +68,7 @@ FLOAT: dict[str, Callable[..., float]] = {
     "round": _round,
     "rem": math.fmod,
 }  # fmt: skip
+FLOAT.update({k: getattr(math, k) for k in kinds_with(Trait.FORMULA_F64) - FLOAT.keys()})
 ULPS = 4  # numpy's own bound for its vectorised functions, whichever the processor chooses
 CORRECTLY_ROUNDED = frozenset(
     ["add", "sub", "mul", "div", "neg", "abs", "sign", "sqrt"]

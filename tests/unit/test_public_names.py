@@ -71,7 +71,7 @@ def import_of(module: str, found: Iterable[str], *, gives_out: bool = False) -> 
 def public_lists() -> Iterator[tuple[str, re.Match[str], str]]:
     """Files, the lists in them, and what these must be."""
     functions = {
-        "lang.elementwise": elementwise.PUBLIC["ti"].split(),
+        "lang.elementwise": elementwise.PUBLIC["ti"],
         "lang.atomics": [function.__name__ for function in atomics.ATOMICS],
     }
     for module, words in functions.items():
@@ -80,7 +80,7 @@ def public_lists() -> Iterator[tuple[str, re.Match[str], str]]:
         yield "vkchi/names.py", at, text
         at = listed("vkchi/__init__.pyi", rf"from vkchi\.{module} import \(\n.*?\n\)\n")
         yield "vkchi/__init__.pyi", at, import_of(module, words, gives_out=True)
-    words = elementwise.PUBLIC["ti.math"].split()
+    words = sorted(elementwise.PUBLIC["ti.math"])
     at = listed("vkchi/lang/math.py", r'(?<="mat4",\n)    ".*?,\n(?=    "clamp")')
     text = filled([f'"{word}",' for word in words], 100, " " * 4) + "\n"
     used = set(re.findall(r'"(\w+)"', at[0]))

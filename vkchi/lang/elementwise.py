@@ -97,6 +97,7 @@ class Intrinsic(NamedTuple):
     takes: str
     math: str
     numpy: str
+    public: str = "ti ti.math"
 
 
 INTRINSICS: dict[Function, Intrinsic] = {}
@@ -110,11 +111,12 @@ def _intrinsic(
     math: str = "",
     numpy: str = "",
     python: Callable[..., Any] | None = None,
+    public: str = "ti ti.math",
 ) -> Any:
     """Add a row: a function named like its op. In Python scope it evaluates `python` on numpy
     arrays, by default the reference semantics of the op."""
     function = _elementwise(name, python or _meaning_of(name), doc)
-    INTRINSICS[function] = Intrinsic(name, takes, math, numpy)
+    INTRINSICS[function] = Intrinsic(name, takes, math, numpy, public)
     return function
 
 
@@ -142,24 +144,29 @@ asin: Floats = _intrinsic("asin", "floats", "Arc sine, in radians; nan outside [
                   math="asin", numpy="arcsin")
 acos: Floats = _intrinsic("acos", "floats", "Arc cosine, in radians; nan outside [-1, 1].",
                   math="acos", numpy="arccos")
-atan: Floats = _intrinsic("atan", "floats", "Arc tangent, in radians.", math="atan", numpy="arctan")
-sinh: Floats = _intrinsic("sinh", "floats", "Hyperbolic sine.", math="sinh", numpy="sinh")
-cosh: Floats = _intrinsic("cosh", "floats", "Hyperbolic cosine.", math="cosh", numpy="cosh")
+atan: Floats = _intrinsic("atan", "floats", "Arc tangent, in radians.",
+                  math="atan", numpy="arctan", public="ti.math")
+sinh: Floats = _intrinsic("sinh", "floats", "Hyperbolic sine.",
+                  math="sinh", numpy="sinh", public="ti.math")
+cosh: Floats = _intrinsic("cosh", "floats", "Hyperbolic cosine.",
+                  math="cosh", numpy="cosh", public="ti.math")
 tanh: Floats = _intrinsic("tanh", "floats", "Hyperbolic tangent.", math="tanh", numpy="tanh")
 sqrt: Floats = _intrinsic("sqrt", "floats", "Square root; nan for negative x.",
                   math="sqrt", numpy="sqrt")
-rsqrt: Floats = _intrinsic("rsqrt", "floats", "1 / sqrt(x).")
+rsqrt: Floats = _intrinsic("rsqrt", "floats", "1 / sqrt(x).", public="ti")
 exp: Floats = _intrinsic("exp", "floats", "e to the power x.", math="exp", numpy="exp")
-exp2: Floats = _intrinsic("exp2", "floats", "2 to the power x.", math="exp2", numpy="exp2")
+exp2: Floats = _intrinsic("exp2", "floats", "2 to the power x.",
+                  math="exp2", numpy="exp2", public="ti.math")
 log: Floats = _intrinsic("log", "floats", "Natural logarithm.",
                   numpy="log")  # math.log takes a base
-log2: Floats = _intrinsic("log2", "floats", "Logarithm to base 2.", math="log2", numpy="log2")
+log2: Floats = _intrinsic("log2", "floats", "Logarithm to base 2.",
+                  math="log2", numpy="log2", public="ti.math")
 trunc: Floats = _intrinsic("trunc", "floats", "Integer part.",
-                  numpy="trunc")  # math.trunc is an int
+                  numpy="trunc", public="ti.math")  # math.trunc is an int
 isnan: Truths = _intrinsic("isnan", "class", "Whether each number is not a number.",
-                   math="isnan", numpy="isnan")
+                   math="isnan", numpy="isnan", public="ti.math")
 isinf: Truths = _intrinsic("isinf", "class", "Whether each number is infinite.",
-                   math="isinf", numpy="isinf")
+                   math="isinf", numpy="isinf", public="ti.math")
 # fmt: on
 atan2: Binary = _elementwise("atan2", later("arctan2"), "Angle of the point (x2, x1), in radians.")
 abs: Same = _elementwise("abs", later("abs"), "Absolute value.")
@@ -170,7 +177,12 @@ def _sign(x: Any) -> Any:
 
 
 sign: Floats = _intrinsic(
-    "sign", "floats", "-1.0, 0.0 or 1.0; a float for integers too.", numpy="sign", python=_sign
+    "sign",
+    "floats",
+    "-1.0, 0.0 or 1.0; a float for integers too.",
+    numpy="sign",
+    python=_sign,
+    public="ti.math",
 )
 
 
@@ -203,13 +215,18 @@ def _count(f: Callable[[int, int], int]) -> Callable[[Any], Any]:
 
 
 popcnt: Bits = _intrinsic(
-    "popcnt", "bits", "Number of set bits.", python=_count(lambda v, width: bin(v).count("1"))
+    "popcnt",
+    "bits",
+    "Number of set bits.",
+    python=_count(lambda v, width: bin(v).count("1")),
+    public="ti.math",
 )
 clz: Bits = _intrinsic(
     "clz",
     "bits",
     "Number of zero bits above the highest.",
     python=_count(lambda v, width: width - v.bit_length()),
+    public="ti.math",
 )
 
 
@@ -330,14 +347,17 @@ neg: Same = _elementwise("neg", operator.neg, "-x.")
 
 # Public names by namespace. `pytest --bless tests/unit/test_public_names.py` generates three lists
 # from them: in `names`, `vkchi/__init__` and `lang.math`.
-PUBLIC = {
+_WORDS = {
     "ti": """
-        abs acos asin atan2 bit_cast bit_shr cast ceil cos exp floor frexp ifte log logical_and
-        logical_not logical_or max min one pow raw_div raw_mod round rsqrt select sin sqrt tan tanh
-        zero
+        abs atan2 bit_cast bit_shr cast frexp ifte logical_and logical_not logical_or max min one
+        pow raw_div raw_mod select zero
     """,
-    "ti.math": """
-        acos asin atan atan2 ceil clz cos cosh exp exp2 floor isinf isnan log log2 max min mod
-        popcnt pow round sign sin sinh sqrt tan tanh trunc
-    """,
+    "ti.math": "atan2 max min mod pow",
+}
+PUBLIC = {
+    namespace: [
+        *words.split(),
+        *[f.__name__ for f, row in INTRINSICS.items() if namespace in row.public.split()],
+    ]
+    for namespace, words in _WORDS.items()
 }

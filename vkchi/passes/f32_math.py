@@ -19,6 +19,8 @@ from collections.abc import Callable
 
 from vkchi.ir.constants import is_constant
 from vkchi.ir.num import Num
+from vkchi.ir.ops import Trait, kinds_with
+from vkchi.passes import powers
 from vkchi.passes.formula import polynomial, rest_of, short, where
 from vkchi.types import f32, i32
 
@@ -138,7 +140,11 @@ def tanh(x: Num) -> Num:
     return where(abs(x) < 0.625, odd(x, TANH), copy_sign(far, x))
 
 
+POWERS: dict[str, Callable[..., Num]] = {
+    "pow": lambda x, y: powers.power(x, y, f32),
+    "exp2": powers.exp2,
+    "log2": powers.log2,
+}
 FUNCTIONS: dict[str, Callable[..., Num]] = {
-    "div": div, "sqrt": sqrt,
-    "asin": asin, "acos": acos, "atan": atan, "atan2": atan2, "sinh": sinh, "tanh": tanh,
-}  # fmt: skip
+    kind: POWERS.get(kind) or globals()[kind] for kind in sorted(kinds_with(Trait.FORMULA_F32))
+}

@@ -26,6 +26,7 @@ import math
 from collections.abc import Callable
 
 from vkchi.ir.num import Num
+from vkchi.ir.ops import Trait, kinds_with
 from vkchi.passes.formula import Pair, fast_two_sum, polynomial, two_product, two_sum, where
 from vkchi.types import f64, i64
 
@@ -114,7 +115,7 @@ def trunc(x: Num) -> Num:
     return where(x < 0.0, x.op("ceil"), x.op("floor"))
 
 
-def round_even(x: Num) -> Num:
+def round(x: Num) -> Num:
     """Round to the nearest integer, halves to even."""
     whole = trunc(x)
     rest = abs(x - whole)
@@ -228,7 +229,7 @@ def log2(x: Num) -> Num:
     return finish_log(x, where(near_one, p.hi + low, total.hi + (total.lo + low)))
 
 
-def power(x: Num, y: Num) -> Num:
+def pow(x: Num, y: Num) -> Num:
     """x to the power y."""
     m, e = split_exponent(abs(x))
     part = log_pair(m)
@@ -413,8 +414,5 @@ def tanh(x: Num) -> Num:
 
 
 FUNCTIONS: dict[str, Callable[..., Num]] = {
-    "exp": exp, "exp2": exp2, "log": log, "log2": log2, "pow": power, "sin": sin, "cos": cos,
-    "tan": tan, "asin": asin, "acos": acos, "atan": atan, "atan2": atan2, "sinh": sinh,
-    "cosh": cosh, "tanh": tanh, "trunc": trunc,
-    "round": round_even,
-}  # fmt: skip
+    kind: globals()[kind] for kind in sorted(kinds_with(Trait.FORMULA_F64))
+}

@@ -8,7 +8,7 @@ They adapt ops to the formulas of f64 (`f64_math`), f32 (`f32_math`, `powers`) a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value, constant_array
@@ -25,16 +25,9 @@ def expand_f64(b: Builder, op: Op, args: Args) -> Value:
     return f64_math.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
-POWERS: dict[str, Callable[..., Num]] = {
-    "pow": lambda x, y: powers.power(x, y, f32),
-    "exp2": powers.exp2,
-    "log2": powers.log2,
-}
-
-
 def in_f32(kind: str, args: Sequence[Num]) -> Num:
     """Evaluate an f32 function: by a formula if there is one, else by the device's instruction."""
-    function = f32_math.FUNCTIONS.get(kind) or POWERS.get(kind)
+    function = f32_math.FUNCTIONS.get(kind)
     return function(*args) if function is not None else args[0].op(kind, *args[1:])
 
 

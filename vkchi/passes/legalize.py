@@ -402,9 +402,9 @@ INTEGERS = "i32 u32 i64 u64"
 NARROW = "i8 u8 i16 u16 f16 u1"
 WIDE = "i64 u64 f64"
 # Functions that `functions` expands to arithmetic: of f64, integral quotients, of f32.
-NAMES = "exp exp2 log log2 pow sin cos tan asin acos atan atan2 sinh cosh tanh trunc round"
+OF_F64 = " ".join(sorted(kinds_with(Trait.FORMULA_F64)))
 QUOTIENTS = "floordiv mod rem"
-ROUGH = "div sqrt asin acos atan atan2 sinh tanh pow exp2 log2"
+OF_F32 = " ".join(sorted(kinds_with(Trait.FORMULA_F32)))
 BOTH = "global shared"
 REDUCTIONS = " ".join(f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC)
 RELATIVE = "subgroup_shuffle_up subgroup_shuffle_down"
@@ -428,12 +428,12 @@ ROWS: tuple[Row, ...] = (
     Row("atomic_min atomic_max", "f32", "never", expand_swap, "shared"),
     Row("atomic_add", "f64", "never", expand_swap, "shared"),
     Row("atomic_min atomic_max", "f64", "never", expand_swap, BOTH),
-    Row(NAMES, "f64", "int64", refuse_function),
-    Row(NAMES, "f64", "never", late("functions:expand_f64")),
+    Row(OF_F64, "f64", "int64", refuse_function),
+    Row(OF_F64, "f64", "never", late("functions:expand_f64")),
     Row("pow", "f32", "float64", late("functions:expand_f32")),
     Row("pow", "f32", "never", late("functions:expand_power")),
-    Row(ROUGH, "f32", "never", late("functions:expand_f32")),
-    Row(f"{NAMES} div sqrt", "f16", "never", late("functions:expand_f16")),
+    Row(OF_F32, "f32", "never", late("functions:expand_f32")),
+    Row(f"{OF_F64} div sqrt", "f16", "never", late("functions:expand_f16")),
     Row(QUOTIENTS, "f64", "int64", refuse_function),
     Row(QUOTIENTS, "f32 f64", "never", late("functions:expand_quotient")),
     Row(QUOTIENTS, "f16", "never", late("functions:expand_quotient_f16")),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op
+from vkchi.ir.ops import ELEMENTWISE
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Decoration, Glsl
 from vkchi.types import Scalar, f64, i32, scalar_named, scalar_of, u1
@@ -47,23 +48,21 @@ OPCODES: dict[str, tuple[int, int, int, int]] = {
     "isnan": (0, 0, spec.OpIsNan, 0),
     "isinf": (0, 0, spec.OpIsInf, 0),
 }
-# op -> GLSL.std.450 instructions for i, u, f; 0 as above.
+# op -> GLSL.std.450 instructions for i, u, f; 0 as above. An elementwise op of floats whose
+# capitalised name is an instruction (`sqrt`, Sqrt) needs no row.
 EXTENDED: dict[str, tuple[int, int, int]] = {
     "abs": (Glsl.SAbs, 0, Glsl.FAbs),
     "min": (Glsl.SMin, Glsl.UMin, Glsl.NMin),
     "max": (Glsl.SMax, Glsl.UMax, Glsl.NMax),
     "sign": (Glsl.SSign, 0, 0),
-    "sqrt": (0, 0, Glsl.Sqrt), "rsqrt": (0, 0, Glsl.InverseSqrt),
-    "exp": (0, 0, Glsl.Exp), "exp2": (0, 0, Glsl.Exp2), "pow": (0, 0, Glsl.Pow),
-    "log": (0, 0, Glsl.Log), "log2": (0, 0, Glsl.Log2),
-    "sin": (0, 0, Glsl.Sin), "cos": (0, 0, Glsl.Cos), "tan": (0, 0, Glsl.Tan),
-    "cosh": (0, 0, Glsl.Cosh),
-    "floor": (0, 0, Glsl.Floor), "ceil": (0, 0, Glsl.Ceil),
-    "round": (0, 0, Glsl.RoundEven), "trunc": (0, 0, Glsl.Trunc),
+    "rsqrt": (0, 0, Glsl.InverseSqrt),
+    "round": (0, 0, Glsl.RoundEven),
 }
 # fmt: on
 SIMPLE = {(k, c): code for k, row in OPCODES.items() for c, code in zip("iufb", row) if code}
+NAMED = {kind: getattr(Glsl, kind.capitalize(), 0) for kind in ELEMENTWISE - EXTENDED.keys()}
 GLSL = {(k, c): code for k, row in EXTENDED.items() for c, code in zip("iuf", row) if code}
+GLSL.update({(kind, "f"): code for kind, code in NAMED.items() if code})
 IN_64_BITS = frozenset({"abs", "min", "max", "sqrt", "floor", "ceil"})  # of GLSL, for f64
 
 

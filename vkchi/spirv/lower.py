@@ -190,7 +190,7 @@ def lower_sum(em: Emitter, op: Op) -> tuple[int, ...]:
 
 # --- the rows ----------------------------------------------------------------------------------
 
-ELEMENTWISE = sorted({*arith.OPCODES, *arith.EXTENDED})
+ELEMENTWISE = sorted({kind for kind, _ in (*arith.SIMPLE, *arith.GLSL)})
 ROWS: dict[str, Row] = {
     **dict.fromkeys(ELEMENTWISE, lower_elementwise),
     "popcnt": arith.lower_popcnt,
