@@ -5,8 +5,8 @@
 - a *root* is memory: an array parameter, or the `local` op of a kernel-level variable;
 - a *segment* is a maximal serial part of the Func's body, or one `parallel` (`segments`);
 - an *invocation* is the Func's body itself, or the body of a `parallel`;
-- a load is *early* if it reads its root as it was at the beginning of the segment: no earlier op
-  of its invocation in the segment may have changed it;
+- a load is *early* if it reads its root as it was at the beginning of the segment. No earlier op of
+  its invocation in the segment may have changed the root;
 - a value is *active* if it may depend smoothly on memory that has a gradient.
 """
 
