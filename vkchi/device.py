@@ -457,7 +457,7 @@ class Device(Recorder):
                 if not self.closed and not self.is_done_within(GRACE_S):
                     print(f"vkchi: kernels still run on {self.name}; {WAYS_OUT}", file=sys.stderr)
             self.close()
-            self._seen.clear()  # functions registered by now are not called
+            self._seen.clear()  # functions registered during exit are not called
         except KeyboardInterrupt:
             end_process()
 

@@ -50,7 +50,7 @@ def stack(tensors: Sequence[Any]) -> Any:
 
 @cache
 def plain_tensors() -> frozenset[type]:
-    """Tensor classes without overridden behaviour."""
+    """Tensor classes without overridden behavior."""
     import torch
 
     return frozenset((torch.Tensor, torch.nn.Parameter))

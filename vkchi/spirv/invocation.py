@@ -142,7 +142,7 @@ def lower_grid_size(em: Emitter, op: Op) -> tuple[int, ...]:
     return (signed(em, size),)
 
 
-# --- synchronisation -----------------------------------------------------------------------------
+# --- synchronization -----------------------------------------------------------------------------
 
 BOTH_MEMORIES = Semantics.AcquireRelease | Semantics.UniformMemory | Semantics.WorkgroupMemory
 

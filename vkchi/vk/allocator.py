@@ -4,7 +4,7 @@ A block is any object that `make_block` returns. Only its identity is used, and 
 reference frees it. Not thread-safe: the owner holds a lock, and calls `rebuild` after an exception.
 
 The free parts of all blocks are in one list sorted by (size, block, offset); allocation takes the
-smallest that fits. Neighbours are found by their ends, so freeing costs a few dictionary look-ups.
+smallest that fits. Neighbors are found by their ends, so freeing costs a few dictionary look-ups.
 
     >>> a = Allocator(make_block=bytearray)
     >>> span = a.allocate(1000)
