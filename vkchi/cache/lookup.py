@@ -44,7 +44,7 @@ def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Miss
     return Missing(f"{key[:SHORT]} cannot be read: {fault}")
 
 
-# --- which ---------------------------------------------------------------------------------------
+# --- selection of entries ------------------------------------------------------------------------
 
 
 def by_key(store: Store, key: str) -> Entry:
@@ -95,7 +95,7 @@ def newest(store: Store, name: str) -> list[Entry]:
     return sorted(found, key=lambda e: (-e.written, e.key))
 
 
-# --- whole ---------------------------------------------------------------------------------------
+# --- entry bodies --------------------------------------------------------------------------------
 
 
 def body_of(store: Store, entry: Entry) -> bytes:
@@ -178,7 +178,7 @@ def fault_in(store: Store, key: str, *, validates: bool) -> str:
     return ""
 
 
-# --- parts ---------------------------------------------------------------------------------------
+# --- parts of keys -------------------------------------------------------------------------------
 
 
 def parts_of(entry: Entry) -> dict[str, str]:

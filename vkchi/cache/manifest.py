@@ -129,7 +129,7 @@ def key_now(
     return "" if found is None else found.key
 
 
-# --- what is kept --------------------------------------------------------------------------------
+# --- entries -------------------------------------------------------------------------------------
 
 
 def write(made: Compiled, found: Found) -> bytes:

@@ -113,7 +113,7 @@ def _run(around: dict[str, str], work: Any) -> tuple[int, list[dict[str, Any]], 
     return done.returncode, rows, done.stderr
 
 
-# --- in that process -----------------------------------------------------------------------------
+# --- the separate process ------------------------------------------------------------------------
 
 NO_DEVICE = 3
 

@@ -11,9 +11,9 @@ Guarantees:
 - The folder must belong to the user and be closed to others; symbolic links in it are not followed.
 - Failures never stop a program: callers get None, and the user one warning.
 
-Rejected alternatives: sqlite3 (also under diskcache), lmdb, and a single archive. With these a
-flipped bit, a full disk or a killed writer can cost every entry or raise in another process;
-diskcache also unpickles its data. With files such a fault costs one entry.
+Rejected alternatives: sqlite3 (also under diskcache), lmdb, and a single archive. With these, a
+flipped bit, a full disk or a killed writer can cost every entry, or raise in another process. With
+files such a fault costs one entry. diskcache also unpickles its data.
 """
 
 from __future__ import annotations

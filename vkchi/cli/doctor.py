@@ -91,7 +91,7 @@ def problem(what: str, mend: str, *, stops: bool = False) -> Problem:
     return {"what": what, "mend": mend, "stops": stops}
 
 
-# --- what is looked at ---------------------------------------------------------------------------
+# --- checks --------------------------------------------------------------------------------------
 
 
 def look_at_versions() -> Found:

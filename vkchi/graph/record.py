@@ -146,7 +146,7 @@ class Record(Block):
                 array.watch = self.on_access
         return None
 
-    # --- what Python does in the block -----------------------------------------------------------
+    # --- hooks for accesses by Python ------------------------------------------------------------
 
     def on_access(self, array: Storage, access: Access) -> None:
         """Hook before Python accesses an array. Raises KernelRuntimeError if runs would not repeat

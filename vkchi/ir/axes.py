@@ -94,7 +94,7 @@ def as_type(b: Builder, v: Value, t: Scalar) -> Value:
     return b.emit("bitcast", v, type=t) if n is None or n < 0 else b.const(n, t)
 
 
-# --- axes ----------------------------------------------------------------------------------------
+# --- iteration spaces of loops -------------------------------------------------------------------
 
 # (axis, extent, weight) of each digit, slowest first; extent 0 stands for the whole axis.
 Order = tuple[tuple[int, int, int], ...]

@@ -99,7 +99,7 @@ class Cloner:
         self.run(region.ops)
         return [self.get(v) for v in region.yielded]
 
-    # --- what control ops carry besides
+    # --- additional carried values of control ops
 
     def carry(self, op: Op) -> Sequence[Value]:
         """Return the initial values of a loop's additional carried values."""

@@ -13,7 +13,7 @@
 - IR is immutable after insertion. A pass returns a new Func, which may share unchanged ops with the
   old one.
 - A constant is (type, bit pattern). The attr of a `const` is an int of the scalar's width, or a
-  tuple of them for a tensor, never a Python float.
+  tuple of ints for a tensor. It is never a Python float.
 
     >>> b = Builder(); x = b.const(2, i32); y = b.emit("add", x, x)     # see builder.py
 """

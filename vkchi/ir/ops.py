@@ -6,10 +6,12 @@ A row has these columns:
 - effect, traits, the contents of `attr`, and a line of documentation;
 - for integers, `interval` and `monotone`.
 
-Rows for memory are in `memory_ops`, rows that depend on the invocation in `invocation_ops`, and
-rows that report to the host in `report_ops`. A new op needs a row here, its emission in
-`spirv/lower.py`, its derivative in `autodiff/rules.py`, and a row in `lang/elementwise.py` if users
-call it. `tests/unit/test_tables.py` names missing ones. See also: CONTRIBUTING.md, "An op".
+Other rows are in `memory_ops`, in `invocation_ops` (ops that depend on the invocation) and in
+`report_ops` (reports to the host).
+
+A new op needs a row here, its emission in `spirv/lower.py` and its derivative in
+`autodiff/rules.py`. If users call it, it also needs a row in `lang/elementwise.py`.
+`tests/unit/test_tables.py` names missing ones. See also: CONTRIBUTING.md, "An op".
 
     >>> TABLE["add"].effect is Effect.PURE
     True
@@ -436,7 +438,7 @@ add_row(
 )
 add_row("yield", _control, None, "ends a region, giving its values", Effect.CONTROL)
 
-# --- by trait -------------------------------------------------------------------------------------
+# --- sets of ops by trait -------------------------------------------------------------------------
 
 COMMUTATIVE = kinds_with(Trait.COMMUTES)
 COMPARISONS = kinds_with(Trait.COMPARES)

@@ -28,8 +28,8 @@ Structure
 11. `if` takes one u1; its two regions take nothing and yield the result types.
 12. `for` takes a begin and an end of one integer type of 32 or 64 bits, then initial values. Its
     region takes (index, *carried) and yields carried; the results have the types of carried.
-13. `while` takes initial values. Its first region takes carried and yields one u1, the second takes
-    carried and yields carried; the results have the types of carried.
+13. `while` takes initial values. Its first region takes carried and yields one u1. The second takes
+    carried and yields carried. The results have the types of carried.
 14. `parallel` takes a begin and an end per axis, of one type, i32 or i64, and has at least one
     axis. Its region takes an index per axis, of that type, and yields nothing; it has no results. A
     tuple as its attr has one int per axis, for at most three axes.
@@ -217,7 +217,7 @@ class _Checker:
                 self.fail(5, f"`yield` passes on {v.type or 'an op that has no value'}", op)
 
     def define(self, ops: list[Op], params: tuple[Param, ...]) -> None:
-        """Rule 4."""
+        """Rule 4: nothing is defined twice."""
         count = len(self.seen) + len(ops) + len(params)
         self.seen.update(ops)
         self.seen.update(params)
@@ -232,7 +232,7 @@ class _Checker:
         self.fail(3, f"argument {k + 1} of `{op.kind}` is not defined before, or not here", op)
 
     def const(self, op: Op) -> None:
-        """Rule 6."""
+        """Rule 6: the bits of a constant."""
         t, attr = op.type, op.attr
         if isinstance(t, Tensor) and type(attr) is tuple:
             limit = _WIDTH[t.elem]
@@ -304,14 +304,14 @@ class _Checker:
             self.fail(rule, f"{what} of `{op.kind}` are {texts[0]}, not {texts[1]}", op)
 
     def if_(self, op: Op) -> None:
-        """Rule 11."""
+        """Rule 11: `if`."""
         self.same(11, op, "the arguments", op.args, (u1,))
         for region in op.regions:
             self.same(11, op, "region parameters", region.params, ())
             self.same(11, op, "yielded values", region.yielded, _types(op.results))
 
     def for_(self, op: Op) -> None:
-        """Rule 12."""
+        """Rule 12: `for`."""
         index = op.args[0].type if op.args else None
         if not isinstance(index, Scalar) or index.kind not in "iu" or index.bits < 32:
             self.fail(12, f"`for` cannot count in {index}", op)
@@ -322,7 +322,7 @@ class _Checker:
         self.same(12, op, "the results", op.results, carried)
 
     def while_(self, op: Op) -> None:
-        """Rule 13."""
+        """Rule 13: `while`."""
         carried, (cond, body) = _types(op.args), op.regions
         self.same(13, op, "condition parameters", cond.params, carried)
         self.same(13, op, "values that the condition yields", cond.yielded, (u1,))
@@ -331,7 +331,7 @@ class _Checker:
         self.same(13, op, "the results", op.results, carried)
 
     def parallel(self, op: Op) -> None:
-        """Rule 14."""
+        """Rule 14: `parallel`."""
         types = _types(op.args[::2])
         if not types or any(t not in (i32, i64) for t in types):
             names = ", ".join(map(str, types)) or "nothing"
@@ -346,7 +346,7 @@ class _Checker:
     # --- parameters
 
     def params(self) -> None:
-        """Rules 4, 17 to 19, and 22."""
+        """Rules 4, 17 to 19 and 22: parameters of the Func."""
         params = self.fn.params
         self.define([], params)
         self.scope.update(params)
@@ -363,7 +363,7 @@ class _Checker:
                 self.attributes(p)
 
     def attributes(self, p: Param) -> None:
-        """Rule 22."""
+        """Rule 22: attributes."""
         problem = _attributes_problem(
             p, next((q for q in self.fn.params if q.name == p.attributes.like), None)
         )
@@ -371,7 +371,7 @@ class _Checker:
             self.fail(22, f"%{p.name} {problem}")
 
     def array(self, t: Type | None, op: Op | None) -> None:
-        """Rule 19."""
+        """Rule 19: array types."""
         if isinstance(t, Array) and t not in _GOOD_ARRAYS:
             problem = _array_problem(t)
             if problem:
@@ -379,7 +379,7 @@ class _Checker:
             _remember(_GOOD_ARRAYS, t)
 
     def dispatch(self) -> None:
-        """Rule 21."""
+        """Rule 21: split programs."""
         loop = find_parallel(self.fn)
         if loop is None:
             return
