@@ -32,8 +32,8 @@ class Effect(enum.Enum):
 class Trait:
     """Bit flags: properties of ops that `Effect` and the numpy meaning do not state.
 
-    They are plain ints because creating an `enum.Flag` takes 0.5 ms, and its `&` is 30 times
-    slower.
+    A leaf is an op without operands other than arrays. Flags are plain ints, because creating an
+    `enum.Flag` takes 0.5 ms, and its `&` is 30 times slower.
     """
 
     NONE = 0
@@ -44,15 +44,15 @@ class Trait:
     MERGES = 1 << 4  # not injective: may map different values of one operand to one result
     MAKES_NONFINITE = 1 << 5  # may produce an infinity or NaN from finite operands
     PLACE = 1 << 6  # a pointer derived from its first operand, a pointer or array
-    PER_INVOCATION = 1 << 7  # no operands; depends on the invocation or on the dispatch's grid
-    UNIFORM = 1 << 8  # no operands; workgroup-uniform
-    DISTINCT = 1 << 9  # no operands; differs between invocations of a workgroup
+    PER_INVOCATION = 1 << 7  # a leaf that depends on the invocation or on the dispatch's grid
+    UNIFORM = 1 << 8  # a workgroup-uniform leaf
+    DISTINCT = 1 << 9  # a leaf that differs between invocations of a workgroup
     LOWERED = 1 << 10  # expanded to other ops before emission (`pipeline.LOWERING`)
-    VARIES = 1 << 11  # no operands; not dispatch-uniform
+    VARIES = 1 << 11  # a leaf that is not dispatch-uniform
     CONVERTS = 1 << 12  # a conversion of one operand to another type
     REPLACES = 1 << 13  # a write that overwrites all of its target
     EXTREME = 1 << 14  # an atomic minimum or maximum
-    FIXED = 1 << 15  # a constant, or a launch-time value without operands: free to recompute
+    FIXED = 1 << 15  # a leaf that is constant or known at launch: free to recompute
     COUNTS = 1 << 16  # on integers: the host can compute it at launch (`target.shader.Count`)
     RING = 1 << 17  # modular arithmetic: operands may be wrapped before, or the result after
     COMPONENT = 1 << 18  # a pointer to a component of the element that its first operand points to

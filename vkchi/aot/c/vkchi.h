@@ -1,20 +1,23 @@
-/* vkchi.h: saved vkchi modules, read from C. One file; no Vulkan, no JSON, no library but C's own.
+/* vkchi.h: loader of saved vkchi modules for C programs. One header; uses only C's standard library, no Vulkan or JSON.
  *
- * It reads `module.txt`, says how much memory everything takes, checks arguments, counts workgroups and fills argument
- * blocks; making buffers and pipelines and submitting commands is the program's own (examples/c/heat.c does it in plain
- * Vulkan). C11 with GNU extensions (gcc, clang). In one file of the program:
+ * It reads `module.txt`, computes memory sizes, checks arguments, counts workgroups and fills argument blocks. The program
+ * makes buffers and pipelines and submits commands (examples/c/heat.c does it in plain Vulkan). C11 with GNU extensions
+ * (gcc, clang). In one file of the program:
  *
  *     #define VKCHI_IMPLEMENTATION
  *     #include "vkchi.h"
  *
- * A kernel is launched so: an address for each of `kernel->own`; a vkchi_value for each of `kernel->params`; vkchi_check;
- * then for each dispatch, in order, vkchi_pack gives the argument block and the workgroups of its parts, one after the
- * other, until it returns 0: none where there is nothing to do, and mostly one. The
- * block is pushed as push constants at offset 0 for the compute stage; where `by_address`, it is put into memory, and its
- * 8-byte device address is pushed. Between dispatches stands a barrier from shader writes to shader reads and writes.
- * There are no descriptor sets. Devices need Vulkan 1.3 with bufferDeviceAddress, shaderInt64 where a module uses it, and
- * what its kernels use. Addresses of arrays and blocks are multiples of 16; every array has a spare element behind its
- * last, which strays go to: vkchi_bytes counts it.
+ * To launch a kernel:
+ *  1. Provide an address for each of `kernel->own` and a vkchi_value for each of `kernel->params`; call vkchi_check.
+ *  2. For each dispatch, in order, call vkchi_pack for part 0, 1, ... until it returns 0. It returns the argument block and
+ *     the workgroup counts of the part. Most dispatches have one part; a dispatch without iterations has none.
+ *  3. Push the block as push constants at offset 0 for the compute stage. If `by_address` is set, write the block to a
+ *     buffer and push its 8-byte device address instead.
+ *  4. Between dispatches, put a barrier from shader writes to shader reads and writes.
+ *
+ * There are no descriptor sets. Devices need Vulkan 1.3 with bufferDeviceAddress, with shaderInt64 if a module uses it, and
+ * with the other features that its kernels use. Addresses of arrays and blocks must be multiples of 16. Every array has a
+ * spare element after its last one, to which out-of-range accesses are redirected; vkchi_bytes counts it.
  */
 #ifndef VKCHI_H
 #define VKCHI_H
@@ -25,8 +28,8 @@
 #define VKCHI_AXES 12
 #define VKCHI_TRASH_BYTES 4096
 
-/* A field: `components` numbers of `type` per element, from byte `start` of block `block` on. Where `dense`, elements lie
- * as those of a C array, each with its components side by side. */
+/* A field: `components` scalars of `type` per element, from byte `start` of block `block` on. If `dense`, it is laid out as
+ * a C array, with the components of an element adjacent. */
 typedef struct {
     const char *name, *type;
     int components, dense, block, axes;
@@ -34,16 +37,16 @@ typedef struct {
     int64_t extents[VKCHI_AXES];
 } vkchi_field;
 
-/* A parameter: a number, vector or matrix by value (axes -1), or an array by the address of its first element. */
+/* A parameter: a scalar, vector or matrix by value (axes -1), or an array by the address of its first element. */
 typedef struct { const char *name, *type; int components, axes; } vkchi_param;
 
-/* Memory that a kernel works on besides its arguments; the caller gives an address for each, the same in all launches. */
+/* Memory of a kernel in addition to its arguments. The caller provides an address for each, the same in all launches. */
 enum vkchi_own_kind {
-    VKCHI_BOUND,   /* a field of the module: number `field` */
-    VKCHI_RETURN,  /* what the kernel returns, `bytes` of memory: `components` numbers of `type` */
-    VKCHI_MEMORY,  /* `bytes` of its own, zero at first. Where the name is ".reports": word 2 counts failed checks; zero it
-                      again after each launch */
-    VKCHI_GRADIENT /* the gradient of the array argument called `type`, of its size */
+    VKCHI_BOUND,   /* field `field` of the module */
+    VKCHI_RETURN,  /* the return value, `bytes` of memory: `components` scalars of `type` */
+    VKCHI_MEMORY,  /* `bytes` of temporary memory, initially zero. If the name is ".reports": word 2 counts failed checks;
+                      zero it after each launch */
+    VKCHI_GRADIENT /* the gradient of the array argument named `type`, of the same size */
 };
 typedef struct {
     enum vkchi_own_kind kind;
@@ -60,8 +63,8 @@ typedef struct {
     const char *file; /* SPIR-V, in the module's folder; entry point "main" */
     uint32_t bytes, crc;
     int args_bytes, by_address, slot_count, axis_count;
-    int lengths[3];        /* of a workgroup along x, y and z */
-    vkchi_words counts[3]; /* of iterations; without axes there is one workgroup */
+    int lengths[3];        /* workgroup size along x, y and z */
+    vkchi_words counts[3]; /* iteration counts; without axes there is one workgroup */
     vkchi_slot *slots;
 } vkchi_dispatch;
 
@@ -74,7 +77,7 @@ typedef struct {
     vkchi_dispatch *dispatches;
 } vkchi_kernel;
 
-/* A kernel of a graph: `given[k]` is the name of the graph's argument for parameter k, or its numbers for all runs. */
+/* A kernel of a graph: `given[k]` is the name of the graph's argument for parameter k, or a constant. */
 typedef struct { const char *name; int is_constant; vkchi_words words; } vkchi_given;
 typedef struct { const char *kernel; int given_count; vkchi_given *given; } vkchi_node;
 typedef struct { const char *name; int node_count; vkchi_node *nodes; } vkchi_graph;
@@ -82,43 +85,43 @@ typedef struct { const char *name; int node_count; vkchi_node *nodes; } vkchi_gr
 typedef struct {
     char *text;
     int block_count, field_count, kernel_count, graph_count;
-    uint64_t *blocks; /* bytes of memory for fields, zero at first */
+    uint64_t *blocks; /* sizes in bytes of memory for fields, initially zero */
     vkchi_field *fields;
     vkchi_kernel *kernels;
     vkchi_graph *graphs;
     char error[200];
 } vkchi_module;
 
-/* An argument. Numbers: `f` of floating types, `i` of others, one per component. */
+/* An argument. One vkchi_number per component: `f` for floating-point types, `i` for others. */
 typedef union { double f; int64_t i; } vkchi_number;
 typedef struct {
     const vkchi_number *numbers;
     uint64_t address;
-    int64_t extents[VKCHI_AXES]; /* of a texture: the slowest axis first */
+    int64_t extents[VKCHI_AXES]; /* for a texture, slowest axis first */
 } vkchi_value;
 
 typedef struct {
     const vkchi_value *args; /* as kernel->params */
     const uint64_t *own;     /* as kernel->own */
-    uint64_t trash;          /* VKCHI_TRASH_BYTES of memory, for strays of empty arrays */
-    uint32_t seed;           /* of random numbers: another for each dispatch */
+    uint64_t trash;          /* VKCHI_TRASH_BYTES of memory, for out-of-range accesses to empty arrays */
+    uint32_t seed;           /* random seed, different for each dispatch */
 } vkchi_call;
 
-/* Read the text of `module.txt`, which is copied. 0, or -1 with module->error. vkchi_free in both cases. */
+/* Parse a copy of the text of `module.txt`. Returns 0, or -1 with module->error. Call vkchi_free in both cases. */
 int vkchi_read(vkchi_module *module, const char *text, size_t size);
 void vkchi_free(vkchi_module *module);
-/* The kernel, or field, of a name; NULL where there is none. */
+/* Return the kernel or field of this name, or NULL. */
 const vkchi_kernel *vkchi_find_kernel(const vkchi_module *module, const char *name);
 const vkchi_field *vkchi_find_field(const vkchi_module *module, const char *name);
-/* Bytes of an array of so many elements, the spare one included; of one number; 0 for no type. */
+/* Return the bytes of an array including its spare element, and of one scalar; 0 for an unknown type. */
 uint64_t vkchi_bytes(const char *type, int components, uint64_t elements);
 int vkchi_size(const char *type);
-uint32_t vkchi_crc(const void *data, size_t size); /* CRC-32, of shaders and of the text */
-/* Why a launch would be wrong; NULL where it is right. */
+uint32_t vkchi_crc(const void *data, size_t size); /* CRC-32 of shaders and of the text */
+/* Return why a launch is invalid, or NULL. */
 const char *vkchi_check(const vkchi_kernel *kernel, const vkchi_call *call);
-/* The argument block (args_bytes of it) and the workgroups in x, y and z of a part of a dispatch, from 0 on: an axis may have
- * more workgroups than devices count. 1; 0 where there is no such part; -1 for what this header cannot do (f16 by value,
- * names that are not there). */
+/* Compute the argument block (args_bytes) and the workgroup counts in x, y and z of a part of a dispatch, counted from 0. A
+ * dispatch has several parts if an axis exceeds the devices' workgroup limit. Returns 1; 0 if there is no such part; -1 if
+ * unsupported (f16 by value, unknown names). */
 int vkchi_pack(const vkchi_kernel *kernel, int dispatch, int part, const vkchi_call *call, void *block, uint32_t groups[3]);
 
 #ifdef VKCHI_IMPLEMENTATION
@@ -126,7 +129,7 @@ int vkchi_pack(const vkchi_kernel *kernel, int dispatch, int part, const vkchi_c
 #include <stdlib.h>
 #include <string.h>
 
-__extension__ typedef __int128 vkchi_int; /* numbers as if integer types had no end; beyond 128 bits they stay at it */
+__extension__ typedef __int128 vkchi_int; /* unbounded integers, saturated at 128 bits */
 #define VKCHI_MOST ((vkchi_int)(~(unsigned __int128)0 >> 1))
 
 uint32_t vkchi_crc(const void *data, size_t size) {
@@ -148,7 +151,7 @@ uint64_t vkchi_bytes(const char *type, int components, uint64_t elements) {
     return (elements + 1) * (uint64_t)components * (uint64_t)vkchi_size(type);
 }
 
-/* A new element, zero, at the end of an array that grows. */
+/* Append a zeroed element to a growing array. */
 static void *vkchi_grow(void **array, int *count, size_t size) {
     char *grown = realloc(*array, ((size_t)*count + 1) * size);
     if (!grown) abort();
@@ -172,7 +175,7 @@ static int vkchi_read_field(vkchi_module *m, char **w, int n) {
     return 1;
 }
 
-/* Whether the number of a slot's line stands in the argument block of its dispatch. */
+/* True if a slot is within the argument block of its dispatch. */
 static int vkchi_is_inside(const vkchi_dispatch *d, char **w) {
     int axis = atoi(w[3]), size = vkchi_size(w[4]), offset = atoi(w[5]);
     if (axis < 0 || (axis > 2 && (!strcmp(w[1], "count") || !strcmp(w[1], "base")))) return 0;
@@ -190,7 +193,7 @@ static void vkchi_read_own(vkchi_kernel *kernel, char **w, int n, enum vkchi_own
     }
 }
 
-/* A line of a kernel; 0 where it is none. `line` is a copy of it that was not cut into words. */
+/* Parse a line of a kernel; 0 if it is none. `line` is a copy that was not split into words. */
 static int vkchi_kernel_line(vkchi_kernel *kernel, char **w, int n, const char *line) {
     vkchi_dispatch *last = kernel->dispatch_count ? &kernel->dispatches[kernel->dispatch_count - 1] : NULL;
     if ((!strcmp(w[0], "value") && n == 4) || (!strcmp(w[0], "array") && n == 5)) {
@@ -228,7 +231,7 @@ static int vkchi_kernel_line(vkchi_kernel *kernel, char **w, int n, const char *
     return 1;
 }
 
-/* A line of a graph; 0 where it is none. */
+/* Parse a line of a graph; 0 if it is none. */
 static int vkchi_graph_line(vkchi_graph *graph, char **w, int n) {
     if (!strcmp(w[0], "node") && n == 2) {
         ((vkchi_node *)VKCHI_ADD(graph->nodes, graph->node_count))->kernel = w[1];
@@ -267,12 +270,12 @@ static int vkchi_wrong(vkchi_module *m, const char *what) {
 
 int vkchi_read(vkchi_module *m, const char *text, size_t size) {
     memset(m, 0, sizeof *m);
-    char *end = m->text = malloc(2 * size + 2);  /* twice: as words, and as lines */
+    char *end = m->text = malloc(2 * size + 2);  /* two copies: words and lines */
     if (!end) return vkchi_wrong(m, "out of memory");
     char *lines = memcpy(m->text + size + 1, text, size);
     memcpy(m->text, text, size), m->text[size] = lines[size] = 0;
     size_t body = size;
-    while (body > 1 && m->text[body - 2] != '\n') body--;  /* the last line has the sum of the others */
+    while (body > 1 && m->text[body - 2] != '\n') body--;  /* the last line is a checksum of the others */
     if (body < 2 || strncmp(m->text + --body, "crc ", 4)) return vkchi_wrong(m, "no module.txt: it has no sum");
     if (vkchi_crc(text, body) != strtoul(m->text + body + 4, NULL, 10)) return vkchi_wrong(m, "the module is damaged");
     m->text[body] = lines[body] = 0;
@@ -341,13 +344,13 @@ static vkchi_int vkchi_floor(vkchi_int a, vkchi_int b) {
     return b ? a / b - (a % b && (a < 0) != (b < 0)) : 0;
 }
 
-/* What an integer type makes of a number. */
+/* Wrap a number to an integer type. */
 static vkchi_int vkchi_wrap(vkchi_int x, const char *type) {
     unsigned __int128 size = (unsigned __int128)1 << atoi(type + 1), half = type[0] == 'i' ? size >> 1 : 0;
     return (vkchi_int)(((unsigned __int128)x + half) % size) - (vkchi_int)half;
 }
 
-/* arg:NAME, item:NAME:K, dim:NAME:AXIS; *ok is 0 for what there is not. */
+/* arg:NAME, item:NAME:K, dim:NAME:AXIS; sets *ok to 0 for unknown names. */
 static vkchi_int vkchi_leaf(const vkchi_kernel *kernel, const vkchi_call *call, const char *word, int *ok) {
     const char *name = strchr(word, ':') + 1, *end = strchr(name, ':');
     size_t length = end ? (size_t)(end - name) : strlen(name);
@@ -383,7 +386,7 @@ static vkchi_int vkchi_apply(const char *op, vkchi_int a, vkchi_int b, int *ok) 
     return *ok = 0;
 }
 
-/* A count, or a test of (n, w). `wraps`: as integer types hold it. */
+/* Evaluate a count, or a test of (n, w). `wraps`: apply `wrap:TYPE` words. */
 static vkchi_int vkchi_count(const vkchi_kernel *kernel, const vkchi_call *call, vkchi_words words, int wraps,
                              const vkchi_int *nw, int *ok) {
     enum { DEPTH = 64 };
@@ -430,11 +433,11 @@ static int vkchi_put(void *at, const char *type, vkchi_number x) {
     if (!strcmp(type, "f16")) return -1;
     if (!strcmp(type, "f32")) memcpy(at, &f, 4);
     else if (!strcmp(type, "f64")) memcpy(at, &x.f, 8);
-    else memcpy(at, &x.i, (size_t)vkchi_size(type));  /* the low bytes, on little-endian machines, which Vulkan's are */
+    else memcpy(at, &x.i, (size_t)vkchi_size(type));  /* the low bytes: Vulkan hosts are little-endian */
     return 0;
 }
 
-/* The numbers m and l by which a // n is (a * m) >> (31 + l), for all a below 2^31. */
+/* Numbers m and l with a / n == (a * m) >> (31 + l) for all a below 2^31. */
 static int64_t vkchi_magic(const char *kind, vkchi_int extent) {
     uint64_t n = extent > 1 ? (uint64_t)extent : 1;
     int bits = 0;
@@ -474,7 +477,7 @@ static int vkchi_fill(const vkchi_kernel *kernel, const vkchi_slot *s, const vkc
 
 int vkchi_pack(const vkchi_kernel *kernel, int dispatch, int part, const vkchi_call *call, void *block,
                uint32_t groups[3]) {
-    enum { MOST = 65535 }; /* no device need count more workgroups along an axis */
+    enum { MOST = 65535 }; /* the minimum of Vulkan's limit of workgroups along an axis */
     const vkchi_dispatch *d = &kernel->dispatches[dispatch];
     vkchi_int counts[3] = {1, 1, 1}, bases[3] = {0, 0, 0}, needed[3] = {1, 1, 1}, left = part;
     int ok = 1;
@@ -485,7 +488,7 @@ int vkchi_pack(const vkchi_kernel *kernel, int dispatch, int part, const vkchi_c
         if (counts[k] >> 62) return -1;
         needed[k] = (counts[k] + d->lengths[k] - 1) / d->lengths[k];
     }
-    if (d->axis_count == 1) { /* what goes beyond x stands in y */
+    if (d->axis_count == 1) { /* the excess of x is in y */
         needed[1] = (needed[0] + MOST - 1) / MOST, needed[0] = (needed[0] + needed[1] - 1) / needed[1];
     }
     for (int k = 2; k >= 0; k--) {
