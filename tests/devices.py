@@ -1,13 +1,26 @@
-"""Devices that are taken for others, so that what is compiled for those runs on the one at hand."""
+"""Capabilities of other devices, and the standard error of programs that use a device."""
 
 from __future__ import annotations
 
 from vkchi.target.caps import Caps
 
+NOTICE = "kernels still run on"  # printed at the end of a process whose device is slow
+
+
+def errors_of(stderr: str) -> str:
+    """Standard error of a program without the notice that kernels still run.
+
+    On a busy machine any program that ends with work on the device may print the notice.
+    """
+    return "".join(line for line in stderr.splitlines(keepends=True) if NOTICE not in line)
+
+
 FEW_GROUPS = (5, 3, 2)  # workgroups along x, y and z, so that small loops take several dispatches
 
 
 def like_gpu(caps: Caps) -> Caps:
-    """Capabilities by which loops are mapped as for a graphics card. Operations of subgroups stay:
-    they know the true size."""
+    """Capabilities of a discrete GPU with subgroups of 32 and few workgroups.
+
+    Subgroup operations keep their true size.
+    """
     return caps._replace(kind="discrete", subgroup_size=32, workgroup_count=FEW_GROUPS)

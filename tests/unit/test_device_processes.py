@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.devices import errors_of
 from vkchi.vk.manifests import explain_broken_files
 
 pytestmark = pytest.mark.device
@@ -35,7 +36,7 @@ def run_python(source: str, *path: str, **variables: str) -> subprocess.Complete
 def check_output(source: str, *path: str, **variables: str) -> str:
     """Standard output of a program that ends well and says nothing on standard error."""
     run = run_python(source, *path, **variables)
-    assert (run.returncode, run.stderr) == (0, ""), run.stdout + run.stderr
+    assert (run.returncode, errors_of(run.stderr)) == (0, ""), run.stdout + run.stderr
     return run.stdout.strip()
 
 
@@ -412,4 +413,4 @@ def test_memory_is_left_to_the_end_of_the_process(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONPATH": str(ROOT), "VKCHI_CACHE_DIR": str(tmp_path)},
             capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
-        assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n", "")
+        assert (done.returncode, done.stdout, errors_of(done.stderr)) == (0, "1.0\n", "")
