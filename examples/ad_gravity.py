@@ -1,7 +1,7 @@
-"""Gravity from its potential energy: the forces are the tape's gradients.
+"""Gravity from its potential energy: the forces are gradients computed by a tape.
 
-Source: Taichi's documentation, "Differentiable programming", case study. The kernel says what the
-energy is; the tape gives its derivative, and minus that is the force. Total energy is conserved if
+Source: Taichi's documentation, "Differentiable programming", case study. The kernel computes the
+energy. The tape computes its derivative, and minus that is the force. Total energy is conserved if
 the forces are right.
 
     python examples/ad_gravity.py
@@ -50,12 +50,12 @@ class Gravity:
         self.forces()
 
     def forces(self) -> None:
-        """Put the derivative of the potential energy into x.grad."""
+        """Compute the derivative of the potential energy in x.grad."""
         with ti.ad.Tape(loss=self.potential):
             self.compute_potential()
 
     def advance(self) -> None:
-        """Half a kick, a drift, half a kick: the leapfrog scheme, which conserves energy."""
+        """Leapfrog step: half a kick, a drift, half a kick. The scheme conserves energy."""
         self.kick(DT / 2)
         self.drift(DT)
         self.forces()

@@ -1,8 +1,8 @@
-"""Billiards: which way must the cue ball go, and how fast, so that one ball ends in a given place?
+"""Billiards: find direction and speed of the cue ball so that one ball ends in a given place.
 
-Balls lose no energy when they meet; the moment when they do is found within a time step, or else
-the gradient of where they go would be wrong. Friction slows them all.
-Source: DiffTaichi (Hu et al., ICLR 2020), example "billiards".
+Collisions conserve energy. Their time is computed within a time step; otherwise the gradient of the
+final positions would be wrong. Friction slows all balls. Source: DiffTaichi (Hu et al., ICLR 2020),
+example "billiards".
 
     python examples/billiards.py [--rounds N]
 """
@@ -19,7 +19,8 @@ ROWS, GOAL_BALL, GOAL, MOST = 3, 4, (0.82, 0.35), 0.01
 
 
 def rack() -> np.ndarray:
-    """The cue ball, and a loose triangle of balls: none is hit by two at once."""
+    """The cue ball, and a loose triangle of balls: no ball is hit by two others at the same
+    time."""
     places = [(0.15, 0.5)]
     for row in range(ROWS):
         for k in range(row + 1):
@@ -28,7 +29,8 @@ def rack() -> np.ndarray:
 
 
 class Billiards(learning.Problem):
-    """Places and velocities by time step; `shot` is where the cue ball begins and how it goes."""
+    """Positions and velocities by time step; `shot` is the cue ball's initial position and
+    velocity."""
 
     def __init__(self, steps: int = 192) -> None:
         self.steps, self.n, self.t = steps, len(rack()), 0
@@ -60,7 +62,7 @@ class Billiards(learning.Problem):
                     if i != j and (d + DT * u).norm(1e-12) < 2 * RADIUS:
                         way = d / d.norm(1e-12)
                         nearer = -u.dot(way)
-                        if nearer > 0:  # they swap what they have of speed along their line
+                        if nearer > 0:  # elastic: swap velocity components along the line
                             moment = ti.max((d.norm(1e-12) - 2 * RADIUS) / nearer, 0.0)
                             push += nearer * way
                             shift -= ti.min(moment, DT) * nearer * way
@@ -84,7 +86,7 @@ class Billiards(learning.Problem):
         slope = self.shot.grad.to_numpy()
         length = (
             self.loss[None] / (slope**2).sum()
-        )  # as far as the loss would reach 0, were it linear
+        )  # Polyak step: where a linear model of the loss reaches 0
         self.shot.from_numpy(self.shot.to_numpy() - min(length, MOST / abs(slope).max()) * slope)
 
     def step(self) -> None:

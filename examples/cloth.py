@@ -66,13 +66,13 @@ class Cloth:
             self.move()
 
     def project(self) -> np.ndarray:
-        """Places in the window, seen from the side: [n, n, 2]."""
+        """Positions in the window, seen from the side: [n, n, 2]."""
         x, y, z = np.moveaxis(self.x.to_numpy(), -1, 0)
         return np.stack([0.5 + x + 0.25 * z, 0.72 + y + 0.25 * z], -1)
 
     def draw(self, gui: ti.GUI) -> None:
         at = self.project()
-        order = np.argsort(self.x.to_numpy()[:-1, :-1, 2].reshape(-1))  # those behind first
+        order = np.argsort(self.x.to_numpy()[:-1, :-1, 2].reshape(-1))  # back to front
         a, b, c, d = (p.reshape(-1, 2)[order] for p in
                       (at[:-1, :-1], at[1:, :-1], at[1:, 1:], at[:-1, 1:]))  # fmt: skip
         side = np.cross(np.append(b - a, 0 * a[:, :1], 1), np.append(d - a, 0 * a[:, :1], 1))[:, 2]

@@ -1,7 +1,7 @@
-"""A cloth that falls on a ball, in three dimensions, seen through ti.ui.
+"""A cloth that falls on a ball, in three dimensions, shown by ti.ui.
 
-Springs join each mass to those near it; semi-implicit Euler steps; what gets into the ball is put
-back onto it, and loses its way inwards.
+Springs join each mass to those near it, with semi-implicit Euler steps. Masses inside the ball are
+projected to its surface and lose their inward velocity.
 
     python examples/cloth3d.py
 """
@@ -81,7 +81,7 @@ class Cloth:
                     way = out / far
                     x[i, j] = ti.Vector(BALL) + (RADIUS + GAP) * way
                     v[i, j] -= way * ti.min(v[i, j].dot(way), 0.0)
-                    v[i, j] *= 0.99  # it rubs
+                    v[i, j] *= 0.99  # friction
 
         self.push, self.move = push, move
 
@@ -91,7 +91,7 @@ class Cloth:
             self.move()
 
     def energy(self) -> float:
-        """Of motion and height, per unit of mass."""
+        """Kinetic and potential energy per unit of mass."""
         v, x = self.v.to_numpy().astype(np.float64), self.x.to_numpy()
         return float((0.5 * (v * v).sum(-1) + GRAVITY * x[..., 1]).mean())
 

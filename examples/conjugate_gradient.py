@@ -1,8 +1,8 @@
-"""Conjugate gradients: the temperature of a plate, each frame one step of the solver nearer.
+"""Conjugate gradients: the temperature of a plate, one solver iteration per frame.
 
-Heat flows through a plate whose material conducts well in some places and badly in others; two
-spots are warmed, the rim is cold. The matrix is never there, only a kernel that multiplies by it.
-Source: Hestenes and Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
+Heat flows through a plate whose conductivity varies. Two spots are warmed, the rim is cold. The
+matrix is a kernel that multiplies by it, and is never stored. Source: Hestenes and Stiefel,
+"Methods of conjugate gradients for solving linear systems", 1952.
 
     python examples/conjugate_gradient.py
 """
@@ -16,7 +16,7 @@ import vkchi as ti
 
 
 class Plate:
-    """Solves A u = b; r is what is left, p the way to go, q = A p."""
+    """Solves A u = b; r is the residual, p the search direction, q = A p."""
 
     def __init__(self, n: int = 96) -> None:
         self.n, self.steps = n, 0
@@ -37,7 +37,8 @@ class Plate:
 
         @ti.func
         def flow(f, i, j, k, m):
-            """Of heat from a cell to its neighbour, through the worse of both; the rim is at 0."""
+            """Heat flow from a cell to its neighbour, by the smaller conductivity; the rim is at
+            0."""
             found = 2 * conducts[i, j] * f[i, j]
             if 0 <= k < n and 0 <= m < n:
                 found = ti.min(conducts[i, j], conducts[k, m]) * (f[i, j] - f[k, m])

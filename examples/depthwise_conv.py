@@ -1,4 +1,4 @@
-"""A custom ML operator: causal depthwise convolution, forward and backward, four ways.
+"""A custom ML operator: causal depthwise convolution, forward and backward, in four variants.
 
 Source: "Accelerate PyTorch with Taichi", customize ML operators (the operator of RWKV):
 
@@ -6,8 +6,8 @@ Source: "Accelerate PyTorch with Taichi", customize ML operators (the operator o
     gk[b, c, u]  = sum over t >= u of g[b, c, t] * w[c, T-1-(t-u)]
     gw[c, j]     = sum over b and t >= T-1-j of g[b, c, t] * k[b, c, t-(T-1-j)]
 
-v0 is the formula; v1 keeps a workgroup's rows in shared memory; v2 computes STEPS consecutive time
-steps per invocation, in a vector; v3 does both. Each is checked against numpy.
+v0 is the formula. v1 caches a workgroup's rows in shared memory. v2 computes a vector of STEPS
+consecutive time steps per invocation. v3 does both. Each is checked against numpy.
 
     python examples/depthwise_conv.py [--shape B,C,T]
 """
@@ -53,7 +53,7 @@ def backward_v0(gw: Array2, gk: Array3, g: Array3, w: Array2, k: Array3):
 
 
 def make_shared(T: int):
-    """v1 for rows of T: a workgroup is one row, and keeps what it reads in shared memory."""
+    """v1 for rows of T: a workgroup computes one row and caches its inputs in shared memory."""
 
     @ti.kernel
     def forward(out: Array3, w: Array2, k: Array3, eps: ti.f32):
@@ -221,7 +221,7 @@ def reference(w, k, g, eps):
 
 
 def time_of(function, repeats: int = 5) -> float:
-    """Seconds of the fastest of several calls, each waited for, after one to warm up."""
+    """Seconds of the fastest of several synchronized calls, after one warm-up call."""
     function()
     ti.sync()
     times = []
@@ -234,7 +234,7 @@ def time_of(function, repeats: int = 5) -> float:
 
 
 def time_torch(w, k, g, eps):
-    """Seconds of torch's conv1d, forward and with backward; None where it is not installed."""
+    """Seconds of torch's conv1d, forward and with backward; None if torch is not installed."""
     try:
         import torch
         import torch.nn.functional as F

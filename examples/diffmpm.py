@@ -1,11 +1,12 @@
 """An elastic body is thrown at a target: gradients through a material point simulation.
 
-Particles carry the body, a grid carries its momentum for one step (MLS-MPM). Every step overwrites
-the particles and the grid; the tape saves what the gradients need of them. The velocity of the
-throw is found by gradient descent, until the body's middle meets the target. `--memory` prints a
-table instead: memory of the tape against steps, with all saved and with checkpoints, where calls
-are done again.
-Source: Hu et al., "A Moving Least Squares Material Point Method", 2018; DiffTaichi, ICLR 2020.
+Particles carry the body, and a grid carries its momentum for one step (MLS-MPM). Every step
+overwrites the particles and the grid; the tape saves the values that the gradients need. Gradient
+descent finds the throw's velocity so that the body's centre hits the target.
+
+`--memory` prints a table instead: memory of the tape by number of steps, with all values saved and
+with checkpoints, which recompute calls. Source: Hu et al., "A Moving Least Squares Material Point
+Method", 2018; DiffTaichi, ICLR 2020.
 
     python examples/diffmpm.py [--rounds N]
     python examples/diffmpm.py --memory
@@ -21,7 +22,7 @@ import numpy as np
 
 import vkchi as ti
 
-SIDE, GRID = 16, 32  # particles along the body's edge, cells along the domain's
+SIDE, GRID = 16, 32  # particles along the body's edge, cells along the domain's edge
 DX, DT, GRAVITY, E = 1 / GRID, 2e-3, 3.0, 10.0
 VOLUME, RATE = (0.25 / SIDE) ** 2, 3.0
 TARGET = (0.75, 0.4)
@@ -50,7 +51,7 @@ class Body(learning.Simulation):
 
         @ti.func
         def weights(fx):
-            """The quadratic B-spline's weights of three nodes."""
+            """Quadratic B-spline weights of three nodes."""
             return [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
 
         @ti.kernel
@@ -141,7 +142,7 @@ class Body(learning.Simulation):
 
 
 def show_memory(body: Body, most: int) -> None:
-    """The table, and that checkpoints change no gradient."""
+    """Print the table, and check that checkpoints change no gradient."""
     print(f"{'steps':>6} {'all saved':>22} {'with 1 MiB at most':>42}")
     body.throw[None] = [0.5, 0.5]
     for body.steps in (most // 4, most // 2, most):

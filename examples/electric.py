@@ -1,9 +1,9 @@
 """A charge is led along a path by electrodes, whose charges a small neural network sets.
 
-In step t the network reads the position that step t overwrites: state is kept once, not for every
-step. The tape saves what the gradient needs of it; `--check` compares that gradient with
-differences, in f64. With `import taichi as ti` it says the same of Taichi.
-Source: DiffTaichi (Hu et al., ICLR 2020), example "electric".
+In step t the network reads the position that step t overwrites: state is stored once, not per step.
+The tape saves the values that the gradient needs. `--check` compares that gradient with finite
+differences in f64. With `import taichi as ti` it does the same for Taichi. Source: DiffTaichi (Hu
+et al., ICLR 2020), example "electric".
 
     python examples/electric.py [--rounds N]
     python examples/electric.py --check
@@ -92,7 +92,7 @@ class Electric:
             self.move(t)
 
     def learn(self) -> float:
-        import learning  # not above: Taichi runs this file, too, and `--check` is all it needs
+        import learning  # local import: Taichi runs this file with `--check` only
 
         with ti.ad.Tape(self.loss):
             self.run()
@@ -121,8 +121,8 @@ class Electric:
 
 
 def check(steps: int = 12) -> float:
-    """By how much the gradient of all weights along a direction differs from differences, relative
-    to its size."""
+    """Relative error of the gradient of all weights along a direction, compared with finite
+    differences."""
     problem, random = Electric(steps, ti.f64), np.random.default_rng(5)
     ways = [random.normal(size=w.shape) for w in problem.weights]
     with ti.ad.Tape(problem.loss):
@@ -137,7 +137,7 @@ def check(steps: int = 12) -> float:
         problem.run()
         return problem.loss[None]
 
-    h = 1e-3  # differences of the sixth order
+    h = 1e-3  # sixth-order differences
     wanted = sum(c * (loss_at(k * h) - loss_at(-k * h))
                  for k, c in ((1, 3 / 4), (2, -3 / 20), (3, 1 / 60))) / h  # fmt: skip
     print(f"gradient {found:.12e}, differences {wanted:.12e}")

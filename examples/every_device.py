@@ -1,7 +1,7 @@
-"""One program on every Vulkan device of the machine: what it gives there, and how long it takes.
+"""Run one program on every Vulkan device of the machine, and compare results and times.
 
-A planet's ring of bodies, drawn on by all others: results are compared with the first device's, and
-devices that cannot do it say why.
+A ring of bodies around a planet attract each other. Results are compared with those of the first
+device. Devices that cannot run the program report the reason.
 
     python examples/every_device.py [--bodies 1024] [--steps 20]
 """
@@ -32,13 +32,13 @@ def step(x: ti.types.ndarray(), v: ti.types.ndarray()):
 
 
 def run(bodies: int, steps: int) -> tuple[np.ndarray, float]:
-    """Places after some steps on the current device, and the seconds that a step took."""
+    """Positions after some steps on the current device, and the seconds per step."""
     angles = np.linspace(0, 2 * np.pi, bodies, endpoint=False)
     ring = np.stack([np.cos(angles), 0.5 * np.sin(angles)], 1).astype(np.float32)
     x, v = (ti.Vector.ndarray(2, ti.f32, bodies) for _ in range(2))
     x.from_numpy(ring)
     v.fill(0)
-    step(x, v)  # compiled
+    step(x, v)  # compile first
     ti.sync()
     began = time.perf_counter()
     for _ in range(steps):

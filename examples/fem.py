@@ -1,8 +1,8 @@
-"""Finite elements from an energy: a rubber beam swings; forces are the tape's gradient.
+"""Finite elements from an energy: a rubber beam swings; forces are gradients computed by a tape.
 
-Triangles of neo-Hookean rubber, held at the left. The kernel only says what energy a deformation
-has; minus its gradient by the places is the force. The sum of all energies stays the same.
-Source: Sifakis and Barbic, "FEM Simulation of 3D Deformable Solids", SIGGRAPH 2012 courses.
+Triangles of neo-Hookean rubber are held at the left. The kernel computes the energy of a
+deformation. Minus its gradient by the positions is the force. Total energy is conserved. Source:
+Sifakis and Barbic, "FEM Simulation of 3D Deformable Solids", SIGGRAPH 2012 courses.
 
     python examples/fem.py
 """
@@ -19,7 +19,7 @@ LENGTH, HEIGHT, PLACE = 0.6, 0.15, (0.1, 0.6)
 
 
 def mesh(columns: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places of nodes [n, 2] and triangles of three nodes each, counterclockwise."""
+    """Positions of nodes [n, 2], and triangles of three nodes each, counterclockwise."""
     i, j = np.meshgrid(np.arange(columns + 1), np.arange(rows + 1), indexing="ij")
     places = np.stack([i * LENGTH / columns, j * HEIGHT / rows], -1).reshape(-1, 2)
     a = (i * (rows + 1) + j)[:-1, :-1].reshape(-1)
@@ -29,7 +29,7 @@ def mesh(columns: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Beam:
-    """Places x, velocities v; `energy` is elastic and of gravity, x.grad its gradient."""
+    """Positions x, velocities v; `energy` is elastic and gravitational, x.grad its gradient."""
 
     def __init__(self, columns: int = 24, rows: int = 6) -> None:
         places, triangles = mesh(columns, rows)
@@ -74,7 +74,7 @@ class Beam:
         self.store, self.move = store, move
 
     def measure(self) -> None:
-        """Energy and its gradient, at the places as they are."""
+        """Compute the energy and its gradient at the current positions."""
         with ti.ad.Tape(self.energy):
             self.store()
 

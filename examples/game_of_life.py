@@ -32,7 +32,7 @@ class Life:
         @ti.kernel
         def paint(now: ti.template()):
             for i, j in image:
-                image[i, j] = 0.9 * image[i, j]  # what died fades
+                image[i, j] = 0.9 * image[i, j]  # dead cells fade
                 if now[i * n // pixels, j * n // pixels] == 1:
                     image[i, j] = 1.0
 

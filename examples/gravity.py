@@ -1,7 +1,7 @@
-"""Gravity by automatic differentiation, to look at: the forces are gradients of the energy.
+"""Gravity by automatic differentiation, as an animation: the forces are gradients of the energy.
 
-Source: Taichi's documentation, "Differentiable programming", case study; `ad_gravity.py` has the
-physics, and checks that energy is conserved.
+Source: Taichi's documentation, "Differentiable programming", case study. `ad_gravity.py` has the
+physics, and checks energy conservation.
 
     python examples/gravity.py
 """
@@ -14,7 +14,7 @@ from ad_gravity import Gravity
 
 import vkchi as ti
 
-DT, TRACE = 4e-4, 40  # of a step; of traces, in frames
+DT, TRACE = 4e-4, 40  # time step; length of traces in frames
 
 
 class Bodies(Gravity):

@@ -1,4 +1,4 @@
-"""A Julia set whose parameter wanders: how quickly z -> z^2 + c leaves the circle of radius 2.
+"""A Julia set with a moving parameter: iterations until z -> z^2 + c leaves the circle of radius 2.
 
 python examples/julia.py
 """
@@ -15,7 +15,7 @@ tm = ti.math
 
 @ti.func
 def escape_time(z, c):
-    """Iterations until |z| exceeds 2, as a part of LIMIT; smooth between two."""
+    """Iterations until |z| exceeds 8, smoothed, as a fraction of LIMIT."""
     n, steps = 0, 0.0
     while n < LIMIT and z.norm() < 8.0:
         z = tm.cmul(z, z) + c

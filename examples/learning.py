@@ -1,7 +1,8 @@
-"""What the differentiable examples share: rounds of descent until a loss is reached, then a film.
+"""Framework of the differentiable examples: gradient descent until a loss is reached, then a film.
 
-A `Problem` says how its loss comes about (`run()`), and what steps down the gradient (`descent`); a
-`Simulation` is one in time steps. Both are shown as others are (`step()`, `draw(gui)`: viewer.py).
+A `Problem` computes its loss (`run()`) and has a `descent` that takes a step down the gradient. A
+`Simulation` is a problem in time steps. Both are shown like other examples (`step()`, `draw(gui)`:
+viewer.py).
 
     learning.run(Billiards, "billiards", res=512, rounds=60, goal=1e-3)
 
@@ -20,7 +21,7 @@ from vkchi.progress import track
 
 
 class Adam:
-    """Steps down the gradients of some fields. Source: Kingma and Ba, "Adam", 2014."""
+    """Gradient descent on some fields. Source: Kingma and Ba, "Adam", 2014."""
 
     def __init__(self, *fields, rate: float, decay=(0.9, 0.99)) -> None:
         self.fields, self.rate, self.decay, self.rounds = fields, rate, decay, 0
@@ -39,23 +40,27 @@ class Adam:
 
 
 class Problem:
-    """What learns: `run()` leads from what is learned to the field `loss`, `descent` back."""
+    """An optimization problem: `run()` computes the field `loss` from the parameters, `descent`
+    updates them."""
 
     def learn(self) -> float:
-        """A round; its loss."""
+        """One descent step; returns the loss."""
         with ti.ad.Tape(self.loss):
             self.run()
         self.descend()
         return self.loss[None]
 
     def descend(self) -> None:
-        """A step down the gradient."""
+        """Take a step down the gradient."""
         self.descent.step()
 
 
 class Simulation(Problem):
-    """`start()`, `steps` times `advance(t)`, then `measure()`. What was learned is shown `at_once`
-    steps in a frame, over `shown` times as many steps: it may go on for longer than it learned."""
+    """A problem in time steps: `start()`, `steps` times `advance(t)`, then `measure()`.
+
+    The result is shown with `at_once` steps per frame, over `shown` times as many steps as in
+    training.
+    """
 
     t, at_once, shown = 0, 3, 1
 
@@ -74,7 +79,7 @@ class Simulation(Problem):
 
 
 def descend(problem, rounds: int, goal: float, title: str = "descending") -> list[float]:
-    """Rounds until the loss is at most `goal`, at most so many; the losses."""
+    """Take up to `rounds` descent steps, until the loss is at most `goal`; returns the losses."""
     losses = []
     for _ in track(range(rounds), title):
         losses.append(problem.learn())
@@ -84,14 +89,14 @@ def descend(problem, rounds: int, goal: float, title: str = "descending") -> lis
 
 
 def run(make, title: str, res, rounds: int, goal: float, background: int = 0x0) -> None:
-    """Make a problem, descend, say how far it came, and show what was learned. Ends with status 1
-    where the goal is not reached."""
+    """Make a problem, descend, print the loss, and show the result. Exit with status 1 if the
+    goal is not reached."""
 
     def make_and_learn(options):
         problem, begin = make(), time.perf_counter()
         losses = descend(problem, options.rounds, goal, title)
         seconds = time.perf_counter() - begin
-        if not losses:  # --rounds 0: it shows what it does untaught
+        if not losses:  # --rounds 0: show the untrained problem
             problem.run()
             return problem
         print(f"{title}: loss {losses[0]:.3g} -> {losses[-1]:.3g} in {len(losses)} rounds, "

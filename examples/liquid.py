@@ -1,10 +1,9 @@
-"""A liquid in a tank: which way must it be shaken, and when, to stand where it is wanted?
+"""A liquid in a tank: find pushes of the tank after which the liquid is in a wanted place.
 
-A nearly incompressible liquid of particles (MPM) stands in a tank that can be pushed to the left
-and to the right. Descent through all time steps finds the pushes, one for each of a few spans of
-time, after which most of the liquid stands in a wanted place.
-Source: Tampubolon et al., "Multi-species simulation of porous sand and water mixtures", SIGGRAPH
-2017 (the liquid); DiffTaichi (Hu et al., ICLR 2020), example "liquid".
+A nearly incompressible liquid of particles (MPM) is in a tank that can be pushed to the left and to
+the right. Descent through all time steps finds the pushes, one per span of time. Source: Tampubolon
+et al., "Multi-species simulation of porous sand and water mixtures", SIGGRAPH 2017 (the liquid);
+DiffTaichi (Hu et al., ICLR 2020), example "liquid".
 
     python examples/liquid.py [--rounds N]
 """
@@ -21,14 +20,14 @@ import vkchi as ti
 
 CELLS, GRAVITY, STIFFNESS, SPANS, MOST = 24, 6.0, 30.0, 6, 25.0
 DX, DT = 1 / CELLS, 2.5e-3
-LOW, WALL = 3, 3  # cells of ground, and of walls
-WANTED = (0.68, 0.24)  # where the middle of the liquid is to be
+LOW, WALL = 3, 3  # thickness of ground and walls, in cells
+WANTED = (0.68, 0.24)  # target of the liquid's centre
 NODES = list(itertools.product(range(3), repeat=2))
 
 
 class Liquid(learning.Simulation):
-    """The particles (x, v, affine velocity c, volume by first volume j); `push` [SPANS] is the
-    acceleration of the tank, in units of MOST, before tanh."""
+    """The particles: x, v, affine velocity c, ratio j of the present to the initial volume.
+    `push` [SPANS] is the acceleration of the tank, in units of MOST, before tanh."""
 
     def __init__(self, steps: int = 96, side: int = 24) -> None:
         self.steps, n = steps, side * side // 2
@@ -60,7 +59,7 @@ class Liquid(learning.Simulation):
 
         @ti.func
         def spline(fx):
-            """The weights of three nodes, each a vector over the axes."""
+            """Quadratic B-spline weights of three nodes, each a vector over the axes."""
             return [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
 
         @ti.kernel

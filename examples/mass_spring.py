@@ -1,10 +1,10 @@
 """A robot of masses and springs learns to walk: a small neural network contracts its springs.
 
-The network sees phases of a clock, and the positions and velocities of the masses; its output
-changes the rest lengths of the springs. All of it, network and physics, is differentiated through
-time, and gradient descent on the weights makes the robot move to the right: what is printed is how
-far it comes, which grows from 0 to more than its own length of 0.3. It takes half a minute.
-Source: DiffTaichi (Hu et al., ICLR 2020), example "mass_spring", with a robot of our own.
+The network reads phases of a clock, and the positions and velocities of the masses. Its output
+changes the rest lengths of the springs. Network and physics are differentiated through time, and
+gradient descent on the weights makes the robot move to the right. The program prints the distance,
+which grows from 0 to more than the robot's length of 0.3. It takes half a minute. Source:
+DiffTaichi (Hu et al., ICLR 2020), example "mass_spring", with a different robot.
 
     python examples/mass_spring.py [--rounds N]
 """
@@ -24,7 +24,7 @@ COLUMNS, SPACING, RATE = 4, 0.1, 0.2
 
 
 def build_robot() -> tuple[np.ndarray, np.ndarray]:
-    """Two rows of masses, joined to all their neighbours: places [n, 2], pairs [m, 2]."""
+    """Two rows of masses, joined to all their neighbours: positions [n, 2], pairs [m, 2]."""
     cells = [(i, j) for i in range(COLUMNS) for j in (0, 1)]
     places = np.array([0.1, GROUND]) + SPACING * np.array(cells)
     near = 1.5 * SPACING
@@ -34,7 +34,8 @@ def build_robot() -> tuple[np.ndarray, np.ndarray]:
 
 
 class Robot(learning.Problem):
-    """State by time step, x[t, i] and v[t, i], and the network; its weights are learned."""
+    """Positions x[t, i] and velocities v[t, i] by time step, and the network, whose weights are
+    learned."""
 
     def __init__(self, steps: int = 300) -> None:
         self.steps, self.t = steps, 0
@@ -120,7 +121,7 @@ class Robot(learning.Problem):
                 u = ti.exp(-DRAG * DT) * v[t - 1, i] + force[t - 1, i]
                 u.y += DT * GRAVITY
                 depth = GROUND - x[t - 1, i].y
-                if depth > 0:  # the ground pushes back and holds fast, the more the deeper
+                if depth > 0:  # penalty force and friction, growing with depth
                     u.y += DT * (PUSH * depth - 10 * u.y)
                     u.x *= ti.exp(-DT * HOLD * depth)
                 v[t, i] = u
@@ -139,7 +140,7 @@ class Robot(learning.Problem):
         self.measure = measure
 
     def run(self) -> None:
-        """The robot's walk, and how far to the left it goes."""
+        """Simulate the walk and measure the loss, the distance to the left."""
         self.start()
         for t in range(1, self.steps):
             self.think(t - 1)

@@ -1,4 +1,4 @@
-"""Water, jelly and snow in three dimensions: MLS-MPM, seen through ti.ui.
+"""Water, jelly and snow in three dimensions: MLS-MPM, shown by ti.ui.
 
 Source: Hu et al., "A Moving Least Squares Material Point Method", SIGGRAPH 2018; fixed corotated
 elasticity; snow's plasticity of Stomakhin et al., "A material point method for snow simulation",
@@ -27,7 +27,7 @@ def weights(fx):
 
 
 class Materials:
-    """Three cubes that fall into a box; places are between 0 and 1, y is up."""
+    """Three cubes that fall into a box; positions are between 0 and 1, y is up."""
 
     def __init__(self, particles: int = 24000, cells: int = 48) -> None:
         n = self.cells = cells
@@ -62,8 +62,8 @@ class Materials:
         self.start = start
 
     def make_stress(self):
-        """A function that gives a particle's Kirchhoff stress, and brings its deformation up to
-        date."""
+        """Make a function that updates a particle's deformation and returns its Kirchhoff
+        stress."""
         affine, shape, squeeze, material = self.affine, self.shape, self.squeeze, self.material
         dt = self.dt
 
@@ -75,7 +75,7 @@ class Materials:
                 hardness = 0.5
             mu, la = MU * hardness, LAMBDA * hardness
             u, s, w = ti.svd(f)
-            if kind == SNOW:  # beyond these stretches it flows
+            if kind == SNOW:  # plastic flow beyond these stretches
                 for d in ti.static(range(3)):
                     kept = ti.math.clamp(s[d, d], 1 - 2.5e-2, 1 + 4.5e-3)
                     squeeze[p] *= s[d, d] / kept
@@ -83,7 +83,7 @@ class Materials:
                 f = u @ s @ w.transpose()
             ratio = s.determinant()
             turned = u @ w.transpose()
-            if kind == WATER:  # it has no shape
+            if kind == WATER:  # no shear resistance
                 mu = 0.0
                 f = ti.Matrix.identity(ti.f32, 3) * ratio ** (1 / 3)
             shape[p] = f

@@ -60,7 +60,7 @@ class Materials:
 
         @ti.func
         def stress(p):
-            """Kirchhoff stress of a particle, whose deformation it brings up to date."""
+            """Update a particle's deformation and return its Kirchhoff stress."""
             f = (ti.Matrix.identity(ti.f32, 2) + dt * affine[p]) @ shape[p]
             hardness, kind = ti.exp(HARDENING * (1 - squeeze[p])), material[p]
             if kind == JELLY:
@@ -69,7 +69,7 @@ class Materials:
             if kind == WATER:
                 mu = 0.0
             u, s, w = ti.svd(f)
-            if kind == SNOW:  # beyond these stretches it flows
+            if kind == SNOW:  # plastic flow beyond these stretches
                 for d in ti.static(range(2)):
                     kept = ti.math.clamp(s[d, d], 1 - 2.5e-2, 1 + 4.5e-3)
                     squeeze[p] *= s[d, d] / kept

@@ -1,6 +1,6 @@
-"""Two galaxies of a thousand stars pass each other: every star pulls every other.
+"""Two galaxies of a thousand stars pass each other: all stars attract each other.
 
-Forces are summed directly; the leapfrog scheme keeps momentum and, nearly, energy.
+Forces are summed directly. The leapfrog scheme conserves momentum and, nearly, energy.
 
     python examples/nbody.py
 """

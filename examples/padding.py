@@ -1,8 +1,8 @@
 """The brick wall: pad an image with a shifted pattern in one dispatch.
 
-Source: "Accelerate PyTorch with Taichi", data preprocessing. Writes the brick and the wall as PNGs,
-checks the wall against numpy and, where torch is installed, against the document's torch version,
-and prints what each took.
+Source: "Accelerate PyTorch with Taichi", data preprocessing. The program writes the brick and the
+wall as PNGs, checks the wall against numpy, and prints times. If torch is installed, it also checks
+against the document's torch version.
 
     python examples/padding.py [--out FOLDER]
 """
@@ -43,7 +43,7 @@ def ti_pad(image_pixels: ti.types.ndarray(), tile: ti.types.ndarray()):
 
 
 def make_brick() -> np.ndarray:
-    """A brick in changing colours with a border of mortar; i32[h, w], 0xRRGGBB."""
+    """A brick with a colour gradient and a border of mortar; i32[h, w], 0xRRGGBB."""
     y, x = np.mgrid[0:TILE_HEIGHT, 0:TILE_WIDTH] / TILE_HEIGHT
     rgb = np.stack([0.55 + 0.4 * x, 0.2 + 0.25 * y, 0.15 + 0.3 * x * y], -1)
     edge = np.minimum.reduce([x, y, 1 - x - 1 / TILE_WIDTH, 1 - y - 1 / TILE_HEIGHT]) < 0.03
@@ -53,7 +53,7 @@ def make_brick() -> np.ndarray:
 
 
 def pad_numpy(tile: np.ndarray) -> np.ndarray:
-    """The reference: every output pixel's brick pixel, by integer arithmetic."""
+    """The reference: the brick pixel of every output pixel, by integer arithmetic."""
     row, col = np.mgrid[0:IMAGE_HEIGHT, 0:IMAGE_WIDTH]
     x1, y1 = col - PW, IMAGE_HEIGHT - 1 - row + PH
     v = y1 // TILE_HEIGHT
@@ -64,7 +64,7 @@ def pad_numpy(tile: np.ndarray) -> np.ndarray:
 
 
 def pad_torch(tile: np.ndarray) -> np.ndarray | None:
-    """The document's version in native torch operations; None where torch is not installed."""
+    """The document's version in native torch operations; None if torch is not installed."""
     try:
         import torch
     except ImportError:
@@ -86,7 +86,7 @@ def pad_torch(tile: np.ndarray) -> np.ndarray | None:
 
 
 def best_of(function, repeats: int = 5) -> float:
-    """Seconds of the fastest of several calls, after one to warm up."""
+    """Seconds of the fastest of several calls, after one warm-up call."""
     function()
     times = []
     for _ in range(repeats):

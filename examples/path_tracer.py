@@ -1,7 +1,7 @@
-"""A Cornell box by path tracing: each frame adds a sample of light to every pixel.
+"""A Cornell box by path tracing: each frame adds one sample per pixel.
 
-Walls are diffuse, one ball is a mirror; a square in the ceiling shines. At every bounce off a
-diffuse wall a point of the lamp is asked for its light directly, which the bounces then leave out.
+Walls are diffuse, one ball is a mirror, and a square in the ceiling is the light. Each diffuse
+bounce samples a point of the light directly; bounces that hit the light therefore add nothing.
 Source: Kajiya, "The rendering equation", SIGGRAPH 1986; Goral et al., SIGGRAPH 1984 (the box).
 
     python examples/path_tracer.py
@@ -16,20 +16,20 @@ import vkchi as ti
 tm = ti.math
 vec3 = ti.types.vector(3, ti.f32)
 BOUNCES, FAR, NEAR = 6, 1e9, 1e-3
-LAMP, LAMP_LIGHT = 0.25, 12.0  # half its side; its radiance
-# Balls: middle, radius, colour, 1 for a mirror.
+LAMP, LAMP_LIGHT = 0.25, 12.0  # half side length; radiance
+# Balls: centre, radius, colour, 1 for a mirror.
 BALLS = (
     ((-0.42, -0.65, -0.35), 0.35, (0.95, 0.95, 0.95), 1),
     ((0.4, -0.6, 0.25), 0.4, (0.8,) * 3, 0),
 )
-# Walls of a box from -1 to 1: axis, side, colour; it is open towards the viewer.
+# Walls of a box from -1 to 1: axis, side, colour. The side towards the viewer is open.
 WALLS = ((0, -1, (0.75, 0.1, 0.1)), (0, 1, (0.1, 0.6, 0.15)), (1, -1, (0.75,) * 3),
          (1, 1, (0.75,) * 3), (2, -1, (0.75,) * 3))  # fmt: skip
 
 
 @ti.func
 def hit(origin, way):
-    """What a ray meets first: distance, normal, colour, whether it is a mirror."""
+    """First intersection of a ray: distance, normal, colour, and 1 for a mirror."""
     nearest, normal, colour, is_mirror = FAR, vec3(0.0), vec3(0.0), 0
     for axis, side, paint in ti.static(WALLS):
         t = (side - origin[axis]) / way[axis]
@@ -61,7 +61,7 @@ def is_lamp(at):
 
 @ti.func
 def light_from_lamp(at, normal):
-    """The lamp's light at a point, by one random point of the lamp."""
+    """Direct light at a point, sampled at one random point of the lamp."""
     lamp = vec3((2 * ti.random() - 1) * LAMP, 1.0, (2 * ti.random() - 1) * LAMP)
     d = lamp - at
     squared = d.norm_sqr()
@@ -76,7 +76,7 @@ def light_from_lamp(at, normal):
 
 @ti.func
 def diffuse(normal):
-    """A random way, the more likely the nearer to the normal: by its cosine."""
+    """A random direction with cosine-weighted density about the normal."""
     height, angle = 2 * ti.random() - 1, 2 * tm.pi * ti.random()
     r = ti.sqrt(ti.max(1 - height * height, 0.0))
     return (normal + vec3(r * ti.cos(angle), r * ti.sin(angle), height) * 0.999).normalized()

@@ -1,7 +1,8 @@
-"""Sums, extremes, a histogram and its prefix sum: a dim, moving picture is made clear with them.
+"""Histogram equalization of a dim, moving picture, by reductions.
 
-All four are loops that add to, or compare with, one place: the compiler makes reductions of them.
-Left the picture as it came, right with its histogram evened out, below both histograms.
+Sum, extremes, histogram and prefix sum are loops that accumulate into one element; the compiler
+turns them into reductions. The original is on the left, the result on the right, with both
+histograms below.
 
     python examples/reductions.py
 """
@@ -58,10 +59,10 @@ class Picture:
         @ti.kernel
         def even_out():
             ti.loop_config(serialize=True)
-            for k in range(BINS):  # how much is darker than this, in parts of all
+            for k in range(BINS):  # cumulative distribution
                 part = (counts[k] + 0.0) / (n * n)
                 below[k] = part if k == 0 else below[k - 1] + part
-            for i, j in dim:  # between the bins' ends
+            for i, j in dim:  # interpolate within the bin
                 at = dim[i, j] * BINS
                 k = ti.min(ti.cast(at, ti.i32), BINS - 1)
                 low = 0.0 if k == 0 else below[k - 1]

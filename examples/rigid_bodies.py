@@ -1,9 +1,9 @@
 """A robot of rigid boxes learns to walk: springs between them change their length to a rhythm.
 
-A trunk stands on four legs. What each spring's length does over time is a sum of phases of a clock,
-whose weights descent through all time steps finds, through contacts and friction too. The loss is
-minus the distance walked.
-Source: DiffTaichi (Hu et al., ICLR 2020), example "rigid_body", with a robot of our own.
+A trunk has four legs. The length of each spring over time is a sum of phases of a clock. Descent
+through all time steps finds the weights, with gradients through contacts and friction. The loss is
+minus the distance walked. Source: DiffTaichi (Hu et al., ICLR 2020), example "rigid_body", with a
+different robot.
 
     python examples/rigid_bodies.py [--rounds N]
 """
@@ -26,8 +26,9 @@ HIPS = (-0.17, -0.06, 0.06, 0.17)
 
 
 class Robot(learning.Simulation):
-    """Places x, angles a, velocities v and w of the bodies; springs from point `ends[s, 0]` of body
-    `bodies[s, 0]` to those of `bodies[s, 1]`, in the bodies' own axes."""
+    """Positions x, angles a, velocities v and w of the bodies, and springs. Spring s joins point
+    `ends[s, 0]` of body `bodies[s, 0]` to point `ends[s, 1]` of body `bodies[s, 1]`, in the
+    bodies' own axes."""
 
     at_once, shown = 5, 4
 
@@ -73,7 +74,7 @@ class Robot(learning.Simulation):
 
         @ti.func
         def arm(body, end):
-            """From a body's middle to a point of it."""
+            """Vector from a body's centre to a point of it."""
             return tm.rotation2d(a[body]) @ end
 
         @ti.func

@@ -1,4 +1,4 @@
-"""A scene that is a formula: rays step as far as the nearest surface is, until they meet it.
+"""Sphere tracing of a scene given as a signed distance function.
 
 Source: Hart, "Sphere tracing", The Visual Computer 12, 1996; soft shadows and smooth unions after
 I. Quilez, "Raymarching signed distance fields".
@@ -35,14 +35,14 @@ def torus(p, big, small):
 
 @ti.func
 def blend(a, b, k):
-    """The union of two bodies, rounded where they meet."""
+    """Smooth union of two bodies."""
     h = tm.clamp(0.5 + 0.5 * (b - a) / k, 0.0, 1.0)
     return tm.mix(b, a, h) - k * h * (1 - h)
 
 
 @ti.func
 def scene(p, t):
-    """Distance to the nearest surface, or less."""
+    """Distance to the nearest surface, or a lower bound of it."""
     lifted = p - vec3(0.0, 0.35 * ti.sin(t), 0.0)
     body = blend(ball(lifted, 0.6), torus(p, 1.0, 0.22), 0.35)
     cube = box(p - vec3(1.8 * ti.cos(0.7 * t), -0.45, 1.8 * ti.sin(0.7 * t)), 0.3, 0.08)
@@ -51,7 +51,7 @@ def scene(p, t):
 
 @ti.func
 def march(origin, way, t):
-    """How far a ray goes until it meets a surface; FAR where it meets none."""
+    """Distance along a ray to the first surface; FAR if there is none."""
     distance = 0.0
     for _ in range(STEPS):
         free = scene(origin + distance * way, t)
@@ -63,7 +63,7 @@ def march(origin, way, t):
 
 @ti.func
 def normal_at(p, t):
-    """The distance's gradient, from four corners of a tetrahedron."""
+    """The gradient of the distance, from four corners of a tetrahedron."""
     total = vec3(0.0)
     for x, y, z in ti.static(((1, -1, -1), (-1, -1, 1), (-1, 1, -1), (1, 1, 1))):
         corner = vec3(x, y, z)
@@ -73,7 +73,8 @@ def normal_at(p, t):
 
 @ti.func
 def shadow(origin, way, t):
-    """How much light comes along: less, the closer it passes by something."""
+    """Soft shadow: fraction of light that arrives, smaller the closer the ray passes to a
+    surface."""
     light, distance = 1.0, 0.05
     for _ in range(32):
         free = scene(origin + distance * way, t)

@@ -1,8 +1,8 @@
-"""Smoke that is blown so that it takes a shape: which first velocity turns a square into a heart?
+"""Smoke that is blown into a shape: find the initial velocity that turns a square into a heart.
 
-A flow that keeps its volume (advection backwards along itself, then Jacobi sweeps for the pressure)
-carries the smoke. Descent through all of its steps finds the velocity to begin with.
-Source: Stam, "Stable Fluids", SIGGRAPH 1999; DiffTaichi (Hu et al., ICLR 2020), example "smoke".
+An incompressible flow carries the smoke: semi-Lagrangian advection, then Jacobi sweeps for the
+pressure. Descent through all steps finds the initial velocity. Source: Stam, "Stable Fluids",
+SIGGRAPH 1999; DiffTaichi (Hu et al., ICLR 2020), example "smoke".
 
     python examples/smoke.py [--rounds N]
 """
@@ -16,7 +16,7 @@ import vkchi as ti
 
 
 def heart(n: int) -> np.ndarray:
-    """The wanted smoke."""
+    """The target smoke."""
     x, y = np.meshgrid(*[np.linspace(-1.7, 1.7, n)] * 2, indexing="ij")
     return smooth((x**2 + y**2 - 0.8) ** 3 < x**2 * y**3)
 
@@ -29,7 +29,7 @@ def smooth(shape: np.ndarray) -> np.ndarray:
 
 
 class Smoke(learning.Problem):
-    """The flow v and the smoke, each with a copy to step to, on a torus; `wind` is looked for."""
+    """The flow v and the smoke, double-buffered, on a torus; `wind` is optimized."""
 
     def __init__(self, n: int = 32, steps: int = 16, sweeps: int = 6) -> None:
         self.n, self.steps, self.sweeps, self.t = n, steps, sweeps, 0
@@ -56,7 +56,7 @@ class Smoke(learning.Problem):
 
         @ti.func
         def sample(f, at):
-            """A field between its nodes; `at` is in nodes."""
+            """Bilinear interpolation of a field; `at` is in nodes."""
             base = ti.floor(at, ti.i32)
             part = at - base
             i, j, k, m = base.x % n, base.y % n, (base.x + 1) % n, (base.y + 1) % n
@@ -141,7 +141,7 @@ class Smoke(learning.Problem):
         if self.t % (2 * self.steps) == 0:
             self.start()
         elif self.t % (2 * self.steps) <= self.steps:
-            self.advance()  # and then it rests
+            self.advance()  # then pause
         self.t += 1
 
     def draw(self, gui: ti.GUI) -> None:

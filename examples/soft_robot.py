@@ -1,10 +1,10 @@
 """A soft robot learns to walk: muscles in an elastic body (MPM), contracted by a rhythm.
 
-Particles carry the body, a grid its momentum for one step. Each leg has two muscles; how each of
-them contracts is a sum of phases of a clock, whose weights descent through all time steps finds.
-What is printed as the loss is minus the distance walked, in lengths of the body.
-Source: Hu et al., "A Moving Least Squares Material Point Method", SIGGRAPH 2018; DiffTaichi (ICLR
-2020), example "diffmpm", with a robot of our own.
+Particles carry the body, a grid its momentum for one step. Each leg has two muscles. Their
+contraction over time is a sum of phases of a clock, and descent through all time steps finds the
+weights. The printed loss is minus the distance walked, in lengths of the body. Source: Hu et al.,
+"A Moving Least Squares Material Point Method", SIGGRAPH 2018; DiffTaichi (ICLR 2020), example
+"diffmpm", with a different robot.
 
     python examples/soft_robot.py [--rounds N]
     python examples/soft_robot_3d.py
@@ -26,8 +26,8 @@ LENGTH, START = 0.4, 0.15
 
 
 def body(dim: int, spacing: float) -> tuple[np.ndarray, np.ndarray]:
-    """Places of particles [n, dim] and their muscles [n], -1 for none: a block on legs, each of
-    which has a muscle along its front and one along its back."""
+    """Positions of particles [n, dim], and their muscles [n], -1 for none. The body is a block
+    on legs, each with a muscle at its front and one at its back."""
     size = (LENGTH, 0.2, 0.2)[:dim]
     axes = [np.arange(spacing / 2, side, spacing) for side in size]
     places = np.array(list(itertools.product(*axes)))
@@ -44,8 +44,8 @@ def body(dim: int, spacing: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Robot(learning.Simulation):
-    """The particles (x, v, affine velocity c, deformation f), and the grid; `weights` [muscles,
-    phases] is what is learned. In `dim` dimensions; the second axis points up."""
+    """The particles (x, v, affine velocity c, deformation f), and the grid. `weights` [muscles,
+    phases] are learned. It has `dim` dimensions; the second axis points up."""
 
     at_once = shown = 4
 
@@ -82,7 +82,7 @@ class Robot(learning.Simulation):
 
         @ti.func
         def spline(fx):
-            """The weights of three nodes, each a vector over the axes."""
+            """Quadratic B-spline weights of three nodes, each a vector over the axes."""
             return [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
 
         @ti.kernel
@@ -106,7 +106,7 @@ class Robot(learning.Simulation):
                     for k in ti.static(range(PHASES)):
                         angle = OMEGA * t * dt + 2 * math.pi * k / PHASES
                         rhythm += weights[muscles[p], k] * ti.sin(angle)
-                    stress[1, 1] += STRENGTH * ti.tanh(rhythm)  # along the leg
+                    stress[1, 1] += STRENGTH * ti.tanh(rhythm)  # muscle tension along the leg
                 affine = -4 * dt / dx**2 * volume * stress @ f[p].transpose() + volume * c[p]
                 for k in ti.static(nodes):
                     weight = w[k[0]][0] * w[k[1]][1]
@@ -155,7 +155,7 @@ class Robot(learning.Simulation):
                 u = momentum[k] / (mass[k] + 1e-10)
                 u.y -= dt * GRAVITY
                 if k.y < GROUND and u.y < 0:
-                    u = ti.Vector.zero(ti.f32, dim)  # feet do not slip
+                    u = ti.Vector.zero(ti.f32, dim)  # no slip
                 for d in ti.static(range(dim)):
                     if (k[d] < 3 and u[d] < 0) or (k[d] > last and u[d] > 0):
                         u[d] = 0.0
@@ -172,7 +172,7 @@ class Robot(learning.Simulation):
 
     def draw(self, gui: ti.GUI) -> None:
         at, muscles = self.x.to_numpy(), self.muscles.to_numpy()
-        if self.dim == 3:  # seen from the side and a little from above, those behind first
+        if self.dim == 3:  # seen from the side and slightly above, back to front
             order = np.argsort(-at[:, 2])
             at, muscles = at[order], muscles[order]
             at = at[:, :2] + at[:, 2:] * np.array([0.3, 0.3]) - 0.1

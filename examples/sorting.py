@@ -1,8 +1,8 @@
-"""Bitonic sorting, one exchange of the network after another: bars come into their order.
+"""Bitonic sorting of bars, one stage of the network per frame.
 
-Each step compares and swaps pairs at one distance, all of them at once; after log2(n) (log2(n) + 1)
-/ 2 steps everything is in order. `ti.algorithms.parallel_sort` does the same for any length.
-Source: Batcher, "Sorting networks and their applications", 1968.
+Each step compares and swaps pairs at one distance in parallel. After log2(n) (log2(n) + 1) / 2
+steps the bars are sorted. `ti.algorithms.parallel_sort` sorts arrays of any length. Source:
+Batcher, "Sorting networks and their applications", 1968.
 
     python examples/sorting.py
 """
@@ -52,7 +52,7 @@ class Sorting:
         if self.done < len(self.steps):
             self.exchange(*self.steps[self.done])
             self.done += 1
-        elif self.done < len(self.steps) + 12:  # a look at it, and again
+        elif self.done < len(self.steps) + 12:  # show the result, then restart
             self.done += 1
         else:
             self.shuffle()

@@ -1,4 +1,4 @@
-"""Smoke by stable fluids: dye and velocity are carried along, pressure keeps the flow together.
+"""Smoke by stable fluids: advection of dye and velocity, then a pressure projection.
 
 Source: Stam, "Stable Fluids", SIGGRAPH 1999; the pressure by red-black successive over-relaxation.
 
@@ -30,7 +30,7 @@ class Smoke:
 
         @ti.func
         def sample(f, at):
-            """A field between the middles of its cells; `at` is in cells."""
+            """Bilinear interpolation of a cell-centred field; `at` is in cells."""
             at = ti.math.clamp(at, 0.5, n - 0.5) - 0.5
             base = ti.min(ti.cast(at, ti.i32), n - 2)
             part = at - base
@@ -40,7 +40,7 @@ class Smoke:
 
         @ti.kernel
         def advect(v: ti.template(), f: ti.template(), result: ti.template()):
-            for i, j in f:  # where was it half a step ago, and then a whole one
+            for i, j in f:  # midpoint backtrace
                 at = ti.Vector([i, j]) + 0.5
                 middle = at - 0.5 * DT * n * v[i, j]
                 result[i, j] = FADE * sample(f, at - DT * n * sample(v, middle))
@@ -61,7 +61,7 @@ class Smoke:
 
         @ti.func
         def inner(i, j, side):
-            """Velocity through a cell's side; nothing goes through walls."""
+            """Velocity through a cell's side; 0 at walls."""
             return side if 0 <= i < n and 0 <= j < n else 0.0
 
         @ti.kernel
@@ -94,7 +94,7 @@ class Smoke:
         self.measure, self.relax, self.correct = measure, relax, correct
 
     def project(self) -> None:
-        """Take the divergence out of the velocity."""
+        """Remove the divergence of the velocity."""
         self.measure(self.v)
         for k in range(2 * SWEEPS):
             self.relax(k % 2)

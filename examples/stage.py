@@ -1,7 +1,7 @@
-"""How examples of three dimensions are shown: as `viewer` does, with a camera that can be moved.
+"""Viewer for 3D examples: like `viewer`, with a movable camera.
 
 A simulation is an object with `step()` and `draw(scene)`. The keys w, a, s, d, e, q move the
-camera, and the mouse turns it while its right button is down; Escape ends.
+camera, the mouse with the right button rotates it, Escape quits.
 
     stage.run(Cloth, "cloth", eye=(0, 1, 3), at=(0, 0, 0))
 """
@@ -16,7 +16,7 @@ import vkchi as ti
 
 
 def run(make, title: str, eye, at, res=(640, 480), background=(0.07, 0.09, 0.13)) -> None:
-    """Make a simulation, and step and draw it until someone closes the window."""
+    """Make a simulation, and step and draw it until the window is closed."""
     options = viewer.parse(title)
     ti.init(arch=ti.vulkan, **({"device": options.device} if options.device else {}))
     simulation = make()

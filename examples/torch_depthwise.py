@@ -4,9 +4,9 @@ Source: "Accelerate PyTorch with Taichi", customize ML operators:
 
     out[b, c, t] = eps + sum over u <= t of w[c, T-1-(t-u)] * k[b, c, u]
 
-`ti.torch_op` gives it to torch: shapes, derivative, `torch.compile`. The gradient is the one that
-vkchi generates from the kernel. It is checked against torch's own `conv1d`; then a layer of it
-learns a filter from examples.
+`ti.torch_op` makes it a torch operator with shapes, derivative and `torch.compile`. vkchi generates
+the gradient from the kernel. The program checks it against torch's `conv1d`, then trains a layer on
+examples of a filter.
 
     python examples/torch_depthwise.py [--steps 60]
 """
@@ -34,14 +34,14 @@ def depthwise(w: Array2, k: Array3, eps: ti.f32, out: Array3):
 
 
 def by_torch(w: torch.Tensor, k: torch.Tensor, eps: float) -> torch.Tensor:
-    """The same by torch's own convolution."""
+    """The same by torch's convolution."""
     channels, steps = w.shape
     padded = torch.nn.functional.pad(k, (steps - 1, 0))
     return eps + torch.nn.functional.conv1d(padded, w[:, None], groups=channels)
 
 
 def greatest_difference(shape: tuple[int, int, int] = (2, 4, 32), eps: float = 0.1) -> float:
-    """Between the operator and torch's, of values and of both gradients."""
+    """Maximum relative difference from torch, of values and both gradients."""
     torch.manual_seed(0)
     _, channels, steps = shape
     w, k, slope = torch.rand(channels, steps), torch.rand(shape), torch.rand(shape)
@@ -54,7 +54,7 @@ def greatest_difference(shape: tuple[int, int, int] = (2, 4, 32), eps: float = 0
 
 
 class TimeMix(torch.nn.Module):
-    """A filter per channel over all the past."""
+    """A causal filter per channel."""
 
     def __init__(self, channels: int, steps: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class TimeMix(torch.nn.Module):
 
 
 def train(steps: int) -> tuple[float, float]:
-    """The loss before and after learning a decaying filter from its answers."""
+    """Train on a decaying filter; returns the loss before and after."""
     torch.manual_seed(1)
     channels, length = 4, 16
     filters = torch.exp(-torch.arange(length).flip(0) / torch.arange(1.0, channels + 1)[:, None])

@@ -1,12 +1,12 @@
 """The brick wall as a torch operator: padding with a shifted pattern, and its gradient.
 
 Source: "Accelerate PyTorch with Taichi", data preprocessing: a wall of copies of a tile, each
-course shifted against the one below. What takes the document some sixty operations of torch is one
-kernel here; `ti.torch_op` gives it to torch, with the gradient that vkchi generates: a pixel of the
-tile gets the sum over all its places in the wall.
+course shifted against the one below. The document's version has some sixty torch operations, this
+one a single kernel. `ti.torch_op` makes it a torch operator with a generated gradient: a pixel of
+the tile gets the sum over its copies in the wall.
 
-Without a shift it is torch's own circular padding, with which values and gradients are compared;
-with one, they are compared with the document's torch version.
+Values and gradients are compared with torch's circular padding for shift 0, otherwise with the
+document's torch version.
 
     python examples/torch_padding.py [--size 160]
 """
@@ -42,7 +42,7 @@ def brick_pad(tile: Image, ph: ti.i32, pw: ti.i32, shift: ti.i32, wall: Image):
 
 
 def torch_pad(tile: torch.Tensor, ph: int, pw: int, shift: int) -> torch.Tensor:
-    """The document's version, in operations of torch."""
+    """The document's version in torch operations."""
     height, width = tile.shape
     rows, cols = torch.arange(height + 2 * ph), torch.arange(width + 2 * pw)
     arr = torch.stack(torch.meshgrid(rows, cols, indexing="ij"), 2)
@@ -61,7 +61,7 @@ def torch_pad(tile: torch.Tensor, ph: int, pw: int, shift: int) -> torch.Tensor:
 
 
 def circular_pad(tile: torch.Tensor, ph: int, pw: int, shift: int) -> torch.Tensor:
-    """Torch's own."""
+    """Torch's circular padding."""
     return torch.nn.functional.pad(tile[None], (pw, pw, ph, ph), mode="circular")[0]
 
 
@@ -69,7 +69,7 @@ Pad = Callable[[torch.Tensor, int, int, int], torch.Tensor]
 
 
 def difference(one: Pad, other: Pad, *, height: int, width: int, shift: int) -> float:
-    """The greatest between two ways of padding, of the walls and of the tiles' gradients."""
+    """Maximum difference of two padding functions, over walls and gradients of tiles."""
     torch.manual_seed(0)
     tile = torch.rand(height, width)
     slope = torch.rand(3 * height, 3 * width)
@@ -82,7 +82,7 @@ def difference(one: Pad, other: Pad, *, height: int, width: int, shift: int) -> 
 
 
 def best_of(function: Callable[[], object], repeats: int = 5) -> float:
-    """Milliseconds of the fastest of several calls, after one to warm up."""
+    """Milliseconds of the fastest of several calls, after one warm-up call."""
     function()
     times = []
     for _ in range(repeats):

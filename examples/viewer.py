@@ -1,7 +1,7 @@
-"""How the examples are shown: in a window, or frame by frame into files where there is no screen.
+"""Viewer for examples: a window, or files frame by frame if there is no screen.
 
-A simulation is an object with `step()` and `draw(gui)`; `press(event)`, where it has one, is told
-of keys and buttons. Escape ends.
+A simulation is an object with `step()` and `draw(gui)`. Its optional `press(event)` receives keys
+and buttons. Escape quits.
 
     viewer.run(Life, "game of life", res=512)
 
@@ -23,14 +23,14 @@ HEADLESS_FRAMES, DEMO_FRAMES, DEMO_SECONDS = 60, 72, 15
 
 
 def fill_box(gui: ti.GUI, low, high, colour: int) -> None:
-    """A rectangle, filled (`gui.rect` draws its outline)."""
+    """A filled rectangle (`gui.rect` draws the outline)."""
     (x, y), (z, w) = low, high
     gui.triangles(np.array([(x, y)] * 2), np.array([(z, y), (z, w)]),
                   np.array([(z, w), (x, w)]), color=colour)  # fmt: skip
 
 
 def positive(text: str) -> int:
-    """The number that an option gives, 1 or more."""
+    """Parse an option as an integer of 1 or more."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
     return int(text)
@@ -57,8 +57,8 @@ def parse(title: str, rounds: int | None = None) -> argparse.Namespace:
 
 
 def run(make, title: str, res, background: int = 0x0, rounds: int | None = None) -> None:
-    """Make a simulation, and step and draw it until someone closes the window. `rounds`: how many
-    there are before there is something to be seen; `make` is given the options then."""
+    """Make a simulation, and step and draw it until the window is closed. `rounds`: default
+    number of training steps before anything is shown; `make` then gets the options."""
     options = parse(title, rounds)
     ti.init(arch=ti.vulkan, **({"device": options.device} if options.device else {}))
     simulation = make() if rounds is None else make(options)

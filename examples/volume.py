@@ -1,10 +1,9 @@
-"""Volume rendering, backwards: which cloud do four photographs from four sides show?
+"""Inverse volume rendering: reconstruct a cloud from four photographs.
 
-A cloud of density on a grid shines and hides what is behind it; rays gather its light from front
-to back. Descent through the renderer finds the densities from pictures alone. The film shows the
-cloud that was found, from all sides.
-Source: Max, "Optical Models for Direct Volume Rendering", 1995; DiffTaichi (ICLR 2020), "volume
-rendering".
+A grid of densities emits and absorbs light; rays accumulate it from front to back. Descent through
+the renderer finds the densities from the pictures. The film shows the reconstruction from all
+sides. Source: Max, "Optical Models for Direct Volume Rendering", 1995; DiffTaichi (ICLR 2020),
+"volume rendering".
 
     python examples/volume.py [--rounds N]
 """
@@ -20,7 +19,7 @@ VIEWS = 4
 
 
 def cloud(n: int) -> np.ndarray:
-    """What is photographed: a ring around a ball, f32[n, n, n]."""
+    """The photographed cloud: a ring around a ball, f32[n, n, n]."""
     x, y, z = np.meshgrid(*[np.linspace(-1, 1, n)] * 3, indexing="ij")
     ring = (np.sqrt(x**2 + z**2) - 0.62) ** 2 + (y + 0.25 * x) ** 2 < 0.16**2
     ball = x**2 + y**2 + z**2 < 0.3**2
@@ -28,7 +27,7 @@ def cloud(n: int) -> np.ndarray:
 
 
 class Volume(learning.Problem):
-    """`density` is looked for; `photographs` are of the cloud, [VIEWS, n, n]."""
+    """`density` is optimized; `photographs` show the cloud, [VIEWS, n, n]."""
 
     def __init__(self, n: int = 24) -> None:
         self.n, self.angle = n, 0.0
@@ -49,7 +48,7 @@ class Volume(learning.Problem):
 
         @ti.func
         def sample(at):
-            """The density between the grid's nodes; `at` is in nodes. 0 outside."""
+            """Trilinear interpolation of the density; `at` is in nodes. 0 outside."""
             found = 0.0
             base = ti.floor(at, ti.i32)
             part = at - base

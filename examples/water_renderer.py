@@ -1,9 +1,8 @@
-"""Water that shows a wanted picture: which waves, a moment ago, make the ground look like this?
+"""Water that shows a wanted picture: find the initial waves that refract the tiles into it.
 
-A pool's surface follows the wave equation; its slope bends the view of the tiles on the ground
-below. Descent through the waves and the renderer finds a first shape of the surface, so that the
-tiles are seen, at the end, as in the wanted picture.
-Source: DiffTaichi (Hu et al., ICLR 2020), example "water renderer".
+A pool's surface follows the wave equation, and its slope refracts the view of the tiles on the
+ground. Descent through waves and renderer finds an initial surface whose final view is the wanted
+picture. Source: DiffTaichi (Hu et al., ICLR 2020), example "water renderer".
 
     python examples/water_renderer.py [--rounds N]
 """
@@ -19,7 +18,7 @@ STIFFNESS, FADE, DEPTH = 0.2, 0.995, 30.0
 
 
 class Pool(learning.Problem):
-    """Heights [steps, n, n]; `start` is what is looked for, `wanted` the picture."""
+    """Heights [steps, n, n]; `start` is optimized, `wanted` is the picture."""
 
     def __init__(self, n: int = 48, steps: int = 24) -> None:
         self.n, self.steps, self.t = n, steps, 0

@@ -1,10 +1,9 @@
-"""A wave on a membrane, run backwards by gradients: which initial shape gives what was measured?
+"""A wave on a membrane, inverted by gradients: find the initial shape from measurements.
 
-The membrane is moved by the wave equation; pictures of it, one every few steps, are measured.
-Starting from a flat membrane, gradient descent through all time steps looks for the shape that it
-began with. The loss is the sum of squared differences from the pictures: it falls to less than a
-millionth, and the shape is recovered to within 1 %.
-Source: DiffTaichi (Hu et al., ICLR 2020), example "wave".
+The membrane follows the wave equation, and pictures of it are taken every few steps. Gradient
+descent through all time steps, from a flat membrane, finds the initial shape. The loss is the sum
+of squared differences from the pictures. It falls to less than a millionth, and the shape is
+recovered to within 1 %. Source: DiffTaichi (Hu et al., ICLR 2020), example "wave".
 
     python examples/wave.py [--rounds N]
 """
@@ -17,11 +16,11 @@ import numpy as np
 import vkchi as ti
 
 DT, DX, SPEED, DAMPING, RATE, INERTIA = 3e-4, 1 / 128, 10.0, 0.08, 0.06, 0.8
-EVERY = 8  # steps from one picture to the next
+EVERY = 8  # steps between pictures
 
 
 class Membrane(learning.Problem):
-    """Heights p[t, i, j]; `start` is what is looked for, `target` holds the pictures."""
+    """Heights p[t, i, j]; `start` is optimized, `target` has the pictures."""
 
     def __init__(self, size: int = 64, steps: int = 64) -> None:
         n, self.n, self.steps, self.t = size, size, steps, 0
@@ -66,7 +65,7 @@ class Membrane(learning.Problem):
         self.photograph(bump(n))
 
     def photograph(self, truth: np.ndarray) -> None:
-        """Take the pictures, of a membrane that began like this; then it is flat."""
+        """Take the pictures for a membrane with the initial shape `truth`; then reset to flat."""
         self.truth = truth
         self.start.from_numpy(truth)
         self.swing()
@@ -74,7 +73,7 @@ class Membrane(learning.Problem):
         self.start.fill(0)
 
     def swing(self) -> None:
-        """All time steps."""
+        """Run all time steps."""
         self.begin()
         for t in range(2, self.steps):
             self.advance(t)
@@ -84,7 +83,7 @@ class Membrane(learning.Problem):
         self.compare()
 
     def learn(self) -> float:
-        """A round; the loss relative to that of a membrane that stays flat."""
+        """One descent step; returns the loss relative to that of a flat membrane."""
         pictures = self.target.to_numpy()[EVERY::EVERY].astype(np.float64)
         return super().learn() / (pictures**2).sum()
 
@@ -92,7 +91,7 @@ class Membrane(learning.Problem):
         self.roll(RATE, INERTIA)
 
     def error(self) -> float:
-        """By how much the shape that was found differs from the truth, relative to its size."""
+        """Relative error of the reconstructed shape."""
         return float(
             np.linalg.norm(self.start.to_numpy() - self.truth) / np.linalg.norm(self.truth)
         )
@@ -110,7 +109,7 @@ class Membrane(learning.Problem):
 
 
 def bump(size: int) -> np.ndarray:
-    """A smooth hill off the middle."""
+    """A smooth off-centre hill."""
     i, j = np.meshgrid(*[np.arange(size) / size] * 2, indexing="ij")
     hill = np.exp(-((i - 0.45) ** 2 + (j - 0.55) ** 2) / 0.01)
     hill[[0, -1], :] = hill[:, [0, -1]] = 0
