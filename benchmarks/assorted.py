@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Programs of many kinds as Taichi's users write them: assorted.py TARGET ARCH [NAME...].
+"""Programs of many kinds in the style of Taichi's users: assorted.py TARGET ARCH [NAME...].
 
-Like `everyday.py`; written to find out where programs that nobody had in mind lose time. What they
-draw at random they draw by integers of their own, so that two targets compute the same.
+Like `everyday.py`; written to find slow programs that no pass was designed for. Random numbers are
+hashes of integers, so that two targets compute the same.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ vec2, vec3 = ti.math.vec2, ti.math.vec3
 
 @ti.func
 def hashed(x: ti.u32) -> ti.u32:
-    """Bits that look random."""
+    """Pseudorandom bits of an integer."""
     h = x
     h ^= h >> ti.u32(16)
     h *= ti.u32(0x7FEB352D)
@@ -25,7 +25,7 @@ def hashed(x: ti.u32) -> ti.u32:
 
 @ti.func
 def unit(x: ti.u32) -> ti.f32:
-    """A number of [0, 1) that looks random."""
+    """A pseudorandom number in [0, 1)."""
     return ti.cast(hashed(x) >> ti.u32(8), ti.f32) / 16777216.0
 
 
@@ -80,7 +80,8 @@ def voronoi():
 
 @program
 def components():
-    """Connected parts of an image: labels go to the least of their neighbours until none moves."""
+    """Connected components of an image: labels take the minimum of their neighbours until
+    convergence."""
     n = 192
     solid = field((random(2, n, n) > 0.35).astype(np.int32))
     label = ti.field(ti.i32, (n, n))
@@ -150,7 +151,7 @@ def bilateral():
 
 @program
 def sobel_bytes():
-    """Edges of a picture of bytes, three colours, as vectors."""
+    """Sobel edges of an RGB image of bytes, as vectors."""
     h, w = 320, 480
     img = ti.Vector.field(3, ti.u8, (h, w))
     img.from_numpy(np.random.default_rng(4).integers(0, 256, (h, w, 3), dtype=np.uint8))
@@ -179,7 +180,7 @@ def sobel_bytes():
 
 @program
 def multigrid():
-    """A V-cycle for Poisson's equation by fields of each level, red and black."""
+    """A multigrid V-cycle for Poisson's equation: a field per level, red-black smoothing."""
     n, levels = 128, 4
     r = [ti.field(ti.f32, (n >> l, n >> l)) for l in range(levels)]
     z = [ti.field(ti.f32, (n >> l, n >> l)) for l in range(levels)]
@@ -246,7 +247,7 @@ def multigrid():
 
 @program
 def odd_even():
-    """Odd-even transposition of keys with their numbers, in one kernel."""
+    """Odd-even transposition sort of keys with values, in one kernel."""
     n = 512
     k0 = field(np.random.default_rng(6).permutation(n).astype(np.int32))
     key, value = ti.field(ti.i32, n), ti.field(ti.i32, n)
@@ -275,7 +276,7 @@ def odd_even():
 
 @program
 def hashed_neighbours():
-    """Radius search in a hashed grid: counts, running sums in one invocation, lists, distances."""
+    """Radius search in a hashed grid: counts, prefix sum in one invocation, lists, distances."""
     n, cells, h = 8000, 4096, 0.05
     x = ti.Vector.field(3, ti.f32, n)
     x.from_numpy(random(7, n, 3))
@@ -371,7 +372,7 @@ def boids():
 
 @program
 def ising():
-    """Metropolis on a torus by turns of a chessboard, spins in i8."""
+    """Metropolis sampling of an Ising model on a torus, in checkerboard order, spins in i8."""
     n = 256
     s0 = np.where(random(10, n, n) > 0.5, 1, -1).astype(np.int8)
     spin = ti.field(ti.i8, (n, n))
@@ -411,7 +412,7 @@ def ising():
 
 @program
 def path_tracer():
-    """Light between spheres, four bounces, draws by a hash."""
+    """Path tracing of spheres with four bounces; random numbers from a hash."""
     n, spheres = 96, 6
     centre, radius = ti.Vector.field(3, ti.f32, spheres), ti.field(ti.f32, spheres)
     colour, light = ti.Vector.field(3, ti.f32, spheres), ti.field(ti.f32, spheres)
@@ -464,7 +465,7 @@ def path_tracer():
 
 @program
 def marching_squares():
-    """Lines of a level, put one behind the other by a counter."""
+    """Contour segments, appended by an atomic counter."""
     n = 256
     f, count = ti.field(ti.f32, (n, n)), ti.field(ti.i32, ())
     ends = ti.Matrix.field(2, 2, ti.f32, 4 * n * n // 8)
@@ -510,7 +511,7 @@ def marching_squares():
 
 @program
 def lstm():
-    """Sixteen steps of a cell over a batch: gates by dots, then states."""
+    """Sixteen steps of an LSTM cell over a batch: gates by inner products, then states."""
     B, H, I, T = 16, 48, 32, 16
     x = field(random(12, T, B, I) - 0.5)
     w, u = field((random(13, 4, H, I) - 0.5) * 0.5), field((random(14, 4, H, H) - 0.5) * 0.5)
@@ -550,7 +551,7 @@ def lstm():
 
 @program
 def sweeping():
-    """Distances by fast sweeping: each row behind the one before, in one invocation a line."""
+    """Distances by fast sweeping: rows in sequence, one invocation per line."""
     n = 128
     wall = field((random(16, n, n) > 0.97).astype(np.int32))
     phi = ti.field(ti.f32, (n, n))
@@ -585,7 +586,7 @@ def sweeping():
 
 @program
 def box_means():
-    """Means of a picture at half and quarter size, and back: sums at `i // 2`."""
+    """Averages of an image at half and quarter size, and back: sums at `i // 2`."""
     n = 512
     full, half, back = (
         field(random(17, n, n)),

@@ -1,11 +1,11 @@
-"""What README says of other libraries, measured: run it with a Python that has the library.
+"""Measurements of other libraries for the README: run it with a Python that has the library.
 
     PYTHON benchmarks/beside.py vkchi|taichi|taichi-vulkan|warp|slangpy|torch
 
-Three things, in processor time, the least of several: importing the library and getting a device
-ready, in a process of its own, with what Python itself takes; the pull of 8,192 bodies on each
-other, in the plane, f32, written as each library's users write it; and the gradient of sum(x^4),
-computed as x = x * x twice in place: 4 x^3 is right.
+Three measurements in CPU time, the minimum of several:
+- import of the library and initialization of a device, in a process of its own, including Python;
+- attraction of 8,192 bodies in the plane, f32, written in the style of each library's users;
+- the gradient of sum(x^4), computed as x = x * x twice in place: 4 x^3 is right.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import numpy as np
 BODIES = 8192
 PLACES = np.random.default_rng(3).random((BODIES, 2), dtype=np.float32)
 X = np.array([1, 1.5, 2, 2.5], np.float32)
-Pull = tuple[Callable[[], object], Callable[[], Any]]  # what is timed, and its result
+Pull = tuple[Callable[[], object], Callable[[], Any]]  # function to time, function of its result
 STARTS = {
     "vkchi": "import vkchi as ti; ti.init()",
     "taichi": "import taichi as ti; ti.init(arch=ti.cpu)",
@@ -34,7 +34,7 @@ STARTS = {
 
 
 def start_of(name: str, rounds: int = 7) -> float:
-    """Milliseconds of processor time of a process that gets ready."""
+    """CPU time of a process that initializes the library, in milliseconds."""
     times = []
     for _ in range(rounds):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -45,7 +45,7 @@ def start_of(name: str, rounds: int = 7) -> float:
 
 
 def best(run: Callable[[], object], rounds: int = 7) -> float:
-    """Milliseconds of processor time of a call, after one to warm up."""
+    """CPU time of a call after one warm-up call, in milliseconds."""
     run()
     times = []
     for _ in range(rounds):
@@ -59,7 +59,7 @@ def best(run: Callable[[], object], rounds: int = 7) -> float:
 
 
 def taichi_for(name: str) -> Any:
-    """The module, initialised."""
+    """The initialized module."""
     if name == "vkchi":
         import vkchi as ti
 
@@ -192,7 +192,7 @@ def pull_in_torch(torch: Any) -> Pull:
     x, y = torch.from_numpy(PLACES), torch.empty(BODIES, 2)
 
     def run() -> None:
-        for k in range(0, BODIES, 512):  # all at once takes a gigabyte
+        for k in range(0, BODIES, 512):  # one batch would take a gigabyte
             d = x[None] - x[k : k + 512, None]
             r = torch.rsqrt((d * d).sum(-1) + 1e-3)
             y[k : k + 512] = (d * (r * r * r)[..., None]).sum(1)
@@ -213,7 +213,7 @@ def gradient_in_torch(torch: Any) -> object:
 
 
 def measure(name: str) -> tuple[str, Pull, object]:
-    """The library's version, the pull of bodies, the gradient."""
+    """The library's version, the n-body program, the gradient."""
     if name.startswith(("vkchi", "taichi")):
         ti = taichi_for(name)
         return str(ti.__version__), pull_in_taichi(ti), gradient_in_taichi(ti)
@@ -232,7 +232,7 @@ def measure(name: str) -> tuple[str, Pull, object]:
 
 
 def check(found: np.ndarray) -> None:
-    """Raises AssertionError where the first bodies are not pulled as they should be."""
+    """Raises AssertionError if the forces on the first bodies are wrong."""
     d = PLACES[None].astype(np.float64) - PLACES[:16, None]
     wanted = (d / ((d * d).sum(-1, keepdims=True) + 1e-3) ** 1.5).sum(1)
     np.testing.assert_allclose(found[:16], wanted, rtol=2e-3)
@@ -248,7 +248,7 @@ def main() -> None:
     check(result())
     print(f"{name} {version}: start {start:.0f} ms, n-body {took:.1f} ms of processors")
     print(f"    gradient {gradient}, wanted {4 * X**3}", flush=True)
-    os._exit(0)  # some libraries' destructors talk
+    os._exit(0)  # some libraries print in destructors
 
 
 if __name__ == "__main__":

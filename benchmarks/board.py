@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""One table of all: our time, and beside it Taichi on Vulkan and on the processor, numba, torch, and the device's limits.
+"""Table of vkchi's times beside Taichi on Vulkan and on the CPU, numba, torch, and the device's
+limits.
 
     benchmarks/board.py [--against PYTHON_WITH_TAICHI] [--rounds 3] [--clock cpu] [--history FILE] [--plot FILE] [NAME...]
 
-Per program: our milliseconds; how many times as long the others take (above 1: ours is faster); which part of what the device
-reaches at most (copying, or multiplying and adding, measured in the same rounds) it reaches. One run of each in turn per round;
-medians. What is not installed is left out. The ratios are added to the history, a line of JSON a run, and with matplotlib that
-is drawn: a line per program and column, over time.
+Columns per program:
+- vkchi's milliseconds;
+- times of the others divided by vkchi's (above 1: vkchi is faster);
+- the fraction of the device's limit, the rate of a copy or of multiply-adds in the same rounds.
+
+Rounds run each program once in turn; figures are medians. Libraries that are not installed are left
+out. The ratios are appended to the history, a line of JSON per run. With matplotlib they are
+plotted over time, one line per program and column.
 """
 
 import argparse
@@ -22,7 +27,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent
 N = 1 << 22
-# program -> bytes that it must read and write once, operations on f32 that it must do
+# program -> (minimum bytes read and written, minimum f32 operations)
 WORK = {
     "saxpy": (12 * N, 2 * N), "saxpy_ndarray": (12 * N, 2 * N), "reduce_sum": (4 * N, N), "histogram": (4 * N, 0),
     "jacobi": (8 << 20, 4 << 20), "transpose": (8 * 1536 * 1000, 0), "nbody": (16 * 8192, 13 * 8192**2),
@@ -33,7 +38,7 @@ WORK = {
 
 
 def columns(against):
-    """Column -> the command that prints its JSON, without names of programs."""
+    """Column -> command that prints its JSON, without program names."""
     programs, peers = str(HERE / "programs.py"), str(HERE / "peers.py")
     found = {
         "vkchi": [sys.executable, programs, "vkchi", "vulkan"],
@@ -48,7 +53,7 @@ def columns(against):
 
 
 def run(command, names, clock):
-    """What a command prints, {} if it fails, which is told."""
+    """The figures that a command prints. If it fails, an error is printed and the result is {}."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "BENCH_CLOCK": clock}
     done = subprocess.run(
@@ -63,7 +68,7 @@ def run(command, names, clock):
 
 
 def measure(commands, names, rounds, clock):
-    """Column -> program -> median. A column whose programs crash together has each by itself."""
+    """Column -> program -> median. If a column crashes, its programs run one by one."""
     runs = {column: [] for column in commands}
     for _ in range(rounds):
         for column, command in commands.items():
@@ -77,7 +82,7 @@ def measure(commands, names, rounds, clock):
 
 
 def is_program(key):
-    """Whether a figure is a program's."""
+    """True if a key is the time of a program."""
     return "/" not in key and key not in ("import", "init")
 
 
@@ -88,7 +93,7 @@ def medians(found):
 
 
 def ratios_of(figures):
-    """Program -> column -> how many times as long as ours it takes; of `limit`, the part of it."""
+    """Program -> column -> time divided by vkchi's; for `limit`, the fraction of the limit."""
     ours, most = figures["vkchi"], figures["limits"]
     table = {}
     for name, own in ours.items():
@@ -105,7 +110,7 @@ def ratios_of(figures):
 
 
 def show(figures, table):
-    """Print the table and geometric means, of runs and of first calls."""
+    """Print the table, and geometric means of run times and first-call times."""
     others = [c for c in ("taichi vulkan", "taichi cpu", "numba", "torch", "limit")
               if any(c in row for row in table.values())]  # fmt: skip
     print(f"{'program':26s}{'ms':>10s}" + "".join(f"{c:>15s}" for c in others))
@@ -128,7 +133,7 @@ def show(figures, table):
 
 
 def remember(path, figures, table, clock):
-    """Add a line to the history; all of it."""
+    """Append a line to the history, and return the whole history."""
     line = {
         "date": datetime.datetime.now().isoformat(timespec="seconds"), "clock": clock,
         "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip(),
@@ -140,7 +145,8 @@ def remember(path, figures, table, clock):
 
 
 def draw(path, history):
-    """The ratios over time: a panel per column, a line per program. Nothing without matplotlib."""
+    """Plot the ratios over time: a panel per column, a line per program. No plot without
+    matplotlib."""
     try:
         import matplotlib
     except ImportError:

@@ -1,11 +1,11 @@
-"""Host time of a repeated launch for kernels that read values of Python, beside another checkout.
+"""Host time of a repeated launch of kernels that read Python values, beside another checkout.
 
     git worktree add /tmp/before COMMIT
     python benchmarks/changed_values.py --beside /tmp/before [--rounds 300]
 
-Each checkout runs in a process of its own; the two take turns. A row is a kernel that reads so many
-globals and attributes of `self`; figures are microseconds of the calling thread for a launch, the
-minimum of all rounds. `x` is the quotient.
+Each checkout runs in its own process; the two alternate. A row is a kernel that reads some globals
+and attributes of `self`. Figures are microseconds of the calling thread per launch, the minimum of
+all rounds. `x` is the ratio.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CASES = {
     "20 globals": (20, 0),
     "20 attributes": (0, 20),
 }
-LAUNCHES = 60  # of a round: short enough to find quiet moments
+LAUNCHES = 60  # per round; short rounds find idle moments
 
 
 def kernel_text(name: str, globals_: int, attributes: int) -> str:
-    """A class with a kernel that reads so many values."""
+    """Source of a class with a kernel that reads the given numbers of globals and attributes."""
     terms = [f"G{k}" for k in range(globals_)] + [f"self.a{k}" for k in range(attributes)]
     return (
         "@ti.data_oriented\n"
@@ -44,7 +44,7 @@ def kernel_text(name: str, globals_: int, attributes: int) -> str:
 
 
 def measure(rounds: int) -> None:
-    """Print a line for each round: the case, microseconds."""
+    """Print lines of case and microseconds for each round."""
     import tempfile
 
     import vkchi as ti
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def environment(place: Path) -> dict[str, str]:
-    """The environment, with the package of a checkout in front."""
+    """The environment with a checkout first on PYTHONPATH."""
     import os
 
     return {**os.environ, "PYTHONPATH": str(place)}

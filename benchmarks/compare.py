@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""compare.py "PY_A TARGET_A ARCH_A" "PY_B TARGET_B ARCH_B" [--rounds 3] [NAME...]: programs.py for both in turn.
+"""compare.py "PY_A TARGET_A ARCH_A" "PY_B TARGET_B ARCH_B" [--rounds 3] [NAME...]: programs.py for
+both in turn.
 
-Prints per program the two medians and A/B (above 1: B is faster), then geometric means of the ratios, for run
-times and for first-call (compile + run) times. One run of each in turn per round, so that a drift hits both.
+Prints two medians per program and A/B (above 1: B is faster). Geometric means of the ratios follow,
+for run times and for first-call (compile + run) times. Each round runs both in turn, so that a
+drift affects both.
 """
 
 import argparse

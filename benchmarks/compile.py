@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What the passes take to compile six programs again, in CPU milliseconds, beside another checkout.
+"""CPU time of the passes for six programs, in milliseconds, beside another checkout.
 
     benchmarks/compile.py [--against TREE] [--rounds 3]
 
-Programs: jacobi and nbody of `programs.py`; mpm 100, straight 200, nested_ifs 200 and fields 400 of `large.py`. Of each program and
-pass the best of nine times counts, with the collector off, in processes that take turns. The frontend, the emitter and the driver are
-not in it.
+Programs: jacobi and nbody of `programs.py`; mpm 100, straight 200, nested_ifs 200 and fields 400 of
+`large.py`. Figures are the minimum of nine repetitions per program and pass, with the garbage
+collector off, in alternating processes. The frontend, the emitter and the driver are excluded.
 """
 
 import argparse
@@ -30,7 +30,7 @@ TIMES = 9
 
 
 def runs():
-    """Names of programs, each after it has run."""
+    """Yield the name of each program after its run."""
     large = runpy.run_path(str(HERE / "large.py"))
     for name, count in LARGE:
         import vkchi as ti
@@ -50,7 +50,7 @@ def runs():
 
 
 def measure():
-    """Milliseconds by program, and by pass, as JSON."""
+    """Print milliseconds by program and by pass, as JSON."""
     from vkchi.passes import pipeline
 
     optimise, lower, given = pipeline.optimise, pipeline.lower, []
@@ -100,7 +100,7 @@ def run(tree):
 
 
 def least(found):
-    """The least of each figure of several runs."""
+    """The minimum of each figure over several runs."""
     return {key: min(row[key] for row in found) for key in found[0]}
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Graphs, bytes and images as Taichi's users write them: data.py TARGET ARCH [NAME...].
+"""Graphs, bytes and images in the style of Taichi's users: data.py TARGET ARCH [NAME...].
 
-Like `everyday.py`; written to find out where programs that nobody had in mind lose time.
+Like `everyday.py`; written to find slow programs that no pass was designed for.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ F1 = ti.types.ndarray(dtype=ti.f32, ndim=1)
 
 @program
 def bfs():
-    """Breadth first by levels; Python asks after each whether something changed."""
+    """Breadth-first search by levels; Python reads a flag after each level."""
     n, deg = 20000, 6
     rng = np.random.default_rng(13)
     dst = field(rng.integers(0, n, (n, deg), dtype=np.int32))
@@ -127,7 +127,7 @@ def equalise():
 
 @program
 def optical_flow():
-    """Horn-Schunck, 20 iterations, f32 fields of vectors."""
+    """Horn-Schunck optical flow: 20 iterations on f32 fields of vectors."""
     n = 160
     I0, I1 = field(random(21, n, n)), field(random(22, n, n))
     Ix, Iy, It = (ti.field(ti.f32, (n, n)) for _ in range(3))
@@ -205,7 +205,7 @@ def fft():
 
 @program
 def cipher():
-    """Bytes: a cipher, counting digrams, a rolling hash table look-up."""
+    """Bytes: a cipher, digram counts, and lookups in a rolling hash table."""
     n = 1 << 18
     text = field(np.random.default_rng(31).integers(32, 127, n).astype(np.uint8))
     out = ti.field(ti.u8, n)
@@ -238,7 +238,7 @@ def cipher():
 
 @program
 def line_search():
-    """Many scalar-returning kernels and Python control: a line search."""
+    """A line search: many kernels that return scalars, and control flow in Python."""
     n = 4000
     x, g, d, y = (ti.ndarray(ti.f32, n) for _ in range(4))
     t = nd(random(37, n))
@@ -298,7 +298,7 @@ def numpy_arguments():
 
 @program
 def element_access():
-    """Python-scope reads and writes of vectors, structs, scalars."""
+    """Reads and writes of vectors, structs and scalars in Python scope."""
     v = ti.Vector.field(3, ti.f32, 100)
     s = ti.field(ti.f32, (10, 10))
     st = ti.Struct.field({"a": ti.f32, "p": ti.math.vec3}, shape=50)

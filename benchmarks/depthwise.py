@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""The seeds' depthwise convolution as the formula (v0) beside the form optimised by hand (v3: rows in shared memory, four
-steps in a vector), of `examples/depthwise_conv.py`: on this device, and by the estimate of a GPU vendor's compiler.
+"""Depthwise convolution of `examples/depthwise_conv.py`: the formula (v0) beside the hand-optimized
+version (v3).
+
+v3 has rows in shared memory and four steps per vector. Times are measured on this device, and
+estimated by a GPU vendor's compiler.
 
     benchmarks/depthwise.py [--shape 8,96,256] [--rounds 7] [--family navi31]
 
-Times are the fastest of so many calls, all versions in turn. Estimates are cycles per term by inverse throughput, of Mesa's
-RADV for a made-up device, as `isa/hand.py` counts them. Fails where v0 takes longer than v3.
+Times are the minimum over the rounds, all versions in turn. Estimates are cycles per term by
+inverse throughput, from Mesa's RADV for a simulated device, counted as in `isa/hand.py`. Fails if
+v0 takes longer than v3.
 """
 
 import argparse
@@ -26,7 +30,7 @@ import depthwise_conv as example  # noqa: E402
 import vkchi as ti  # noqa: E402
 
 VERSIONS = ("v0", "v1", "v2", "v3")
-# Our shaders do whole groups of rows, and what is left of them: a launch takes one of both ways.
+# Shaders have a path for whole groups of rows and one for the rest; a launch takes one of them.
 WAYS = {"v0 forward": 2, "v0 backward of k": 2}
 
 
@@ -66,7 +70,7 @@ def times(shape, rounds):
 
 
 def estimates(shape, family):
-    """(version, direction) -> cycles per term, empty where the compiler is not here."""
+    """(version, direction) -> cycles per term; empty if the compiler is not installed."""
     import hand
 
     from vkchi.cache import radv
@@ -87,7 +91,7 @@ def estimates(shape, family):
 
 
 def show(title, found):
-    """A line per direction; whether v0 takes no longer than v3."""
+    """Print a line per direction. Return True if v0 takes no longer than v3."""
     print(f"{title:34s}" + "".join(f"{v:>9s}" for v in VERSIONS) + "   v0 / v3")
     good = True
     for way in dict.fromkeys(way for _, way in found):
@@ -114,7 +118,7 @@ def main():
     sys.exit(not (good and show(f"cycles per term ({options.family})", found)))
 
 
-if "--only" in sys.argv:  # what `vkchi compile` runs this file for
+if "--only" in sys.argv:  # run by `vkchi compile`
     ti.init(arch=ti.vulkan)
     for call in make(sys.argv[-2], tuple(map(int, sys.argv[-1].split(",")))).values():
         call()

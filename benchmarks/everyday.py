@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Programs as users write them, timed on one target: everyday.py TARGET ARCH [NAME...].
+"""Programs in the style of users, timed on one target: everyday.py TARGET ARCH [NAME...].
 
-Like `programs.py`, which it stands beside; `harness.py` says what is measured and printed. None of
-these programs was there when a pass was made for speed; what a pass gains, it gains here by being
-general.
+A companion of `programs.py`; `harness.py` defines the measurements and the output. These programs
+were written after the passes, so gains here show that a pass is general.
 """
 
 import numpy as np
@@ -101,7 +100,7 @@ def gray():
             c = ti.cast(image[i, j], ti.f32)
             out[i, j] = ti.cast(0.299 * c[0] + 0.587 * c[1] + 0.114 * c[2], ti.u8)
 
-    return step, lambda: out.to_numpy() // 8  # roundings may differ
+    return step, lambda: out.to_numpy() // 8  # rounding may differ
 
 
 @program
@@ -275,7 +274,7 @@ def life():
 
 @program
 def heat_implicit():
-    """Conjugate gradients for a five-point matrix: one iteration."""
+    """One conjugate-gradient iteration for a five-point matrix."""
     n = 512
     x, r, p, ap = (ti.field(ti.f32, (n, n)) for _ in range(4))
     b = field(random(11, n, n))
@@ -371,7 +370,7 @@ def structs():
 
 @program
 def spheres():
-    """A dataclass with methods, read whole and written whole."""
+    """A dataclass with methods; whole structs are read and written."""
     n = 100_000
 
     @ti.dataclass
@@ -446,7 +445,7 @@ def cloth():
 
 @program
 def sph():
-    """Densities by a grid of cells: count, sum up in order, sort in, look at the cells around."""
+    """SPH densities with a cell grid: count, prefix sum, sort, visit neighbouring cells."""
     n, cells, h = 20_000, 32, 1.0 / 32
     x, density = ti.Vector.field(3, ti.f32, n), ti.field(ti.f32, n)
     x.from_numpy(random(16, n, 3))
@@ -600,7 +599,7 @@ def csr():
 
 @program
 def gram():
-    """A tall matrix times itself."""
+    """Gram matrix of a tall matrix."""
     n, m = 4000, 24
     a, g = field(random(23, n, m)), ti.field(ti.f32, (m, m))
 
@@ -617,7 +616,7 @@ def gram():
 
 @program
 def cholesky():
-    """A small dense factorisation in one invocation."""
+    """A small dense factorization in one invocation."""
     n = 64
     a = random(24, n, n)
     source, low = field(a @ a.T + n * np.eye(n, dtype=np.float32)), ti.field(ti.f32, (n, n))
@@ -783,7 +782,7 @@ def kmeans():
 
 @program
 def text():
-    """Bytes of a text: upper case, words counted, a checksum of each line of 64."""
+    """Bytes of a text: upper case, word count, and a checksum for each line of 64."""
     n = 1 << 20
     letters = np.frombuffer(b"the quick brown fox jumps over a lazy dog, ", np.uint8)
     source, upper = field(np.resize(letters, n).copy()), ti.field(ti.u8, n)

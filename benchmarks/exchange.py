@@ -1,14 +1,16 @@
-"""What it costs to work with arrays of numpy and torch: calls in place, loops over them, operators of torch.
+"""Cost of arrays of numpy and torch: calls in place, loops over them, operators of torch.
 
     python benchmarks/exchange.py [--rounds 15] [operators] [calls] [saxpy]
 
-`operators`: `ti.torch_op` beside a `torch.autograd.Function` written by hand around the same kernel, which
-makes its results by `zeros_like` as the operator does, and beside one that knows that the kernel fills them (`empty_like`).
-`calls`: a call with four arrays of 1 MB beside the same with arrays of ours; the kernel touches 16 numbers.
-`saxpy`: 4 million numbers, on fields, arrays of ours, numpy's and torch's.
+- `operators`: `ti.torch_op` beside handwritten `torch.autograd.Function`s around the same kernel.
+  One makes its results by `zeros_like` like the operator, the other by `empty_like`.
+- `calls`: a call with four arrays of 1 MB beside the same with vkchi's arrays; the kernel touches
+  16 elements.
+- `saxpy`: 4 million elements, on fields and on arrays of vkchi, numpy and torch.
 
-All rows of a part take turns in one process; shown are medians of rounds: processor time of all threads (`cpu`, the
-driver's as well), of the calling thread (`python`), and time until the device is done (`wall`), in microseconds a call.
+All rows of a part alternate in one process. Figures are medians of rounds in microseconds per call:
+CPU time of all threads, the driver's included (`cpu`), of the calling thread (`python`), and time
+until the device is done (`wall`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import vkchi as ti
 
 
 class Row(NamedTuple):
-    """`act` does what is measured `count` times over; `beside`: the row that it is compared with."""
+    """A measurement: `act` repeats the call `count` times; `beside` is the row to compare with."""
 
     name: str
     count: int
@@ -34,7 +36,7 @@ class Row(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Microseconds a call."""
+    """Microseconds per call."""
 
     cpu: float
     python: float
@@ -52,7 +54,7 @@ def take(row: Row) -> Taken:
 
 
 def measure(title: str, rows: list[Row], rounds: int) -> None:
-    """Print the medians of each row, in turn, and what they are beside others."""
+    """Print the medians of each row, measured in turn, and comparisons with others."""
     found: dict[str, list[Taken]] = {row.name: [] for row in rows}
     for row in rows:
         take(row)
@@ -67,7 +69,7 @@ def measure(title: str, rows: list[Row], rounds: int) -> None:
 
 
 def compare(own: list[Taken], other: list[Taken]) -> str:
-    """The median ratio of rounds that were beside each other, and difference."""
+    """Median ratio and difference of paired rounds."""
     ratio = statistics.median(a.cpu / b.cpu for a, b in zip(own, other))
     more = statistics.median(a.python - b.python for a, b in zip(own, other))
     return f"cpu {ratio:.2f} times, python {more:+.1f}"
@@ -83,10 +85,10 @@ def product(x: ti.types.ndarray(), w: ti.types.ndarray(), a: ti.f32, y: ti.types
 
 
 def by_hand(torch: Any, make: Callable[[Any], Any]) -> Any:
-    """The kernel as a Function of torch's; `make` makes its result."""
+    """The kernel as an autograd Function; `make` allocates its result."""
 
     class Product(torch.autograd.Function):
-        """As docs/autodiff.md tells."""
+        """As in docs/autodiff.md."""
 
         @staticmethod
         def forward(ctx: Any, x: Any, w: Any, a: float) -> Any:
@@ -108,11 +110,11 @@ def by_hand(torch: Any, make: Callable[[Any], Any]) -> Any:
 
 
 def operators(rounds: int) -> None:
-    """Forward, and forward and backward, of small tensors and those of 1 MB."""
+    """Forward, and forward plus backward, of small tensors and of tensors of 1 MB."""
     import torch
 
     ti.init(arch=ti.vulkan, offline_cache=False)
-    torch.set_num_threads(1)  # its own threads wait for each other, which is noise
+    torch.set_num_threads(1)  # waits between torch's threads are noise
     ways = {
         "by hand, zeros_like": by_hand(torch, torch.zeros_like),
         "by hand, empty_like": by_hand(torch, torch.empty_like),
@@ -148,7 +150,7 @@ def four(
 
 
 def calls(rounds: int) -> None:
-    """A call with four arrays of 1 MB, that waits and that does not."""
+    """Calls with four arrays of 1 MB, with and without a wait."""
     for mode in ("immediate", "deferred"):
         ti.init(arch=ti.vulkan, offline_cache=False, host_arrays=mode)
         sets: dict[str, list[Any]] = {
@@ -184,7 +186,7 @@ def saxpy_arrays(a: ti.f32, x: ti.types.ndarray(), y: ti.types.ndarray()):
 
 
 def saxpy(rounds: int) -> None:
-    """The same loop on fields and on arrays of others."""
+    """The same loop on fields and on arrays of other libraries."""
     ti.init(arch=ti.vulkan, offline_cache=False)
     n = 1 << 22
     x, y = ti.field(ti.f32, n), ti.field(ti.f32, n)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fluids as Taichi's users publish them: fluids.py TARGET ARCH [NAME...].
+"""Fluids in the style of Taichi's users: fluids.py TARGET ARCH [NAME...].
 
-Like `everyday.py`; written to find out where programs that nobody had in mind lose time.
+Like `everyday.py`; written to find slow programs that no pass was designed for.
 """
 
 from harness import field, main, program, random, ti
@@ -9,7 +9,7 @@ from harness import field, main, program, random, ti
 
 @program
 def stable_fluids():
-    """Advection of third order by bilinear samples, a pressure solve by pairs of fields."""
+    """Third-order advection by bilinear samples; a pressure solve with pairs of fields."""
     n = 128
     v, nv = ti.Vector.field(2, ti.f32, (n, n)), ti.Vector.field(2, ti.f32, (n, n))
     dye, ndye = ti.Vector.field(3, ti.f32, (n, n)), ti.Vector.field(3, ti.f32, (n, n))
@@ -120,7 +120,7 @@ def stable_fluids():
 
 @program
 def lbm_d2q9():
-    """D2Q9 in a class, with vectors of nine numbers."""
+    """D2Q9 lattice Boltzmann in a class, with vectors of nine scalars."""
     nx, ny = 240, 80
     tau = 0.6
     w = ti.types.vector(9, float)(4 / 9, 1 / 9, 1 / 9, 1 / 9, 1 / 9, 1 / 36, 1 / 36, 1 / 36, 1 / 36)
@@ -203,7 +203,7 @@ def lbm_d2q9():
 
 @program
 def neighbour_lists():
-    """Neighbours by a grid of fixed capacity, position-based fluids, 2 iterations."""
+    """Position-based fluids, 2 iterations, with a neighbour grid of fixed capacity."""
     n, gx, cap, nbcap = 3000, 40, 32, 48
     h = 1.0 / gx * 1.0
     x = ti.Vector.field(2, ti.f32, n)
@@ -280,7 +280,7 @@ def neighbour_lists():
 
 @program
 def conjugate_gradient():
-    """Matrix-free CG from Python with reads of scalars (alpha, beta) between kernels."""
+    """Matrix-free CG from Python; scalars (alpha, beta) are read between kernels."""
     n = 96
     b = field(random(15, n, n))
     x, r, p, ap = (ti.field(ti.f32, (n, n)) for _ in range(4))

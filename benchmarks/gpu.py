@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""What a device does of what it can: memory shared with CUDA, bandwidth, launches, and the document's operators.
+"""Achieved performance of a device: sharing with CUDA, bandwidth, launches, and operators of
+Taichi's documentation.
 
     benchmarks/gpu.py [--device NAME] [--megabytes 256]
 
-Prints, in under five minutes on one GPU: whether each way of sharing memory with CUDA gives right numbers, and what a call
-costs by it; the bandwidth of saxpy and of a reduction beside that of a copy; the time of a launch beside torch's; padding
-beside the document's version in torch, and depthwise convolution v0 to v3 beside the document's CUDA kernel (compiled by
-NVRTC) and torch's conv1d. What needs a CUDA device says "no CUDA device" where there is none, and torch's part runs on the
-processor. Every result is checked. With `--device llvmpipe --megabytes 16` it runs anywhere, which shows that it runs.
+Prints, in under five minutes on one GPU:
+- for each way of sharing memory with CUDA, a check of results and the cost of a call;
+- the bandwidth of saxpy and of a reduction beside that of a copy;
+- the time of a launch beside torch's;
+- padding beside the document's version in torch;
+- depthwise convolution v0 to v3 beside the document's CUDA kernel (compiled by NVRTC) and torch's
+  conv1d.
+
+Without a CUDA device, those parts print "no CUDA device", and torch runs on the CPU. Every result
+is checked. With `--device llvmpipe --megabytes 16` it runs on any machine, as a test of the script.
 """
 
 import argparse
@@ -25,15 +31,16 @@ import vkchi as ti
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 
-IS_QUICK = False  # every figure of one call: shows that all runs, and nothing else
+IS_QUICK = False  # one call per figure, as a test of the script
 
 
-BATCH_S = 0.02  # how long a batch should take, that waits count for little
+BATCH_S = 0.02  # batch duration at which waits are negligible
 MOST_IN_BATCH = 200
 
 
 def best(call, sync=ti.sync, runs=7, inner=5):
-    """Seconds of a call, of the fastest of several batches of `inner` calls, or more of short ones."""
+    """Seconds per call, the minimum over batches of at least `inner` calls, more if they are
+    short."""
     call()
     sync()
     start = time.perf_counter()
@@ -108,7 +115,7 @@ def launches(place):
 
 
 def example(name):
-    """An example as a module."""
+    """Import an example as a module."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -117,7 +124,7 @@ def example(name):
 
 
 def torch_place():
-    """Torch, its device and what waits for it; None where torch is not installed."""
+    """Torch, its device and its synchronization function; None if torch is not installed."""
     try:
         import torch
     except ImportError:
@@ -150,7 +157,7 @@ def padding(place):
 
 
 def torch_pad(torch, m, brick):
-    """The document's version, on torch's device of the moment."""
+    """The document's version, on torch's default device."""
     tile = torch.as_tensor(brick)
     rows, cols = torch.arange(m.IMAGE_HEIGHT), torch.arange(m.IMAGE_WIDTH)
     arr = torch.stack(torch.meshgrid(rows, cols, indexing="ij"), 2)
@@ -168,7 +175,7 @@ def torch_pad(torch, m, brick):
     return gathered.view(m.IMAGE_HEIGHT, m.IMAGE_WIDTH)
 
 
-# The document's kernel in our own words: a block is a row of (batch, channel), a thread one of its steps.
+# The document's kernel, rewritten: a block is a row of (batch, channel), a thread one of its steps.
 CUDA_FORWARD = """
 extern "C" __global__ void forward(
     float *out, const float *weights, const float *keys, float eps, int channels, int steps)
@@ -185,7 +192,7 @@ extern "C" __global__ void forward(
 
 
 def compile_cuda(torch):
-    """The document's kernel, as a function of CUDA's driver."""
+    """The document's kernel as a function of the CUDA driver."""
     from cuda.bindings import driver, nvrtc
 
     def check(result):
@@ -202,7 +209,7 @@ def compile_cuda(torch):
     )
     code = b" " * check(nvrtc.nvrtcGetPTXSize(program))
     check(nvrtc.nvrtcGetPTX(program, code))
-    torch.zeros(1, device="cuda")  # has the context made
+    torch.zeros(1, device="cuda")  # creates the context
     function = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(code)), b"forward"))
     kinds = (ctypes.c_void_p,) * 3 + (ctypes.c_float, ctypes.c_int, ctypes.c_int)
 
@@ -221,7 +228,7 @@ def depthwise_cuda(torch, w, k, want):
         forward = compile_cuda(torch)
     except ImportError:
         return print("  the document's, CUDA  no cuda-bindings: pip install 'vkchi[cuda]'")
-    except (RuntimeError, OSError) as error:  # the package's own, where it finds no NVRTC
+    except (RuntimeError, OSError) as error:  # raised by the package without NVRTC
         return print(f"  the document's, CUDA  not compiled: {str(error).splitlines()[0]}")
     out = torch.zeros_like(k)
     call = lambda: forward(out, w, k, 0.1)  # noqa: E731
@@ -237,7 +244,7 @@ def scaled(x: ti.types.ndarray(), a: ti.f32, y: ti.types.ndarray()):
 
 
 def sharing(place, megabytes):
-    """Every way in which memory is shared with CUDA: right numbers, and what a call costs."""
+    """For each way of sharing memory with CUDA: check the results, and print the cost of a call."""
     print("memory shared with CUDA")
     if place is None or place[1] != "cuda":
         return print("  no CUDA device")

@@ -1,9 +1,9 @@
-"""How long ti.GUI takes for a frame of many shapes: off-screen, wall time and processor time.
+"""Time of a ti.GUI frame with many shapes: off-screen, wall time and CPU time.
 
     python benchmarks/gui.py [--count 100000] [--frames 30] [--res 512]
 
-On a machine that does nothing else, the wall time is what a user waits; elsewhere the processor
-time, divided by the processors that kernels run on, says more.
+On an idle machine the wall time is the user's wait. On a busy one, the CPU time divided by the
+number of CPUs for kernels is more reliable.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import vkchi as ti
 
 
 def measure(draw, res: int, frames: int) -> tuple[float, float]:
-    """The median wall time and processor time of a frame, in ms."""
+    """Median wall time and CPU time of a frame, in ms."""
     gui = ti.GUI("benchmark", res=res, show_gui=False)
     times = []
-    for _ in range(frames + 3):  # three to warm up
+    for _ in range(frames + 3):  # three warm-up frames
         begin = time.perf_counter(), time.process_time()
         draw(gui)
         gui.show()

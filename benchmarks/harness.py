@@ -1,13 +1,11 @@
-"""Programs timed on one target: what the scripts beside it (`everyday.py`, `fluids.py`,
-`solids.py`, `learning.py`, `data.py`) measure, and what they print.
+"""Timing harness of `everyday.py`, `fluids.py`, `solids.py`, `learning.py` and `data.py`.
 
     SCRIPT TARGET ARCH [NAME...]
 
 TARGET is a package with Taichi's API (taichi, vkchi). A script registers functions with `program`;
-each gives what is timed, and what tells numbers that follow from it. `main` prints a JSON of
-seconds per call, and of first calls, as `first/*`; `check/*` are numbers that follow from what a
-program computed, for `compare.py` to hold two targets against each other. With BENCH_CLOCK=cpu
-times are processor time.
+each returns the function to time, and a function of its results. `main` prints a JSON with seconds
+per call, and of first calls as `first/*`. `check/*` are checksums of results, which `compare.py`
+compares between two targets. With BENCH_CLOCK=cpu times are CPU time.
 """
 
 import importlib
@@ -32,7 +30,7 @@ def program(f):
 
 
 def checks(array):
-    """A few numbers that tell contents apart: sum, sum of magnitudes, a weighted sum."""
+    """Checksums of an array: sum, sum of magnitudes, a weighted sum."""
     a = np.asarray(array, np.float64).ravel()
     weights = np.cos(np.arange(a.size) * 0.37)
     return [float(a.sum()), float(abs(a).sum()), float((a * weights).sum())]
@@ -57,7 +55,7 @@ def nd(array):
 
 
 def timed(step):
-    """Seconds that a call takes."""
+    """Seconds of one call."""
     begin = clock()
     step()
     ti.sync()
@@ -65,7 +63,7 @@ def timed(step):
 
 
 def fastest(step, least=0.2, most=50):
-    """Seconds of the fastest of some calls."""
+    """Seconds of the fastest of several calls."""
     found = [timed(step)]
     while len(found) < 5 or (sum(found) < least and len(found) < most):
         found.append(timed(step))
@@ -88,7 +86,7 @@ def run(name):
 
 
 def main():
-    """Run the programs that are named, or all."""
+    """Run the named programs, or all."""
     out = {}
     for name in only or PROGRAMS:
         out.update(run(name))

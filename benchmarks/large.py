@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How long large kernels take to compile: vkchi's part and the driver's, told apart.
+"""Compile time of large kernels: vkchi's part and the driver's.
 
     benchmarks/large.py [--limit SECONDS] [--sizes 100,1000,5000] [NAME...]
 
-CPU seconds of all threads, so that a busy machine does not count. Each program runs in a process of
-its own, which is ended at the limit; the driver's cache is off. `vkchi` is lowering, passes and
-SPIR-V; `pipeline` is vkCreateComputePipelines; `first run` is the first launch, with what the
-driver compiles only then. The size is a number of statements, more or less (see each program).
+Figures are CPU seconds of all threads, robust on a busy machine. Each program runs in its own
+process, which is killed at the limit; the driver's cache is off. `vkchi` is lowering, passes and
+SPIR-V. `pipeline` is vkCreateComputePipelines. `first run` is the first launch, including deferred
+compilation by the driver. The size is an approximate number of statements (see each program).
 """
 
 import argparse
@@ -31,7 +31,7 @@ y = ti.field(ti.f32, N, needs_grad=True)
 
 
 def straight(count: int) -> str:
-    """Assignments with a load each; and each fourth stores."""
+    """Assignments with one load each; each fourth statement stores."""
     body = "".join(
         f"        v = v * {1 - k / 9000:.4f} + x[(i + {k % 97}) % N]\n"
         + (f"        y[(i + {k}) % N] = v\n" if k % 4 == 3 else "")
@@ -41,8 +41,8 @@ def straight(count: int) -> str:
 
 
 def floor(count: int) -> str:
-    """`straight` with as many loads, stores and sums, at places that need no arithmetic and are not
-    neighbours: what is left of it whatever is made of its addresses."""
+    """`straight` with as many loads, stores and additions, at constant, non-adjacent offsets: a
+    lower bound, whatever the address arithmetic costs."""
     body = "".join(
         f"        v = v * {1 - k / 9000:.4f} + x[i + {2 * (k % 97)}]\n"
         + (f"        y[i + {2 * k}] = v\n" if k % 4 == 3 else "")
@@ -77,7 +77,7 @@ def run():
 
 
 def rows(count: int) -> str:
-    """Four neighbours each, loaded and stored, in nested `if`s."""
+    """Groups of four adjacent loads and stores, in nested `if`s."""
     lines = []
     for k in range(count // 9):
         level = k % 4
@@ -98,7 +98,7 @@ def run():
 
 
 def arithmetic(count: int) -> str:
-    """Assignments without memory."""
+    """Assignments without memory accesses."""
     body = "".join(
         f"        v = v * {1 - k / 9000:.4f} + w\n        w += v\n" for k in range(count // 2)
     )
@@ -116,7 +116,7 @@ def nested_ifs(count: int) -> str:
 
 
 def branches(count: int) -> str:
-    """A chain of `elif`s, of two statements each; at most 990 (1,000 are refused)."""
+    """A chain of `elif`s of two statements each; at most 990 (1,000 are not supported)."""
     body = "".join(
         f"        elif c == {k}:\n            y[i] = x[i] * {k}.0\n"
         for k in range(1, min(count // 2, 990))
@@ -137,7 +137,7 @@ def run():
 
 
 def fields(count: int) -> str:
-    """As many fields (a tenth of the statements), each loaded and stored."""
+    """A tenth as many fields as statements, each loaded and stored."""
     return f"""import vkchi as ti
 N = {N}
 F = [ti.field(ti.f32, N) for _ in range({count // 10})]
@@ -152,8 +152,8 @@ def run():
 
 
 def mpm(count: int) -> str:
-    """Particles to grid in three dimensions with an svd, 27 neighbours unrolled: some 500 statements
-    each time; once for 100."""
+    """Particles to grid in 3D with an SVD, 27 neighbours unrolled: some 500 statements per copy;
+    one copy for 100."""
     steps = max(1, min(count // 500, 4))
     return f"""import vkchi as ti
 N, M = {N}, 32
@@ -193,7 +193,7 @@ PROGRAMS = {
 
 
 def measure(name: str, count: int) -> None:
-    """CPU seconds of each part, as JSON on stdout; each line replaces the ones before."""
+    """Print CPU seconds of each part as JSON; each line replaces the previous one."""
     import vkchi as ti
     from vkchi import compiler
     from vkchi.vk.pipelines import Pipelines

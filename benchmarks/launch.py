@@ -1,12 +1,11 @@
-"""What a launch costs beside its driver: Python per launch, a wait after each, elements, graphs.
+"""Cost of a launch beside the driver's: Python per launch, a wait after each, elements, graphs.
 
     python benchmarks/launch.py [--rounds 7]
 
-`python` are microseconds of the calling thread, submission included; `wall` are those until the
-device is done; the medians of rounds that take turns. `driver` rows are the same dispatches
-recorded, submitted and waited for by the raw functions, with nothing around them: what the rows
-above them can at best come to. `x` is the wall time of the row above divided by the driver's, the
-median over rounds.
+`python` is microseconds of the calling thread, submission included. `wall` is microseconds until
+the device is done. Both are medians of alternating rounds. `driver` rows are the same dispatches,
+recorded, submitted and waited for by the raw functions: a lower bound for the rows above. `x` is
+the wall time of the row above divided by the driver's, the median over rounds.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def four(
 
 
 class Row(NamedTuple):
-    """`act` does what is measured `count` times over; `wait` ends it."""
+    """A measurement: `act` repeats the call `count` times; `wait` completes it."""
 
     name: str
     count: int
@@ -68,7 +67,7 @@ class Driver:
         ((self.pipeline, self.block, self.groups, _, _),) = step.prepare(bound)
 
     def record(self, commands: Any, count: int) -> None:
-        """So many dispatches, each after a barrier."""
+        """Record `count` dispatches, each after a barrier."""
         d, p = self.device, self.pipeline
         barrier, push, dispatch, order = d._barrier, d._push, d._dispatch, d._order_info
         d._bind(commands, 1, p.handle)
@@ -78,7 +77,7 @@ class Driver:
             dispatch(commands, *self.groups)
 
     def submit(self, count: int) -> int:
-        """Record and submit; the number of the submission."""
+        """Record and submit; returns the number of the submission."""
         from vkchi.vk.queue import Outgoing
 
         queue = self.device._queue
@@ -89,18 +88,18 @@ class Driver:
         return queue.send()
 
     def batches(self, count: int, size: int = 64) -> None:
-        """So many dispatches, in submissions of `size`."""
+        """`count` dispatches, in submissions of `size`."""
         for _ in range(count // size):
             self.submit(size)
 
     def turns(self, count: int) -> None:
-        """So many dispatches, each submitted and waited for."""
+        """`count` dispatches, each submitted and waited for."""
         queue = self.device._queue
         for _ in range(count):
             queue.wait(self.submit(1))
 
     def wait(self) -> None:
-        """Until all is done."""
+        """Wait until all submissions are complete."""
         self.device._queue.wait(self.device._queue.submitted)
 
 
@@ -130,8 +129,8 @@ def launches() -> list[Row]:
 
 
 def host_arrays() -> list[Row]:
-    """Rows of kernels that are given arrays of the host, 1 MB each, beside arrays of ours: none is
-    waited for (`host_arrays="deferred"`), nor copied."""
+    """Rows of kernels with host arrays of 1 MB each, beside vkchi's arrays. With
+    `host_arrays="deferred"` calls neither wait nor copy."""
     own = [ti.ndarray(ti.f32, 1 << 18) for _ in range(4)]
     arrays = [np.zeros(1 << 18, np.float32) for _ in range(4)]
     sets = {"4 arrays of ours": own, "4 arrays of numpy's": arrays}
@@ -153,7 +152,7 @@ def host_arrays() -> list[Row]:
 
 
 def elements() -> list[Row]:
-    """Rows of elements in Python."""
+    """Rows of element accesses in Python."""
     x, loss, g = ti.field(ti.f32, 1024), ti.field(ti.f32, ()), ti.field(ti.f32, (8, 8))
 
     def read() -> None:
@@ -199,7 +198,7 @@ def graphs() -> list[Row]:
         for _ in range(3):
             same.run({})
 
-    for _ in range(20):  # then arguments stand in memory
+    for _ in range(20):  # afterwards arguments are in memory
         change()
 
     def calls() -> None:
@@ -216,7 +215,7 @@ def graphs() -> list[Row]:
 
 
 def measure(rows: list[Row], rounds: int) -> None:
-    """Print the medians of each row, in turn."""
+    """Print the medians of each row, measured in turn."""
     found: dict[int, list[tuple[float, float]]] = {}
     for row in rows:
         row.act()

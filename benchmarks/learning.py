@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tapes and layers as Taichi's users write them: learning.py TARGET ARCH [NAME...].
+"""Tapes and layers in the style of Taichi's users: learning.py TARGET ARCH [NAME...].
 
-Like `everyday.py`; written to find out where programs that nobody had in mind lose time.
+Like `everyday.py`; written to find slow programs that no pass was designed for.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ F4 = ti.types.ndarray(dtype=ti.f32, ndim=4)
 
 @program
 def controller():
-    """A network moves springs: 60 steps of four kernels in a tape, and an update."""
+    """A network controls springs: 60 steps of four kernels in a tape, and an update."""
     n_obj, n_spr, n_hid, steps, dt = 20, 45, 16, 60, 0.004
     rng = np.random.default_rng(6)
     x = ti.Vector.field(2, ti.f32, (steps + 1, n_obj), needs_grad=True)
@@ -109,7 +109,7 @@ def controller():
 
 @program
 def mpm_tape():
-    """40 steps of a material point method in a tape, and an update of the first speed."""
+    """40 steps of a material point method in a tape, and an update of the initial velocity."""
     n, ng, steps = 400, 32, 40
     dx, dt = 1 / ng, 1e-3
     inv = float(ng)
@@ -212,7 +212,7 @@ def mpm_tape():
 
 @program
 def wave_inversion():
-    """Ndarrays in a tape: 100 steps of a 1-D wave, gradient for the start, Adam in numpy."""
+    """Ndarrays in a tape: 100 steps of a 1-D wave, gradient of the initial state, Adam in numpy."""
     n, steps = 256, 100
     u = ti.ndarray(ti.f32, (steps + 2, n), needs_grad=True)
     loss = ti.ndarray(ti.f32, (), needs_grad=True)
@@ -247,7 +247,7 @@ def wave_inversion():
 
 @program
 def heat_parameter():
-    """In place updates in a tape (double buffers by parity), as users of checkpointing write."""
+    """In-place updates in a tape (double buffers by parity), as in checkpointed programs."""
     n, steps = 64, 60
     a = ti.field(ti.f32, (2, n, n), needs_grad=True)
     hist = ti.field(ti.f32, (steps + 1, n, n), needs_grad=True)
@@ -285,7 +285,7 @@ def heat_parameter():
 
 @program
 def mlp_tape():
-    """MLP training: batches of 64, 64-32-10, softmax loss, SGD in kernel; 10 batches per step."""
+    """MLP training: batches of 64, 64-32-10, softmax loss, SGD in a kernel; 10 batches per step."""
     B, I, H, O = 64, 64, 32, 10
     X, Y = field(random(7, B, I)), field(np.random.default_rng(8).integers(0, O, B, dtype=np.int32))
     W1 = ti.field(ti.f32, (I, H), needs_grad=True)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Particles, recurrences, bits and sparse rows as users write them: numerics.py TARGET ARCH [NAME...].
+"""Particles, recurrences, bits and sparse rows in the style of users: numerics.py TARGET ARCH
+[NAME...].
 
-Like `assorted.py`, and with the same aim: to find out where programs lose time that nobody had in
-mind.
+Like `assorted.py`, and with the same aim: to find slow programs that no pass was designed for.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ vec2, vec3, vec4 = ti.math.vec2, ti.math.vec3, ti.math.vec4
 
 @program
 def sph():
-    """Densities and forces of smoothed particles, by lists of the particles in each cell."""
+    """SPH densities and forces, with a particle list per cell."""
     n, cells, most = 3000, 24, 32
     h = 1.0 / cells
     x, v, f = (ti.Vector.field(2, ti.f32, n) for _ in range(3))
@@ -77,7 +77,7 @@ def sph():
 
 @program
 def thomas():
-    """A tridiagonal system for each row, by elimination."""
+    """A tridiagonal system per row, by elimination."""
     rows, n = 512, 128
     lower, upper = field(random(35, rows, n) * 0.4), field(random(36, rows, n) * 0.4)
     rhs = field(random(37, rows, n))
@@ -101,7 +101,7 @@ def thomas():
 
 @program
 def sdf():
-    """Rays march through a scene of distances: a repeated sphere, a box, a plane; shadows."""
+    """Ray marching of a distance field: a repeated sphere, a box, a plane; shadows."""
     w, h = 160, 120
     film = ti.field(ti.f32, (w, h))
 
@@ -148,7 +148,7 @@ def sdf():
 
 @program
 def queens():
-    """Placements of ten queens, by bits and a stack, from each pair of first columns."""
+    """Ten queens: solutions by bit masks and a stack, for each pair of first columns."""
     n = 10
     found = ti.field(ti.i32, n * n)
 
@@ -189,7 +189,7 @@ def queens():
 
 @program
 def smith_waterman():
-    """The best local alignment of two texts, diagonal by diagonal."""
+    """The best local alignment of two sequences, diagonal by diagonal."""
     n, m = 256, 320
     rng = np.random.default_rng(45)
     a, b = field(rng.integers(0, 4, n).astype(np.int32)), field(rng.integers(0, 4, m).astype("i4"))
@@ -220,7 +220,7 @@ def smith_waterman():
 
 @program
 def rigid():
-    """Rigid bodies that turn: quaternions, inertia, a floor under eight corners."""
+    """Rotating rigid bodies: quaternions, inertia, a floor under eight corners."""
     n = 2000
     Body = ti.types.struct(x=vec3, v=vec3, q=vec4, w=vec3)
     body = Body.field(shape=n)
@@ -271,7 +271,7 @@ def rigid():
 
 @program
 def hashes():
-    """Hashes of 64 bits of many words, a sum of them, and a filter of bits."""
+    """64-bit hashes of many words, their sum, and a Bloom filter."""
     n, bits = 65536, 1 << 18
     word = ti.field(ti.u64, n)
     word.from_numpy(np.random.default_rng(53).integers(0, 1 << 62, n).astype(np.uint64))
@@ -303,7 +303,7 @@ def hashes():
 
 @program
 def csr():
-    """A sparse matrix by rows times a vector, ten times, normed."""
+    """Product of a CSR matrix and a vector, ten times, normalized."""
     n = 8192
     rng = np.random.default_rng(54)
     lengths = rng.integers(2, 20, n)
@@ -344,7 +344,7 @@ def csr():
 
 @program
 def marching_cubes():
-    """Corners below a level and triangles of each cell, by bits and a table."""
+    """Corners below a level and triangle counts per cell, by bits and a table."""
     n = 48
     f = ti.field(ti.f32, (n, n, n))
     table = field(np.random.default_rng(57).integers(0, 6, 256).astype(np.int32))

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What single passes are worth: the programs with each of them left out, beside all passes.
+"""Benefit of single passes: the programs with each pass left out, beside all passes.
 
     benchmarks/passes.py [--rounds 3] [--only PASS,PASS] [NAME...]
 
-Prints a Markdown table, a pass a row: the time without it divided by the time with all (above 1: the pass makes the program
-faster), as a geometric mean and for each program where it is more than noise; of the least processor time of the rounds, which
-other work on the machine disturbs least. Runs take turns.
+Prints a Markdown table with a row per pass: the time without it divided by the time with all (above
+1: the pass makes the program faster). There is a geometric mean, and a value for each program that
+differs by more than noise. Times are the minimum CPU time of the rounds, which is robust against
+other load. Runs alternate.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def main():
 
 
 def show(passes, names, runs):
-    """Print the table: a pass a row, with the programs that take another time without it."""
+    """Print the table: a row per pass, with the programs whose time differs without it."""
     print("| pass | all | programs that take other times without it |")
     print("|---|---|---|")
     for p in passes:
@@ -81,12 +82,12 @@ def show(passes, names, runs):
 
 
 def fastest(found, name):
-    """The least of a program's times."""
+    """The minimum of a program's times."""
     return min(one[name] for one in found)
 
 
 def is_told(ratio):
-    """Whether a ratio is no noise."""
+    """True if a ratio differs from 1 by more than noise."""
     return not 1 / NOISE < ratio < NOISE
 
 

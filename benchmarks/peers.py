@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Programs of `programs.py` as their users write them in numba or torch, on the processor.
+"""Programs of `programs.py` in the style of users of numba or torch, on the CPU.
 
     benchmarks/peers.py numba|torch [NAME...]
 
-Prints a JSON of seconds per program, of the first call as `first/NAME`; of a package that is not installed, nothing. A
-program that a package has no usual form for is not there. `limits` are what the device of vkchi reaches at most: copying
-memory, multiplying and adding.
+Prints a JSON of seconds per program, with first calls as `first/NAME`; empty for packages that are
+not installed. Programs without an idiomatic version are left out. `limits` are the maximum rates of
+vkchi's device: copies, and multiply-adds.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ def best(fn, reps=5):
 
 
 def with_numba():
-    """Program -> seconds."""
+    """Program -> (function, arguments)."""
     from numba import njit, prange
 
     @njit(parallel=True)
@@ -106,7 +106,7 @@ def with_numba():
 
 
 def with_torch():
-    """Program -> what is called with what."""
+    """Program -> (function, arguments)."""
     import torch
 
     functions = {
@@ -155,7 +155,7 @@ INPUTS = {
 
 
 def limits():
-    """Bytes that the device of vkchi copies in a second, and operations on f32 that it does."""
+    """Rates of vkchi's device: bytes copied per second, and f32 operations per second."""
     import vkchi as ti
 
     ti.init(offline_cache=False)

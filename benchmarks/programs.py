@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Same programs, timed on one target: programs.py TARGET ARCH [NAME...] prints a JSON of seconds per program.
+"""The same programs, timed on one target: programs.py TARGET ARCH [NAME...] prints a JSON of
+seconds per program.
 
-TARGET is a package with Taichi's API (taichi, quadrants, vkchi). Every figure is the minimum of several
-repetitions, each ended by sync(). `compile/*` are first-call times in this process without an offline cache,
-`warm/*` with one (run the process twice), `launch/*` seconds per launch of an empty-ish kernel.
+TARGET is a package with Taichi's API (taichi, quadrants, vkchi). Every figure is the minimum of
+several repetitions, each completed by sync(). `compile/*` are first-call times in this process
+without an offline cache, `warm/*` with one (run the process twice). `launch/*` are seconds per
+launch of a nearly empty kernel.
 """
 
 import importlib
@@ -16,9 +18,7 @@ import time
 import numpy as np
 
 target, arch, *only = sys.argv[1:]
-if (
-    os.environ.get("BENCH_CLOCK") == "cpu"
-):  # of all threads of the process: what a busy machine disturbs less
+if os.environ.get("BENCH_CLOCK") == "cpu":  # CPU time of all threads, robust on a busy machine
     time.perf_counter = time.process_time
 t0 = time.perf_counter()
 ti = importlib.import_module(target)
@@ -88,7 +88,7 @@ def saxpy_ndarray():
 
 
 def saxpy_of(x, y):
-    """The same kernel on memory of another library, which a call waits for."""
+    """Saxpy on memory of another library; calls wait for completion."""
 
     @ti.kernel
     def k(a: ti.f32, x: ti.types.ndarray(), y: ti.types.ndarray()):
@@ -421,14 +421,14 @@ def ad_springs():
             measure()
 
     r = best(step, reps=3)
-    # forces between the masses cancel: the heights depend on the heights' sum alone
+    # internal forces cancel: only the sum of heights enters, so the gradients sum to n
     np.testing.assert_allclose(x.grad.to_numpy()[0, :, 1].sum(), n, rtol=1e-3)
     return r
 
 
 @program
 def ad_wave():
-    """Stencils, whose gradients scatter: 64 steps of a wave on a grid of 256 by 256."""
+    """Stencils, whose gradients scatter: 64 steps of a wave on a 256 by 256 grid."""
     n, steps, c = 256, 64, 0.2
     u = ti.field(ti.f32, (steps + 2, n, n), needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
@@ -469,7 +469,7 @@ def ad_wave():
 
 @program
 def ad_conv():
-    """A convolution of 512 by 512 numbers with 5 by 5 weights, and its gradient by both."""
+    """Convolution of 512 by 512 values with 5 by 5 weights, and its gradients for both."""
     n, m = 512, 5
     x, y = (ti.field(ti.f32, (n, n), needs_grad=True) for _ in range(2))
     w = ti.field(ti.f32, (m, m), needs_grad=True)
@@ -504,7 +504,7 @@ def ad_conv():
 
 @program
 def ad_layer():
-    """A dense layer: 256 samples of 128 numbers to 128."""
+    """A dense layer: 256 samples of 128 values to 128."""
     samples, n = 256, 128
     w = ti.field(ti.f32, (n, n), needs_grad=True)
     x = ti.field(ti.f32, (samples, n), needs_grad=True)
@@ -620,7 +620,7 @@ def ad_mpm():
             measure()
 
     r = best(step, reps=3)
-    # momentum is kept: all start velocities together move the mean height by the time passed
+    # momentum is conserved: these gradients sum to the elapsed time
     np.testing.assert_allclose(v.grad.to_numpy()[0, :, 1].sum(), dt * steps, rtol=1e-2)
     return r
 
@@ -841,7 +841,7 @@ def grid_update():
 
 @program
 def chain():
-    """Layers of one number each, a loop for each."""
+    """Elementwise layers, with one loop per layer."""
     n = 1 << 21
     x, y = ti.ndarray(ti.f32, n), ti.ndarray(ti.f32, n)
     values = np.random.default_rng(7).random(n, dtype=np.float32)
@@ -863,7 +863,7 @@ def chain():
 
 @program
 def periodic():
-    """A stencil on a torus whose extents the kernel is not compiled for."""
+    """A stencil on a torus, with shapes that are no compile-time constants."""
     n, m = 1024, 1000
     x, y = ti.ndarray(ti.f32, (n, m)), ti.ndarray(ti.f32, (n, m))
     values = np.random.default_rng(7).random((n, m), dtype=np.float32)
@@ -885,7 +885,7 @@ def periodic():
 
 @program
 def conjugate_step():
-    """What a step of conjugate gradients does beside its product with the matrix."""
+    """Vector operations of a conjugate-gradient step, without the matrix product."""
     n = 1 << 20
     x, r, p, q = (ti.field(ti.f32, n) for _ in range(4))
     total = ti.field(ti.f32, ())
@@ -970,7 +970,7 @@ for name, fn in PROGRAMS.items():
     try:
         first, b = fn()
         OUT[name], OUT["first/" + name] = b, first
-    except Exception as e:  # the figure of a program that fails is its error
+    except Exception as e:  # report the error as the figure
         OUT[name] = (
             f"{type(e).__name__}: {str(e).strip().splitlines()[-1][:150] if str(e).strip() else ''}"
         )

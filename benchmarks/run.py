@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Run the benchmark programs on vkchi, and beside Taichi where a Python with taichi is named.
+"""Run the benchmark programs on vkchi, and on Taichi if a Python with taichi is given.
 
     benchmarks/run.py [--against PYTHON] [--arch vulkan] [--rounds 3] [NAME...]
 
-Prints milliseconds per program; with --against, both columns and their ratio, one run of each in
-turn per round, and geometric means (above 1: vkchi is faster).
+Prints milliseconds per program. With --against it prints both columns and their ratio, and
+geometric means (above 1: vkchi is faster). Each round runs both in turn.
 """
 
 import argparse

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Programs as they grow: a 3-D material point method up to a million particles, a stencil up to 4096 x 4096 cells, an
-n-body tile up to ten million points, and what each takes per element.
+"""Scaling of programs: a 3-D material point method, a stencil and an n-body tile, in time per
+element.
 
     benchmarks/scale.py [--against PYTHON] [--quick] [--plot scale.png] [mpm3d] [stencil] [nbody]
 
-Prints a table, and with matplotlib draws time per element against size; with `--against`, beside Taichi's Vulkan backend,
-in turn, under that Python. An element is a particle, a cell, a pair of points (1,024 of them by all). Fastest of three, each
-ended by a sync; results are checked. BENCH_CLOCK=cpu measures processor time.
+Sizes go up to a million particles, 4096 x 4096 cells and ten million points. The script prints a
+table, and with matplotlib plots time per element against size. With `--against`, Taichi's Vulkan
+backend runs in turn, under that Python. An element is a particle, a cell, or a pair of points
+(1,024 of them by all). Times are the minimum of three, each completed by a sync; results are
+checked. BENCH_CLOCK=cpu measures CPU time.
 """
 
 import argparse
@@ -23,7 +25,7 @@ import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 TARGETS = 1024  # points of a tile
-if os.environ.get("BENCH_CLOCK") == "cpu":  # of all threads: what a busy machine disturbs less
+if os.environ.get("BENCH_CLOCK") == "cpu":  # of all threads, robust on a busy machine
     time.perf_counter = time.process_time
 SIZES = {
     "mpm3d": (8_000, 64_000, 250_000, 1_000_000),
@@ -37,7 +39,7 @@ UNITS = {"mpm3d": "particle", "stencil": "cell", "nbody": "pair"}
 
 
 def best(ti, step):
-    """Seconds of the fastest of three runs, after a first."""
+    """Seconds of the fastest of three runs, after a warm-up run."""
     step()
     ti.sync()
     found = []
@@ -50,7 +52,8 @@ def best(ti, step):
 
 
 def mpm3d(ti, particles):
-    """Elements, and seconds of a step: MLS-MPM of a weakly compressible fluid, eight particles per cell where it is."""
+    """Elements, and seconds per step: MLS-MPM of a weakly compressible fluid, eight particles
+    per occupied cell."""
     n = 2 ** round(math.log2((particles * 2) ** (1 / 3)))
     dx, dt, stiffness = 1 / n, 1e-4, 400.0
     volume = (dx / 2) ** 3
@@ -114,7 +117,7 @@ def mpm3d(ti, particles):
         move_grid()
         gather()
 
-    side = (particles / 8) ** (1 / 3) / n  # of a cube with eight particles in each cell
+    side = (particles / 8) ** (1 / 3) / n  # side of a cube with eight particles per cell
     places = np.random.default_rng(1).random((particles, 3), np.float32) * side + (1 - side) / 2
     x.from_numpy(places.astype(np.float32))
     squeeze.fill(1)
@@ -125,7 +128,7 @@ def mpm3d(ti, particles):
 
 
 def stencil(ti, n):
-    """Elements, and seconds of a step of Jacobi's method."""
+    """Elements, and seconds per Jacobi step."""
     a, b = ti.field(ti.f32, (n, n)), ti.field(ti.f32, (n, n))
     values = np.random.default_rng(2).random((n, n), np.float32)
     a.from_numpy(values)
@@ -142,7 +145,7 @@ def stencil(ti, n):
 
 
 def nbody(ti, points):
-    """Elements, and seconds: what all points do to a tile of them."""
+    """Elements, and seconds: forces of all points on a tile of them."""
     x, force = ti.Vector.field(2, ti.f32, points), ti.Vector.field(2, ti.f32, TARGETS)
     values = np.random.default_rng(3).random((points, 2), np.float32)
     x.from_numpy(values)
@@ -165,7 +168,7 @@ def nbody(ti, points):
 
 
 def measure(target, arch, name, size):
-    """Print the elements and seconds of a program, as JSON."""
+    """Print the elements and seconds of a program as JSON."""
     ti = importlib.import_module(target)
     ti.init(arch=getattr(ti, arch), offline_cache=False)
     print(json.dumps(globals()[name](ti, int(size))))
@@ -175,7 +178,8 @@ def measure(target, arch, name, size):
 
 
 def run(python, target, name, size):
-    """(size, elements, seconds) that a Python finds, in a process of its own; None where it fails, which is told."""
+    """(size, elements, seconds) from another process. If it fails, an error is printed and the
+    result is None."""
     path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     command = [python, __file__, "--measure", target, "vulkan", name, str(size)]
     done = subprocess.run(
@@ -188,7 +192,7 @@ def run(python, target, name, size):
 
 
 def run_all(pythons, names, quick):
-    """Target -> program -> what `run` finds, smallest first; all targets in turn."""
+    """Target -> program -> results of `run`, smallest first; targets alternate."""
     found = {target: {name: [] for name in names} for target in pythons}
     for name in names:
         for size in SIZES[name][:2] if quick else SIZES[name]:
@@ -200,7 +204,7 @@ def run_all(pythons, names, quick):
 
 
 def show(found):
-    """A line per size: time, and per element, and that of others in our times."""
+    """Print a line per size: time, time per element, and ratios of other targets to vkchi."""
     others = [target for target in found if target != "vkchi"]
     heads = "".join(f"{target + ' / vkchi':>18s}" for target in others)
     print(f"{'program':10s}{'size':>10s}{'ms':>12s}{'ns':>10s} per element{heads}")
@@ -215,7 +219,8 @@ def show(found):
 
 
 def draw(path, found):
-    """Time per element against the number of elements, a panel per program. Nothing without matplotlib."""
+    """Plot time per element against the number of elements, a panel per program. No plot without
+    matplotlib."""
     try:
         import matplotlib
     except ImportError:

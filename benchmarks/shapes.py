@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Programs over ndarrays, whose extents a launch tells, and the same programs over fields, whose extents are constants.
+"""Programs over ndarrays, whose shapes are launch arguments, and over fields, whose shapes are
+constants.
 
     benchmarks/shapes.py [--rounds 3] [--json FILE] [NAME...]
     benchmarks/shapes.py --family navi31 [NAME...]
 
-Three columns, in processes of their own, by turns, milliseconds of processor time a step, the least of all rounds: ndarrays
-with code for any extents (`VKCHI_SHAPES=0`), ndarrays with code for those that are met (`VKCHI_SHAPES=first`), fields. Then
-what the programs took until their first steps were done.
+There are three columns: ndarrays with code for any shape (`VKCHI_SHAPES=0`), ndarrays with
+shape-specialized code (`VKCHI_SHAPES=first`), and fields. They run in alternating processes.
+Figures are milliseconds of CPU time per step, the minimum of all rounds. The times until the first
+steps are done follow.
 
-With `--family`, what Mesa's compiler for that family of AMD's makes of the kernels (`isa/counts.py`): instructions, and its
-estimate of cycles (inverse throughput), summed up over dispatches, for any extents and for those that are met.
+With `--family`, figures are estimates of Mesa's compiler for that AMD GPU family (`isa/counts.py`):
+instructions, and cycles by inverse throughput. They are summed over dispatches, for general and
+shape-specialized code.
 """
 
 import argparse
@@ -34,13 +37,13 @@ def random(seed, *shape):
 
 
 class Kind:
-    """How arrays are made and passed: `field` or `ndarray`."""
+    """Kind of arrays in a run: `field` or `ndarray`."""
 
     def __init__(self, ti, name):
         self.ti, self.name = ti, name
 
     def array(self, values, needs_grad=False):
-        """An array of these contents."""
+        """An array with the given contents."""
         ti = self.ti
         dtype = {"float32": ti.f32, "int32": ti.i32, "uint8": ti.u8}[str(values.dtype)]
         make = ti.field if self.name == "field" else ti.ndarray
@@ -407,7 +410,7 @@ def conv_gradient(ti, kind):
 
 
 def measure(names, kind_name):
-    """{name: [seconds of a step, of the first, a number that tells results apart]}."""
+    """{name: [seconds per step, of the first step, a checksum of the results]}."""
     import vkchi as ti
 
     ti.init(arch=ti.vulkan, offline_cache=False)
@@ -432,7 +435,7 @@ def measure(names, kind_name):
 
 
 def estimate(names, family):
-    """Rows of instructions and cycles: for any extents, for those that are met."""
+    """Print rows of instructions and cycles, for general and shape-specialized code."""
     import vkchi as ti
     from vkchi.cache import radv
     from vkchi.compiler import build

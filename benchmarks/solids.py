@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Solids and particles as Taichi's users publish them: solids.py TARGET ARCH [NAME...].
+"""Solids and particles in the style of Taichi's users: solids.py TARGET ARCH [NAME...].
 
-Like `everyday.py`; written to find out where programs that nobody had in mind lose time.
+Like `everyday.py`; written to find slow programs that no pass was designed for.
 """
 
 import numpy as np
@@ -106,7 +106,7 @@ def mpm3d_ndarray():
 
 @program
 def mpm99():
-    """Three materials with SVD."""
+    """MLS-MPM of three materials, with SVD."""
     n, ng = 4000, 64
     dx = 1 / ng
     inv = float(ng)
@@ -205,7 +205,7 @@ def mpm99():
 
 @program
 def cloth_substeps():
-    """The cloth of the documentation: 30 substeps in Python, 2 kernels each."""
+    """The cloth of Taichi's documentation: 30 substeps in Python, 2 kernels each."""
     n = 64
     quad = 1.0 / n
     dt = 4e-2 / n
@@ -256,7 +256,7 @@ def cloth_substeps():
 
 @program
 def finite_elements():
-    """FEM128-like: neo-Hookean triangles, explicit, atomics, 20 substeps."""
+    """Like Taichi's fem128: neo-Hookean triangles, explicit, atomics, 20 substeps."""
     N = 32
     n = (N + 1) ** 2
     m = 2 * N * N
@@ -390,7 +390,7 @@ def cloth_constraints():
 
 @program
 def small_kernels():
-    """Twenty small kernels of one class per frame, arguments that change."""
+    """Twenty small kernels of one class per frame, with changing arguments."""
     n = 2000
 
     @ti.data_oriented

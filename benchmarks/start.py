@@ -1,15 +1,19 @@
-"""How long a process takes to its first result: import, init, first kernel, cold and warm.
+"""Time of a process to its first result: import, init, first kernel, cold and warm.
 
     python benchmarks/start.py [--against PYTHON] [--rounds 7] [NAME ...]
 
-Every figure is of whole processes, run in turn: the least and the median of the processor time
-(user and system, all threads) and of the wall time, in ms. On a machine that does other things, the first says more.
-`cold` compiles everything; `warm` finds it in a disk cache that a first, uncounted run has filled.
-`against` is a Python that has `taichi`. `driver` is a bare Vulkan instance and device, without us.
-`ours` are ms of the calling thread from the first call of a kernel until it is recorded, less those
-that it spends in the driver's own functions (all but vkCmd...). Of gradients they are of all that a tape holds: the first
-calls of the kernels in it and of their gradients (of mpm88 two and two, 13 shaders; `its gradient
-alone` is the one of mpm88's kernel, 8 of them); of `gradient and ti.ad` also of what tapes are made of, which is loaded where `ti.ad` is first named.
+Figures are of whole processes, run in turn, in ms: minimum and median of the CPU time (user and
+system, all threads) and of the wall time. On a busy machine the CPU time is more reliable.
+
+- `cold` compiles everything; `warm` uses a disk cache that a first, uncounted run has filled.
+- `against` is a Python that has `taichi`. `driver` is a bare Vulkan instance and device, without
+  vkchi.
+- `ours` is ms of the calling thread from the first call of a kernel until it is recorded. Time in
+  the driver's functions (all but vkCmd...) is excluded.
+- For gradients, `ours` covers all that a tape contains: the first calls of its kernels and of their
+  gradients. For mpm88 these are two and two, 13 shaders; `its gradient alone` is the gradient of
+  mpm88's kernel, 8 of them.
+- `gradient and ti.ad` adds the import of the tape, which happens on first use of `ti.ad`.
 """
 
 from __future__ import annotations
@@ -160,7 +164,7 @@ def run():
         aim()
 show = lambda: x.grad[3][1]
 """
-# The first calls of all but the gradient of mpm88's kernel.
+# First calls, except the gradient of mpm88's kernel.
 BEFORE = """
 substep()
 aim()
@@ -184,7 +188,7 @@ KERNELS = {
 
 
 def programs(target: str, arch: str) -> dict[str, tuple[str, bool]]:
-    """Program texts by name, and whether each is to find a filled cache."""
+    """Program sources by name; True for those that use a filled cache."""
     head = {k: HEAD.format(target=target, arch=arch, cached=k) for k in (False, True)}
     found = {"import": (f"import {target}", False), "import, init": (head[False], False)}
     for name, text in KERNELS.items():
@@ -194,7 +198,7 @@ def programs(target: str, arch: str) -> dict[str, tuple[str, bool]]:
 
 
 class Runner:
-    """Runs programs of one Python, and notes what each took."""
+    """Runs programs of one Python and records their times."""
 
     def __init__(self, python: str, folder: Path) -> None:
         self.python, self.folder = python, folder
@@ -202,7 +206,8 @@ class Runner:
         folder.mkdir()
 
     def run(self, name: str, arguments: list[str], counted: bool = True) -> None:
-        """One process: its processor time, wall time, and the number that it prints, in ms."""
+        """Run one process and record its CPU time, its wall time, and the number that it prints,
+        in ms."""
         paths = {
             "VKCHI_CACHE_DIR": str(self.folder / "cache"),
             "PYTHONPATH": str(ROOT),
@@ -225,13 +230,13 @@ class Runner:
             self.taken.setdefault(name, []).append((1e3 * used, 1e3 * wall, ours))
 
     def run_text(self, name: str, text: str, counted: bool = True) -> None:
-        """The same for a program's text, which stands in a file as users' do."""
+        """`run` for a program's source, from a file like users' programs."""
         path = self.folder / f"run_{'_'.join(name.replace(',', '').split())}.py"
         path.write_text(text)
         self.run(name, [str(path)], counted)
 
     def fill(self) -> None:
-        """Put as many entries into the cache as `ls` is to show."""
+        """Fill the cache with many entries for `ls` to show."""
         text = f"""
 import os
 os.fsync = lambda fd: None
@@ -249,7 +254,7 @@ for k in range({ENTRIES}):
 def measure(
     python: str, target: str, arch: str, rounds: int, only: list[str], folder: Path
 ) -> Runner:
-    """All programs, in turn, so many times."""
+    """Run all programs in turn, `rounds` times."""
     runner = Runner(python, folder / target)
     texts = {"python": ("", False), "numpy": ("import numpy", False), **programs(target, arch)}
     if target == "vkchi":
@@ -270,7 +275,7 @@ def measure(
 
 
 def in_columns(taken: list[tuple[float, float, float]]) -> str:
-    """The least and the median of each number, in columns."""
+    """Minimum and median of each figure, in columns."""
     cpu, wall, ours = zip(*taken)
     return "".join(f"{min(t):6.0f}{statistics.median(t):6.0f}" for t in (cpu, wall)) + (
         f"{min(ours):6.1f}{statistics.median(ours):6.1f}"

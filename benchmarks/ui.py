@@ -1,9 +1,8 @@
-"""How long ti.ui takes for a frame: off-screen, wall time and processor time, the pixels read.
+"""Time of a ti.ui frame: off-screen, wall time and CPU time, with the pixels read back.
 
     python benchmarks/ui.py [--count 100000] [--frames 12]
 
-On software drivers the processor time, divided by the processors that there are, is what a user of
-an idle machine waits.
+On software drivers, the CPU time divided by the number of CPUs is the wait on an idle machine.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ RES = (1024, 768)
 
 
 def measure(draw, frames: int) -> tuple[float, float, float]:
-    """Medians of a frame, in ms: until all is declared, in all, of processor time in all."""
+    """Medians per frame in ms: time of declarations, total wall time, and total CPU time."""
     window, camera = ti.ui.Window("benchmark", RES, show_window=False), ti.ui.Camera()
     camera.position(0, 0, 3)
     camera.lookat(0, 0, 0)
     canvas, scene, times = window.get_canvas(), window.get_scene(), []
-    for _ in range(frames + 2):  # two to warm up
+    for _ in range(frames + 2):  # two warm-up frames
         begin = time.perf_counter(), time.process_time()
         scene.set_camera(camera)
         scene.ambient_light((0.3, 0.3, 0.3))

@@ -1,8 +1,8 @@
-"""What mkdocs is told beside mkdocs.yml: the reference of all public names, pages from elsewhere.
+"""Hooks of mkdocs: the reference of all public names, and pages from outside `docs/`.
 
-`reference.md` is written from the table of public names (`vkchi.names`): names that are defined by
-`def` or `class` get their docstrings by mkdocstrings, the others a row; those without a chapter
-come last. CHANGELOG.md and CONTRIBUTING.md become pages as they are.
+`reference.md` is generated from the table of public names (`vkchi.names`). Names defined by `def`
+or `class` get their docstrings by mkdocstrings, others a table row. Names without a chapter come
+last. CHANGELOG.md and CONTRIBUTING.md become pages unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vkchi import names
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
-# Chapters: title, and modules whose public names stand there, as in the table of names.
+# Chapters: title, and the modules of its public names, as in the table of names.
 CHAPTERS = {
     "Beginning": ("runtime", "launch.elsewhere"),
     "Kernels": ("kernel", "lang.static", "lang.ndrange", "lang.argpack", "lang.rescale"),
@@ -35,7 +35,7 @@ CHAPTERS = {
     "Checks": ("launch.crosscheck", "compat.core"),
     "Errors": ("errors",),
 }  # fmt: skip
-# Public modules that have names of their own, and the module that defines them.
+# Public modules with names of their own -> the defining module.
 MODULES = {
     "ti.ad": "tape.ad", "ti.algorithms": "algorithms", "ti.graph": "graph", "ti.linalg": "linalg",
     "ti.math": "lang.math", "ti.simt.block": "lang.simt.block", "ti.tools": "tools",
@@ -52,7 +52,7 @@ def on_page_markdown(markdown: str, page, **_) -> str:
 
 
 def reference() -> str:
-    """The chapters."""
+    """Markdown of all chapters."""
     table = names.read_names()
     known = {module for modules in CHAPTERS.values() for module in modules}
     others = {module for module, _ in table.values()} - known
@@ -74,7 +74,8 @@ def reference() -> str:
 
 
 def entries(found: list[tuple[str, str, str]]) -> list[str]:
-    """Docstrings where mkdocstrings sees them, a table of what else has one, names of the rest."""
+    """Docstrings for mkdocstrings, a table of other names with a docstring, and a list of the
+    rest."""
     shown, rows, plain, seen = [], [], [], set()
     for name, module, attribute in found:
         thing = getattr(importlib.import_module(f"vkchi.{module}"), attribute)
@@ -92,7 +93,7 @@ def entries(found: list[tuple[str, str, str]]) -> list[str]:
 
 
 def defined_at(thing: object, module: str, attribute: str) -> str | None:
-    """Where a `def` or `class` of it with a docstring stands: a dotted name."""
+    """Dotted name of the documented `def` or `class` of an object; None if there is none."""
     home = getattr(thing, "__module__", None) or f"vkchi.{module}"
     for place, name in ((home, getattr(thing, "__qualname__", attribute)),
                         (f"vkchi.{module}", attribute)):  # fmt: skip
@@ -102,7 +103,7 @@ def defined_at(thing: object, module: str, attribute: str) -> str | None:
 
 
 def definitions(module: str) -> set[str]:
-    """Names of the functions and classes at the top of a module that have docstrings."""
+    """Names of the module-level functions and classes that have docstrings."""
     path = ROOT / Path(*module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     kinds = (ast.FunctionDef, ast.ClassDef)
@@ -111,7 +112,7 @@ def definitions(module: str) -> set[str]:
 
 
 def is_own(holder: ModuleType, name: str) -> bool:
-    """Whether a module's name is one for users: public, its own, and not another module."""
+    """True for a public name that the module's package defines and that is no module."""
     if name.startswith("_"):
         return False
     thing = getattr(holder, name)
@@ -120,12 +121,12 @@ def is_own(holder: ModuleType, name: str) -> bool:
 
 
 def home_of(holder: ModuleType) -> str:
-    """The package of what a module owns: what is for kernels is made all over `lang`."""
+    """The package of a module's own names; for modules of `lang` this is the whole of `lang`."""
     return "vkchi.lang" if holder.__name__.startswith("vkchi.lang") else holder.__name__
 
 
 def first_line(thing: object) -> str:
-    """The first paragraph of a docstring, in a line."""
+    """The first paragraph of a docstring, as one line."""
     own = callable(thing) or isinstance(thing, ModuleType)
     text = (getattr(thing, "__doc__", "") or "") if own else ""
     return " ".join(text.strip().split("\n\n")[0].split()).replace("|", "\\|")

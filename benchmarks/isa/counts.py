@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""Instructions that a GPU vendor's compiler makes of the benchmark programs (`programs.py`, and what is written as `everyday.py` is), without a GPU.
+"""Instruction counts of the benchmark programs from a GPU vendor's compiler, without a GPU.
 
     benchmarks/isa/counts.py [--family navi31] [--against TREE] [--save FOLDER] [NAME...]
 
-Needs Mesa's RADV (`mesa-vulkan-drivers`; `vkchi.cache.radv` asks it) and a device that programs run on. Per shader: instructions that issue, of the vector unit, of memory (vector, scalar, local), the same of the innermost
-loop, vector registers, and the compiler's own static estimates of latency and of inverse throughput (cycles; a loop counts
-eight rounds): good for ratios of one program only. `--against` does the same for another checkout, and prints both with
-their geometric means. `--save` keeps modules (*.spv) and machine code (*.s).
+Programs are those of `programs.py` and of the scripts like `everyday.py`. Needs Mesa's RADV
+(`mesa-vulkan-drivers`, called by `vkchi.cache.radv`) and a device to run the programs.
+
+Figures per shader: issued instructions, those of the vector unit, of memory (vector, scalar,
+local), the same for the innermost loop, and vector registers. Latency and inverse throughput are
+the compiler's static estimates in cycles, with eight iterations per loop. They are meaningful as
+ratios for one program only.
+
+`--against` does the same for another checkout, and prints both with geometric means. `--save` keeps
+modules (*.spv) and machine code (*.s).
 """
 
 import argparse
@@ -22,7 +28,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SCRIPTS = ("programs", "everyday", "fluids", "solids", "learning", "data")
-# Where in them what defines programs ends.
+# End of the program definitions in these scripts.
 END = re.compile(r"\nfor name, fn in PROGRAMS\.items\(\):|\nmain\(\)")
 COLUMNS = (
     "all", "valu", "vmem", "smem", "lds", "loop", "loop valu", "VGPRs", "spills", "latency", "inverse",
@@ -44,7 +50,7 @@ def classify(line):
 
 
 def blocks_of(text):
-    """[(label, instructions)] of ACO's disassembly."""
+    """[(label, instructions)] from ACO's disassembly."""
     blocks = [("BB0", [])]
     for line in text.splitlines():
         label = re.match(r"\s*(BB\d+):", line)
@@ -56,7 +62,7 @@ def blocks_of(text):
 
 
 def count(lines):
-    """Instructions by class; two that are issued together count once."""
+    """Instructions by class; a dual-issued pair counts once."""
     found = dict.fromkeys([name for name, _ in CLASSES], 0)
     for line in lines:
         found[classify(line)] += 1
@@ -64,7 +70,7 @@ def count(lines):
 
 
 def loops_of(blocks):
-    """The first and last block of each stretch that a branch back closes."""
+    """First and last block of each loop, found by backward branches."""
     names, found = [name for name, _ in blocks], {}
     for k, (_, lines) in enumerate(blocks):
         for line in lines:
@@ -98,15 +104,15 @@ def figures(statistics, text):
 
 
 def dump(folder, caps, names):
-    """Run programs on this process's device, each function twice at most, and write every dispatch as it is built for the
-    capabilities given."""
+    """Run programs on this process's device, each function at most twice. Write every dispatch,
+    built for the given capabilities."""
     import vkchi.compiler
     from vkchi.target.caps import Caps
     from vkchi.vk.pipelines import count_push_bytes
 
     own, seen, rows, program = vkchi.compiler.build, set(), [], [""]
     given = json.loads(caps)
-    known = {k: v for k, v in given.items() if k in Caps._fields}  # an older checkout has fewer
+    known = {k: v for k, v in given.items() if k in Caps._fields}  # older checkouts have fewer
     target = Caps(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
 
     def build(fn, options, device):
@@ -122,14 +128,15 @@ def dump(folder, caps, names):
         return own(fn, options, device)
 
     vkchi.compiler.build = build
-    sys.path.insert(0, str(HERE.parent))  # what the scripts have in common
+    sys.path.insert(0, str(HERE.parent))  # for `harness`
     for script in SCRIPTS:
         run_programs(HERE.parent / f"{script}.py", names, program)
     pathlib.Path(folder, "rows.json").write_text(json.dumps(rows))
 
 
 def run_programs(path, names, program):
-    """Run each program of a script once, `program` holding its name. Where it gives a step and what that computed, do the step."""
+    """Run each program of a script once, with its name in `program`. If it returns a step and
+    its result, run the step."""
     source = re.sub(r"range\((reps|inner)\)", "range(1)", END.split(path.read_text())[0])
     sys.argv = [str(path), "vkchi", "vulkan", *names]
     scope = {"__name__": path.stem}
@@ -145,11 +152,11 @@ def run_programs(path, names, program):
                 if isinstance(found, tuple) and callable(found[0]):
                     found[0]()
             except AssertionError:
-                pass  # sums of more repetitions are what it expects
+                pass  # it expects sums of more repetitions
 
 
 def compiler():
-    """The way to the compiler, and what shaders are: those of this checkout, whichever is measured."""
+    """The compiler and the shader classes of this checkout, whichever checkout is measured."""
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
     from vkchi.cache import radv
@@ -159,7 +166,7 @@ def compiler():
 
 
 def compile_all(folder, family):
-    """Compile what was dumped; the figures by name."""
+    """Compile the dumped modules; returns the figures by name."""
     radv, kinds = compiler()
     caps = radv.read_caps(family)
     rows = json.loads(pathlib.Path(folder, "rows.json").read_text())
@@ -197,7 +204,8 @@ def measure(tree, family, folder, names):
 
 
 def show(new, old):
-    """A line per shader, old and new where they differ; the geometric means of what there is in both."""
+    """Print a line per shader, with old and new figures if they differ, and geometric means of
+    common shaders."""
     print(f"{'shader':36s}" + "".join(f"{name:>14s}" for name in COLUMNS))
     for name, row in new.items():
         before = old.get(name, row)

@@ -1,17 +1,24 @@
 #!/usr/bin/env python3
-"""What a GPU vendor's compiler makes of the benchmark programs beside shaders that were written by hand (`glsl/`), per unit
-of work, without a GPU.
+"""Comparison of compiled benchmark programs with handwritten shaders (`glsl/`), per unit of work,
+without a GPU.
 
     benchmarks/isa/hand.py [--family navi31] [--save FOLDER]
 
-Needs what `counts.py` needs, and `glslangValidator`. `same` is the program's algorithm in GLSL, `expert` what someone made of
-it who knows the machine. A unit is an element, a pair, a product: counted in the machine code itself, in the loop that does
-most of them where there is one (a loop may do several in a round), else in the whole shader. Each shader by hand is compiled
-as glslang writes it and with OpInBoundsAccessChain, which spares RADV 64-bit addresses; the better one counts. `cycles` is
-the compiler's estimate of inverse throughput, of the whole shader, by the units that it takes to be done in that time: it
-takes a loop to go round eight times, a loop in it four times, and either way of a branch to be taken half of the time (and what is behind a comparison that ends invocations three quarters of it).
+Needs the tools of `counts.py`, and `glslangValidator`. `same` is the program's algorithm in GLSL,
+`expert` a version optimized by an expert.
 
-Fails where ours takes more than 1.1 times the instructions of `same`, or 2.5 times the cycles of `expert`.
+A unit of work is an element, a pair or a product. Units are counted in the machine code of the loop
+that does most of them (perhaps several per iteration), or of the whole shader. Each handwritten
+shader is compiled as glslang emits it, and with OpInBoundsAccessChain, which saves 64-bit addresses
+in RADV. The better one counts.
+
+`cycles` is the compiler's estimate of inverse throughput for the whole shader, divided by the
+estimated number of units. The compiler assumes eight iterations per loop and four per nested loop.
+It assumes that each side of a branch is taken half of the time. Code behind a comparison that ends
+invocations counts as three quarters.
+
+Fails if vkchi takes more than 1.1 times the instructions of `same`, or 2.5 times the cycles of
+`expert`.
 """
 
 import argparse
@@ -28,8 +35,8 @@ from counts import ROOT, blocks_of, compile_all, count, loops_of, measure
 HERE = pathlib.Path(__file__).resolve().parent
 PARTS = ("all", "valu", "vmem", "smem", "lds")
 STORED, LOADED, ONCE, FUSED = r"global_store_", r"global_load_", r"$^", r"(dual_)?fm"
-# program: shader, unit, what machine code has of it for each unit (words of memory, or instructions), and how many ways the
-# units of our shader stand in, of which a launch takes one: whole groups of iterations, or those that are left
+# program: shader, unit, pattern that counts units in machine code (words of memory, or instructions),
+# and number of alternative paths in vkchi's shader: whole groups of iterations, or the remaining ones
 KERNELS = {
     "saxpy": ("saxpy.k.0", "element", STORED, 1),
     "reduce_sum": ("reduce_sum.k.0", "element", LOADED, 1),
@@ -46,11 +53,11 @@ KERNELS = {
 }
 ACCESS_CHAIN, IN_BOUNDS = 65, 66
 MOST_INSTRUCTIONS, MOST_CYCLES = 1.1, 2.5
-ROUNDS, INNER_ROUNDS = 8, 4  # of a loop, and of a loop in it, as ACO estimates
+ROUNDS, INNER_ROUNDS = 8, 4  # iterations of a loop, and of a nested loop, in ACO's estimates
 
 
 def in_bounds(words):
-    """The module with access chains that stay inside."""
+    """The module with in-bounds access chains."""
     code, at = list(struct.unpack(f"<{len(words) // 4}I", words)), 5
     while at < len(code):
         if code[at] & 0xFFFF == ACCESS_CHAIN:
@@ -60,7 +67,7 @@ def in_bounds(words):
 
 
 def compile_by_hand(folder, family):
-    """The figures of shaders written by hand, by `program.form`: two of each, as glslang writes it and with `.inb`."""
+    """Figures of handwritten shaders, by `program.form`: as glslang emits them, and with `.inb`."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for path in sorted((HERE / "glsl").glob("*.comp")):
@@ -77,7 +84,7 @@ def compile_by_hand(folder, family):
 
 
 def units_in(lines, pattern):
-    """How many units of work instructions do."""
+    """Number of units of work that instructions do."""
     if pattern not in (STORED, LOADED):
         return sum(
             re.match(r"(v_)?" + pattern.removeprefix("v_"), x) is not None for x in parts_of(lines)
@@ -87,18 +94,19 @@ def units_in(lines, pattern):
 
 
 def parts_of(lines):
-    """Instructions, those that are issued together one by one."""
+    """Instructions, with dual-issued pairs split."""
     return [part.strip() for line in lines for part in line.split("::")]
 
 
 def per_unit(text, cycles, pattern, ways):
-    """The instructions of each class for a unit of work, cycles, and how many units stand together."""
+    """Instructions of each class per unit of work, cycles, and the number of units per loop
+    iteration."""
     blocks = blocks_of(text)
     every = [line for _, lines in blocks for line in lines]
     loops = [[x for _, lines in blocks[a : b + 1] for x in lines] for a, b in loops_of(blocks)]
     lines = max(loops, key=lambda found: (units_in(found, pattern), -len(found)), default=every)
     if not units_in(lines, pattern) and units_in(every, pattern):
-        lines = every  # no loop does any
+        lines = every  # no loop does any work
     units = units_in(lines, pattern) or 1
     found = count(lines)
     done = estimated_units(blocks, pattern) or ROUNDS
@@ -106,7 +114,7 @@ def per_unit(text, cycles, pattern, ways):
 
 
 def estimated_units(blocks, pattern):
-    """The units that ACO takes to be done, branches aside."""
+    """Number of units by ACO's estimated iteration counts, without regard to branches."""
     total, loops = 0, loops_of(blocks)
     for k, (_, lines) in enumerate(blocks):
         depth = sum(a <= k <= b for a, b in loops)
@@ -116,7 +124,7 @@ def estimated_units(blocks, pattern):
 
 
 def show(program, rows):
-    """A line per form; whether ours is good enough."""
+    """Print a line per form. Return True if vkchi is within the limits."""
     good = True
     for form, (found, units) in rows.items():
         cells = "".join(f"{found[p]:8.2f}" for p in (*PARTS, "cycles"))
@@ -131,7 +139,7 @@ def show(program, rows):
 
 
 def least(rows, form, part):
-    """The least of what was written by hand in a form; without an expert's, of the same algorithm."""
+    """The minimum over handwritten shaders of a form; `same` if there is no expert version."""
     named = [found[part] for name, (found, _) in rows.items() if name.startswith(form)]
     return min(named) if named else least(rows, "same", part)
 
