@@ -1,4 +1,4 @@
-# Root and apt, for the scripts beside this file that install things. Source it; it needs `set -eu` and runs nothing itself.
+# Root and apt functions for the other scripts. Source it; it needs `set -eu` and runs nothing itself.
 
 root=""            # after find_root: the command that gives root (empty, "sudo -n", "sudo"), or "none"
 apt_updated=""
@@ -21,7 +21,7 @@ update_apt() {
     apt_updated=1
 }
 
-# Install packages with no word unless it fails.
+# Install packages, silent unless it fails.
 install_quietly() {
     local log status=0
     log=$(mktemp)
