@@ -35,7 +35,7 @@ SIZES = {
 UNITS = {"mpm3d": "particle", "stencil": "cell", "nbody": "pair"}
 
 
-# --- the programs, in a process of the target's ------------------------------------------------------
+# --- the programs, run in a process of the target -------------------------------------------------
 
 
 def best(ti, step):
@@ -174,7 +174,7 @@ def measure(target, arch, name, size):
     print(json.dumps(globals()[name](ti, int(size))))
 
 
-# --- the table and the picture ----------------------------------------------------------------------
+# --- the table and the plot -----------------------------------------------------------------------
 
 
 def run(python, target, name, size):

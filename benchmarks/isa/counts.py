@@ -100,7 +100,7 @@ def figures(statistics, text):
     }  # fmt: skip
 
 
-# --- what the programs are made of, in a process of the tree's; what the compiler makes of it --------
+# --- shaders of the programs, in a process of the checkout; their compilation ---------------------
 
 
 def dump(folder, caps, names):

@@ -178,7 +178,7 @@ class Elements:
         field."""
         return self
 
-    # --- where they lie --------------------------------------------------------------------
+    # --- memory layout ---------------------------------------------------------------------
 
     def describe(self, runtime: Runtime, elem: Scalar | Tensor, stored: Scalar | None) -> None:
         """Set the element type and the type stored in memory. Raises DeviceError if the device

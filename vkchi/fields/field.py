@@ -59,7 +59,7 @@ class Field(ActiveElements):
         self.name = name
         self.companions: dict[str, Field] = {}
 
-    # --- its place -----------------------------------------------------------------------------
+    # --- placement -----------------------------------------------------------------------------
 
     def materialise(self) -> None:
         """Allocate memory if needed. Raises KernelRuntimeError for a field that is not usable

@@ -96,7 +96,7 @@ class QuantisedField(Pending):
         where = "not placed" if self.node is None and not self.is_copy else f"shape {self.shape}"
         return f"<ti.field of {self.quantised}, {where}>"
 
-    # --- slots and words -------------------------------------------------------------------------
+    # --- slots in words --------------------------------------------------------------------------
 
     @property
     def packed(self) -> Packed:
@@ -123,7 +123,7 @@ class QuantisedField(Pending):
         k = int(np.ravel_multi_index(place, shape_of(self.elem))) if place else 0
         return int(self.packed.bit(elements)) + self.packed.starts[k]
 
-    # --- numbers and slots -----------------------------------------------------------------------
+    # --- encoding of slots -----------------------------------------------------------------------
 
     def encoded(self, value: Numbers) -> NDArray[Any]:
         """Cast values to the type `compute`, then encode them as slots."""
@@ -247,7 +247,7 @@ class BitpackedFields:
         self.fields.append((field, starts))
         self.used = end
 
-    # --- as what blocks place --------------------------------------------------------------------
+    # --- interface of placeable objects ----------------------------------------------------------
 
     def check_placeable(self) -> None:
         """Raises KernelRuntimeError if it is placed already, ArgumentError if it is empty."""

@@ -346,7 +346,7 @@ class SNode(Parent):
     def __str__(self) -> str:
         return f"{self.parent()} => {self.kind} {list(self.shape)}"
 
-    # --- names that Taichi's programs know -------------------------------------------------------
+    # --- Taichi's private names ------------------------------------------------------------------
 
     @property
     def _snode(self) -> SNode:

@@ -101,7 +101,7 @@ class Storage(Elements):
         if ledger is not None:
             ledger.show_again((self,))
 
-    # --- what tapes ask ------------------------------------------------------------------------
+    # --- interface for tapes -------------------------------------------------------------------
 
     def companion(self, kind: str) -> Storage | None:
         """The array's gradient (`grad`) or dual, if it is placed."""

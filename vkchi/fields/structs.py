@@ -270,7 +270,7 @@ def _element_of(name: str, member: Any) -> Any:
     return member.elem
 
 
-# --- making them -----------------------------------------------------------------------------
+# --- constructors ----------------------------------------------------------------------------
 
 
 def struct_field(

@@ -79,7 +79,7 @@ class Algebra:
         """Determinant of a square matrix up to 4 by 4."""
         return linear.determinant(self)
 
-    # --- sums ----------------------------------------------------------------------------------
+    # --- reductions ----------------------------------------------------------------------------
 
     # np.sum(v) and the like call these methods with `axis` and `out`.
 

@@ -221,7 +221,7 @@ def eliminate(m: Any, b: Any) -> Any:
     return pack(found)
 
 
-# --- the functions -------------------------------------------------------------------------------
+# --- public functions ----------------------------------------------------------------------------
 
 # size of the matrix -> formula(matrix, precision)
 Formulas = dict[int, Callable[[Any, Precision], Any]]

@@ -78,7 +78,7 @@ def _elementwise(name: str, f: Callable[..., Any], doc: str) -> Any:
     return function(name, lambda *args: evaluate(f, *args), doc)
 
 
-# --- functions that are one op of the IR ---------------------------------------------------------
+# --- functions that are a single IR op -----------------------------------------------------------
 
 
 class Intrinsic(NamedTuple):

@@ -71,7 +71,7 @@ def turned(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
     return cosine * p - sine * q, sine * p + cosine * q
 
 
-# --- columns made orthogonal ---------------------------------------------------------------------
+# --- one-sided Jacobi: orthogonal columns --------------------------------------------------------
 
 
 def orthogonalize2(b0: Any, b1: Any, precision: Precision) -> tuple[Any, Any, Any, Any]:
@@ -149,7 +149,7 @@ def perpendicular(u: Any) -> Any:
     return pack([u.x * u.y * a, side + u.y * u.y * a, -u.y])
 
 
-# --- symmetric matrices made diagonal ------------------------------------------------------------
+# --- two-sided Jacobi: diagonalization -----------------------------------------------------------
 
 
 def diagonalize3(m: Any, precision: Precision) -> list[Any]:

@@ -238,7 +238,7 @@ class Matrix(Algebra, Arithmetic):
             return self._apply(ufunc, *inputs)
         return evaluate(ufunc, *inputs)
 
-    # --- methods that kernels have too, besides those of `Algebra` -------------------------------
+    # --- methods shared with kernels, besides those of `Algebra` ---------------------------------
 
     def normalized(self, eps: float = 0) -> Vector:
         """self / (norm() + eps)."""
@@ -300,7 +300,7 @@ class Matrix(Algebra, Arithmetic):
     def __reduce__(self) -> Any:
         return (type_of(self.entries), (self.to_numpy(), self.dt))
 
-    # --- makers (others stand below) --------------------------------------------------------------
+    # --- constructors (continued below) -----------------------------------------------------------
 
     @staticmethod
     def field(
@@ -424,7 +424,7 @@ for _name, _f in _COMPARISONS.items():
     setattr(Matrix, f"__{_name}__", _operator(later(_f), False))
 
 
-# --- makers --------------------------------------------------------------------------------------
+# --- constructors --------------------------------------------------------------------------------
 
 
 def _filled(value: int, dt: Any, n: int, m: int | None) -> Any:

@@ -208,7 +208,7 @@ def bind_method(method: Any, obj: Struct) -> Any:
     return method.__get__(obj, type(obj))
 
 
-# --- calling a struct type -----------------------------------------------------------------------
+# --- calls of struct types -----------------------------------------------------------------------
 
 
 def arrange(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -340,7 +340,7 @@ class StructElement(Struct):
         return list(self._store.__vkchi_arrays__)
 
 
-# --- classes -------------------------------------------------------------------------------------
+# --- dataclass -----------------------------------------------------------------------------------
 
 
 def dataclass(cls: type) -> StructType:

@@ -26,7 +26,7 @@ from vkchi.types.formats import Texel
 MISSING = {"r": 0.0, "g": 0.0, "b": 0.0, "a": 1.0}
 
 
-# --- channels and numbers ------------------------------------------------------------------------
+# --- channel formats -----------------------------------------------------------------------------
 
 
 def most_of(t: Scalar) -> float:

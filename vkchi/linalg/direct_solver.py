@@ -63,7 +63,7 @@ Outer = list[tuple[Values, Values]]
 
 
 class Direct:
-    """A factorisation of a matrix with entries of type `dtype`, by "LLT", "LDLT" or "LU".
+    """A factorization of a matrix with entries of type `dtype`, by "LLT", "LDLT" or "LU".
 
     `failure` is the reason why it is unusable, or "". `pinned` is None unless the matrix is
     singular.
@@ -85,7 +85,7 @@ class Direct:
         else:
             self.failure = NOT_FINITE
 
-    # --- factorisation -----------------------------------------------------------------------
+    # --- factorization -----------------------------------------------------------------------
 
     def _factorize(self) -> None:
         """Set `factors`, `pinned` if the matrix is singular, or `failure`."""

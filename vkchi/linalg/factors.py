@@ -1,4 +1,4 @@
-"""Triangular factorisations of sparse square matrices in f64.
+"""Triangular factorizations of sparse square matrices in f64.
 
 They use SuperLU of scipy if it is installed. Otherwise numpy inverts matrices of up to MOST_DENSE
 rows.
@@ -66,7 +66,7 @@ def add_rows(where: Values, numbers: Values, x: Values, taken: Values, n: int) -
 
 
 class Factors(NamedTuple):
-    """Solvers for a matrix and its transpose. `is_definite`: it was factorised as symmetric and
+    """Solvers for a matrix and its transpose. `is_definite`: it was factorized as symmetric and
     is positive definite."""
 
     solve: Callable[[Values], Values]
@@ -75,7 +75,7 @@ class Factors(NamedTuple):
 
 
 def factorize(square: Square, *, is_symmetric: bool) -> Factors | None:
-    """Factorise a matrix; symmetric ones without pivoting. None if a pivot is exactly zero.
+    """Factorize a matrix; symmetric ones without pivoting. None if a pivot is exactly zero.
 
     Raises Unsupported for large matrices without scipy.
     """

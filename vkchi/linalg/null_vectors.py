@@ -161,7 +161,7 @@ def find_null_spaces(
     """The null spaces of a balanced matrix. Singular values up to EXACT times the largest count as
     zero. So do those up to `precision` times the largest, if the next one is GAP times larger.
 
-    None if the factorisation fails, if a component has more than MOST null vectors, or if the ranks
+    None if the factorization fails, if a component has more than MOST null vectors, or if the ranks
     of rows and columns differ.
     """
     operators = shifted_inverses(square, is_symmetric=is_symmetric)

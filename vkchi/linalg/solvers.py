@@ -4,7 +4,7 @@ They run on the host.
 
     solver = SparseSolver(solver_type="LLT"); solver.compute(A); x = solver.solve(b)
 
-See also: `linalg.direct_solver` has the factorisations.
+See also: `linalg.direct_solver` has the factorizations.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ORDERINGS = ("AMD", "COLAMD")
 
 
 class Factorised:
-    """A factorised matrix. For "LLT" and "LDLT" only the lower triangle is read."""
+    """A factorized matrix. For "LLT" and "LDLT" only the lower triangle is read."""
 
     def __init__(self, matrix: SparseMatrix, solver_type: str) -> None:
         self.rows, self.columns, self.numbers = matrix.entries
@@ -45,7 +45,7 @@ class Factorised:
         self.direct = self.factorize(self.numbers)
 
     def factorize(self, numbers: Any) -> Direct:
-        """Factorise the matrix with these entries."""
+        """Factorize the matrix with these entries."""
         rows, columns, numbers = self.rows, self.columns, numbers.astype(np.float64)
         if self.solver_type != "LU":
             low, off = rows >= columns, rows > columns
@@ -57,7 +57,7 @@ class Factorised:
         return Direct(Square(rows, columns, numbers, self.n), self.solver_type, self.dtype)
 
     def of(self, numbers: Any) -> Direct:
-        """The factorisation for these entries, perhaps reused. Raises KernelRuntimeError if it
+        """The factorization for these entries, perhaps reused. Raises KernelRuntimeError if it
         fails."""
         is_same = numbers is self.numbers or np.array_equal(numbers, self.numbers)
         found = self.direct if is_same else self.factorize(numbers)
@@ -109,7 +109,7 @@ def check_right_side(who: str, b: Column, n: int) -> None:
 
 
 class SparseSolver:
-    """Direct solver that factorises a square matrix once and solves several systems.
+    """Direct solver that factorizes a square matrix once and solves several systems.
 
     solver_type: "LLT" for symmetric positive definite matrices, "LDLT" for symmetric ones, "LU" for
     any. The first two read the lower triangle only. dtype: Taichi's option. ordering: a hint.
@@ -148,7 +148,7 @@ class SparseSolver:
         self.matrix, self._factorised = sparse_matrix, None
 
     def factorize(self, sparse_matrix: SparseMatrix) -> None:
-        """Factorise the matrix; `info` tells if this succeeded."""
+        """Factorize the matrix; `info` tells if this succeeded."""
         self.analyze_pattern(sparse_matrix)
         self._factorised = Factorised(sparse_matrix, self.solver_type)
         self._failure = self._factorised.direct.failure
@@ -163,7 +163,7 @@ class SparseSolver:
         A singular matrix gives the solution of least norm. If b is not in its range, x has the
         least residual, `info` is false, and the first such x of the solver warns (SolverWarning).
 
-        Raises KernelRuntimeError before `compute`, and for a matrix that could not be factorised.
+        Raises KernelRuntimeError before `compute`, and for a matrix that could not be factorized.
         """
         if self.matrix is None:
             raise KernelRuntimeError("SparseSolver: call compute() before solve()")

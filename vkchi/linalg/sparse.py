@@ -318,7 +318,7 @@ class SparseMatrix:
         made, given = self._like(self.n, other.m), (numbers, other.entries[2])
         return made.multiply_out("A @ B", given, rows[mine], other.entries[1][its], mine, its)
 
-    # --- texts -------------------------------------------------------------------------------
+    # --- text output -------------------------------------------------------------------------
 
     def __str__(self) -> str:
         texts = [[f"{x:g}" for x in row] for row in self.to_numpy().tolist()]

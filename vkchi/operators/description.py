@@ -126,7 +126,7 @@ class Spec:
         shape, dtype = read_shape(self.name, name, rule(given))
         return make(source, shape, dtype or source.dtype, axes)
 
-    # --- what is known of the kernel -----------------------------------------------------------
+    # --- analyses of the kernel ----------------------------------------------------------------
 
     def check_written(self, arguments: Sequence[Any]) -> None:
         """Raises DeclarationError if the kernel writes an input: torch would not notice."""

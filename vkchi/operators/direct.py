@@ -154,7 +154,7 @@ def differentiable(spec: Spec, places: list[int], backward: Any) -> Callable[...
     return make_function(spec.name, act, go_back)
 
 
-# --- what a derivative needs, whoever asks for it ------------------------------------------------
+# --- saved values of derivatives, for both paths -------------------------------------------------
 
 
 def save(spec: Spec, ctx: Any, args: Sequence[Any], made: Sequence[Any]) -> None:

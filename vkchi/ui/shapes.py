@@ -50,7 +50,7 @@ class Shape(NamedTuple):
         return (self.kind, self.switches, shapes)
 
 
-# --- what users pass -----------------------------------------------------------------------------
+# --- user arguments ------------------------------------------------------------------------------
 
 
 def seen(who: str, name: str, x: Any) -> Numbers:
