@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Table of vkchi's times beside Taichi on Vulkan and on the CPU, numba, torch, and the device's
-limits.
+"""Table of vkchi's times beside Taichi on Vulkan and CPU, numba, torch, and the device's limits.
 
     benchmarks/board.py [--against PYTHON_WITH_TAICHI] [--rounds 3] [--clock cpu] [--history FILE] [--plot FILE] [NAME...]
 

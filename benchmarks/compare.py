@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""compare.py "PY_A TARGET_A ARCH_A" "PY_B TARGET_B ARCH_B" [--rounds 3] [NAME...]: programs.py for
-both in turn.
+"""Run programs.py for two targets in turn, and compare their times.
+
+    compare.py "PY_A TARGET_A ARCH_A" "PY_B TARGET_B ARCH_B" [--rounds 3] [NAME...]
 
 Prints two medians per program and A/B (above 1: B is faster). Geometric means of the ratios follow,
 for run times and for first-call (compile + run) times. Each round runs both in turn, so that a

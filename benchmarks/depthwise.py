@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Depthwise convolution of `examples/depthwise_conv.py`: the formula (v0) beside the hand-optimized
-version (v3).
+"""Depthwise convolution of `examples/depthwise_conv.py`: formula (v0) beside optimized version (v3).
 
 v3 has rows in shared memory and four steps per vector. Times are measured on this device, and
 estimated by a GPU vendor's compiler.

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Achieved performance of a device: sharing with CUDA, bandwidth, launches, and operators of
-Taichi's documentation.
+"""Performance of a device: sharing with CUDA, bandwidth, launches, operators of Taichi's documents.
 
     benchmarks/gpu.py [--device NAME] [--megabytes 256]
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Particles, recurrences, bits and sparse rows in the style of users: numerics.py TARGET ARCH
-[NAME...].
+"""Particles, recurrences, bits, sparse rows as users write them: numerics.py TARGET ARCH [NAME...].
 
 Like `assorted.py`, and with the same aim: to find slow programs that no pass was designed for.
 """

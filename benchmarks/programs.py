@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The same programs, timed on one target: programs.py TARGET ARCH [NAME...] prints a JSON of
-seconds per program.
+"""The same programs, timed on one target: programs.py TARGET ARCH [NAME...].
+
+Prints a JSON of seconds per program.
 
 TARGET is a package with Taichi's API (taichi, quadrants, vkchi). Every figure is the minimum of
 several repetitions, each completed by sync(). `compile/*` are first-call times in this process

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Scaling of programs: a 3-D material point method, a stencil and an n-body tile, in time per
-element.
+"""Scaling of programs, in time per element: 3-D material point method, stencil, n-body tile.
 
     benchmarks/scale.py [--against PYTHON] [--quick] [--plot scale.png] [mpm3d] [stencil] [nbody]
 

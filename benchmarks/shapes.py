@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Programs over ndarrays, whose shapes are launch arguments, and over fields, whose shapes are
-constants.
+"""Programs over ndarrays, with shapes as launch arguments, and over fields, with constant shapes.
 
     benchmarks/shapes.py [--rounds 3] [--json FILE] [NAME...]
     benchmarks/shapes.py --family navi31 [NAME...]

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Comparison of compiled benchmark programs with handwritten shaders (`glsl/`), per unit of work,
-without a GPU.
+"""Compiled benchmark programs beside handwritten shaders (`glsl/`), per unit of work, without a GPU.
 
     benchmarks/isa/hand.py [--family navi31] [--save FOLDER]
 

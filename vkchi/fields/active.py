@@ -1,5 +1,7 @@
-"""Fields in sparse blocks, accessed from Python. Writing an element activates its cells; `fill`,
-`from_numpy` and `copy_from` act on active elements only.
+"""Fields in sparse blocks, accessed from Python.
+
+Writing an element activates its cells; `fill`, `from_numpy` and `copy_from` act on active elements
+only.
 
     x.fill(1.0)         # active elements; all elements if x is in dense blocks
 

@@ -1,5 +1,6 @@
-"""Asynchronous writes from Python: recorded as device commands while the device is busy, to avoid a
-wait for earlier launches.
+"""Asynchronous writes from Python, recorded as device commands while the device is busy.
+
+They avoid a wait for earlier launches.
 
 A limited number of consecutive writes is recorded. The next one waits, and later ones store to
 memory directly, which takes a twentieth of the time.

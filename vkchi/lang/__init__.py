@@ -1,5 +1,7 @@
-"""Values and functions of the language: vectors, structs, elementwise functions, namespaces. See
-docs/design.md part 1."""
+"""Values and functions of the language: vectors, structs, elementwise functions, namespaces.
+
+See docs/design.md part 1.
+"""
 
 from vkchi.hooks import open_names
 

@@ -1,5 +1,4 @@
-"""Elementwise functions as objects (`ti.sin`, `ti.max`, ...), with their evaluation in Python
-scope.
+"""Elementwise functions as objects (`ti.sin`, `ti.max`, ...), with their Python-scope evaluation.
 
 The result has the type of the arguments: Python numbers, numpy arrays, or vectors and matrices
 (anything with `entries` and `wrap`). Domain errors give nan or inf, as in kernels. `INTRINSICS` has

@@ -1,5 +1,4 @@
-"""Fast path of operators called from plain Python: bypasses torch's dispatcher, as an autograd
-Function.
+"""Fast path of operators in plain Python: an autograd Function that bypasses torch's dispatcher.
 
 It computes the same result in less time. The dispatcher is used instead if any of these holds:
 - torch compiles, traces, profiles, transforms functions or has a mode;

@@ -1,5 +1,6 @@
-"""Conversion between directions and angles for cameras: yaw about the y axis, pitch towards it, in
-radians.
+"""Conversion between directions and angles of cameras.
+
+Yaw is about the y axis, pitch towards it, in radians.
 
 >>> vec_to_euler(euler_to_vec(0.5, 0.25))
 (0.5, 0.25)

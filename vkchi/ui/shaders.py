@@ -1,5 +1,4 @@
-"""WGSL shaders for shapes that pygfx lacks: spheres, lines with flat ends, surfaces with Taichi's
-lighting.
+"""WGSL shaders for shapes that pygfx lacks: spheres, flat-ended lines, lit surfaces.
 
 The sources are templates for pygfx, with these variables:
 - `pos`, `colour`: components of positions and colours; `colour` is 0 for a common colour;
