@@ -1,4 +1,4 @@
-"""docs/autodiff.md has a row for every message of a GradientError, in its words, and no others."""
+"""Tables of docs/autodiff.md, "Errors": a row for each message of a GradientError."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TABLE = (ROOT / "docs" / "autodiff.md").read_text().split("# What is refused")[1]
-ROWS = re.findall(r"^\| (?!message|---)(.+?) \| .+ \|$", TABLE.split("```")[0], re.M)
+TABLES = (ROOT / "docs" / "autodiff.md").read_text().split("\n## Errors\n")[1].split("```")[0]
+ROWS = re.findall(r"^\| (?!message|---)(.+?) \| .+ \|$", TABLES, re.M)
 
 
 def sentences(tree: ast.AST) -> Iterator[ast.expr]:
