@@ -1,4 +1,4 @@
-"""How many files know of one op, one atomic, one layout: what `docs/design.md` counts.
+"""Number of files that name one op, one atomic or one layout.
 
 Lists that `pytest --bless` writes are not counted (`test_public_names`), nor are formulas that
 stand in for ops on devices without them.
