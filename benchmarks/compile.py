@@ -53,7 +53,7 @@ def measure():
     """Print milliseconds by program and by pass, as JSON."""
     from vkchi.passes import pipeline
 
-    optimise, lower, given = pipeline.optimise, pipeline.lower, []
+    optimise, lower, given = pipeline.optimize_kernel, pipeline.lower_dispatch, []
     new_memo = None
     with contextlib.suppress(ImportError):
         from vkchi.passes.memo import Memo as new_memo
@@ -63,9 +63,9 @@ def measure():
         return optimise(fn, caps, options, *memo)
 
     passes = Counter()
-    pipeline.optimise = note
+    pipeline.optimize_kernel = note
     pipeline.time = SimpleNamespace(perf_counter=time.process_time)
-    pipeline.Clock.show = lambda self: passes.update(self.seconds)
+    pipeline.PassTimer.show = lambda self: passes.update(self.seconds)
     programs, best = {}, Counter()
     for name in runs():
         times, parts = [], []

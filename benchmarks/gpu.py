@@ -247,12 +247,12 @@ def sharing(place, megabytes):
     print("memory shared with CUDA")
     if place is None or place[1] != "cuda":
         return print("  no CUDA device")
-    from vkchi.interop.cuda.link import Unlinked, find_link
-    from vkchi.runtime import current
+    from vkchi.interop.cuda.link import LinkFailure, find_link
+    from vkchi.runtime import current_runtime
 
-    link = find_link(current())
-    if isinstance(link, Unlinked):
-        if current().device.info.vendor == "nvidia":
+    link = find_link(current_runtime())
+    if isinstance(link, LinkFailure):
+        if current_runtime().device.info.vendor == "nvidia":
             FAILED.append("sharing")
         return print(f"  none: {link.reason}")
     torch, _, wait = place
@@ -364,9 +364,9 @@ def main():
     global IS_QUICK
     IS_QUICK = options.quick
     ti.init(arch=ti.gpu, device=options.device, log_level="error")
-    from vkchi.runtime import current
+    from vkchi.runtime import current_runtime
 
-    info, place = current().device.info, torch_place()
+    info, place = current_runtime().device.info, torch_place()
     print(f"device: {info.name}, {info.driver}")
     sharing(place, options.megabytes)
     bandwidth(options.megabytes)

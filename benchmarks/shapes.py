@@ -437,9 +437,9 @@ def estimate(names, family):
     """Print rows of instructions and cycles, for general and shape-specialized code."""
     import vkchi as ti
     from vkchi.cache import radv
-    from vkchi.compiler import build
-    from vkchi.ir.shaped import with_shapes
-    from vkchi.runtime import current
+    from vkchi.compiler import build_artifact
+    from vkchi.ir.shape_specialization import with_shapes
+    from vkchi.runtime import current_runtime
 
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "isa"))
     from counts import figures
@@ -457,7 +457,9 @@ def estimate(names, family):
         shapes = {p.name: a.shape for p, a in zip(fn.params, args)}
         row = []
         for func in (fn, with_shapes(fn, shapes)):
-            shaders = [d.shader for d in build(func, current().options, caps).dispatches]
+            shaders = [
+                d.shader for d in build_artifact(func, current_runtime().options, caps).dispatches
+            ]
             found = [
                 figures(one.executables[0].statistics, one.executables[0].machine_code())
                 for one in radv.compile_all(family, shaders, caps)

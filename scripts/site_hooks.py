@@ -1,8 +1,8 @@
 """Hooks of mkdocs: the reference of all public names, and pages from outside `docs/`.
 
-`reference.md` is generated from the table of public names (`vkchi.names`). Names defined by `def`
-or `class` get their docstrings by mkdocstrings, others a table row. Names without a chapter come
-last. CHANGELOG.md and CONTRIBUTING.md become pages unchanged.
+`reference.md` is generated from the table of public names (`vkchi.public_names`). Names defined by
+`def` or `class` get their docstrings by mkdocstrings, others a table row. Names without a chapter
+come last. CHANGELOG.md and CONTRIBUTING.md become pages unchanged.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-from vkchi import names
+from vkchi import public_names
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 # Chapters: title, and the modules of its public names, as in the table of names.
 CHAPTERS = {
     "Beginning": ("runtime", "launch.elsewhere"),
-    "Kernels": ("kernel", "lang.static", "lang.ndrange", "lang.argpack", "lang.rescale"),
-    "Fields": ("fields.make", "fields.field", "fields.structs", "fields.builder", "fields.axes",
-               "fields.snode"),
+    "Kernels": ("kernel", "lang.compile_time", "lang.ndrange", "lang.argpack", "lang.rescale"),
+    "Fields": ("fields.constructors", "fields.field", "fields.struct_arrays",
+               "fields.fields_builder",
+               "fields.tree_axes", "fields.snode"),
     "Arrays": ("ndarray", "texture", "interop.cuda.pool"),
     "Types": ("types", "types.formats", "lang.matrix", "lang.struct"),
-    "Functions in kernels": ("lang.elementwise", "lang.atomics", "lang.decompose", "lang.random",
-                             "lang.simt.block"),
+    "Functions in kernels": ("lang.elementwise", "lang.atomic_functions", "lang.decompose",
+                             "lang.random", "lang.simt.block"),
     "Gradients": ("tape.ad",),
     "Graphs, modules, operators": ("graph.record", "aot.loaded", "aot.capabilities",
                                    "operators.torch_op"),
-    "Solvers": ("linalg.builder",),
+    "Solvers": ("linalg.sparse_builder",),
     "Drawing": ("gui.gui", "tools.image"),
-    "Checks": ("launch.crosscheck", "compat.core"),
+    "Checks": ("launch.crosscheck", "compat.core_stubs"),
     "Errors": ("errors",),
 }  # fmt: skip
 # Public modules with names of their own -> the defining module.
@@ -53,7 +54,7 @@ def on_page_markdown(markdown: str, page, **_) -> str:
 
 def reference() -> str:
     """Markdown of all chapters."""
-    table = names.read_names()
+    table = public_names.read_names()
     known = {module for modules in CHAPTERS.values() for module in modules}
     others = {module for module, _ in table.values()} - known
     parts = []

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
-from vkchi.analysis.alias import ChangeTable, may_alias, place_of
+from vkchi.analysis.alias import SideEffectTable, location_of, may_alias
 from vkchi.analysis.boxes import Box
 from vkchi.analysis.footprint import Footprint
-from vkchi.analysis.lattice import Extent, Fact, Product, top
-from vkchi.analysis.uniformity import Checker
-from vkchi.autodiff.reaching import Reach
+from vkchi.analysis.lattice import Extent, SymbolProduct, ValueFact, top_fact
+from vkchi.analysis.uniformity import BarrierChecker
+from vkchi.autodiff.reaching import ReachingWrites
 from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.passes.bounds import Prover, is_integer
@@ -31,8 +31,8 @@ class Observed(Prover):
 
     def __init__(self, fn: Func) -> None:
         super().__init__(fn)
-        self.params: dict[Region, list[tuple[Value, Fact]]] = {}
-        self.seen: dict[Op, list[tuple[Value, Fact]]] = {}
+        self.params: dict[Region, list[tuple[Value, ValueFact]]] = {}
+        self.seen: dict[Op, list[tuple[Value, ValueFact]]] = {}
         self.region(fn.body)
 
     def region(self, region: Region) -> None:
@@ -42,7 +42,7 @@ class Observed(Prover):
             super().region(Region((), [op]))
             self.seen[op] = before + self.note(op.results)
 
-    def note(self, values: Any) -> list[tuple[Value, Fact]]:
+    def note(self, values: Any) -> list[tuple[Value, ValueFact]]:
         return [(v, self.facts.of(v)) for v in values if is_integer(v.type)]
 
 
@@ -50,7 +50,7 @@ def name_of(s: Any) -> str:
     """A symbol."""
     if isinstance(s, Extent):
         return f"{s.shape}[{s.axis}]"
-    if isinstance(s, Product):
+    if isinstance(s, SymbolProduct):
         factors = [str(s.coefficient)] if s.coefficient != 1 else []
         return "(" + " * ".join([*factors, *map(name_of, s.factors)]) + ")"
     return f"{name_of(s[0])}.{s[1]}" if isinstance(s, tuple) else f"%{s.name}"
@@ -60,8 +60,8 @@ def plus(s: Any, c: int) -> str:
     return name_of(s) + (f" {'-' if c < 0 else '+'} {abs(c)}" if c else "")
 
 
-def show(v: Value, f: Fact) -> str:
-    widest = top(v.type)  # type: ignore[arg-type]
+def show(v: Value, f: ValueFact) -> str:
+    widest = top_fact(v.type)  # type: ignore[arg-type]
     low = "" if f.lo == widest.lo else str(f.lo)
     high = "" if f.hi == widest.hi else str(f.hi)
     parts = [str(f.lo) if f.lo == f.hi else f"{low}..{high}"]
@@ -95,13 +95,13 @@ def ranges(fn: Func) -> Iterator[str]:
 
 def alias(fn: Func) -> Iterator[str]:
     """Which places may be the same, and what control ops may change."""
-    found = {op: place_of(op) for op in walk(fn.body) if op.kind in PLACES or op.kind == "local"}
+    found = {op: location_of(op) for op in walk(fn.body) if op.kind in PLACES or op.kind == "local"}
     pairs = combinations(found.items(), 2)
     yield from (
         f"%{p.name} %{q.name}: {'may be one' if may_alias(a, b) else 'apart'}"
         for (p, a), (q, b) in pairs
     )
-    changes = ChangeTable()
+    changes = SideEffectTable()
     for op in walk(fn.body):
         if op.regions:
             made = changes.of(op.regions)
@@ -113,14 +113,14 @@ def uniformity(fn: Func) -> Iterator[str]:
     """How values differ within a workgroup, and which branches and loops surely do."""
     for op in fn.body.ops:
         if op.kind == "parallel":
-            checker = Checker(op)
+            checker = BarrierChecker(op)
             checker.inner.update(
                 p for x in walk(op.regions[0]) for r in x.regions for p in r.params
             )
             yield from spreads(checker, op.regions[0], 0)
 
 
-def spreads(checker: Checker, region: Region, depth: int) -> Iterator[str]:
+def spreads(checker: BarrierChecker, region: Region, depth: int) -> Iterator[str]:
     for op in region.ops:
         if op.results and op.type is not None and op.kind != "const":
             yield f"{INDENT * depth}%{op.name}: {checker.uniformity(op).name.lower()}"
@@ -137,7 +137,7 @@ def access(fn: Func) -> Iterator[str]:
     for word, kinds in (("reads", READS), ("writes", WRITES)):
         found = Footprint(fn, arrays, kinds).boxes({}, {})
         yield from (f"{word} {name}{show_box(box)}" for name, box in found.items())
-    reach = Reach(fn)
+    reach = ReachingWrites(fn)
     for name, segments in reach.ends.items():
         yield f"overwrites all of {name} in segment {' '.join(map(str, segments))}"
     for covered in reach.must_write.boxes({}, {}):

@@ -20,15 +20,15 @@ from pathlib import Path
 import pytest
 
 from tests.analyses import ANALYSES
-from vkchi.autodiff.answers import Request
+from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.strip_mine import strip_mine
 from vkchi.errors import CompilationError, InternalError
-from vkchi.ir.cli import apply_pass
-from vkchi.ir.core import Func, Op, base_of, walk
+from vkchi.ir.core import Func, Op, base_memory, walk
+from vkchi.ir.ir_command import apply_pass
 from vkchi.ir.ops import READS, WRITES
 from vkchi.ir.text import parse, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
-from vkchi.tape.gradients import along, differentiate, prepare
+from vkchi.tape.gradients import differentiate, forward_func, simplify_for_gradient
 
 GOLDEN = Path(__file__).parent / "golden"
 ERROR = re.compile(r"; error: (.*)$")
@@ -98,15 +98,17 @@ def test_round_trip(path: Path) -> None:
 
 
 def test_what_is_accessed_has_an_array_or_a_private_place_under_it() -> None:
-    """`base_of` follows every op that makes a place of another: what dispatches read and write, and
-    so what is copied, saved and put in order, is told by it."""
+    """`base_memory` follows every op that derives a pointer from another.
+
+    The arrays that a dispatch reads and writes depend on it, and so do copies, snapshots and order.
+    """
     bases = set()
     for path in list_files("passes/*/*.chi"):
         for text in sections(path.read_text()):
             for fn in parse(text, str(path)).funcs:
                 for op in walk(fn.body):
                     if op.kind in READS | WRITES and op.args:
-                        base = base_of(op.args[0])
+                        base = base_memory(op.args[0])
                         bases.add(base.kind if isinstance(base, Op) else type(base).__name__)
     assert bases == {"Param", "local", "shared"}
 
@@ -132,26 +134,26 @@ def test_passes(path: Path, bless: bool) -> None:
 
 
 def reversed_of(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
-    made = differentiate(fn, Request(wrt))
+    made = differentiate(fn, GradientRequest(wrt))
     counted = made.counting is not None and made.saves_used()
     return (made.func, made.counting.func) if made.counting and counted else (made.func,)
 
 
 def strip_mined(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
-    made = differentiate(fn, Request(wrt))
+    made = differentiate(fn, GradientRequest(wrt))
     found = strip_mine(made.func, frozenset(save.param.name for save in made.saves_used()))
     assert found is not None, "the gradient has such a form"
     return (found,)
 
 
 def second_of(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
-    made = differentiate(fn, Request(wrt))
-    return (along(made.func, wrt | frozenset((*made.copies, *made.adjoints.values()))),)
+    made = differentiate(fn, GradientRequest(wrt))
+    return (forward_func(made.func, wrt | frozenset((*made.copies, *made.adjoints.values()))),)
 
 
 MODES = {
     "reverse": reversed_of,
-    "forward": lambda fn, wrt: (along(prepare(fn, wrt), wrt),),
+    "forward": lambda fn, wrt: (forward_func(simplify_for_gradient(fn, wrt), wrt),),
     "strip_mine": strip_mined,
     "second": second_of,
 }

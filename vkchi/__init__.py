@@ -1,14 +1,14 @@
 """vkchi: kernels in Python, on any vendor's GPU. `import vkchi as ti`.
 
 Public names are loaded lazily: `import vkchi` loads neither numpy nor the compiler. The table of
-names is in `names`; `__init__.pyi` declares them for type checkers.
+names is in `public_names`; `__init__.pyi` declares them for type checkers.
 """
 
 import sys as _sys
 from typing import Any as _Any
 
 from vkchi import hooks as _hooks
-from vkchi import names as _names
+from vkchi import public_names as _names
 from vkchi.cache import version as _version  # records when the process began to load sources
 from vkchi.compat import aliases as _aliases
 from vkchi.compat.taichi_version import Version as _Version
@@ -18,7 +18,7 @@ __version__ = _Version("0.1.0")
 _hooks.NAMES.update(_names.read_names())
 _hooks.PLACES.update(_names.read_hooks())
 _sys.modules[__name__].__class__ = _hooks.PublicModule
-_aliases.install()
+_aliases.install_finder()
 
 __all__ = _aliases.public_names()
 
@@ -26,8 +26,8 @@ __all__ = _aliases.public_names()
 def __getattr__(name: str) -> _Any:
     place = _hooks.NAMES.get(name)
     if place is None:
-        return _aliases.find(name)
-    found = globals()[name] = _hooks.load(place)
+        return _aliases.resolve_name(name)
+    found = globals()[name] = _hooks.load_place(place)
     return found
 
 

@@ -20,7 +20,7 @@ from vkchi.algorithms import sparse as sparse
 from vkchi.aot.capabilities import DeviceCapability as DeviceCapability
 from vkchi.aot.loaded import load as load
 from vkchi.compat import experimental as experimental
-from vkchi.compat.core import (
+from vkchi.compat.core_stubs import (
     extension as extension,
     is_extension_supported as is_extension_supported,
 )
@@ -37,7 +37,7 @@ from vkchi.errors import (
     Unsupported as Unsupported,
     VkchiError as VkchiError,
 )
-from vkchi.fields.axes import (
+from vkchi.fields.tree_axes import (
     axes as axes,
     i as i,
     ij as ij,
@@ -55,7 +55,7 @@ from vkchi.fields.axes import (
     kl as kl,
     l as l,
 )
-from vkchi.fields.builder import (
+from vkchi.fields.fields_builder import (
     FieldsBuilder as FieldsBuilder,
     deactivate_all_snodes as deactivate_all_snodes,
     root as root,
@@ -65,15 +65,15 @@ from vkchi.fields.field import (
     MatrixField as MatrixField,
     ScalarField as ScalarField,
 )
-from vkchi.fields.make import (
-    Order,
+from vkchi.fields.constructors import (
+    ComponentOrder,
     field as field,
     matrix_field as matrix_field,
     vector_field as vector_field,
 )
-from vkchi.fields.quantised import BitpackedFields as BitpackedFields
+from vkchi.fields.bitpacked import BitpackedFields as BitpackedFields
 from vkchi.fields.snode import SNode as SNode
-from vkchi.fields.structs import StructField as StructField
+from vkchi.fields.struct_arrays import StructField as StructField
 from vkchi.graph.record import record as record
 from vkchi.gui.gui import GUI as GUI
 from vkchi.interop.cuda.pool import torch_memory as torch_memory
@@ -81,7 +81,7 @@ from vkchi.interop.from_dlpack import from_dlpack as from_dlpack
 from vkchi.kernel import data_oriented as data_oriented
 from vkchi.lang import math as math, simt as simt
 from vkchi.lang.argpack import ArgPack as ArgPack
-from vkchi.lang.atomics import (
+from vkchi.lang.atomic_functions import (
     atomic_add as atomic_add,
     atomic_and as atomic_and,
     atomic_max as atomic_max,
@@ -91,7 +91,7 @@ from vkchi.lang.atomics import (
     atomic_sub as atomic_sub,
     atomic_xor as atomic_xor,
 )
-from vkchi.lang.cells import (
+from vkchi.lang.sparse_cells import (
     activate as activate,
     append as append,
     deactivate as deactivate,
@@ -144,7 +144,7 @@ from vkchi.lang.ndrange import grouped as grouped, ndrange as ndrange
 from vkchi.lang.random import randn as randn, random as random
 from vkchi.lang.rescale import rescale_index as rescale_index
 from vkchi.lang.simt.block import global_thread_idx as global_thread_idx
-from vkchi.lang.static import (
+from vkchi.lang.compile_time import (
     assume_in_range as assume_in_range,
     block_local as block_local,
     cache_read_only as cache_read_only,
@@ -157,7 +157,7 @@ from vkchi.lang.static import (
 from vkchi.lang.struct import Struct as Struct
 from vkchi.launch.crosscheck import verify as verify
 from vkchi.launch.elsewhere import device as device
-from vkchi.linalg.builder import sparse_matrix_builder as sparse_matrix_builder
+from vkchi.linalg.sparse_builder import sparse_matrix_builder as sparse_matrix_builder
 from vkchi.logs import (
     CRITICAL as CRITICAL,
     DEBUG as DEBUG,
@@ -227,7 +227,7 @@ TaichiNameError = KernelNameError
 TaichiRuntimeError = KernelRuntimeError
 TaichiSyntaxError = KernelSyntaxError
 TaichiTypeError = KernelTypeError
-Layout = Order
+Layout = ComponentOrder
 any_arr = types.ndarray
 ext_arr = types.ndarray
 

@@ -18,7 +18,7 @@ INTERRUPTED = 130  # exit status that shells use for Ctrl-C
 
 def run_ir(argv: Sequence[str]) -> int:
     """Check IR text, run passes on it, interpret it."""
-    from vkchi.ir.cli import main as ir_main
+    from vkchi.ir.ir_command import main as ir_main
 
     return ir_main(argv, find_pass)
 
@@ -39,7 +39,7 @@ def run_cache(argv: Sequence[str]) -> int:
     if listing.verb_of(argv) == listing.VERB:
         return listing.main(argv)
     try:
-        from vkchi.cache.cli import main as cache_main
+        from vkchi.cache.cache_command import main as cache_main
     except ImportError as e:
         print(f"vkchi cache needs {e.name}: pip install 'vkchi[cli]'", file=sys.stderr)
         return 2

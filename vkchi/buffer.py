@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import DeviceError, InternalError
-from vkchi.vk.allocator import Span
-from vkchi.vk.heap import Memory
+from vkchi.vk.allocator import MemorySpan
+from vkchi.vk.heap import HeapMemory
 
 if TYPE_CHECKING:
     from vkchi.device import Device
-    from vkchi.vk.memory import Block
+    from vkchi.vk.memory_blocks import MemoryBlock
 
 
 IMPORTED = 0
@@ -38,10 +38,10 @@ class Buffer:
         "__weakref__", "_span", "address", "device", "key", "pointer", "size_bytes", "view",
     )  # fmt: skip
 
-    def __init__(self, device: Device, key: int, memory: Memory, size_bytes: int) -> None:
+    def __init__(self, device: Device, key: int, memory: HeapMemory, size_bytes: int) -> None:
         self.device, self.key, self.size_bytes = device, key, size_bytes
         span = memory.span
-        self._span: Span | None = span
+        self._span: MemorySpan | None = span
         self.address: int = span.block.address + span.offset
         # The memory is released with the last reference to this pointer: the buffer's or a view's.
         self.pointer: Any = memory.pointer
@@ -63,7 +63,7 @@ class Buffer:
             )
         return self._span.block.buffer, self._span.offset + offset
 
-    def place(self) -> tuple[Block, int]:
+    def place(self) -> tuple[MemoryBlock, int]:
         """(block, offset in it). Raises DeviceError after `free`."""
         self.locate(0, 0)
         assert self._span is not None

@@ -1,7 +1,7 @@
 """Compiler driver: kernel and argument types to shaders (docs/design.md part 2, steps 3 to 6).
 
-`build` compiles everything that runs on a device, including gradients and race trials. Stages are
-printed and timed here.
+`build_artifact` compiles everything that runs on a device, including gradients and race trials.
+Stages are printed and timed here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from vkchi import env
-from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations, wrapped
+from vkchi.analysis.host_numbers import (
+    BoundedCount,
+    host_length,
+    host_number,
+    most_iterations,
+    wrapped_count,
+)
 from vkchi.analysis.work import work_of
 from vkchi.cache.compiled import Compiled
-from vkchi.compiling import compiling
+from vkchi.compile_state import compiling
 from vkchi.frontend.methods_seen import methods_seen
-from vkchi.ir.core import Func, Op, Param, Program, base_of, walk
+from vkchi.ir.core import Func, Op, Param, Program, base_memory, walk
 from vkchi.ir.ops import READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.span import Span
@@ -34,7 +40,7 @@ from vkchi.types import Array
 
 if TYPE_CHECKING:
     from vkchi.frontend.argspec import ArgSpec
-    from vkchi.frontend.lower import Lowered
+    from vkchi.frontend.lowering import Lowered
 
 TOO_MANY = (
     "a loop of {n} iterations is more than run at once: split it, or give its range an i64 bound"
@@ -44,7 +50,7 @@ TOO_MANY_HERE = (
 )
 
 # Modules that every compilation uses, loaded at or before the first one.
-STAGES = ("frontend.lower", "passes.shallow", "passes.wide", "passes.map_grid", "spirv")
+STAGES = ("frontend.lowering", "passes.shallow", "passes.wide", "passes.map_grid", "spirv")
 
 
 def load_compiler() -> None:
@@ -69,17 +75,17 @@ def compile_kernel(
 def _compile_kernel(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
-    from vkchi.frontend.lower import lower_kernel  # 50 ms; gradients do not need it
-    from vkchi.passes.shallow import keep_shallow
+    from vkchi.frontend.lowering import lower_kernel  # 50 ms; gradients do not need it
+    from vkchi.passes.shallow import limit_nesting
     from vkchi.passes.wide import cut_wide_loops
 
     clock = _Clock(fn.__name__)
     lowered = lower_kernel(fn, args, options)
     cautions = cautions_of(lowered, options)
-    lowered = lowered._replace(func=cut_wide_loops(keep_shallow(lowered.func)))
+    lowered = lowered._replace(func=cut_wide_loops(limit_nesting(lowered.func)))
     clock.tick("lower")
-    show("ir", lowered.func)
-    artifact = build(lowered.func, options, caps)
+    show_stage("ir", lowered.func)
+    artifact = build_artifact(lowered.func, options, caps)
     clock.tick("optimise, emit")
     fields = {k: b[1] for k, b in lowered.bindings.items() if b[0] == "field"}
     interface = interface_of(lowered, artifact, cautions)
@@ -101,10 +107,10 @@ def cautions_of(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
     """
     if not lowered.cautions:
         return ()
-    from vkchi.passes.narrowing import unproved  # few kernels need it
+    from vkchi.passes.narrowing import unproved_cautions  # few kernels need it
 
     found: dict[tuple[str, str, int], Caution] = {}
-    for caution in unproved(lowered.func, lowered.cautions):
+    for caution in unproved_cautions(lowered.func, lowered.cautions):
         if options.strict and caution.kind in STRICT:
             raise caution.error()
         found.setdefault((caution.kind, caution.span.file, caution.span.line), caution)
@@ -124,7 +130,7 @@ def interface_of(
     return Interface(bindings, *whole, lowered.sites, checks, cautions)
 
 
-def build(fn: Func, options: Options, caps: Caps) -> Artifact:
+def build_artifact(fn: Func, options: Options, caps: Caps) -> Artifact:
     """Optimize and emit a Func, or return the cached artifact of the same IR.
 
     All shaders are created here. Raises DeviceError for missing device features.
@@ -132,25 +138,25 @@ def build(fn: Func, options: Options, caps: Caps) -> Artifact:
     with compiling(fn.name):
         if options.cache is None or env.shows_stages():
             return _build(fn, options, caps)
-        from vkchi.cache.content import kept  # only needed with a cache
+        from vkchi.cache.content import get_or_build  # only needed with a cache
 
-        return kept(fn, options, caps, options.cache, _build)
+        return get_or_build(fn, options, caps, options.cache, _build)
 
 
 def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
     from vkchi.passes.map_grid import plan_grid  # not needed for cached kernels
     from vkchi.passes.memo import Memo
-    from vkchi.passes.pipeline import lower, optimise
-    from vkchi.passes.shallow import refuse_deep
+    from vkchi.passes.pipeline import lower_dispatch, optimize_kernel
+    from vkchi.passes.shallow import check_nesting
     from vkchi.spirv import emit
 
     memo = Memo()
-    program, temps = optimise(fn, caps, options, memo)
+    program, temps = optimize_kernel(fn, caps, options, memo)
     dispatches = []
     for k, func in enumerate(program.funcs):
-        refuse_deep(func)
-        show("opt", func)
-        grid, lowered = plan_grid(func, caps), lower(func, caps, memo)
+        check_nesting(func)
+        show_stage("opt", func)
+        grid, lowered = plan_grid(func, caps), lower_dispatch(func, caps, memo)
         shader = emit(
             lowered, grid, caps, f"{fn.name}.{k}", exact=options.exact, is_fast=options.fast_math
         )
@@ -180,7 +186,7 @@ def checks_of(lowered: Lowered, artifact: Artifact) -> tuple[Check, ...]:
     """
     found = []
     for demand in lowered.demands:
-        number = wrapped(host_number(demand.value), demand.value)
+        number = wrapped_count(host_number(demand.value), demand.value)
         if number is not None and not is_certain(demand.test, number):
             test = f"all({demand.test} for n in (n, w))"  # exact value, and value with wraparound
             found.append(Check(number.expr, test, demand.sentence, demand.span))
@@ -205,18 +211,18 @@ def length_checks(loop: Op, sentence: str) -> list[Check]:
     return [Check(length.expr, test, sentence, loop.span)]
 
 
-def is_certain(test: str, number: Number) -> bool:
+def is_certain(test: str, number: BoundedCount) -> bool:
     """True if all values in the range pass a test.
 
     Only the ends of the range are tested, and 0 if it is between them.
     """
     ends = [n for n in (number.lo, 0, number.hi) if number.lo <= n <= number.hi]
-    passes = tester(test)
+    passes = compile_test(test)
     return all(passes(n, n) for n in ends)
 
 
 @lru_cache(maxsize=256)
-def tester(test: str) -> Callable[[int, int], bool]:
+def compile_test(test: str) -> Callable[[int, int], bool]:
     """Compile a test of `Check` to a function of the exact value `n` and the wrapped value `w`."""
     made: Callable[[int, int], bool] = eval(f"lambda n, w: {test}", {})
     return made
@@ -239,7 +245,7 @@ def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
     for op in walk(fn.body):
         if op.kind in REPORTS:
             writes.add(REPORT_ARRAY)
-        array = base_of(op.args[0]) if op.args else None
+        array = base_memory(op.args[0]) if op.args else None
         if not isinstance(array, Param) or not isinstance(array.type, Array):
             continue
         if op.kind in READS:
@@ -252,11 +258,11 @@ def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
 def first_write(fn: Func, name: str) -> Span | None:
     """Span of the first write to the array `name`; None if it has no span."""
     writes = (op for op in walk(fn.body) if op.kind in WRITES)
-    names = ((op, getattr(base_of(op.args[0]), "name", "")) for op in writes)
+    names = ((op, getattr(base_memory(op.args[0]), "name", "")) for op in writes)
     return next((op.span for op, found in names if found == name), None)
 
 
-def show(stage: str, fn: Func) -> None:
+def show_stage(stage: str, fn: Func) -> None:
     """Print or dump a Func if VKCHI_PRINT or VKCHI_DUMP selects the stage."""
     is_printed = stage in env.stages_to_print()
     if not (is_printed or env.flag("VKCHI_DUMP")):

@@ -30,24 +30,24 @@ from vkchi import env
 from vkchi.buffer import IMPORTED, Buffer
 from vkchi.errors import DeviceError, InternalError
 from vkchi.interrupts import end_process
-from vkchi.interrupts.callbacks import handing_over
+from vkchi.interrupts.callbacks import resurrecting_del
 from vkchi.interrupts.local import suppress
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import Finalizer, WeakGroup
 from vkchi.logs import logger
 from vkchi.target.devices import KINDS, RANKS, DeviceInfo, list_names, select_device
-from vkchi.target.handles import Payload
+from vkchi.target.memory_handles import Payload
 from vkchi.target.shader import Shader
 from vkchi.vk.external import choose_exporter
-from vkchi.vk.heap import Heap, Left, Memory
+from vkchi.vk.heap import Heap, HeapMemory, Left
 from vkchi.vk.instance import Instance, open_instance
 from vkchi.vk.logical import open_logical
-from vkchi.vk.memory import LOCAL, SHARED, Block, export_block, find_type
+from vkchi.vk.memory_blocks import LOCAL, SHARED, MemoryBlock, export_block, find_type
 from vkchi.vk.physical import Physical, read_all
 from vkchi.vk.pipelines import Pipeline, Pipelines, count_push_bytes, required_subgroup
 from vkchi.vk.raw import FORKED, OutOfMemory, forbid_vulkan, load_vulkan
-from vkchi.vk.recorder import Recorder
-from vkchi.vk.ring import Piece, Ring
+from vkchi.vk.recorder import CommandRecorder
+from vkchi.vk.ring import Ring, RingSlice
 
 TRASH_BYTES = 4096
 PRESSURE_BYTES = 256 << 20  # pending frees above which `allocate` waits
@@ -71,7 +71,7 @@ def list_devices() -> list[DeviceInfo]:
     instance = open_instance(load_vulkan())
     try:
         rows = read_all(instance.vk, instance.list_handles())
-        return [describe(i, row) for i, row in enumerate(rows)]
+        return [device_info(i, row) for i, row in enumerate(rows)]
     finally:
         instance.close()
 
@@ -97,7 +97,7 @@ def open_device(
     instance = open_instance(load_vulkan())
     try:
         rows = read_all(instance.vk, instance.list_handles())
-        infos = [describe(i, row) for i, row in enumerate(rows)]
+        infos = [device_info(i, row) for i, row in enumerate(rows)]
         lacks = [row.list_lacks() for row in rows]
         if select is None and env.flag("VKCHI_DEVICE"):
             index = choose_named(infos, lacks, kind)
@@ -110,7 +110,7 @@ def open_device(
         raise
 
 
-def describe(index: int, row: Physical) -> DeviceInfo:
+def device_info(index: int, row: Physical) -> DeviceInfo:
     """Public description of a physical device."""
     return DeviceInfo(index, row.name, row.kind, row.vendor, row.driver, row.api, row.uuid)
 
@@ -152,7 +152,7 @@ def choose_named(infos: list[DeviceInfo], lacks: list[list[str]], kind: str) -> 
         raise DeviceError(f"{e} (VKCHI_DEVICE is set to choose one)") from None
 
 
-class Device(Recorder):
+class Device(CommandRecorder):
     """One open Vulkan device: memory, pipelines, and a command recorder.
 
     - `info`: its description; `caps`: its capabilities.
@@ -197,7 +197,7 @@ class Device(Recorder):
                 logical.close()
             raise
 
-    __del__ = handing_over(ABANDONED)
+    __del__ = resurrecting_del(ABANDONED)
 
     # --- memory and pipelines --------------------------------------------------------------
 
@@ -219,12 +219,12 @@ class Device(Recorder):
                 self._record_fill(buffer, 0, memory.span.size_bytes, 0)
             return buffer
 
-    def _hand_out(self, key: int, memory: Memory, size_bytes: int) -> Buffer:
+    def _hand_out(self, key: int, memory: HeapMemory, size_bytes: int) -> Buffer:
         buffer = Buffer(self, key, memory, size_bytes)
         self._buffers.add(buffer)
         return buffer
 
-    def _find_memory(self, size_bytes: int) -> Memory:
+    def _find_memory(self, size_bytes: int) -> HeapMemory:
         close_abandoned()
         self.sweep()
         if self.heap.waiting_bytes > PRESSURE_BYTES:
@@ -284,7 +284,7 @@ class Device(Recorder):
             memory = self.heap.import_payload(payload, size_bytes)
             return self._hand_out(next(self._keys), memory, size_bytes)
 
-    def export(self, block: Block) -> Payload:
+    def export(self, block: MemoryBlock) -> Payload:
         """A new handle of a whole block; the importer owns a file descriptor.
 
         Raises DeviceError if memory of this device cannot be exported.
@@ -300,7 +300,7 @@ class Device(Recorder):
             self.require_open()
             return self._hand_out(IMPORTED, self._find_memory(size_bytes), size_bytes)
 
-    def part_of(self, block: Block, offset: int, size_bytes: int) -> Buffer:
+    def part_of(self, block: MemoryBlock, offset: int, size_bytes: int) -> Buffer:
         """A buffer over a part of a shared block; other buffers may overlap it."""
         with restoring(self._lock), self._lock:
             memory = self.heap.part_of(block, offset, size_bytes)
@@ -385,7 +385,7 @@ class Device(Recorder):
         step = PIECES_READ_AT_ONCE * STAGING_BYTES
         for start in range(0, size_bytes, step):
             with restoring(self._lock), self._lock:
-                pieces: list[tuple[int, int, Piece]] = []
+                pieces: list[tuple[int, int, RingSlice]] = []
                 commands = self.begin_command(frozenset((buffer.key,)), NOBODY)
                 for at in range(start, min(start + step, size_bytes), STAGING_BYTES):
                     size = min(STAGING_BYTES, size_bytes - at)

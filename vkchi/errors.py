@@ -345,7 +345,7 @@ def render_error(error: CompilationError) -> str:
     return "\n".join(head)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def nearest_name(name: str, names: Iterable[str]) -> str:
     """The most similar of `names`, for a misspelled name; empty if none is similar."""
     from difflib import get_close_matches  # needed only for messages
 

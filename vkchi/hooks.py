@@ -6,7 +6,8 @@ and the set of functions that kernels must not call.
     class ElementHook:
         make = Hook("element")               # PLACES: {"element": ("lang.element", "element")}
 
-    ElementHook.make(storage, index)         # imports vkchi.lang.element, calls its `element`
+    ElementHook.make(storage, index)         # imports vkchi.lang.array_elements, calls its
+    `element`
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def python_scope(function: C) -> C:
     return function
 
 
-def load(place: Place) -> Any:
+def load_place(place: Place) -> Any:
     """The object at a place. Raises AttributeError."""
     module, name = place
     return getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
@@ -51,12 +52,12 @@ class Hook:
         self.attribute = attribute
 
     def __get__(self, obj: object, owner: type) -> Callable[..., Any]:
-        found: Callable[..., Any] = load(PLACES[self.name])
+        found: Callable[..., Any] = load_place(PLACES[self.name])
         setattr(owner, self.attribute, staticmethod(found))
         return found
 
 
-class Names:
+class ModuleNameHook:
     """Hook for module attributes that are not defined in the module's file."""
 
     find = Hook("find a name")
@@ -67,7 +68,7 @@ def open_names(module: dict[str, Any]) -> None:
     path = module["__name__"].removeprefix(f"{PACKAGE}.")
     module.setdefault("__path__", [])  # missing names are then imported
     module.pop("annotations", None)  # from __future__; Taichi has a module `annotations`
-    module["__getattr__"] = lambda name: Names.find(f"{path}.{name}")
+    module["__getattr__"] = lambda name: ModuleNameHook.find(f"{path}.{name}")
 
 
 class PublicModule(ModuleType):

@@ -19,7 +19,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vkchi import env
-from vkchi.compiling import compiling
+from vkchi.compile_state import compiling
 from vkchi.errors import (
     ArgumentError,
     ArgumentListError,
@@ -29,38 +29,38 @@ from vkchi.errors import (
 )
 from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.bounded import remember
-from vkchi.interrupts.imports import do_apart
+from vkchi.interrupts.bounded import insert_bounded
+from vkchi.interrupts.imports import run_in_thread
 from vkchi.interrupts.locks import restoring
-from vkchi.lang.contents import identities, is_stale
+from vkchi.lang.value_keys import has_dead_key, identity_keys
 from vkchi.launch import Plan, counts_launches
 from vkchi.launch.editions import Editions
-from vkchi.launch.repeated_calls import RepeatedCall, note_repeated_call
+from vkchi.launch.repeated_calls import RepeatedCall, cache_call
 from vkchi.launch.value_guards import Guard
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import Signer, read_parameters, span_of_function
-from vkchi.signature.declared import VARARGS, VARKEYWORDS, Empty, declared
-from vkchi.target.cautions import tell
+from vkchi.signature.declared import VARARGS, VARKEYWORDS, MissingAnnotation, declared_parameters
+from vkchi.target.cautions import issue_warnings
 
 if TYPE_CHECKING:
     from inspect import Signature
 
     from vkchi.cache.compiled import Compiled
     from vkchi.frontend.argspec import ArgSpec
-    from vkchi.signature.bound import Import
+    from vkchi.signature.bound import ImportedArray
     from vkchi.target.caps import Caps
-    from vkchi.target.options import Options, Shelf
+    from vkchi.target.options import CodeStore, Options
 
 C = TypeVar("C", bound=type)
 
 
 T = TypeVar("T")
-NOTHING: Sequence[Import] = ()
+NOTHING: Sequence[ImportedArray] = ()
 MOST_NOTES, MOST_KEPT = 256, 16  # repeated calls per kernel
 MOST_PLANS = 1024  # per kernel; signatures may contain numbers
 
 
-class Plans:
+class PlanTable:
     """Plans of a kernel on one runtime, by signature."""
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Plans:
         if not self.notes_left:
             return
         self.notes_left -= 1
-        noted = note_repeated_call(plan, self.signer.parameters, args)
+        noted = cache_call(plan, self.signer.parameters, args)
         if noted is None:
             return
         if len(self.repeated) >= MOST_KEPT:
@@ -110,13 +110,13 @@ class Kernel:
         self.is_method = looks_like_method(fn)
         if not any(isinstance(note, str) for note in fn.__annotations__.values()):
             read_parameters(fn, self.is_method)  # raises at the definition
-        kinds = [p.kind for p in declared(fn)]
+        kinds = [p.kind for p in declared_parameters(fn)]
         self._in_order = -1 if "keyword" in kinds else len(kinds)
-        self._plans: Plans | None = None  # of the last runtime
-        self._others: dict[int, Plans] = {}  # by the id of their runtime, which they keep alive
+        self._plans: PlanTable | None = None  # of the last runtime
+        self._others: dict[int, PlanTable] = {}  # by the id of their runtime, which they keep alive
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run(args, kwargs, launch)
+        return self._run(args, kwargs, launch_or_record)
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """Run the reverse-mode gradient of a call with these arguments.
@@ -124,9 +124,9 @@ class Kernel:
         Adds to the gradients of the values that the call reads, from those of the values that it
         writes. Raises GradientError if there is no correct gradient.
         """
-        from vkchi.tape.by_itself import run_gradient  # few programs need it
+        from vkchi.tape.kernel_grad import run_gradient  # few programs need it
 
-        tape = current().tape
+        tape = current_runtime().tape
         if tape is not None and tape.kind == "record":
             tape.grad(self.__vkchi_func__.__name__)
         self._run(args, kwargs, run_gradient, is_shared=True)
@@ -158,13 +158,13 @@ class Kernel:
         If `is_shared` and arguments are used in place, `act` also gets these. `is_run`: `act` runs
         the kernel.
         """
-        runtime, plans = current(), self._plans
+        runtime, plans = current_runtime(), self._plans
         if plans is None or runtime is not plans.runtime:
             plans = self._plans = self._plans_on(runtime)
         if kwargs or len(args) != self._in_order:
             args = self.arrange(args, kwargs)
         try:
-            if act is not launch or runtime.recording is not None:
+            if act is not launch_or_record or runtime.recording is not None:
                 return self._act(plans, args, act, is_shared=is_shared, is_run=is_run)
             if plans.repeated and not plans.is_shared:
                 repeated = plans.find_repeated_call(args)
@@ -181,7 +181,7 @@ class Kernel:
                 plans.note(plan, args)
                 return found
             plans.note(plan, args)
-            return launch(self.__vkchi_func__.__name__, plan, args)
+            return launch_or_record(self.__vkchi_func__.__name__, plan, args)
         except ArgumentError as e:
             raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None
         except CompilationError as e:
@@ -191,7 +191,7 @@ class Kernel:
             raise e.with_traceback(None) from e.__cause__
 
     def _act(
-        self, plans: Plans, args: tuple[Any, ...], act: Callable[..., Any], *,
+        self, plans: PlanTable, args: tuple[Any, ...], act: Callable[..., Any], *,
         is_shared: bool, is_run: bool,
     ) -> Any:  # fmt: skip
         """Slow path for actions other than launches, and for launches under a tape."""
@@ -202,7 +202,7 @@ class Kernel:
         given = (args, shared) if shared else (args,)
         return act(self.__vkchi_func__.__name__, plan, *given)
 
-    def _plan_for(self, plans: Plans, args: tuple[Any, ...], *, is_run: bool = True) -> Plan:
+    def _plan_for(self, plans: PlanTable, args: tuple[Any, ...], *, is_run: bool = True) -> Plan:
         key = plans.signer.sign(args)
         found = plans.by_key.get(key)
         if found is None or not found.plans[0].guard.holds(args):
@@ -212,7 +212,12 @@ class Kernel:
         return plan if plan.watch is None else self._watched(plans, plan, args, key, is_run)
 
     def _watched(
-        self, plans: Plans, plan: Plan, args: tuple[Any, ...], key: tuple[Any, ...], is_run: bool
+        self,
+        plans: PlanTable,
+        plan: Plan,
+        args: tuple[Any, ...],
+        key: tuple[Any, ...],
+        is_run: bool,
     ) -> Plan:
         """The plan, or its variant that serializes the loops that race in this call."""
         watch, runtime = plan.watch, plans.runtime
@@ -230,17 +235,17 @@ class Kernel:
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else BoundKernel(self, obj)
 
-    def _plans_on(self, runtime: Runtime) -> Plans:
+    def _plans_on(self, runtime: Runtime) -> PlanTable:
         """Plans for a runtime. Drops plans of closed runtimes."""
         found = self._others.get(id(runtime))
         if found is None:
             signer = Signer(read_parameters(self.__vkchi_func__, self.is_method))
-            found = Plans(runtime, signer)
+            found = PlanTable(runtime, signer)
             others = {k: p for k, p in self._others.items() if not p.runtime.device.closed}
             self._others = {**others, id(runtime): found}
         return found
 
-    def _find_plan(self, plans: Plans, args: tuple[Any, ...], key: tuple[Any, ...]) -> Plan:
+    def _find_plan(self, plans: PlanTable, args: tuple[Any, ...], key: tuple[Any, ...]) -> Plan:
         """Find or make the plan for a new signature, or for new values of Python variables.
 
         Another thread may have made it in the meantime.
@@ -255,14 +260,14 @@ class Kernel:
                 plan = self._make_plan(plans, args, key, is_kept=not editions.is_volatile)
                 editions.add(plan, args)
             if not last:
-                for part in identities(key):
+                for part in identity_keys(key):
                     forget = functools.partial(forget_stale_plans, weakref.ref(self))
                     part.watch(runtime.device.finalizers, forget)
-                remember(plans.by_key, key, editions, MOST_PLANS)
+                insert_bounded(plans.by_key, key, editions, MOST_PLANS)
             return plan
 
     def _make_plan(
-        self, plans: Plans, args: tuple[Any, ...], key: tuple[Any, ...], *,
+        self, plans: PlanTable, args: tuple[Any, ...], key: tuple[Any, ...], *,
         is_kept: bool, in_order: tuple[int, ...] = (),
     ) -> Plan:  # fmt: skip
         """Make a plan from the cache or by compilation.
@@ -289,9 +294,9 @@ class Kernel:
             plan.guard = Guard(fn, compiled.reads, compiled.methods)
             plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(plans))
             if compiled.may_race and not in_order and (make is Plan or runtime.is_cpu_wanted):
-                from vkchi.races.watch import Watch
+                from vkchi.races.watch import RaceWatch
 
-                plan.watch = Watch(is_kept)
+                plan.watch = RaceWatch(is_kept)
         runtime.compiled.append((fn.__name__, perf_counter() - began))
         return plan
 
@@ -302,7 +307,7 @@ class Kernel:
         """Drop the plans whose signatures name dead objects."""
         for plans in list(self._others.values()):
             plans.repeated.clear()
-            for key in [k for k in list(plans.by_key) if is_stale(k)]:
+            for key in [k for k in list(plans.by_key) if has_dead_key(k)]:
                 plans.by_key.pop(key, None)
 
     @functools.cached_property
@@ -334,19 +339,19 @@ class Kernel:
         return f"{self.__vkchi_func__.__name__}({', '.join(names) or 'nothing'}): {why}{hint}"
 
 
-def load_ahead(cache: Shelf | None) -> None:
+def load_ahead(cache: CodeStore | None) -> None:
     """Import the modules that fields and the first kernel call need.
 
     Includes the compiler if the cache is off or empty.
     """
-    import_module("vkchi.fields.make")
+    import_module("vkchi.fields.constructors")
     if cache is not None:
         import_module("vkchi.cache.manifest")
     if cache is None or cache.is_empty():
         from vkchi.compiler import load_compiler  # not needed with a warm cache
 
         load_compiler()
-        import_module("vkchi.launch.shapes")
+        import_module("vkchi.launch.specialization")
 
 
 def find_compiled(
@@ -361,7 +366,7 @@ def find_compiled(
     else:
         found = _load_cache()(fn, args, options, caps, options.cache, compile_anew)
     if found.interface.cautions and not options.in_order:
-        tell(found.interface.cautions)
+        issue_warnings(found.interface.cautions)
     return found
 
 
@@ -382,11 +387,11 @@ def _load_cache() -> Callable[..., Compiled]:
     """`manifest.kept`, loaded for the first kernel: 5 ms."""
 
     def load() -> Callable[..., Compiled]:
-        from vkchi.cache.manifest import kept
+        from vkchi.cache.manifest import get_or_compile
 
-        return kept
+        return get_or_compile
 
-    return do_apart(load)
+    return run_in_thread(load)
 
 
 @functools.cache
@@ -400,7 +405,7 @@ def _load_compiler() -> tuple[Callable[..., Compiled], Callable[..., bool]]:
         load_compiler()
         return compile_kernel, is_watched
 
-    return do_apart(load)
+    return run_in_thread(load)
 
 
 def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
@@ -411,7 +416,7 @@ def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
 
 
 def find_plan(
-    kernel: weakref.ref[Kernel], plans: weakref.ref[Plans], args: tuple[Any, ...]
+    kernel: weakref.ref[Kernel], plans: weakref.ref[PlanTable], args: tuple[Any, ...]
 ) -> Plan:
     """Find the current plan of a kernel for a call. Raises KernelRuntimeError if the kernel is
     garbage."""
@@ -438,7 +443,7 @@ class BoundKernel(functools.partial[Any]):
         return self.func.act(act, *self.args, *args)  # type: ignore[attr-defined]
 
 
-def launch(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+def launch_or_record(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
     """Run a kernel; under a tape or forward mode, through it, with calls serialized."""
     if plan.runtime.recording is None:
         return plan.launch(args)
@@ -465,7 +470,7 @@ def keep_typed_source(fn: FunctionType) -> None:
         keep_source(fn)
 
 
-class Func:
+class UserFunc:
     """A function that kernels inline. Python code cannot call it."""
 
     __vkchi_kind__ = "func"
@@ -500,7 +505,7 @@ class BoundFunc:
     def __vkchi_kind__(self) -> str:
         return self.__func__.__vkchi_kind__
 
-    def __init__(self, func: Func, obj: Any) -> None:
+    def __init__(self, func: UserFunc, obj: Any) -> None:
         self.__func__, self.__self__ = func, obj
         self.__vkchi_func__ = func.__vkchi_func__
 
@@ -508,7 +513,7 @@ class BoundFunc:
         return self.__func__(*args, **kwargs)
 
 
-class RealFunc(Func):
+class RealFunc(UserFunc):
     """A Func with typed arguments and results.
 
     Scalars and vectors are passed by value, under `ti.ref` by reference. Its loops are serial.
@@ -518,8 +523,8 @@ class RealFunc(Func):
 
     def __init__(self, fn: FunctionType) -> None:
         super().__init__(fn)
-        for p in declared(fn)[looks_like_method(fn) :]:
-            if p.annotation is Empty:
+        for p in declared_parameters(fn)[looks_like_method(fn) :]:
+            if p.annotation is MissingAnnotation:
                 raise KernelSyntaxError(
                     f"argument `{p.name}` of real function {fn.__name__}() has no type",
                     span_of_function(fn),
@@ -527,7 +532,7 @@ class RealFunc(Func):
                 )
 
 
-class PyFunc(Func):
+class PyFunc(UserFunc):
     """A function that kernels inline and Python code can call too."""
 
     __vkchi_kind__ = "pyfunc"
@@ -550,12 +555,12 @@ def kernel(fn: FunctionType) -> Kernel:
     return Kernel(checked_function(fn, "kernel"))
 
 
-def func(fn: FunctionType, is_real_function: bool = False) -> Func:
+def func(fn: FunctionType, is_real_function: bool = False) -> UserFunc:
     """Make a function of fn that kernels and other funcs can call.
 
     It is inlined. With `is_real_function`, the result is that of `real_func`.
     """
-    return real_func(fn) if is_real_function else Func(checked_function(fn, "func"))
+    return real_func(fn) if is_real_function else UserFunc(checked_function(fn, "func"))
 
 
 def real_func(fn: FunctionType) -> RealFunc:

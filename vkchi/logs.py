@@ -21,7 +21,7 @@ LOG_LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40, "cri
 TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = LOG_LEVELS
 
 
-class Wanted:
+class PendingLevel:
     """Level that was set before the logger exists."""
 
     level: int | None = None
@@ -32,7 +32,7 @@ def logger() -> logging.Logger:
     import logging  # loaded on demand
 
     found = logging.getLogger("vkchi")
-    level, Wanted.level = Wanted.level, None
+    level, PendingLevel.level = PendingLevel.level, None
     if level is not None and found.level == logging.NOTSET:
         found.setLevel(level)
     return found
@@ -45,7 +45,7 @@ def is_logging_effective(level: str) -> bool:
 
 def set_logging_level(level: str) -> None:
     """Log only messages of `level` (ti.TRACE to ti.CRITICAL) and above. Raises ArgumentError."""
-    Wanted.level = number = _log_level(level)
+    PendingLevel.level = number = _log_level(level)
     if "logging" in sys.modules:
         logger().setLevel(number)
 
@@ -56,7 +56,7 @@ def _log_level(name: str) -> int:
     return LOG_LEVELS[name]
 
 
-def note(text: str, *facts: object) -> None:
+def log_info(text: str, *facts: object) -> None:
     """Log a message of level `info`, unless `logging` is not loaded: then no handler exists."""
     if "logging" in sys.modules:
         logger().info(text, *facts)

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from vkchi.compat.unsupported import refuse_members
+from vkchi.compat.unsupported import add_unsupported_members
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
-from vkchi.runtime import current
+from vkchi.interop import host_views
+from vkchi.runtime import current_runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Layout, Scalar, Tensor, cook, needs_wide, scalar_of, shape_of
-from vkchi.types.attributes import ArrayArgument, Attributes, alignment_of
-from vkchi.types.structs import StructType
+from vkchi.types.array_attributes import ArrayArgument, Attributes, alignment_of
+from vkchi.types.struct_types import StructType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vkchi.buffer import Buffer
-    from vkchi.fields.structs import StructNdarray
+    from vkchi.fields.struct_arrays import StructNdarray
     from vkchi.types.hints import DType, ScalarDType, Shape, TensorDType
 
 
@@ -87,7 +87,7 @@ class Ndarray(Storage):
     def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy, of shape `shape + element shape`, cast to `dtype` if given."""
         values = super().to_numpy()
-        return values if dtype is None else values.astype(host.numpy_dtype(dtype), copy=False)
+        return values if dtype is None else values.astype(host_views.numpy_dtype(dtype), copy=False)
 
     def __repr__(self) -> str:
         return f"<ti.ndarray of {self.elem}, shape {self.shape}>"
@@ -106,7 +106,7 @@ def restore(elem: Scalar | Tensor, shape: tuple[int, ...], values: Any, gradient
     return made
 
 
-refuse_members(Ndarray)
+add_unsupported_members(Ndarray)
 
 
 class ScalarNdarray(Ndarray):
@@ -164,7 +164,7 @@ def ndarray(
         )
     axes = len(shape_of(elem))
     cls = (ScalarNdarray, VectorNdarray, MatrixNdarray)[axes]
-    made = cls(current(), elem, cook_shape(shape))
+    made = cls(current_runtime(), elem, cook_shape(shape))
     if needs_grad:
         made.add_gradient()
     return made

@@ -50,7 +50,7 @@ class Bar:
         """Add `count` finished steps."""
         self.done += count
         if time.monotonic() >= self._next_s:
-            self._draw = self._draw or drawing(self.what, self.total)
+            self._draw = self._draw or choose_renderer(self.what, self.total)
             write(CLEAR + self._draw(self.done))
             self._next_s = time.monotonic() + PAUSE_S
 
@@ -92,7 +92,7 @@ def write(text: str) -> None:
         pass
 
 
-def drawing(what: str, total: int | None) -> Draw:
+def choose_renderer(what: str, total: int | None) -> Draw:
     """The function that renders the bar."""
     try:
         return drawn_by_rich(what, total)
@@ -101,7 +101,7 @@ def drawing(what: str, total: int | None) -> Draw:
         return lambda done: f"{what}: {done}{of}"
 
 
-class Paper(io.StringIO):
+class RichOutput(io.StringIO):
     """Output file for rich, with the encoding of stderr."""
 
     encoding = property(lambda self: getattr(sys.stderr, "encoding", None))
@@ -114,7 +114,7 @@ def drawn_by_rich(what: str, total: int | None) -> Draw:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
-    paper = Paper()
+    paper = RichOutput()
     console = Console(file=paper, force_terminal=True, width=shutil.get_terminal_size().columns)
     count = "{task.completed}" if total is None else "{task.completed}/{task.total}"
     columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]

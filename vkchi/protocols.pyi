@@ -20,7 +20,7 @@ from vkchi.kernel import Kernel
 from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.types.hints import Numbers, ScalarDType
-from vkchi.types.structs import StructType
+from vkchi.types.struct_types import StructType
 
 MYPY = False  # true only in mypy
 

@@ -18,21 +18,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from vkchi import env
 from vkchi.cache.version import noted_version
-from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
+from vkchi.errors import (
+    ArgumentError,
+    DeviceError,
+    KernelRuntimeError,
+    UnknownOptionError,
+    nearest_name,
+)
 from vkchi.hooks import Hook, python_scope
-from vkchi.interrupts.beside import do_beside
+from vkchi.interrupts.background import run_in_background
 from vkchi.interrupts.weak import WeakGroup
-from vkchi.logs import note, set_logging_level
-from vkchi.target.config import DEFAULTS, Config, idle_options, read_options
-from vkchi.target.options import Options, Shelf
+from vkchi.logs import log_info, set_logging_level
+from vkchi.target.config import DEFAULTS, Config, options_without_effect, read_options
+from vkchi.target.options import CodeStore, Options
 from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:
     from vkchi.device import Device
-    from vkchi.fields.builder import GlobalRoot
+    from vkchi.fields.fields_builder import GlobalRoot
     from vkchi.launch.executable import Executable
-    from vkchi.reports.delivery import Reports
+    from vkchi.reports.delivery import ReportBuffer
     from vkchi.reports.timings import KernelProfiler
     from vkchi.span import Span
     from vkchi.types import Array
@@ -104,7 +110,7 @@ class Runtime:
         self.root: GlobalRoot | None = None
         self.movers: dict[tuple[Array, bool], Executable] = {}
         self.watched_reads: list[tuple[str, Span | None]] = []
-        self._reports: Reports | None = None
+        self._reports: ReportBuffer | None = None
         self.profiler: KernelProfiler | None = None
         self.compiled: deque[tuple[str, float]] = deque(maxlen=MOST_COMPILED)  # (kernel, seconds)
         self.recording: Any = None  # last recorder of calls; see `tape`
@@ -125,12 +131,12 @@ class Runtime:
         return self.recording
 
     @property
-    def reports(self) -> Reports:
+    def reports(self) -> ReportBuffer:
         """Receiver of messages from kernels; created at first use."""
         if self._reports is None:
-            from vkchi.reports.delivery import Reports  # few programs need it
+            from vkchi.reports.delivery import ReportBuffer  # few programs need it
 
-            self._reports = Reports(self.device)
+            self._reports = ReportBuffer(self.device)
         return self._reports
 
     @property
@@ -158,7 +164,7 @@ class Runtime:
         self.device.close()
 
 
-class Slot:
+class RuntimeState:
     runtime: Runtime | None = None
     others: ClassVar[list[Runtime]] = []  # of devices other than that of `init`
     opening: ClassVar[threading.RLock] = threading.RLock()
@@ -167,7 +173,7 @@ class Slot:
 
 def _renew_lock() -> None:
     """Replace the locks in a forked child: a thread of the parent may have held them."""
-    Slot.opening = threading.RLock()
+    RuntimeState.opening = threading.RLock()
     for runtime in all_runtimes():
         runtime.lock = threading.RLock()
 
@@ -178,33 +184,33 @@ if hasattr(os, "register_at_fork"):
 
 def current_config() -> Config | None:
     """`ti.cfg`: the options of `init`; None before `init`."""
-    runtime = running()
+    runtime = find_runtime()
     return None if runtime is None else runtime.config
 
 
-def current() -> Runtime:
+def current_runtime() -> Runtime:
     """The runtime. Raises KernelRuntimeError before `init` and after `reset`."""
-    runtime = running()
+    runtime = find_runtime()
     if runtime is None:
         raise KernelRuntimeError("vkchi is not initialised: call ti.init() first")
     return runtime
 
 
-def running() -> Runtime | None:
+def find_runtime() -> Runtime | None:
     """The runtime of the enclosing `with ti.device(...)`, else that of `init`; None if there is
     none."""
-    block = innermost()
-    return Slot.runtime if block is None else block.runtime
+    block = innermost_context()
+    return RuntimeState.runtime if block is None else block.runtime
 
 
 def all_runtimes() -> list[Runtime]:
     """All runtimes: that of `init` first."""
-    return [*([] if Slot.runtime is None else [Slot.runtime]), *Slot.others]
+    return [*([] if RuntimeState.runtime is None else [RuntimeState.runtime]), *RuntimeState.others]
 
 
 def has_several() -> bool:
     """True if devices other than that of `init` are open."""
-    return bool(Slot.others)
+    return bool(RuntimeState.others)
 
 
 def await_host_memory(but: Runtime | None = None) -> None:
@@ -218,21 +224,21 @@ def await_host_memory(but: Runtime | None = None) -> None:
             runtime.device.wait()
 
 
-class Chosen(Protocol):
+class DeviceContext(Protocol):
     """A block that makes another runtime the current one (`elsewhere`)."""
 
     runtime: Runtime
-    above: Chosen | None
+    above: DeviceContext | None
 
     @property
     def is_left(self) -> bool:
         """True if it has ended."""
 
 
-CHOSEN: ContextVar[Chosen | None] = ContextVar("device", default=None)
+CHOSEN: ContextVar[DeviceContext | None] = ContextVar("device", default=None)
 
 
-def innermost() -> Chosen | None:
+def innermost_context() -> DeviceContext | None:
     """The innermost block of `ti.device` in this context."""
     block = CHOSEN.get()
     while block is not None and block.is_left:
@@ -251,25 +257,25 @@ def require_home(what: str, home: Runtime, here: Runtime) -> None:
         )
 
 
-def install(runtime: Runtime | None) -> None:
+def install_runtime(runtime: Runtime | None) -> None:
     """Close all runtimes, and make `runtime` the current one.
 
     Raises KernelRuntimeError inside a block of `ti.device`.
     """
-    if innermost() is not None:
+    if innermost_context() is not None:
         raise KernelRuntimeError(
             "inside `with ti.device(...)` the devices stay open: call ti.init() and ti.reset() "
             "outside of it"
         )
-    while Slot.others:
-        Slot.others[-1].close()
-        Slot.others.pop()
-    if Slot.runtime is not None:
-        Slot.runtime.close()
-        Slot.runtime = None
+    while RuntimeState.others:
+        RuntimeState.others[-1].close()
+        RuntimeState.others.pop()
+    if RuntimeState.runtime is not None:
+        RuntimeState.runtime.close()
+        RuntimeState.runtime = None
     options = runtime.options if runtime else Options()
     Defaults.fp, Defaults.ip = options.default_fp, options.default_ip
-    Slot.runtime = runtime
+    RuntimeState.runtime = runtime
 
 
 @python_scope
@@ -322,23 +328,23 @@ def init(
     set_logging_level(str(config.setdefault("log_level", env.flag("VKCHI_LOG"))).lower())
     options = _cook(config)._replace(cache=_open_cache(config, cache_dir))
     _check_host_arrays(config.get("host_arrays"))
-    install(None)
-    do_beside(lambda: FirstKernel.load(options.cache))  # while the driver starts
+    install_runtime(None)
+    run_in_background(lambda: FirstKernel.load(options.cache))  # while the driver starts
     opened = _open_first([a.kind for a in wanted], device, enable_fallback)
     config |= {name: getattr(options, name) for name in Options._fields if name in DEFAULTS}
     unsigned = SCALARS[f"u{options.default_ip.bits}"]
     config |= {"arch": arch_of(opened, wanted), "default_up": unsigned}
     deferred = config.get("host_arrays") == "deferred"
     is_cpu_wanted = asks_for_cpu(opened, wanted)
-    install(
+    install_runtime(
         Runtime(opened, options, Config(config), deferred=deferred, is_cpu_wanted=is_cpu_wanted)
     )
     if config.get("kernel_profiler"):
-        from vkchi.reports.timings import measure  # few programs need it
+        from vkchi.reports.timings import start_profiler  # few programs need it
 
-        current().profiler = measure(opened)
-    note("vkchi runs on %s", opened.info.name)
-    tell_idle(config)
+        current_runtime().profiler = start_profiler(opened)
+    log_info("vkchi runs on %s", opened.info.name)
+    log_idle_options(config)
 
 
 class FirstKernel:
@@ -366,7 +372,9 @@ def _cook(config: dict[str, Any]) -> Options:
 POLICIES = ("never", "version", "lru", "fifo")
 
 
-def _open_cache(config: dict[str, Any], cache_dir: str | os.PathLike[str] | None) -> Shelf | None:
+def _open_cache(
+    config: dict[str, Any], cache_dir: str | os.PathLike[str] | None
+) -> CodeStore | None:
     """Cache of compiled kernels according to Taichi's options; None if disabled."""
     policy = config.get("offline_cache_cleaning_policy", "lru")
     if policy not in POLICIES:
@@ -376,12 +384,12 @@ def _open_cache(config: dict[str, Any], cache_dir: str | os.PathLike[str] | None
     if not config.get("offline_cache", True) or not env.is_on("VKCHI_CACHE"):
         return None
     from vkchi.cache.folder import find_folder  # 10 ms
-    from vkchi.cache.store import USUAL, Limits, Store
+    from vkchi.cache.store import USUAL, CacheStore, Limits
 
     size = int(config.get("offline_cache_max_size_of_files", USUAL.most_bytes))
     factor = float(config.get("offline_cache_cleaning_factor", USUAL.factor))
     folder = find_folder(cache_dir or config.get("offline_cache_file_path"))
-    store = Store(folder, Limits(policy, size, factor))
+    store = CacheStore(folder, Limits(policy, size, factor))
     store.version = noted_version(store)
     return store if store.version else None
 
@@ -403,12 +411,12 @@ def asks_for_cpu(device: Device, wanted: list[Arch | Arches]) -> bool:
     return KINDS["cpu"](device.info) and any(arch.kind == "cpu" for arch in wanted)
 
 
-def tell_idle(config: dict[str, Any]) -> None:
+def log_idle_options(config: dict[str, Any]) -> None:
     """Log the options that were set and have no effect, each once."""
-    new = [text for text in idle_options(config) if text not in Slot.noted]
+    new = [text for text in options_without_effect(config) if text not in RuntimeState.noted]
     if new:
-        Slot.noted.update(new)
-        note("these options of ti.init change nothing here: %s", ", ".join(new))
+        RuntimeState.noted.update(new)
+        log_info("these options of ti.init change nothing here: %s", ", ".join(new))
 
 
 def _arches(arch: Any) -> list[Arch | Arches]:
@@ -434,14 +442,14 @@ def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> D
         try:
             return open_device(kind, device, fallback=False)
         except DeviceError as e:
-            note("%s", e)
+            log_info("%s", e)
     return open_device(kinds[-1], device, fallback=fallback)
 
 
 def _refuse_unknown(options: dict[str, Any]) -> None:
     unknown = sorted(options.keys() - DEFAULTS.keys())
     if unknown:
-        near = nearest(unknown[0], [*DEFAULTS, *init.__annotations__])
+        near = nearest_name(unknown[0], [*DEFAULTS, *init.__annotations__])
         hint = f": did you mean {near}?" if near else ""
         raise UnknownOptionError(f"ti.init has no option called {', '.join(unknown)}{hint}")
 
@@ -494,12 +502,12 @@ def _int_type(dtype: Any) -> Scalar:
 @python_scope
 def reset() -> None:
     """Close the device and free everything created on it. Fields and kernels need a new `init`."""
-    install(None)
+    install_runtime(None)
 
 
 @python_scope
 def sync() -> None:
     """Wait until all launches are done, on all devices."""
-    current()
+    current_runtime()
     for runtime in all_runtimes():
         runtime.device.wait()

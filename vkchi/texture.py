@@ -1,7 +1,7 @@
 """Textures in Python, and textures as kernel arguments.
 
-A texture is stored like an array, with the format's own scalars; `lang/texture.py` defines the
-reads of kernels.
+A texture is stored like an array, with the format's own scalars; `lang/texture_sampling.py` defines
+the reads of kernels.
 
     tex = ti.Texture(ti.Format.rgba8, (64, 64)); tex.from_image(Image.open("logo.png"))
 """
@@ -11,17 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError
-from vkchi.fields.elements import Access
+from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.field import cook_shape
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.interop import host
-from vkchi.lang.texture import encode
+from vkchi.interop import host_views
+from vkchi.lang.texture_sampling import encode_texel
 from vkchi.ndarray import Ndarray
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.signature import ANNOTATIONS, Parameter
-from vkchi.signature.bound import Bound
-from vkchi.signature.wording import axes_text, describe, why_elsewhere
+from vkchi.signature.bound import BoundArguments
+from vkchi.signature.wording import axes_text, describe_argument, other_device_message
 from vkchi.types import SCALARS, Scalar, with_shape
 from vkchi.types.formats import Format, rw_texture, texel_of, texture
 from vkchi.types.lazy_numpy import np
@@ -55,7 +55,7 @@ class Texture:
         self.num_dims = len(self.shape)
         if not 1 <= self.num_dims <= 3:
             raise ArgumentError(f"ti.Texture: a shape of 1 to 3 axes, not {self.shape}")
-        runtime = current()
+        runtime = current_runtime()
         scalar = choose_scalar(runtime.device, SCALARS[self.texel.scalar])
         elem = with_shape(scalar, (self.texel.channels,) if self.texel.channels > 1 else ())
         self.storage = Ndarray(runtime, elem, self.shape[::-1])
@@ -78,11 +78,13 @@ class Texture:
     def from_field(self, field: Field) -> None:
         """Copy the elements of a `field`, as `from_ndarray` does. Raises ArgumentError."""
         if not isinstance(field, Storage):
-            raise ArgumentError(f"from_field takes a field, not {describe(field)}")
+            raise ArgumentError(f"from_field takes a field, not {describe_argument(field)}")
         self._take("from_field", field)
 
     def _take(self, who: str, source: Any) -> None:
-        values = source.contents() if isinstance(source, Storage) else host.numbers_of(source)
+        values = (
+            source.contents() if isinstance(source, Storage) else host_views.to_number_array(source)
+        )
         inner = (self.texel.channels,) if self.texel.channels > 1 else ()
         accepted = [(*shape, *inner) for shape in (self.shape, self.shape[::-1])]
         if inner == ():
@@ -96,7 +98,7 @@ class Texture:
             tape = self.storage.runtime.tape if self.texel.kind == "float" else None
             if tape is not None and tape.refill(self.storage, source):
                 return
-            source.tell(Access("read"))
+            source.tell(ArrayAccess("read"))
         self.storage.from_numpy(self._encoded(who, values).reshape((*self.shape[::-1], *inner)))
 
     def _encoded(self, who: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -111,7 +113,7 @@ class Texture:
         channels = values.astype(np.float32).reshape(-1, self.texel.channels)
         given = dict(zip(self.texel.order, channels.T))
         colour = [given.get(name, 0.0) for name in "rgba"]
-        return np.stack(encode(self.texel, colour, self.storage.dtype), axis=-1)
+        return np.stack(encode_texel(self.texel, colour, self.storage.dtype), axis=-1)
 
     # --- images ----------------------------------------------------------------------------------
 
@@ -165,7 +167,7 @@ class TextureParameter(Parameter):
 
     def sign(self, arg: Any) -> Any:
         if not isinstance(arg, Texture):
-            raise self.refuse(f"a ti.Texture is needed, not {describe(arg)}")
+            raise self.refuse(f"a ti.Texture is needed, not {describe_argument(arg)}")
         if arg.num_dims != self.note.num_dimensions:
             wanted = axes_text(self.note.num_dimensions)
             raise self.refuse(f"a texture of {wanted} is needed, this has {arg.num_dims}")
@@ -177,10 +179,10 @@ class TextureParameter(Parameter):
         fmt, texels = signed
         return ArgSpec(self.name, "texture", texels, (self.note, fmt))
 
-    def bind(self, arg: Any, bound: Bound) -> None:
+    def bind(self, arg: Any, bound: BoundArguments) -> None:
         if arg.storage.device is not bound.runtime.device:
             arg.storage.check_alive()
-            raise self.refuse(why_elsewhere("the texture", arg.storage, bound.runtime))
+            raise self.refuse(other_device_message("the texture", arg.storage, bound.runtime))
         bound.bind_array(self.name, arg.storage)
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:

@@ -84,7 +84,9 @@ class Fields(tuple[Any, ...]):
         return tuple(self)
 
 
-def maker(fields: tuple[str, ...], defaults: tuple[Any, ...], qualname: str) -> FunctionType:
+def make_constructor(
+    fields: tuple[str, ...], defaults: tuple[Any, ...], qualname: str
+) -> FunctionType:
     """`__new__` of a class with these fields, of which the last ones have defaults."""
     if len(fields) < len(MAKERS):
         template = MAKERS[len(fields)]
@@ -116,7 +118,7 @@ class Meta(type):
             raise TypeError(f"{name}: a field without a default follows one that has one")
         for k, field in enumerate(fields):
             held[field] = getter(k, f"Alias for field number {k}")
-        made = maker(fields, tuple(given.values()), f"{name}.__new__")
+        made = make_constructor(fields, tuple(given.values()), f"{name}.__new__")
         held |= {"__slots__": (), "_fields": fields, "_field_defaults": given, "__new__": made,
                  "__match_args__": fields}  # fmt: skip
         return type(name, (Fields,), held)

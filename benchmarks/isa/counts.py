@@ -110,7 +110,7 @@ def dump(folder, caps, names):
     from vkchi.target.caps import Caps
     from vkchi.vk.pipelines import count_push_bytes
 
-    own, seen, rows, program = vkchi.compiler.build, set(), [], [""]
+    own, seen, rows, program = vkchi.compiler.build_artifact, set(), [], [""]
     given = json.loads(caps)
     known = {k: v for k, v in given.items() if k in Caps._fields}  # older checkouts have fewer
     target = Caps(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
@@ -127,7 +127,7 @@ def dump(folder, caps, names):
                 pathlib.Path(folder, f"{len(rows) - 1}.spv").write_bytes(shader.words)
         return own(fn, options, device)
 
-    vkchi.compiler.build = build
+    vkchi.compiler.build_artifact = build
     sys.path.insert(0, str(HERE.parent))  # for `harness`
     for script in SCRIPTS:
         run_programs(HERE.parent / f"{script}.py", names, program)

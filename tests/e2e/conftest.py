@@ -14,7 +14,7 @@ import pytest
 import vkchi as ti
 from tests.devices import like_gpu
 from vkchi.errors import KernelRuntimeError
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.types import SCALARS
 
 LACKING = ("not available on this device", "cannot keep")
@@ -34,7 +34,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 def lacks_a_type() -> bool:
     """Whether the session's device has not all types."""
-    caps = current().device.caps
+    caps = current_runtime().device.caps
     return not all(caps.has_type(name) and caps.can_store(name) for name in SCALARS)
 
 
@@ -53,7 +53,7 @@ def session_device() -> None:
 def is_open(session_device: None) -> None:
     """Open it again where tests of other folders that ran in between closed it."""
     try:
-        current()
+        current_runtime()
     except KernelRuntimeError:
         start()
 
@@ -68,7 +68,7 @@ def own_runtime() -> Iterator[None]:
 @pytest.fixture
 def caps() -> Any:
     """The capability record of the session's device."""
-    return current().device.caps
+    return current_runtime().device.caps
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def need(caps: Any) -> Callable[..., None]:
     def check(*names: str) -> None:
         for name in names:
             if not (caps.has_type(name) and caps.can_store(name)):
-                pytest.skip(f"{current().device.info.name} has no {name}")
+                pytest.skip(f"{current_runtime().device.info.name} has no {name}")
 
     return check
 
@@ -86,14 +86,14 @@ def need(caps: Any) -> Callable[..., None]:
 @pytest.fixture
 def as_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test compiles is mapped as for a graphics card that counts few workgroups."""
-    device = current().device
+    device = current_runtime().device
     monkeypatch.setattr(device, "caps", like_gpu(device.caps))
 
 
 @pytest.fixture
 def is_fast() -> bool:
     """False on SwiftShader, where large problems take too long."""
-    return "swiftshader" not in current().device.info.name.lower()
+    return "swiftshader" not in current_runtime().device.info.name.lower()
 
 
 @pytest.fixture(scope="session")

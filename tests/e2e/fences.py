@@ -13,7 +13,7 @@ import numpy as np
 
 import vkchi as ti
 from vkchi.interop.in_place import host_arrays
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 ANY = ti.types.ndarray()
 VECTORS = ti.types.ndarray(dtype=ti.types.vector(3, ti.f32), ndim=1)
@@ -59,7 +59,7 @@ def each_fenced(kernel: Any, arrays: Any, axes: int = 0, numbers: tuple[int, ...
     for at_end in (True, False):
         given = [fenced(values, at_end=at_end) for values in arrays]
         for values in given:
-            found = host_arrays(current()).find(values, axes)
+            found = host_arrays(current_runtime()).find(values, axes)
             assert found is not None
             assert found.start == values.ctypes.data
         kernel(*given, *numbers)
@@ -179,7 +179,7 @@ def main() -> None:
         for _ in each_fenced(blur_outside, [floats(n), floats(n)]):
             pass
         for values in (floats(n), integers(4 * n, np.uint8), integers(2 * n, np.uint16)):
-            if current().device.caps.can_store(TYPES[values.dtype.str[1:]].name):
+            if current_runtime().device.caps.can_store(TYPES[values.dtype.str[1:]].name):
                 stray(scatter, values, values.size + 90)
         stray(scatter_vectors, floats(n, 3), n + 50, axes=1)
     for a, b, c in ((1, 1, 1), (3, 5, 7), (33, 64, 31), (64, 50, 72)):

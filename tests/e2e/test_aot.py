@@ -17,13 +17,13 @@ import pytest
 
 import vkchi as ti
 from tests.devices import like_gpu
-from vkchi.aot.capabilities import lacks_of
+from vkchi.aot.capabilities import missing_features
 from vkchi.aot.files import SUMS, read_files, write_folder
-from vkchi.aot.form import FORMAT, METADATA, read
+from vkchi.aot.json_format import FORMAT, METADATA, read_saved
 from vkchi.cache.codec import CLASSES
-from vkchi.cache.store import Store
+from vkchi.cache.store import CacheStore
 from vkchi.errors import ArgumentError, DeviceError, GradientError, ModuleError, VkchiError
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.target.caps import SMALLEST, Caps
 
 F1 = ti.types.ndarray(ti.f32, 1)
@@ -317,7 +317,7 @@ def test_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     m = saved(tmp_path, lambda m: m.add_graph("frame", graph))
     arrays = [(ndarray(np.ones(4, np.float32)), ti.Vector.ndarray(2, ti.f32, 4)) for _ in "ab"]
     found: list[Any] = []
-    device = current().device
+    device = current_runtime().device
     run = device.execute
     monkeypatch.setattr(device, "execute", lambda s: (found.append(s.count), run(s))[1])
     for dt in (0.5, 0.5, 2.0):
@@ -478,7 +478,7 @@ def test_no_compiler_is_needed(tmp_path: Path, form: str, cache: str, cache_envi
     path = tmp_path / ("m.tcm" if form == "archive" else "m")
     (m.archive if form == "archive" else m.save)(path)
     if cache == "some":
-        Store(tmp_path / "cache").put("0" * 64, {}, b"")
+        CacheStore(tmp_path / "cache").put("0" * 64, {}, b"")
     done = subprocess.run(
         [sys.executable, "-c", (NO_COMPILER if cache == "empty" else "") + ELSEWHERE, path],
         env=cache_environment(tmp_path / "cache"), capture_output=True, text=True,
@@ -748,9 +748,9 @@ def test_capabilities_that_are_missing(tmp_path: Path, need: Callable[..., None]
     m = ti.aot.Module(caps=[ti.DeviceCapability.spirv_has_float64])
     m.add_kernel(wide)
     m.save(tmp_path)
-    saved = read(read_files(tmp_path))
+    saved = read_saved(read_files(tmp_path))
     shader = saved.kernels["wide"].artifact.dispatches[0].shader
-    assert lacks_of(shader, saved.caps, SMALLEST) == ["float64"]
+    assert missing_features(shader, saved.caps, SMALLEST) == ["float64"]
     with pytest.raises(DeviceError, match="f64 is not available|lacks"):
         ti.aot.Module(caps=["spirv_has_int8"]).add_kernel(wide)
 
@@ -765,7 +765,7 @@ def test_more_workgroups_than_are_counted(tmp_path: Path, monkeypatch: pytest.Mo
         for i, j in ti.ndrange(300, 257):
             w[i, j] += i + j
 
-    device = current().device
+    device = current_runtime().device
     like = like_gpu(device.caps)
     usual = like._replace(workgroup_count=SMALLEST.workgroup_count)
     for path, caps in ((few, like), (many, usual)):

@@ -20,9 +20,9 @@ import pytest
 import vulkan
 
 import vkchi as ti
-import vkchi.aot.module
+import vkchi.aot.kernel_module
 from tests.devices import like_gpu
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.target.caps import SMALLEST
 
 ROOT = Path(ti.__file__).parents[1]
@@ -56,7 +56,7 @@ def launches_as_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python counts as many workgroups as the header does, whatever `--like-gpu` has the device
     count, and takes shaders as they are."""
     monkeypatch.setattr("vkchi.launch.fitting.MOST_IDLE", math.inf)
-    device = current().device
+    device = current_runtime().device
     count = SMALLEST.workgroup_count
     monkeypatch.setattr(device, "caps", device.caps._replace(workgroup_count=count))
 
@@ -78,7 +78,7 @@ def heat(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_the_example_in_c(heat: tuple[Path, Path]) -> None:
     program, module = heat
-    name = current().device.info.name.partition(" (")[0]
+    name = current_runtime().device.info.name.partition(" (")[0]
     done = subprocess.run([program, module, name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     m, plates = ti.load(module), [ti.ndarray(ti.f32, (32, 32)) for _ in range(2)]
@@ -99,16 +99,18 @@ def test_arguments_in_memory(
     own_runtime: None,
 ) -> None:
     """As those of kernels with many arguments: here all that are longer than an address."""
-    usual = vkchi.aot.module.portable
+    usual = vkchi.aot.kernel_module.portable
     monkeypatch.setattr(
-        vkchi.aot.module, "portable", lambda caps: usual(caps)._replace(push_constant_bytes=8)
+        vkchi.aot.kernel_module,
+        "portable",
+        lambda caps: usual(caps)._replace(push_constant_bytes=8),
     )
     monkeypatch.setattr(sys, "argv", ["heat.py", str(tmp_path)])
     runpy.run_path(str(ROOT / "examples" / "c" / "heat.py"))
     text = (tmp_path / "module.txt").read_text()
     assert text.count(" buffer\n") > 2
     program, module = heat
-    name = current().device.info.name.partition(" (")[0]
+    name = current_runtime().device.info.name.partition(" (")[0]
     said = [subprocess.check_output([program, path, name]) for path in (module, tmp_path)]
     assert said[0] == said[1]
 
@@ -266,7 +268,7 @@ def test_argument_blocks_of_several_axes(
     driver: Path, tmp_path: Path, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On grids as for graphics cards; also with more workgroups on an axis than devices count."""
-    device = current().device
+    device = current_runtime().device
     few = like_gpu(device.caps)._replace(workgroup_count=SMALLEST.workgroup_count)
     monkeypatch.setattr(device, "caps", few)
     compare(driver, tmp_path, plane, (ti.ndarray(ti.f32, shape),), is_empty=False)
@@ -286,7 +288,7 @@ def test_numbers_of_divisors(driver: Path, tmp_path: Path, shape: tuple[int, int
     x, y = ti.ndarray(ti.f32, shape), ti.ndarray(ti.f32, 100)
     compare(driver, tmp_path, apart, (x, y), is_empty=False)
     text = (tmp_path / "module.txt").read_text()
-    count = 2 if current().device.caps.int64 else 0  # it takes a product of 64 bits
+    count = 2 if current_runtime().device.caps.int64 else 0  # it takes a product of 64 bits
     assert text.count("slot magic_factor x") == text.count("slot magic_shift x") == count
 
 
@@ -315,7 +317,7 @@ def compare(
     text = (tmp_path / "module.txt").read_text().splitlines()
     kinds = ("bound", "return", "memory", "gradient")
     names = [line.split()[1] for line in text if line.split()[0] in kinds]
-    call = [current().device.trash.address, *(own[name].buffer.address for name in names)]
+    call = [current_runtime().device.trash.address, *(own[name].buffer.address for name in names)]
     call += [word for arg in args for word in words_of(arg)]
     done = subprocess.run(
         [driver, tmp_path / "module.txt", kernel.__name__, *map(str, call)],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.signature.aliasing import lie_apart
+from vkchi.signature.aliasing import are_disjoint_arguments
 
 
 def arrays(count: int, n: int = 8) -> list[Any]:
@@ -22,11 +22,17 @@ def test_what_lies_apart() -> None:
     x, y = arrays(2)
     z = ti.ndarray(ti.f32, 8, needs_grad=True)
     host = np.zeros(8, np.float32)
-    assert lie_apart([x, y]) and lie_apart([x, y, host]) and lie_apart([x, z])
-    assert lie_apart([host, host.copy()])
-    assert not lie_apart([x, y, x])
-    assert not lie_apart([x, z, z.grad])
-    assert not lie_apart([host, host]) and not lie_apart([host, x, host[:]])
+    assert (
+        are_disjoint_arguments([x, y])
+        and are_disjoint_arguments([x, y, host])
+        and are_disjoint_arguments([x, z])
+    )
+    assert are_disjoint_arguments([host, host.copy()])
+    assert not are_disjoint_arguments([x, y, x])
+    assert not are_disjoint_arguments([x, z, z.grad])
+    assert not are_disjoint_arguments([host, host]) and not are_disjoint_arguments(
+        [host, x, host[:]]
+    )
 
 
 @ti.kernel

@@ -16,7 +16,7 @@ import pytest
 import vkchi as ti
 from vkchi.compiler import compile_kernel
 from vkchi.ir.core import walk
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 ROOT = Path(__file__).parents[2]
 MARGIN = 5
@@ -100,7 +100,7 @@ def make_kernel(dt=1e-3):
 
 def test_compile():
     substep = make_kernel()
-    fn, runtime = substep.__vkchi_func__, current()
+    fn, runtime = substep.__vkchi_func__, current_runtime()
 
     def compile_it():
         return compile_kernel(fn, (), runtime.options, runtime.device.caps)
@@ -140,7 +140,7 @@ def test_launch_in_place(library, mode, own_runtime):
     processor time, beside arrays of ours, after which Python waits where it does for the others."""
     other = pytest.importorskip(library)
     ti.init(host_arrays=mode)
-    if not current().device.host_pointer_alignment:
+    if not current_runtime().device.host_pointer_alignment:
         pytest.skip("this device does not use memory of the host in place")
 
     @ti.kernel
@@ -169,7 +169,7 @@ def test_launch_in_place(library, mode, own_runtime):
 def test_arrays_of_numpy_cost_what_fields_do(own_runtime):
     """Memory of numpy's, in place, is worked through within 1.3 times of what fields take."""
     ti.init()
-    if not current().device.host_pointer_alignment:
+    if not current_runtime().device.host_pointer_alignment:
         pytest.skip("this device does not use memory of the host in place")
     n = 1 << 22
     x, y = ti.field(ti.f32, n), ti.field(ti.f32, n)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import vkchi as ti
-from vkchi.cache.store import Limits, Store
-from vkchi.runtime import current
+from vkchi.cache.store import CacheStore, Limits
+from vkchi.runtime import current_runtime
 
 # Kernels, a gradient that saves, one that counts, a trial for races, copies, validation, reports,
 # random numbers, what is returned: prints one line of results.
@@ -95,7 +95,7 @@ tell(2)
 ti.sync()
 print(results)
 if "strict" in sys.argv:  # nor is what compiles read
-    slow = {"vkchi.frontend.lower", "vkchi.spirv.dispatch", "vkchi.passes.map_grid"}
+    slow = {"vkchi.frontend.lowering", "vkchi.spirv.dispatch", "vkchi.passes.map_grid"}
     slow &= set(sys.modules)
     assert not slow, slow
 """
@@ -286,7 +286,7 @@ def run(cache_environment):
 
 def test_another_process_compiles_nothing(program, run, tmp_path):
     first, _ = run(program, tmp_path / "cache")
-    store = Store(str(tmp_path / "cache"))
+    store = CacheStore(str(tmp_path / "cache"))
     names = {entry.header["name"] for entry in store.entries()}
     assert len(names) > 8, names
     second, said = run(program, tmp_path / "cache", "strict")
@@ -297,7 +297,7 @@ def test_another_process_compiles_nothing(program, run, tmp_path):
 def test_broken_entries_are_made_anew(program, run, tmp_path):
     """Every entry in another way, each time; and then all is whole again."""
     first, _ = run(program, tmp_path / "cache")
-    store, rng = Store(str(tmp_path / "cache")), random.Random(1)
+    store, rng = CacheStore(str(tmp_path / "cache")), random.Random(1)
     keys = store.keys()
     for number, key in enumerate(keys):
         path = Path(store.path_of(key))
@@ -362,7 +362,7 @@ def test_the_folder_is_chosen(run, tmp_path):
     path = tmp_path / "chosen.py"
     path.write_text(MANY.replace('log_level="error"', f"cache_dir={str(tmp_path / 'mine')!r}"))
     run(path, tmp_path / "cache", "1")
-    assert Store(str(tmp_path / "mine")).keys() and not (tmp_path / "cache").exists()
+    assert CacheStore(str(tmp_path / "mine")).keys() and not (tmp_path / "cache").exists()
 
 
 @pytest.mark.usefixtures("own_runtime")
@@ -374,9 +374,11 @@ def test_taichis_options(tmp_path, monkeypatch):
         offline_cache_cleaning_policy="fifo", offline_cache_max_size_of_files=12345,
         offline_cache_cleaning_factor=0.5,
     )  # fmt: skip
-    shelf = current().options.cache
-    assert shelf.root == str(tmp_path / "mine") and shelf.device == current().device.info.name
+    shelf = current_runtime().options.cache
+    assert (
+        shelf.root == str(tmp_path / "mine") and shelf.device == current_runtime().device.info.name
+    )
     assert shelf.limits == Limits("fifo", 12345, 0.5)
     monkeypatch.setenv("TI_OFFLINE_CACHE", "0")
     ti.init(log_level="error")
-    assert current().options.cache is None
+    assert current_runtime().options.cache is None

@@ -17,7 +17,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import RecompilationWarning
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 SCALE, WEIGHTS, TABLE, GRAVITY = 2, [1, 2, 4], {"a": 1, "b": 5}, ti.Vector([1.0, 2.0])
 SETTINGS = types.SimpleNamespace(n=3, inner=types.SimpleNamespace(k=4))
@@ -57,7 +57,7 @@ def restored():
 
 def compiled() -> int:
     """How many kernels were compiled, or found in the cache."""
-    return len(current().compiled)
+    return len(current_runtime().compiled)
 
 
 @ti.func
@@ -963,8 +963,8 @@ def test_vectors_of_the_same_bits_and_of_another_type_or_shape() -> None:
 
 
 def test_containers_of_the_same_objects_are_compared_by_these() -> None:
-    from vkchi.frontend.reads import same_as
-    from vkchi.lang import contents
+    from vkchi.frontend.captured_values import same_as
+    from vkchi.lang import value_keys
 
     cyclic: list[Any] = [1, [2]]
     cyclic.append(cyclic)
@@ -979,12 +979,12 @@ def test_containers_of_the_same_objects_are_compared_by_these() -> None:
     tests = [same_as(value) for value in given]
     assert all(test(value) for test, value in zip(tests, given, strict=True))
     looks: list[Any] = []
-    before = contents._others
-    contents._others = lambda *args: (looks.append(args), before(*args))[1]
+    before = value_keys._others
+    value_keys._others = lambda *args: (looks.append(args), before(*args))[1]
     try:
         assert all(test(value) for test, value in zip(tests, given, strict=True))
     finally:
-        contents._others = before
+        value_keys._others = before
     assert not looks  # the keys of contents are not made anew
     given[0][1] = types.SimpleNamespace(m=1)
     given[1][1][1][0] = 5.0

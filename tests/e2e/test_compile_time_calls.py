@@ -16,7 +16,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import ConstantWarning
-from vkchi.frontend.lower import lower_kernel
+from vkchi.frontend.lowering import lower_kernel
 from vkchi.target.options import Options
 
 GENERATOR = np.random.default_rng(1)

@@ -19,8 +19,8 @@ from vkchi.errors import DeviceError
 from vkchi.interop.cuda import driver as driver_module
 from vkchi.interop.cuda import link as link_module
 from vkchi.interop.cuda.driver import Driver, open_driver
-from vkchi.runtime import Runtime, current, install
-from vkchi.target.handles import OPAQUE_FD, OPAQUE_WIN32, Payload
+from vkchi.runtime import Runtime, current_runtime, install_runtime
+from vkchi.target.memory_handles import OPAQUE_FD, OPAQUE_WIN32, Payload
 from vkchi.target.options import Options
 from vkchi.vk import external, queue, recorder
 
@@ -73,7 +73,7 @@ def cu(monkeypatch, own_runtime):
     monkeypatch.setattr(queue, "can_export_timelines", lambda logical, kind: True)
     monkeypatch.setattr(link_module, "open_driver", lambda uuid: Driver(module, 0))
     opened = open_device(staged=True)
-    install(Runtime(opened, Options()))
+    install_runtime(Runtime(opened, Options()))
     if opened.heap.exporter is None:
         pytest.skip("this driver exports no memory")
     module.vulkan = opened
@@ -128,12 +128,12 @@ def test_what_an_export_calls(cu):
     assert memory["size"] == block.made.size_bytes  # of the allocation, not of the array
     assert memory["flags"] == 1  # dedicated, as Vulkan's allocation is
     assert mapped == {"memory": memory["memory"], "size": block.size_bytes}
-    assert wait["stream"] == 7 and wait["value"] == current().device.submit()
+    assert wait["stream"] == 7 and wait["value"] == current_runtime().device.submit()
     assert wait["timeline"] != stream["timeline"]
     np.testing.assert_array_equal(seen, np.arange(12).reshape(3, 4))
     told = read_capsule(capsule)
     assert (told.device_type, told.device_id, told.flags) == (2, 0, 0)
-    assert told.data == current().cuda.map(x.buffer)
+    assert told.data == current_runtime().cuda.map(x.buffer)
     cu.calls.clear()
     again, _ = export(x)  # of the same block and stream: nothing is imported twice
     assert cu.names() == ["wait"]
@@ -146,12 +146,12 @@ def test_both_are_in_order_and_nobody_waits(cu, monkeypatch):
     cu.calls.clear()
     seen += 5  # the stream's work
     with monkeypatch.context() as patch:
-        patch.setattr(current().device, "wait", lambda: pytest.fail("the host waits"))
+        patch.setattr(current_runtime().device, "wait", lambda: pytest.fail("the host waits"))
         add_one(x)
     assert cu.names() == ["signal", "wait"]
     (_, signal), (_, wait) = cu.calls
     assert signal["stream"] == wait["stream"] == 7
-    assert wait["value"] == current().device._queue.submitted
+    assert wait["value"] == current_runtime().device._queue.submitted
     np.testing.assert_array_equal(seen, 6)  # no wait but the stream's
     seen *= 2
     add_one(x)
@@ -234,7 +234,7 @@ def test_what_a_stream_had_is_reused_after_it_only(cu):
 
 
 def test_the_order_of_frees(cu, monkeypatch):
-    device = current().device
+    device = current_runtime().device
     big = ti.ndarray(ti.f32, 20 << 20)  # 80 MiB: a block of its own
     capsule, _ = export(big)
     freed = []
@@ -298,8 +298,8 @@ def test_a_thousand_exports_leave_nothing(cu):
     def count():
         gc.collect()
         add_one(x)
-        current().device.sweep()
-        link = current().cuda
+        current_runtime().device.sweep()
+        link = current_runtime().cuda
         held = sum(len(stream.holders) for stream in link._streams.values())
         return len(os.listdir("/proc/self/fd")), len(cu._memory), len(cu._timelines), held
 
@@ -307,7 +307,7 @@ def test_a_thousand_exports_leave_nothing(cu):
     before = count()
     for _ in range(1000):
         export(x)
-    (stream,) = current().cuda._streams.values()
+    (stream,) = current_runtime().cuda._streams.values()
     assert len(stream.holders) <= 257  # also where nothing is launched meanwhile
     cu.calls.clear()
     add_one(x)
@@ -354,14 +354,14 @@ def test_an_argument_is_copied_on_its_stream(cu):
     sizes = [facts["size"] for name, facts in cu.calls if name == "copy"]
     assert sizes == [32, 32, 32]
     assert {facts["stream"] for _, facts in cu.calls} == {7}
-    assert cu.calls[-2][1]["value"] == current().device._queue.submitted
+    assert cu.calls[-2][1]["value"] == current_runtime().device._queue.submitted
 
 
 def test_no_argument_of_cudas_waits_on_the_host(cu, monkeypatch):
     x = OnCuda(np.ones(8, np.float32))
     add_one(x)
     with monkeypatch.context() as patch:
-        patch.setattr(current().device, "wait", lambda: pytest.fail("the host waits"))
+        patch.setattr(current_runtime().device, "wait", lambda: pytest.fail("the host waits"))
         for _ in range(5):
             add_one(x)
     np.testing.assert_array_equal(x.values, 7)
@@ -398,7 +398,7 @@ def test_memory_that_came_from_us_is_used_where_it_lies(cu):
     part = OnCuda(seen[2:6])
     add_one(part)
     np.testing.assert_array_equal(x.to_numpy(), [1, 1, 2, 2, 2, 2, 1, 1])
-    loan = current().cuda.arrays.lend(part, 0)
+    loan = current_runtime().cuda.arrays.lend(part, 0)
     assert loan.copied is None and loan.array.buffer.address == x.buffer.address + 8
     with pytest.raises(ti.TaichiRuntimeTypeError, match="memory of the device's array"):
         double_into(part, x)
@@ -440,7 +440,7 @@ def test_memory_that_can_be_exported_is_used_where_it_lies(cu):
     add_one(x)
     assert cu.names() == ["wait", "signal", "wait"]  # imported once
     np.testing.assert_array_equal(there, np.arange(16) + 2)
-    arrays = current().cuda.arrays
+    arrays = current_runtime().cuda.arrays
     assert len(arrays._imported) == 1
     del x
     gc.collect()
@@ -475,7 +475,7 @@ def test_taking_over_memory_of_cudas(cu):
     source = Exported(there)
     x = ti.from_dlpack(source)
     assert "copy" not in cu.names()
-    assert current().cuda.arrays._imported
+    assert current_runtime().cuda.arrays._imported
     cu.calls.clear()
     there += 1  # its stream's work
     add_one(x)  # like any other array
@@ -506,7 +506,7 @@ def test_taking_over_what_cannot_be_shared_copies_it(cu):
 def test_dtypes(cu, dtype):
     name = {"i4": "i32", "f4": "f32", "u4": "u32", "f8": "f64", "i8": "i64", "i2": "i16",
             "u1": "u8", "?": "u8"}[dtype]  # fmt: skip
-    if not current().device.caps.can_store(name):
+    if not current_runtime().device.caps.can_store(name):
         pytest.skip(f"no {name} on this device")
 
     @ti.kernel
@@ -545,7 +545,7 @@ def test_what_is_refused(cu):
 def test_a_thousand_calls_leave_nothing(cu):
     x = OnCuda(np.zeros(64, np.float32))
     add_one(x)
-    device = current().device
+    device = current_runtime().device
 
     def count():
         gc.collect()
@@ -605,8 +605,8 @@ def test_torch_tensors_go_through_torch_where_they_are_not_in_order(cu, monkeypa
         told = {"data": (address, False), "shape": seen.shape, "typestr": "<f4", "version": 3}
         return Tensor(np.asarray(SimpleNamespace(__array_interface__=told)))
 
-    monkeypatch.setattr("vkchi.interop.cuda.arrays.show_to_torch", show)
-    monkeypatch.setattr("vkchi.launch.tell_owners", lambda *args, **kw: None)
+    monkeypatch.setattr("vkchi.interop.cuda.arrays.as_torch_tensor", show)
+    monkeypatch.setattr("vkchi.launch.notify_torch", lambda *args, **kw: None)
     values = np.zeros((4, 6), np.float32)
 
     @ti.kernel
@@ -678,7 +678,7 @@ def test_nt_handles_are_closed_in_any_case(monkeypatch):
 
 
 def test_why_there_is_no_link(own_runtime, monkeypatch):
-    install(Runtime(open_device(staged=True), Options()))
+    install_runtime(Runtime(open_device(staged=True), Options()))
     x = ti.ndarray(ti.f32, 4)
     with pytest.raises(BufferError, match="takes an NVIDIA card"):
         x.__dlpack__()

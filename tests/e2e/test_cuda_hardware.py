@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.interop.cuda.link import Unlinked, find_link
-from vkchi.runtime import current
+from vkchi.interop.cuda.link import LinkFailure, find_link
+from vkchi.runtime import current_runtime
 
 pytestmark = [pytest.mark.device, pytest.mark.cuda]
 
@@ -20,8 +20,8 @@ def torch(is_open):
     found = pytest.importorskip("torch")
     if not found.cuda.is_available():
         pytest.skip("torch finds no CUDA device")
-    link = find_link(current())
-    if isinstance(link, Unlinked):
+    link = find_link(current_runtime())
+    if isinstance(link, LinkFailure):
         pytest.skip(link.reason)
     return found
 
@@ -40,14 +40,14 @@ def scaled(x: ti.types.ndarray(), a: ti.f32, y: ti.types.ndarray()):
 
 def lend(x):
     """How an argument is lent, outside of a call."""
-    return find_link(current()).arrays.lend(x, 0)
+    return find_link(current_runtime()).arrays.lend(x, 0)
 
 
 def test_ours_in_torch_in_both_directions(torch):
     x = ti.ndarray(ti.f32, N)
     x.fill(3)
     seen = torch.from_dlpack(x)
-    assert seen.is_cuda and seen.data_ptr() == find_link(current()).map(x.buffer)
+    assert seen.is_cuda and seen.data_ptr() == find_link(current_runtime()).map(x.buffer)
     for k in range(50):
         seen.mul_(2).sub_(3)
         add_one(x)
@@ -132,7 +132,7 @@ def test_tensors_of_other_streams_and_devices(torch):
         add_one(x)
         assert float(x.sum()) == 2 * N
     if torch.cuda.device_count() > 1:
-        other = 1 - find_link(current()).cuda.ordinal
+        other = 1 - find_link(current_runtime()).cuda.ordinal
         y = torch.zeros(N, device=f"cuda:{other}")
         add_one(y)
         assert float(y.sum()) == N
@@ -166,7 +166,7 @@ def test_a_thousand_times(torch):
     y = torch.zeros(N, device="cuda")
     torch.from_dlpack(x)
     add_one(y)
-    device = current().device
+    device = current_runtime().device
     device.sweep()
     before = device.heap.used_bytes
     for _ in range(1000):

@@ -11,7 +11,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import DeviceError, KernelRuntimeError
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 ROOT = Path(__file__).parents[2]
 
@@ -177,19 +177,19 @@ def test_two_devices_in_one_process(tmp_path):
 
 
 def test_the_device_of_init_is_the_same_everywhere():
-    runtime = current()
+    runtime = current_runtime()
     with ti.device(runtime.device.info.name) as block:
-        assert block.runtime is current() is runtime
+        assert block.runtime is current_runtime() is runtime
         assert ti.cfg.arch is runtime.config.arch
     with pytest.raises(DeviceError, match="no Vulkan device matches 'nowhere'"):
         ti.device("nowhere").__enter__()
-    assert current() is runtime
+    assert current_runtime() is runtime
 
 
 def test_a_block_is_of_its_thread():
     found = []
-    with ti.device(current().device.info.name) as block:
-        thread = threading.Thread(target=lambda: found.append(current()))
+    with ti.device(current_runtime().device.info.name) as block:
+        thread = threading.Thread(target=lambda: found.append(current_runtime()))
         thread.start()
         thread.join()
         assert found == [block.runtime]
@@ -203,7 +203,7 @@ def test_no_other_device_inside_a_tape():
 
 
 def test_a_block_is_entered_once_at_a_time():
-    block, runtime = ti.device(0), current()
+    block, runtime = ti.device(0), current_runtime()
     for _ in range(3):  # again, once it is left
         with block:
             pass
@@ -215,8 +215,8 @@ def test_a_block_is_entered_once_at_a_time():
         thread.start()
         thread.join()
         assert refused == [False]
-        assert current() is block.runtime
-    assert current() is runtime
+        assert current_runtime() is block.runtime
+    assert current_runtime() is runtime
 
 
 def enters(block):
@@ -229,7 +229,7 @@ def enters(block):
 
 def test_devices_stay_open_inside_a_block():
     x = ti.ndarray(ti.f32, 4)
-    with ti.device(current().device.info.name):
+    with ti.device(current_runtime().device.info.name):
         for call in (ti.init, ti.reset):
             with pytest.raises(KernelRuntimeError, match="outside of it"):
                 call()
@@ -244,6 +244,6 @@ def test_what_names_no_device(name):
 
 
 def test_an_index_of_numpy():
-    runtime = current()
+    runtime = current_runtime()
     with ti.device(np.int64(runtime.device.info.index)):
-        assert current() is runtime
+        assert current_runtime() is runtime

@@ -15,7 +15,7 @@ import pytest
 import vkchi as ti
 from tests.devices import errors_of
 from vkchi.device import open_device
-from vkchi.runtime import Runtime, current, install
+from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.options import Options
 
 pytestmark = pytest.mark.device
@@ -165,7 +165,7 @@ def test_taking_over_copies_what_does_not_lie_in_order():
 
 
 def needs_imports():
-    if not current().device.host_pointer_alignment:
+    if not current_runtime().device.host_pointer_alignment:
         pytest.skip("this device does not use memory of the host in place")
 
 
@@ -210,7 +210,7 @@ def test_what_is_taken_over_is_kept_for_as_long_as_it_is_used():
     gc.collect()
     ti.ndarray(ti.f32, 1)
     ti.sync()
-    current().device.sweep()
+    current_runtime().device.sweep()
     assert gone() is None
 
 
@@ -424,7 +424,7 @@ def test_memory_that_the_host_does_not_reach(monkeypatch):
     monkeypatch.setattr(
         sys.modules["vkchi.device"], "choose_exporter", lambda logical: None
     )  # nor CUDA
-    install(Runtime(open_device(staged=True), Options()))
+    install_runtime(Runtime(open_device(staged=True), Options()))
     x = ti.ndarray(ti.f32, 3)
     x.fill(2)
     for export in (x.__dlpack__, x.__dlpack_device__):
@@ -441,7 +441,7 @@ def count_files():
 
 def test_a_thousand_exports_and_imports_leave_nothing():
     needs_imports()
-    logical = current().device._logical
+    logical = current_runtime().device._logical
 
     def count():
         kinds = ("VkBuffer", "VkDeviceMemory")
@@ -450,13 +450,13 @@ def test_a_thousand_exports_and_imports_leave_nothing():
     own = ti.ndarray(ti.f32, 100)
     given = np.ones(5000, np.float32)
     ti.sync()
-    current().device.sweep()
+    current_runtime().device.sweep()
     before, files = count(), count_files()
     for _ in range(1000):
         assert np.from_dlpack(own).ctypes.data == address_of(own)
         add_one(ti.from_dlpack(given, copy=False))
     ti.sync()
-    current().device.sweep()
+    current_runtime().device.sweep()
     assert given[0] == 1001
     assert count() <= before + 2
     assert count_files() == files

@@ -12,7 +12,7 @@ import vkchi as ti
 from vkchi.device import open_device
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
-from vkchi.runtime import Runtime, current, install
+from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.options import Options
 
 pytestmark = pytest.mark.device
@@ -25,10 +25,10 @@ def column(request, own_runtime, monkeypatch):
     CUDA; the first in debug mode."""
     if request.param == "other":
         monkeypatch.setattr(sys.modules["vkchi.device"], "choose_exporter", lambda logical: None)
-        install(Runtime(open_device(staged=True), Options()))
+        install_runtime(Runtime(open_device(staged=True), Options()))
     else:
         ti.init(debug=request.param == "debug")
-        if not current().device.host_pointer_alignment:
+        if not current_runtime().device.host_pointer_alignment:
             pytest.skip("this device does not use memory of the host in place")
     return request.param
 
@@ -51,7 +51,7 @@ def count(monkeypatch):
     monkeypatch.setattr(Storage, "copy_kept", count_take)
 
     def during(act):
-        device = current().device
+        device = current_runtime().device
         device.wait()
         found.into = found.out = found.waits = 0
         wait = type(device).wait
@@ -191,7 +191,7 @@ def test_arguments(column, count, source):
 
 
 def test_deferred_arguments(column, count):
-    current().deferred = True  # as ti.init(host_arrays="deferred") has it
+    current_runtime().deferred = True  # as ti.init(host_arrays="deferred") has it
     x, y = np.ones(N, np.float32), np.ones(N, np.float32)
     in_place = column == "shared"
     assert count(lambda: add(x, y)) == ((0, 0, False) if in_place else (2, 1, True))
@@ -202,7 +202,7 @@ def test_deferred_arguments(column, count):
 def test_arguments_that_are_not_in_order(column, count):
     x, y = (np.ones(2 * N, np.float32)[::2] for _ in range(2))
     assert count(lambda: add(x, y)) == (2, 1, True)
-    current().deferred = True
+    current_runtime().deferred = True
     assert count(lambda: add(x, y)) == (2, 1, True)
     assert y[-1] == 3
 
@@ -249,7 +249,7 @@ def test_operators(column, count):
     if column == "shared":
         from vkchi.interop.in_place import host_arrays
 
-        assert host_arrays(current()).find(made[0].detach(), 0).start == made[0].data_ptr()
+        assert host_arrays(current_runtime()).find(made[0].detach(), 0).start == made[0].data_ptr()
     into, out, waits = count(lambda: torch.autograd.grad(made[0].sum(), x))
     assert waits
     assert (into, out) == (0, 0) if column == "shared" else (into >= 2 and out >= 1)

@@ -13,10 +13,10 @@ import pytest
 
 from vkchi.device import open_device
 from vkchi.errors import DeviceError
-from vkchi.target.handles import DMA_BUF, OPAQUE_FD, OPAQUE_WIN32, Payload
+from vkchi.target.memory_handles import DMA_BUF, OPAQUE_FD, OPAQUE_WIN32, Payload
 from vkchi.vk import external, queue
 from vkchi.vk.external import find_exporter
-from vkchi.vk.memory import export_block
+from vkchi.vk.memory_blocks import export_block
 
 pytestmark = pytest.mark.device
 
@@ -93,7 +93,7 @@ def test_another_process_sees_the_memory(device):
     code = f"""
         import numpy as np
         from vkchi.device import open_device
-        from vkchi.target.handles import Payload
+        from vkchi.target.memory_handles import Payload
         device = open_device()
         whole = device.import_payload(Payload{tuple(payload)!r}, {block.size_bytes})
         values = np.frombuffer(whole.read({offset}, 256), np.float32)

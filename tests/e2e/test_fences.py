@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pages are protected by mprotect")
 def test_no_access_outside():
-    if not current().device.host_pointer_alignment:
+    if not current_runtime().device.host_pointer_alignment:
         pytest.skip("this device does not use memory of the host in place")
     program = [sys.executable, str(Path(__file__).parent / "fences.py")]
     done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=ROOT)

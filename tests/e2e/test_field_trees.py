@@ -16,9 +16,9 @@ import pytest
 import vkchi as ti
 from tests.e2e.conftest import start
 from vkchi.device import open_device
-from vkchi.fields.cells import Window
+from vkchi.fields.tree_layout import BufferView
 from vkchi.passes.layouts import has_spare
-from vkchi.runtime import Runtime, current, install
+from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.options import Options
 from vkchi.types import row_major
 
@@ -26,7 +26,7 @@ from vkchi.types import row_major
 @pytest.fixture(params=["mapped", "staged"], autouse=True, scope="module")
 def kind_of_memory(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test on both kinds."""
-    install(Runtime(open_device(staged=request.param == "staged"), Options()))
+    install_runtime(Runtime(open_device(staged=request.param == "staged"), Options()))
     yield
     start()
 
@@ -79,7 +79,7 @@ def test_cells_are_aligned_like_structs() -> None:
 
 
 def test_narrow_types_are_aligned() -> None:
-    if not all(map(current().device.caps.can_store, ("u8", "i16"))):
+    if not all(map(current_runtime().device.caps.can_store, ("u8", "i16"))):
         pytest.skip("no narrow types here")
     x, y, z = ti.field(ti.u8), ti.field(ti.f32), ti.field(ti.i16)
     ti.root.dense(ti.i, 3).place(x, y, z)
@@ -248,7 +248,7 @@ def test_deepcopy_of_a_field_and_its_components() -> None:
 
 def used_bytes() -> int:
     """Bytes that arrays hold now."""
-    device = current().device
+    device = current_runtime().device
     device.wait()
     device.sweep()
     return int(device.heap.used_bytes)
@@ -300,20 +300,20 @@ def test_destroyed_trees_are_freed_though_fields_are_held() -> None:
 
 
 def test_windows_of_a_freed_buffer_refuse() -> None:
-    whole = current().device.allocate(64)
-    part = Window(whole, 16, 16)
+    whole = current_runtime().device.allocate(64)
+    part = BufferView(whole, 16, 16)
     part.write(0, b"\1" * 16)
     assert bytes(part.read(0, 16)) == b"\1" * 16
     assert bytes(whole.read(12, 8)) == b"\0\0\0\0\1\1\1\1"
 
 
 def test_fields_of_an_older_runtime_are_refused() -> None:
-    device = current().device
+    device = current_runtime().device
     x, y = two_in_cells()
     x[0] = 1
     z = ti.field(ti.f32)
     block = ti.root.dense(ti.i, 2)
-    install(Runtime(open_device(staged=not device.unified), Options()))
+    install_runtime(Runtime(open_device(staged=not device.unified), Options()))
     for use in (lambda: x[0], lambda: y.to_numpy(), lambda: block.place(z), lambda: z[0]):
         with pytest.raises(ti.TaichiRuntimeError):
             use()

@@ -9,8 +9,8 @@ import pytest
 
 import vkchi as ti
 from vkchi.launch import replay
-from vkchi.runtime import current
-from vkchi.vk.pipelines import Filling
+from vkchi.runtime import current_runtime
+from vkchi.vk.pipelines import BufferFills
 
 F1 = ti.types.ndarray(ti.f32, 1)
 
@@ -18,13 +18,13 @@ F1 = ti.types.ndarray(ti.f32, 1)
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each dispatch from now on, whether memory is set in its place."""
-    device, found = current().device, []
+    device, found = current_runtime().device, []
     if not device.caps.is_cpu:
         pytest.skip("graphics cards run such dispatches")
     run = device.record
 
     def record(pipeline: Any, *rest: Any) -> None:
-        found.append(isinstance(pipeline, Filling))
+        found.append(isinstance(pipeline, BufferFills))
         run(pipeline, *rest)
 
     monkeypatch.setattr(device, "record", record)
@@ -258,7 +258,7 @@ def test_what_it_took_is_told_by_its_name() -> None:
         for i in x:
             x[i] = 2
 
-    with current().device.timing() as timing:
+    with current_runtime().device.timing() as timing:
         clear()
     assert [name for name, _ in timing.dispatches] == ["clear.0"]
 

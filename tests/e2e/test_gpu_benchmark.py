@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 pytestmark = pytest.mark.device
 ROOT = Path(__file__).parents[2]
 
 
 def test_it_runs_to_its_end():
-    device = current().device.info.name
+    device = current_runtime().device.info.name
     command = [sys.executable, ROOT / "benchmarks/gpu.py", "--device", device, "--quick",
                "--megabytes", "1", "--shape", "2,4,64"]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -13,7 +13,7 @@ import vkchi as ti
 from vkchi.errors import ArgumentError, ArgumentListError, KernelTypeError
 from vkchi.graph import Arg, ArgKind, Graph, GraphBuilder
 from vkchi.launch import merging, replay
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 A = Arg(ArgKind.SCALAR, "a", ti.f32)
 X = Arg(ArgKind.NDARRAY, "x", ti.f32, ndim=1)
@@ -62,7 +62,7 @@ def array(n: int = 8) -> Any:
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many dispatches every sequence has that is run from now on."""
     found: list[int] = []
-    device = current().device
+    device = current_runtime().device
     run = device.execute
     monkeypatch.setattr(device, "execute", lambda s: (found.append(s.count), run(s))[1])
     return found
@@ -89,7 +89,7 @@ def test_arguments_that_are_no_dict(wrong: Any) -> None:
 def test_the_same_arguments_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "MOST_LAUNCHES", 1)
     g, x, y = graph(*[(add, A, X)] * 5, (mix, 1.0, X, Y)), array(), array()
-    device, made = current().device, []
+    device, made = current_runtime().device, []
     make = device.sequence
     monkeypatch.setattr(
         device, "sequence", lambda c, like=None: (made.append(len(c)), make(c, like))[1]
@@ -339,11 +339,11 @@ def test_a_graph_outlives_a_runtime() -> None:
 
 
 def test_measured_kernels_are_told_apart() -> None:
-    if not current().device.can_time:
+    if not current_runtime().device.can_time:
         pytest.skip("the device cannot measure time")
     g, x = graph((add, A, X), (add, A, X)), array()
     g.run({"a": 1.0, "x": x})
-    with current().device.timing() as timing:
+    with current_runtime().device.timing() as timing:
         g.run({"a": 1.0, "x": x})
     assert [name.partition(".")[0] for name, _ in timing.dispatches] == ["add", "add"]
 
@@ -468,7 +468,11 @@ def test_numbers_that_loops_depend_on_move_barriers() -> None:
 
 
 def test_numbers_of_all_types_are_patched() -> None:
-    types = [ti.i32, ti.f32, ti.u8, ti.i64, ti.f64] if current().device.caps.float64 else [ti.i32]
+    types = (
+        [ti.i32, ti.f32, ti.u8, ti.i64, ti.f64]
+        if current_runtime().device.caps.float64
+        else [ti.i32]
+    )
     for dtype in types:
 
         @ti.kernel
@@ -494,7 +498,7 @@ def draw(x: ti.types.ndarray(ti.f32, 1)):
 
 def test_random_numbers_are_those_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run draws others, the same ones as if the kernels were called."""
-    runtime, found = current(), executed(monkeypatch)
+    runtime, found = current_runtime(), executed(monkeypatch)
     g, x, y = graph((draw, X), (add, A, X), (draw, X)), array(64), array(64)
     begin, rows = runtime.draws, []
     for k in range(4):
@@ -514,7 +518,7 @@ def test_random_numbers_are_those_of_calls(monkeypatch: pytest.MonkeyPatch) -> N
 def test_numbers_that_change_often_are_not_recorded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """From some number of changes on, arguments stand in memory; runs in flight keep theirs."""
     monkeypatch.setattr(replay, "MOST_RERECORDED", 12)
-    device, made = current().device, []
+    device, made = current_runtime().device, []
     sequence = device.sequence
     monkeypatch.setattr(device, "sequence", lambda c, *r: (made.append(len(c)), sequence(c, *r))[1])
     g, x, y = graph((add, A, X), (mix, A, X, Y), (add, A, X)), array(), array()

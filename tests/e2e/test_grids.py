@@ -14,8 +14,8 @@ import vkchi as ti
 from tests.devices import FEW_GROUPS, like_gpu
 from vkchi.ir.core import find_parallel
 from vkchi.passes import pipeline
-from vkchi.runtime import current
-from vkchi.spirv.reshape import reshaped
+from vkchi.runtime import current_runtime
+from vkchi.spirv.workgroup_shape import with_workgroup_shape
 
 pytestmark = pytest.mark.usefixtures("as_gpu")
 
@@ -150,9 +150,9 @@ def test_short_axes_get_other_workgroups(
 
     def noting(shader: Any, block: Any) -> Any:
         made.append(tuple(block))
-        return reshaped(shader, block)
+        return with_workgroup_shape(shader, block)
 
-    monkeypatch.setattr("vkchi.spirv.reshape.reshaped", noting)
+    monkeypatch.setattr("vkchi.spirv.workgroup_shape.with_workgroup_shape", noting)
 
     @ti.kernel
     def add(a: ti.types.ndarray()):
@@ -344,5 +344,5 @@ def test_graphs_take_all_parts() -> None:
 
 
 def test_capabilities_are_those_of_a_card() -> None:
-    caps = current().device.caps
+    caps = current_runtime().device.caps
     assert caps == like_gpu(caps)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 pytestmark = pytest.mark.device
 N = 64
@@ -58,7 +58,7 @@ def tell(k: ti.i32):
 
 def counts() -> dict[str, int]:
     """Bytes of the device, objects, what stands in tables, blocks of Python's memory."""
-    device = current().device
+    device = current_runtime().device
     ti.sync()
     gc.collect()
     device.sweep()
@@ -152,7 +152,7 @@ def test_fields_of_kernels_leave_nothing() -> None:
         x = ti.field(ti.f32, N)
         square(x, loss)
 
-    times = current().compiled  # the last so many, for reports
+    times = current_runtime().compiled  # the last so many, for reports
     times.extend(("", float(k)) for k in range(times.maxlen or 0))
     check(use, FIELDS // 2)
 
@@ -164,7 +164,7 @@ def test_a_thousand_fields_at_once() -> None:
     for k, x in enumerate(fields):
         x.fill(k)
     assert [x[N - 1] for x in fields] == list(range(FIELDS))
-    held = current().device.heap.used_bytes - before["bytes of arrays"]
+    held = current_runtime().device.heap.used_bytes - before["bytes of arrays"]
     assert FIELDS * 4 * N <= held <= FIELDS * (4 * N + 512)
     del fields, x
     assert counts()["bytes of arrays"] == before["bytes of arrays"]

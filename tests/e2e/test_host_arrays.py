@@ -14,7 +14,7 @@ from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import MOST_IMPORTS, host_arrays
 from vkchi.ndarray import Ndarray
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 pytestmark = pytest.mark.device
 
@@ -24,7 +24,7 @@ DTYPES = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f
 @pytest.fixture
 def in_place():
     """Tests of what is used in place, on devices that do so."""
-    if not current().device.host_pointer_alignment:
+    if not current_runtime().device.host_pointer_alignment:
         pytest.skip("this device does not use memory of the host in place")
 
 
@@ -60,7 +60,7 @@ def total(x: ti.types.ndarray()) -> ti.f32:
 
 
 def find(array, element_axes=0):
-    return host_arrays(current()).find(array, element_axes)
+    return host_arrays(current_runtime()).find(array, element_axes)
 
 
 def is_in_place(array):
@@ -70,7 +70,7 @@ def is_in_place(array):
         return False
     assert found.host.ctypes.data == array.__array_interface__["data"][0]
     assert found.host.nbytes == found.size_bytes == array.nbytes
-    if "llvmpipe" in current().device.info.name:  # whose device addresses are the host's
+    if "llvmpipe" in current_runtime().device.info.name:  # whose device addresses are the host's
         assert found.buffer.address == array.ctypes.data
     return True
 
@@ -321,7 +321,7 @@ def test_memory_of_the_device_itself_is_not_imported(in_place):
 
 def test_debug_mode_looks_at_copies(own_runtime):
     ti.init(debug=True)
-    assert not host_arrays(current()).can_import
+    assert not host_arrays(current_runtime()).can_import
     x = np.arange(3, dtype=np.float32)
     double(x)
     assert x.tolist() == [0, 2, 4]
@@ -334,7 +334,7 @@ def test_a_call_waits_and_lets_go(in_place):
     x = np.ones(1 << 16, np.float32)
     held = sys.getrefcount(x)
     double(x)
-    assert not current().device.busy
+    assert not current_runtime().device.busy
     assert x[-1] == 2
     assert sys.getrefcount(x) == held
 
@@ -345,7 +345,7 @@ def test_deferred_calls_are_seen_after_sync(own_runtime, in_place):
     x = np.ones(1 << 20, np.float32)
     for _ in range(4):
         double(x)
-    assert current().device.busy
+    assert current_runtime().device.busy
     ti.sync()
     assert (x == 16).all()
     y = ti.field(ti.f32, ())
@@ -476,7 +476,7 @@ def test_launches_in_order_on_overlapping_memory(own_runtime, in_place):
 
 
 def test_an_interrupted_wait_keeps_arrays_until_the_device_is_done(in_place, monkeypatch):
-    device, wait = current().device, type(current().device).wait
+    device, wait = current_runtime().device, type(current_runtime().device).wait
     x = np.ones(1 << 16, np.float32)
     gone = weakref.ref(x)
     double(x)
@@ -505,7 +505,7 @@ def test_the_option_has_two_values(own_runtime):
 
 
 def count_objects():
-    logical = current().device._logical
+    logical = current_runtime().device._logical
     return sum(len(logical.handles(kind)._made) for kind in ("VkBuffer", "VkDeviceMemory"))
 
 
@@ -521,19 +521,19 @@ def test_a_thousand_arrays_leave_nothing(no_copies):
     for k in range(1000):
         double(np.ones(5000, np.float32))
         double(kept[k % 300])
-    assert len(host_arrays(current())) <= MOST_IMPORTS
+    assert len(host_arrays(current_runtime())) <= MOST_IMPORTS
     assert count_objects() <= before + 2 * MOST_IMPORTS + 4
     assert count_files() == files
     del kept
     gc.collect()
     find(np.ones(1, np.float32))
     ti.sync()
-    current().device.sweep()
+    current_runtime().device.sweep()
     assert count_objects() <= before + 4
 
 
 def test_what_was_imported_goes_with_its_owner(in_place):
-    known = host_arrays(current())
+    known = host_arrays(current_runtime())
     x = np.ones(4096, np.float32)
     double(x[8:])
     double(x[:100])
@@ -742,7 +742,7 @@ def test_what_was_seen_keeps_nothing(in_place):
     for _ in range(3):
         double(a)
         double(x)
-    hosts, gone = host_arrays(current()), weakref.ref(a)
+    hosts, gone = host_arrays(current_runtime()), weakref.ref(a)
     count = len(hosts)
     del a, x
     gc.collect()

@@ -104,7 +104,7 @@ def test_an_interrupt_before_any_instruction_of_the_wait_arrives_when_the_import
         start_opcodes()
         sys.settrace(interrupts.trace)
         try:
-            assert imports.do_apart(act) == 7
+            assert imports.run_in_thread(act) == 7
         except KeyboardInterrupt:
             assert interrupts.left <= 0
             now = len(begun), len(ended)

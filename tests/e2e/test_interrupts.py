@@ -16,7 +16,7 @@ import pytest
 import vkchi as ti
 from tests.e2e.torture import Alarm, Torture, Trace, add
 from vkchi.device import open_device
-from vkchi.runtime import Runtime, current, install
+from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.options import Options
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ QUICK = ("wait", "print", "arguments", "copy", "time", "numpy", "graph", "loop",
 def torture(request: Any, own_runtime: None) -> Iterator[Torture]:
     """On a device whose memory Python sees, and on one whose memory is staged."""
     if request.param == "staged":
-        install(Runtime(open_device(staged=True), Options()))
+        install_runtime(Runtime(open_device(staged=True), Options()))
     yield Torture(seed=7)
 
 
@@ -96,7 +96,7 @@ def test_an_interrupted_kernel_makes_the_gradients_of_its_tape_unknown() -> None
             loss[None] += x[i]
 
     total()
-    runtime = current()
+    runtime = current_runtime()
     with pytest.raises(ti.TaichiRuntimeError, match=r"total\(\) failed a check or was interrupted"):
         with ti.ad.Tape(loss):
             runtime.device.record, record = interrupted, runtime.device.record

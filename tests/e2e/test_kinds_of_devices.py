@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 N = 300
 
@@ -16,7 +16,7 @@ N = 300
 def test_the_kind_is_the_drivers(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--like-gpu"):
         pytest.skip("the device is taken for a GPU")
-    device = current().device
+    device = current_runtime().device
     assert device.caps.kind == device.info.kind
     assert device.caps.is_cpu == (device.info.kind == "cpu")
 
@@ -24,7 +24,7 @@ def test_the_kind_is_the_drivers(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("kind", ["integrated", "cpu"])
 def test_both_kinds_compute_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums, scattered sums, tiles, stencils and remainders, at the width that the device has."""
-    device = current().device
+    device = current_runtime().device
     monkeypatch.setattr(device, "caps", device.caps._replace(kind=kind))
     rng = np.random.default_rng(3)
     plane = rng.integers(0, 50, (N, N)).astype(np.int32)

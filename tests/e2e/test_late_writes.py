@@ -7,8 +7,8 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import VkchiError
-from vkchi.fields import late_writes
-from vkchi.runtime import current
+from vkchi.fields import async_writes
+from vkchi.runtime import current_runtime
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("own_runtime")]
 N = 5000
@@ -18,7 +18,7 @@ N = 5000
 def waits(monkeypatch) -> list[bool]:
     """Waits for the device that was at work."""
     ti.init(arch=ti.vulkan)
-    device, found = current().device, []
+    device, found = current_runtime().device, []
     if not device.unified:
         pytest.skip("the host does not reach the device's memory")
     wait = device.wait
@@ -168,6 +168,6 @@ def test_after_the_device_has_gone():
 
 
 def test_words_of_fills():
-    assert late_writes.words_of(b"\1") == (0x01010101,)
-    assert late_writes.words_of(b"\1\2") == (0x02010201,)
-    assert late_writes.words_of(b"\0" * 8) == (0, 0)
+    assert async_writes.words_of_scalar(b"\1") == (0x01010101,)
+    assert async_writes.words_of_scalar(b"\1\2") == (0x02010201,)
+    assert async_writes.words_of_scalar(b"\0" * 8) == (0, 0)

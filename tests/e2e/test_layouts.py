@@ -22,10 +22,10 @@ from tests.fuzz.test_fuzz import plain_functions, small_machine
 from tests.fuzz.test_fuzz_device import device, run_both
 from vkchi.fields.field import MatrixField, ScalarField
 from vkchi.ir.literal import type_named
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.target.caps import FULL
 from vkchi.types import Array, Tensor, f32, i32
-from vkchi.types.layout import KINDS, Digit
+from vkchi.types.layout import KINDS, LayoutDigit
 
 __all__ = ("device", "plain_functions", "small_machine")  # fixtures
 PROGRAMS = 30
@@ -68,12 +68,12 @@ class Panels(Toy):
         row = number_of(others, self.extents)
         return ((last // 2 * self.rows + row) * 2 + last % 2) * self.step
 
-    def digits(self, shape: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...]:
+    def digits(self, shape: tuple[int, ...]) -> tuple[tuple[LayoutDigit, ...], ...]:
         found = []
         for k, extent in enumerate(shape[:-1]):
-            found.append((Digit(extent, 2 * self.step * prod(shape[k + 1 : -1]), 1),))
-        wide = Digit(-(-shape[-1] // 2), 2 * self.step * self.rows, 2)
-        return (*found, (wide, Digit(2, self.step, 1)))
+            found.append((LayoutDigit(extent, 2 * self.step * prod(shape[k + 1 : -1]), 1),))
+        wide = LayoutDigit(-(-shape[-1] // 2), 2 * self.step * self.rows, 2)
+        return (*found, (wide, LayoutDigit(2, self.step, 1)))
 
 
 class Turned(Toy):
@@ -118,7 +118,7 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 def place(make: type[Toy], elem: Any, shape: tuple[int, ...], origin: tuple[int, ...] = ()) -> Any:
     """A field that lies so, and a copy of another one as far as others know."""
     is_tensor = isinstance(elem, Tensor)
-    made: Any = (MatrixField if is_tensor else ScalarField)(current(), elem)
+    made: Any = (MatrixField if is_tensor else ScalarField)(current_runtime(), elem)
     step = elem.size if is_tensor else 1
     made.arrange(shape, make(shape, step, tuple(range(step)), origin))
     made._allocate()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 N = 1 << 16
 
@@ -68,7 +68,7 @@ def build() -> Any:
 
 def used_bytes() -> int:
     """Memory that arrays hold on the device, after what was launched is done."""
-    device = current().device
+    device = current_runtime().device
     ti.sync()
     device.sweep()
     return device.heap.used_bytes

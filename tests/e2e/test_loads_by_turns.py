@@ -29,14 +29,16 @@ def is_loaded_by_turns(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool | N
     """Whether the loop that was last looked at is one whose loads are made by turns; None where the
     device does not do so, or the kernel was compiled before."""
     seen: list[bool] = []
-    look = broadcast.Finder.turns
+    look = broadcast.CooperativeLoadFinder.turns
 
-    def turns(finder: broadcast.Finder, loop: Op) -> broadcast.Turns | None:
+    def turns(
+        finder: broadcast.CooperativeLoadFinder, loop: Op
+    ) -> broadcast.CooperativeLoads | None:
         found = look(finder, loop)
         seen.append(found is not None)
         return found
 
-    monkeypatch.setattr(broadcast.Finder, "turns", turns)
+    monkeypatch.setattr(broadcast.CooperativeLoadFinder, "turns", turns)
     return lambda: any(seen) if seen else None
 
 

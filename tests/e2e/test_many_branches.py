@@ -10,7 +10,7 @@ from vkchi.compiler import compile_kernel
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.flow import MOST_NESTED
 from vkchi.passes.shallow import BEARABLE
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 SIZE = 64
 START = np.arange(SIZE, dtype=np.float32) / 8 + 1
@@ -208,6 +208,6 @@ def test_thousands_of_constructs_in_a_row(op, fields):
     run = make(
         f"{KERNEL}        v = x[i]\n        w = c[i]\n{body}        y[i] = v + w\n", fields, 1
     )
-    runtime = current()
+    runtime = current_runtime()
     made = compile_kernel(run.__vkchi_func__, (), runtime.options, runtime.device.caps)
     assert len(made.artifact.dispatches) == 1

@@ -13,7 +13,7 @@ from vkchi.errors import DeviceError
 from vkchi.graph import Arg, ArgKind, Graph, GraphBuilder
 from vkchi.interop.in_place import HostNdarray
 from vkchi.launch import replay
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 A, B = (Arg(ArgKind.SCALAR, name, ti.f32) for name in "ab")
 N = Arg(ArgKind.SCALAR, "n", ti.i32)
@@ -32,7 +32,7 @@ def arguments(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many dispatches every sequence has that is run from now on."""
     found: list[int] = []
-    device = current().device
+    device = current_runtime().device
     run = device.execute
     monkeypatch.setattr(device, "execute", lambda s: (found.append(s.count), run(s))[1])
     return found
@@ -200,7 +200,7 @@ def test_one_dispatch_that_is_refused(executed: list[int], monkeypatch: pytest.M
 
     scale(1.0, x, y)
     shift(0.0, y)
-    monkeypatch.setattr(compiler, "build", refuse)
+    monkeypatch.setattr(compiler, "build_artifact", refuse)
     made.run(numbers)
     np.testing.assert_array_equal(y.to_numpy(), 2 * np.arange(8) + 3)
     assert executed == [2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 TYPES = {"u8": np.uint8, "i8": np.int8, "u16": np.uint16, "i16": np.int16, "f16": np.float16}
 SHAPES = [(16384,), (16387,), (128, 132), (101, 130), (257, 63)]
@@ -14,7 +14,7 @@ SHAPES = [(16384,), (16387,), (128, 132), (101, 130), (257, 63)]
 
 @pytest.fixture(autouse=True)
 def device_with_narrow_memory() -> None:
-    lacking = [name for name in TYPES if not current().device.caps.can_store(name)]
+    lacking = [name for name in TYPES if not current_runtime().device.caps.can_store(name)]
     if lacking:
         pytest.skip(f"no memory of {', '.join(lacking)}")
 

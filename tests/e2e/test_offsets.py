@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 N = 6
 STARTS = (7, -4)
@@ -279,7 +279,7 @@ def test_copy_from_inside_a_kernel() -> None:
 
 @pytest.mark.parametrize("first", [-(2**31), 2**31 - 4])
 def test_the_ends_of_32_bits(first: int) -> None:
-    if first > 0 and not current().device.caps.has_type("i64"):
+    if first > 0 and not current_runtime().device.caps.has_type("i64"):
         pytest.skip("the end of the loop does not fit i32")
     x = ti.field(ti.i32, 4, offset=first)
 

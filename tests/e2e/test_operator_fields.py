@@ -7,7 +7,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.device import open_device
-from vkchi.runtime import Runtime, current, install
+from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.options import Options
 
 torch = pytest.importorskip("torch", "2.5")
@@ -116,7 +116,7 @@ def test_each_call_has_what_it_found():
 
 
 def guards():
-    device = current().device
+    device = current_runtime().device
     device.sweep()
     return device.guards
 
@@ -399,7 +399,7 @@ def test_inside_a_tape():
 
 @pytest.mark.parametrize("writer", [name for name in WRITERS if name != "view"])
 def test_on_memory_that_the_host_does_not_reach(writer, own_runtime):
-    install(Runtime(open_device(staged=True), Options()))
+    install_runtime(Runtime(open_device(staged=True), Options()))
     w = ti.field(ti.f32, 4)
     w.fill(2)
     x = torch.ones(4, requires_grad=True)

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 pytestmark = pytest.mark.device
 
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.device
 @pytest.fixture
 def measured():
     ti.init(kernel_profiler=True)
-    if current().profiler is None:
+    if current_runtime().profiler is None:
         pytest.skip("the device cannot measure time")
-    yield current().profiler
+    yield current_runtime().profiler
     ti.init()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import KernelRaceWarning
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 N = 64
 
@@ -32,7 +32,7 @@ def device() -> Iterator[None]:
 def on_cpu(**options: Any) -> None:
     """Begin again, as a program that asks for `ti.cpu`."""
     ti.init(arch=ti.cpu, log_level=ti.ERROR, **options)
-    if current().device.info.kind != "cpu":
+    if current_runtime().device.info.kind != "cpu":
         pytest.skip("needs a software device")
 
 
@@ -929,7 +929,7 @@ def test_forward_mode_of_loops_in_order(need: Callable[..., None]) -> None:
 def test_warm_processes_run_in_order(
     tmp_path: Path, cache_environment: Callable[[Path], dict[str, str]]
 ) -> None:
-    if current().device.info.kind != "cpu":
+    if current_runtime().device.info.kind != "cpu":
         pytest.skip("needs a software device")
     program = tmp_path / "program.py"
     program.write_text(

@@ -13,7 +13,7 @@ import pytest
 import vkchi as ti
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.launch import replay
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 F1 = ti.types.ndarray(ti.f32, 1)
 
@@ -75,7 +75,7 @@ def arguments(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many dispatches every sequence has that is run from now on."""
     found: list[int] = []
-    device = current().device
+    device = current_runtime().device
     run = device.execute
     monkeypatch.setattr(device, "execute", lambda s: (found.append(s.count), run(s))[1])
     return found

@@ -12,14 +12,14 @@ import pytest
 import vkchi as ti
 from vkchi.device import open_device
 from vkchi.reports.sites import FAILURE_SLOTS, LINES_AT
-from vkchi.runtime import Runtime, current, install
+from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.options import Options
 
 
 @pytest.fixture(params=[False, True], ids=["mapped", "staged"])
 def debug(request: pytest.FixtureRequest) -> Iterator[None]:
     """Debug mode, on a device whose memory is the host's and on one whose is not."""
-    install(Runtime(open_device(staged=request.param), Options(debug=True)))
+    install_runtime(Runtime(open_device(staged=request.param), Options(debug=True)))
     yield
     ti.init()
 
@@ -55,7 +55,7 @@ def test_the_buffer_is_clean_after_each_launch(debug: None) -> None:
         run(2)
     with pytest.raises(AssertionError):
         run(200)
-    buffer = current().reports.buffer
+    buffer = current_runtime().reports.buffer
     assert not any(buffer.read(0, 2048)) and not any(buffer.read(4 * LINES_AT, 4096))
 
 
@@ -109,7 +109,7 @@ def test_runtimes_that_report_nothing_have_no_buffer(debug: None) -> None:
 
     run()
     ti.sync()
-    assert current()._reports is None
+    assert current_runtime()._reports is None
 
 
 def test_reset_after_a_failure(debug: None) -> None:

@@ -11,7 +11,7 @@ from tests.devices import like_gpu
 from vkchi.ir.core import Func, walk
 from vkchi.ir.text import parse_func
 from vkchi.passes.combine import combine_lanes
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.target.caps import FULL
 
 N = 3000
@@ -30,7 +30,7 @@ PLACES = {
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch, own_runtime: None) -> None:
     """The device as a card without atomic sums of floats."""
-    device = current().device
+    device = current_runtime().device
     without = like_gpu(device.caps)._replace(f32_atomic_add=False, f64_atomic_add=False)
     if not (without.subgroup_arithmetic and without.subgroup_ballot):
         pytest.skip("no subgroup operations")

@@ -1,4 +1,4 @@
-"""Code for the extents that launches meet (`launch/shapes`): what it does, when it is made."""
+"""Shape specialization (`launch/specialization`): its results, and when it happens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.cache import shaped
-from vkchi.cache.store import Store
+from vkchi.cache import specialized_code
+from vkchi.cache.store import CacheStore
 from vkchi.errors import DeviceError, Unsupported
 from vkchi.graph import Arg, ArgKind, GraphBuilder
-from vkchi.launch import shapes
+from vkchi.launch import specialization
 from vkchi.launch.executable import Executable
 from vkchi.passes import cost_model
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 pytestmark = pytest.mark.device
 A = ti.types.ndarray(ti.i32, 2)
@@ -114,7 +114,7 @@ def first(monkeypatch: pytest.MonkeyPatch) -> None:
 def third(monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents have code of their own from their third launch on."""
     monkeypatch.delenv("VKCHI_SHAPES", raising=False)
-    monkeypatch.setattr(shapes.Shapes, "_launches", lambda self, *launch: 3)
+    monkeypatch.setattr(specialization.ShapeSpecializer, "_launches", lambda self, *launch: 3)
     ti.init(arch=ti.vulkan)
 
 
@@ -167,9 +167,9 @@ def test_much_work_on_few_numbers_is_worth_it_soon(monkeypatch):
                     c[i, j] += a[i, k] * b[k, j]
 
     asked = []
-    count = shapes.Shapes._launches
+    count = specialization.ShapeSpecializer._launches
     monkeypatch.setattr(
-        shapes.Shapes,
+        specialization.ShapeSpecializer,
         "_launches",
         lambda self, key, flat: asked.append((count(self, key, flat), self._ops(flat))) or 0,
     )
@@ -186,7 +186,7 @@ def test_four_shapes_and_no_more():
     sizes = [(8, 8), (16, 8), (8, 16), (12, 20), (5, 7), (9, 3), (8, 8), (5, 7), (30, 2)]
     for shape in sizes * 2:
         check(array(integers(*shape)), array(integers(*shape)))
-    assert made(stencil, array(integers(2, 2)), array(integers(2, 2))) == shapes.MOST_SHAPES
+    assert made(stencil, array(integers(2, 2)), array(integers(2, 2))) == specialization.MOST_SHAPES
 
 
 @pytest.mark.usefixtures("third")
@@ -205,9 +205,11 @@ def test_shapes_that_never_come_again():
 def test_arrays_without_elements(shape, monkeypatch):
     """Of numpy: ours have some. What has none tells no extents."""
     asked = []
-    build = shapes.Shapes._build
+    build = specialization.ShapeSpecializer._build
     monkeypatch.setattr(
-        shapes.Shapes, "_build", lambda self, found: asked.append(found) or build(self, found)
+        specialization.ShapeSpecializer,
+        "_build",
+        lambda self, found: asked.append(found) or build(self, found),
     )
     x, y, z = np.zeros(shape, np.int32), np.zeros(shape, np.int32), integers(6, 6)
     stencil(x, y)
@@ -300,7 +302,7 @@ def test_what_fails_of_such_code_alone(error, lines, monkeypatch, caplog):
         tries.append(args)
         raise error
 
-    monkeypatch.setattr(shaped, "make", refuse)
+    monkeypatch.setattr(specialized_code, "build_specialized", refuse)
     for _ in range(3):
         check(x, y)
     assert len(tries) == 1
@@ -317,7 +319,7 @@ def test_what_a_signal_handler_raises_is_for_the_user(monkeypatch):
         raise TimeoutError
 
     with monkeypatch.context() as patch:
-        patch.setattr(shaped, "make", late)
+        patch.setattr(specialized_code, "build_specialized", late)
         with pytest.raises(TimeoutError):
             stencil(x, y)
     check(x, y)
@@ -327,14 +329,14 @@ def test_what_a_signal_handler_raises_is_for_the_user(monkeypatch):
 @pytest.mark.usefixtures("first")
 def test_code_that_works_on_other_arrays_is_left(monkeypatch):
     """A launch copies, and guards, the arrays that the code for any extents reads and writes."""
-    make = shaped.make
+    make = specialized_code.build_specialized
 
     def with_more(*args: Any) -> Any:
         artifact = make(*args)
         dispatches = [d._replace(writes=d.writes | {"x"}) for d in artifact.dispatches]
         return artifact._replace(dispatches=tuple(dispatches))
 
-    monkeypatch.setattr(shaped, "make", with_more)
+    monkeypatch.setattr(specialized_code, "build_specialized", with_more)
     x, y = array(integers(8, 8)), array(integers(8, 8))
     check(x, y)
     found = executable(stencil, x, y)
@@ -346,18 +348,18 @@ def test_code_that_works_on_other_arrays_is_left(monkeypatch):
 def test_an_interrupt_while_it_is_made(again, monkeypatch):
     x, y = array(integers(8, 12)), array(integers(8, 12))
     z = array(integers(8, 12))
-    make = shaped.make
+    make = specialized_code.build_specialized
 
     def interrupt(*args: Any) -> None:
         raise KeyboardInterrupt
 
     for _ in range(2):
         check(x, y)
-    monkeypatch.setattr(shaped, "make", interrupt)
+    monkeypatch.setattr(specialized_code, "build_specialized", interrupt)
     with pytest.raises(KeyboardInterrupt):
         stencil(x, y if again else z)
     assert made(stencil, x, y) == 0
-    monkeypatch.setattr(shaped, "make", make)
+    monkeypatch.setattr(specialized_code, "build_specialized", make)
     check(x, y if again else z)
     assert made(stencil, x, y) == 1
     check(x, y)
@@ -568,7 +570,7 @@ def test_recorded_calls():
 
 def test_a_recorded_launch_counts_for_many(monkeypatch):
     monkeypatch.delenv("VKCHI_SHAPES", raising=False)
-    monkeypatch.setattr(shapes.Shapes, "_launches", lambda self, *launch: 100)
+    monkeypatch.setattr(specialization.ShapeSpecializer, "_launches", lambda self, *launch: 100)
     ti.init(arch=ti.vulkan)
     x, y = array(integers(9, 14)), array(integers(9, 14))
     with ti.record() as g:
@@ -642,7 +644,7 @@ def test_what_dispatches_hand_on_has_memory_of_its_own(monkeypatch):
     found = layer.examine(lambda plan, _: list(plan.derived.gradients.found.values()), w, x, y)
     forms = [met.form for one in found for met in one.main.shapes.made.values()]
     shapes_of_temps = [[array.shape for array in form.temps.values()] for form in forms]
-    if current().device.caps.is_cpu:
+    if current_runtime().device.caps.is_cpu:
         assert shapes_of_temps == [[(64,)], [(96,)]]
 
 
@@ -689,5 +691,5 @@ def test_the_next_process_begins_with_it(cache_environment, tmp_path):
     assert run("first") == ["1 1", "True"]
     assert run("1", "strict") == ["1 1", "True"]  # imported to be refused
     assert run("1") == ["1 1", "False"]
-    texts = [entry.header["signature"] for entry in Store(cache).entries()]
+    texts = [entry.header["signature"] for entry in CacheStore(cache).entries()]
     assert any("x: array<f32[100]>" in text for text in texts)

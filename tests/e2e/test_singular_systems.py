@@ -13,8 +13,8 @@ import pytest
 import vkchi as ti
 from tests.e2e.autodiff.slopes import is_near
 from vkchi.linalg import SolverWarning, SparseMatrix, SparseSolver
-from vkchi.linalg.direct_solver import Direct
-from vkchi.linalg.factors import Square
+from vkchi.linalg.direct_solver import DirectSolver
+from vkchi.linalg.factors import SquareTriplets
 
 KINDS = ("LLT", "LDLT", "LU")
 F32, F64 = np.float32, np.float64
@@ -309,10 +309,10 @@ def test_a_large_matrix_needs_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_solutions_are_those_of_the_pseudoinverse(dense: Any, backend: str) -> None:
     """Also of the transposed system, and for inconsistent right sides."""
     rows, columns = np.nonzero(dense)
-    square = Square(rows, columns, dense[rows, columns], len(dense))
+    square = SquareTriplets(rows, columns, dense[rows, columns], len(dense))
     b = np.random.default_rng(6).standard_normal(len(dense))
     for kind in KINDS:
-        direct = Direct(square, kind, F64)
+        direct = DirectSolver(square, kind, F64)
         np.testing.assert_allclose(direct.solve(b).x, np.linalg.pinv(dense) @ b, atol=1e-12)
         np.testing.assert_allclose(
             direct.solve_transposed(b, direct.solve(b).by), np.linalg.pinv(dense).T @ b, atol=1e-12

@@ -41,13 +41,14 @@ print(json.dumps(stages))
 COMPILER = (
     "analysis", "passes", "spirv", "autodiff", "races", "tape", "aot", "graph", "linalg",
     "algorithms", "gui", "tools", "operators", "reports.profiler", "reports.delivery", "compiler",
-    "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.interp", "frontend.lower",
+    "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.interp", "frontend.lowering",
     "frontend.context", "frontend.intrinsics",
 )  # fmt: skip
 # What few kernels need: of others, cold processes load no such modules.
 RARE = (
-    "frontend.simt", "frontend.warp", "frontend.draw", "frontend.decompositions",
-    "frontend.textures", "frontend.call_stack", "lang.simt", "lang.decompose", "lang.texture",
+    "frontend.simt", "frontend.warp_calls", "frontend.draw", "frontend.decompositions",
+    "frontend.textures", "frontend.call_stack", "lang.simt", "lang.decompose",
+    "lang.texture_sampling",
     "passes.fusion", "analysis.crossing", "passes.functions", "passes.f64_math",
     "passes.quotient", "passes.subgroups",
 )  # fmt: skip
@@ -90,7 +91,7 @@ print(json.dumps({"end": sorted(sys.modules)}))
 """
 # What differentiates, and all that reads a kernel's IR.
 DIFFERENTIATION = (
-    "frontend.lower", "frontend.context", "passes", "spirv", "compiler", "analysis.footprint",
+    "frontend.lowering", "frontend.context", "passes", "spirv", "compiler", "analysis.footprint",
     "analysis.alias", "autodiff.primal", "autodiff.rules", "autodiff.reverse", "autodiff.forward",
     "autodiff.reaching", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify",
     "races.meeting", "races.conflicts", "tape.questions", "tape.gradients", "tape.variants",
@@ -154,7 +155,9 @@ def test_what_kernels_take_is_loaded_while_a_driver_starts(tmp_path):
     for options, expected in (("", LOADED), ("", ()), ("offline_cache=False", LOADED)):
         program = AHEAD.replace("OPTIONS", options)
         ((said,), stages) = outcome_of(tmp_path, program)
-        assert said == "2.0" and {"vkchi.kernel", "vkchi.fields.make"} <= set(stages["init"])
+        assert said == "2.0" and {"vkchi.kernel", "vkchi.fields.constructors"} <= set(
+            stages["init"]
+        )
         assert ("vkchi.cache.manifest" in stages["kernel"]) is (options == "")
         assert set(of_compiler(stages["init"])) >= {f"vkchi.{name}" for name in expected}
         if expected:
@@ -164,7 +167,7 @@ def test_what_kernels_take_is_loaded_while_a_driver_starts(tmp_path):
 
 
 PACKAGES = ("analysis", "passes", "spirv", "frontend")
-LOADED = ("compiler", "frontend.lower", "passes.pipeline", "spirv.lower")
+LOADED = ("compiler", "frontend.lowering", "passes.pipeline", "spirv.instruction_selection")
 AHEAD = """
 import json, sys, time
 from vkchi.interrupts import beside
@@ -222,10 +225,10 @@ def test_calls_of_other_numbers_find_some_answers(tmp_path):
 @pytest.mark.device
 def test_answers_that_cannot_be_read_are_found_anew(tmp_path, capsys):
     from vkchi.__main__ import main
-    from vkchi.cache.store import Store
+    from vkchi.cache.store import CacheStore
 
     expected, _ = outcome_of(tmp_path, GRADIENTS)
-    store = Store(str(tmp_path / "cache"))
+    store = CacheStore(str(tmp_path / "cache"))
     headers = {e.key: e.header for e in store.entries()}
     keys = [key for key, header in headers.items() if header["kind"] == "answers"]
     assert sorted(headers[key]["name"] for key in keys) == ["square", "step", "total"]
@@ -244,8 +247,8 @@ def test_answers_that_cannot_be_read_are_found_anew(tmp_path, capsys):
 
 def crafted(body: bytes) -> bytes:
     """An entry of the right sum and form, in which each answer is that to another question."""
-    from vkchi.cache.answers import table_in
     from vkchi.cache.codec import encode
+    from vkchi.cache.query_cache import table_in
 
     table = table_in(body)
     kernel = dict(zip(table.kernel, [*table.kernel.values()][1:] + [b""]))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 pytestmark = pytest.mark.usefixtures("as_gpu")
 LAST, LEAST = 2**31 - 1, -(2**31)
@@ -85,7 +85,7 @@ def test_what_is_no_number_is_chosen_as_before() -> None:
 @pytest.mark.parametrize("name", ["i8", "u16", "i64", "u64", "f16", "f64", "u1", "f32"])
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_windows_over_all_types(name: str, is_ours: bool) -> None:
-    caps = current().device.caps
+    caps = current_runtime().device.caps
     if not (caps.has_type(name) and caps.can_store(name)):
         pytest.skip(f"no {name}")
     t = getattr(ti, name)

@@ -406,7 +406,7 @@ def test_tensors_that_kernels_do_not_reach_are_copied_there_and_back(monkeypatch
         asked.append(is_launch)
         return torch.device("cpu") if len(asked) % 2 else None
 
-    monkeypatch.setattr("vkchi.operators.running.find_home", find_home)
+    monkeypatch.setattr("vkchi.operators.execution.find_home", find_home)
     x, w = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 1.0])
     y = product(x, w, 2.0)
     y.sum().backward()
@@ -415,7 +415,7 @@ def test_tensors_that_kernels_do_not_reach_are_copied_there_and_back(monkeypatch
 
 
 def test_what_is_on_the_cpu_stays_there():
-    from vkchi.operators.running import find_home
+    from vkchi.operators.execution import find_home
 
     assert find_home((torch.zeros(2), 3.0, [1, 2]), is_launch=True) is None
     assert find_home((torch.zeros(2, device="meta"), 3.0), is_launch=True).type == "meta"
@@ -548,11 +548,11 @@ def test_nothing_is_recorded_where_torch_records_nothing():
 
 def in_place():
     from vkchi.interop.in_place import host_arrays
-    from vkchi.runtime import current
+    from vkchi.runtime import current_runtime
 
-    if not current().device.host_pointer_alignment:
+    if not current_runtime().device.host_pointer_alignment:
         pytest.skip("this device does not use memory of the host in place")
-    return host_arrays(current())
+    return host_arrays(current_runtime())
 
 
 def test_nothing_is_copied(monkeypatch):
@@ -670,7 +670,7 @@ def test_fields_that_other_threads_write_between_forward_and_backward():
 def test_a_thousand_calls_leave_nothing():
     import gc
 
-    from vkchi.runtime import current
+    from vkchi.runtime import current_runtime
 
     x, w = inputs()
 
@@ -679,9 +679,9 @@ def test_a_thousand_calls_leave_nothing():
 
     def count():
         gc.collect()
-        current().device.wait()
-        current().device.sweep()
-        return current().device.heap.used_bytes, len(in_place()._known)
+        current_runtime().device.wait()
+        current_runtime().device.sweep()
+        return current_runtime().device.heap.used_bytes, len(in_place()._known)
 
     call()
     call()

@@ -321,7 +321,7 @@ def test_operations_of_users_that_change_their_input() -> None:
 
 
 def test_torch_before_2_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vkchi.interop.written import version_raiser
+    from vkchi.interop.torch_writes import version_raiser
 
     monkeypatch.delattr(torch.autograd.graph, "increment_version")
     version_raiser.cache_clear()

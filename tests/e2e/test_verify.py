@@ -10,8 +10,8 @@ import pytest
 import vkchi as ti
 from vkchi.errors import ArgumentError, Unsupported, VerifyError
 from vkchi.launch import crosscheck
-from vkchi.launch.crosscheck import distances
-from vkchi.runtime import current
+from vkchi.launch.crosscheck import ulp_distances
+from vkchi.runtime import current_runtime
 
 F1 = ti.types.ndarray(ti.f32, 1)
 Pair = ti.types.struct(a=ti.i32, b=ti.math.vec2)
@@ -48,7 +48,7 @@ def array(n: int) -> Any:
 def test_devices_agree_and_nothing_is_changed() -> None:
     x, y = array(9), ti.Vector.ndarray(2, ti.f32, 9)
     found = ti.verify(mixed, 2.0, 7, x, y)
-    assert current().device.info.name in found.devices
+    assert current_runtime().device.info.name in found.devices
     assert found.arrays == ["return.0", "x", "y"] and "agree, in 3 arrays" in repr(found)
     assert (x.to_numpy() == np.arange(9)).all() and not y.to_numpy().any()
     host = np.arange(9, dtype=np.float32)
@@ -121,8 +121,8 @@ def test_checks_that_fail_everywhere(own_runtime: None) -> None:
 def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices run `bad` for `good`."""
     other = bad.examine(lambda plan, args: plan.func, ti.ndarray(ti.i32, (2, 2)))
-    build = crosscheck.build
-    monkeypatch.setattr(crosscheck, "build", lambda fn, *rest: build(other, *rest))
+    build = crosscheck.build_artifact
+    monkeypatch.setattr(crosscheck, "build_artifact", lambda fn, *rest: build(other, *rest))
 
 
 @pytest.mark.usefixtures("wrong")
@@ -131,7 +131,7 @@ def test_the_first_element_the_op_and_the_line_are_named() -> None:
     with pytest.raises(VerifyError) as e:
         ti.verify(good, x)
     lines = str(e.value).splitlines()
-    name = current().device.info.name
+    name = current_runtime().device.info.name
     assert lines[0] == (
         f"good() on {name} differs from the reference: x[1, 3] is 14, and 13 is expected; "
         "so are 2 more of 12 numbers"
@@ -147,7 +147,7 @@ def test_the_first_element_the_op_and_the_line_are_named() -> None:
 def test_ulps() -> None:
     one = np.float32(1)
     step = np.spacing(one)
-    found = distances(
+    found = ulp_distances(
         np.array([one + 3 * step, np.nan, 1, np.inf, -np.inf, 0, 1e-45], np.float32),
         np.array([one, np.nan, np.nan, np.inf, np.inf, -0.0, 0], np.float32),
     )

@@ -12,13 +12,13 @@ import pytest
 import vkchi as ti
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.runtime import current
-from vkchi.types.attributes import ArrayArgument, Attributes
+from vkchi.runtime import current_runtime
+from vkchi.types.array_attributes import ArrayArgument, Attributes
 
 
 @pytest.fixture(autouse=True)
 def wants_i64() -> None:
-    if not current().device.caps.int64:
+    if not current_runtime().device.caps.int64:
         pytest.skip("the device has no i64")
 
 
@@ -105,14 +105,14 @@ def test_a_product_that_i32_cannot_count_is_refused() -> None:
 
 def test_what_does_not_fit_the_device_is_an_error() -> None:
     with pytest.raises(DeviceError, match=r"MiB in one piece is more than .* use several arrays"):
-        Storage(current(), ti.f32, (1 << 40,))
+        Storage(current_runtime(), ti.f32, (1 << 40,))
     with pytest.raises(ti.TaichiRuntimeError, match="an axis of 3221225472 elements.*two axes"):
         ti.ndarray(ti.u8, 3 << 30)
 
 
 def test_pieces_above_what_the_driver_promises() -> None:
     """lavapipe promises 2 GiB, and has more (its pages are there when they are touched)."""
-    device = current().device
+    device = current_runtime().device
     if device.info.driver.split()[0] != "llvmpipe":
         pytest.skip("this driver keeps to its limit, or memory is not there before it is touched")
     assert device.allocate((4 << 30) - 4096, zero=False).size_bytes > 1 << 31
@@ -123,7 +123,7 @@ def test_pieces_above_what_the_driver_promises() -> None:
 def test_host_array_beyond_the_limit() -> None:
     """A numpy array that lavapipe works in, of pages that are there when they are touched."""
     x = np.zeros((4095, 1 << 20), np.uint8)
-    if current().device.info.driver.split()[0] != "llvmpipe":
+    if current_runtime().device.info.driver.split()[0] != "llvmpipe":
         pytest.skip("the device does not work in the host's memory, or not so far")
 
     @ti.kernel

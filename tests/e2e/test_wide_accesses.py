@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 N = 64
 TYPES = {
@@ -27,7 +27,7 @@ def counted(dtype, count):
 @pytest.mark.parametrize("name", TYPES)
 def test_unrolled_loops(name: str) -> None:
     t, dtype, needs = TYPES[name]
-    if needs is not None and not getattr(current().device.caps, needs):
+    if needs is not None and not getattr(current_runtime().device.caps, needs):
         pytest.skip(f"the device has no {name}")
     x, y = ti.field(t, 8 * N + 3), ti.field(t, 8 * N)
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 DIVISORS = [0.0, -0.0, np.nan, 2.0, -2.0, np.inf, -np.inf]
 
 
 def run(dtype: Any, of_numpy: Any, function: Any, rows: int) -> Any:
-    if dtype is ti.f64 and not current().device.caps.float64:
+    if dtype is ti.f64 and not current_runtime().device.caps.float64:
         pytest.skip("the device has no f64")
     x, y = ti.field(dtype, len(DIVISORS)), ti.field(dtype, (rows, len(DIVISORS)))
     x.from_numpy(np.array(DIVISORS, of_numpy))

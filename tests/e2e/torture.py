@@ -28,7 +28,7 @@ import numpy as np
 
 import vkchi as ti
 from vkchi.device import close_abandoned, open_device
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 OURS = os.path.dirname(ti.__file__) + os.sep
 N = 300
@@ -285,7 +285,7 @@ class Torture:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.arrays = Arrays()
-        self.device = current().device
+        self.device = current_runtime().device
         self.done: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.workers: list[Worker] = []
@@ -498,7 +498,7 @@ class Torture:
         while self.workers:
             self.workers.pop().check()
         assert self.is_lock_free(self.device._lock), "the device is locked"
-        assert self.is_lock_free(current().lock), "the runtime is locked"
+        assert self.is_lock_free(current_runtime().lock), "the runtime is locked"
         assert gc.isenabled(), "the collector is off"
         self.check_soon()
         v.b.fill(1.0)

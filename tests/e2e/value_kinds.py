@@ -19,12 +19,12 @@ import numpy as np
 
 import vkchi as ti
 from vkchi.errors import CompilationError, VkchiError
-from vkchi.frontend.call import CALLS, Call
-from vkchi.frontend.lower import lower_kernel
+from vkchi.frontend.call_tables import CALLS, CallHandler
+from vkchi.frontend.lowering import lower_kernel
 from vkchi.frontend.operands import is_static
 from vkchi.ir.core import Value
 from vkchi.ir.verify import verify
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.signature import Signer, read_parameters
 
 
@@ -196,7 +196,7 @@ def answer(kind: Kind, operation: str, names: dict[str, Any]) -> tuple[str, str]
     scope = dict(names)
     exec(compile(text, file, "exec"), scope)
     noted: list[str] = []
-    CALLS[probe] = Call(lambda cx, *xs: noted.append(" ".join(map(said, xs))))
+    CALLS[probe] = CallHandler(lambda cx, *xs: noted.append(" ".join(map(said, xs))))
     try:
         lower(scope["program"])
     except VkchiError as e:
@@ -223,7 +223,7 @@ def lower(fn: Any) -> None:
     args = tuple(made[name] for name in fn.__code__.co_varnames[: fn.__code__.co_argcount])
     args = signer.adopt(args)
     key = signer.sign(args)
-    lowered = lower_kernel(fn, signer.specs(args, key), current().options)
+    lowered = lower_kernel(fn, signer.specs(args, key), current_runtime().options)
     verify(lowered.func)
 
 

@@ -27,7 +27,7 @@ from tests.fuzz.tensors import COMPUTED, SPECIAL
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value
 from vkchi.ir.ops import TABLE
-from vkchi.ir.sig import Signature, SignatureError
+from vkchi.ir.sig import OpSignature, SignatureError
 from vkchi.types import (
     SCALARS,
     Affine,
@@ -236,7 +236,7 @@ class Generator:
 
     def by_signature(self, kind: str) -> Value | None:
         """A row with a signature of one type variable, on values that it is defined for."""
-        count = len(Signature(TABLE[kind].sig).args)
+        count = len(OpSignature(TABLE[kind].sig).args)
         fitting = [t for t in self.types if self.allows(kind, t) and _infers(kind, (t,) * count)]
         if not fitting:
             return None

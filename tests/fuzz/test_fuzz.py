@@ -17,9 +17,9 @@ import pytest
 
 from tests.fuzz.programs import ALL, EXACT, Case, generate
 from vkchi.errors import DeviceError, Unsupported
-from vkchi.ir.cli import apply_pass
 from vkchi.ir.core import Func, Program
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
+from vkchi.ir.ir_command import apply_pass
 from vkchi.ir.text import parse_func, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
 from vkchi.passes import cost_model, f32_math, f64_math, pipeline, share
@@ -71,7 +71,7 @@ def make_case(seed: int) -> Case:
 
 
 def results_of(code: Func | Program, case: Case) -> dict[str, Any]:
-    arrays = run(code, case.args())
+    arrays = run_reference(code, case.args())
     return {name: v for name, v in arrays.items() if name in case.values}
 
 
@@ -142,7 +142,7 @@ def test_pipeline_keeps_results(seed: int, caps: Caps) -> None:
     want = results_of(case.fn, case)
     kernel = Program(case.fn.name, (case.fn,))
     try:
-        program, _ = pipeline.optimise(case.fn, caps, Options())
+        program, _ = pipeline.optimize_kernel(case.fn, caps, Options())
     except Unsupported as e:
         pytest.skip(f"no device has it: {e}")
     check("the pipeline", kernel, program, case, want)

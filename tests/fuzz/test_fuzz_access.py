@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.analysis.access import Survey
 from vkchi.analysis.boxes import Covered
+from vkchi.analysis.dependence import DependenceTest
 from vkchi.analysis.must_write import MustWrite
 from vkchi.analysis.segments import find_segments
 from vkchi.ir import interp
@@ -127,7 +127,7 @@ def indices_of(program: Program, monkeypatch: pytest.MonkeyPatch, args: dict[str
 
     with monkeypatch.context() as patch:
         patch.setattr(interp.Invocation, "value", value)
-        interp.run(program.fn, args)
+        interp.run_reference(program.fn, args)
     return defaultdict(dict) if zero else found
 
 
@@ -147,7 +147,7 @@ def meet(some: Any, others: Any) -> bool:
 
 def check(program: Program, found: Any) -> tuple[int, int]:
     """How many claims there are, of how many that could be."""
-    survey = Survey(program.loop.regions[0].ops, program.loop)
+    survey = DependenceTest(program.loop.regions[0].ops, program.loop)
     ops = [op for op in walk(program.loop.regions[0]) if op.kind == "elem"]
     claims = count = 0
     for k, a in enumerate(ops):

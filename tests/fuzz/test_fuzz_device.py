@@ -17,8 +17,8 @@ from tests.fuzz.programs import ALL, EXACT, Case, Profile, generate
 from tests.ops.launch import lacks_of, launch_program, store_truths_as_words
 from vkchi.device import Device, open_device
 from vkchi.errors import Unsupported
-from vkchi.ir.interp import run
-from vkchi.passes.pipeline import optimise
+from vkchi.ir.interp import run_reference
+from vkchi.passes.pipeline import optimize_kernel
 from vkchi.target.options import Options
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "40"))
@@ -41,12 +41,12 @@ def run_both(device: Device, seed: int, profile: Profile) -> Iterator[tuple[str,
     if lacks:
         pytest.skip(f"{device.info.name} has no {', '.join(lacks)}")
     try:
-        program, temps = optimise(case.fn, device.caps, Options())
+        program, temps = optimize_kernel(case.fn, device.caps, Options())
     except Unsupported as e:
         pytest.skip(str(e).splitlines()[0])
     got, want = case.args(), case.args()
     launch_program(device, program, temps, got)
-    run(case.fn, want)
+    run_reference(case.fn, want)
     arrays = {name for name, v in case.values.items() if isinstance(v, np.ndarray)}
     return ((name, got[name], want[name]) for name in sorted(arrays))
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from vkchi.ir.core import Func
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify
 from vkchi.passes import distribute, expand
@@ -190,7 +190,9 @@ def check(seed: int) -> bool:
     program = Program(seed)
     (fn,) = parse(program.text).funcs
     verify(fn)
-    new = gathers.gather(distribute.distribute(expand.expand(fn, FULL), FULL), FULL)
+    new = gathers.scatter_to_gather(
+        distribute.distribute(expand.expand_scalars(fn, FULL), FULL), FULL
+    )
     return new is not fn and compare(program, fn, new, seed)
 
 
@@ -198,11 +200,13 @@ def check_expanded(seed: int) -> bool:
     """Whether anything was handed on."""
     program = Program(seed, is_counted=True)
     (fn,) = parse(program.text).funcs
-    new = expand.expand(fn, FULL)
+    new = expand.expand_scalars(fn, FULL)
     if new is fn:
         return False
     compare(program, fn, new, seed)
-    return compare(program, fn, gathers.gather(distribute.distribute(new, FULL), FULL), seed)
+    return compare(
+        program, fn, gathers.scatter_to_gather(distribute.distribute(new, FULL), FULL), seed
+    )
 
 
 def compare(program: Program, fn: Func, new: Func, seed: int) -> bool:
@@ -212,8 +216,8 @@ def compare(program: Program, fn: Func, new: Func, seed: int) -> bool:
     verify(new)
     for k in range(3):
         want, found = (arguments(program, 3 * seed + k) for _ in range(2))
-        run(fn, want)
-        run(new, found)
+        run_reference(fn, want)
+        run_reference(new, found)
         for name in NAMES:
             np.testing.assert_array_equal(found[name], want[name], f"{name}, {program.text}")
     return True

@@ -20,17 +20,17 @@ import pytest
 import vkchi as ti
 from tests.fuzz.smooth import NUMBERS, VECTORS, N, write_kernel
 from tests.unit.differentiate import backward
-from vkchi.autodiff.answers import Request
-from vkchi.autodiff.refusals import check_repeatable
-from vkchi.autodiff.reverse import Gradient, reverse
+from vkchi.autodiff.gradient_checks import check_repeatable
+from vkchi.autodiff.results import GradientRequest
+from vkchi.autodiff.reverse import GradientFunc, differentiate_reverse
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.lower import lower_kernel
+from vkchi.frontend.lowering import lower_kernel
 from vkchi.ir.core import Func
-from vkchi.ir.interp import run
-from vkchi.ir.ops import TABLE, Row
+from vkchi.ir.interp import run_reference
+from vkchi.ir.ops import TABLE, OpRow
 from vkchi.passes.pipeline import PASSES
-from vkchi.runtime import current
-from vkchi.tape.gradients import prepare
+from vkchi.runtime import current_runtime
+from vkchi.tape.gradients import simplify_for_gradient
 from vkchi.types import i32
 
 Arrays = dict[str, Any]
@@ -46,7 +46,9 @@ STEP = 1e-5
 def fields() -> Iterator[dict[str, Any]]:
     """What the kernels work on, in f64 where the device has it."""
     ti.init(random_seed=7)
-    has_f64 = current().device.caps.has_type("f64") and current().device.caps.can_store("f64")
+    has_f64 = current_runtime().device.caps.has_type(
+        "f64"
+    ) and current_runtime().device.caps.can_store("f64")
     t = ti.f64 if has_f64 else ti.f32
     ti.init(random_seed=7, default_fp=t)
     made: dict[str, Any] = {name: ti.field(t, N, needs_grad=True) for name in NUMBERS}
@@ -77,10 +79,12 @@ def define(seed: int, fields: dict[str, Any]) -> Any:
 def lower(kernel: Any, fields: dict[str, Any]) -> tuple[Func, dict[str, str]]:
     """The kernel's Func; parameter name -> field name."""
     spec = (ArgSpec("c", "scalar", i32),)
-    lowered = lower_kernel(kernel.__vkchi_func__, spec, current().options)
+    lowered = lower_kernel(kernel.__vkchi_func__, spec, current_runtime().options)
     names = {id(field): name for name, field in fields.items()}
     found = {k: names[id(b[1])] for k, b in lowered.bindings.items() if b[0] == "field"}
-    return prepare(lowered.func, frozenset(p for p, k in found.items() if k in FLOATS)), found
+    return simplify_for_gradient(
+        lowered.func, frozenset(p for p, k in found.items() if k in FLOATS)
+    ), found
 
 
 class Point:
@@ -106,7 +110,7 @@ class Point:
     def value(self, fn: Func, names: dict[str, str], moved: float) -> float:
         """The sum of all results times their adjoints."""
         args = {**self.args(names, moved), "c": np.int32(TRIPS)}
-        run(fn, args)
+        run_reference(fn, args)
         return sum(float(np.sum(self.seeds[k] * args[p])) for p, k in names.items()
                    if k in FLOATS)  # fmt: skip
 
@@ -121,7 +125,7 @@ class Point:
         return found[1] if is_told else None
 
 
-def interpret(made: Gradient, point: Point, names: dict[str, str]) -> Arrays:
+def interpret(made: GradientFunc, point: Point, names: dict[str, str]) -> Arrays:
     """The gradients, by field, that the interpreter computes."""
     args = {**point.args(names), "c": np.int32(TRIPS)}
     seeds = {p: point.seeds[k].astype(args[p].dtype) for p, k in names.items() if k in point.seeds}
@@ -164,7 +168,9 @@ def test_gradients(batch: int, fields: dict[str, Any]) -> None:
     for seed in range(batch * PROGRAMS, (batch + 1) * PROGRAMS):
         kernel, point = define(seed, fields), Point(seed, fields)
         fn, names = lower(kernel, fields)
-        made = reverse(fn, Request(frozenset(p for p, k in names.items() if k in FLOATS)))
+        made = differentiate_reverse(
+            fn, GradientRequest(frozenset(p for p, k in names.items() if k in FLOATS))
+        )
         made = made._replace(func=PASSES["unread"](made.func))  # type: ignore[arg-type]
         check_repeatable(made.func)
         found = interpret(made, point, names)
@@ -182,7 +188,7 @@ def check_slope(seed: int, point: Point, fn: Func, names: dict[str, str], found:
         assert np.isclose(product, slope, rtol=1e-4, atol=1e-5), f"seed {seed}: {product} {slope}"
 
 
-def tolerances(made: Gradient, point: Point, names: dict[str, str], found: Arrays) -> Arrays:
+def tolerances(made: GradientFunc, point: Point, names: dict[str, str], found: Arrays) -> Arrays:
     """How far the device's gradients may be off, by field: in f32 as far as errors of its sines
     change them, for programs may magnify these."""
     if point.contents["x"].dtype == np.float64:
@@ -201,7 +207,7 @@ def noisy_sines(attempt: int) -> Iterator[None]:
     """Let the interpreter's sines and cosines be off by NOISE, here more, there less."""
     exact = {kind: TABLE[kind] for kind in ("sin", "cos")}
 
-    def shake(row: Row) -> Row:
+    def shake(row: OpRow) -> OpRow:
         assert row.numpy is not None
         fn = row.numpy
         return row._replace(

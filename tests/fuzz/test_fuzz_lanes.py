@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse, print_func
 from vkchi.ir.verify import verify
 from vkchi.passes import lanes
@@ -158,10 +158,10 @@ def check(seed: int) -> bool:
     (turned,) = parse(backwards(print_func(new))).funcs
     for k in range(3):
         want = arguments(program, 3 * seed + k)
-        run(fn, want)
+        run_reference(fn, want)
         for form in (new, turned):
             found = arguments(program, 3 * seed + k)
-            run(form, found)
+            run_reference(form, found)
             for name in NAMES:
                 np.testing.assert_array_equal(found[name], want[name], f"{name}, {program.text}")
     return True

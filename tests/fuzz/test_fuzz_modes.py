@@ -14,11 +14,11 @@ import pytest
 
 from tests.fuzz.test_fuzz_gradients import FLOATS, STEP, TRIPS, Arrays, Point, define, fields, lower
 from tests.unit.differentiate import backward, count_cells, make_buffer
-from vkchi.autodiff.answers import Request
-from vkchi.autodiff.forward import forward
-from vkchi.autodiff.reverse import Gradient
+from vkchi.autodiff.forward import differentiate_forward
+from vkchi.autodiff.results import GradientRequest
+from vkchi.autodiff.reverse import GradientFunc
 from vkchi.ir.core import Func
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import PASSES
 from vkchi.tape.gradients import differentiate
@@ -52,10 +52,10 @@ def test_forward_mode(batch: int, fields: dict[str, Any]) -> None:
         point = Point(seed, fields)
         fn, names = lower(define(seed, fields), fields)
         slope = point.slope(fn, names)
-        dual = forward(fn, float_names(names))
+        dual = differentiate_forward(fn, float_names(names))
         verify(dual)
         duals = {f"{p}..dual": np.array(point.along[names[p]]) for p in float_names(names)}
-        run(dual, {**arguments(point, names), **duals})
+        run_reference(dual, {**arguments(point, names), **duals})
         product = sum(float(np.sum(point.seeds[k] * duals[f"{p}..dual"]))
                       for p, k in names.items() if k in FLOATS)  # fmt: skip
         if slope is not None:
@@ -69,7 +69,7 @@ def test_forward_over_reverse(batch: int, fields: dict[str, Any]) -> None:
     for seed in range(FIRST + batch * PROGRAMS, FIRST + (batch + 1) * PROGRAMS, 2):
         point = Point(seed, fields)
         fn, names = lower(define(seed, fields), fields)
-        made = differentiate(fn, Request(float_names(names)))
+        made = differentiate(fn, GradientRequest(float_names(names)))
         found = second(made, point, names)
         coarse, fine = (change_of_gradient(made, point, names, h) for h in (STEP, STEP / 3))
         for p in made.adjoints:
@@ -78,17 +78,19 @@ def test_forward_over_reverse(batch: int, fields: dict[str, Any]) -> None:
                 np.testing.assert_allclose(found[p], fine[p], 1e-3, 1e-4, err_msg=message)
 
 
-def change_of_gradient(made: Gradient, point: Point, names: dict[str, str], step: float) -> Arrays:
+def change_of_gradient(
+    made: GradientFunc, point: Point, names: dict[str, str], step: float
+) -> Arrays:
     """How gradients change along the point's direction, by differences."""
     seeds = {p: point.seeds[k] for p, k in names.items() if k in FLOATS}
     more, less = (backward(made, arguments(point, names, h), seeds) for h in (step, -step))
     return {p: (more[p] - less[p]) / (2 * step) for p in made.adjoints}
 
 
-def second(made: Gradient, point: Point, names: dict[str, str]) -> Arrays:
+def second(made: GradientFunc, point: Point, names: dict[str, str]) -> Arrays:
     """The same by forward mode over the gradient."""
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
-    func = forward(made.func, float_names(names) | frozenset(own))
+    func = differentiate_forward(made.func, float_names(names) | frozenset(own))
     verify(func)
     func = PASSES["unread"](func)  # type: ignore[assignment]
     bound = bind(made, arguments(point, names), {p: point.seeds[k] for p, k in names.items()
@@ -97,7 +99,7 @@ def second(made: Gradient, point: Point, names: dict[str, str]) -> Arrays:
         given = names.get(name)
         start = point.along[given] if given is not None else np.zeros_like(bound[name])
         bound[f"{name}..dual"] = np.array(start)
-    run(func, bound)
+    run_reference(func, bound)
     zeros = {p: np.zeros_like(bound[p]) for p in made.adjoints}
     return {p: bound.get(f"{adjoint}..dual", zeros[p]) for p, adjoint in made.adjoints.items()}
 
@@ -108,7 +110,7 @@ def duals_of(func: Func) -> list[str]:
     return [name.removesuffix("..dual") for name in ends]
 
 
-def bind(made: Gradient, args: Arrays, seeds: Arrays) -> Arrays:
+def bind(made: GradientFunc, args: Arrays, seeds: Arrays) -> Arrays:
     """All that a gradient's Func takes."""
     bound = {k: np.array(v) for k, v in args.items()}
     cells = count_cells(made, bound)

@@ -16,7 +16,7 @@ import pytest
 from tests.analyses import Observed, show
 from tests.fuzz.indices import Generator, arguments
 from tests.fuzz.programs import generate
-from vkchi.analysis.lattice import Extent, Fact, Product
+from vkchi.analysis.lattice import Extent, SymbolProduct, ValueFact
 from vkchi.ir import interp
 from vkchi.ir.core import Func, Op, Region, Value
 from vkchi.ir.text import print_func
@@ -35,11 +35,11 @@ class Watch:
         """A symbol's value."""
         if isinstance(s, Extent):
             return int(self.args[s.shape].shape[s.axis])
-        if isinstance(s, Product):
+        if isinstance(s, SymbolProduct):
             return s.coefficient * math.prod(self.value_of(x, env) for x in s.factors)
         return int(env[s[0]].reshape(-1)[s[1]] if isinstance(s, tuple) else env[s])
 
-    def check(self, claims: list[tuple[Value, Fact]], env: dict[Value, Any]) -> None:
+    def check(self, claims: list[tuple[Value, ValueFact]], env: dict[Value, Any]) -> None:
         for v, f in claims:
             n = int(env[v])
             self.count += 1
@@ -68,7 +68,7 @@ def watched_run(monkeypatch: pytest.MonkeyPatch, fn: Func, args: dict[str, Any],
         patch.setattr(interp.Invocation, "value", value)
         patch.setattr(interp.Invocation, "region", region)
         try:
-            interp.run(fn, args)
+            interp.run_reference(fn, args)
         except AssertionError as e:
             raise AssertionError(f"{title}: {e}\n{print_func(fn)}") from None
     return watch.count

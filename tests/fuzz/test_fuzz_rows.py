@@ -18,7 +18,7 @@ import pytest
 import vkchi as ti
 from tests.fuzz.rows import GRIDS, LINES, M, N, write_program
 from tests.fuzz.second_opinion import Arrays, World, check
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "8"))
 MEMORY = 3000  # bytes; a few states of all fields
@@ -29,7 +29,7 @@ SHAPES = {**dict.fromkeys(GRIDS, (N, M)), **dict.fromkeys(LINES, (N,))}
 def fields() -> Iterator[Arrays]:
     """What the kernels work on."""
     ti.init(random_seed=7)
-    caps = current().device.caps
+    caps = current_runtime().device.caps
     if not (caps.has_type("f64") and caps.can_store("f64")):
         pytest.skip("needs f64: programs may magnify errors")
     ti.init(random_seed=7, default_fp=ti.f64)

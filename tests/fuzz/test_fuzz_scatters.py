@@ -18,10 +18,10 @@ import pytest
 from tests.devices import like_gpu
 from tests.ops.launch import launch_program
 from vkchi.device import Device, open_device
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.passes import combine
-from vkchi.passes.pipeline import PASSES, Pass, optimise
+from vkchi.passes.pipeline import PASSES, Pass, optimize_kernel
 from vkchi.target.caps import FULL
 from vkchi.target.options import Options
 
@@ -186,13 +186,13 @@ def test_programs_have_what_is_looked_for() -> None:
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_passes(seed: int) -> None:
     plain, want = parse_func(Program(seed).text), arguments(seed)
-    run(plain, want)
+    run_reference(plain, want)
     assert want["o"][0] == 0
     fn: Any = PASSES["strength"](plain)
     for change in PASSED.values():
         fn = change(fn)
         got = arguments(seed)
-        run(fn, got)
+        run_reference(fn, got)
         compare(got, want, seed)
 
 
@@ -215,7 +215,7 @@ def test_devices(card: Device, seed: int, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(combine, "ATTEMPTS", seed % 2)
     monkeypatch.setattr(combine, "MOST_ATOMICS", 20)
     fn, got, want = parse_func(Program(seed).text), arguments(seed), arguments(seed)
-    program, temps = optimise(fn, card.caps, Options())
+    program, temps = optimize_kernel(fn, card.caps, Options())
     launch_program(card, program, temps, got)
-    run(fn, want)
+    run_reference(fn, want)
     compare(got, want, seed)

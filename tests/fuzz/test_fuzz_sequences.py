@@ -34,7 +34,7 @@ from tests.fuzz.sequences import (
     vary,
 )
 from vkchi.errors import KernelRaceWarning
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "48"))
 FIRST = int(os.environ.get("VKCHI_FUZZ_FIRST", "0"))
@@ -259,7 +259,7 @@ def worlds() -> Iterator[Worlds]:
 
 def make_worlds() -> Worlds:
     ti.init(random_seed=7)
-    caps = current().device.caps
+    caps = current_runtime().device.caps
     t = ti.f64 if caps.has_type("f64") and caps.can_store("f64") else ti.f32
     ti.init(random_seed=7, default_fp=t)
     return Worlds(World(t), World(ti.f32), World(t, is_field=True))

@@ -29,8 +29,8 @@ from tests.fuzz.test_fuzz import (
 )
 from vkchi.errors import Unsupported
 from vkchi.ir.core import Func, Program
-from vkchi.ir.interp import run
-from vkchi.ir.shaped import with_shapes
+from vkchi.ir.interp import run_reference
+from vkchi.ir.shape_specialization import with_shapes
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify
 from vkchi.passes import distribute, gather, pipeline
@@ -59,7 +59,7 @@ def test_pipeline_keeps_results(seed: int, caps: Caps) -> None:
     assert not shapes_in(fn, case.values)
     before = Program(fn.name, (fn,))
     try:
-        program, _ = pipeline.optimise(fn, caps, Options())
+        program, _ = pipeline.optimize_kernel(fn, caps, Options())
     except Unsupported as e:
         pytest.skip(f"no device has it: {e}")
     check("the pipeline", before, program, case, want)
@@ -71,12 +71,12 @@ def test_arrays_that_may_share_memory(seed: int) -> None:
     program = shifted.Program(seed)
     (fn,) = parse(program.text).funcs
     fixed = with_shapes(fn, shapes_in(fn, shifted.arguments(program, 0)))
-    new = remove_dead(gather.gather(distribute.distribute(fixed, FULL), FULL))
+    new = remove_dead(gather.scatter_to_gather(distribute.distribute(fixed, FULL), FULL))
     verify(new)
     for k in range(3):
         want, found = (shifted.arguments(program, 3 * seed + k) for _ in range(2))
-        run(fn, want)
-        run(new, found)
+        run_reference(fn, want)
+        run_reference(new, found)
         for name in shifted.NAMES:
             np.testing.assert_array_equal(found[name], want[name], f"{name}, {program.text}")
 
@@ -181,7 +181,7 @@ def test_kernels(seed: int, caplog: pytest.LogCaptureFixture) -> None:
         values, inside = numbers(seed + k, shape), min(k, shape[0])
         found, fn = launched(kernel, values, inside)
         want = {name: value.copy() for name, value in values.items()}
-        run(fn, {**want, "k": np.int32(inside)})
+        run_reference(fn, {**want, "k": np.int32(inside)})
         for name in want:
             note = f"{name} of {shape}, launch {k}: {source.text}"
             np.testing.assert_array_equal(found[name], want[name], note)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.tape.snapshots import UNLIMITED
 
 TAPES = int(os.environ.get("VKCHI_FUZZ", "100"))
@@ -147,7 +147,7 @@ def draw_act(r: random.Random, w: World) -> Act:
 def world() -> Iterator[World]:
     """In f64 where the device has it."""
     ti.init(random_seed=7)
-    caps = current().device.caps
+    caps = current_runtime().device.caps
     t = ti.f64 if caps.has_type("f64") and caps.can_store("f64") else ti.f32
     ti.init(random_seed=7, default_fp=t)
     yield World(t)

@@ -18,9 +18,9 @@ import vkchi as ti
 from tests.fuzz.sources import SCALES, Batch, define, write_batch
 from tests.ops.precision import is_near
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.lower import lower_kernel
-from vkchi.ir.interp import run
-from vkchi.runtime import current
+from vkchi.frontend.lowering import lower_kernel
+from vkchi.ir.interp import run_reference
+from vkchi.runtime import current_runtime
 from vkchi.types import f32, i32
 
 PROGRAMS = 10  # in a batch, which is one kernel
@@ -70,10 +70,10 @@ OUTPUTS = {"ints": ti.i32, "floats": ti.f32, "first": ti.f32, "second": ti.f32, 
 def run_interpreter(kernel: Any, fields: dict[str, Any]) -> dict[str, Any]:
     """What the unoptimised IR leaves in each field."""
     spec = (ArgSpec("c", "scalar", i32),)
-    lowered = lower_kernel(kernel.__vkchi_func__, spec, current().options)
+    lowered = lower_kernel(kernel.__vkchi_func__, spec, current_runtime().options)
     bound = {name: b[1] for name, b in lowered.bindings.items() if b[0] == "field"}
     args = {name: obj.to_numpy() for name, obj in bound.items()}
-    run(lowered.func, {**args, "c": np.int32(ARGUMENT)})
+    run_reference(lowered.func, {**args, "c": np.int32(ARGUMENT)})
     by_object = {id(obj): args[name] for name, obj in bound.items()}
     return {name: by_object.get(id(x), x.to_numpy()) for name, x in fields.items()}
 

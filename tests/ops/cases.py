@@ -19,7 +19,7 @@ import numpy as np
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param
 from vkchi.ir.ops import ELEMENTWISE, TABLE
-from vkchi.ir.sig import Signature, SignatureError
+from vkchi.ir.sig import OpSignature, SignatureError
 from vkchi.types import SCALARS, Array, Scalar, Type, i32, scalar_of, u1, with_shape
 
 CONVERSIONS = ("cast", "bitcast")
@@ -102,7 +102,7 @@ def count_args(kind: str) -> int:
     """How many values the row takes."""
     if kind in CONVERSIONS:
         return 1
-    return 3 if kind == "select" else len(Signature(TABLE[kind].sig).args)
+    return 3 if kind == "select" else len(OpSignature(TABLE[kind].sig).args)
 
 
 def result_type(kind: str, types: tuple[Type, ...]) -> Type:

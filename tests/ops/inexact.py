@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tests.ops.precision import ROWS, Format
-from vkchi.ir.evaluate import as_value, evaluate
+from vkchi.ir.evaluate import checked_value, evaluate
 from vkchi.types import Type, f64, scalar_of, with_scalar
 
 TRUNCATED = ("add", "sub", "mul", "cast")
@@ -55,13 +55,13 @@ class Inexact:
             return exact
         if kind in ROWS:
             self.used.add(kind)
-            return as_value(self.move(kind, args, attr, t, exact), t, kind)
+            return checked_value(self.move(kind, args, attr, t, exact), t, kind)
         if scalar_of(t) is f64:
             return exact
         if self.mode == "truncated" and kind in TRUNCATED:
-            return as_value(self.cut(kind, args, attr, t, exact), t, kind)
+            return checked_value(self.cut(kind, args, attr, t, exact), t, kind)
         if self.mode == "contracted" and kind in ("mul", "neg", "add", "sub"):
-            return as_value(self.fuse(kind, args, attr, t, exact), t, kind)
+            return checked_value(self.fuse(kind, args, attr, t, exact), t, kind)
         return exact
 
     def move(self, kind: str, args: Sequence[Any], attr: Any, t: Type, exact: Any) -> Any:

@@ -17,18 +17,18 @@ from vkchi.device import Device
 from vkchi.ir.core import Func, Param, Program, find_parallel, walk
 from vkchi.passes.legalize import legalize
 from vkchi.passes.map_grid import plan_grid
-from vkchi.passes.pipeline import lower
+from vkchi.passes.pipeline import lower_dispatch
 from vkchi.spirv import emit
 from vkchi.target.caps import Caps
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import (
     SERIAL,
+    ArgumentSlot,
     Grid,
     Shader,
-    Slot,
     compile_count,
-    dispatches_of,
     row_grid,
+    split_grid,
 )
 from vkchi.types import Array, Layout, Scalar, scalar_of, shape_of, u1, u32
 
@@ -112,7 +112,7 @@ class Memory:
 # --- launching -----------------------------------------------------------------------------------
 
 
-def pack_block(shader: Shader, give: Callable[[Slot], Any]) -> bytes:
+def pack_block(shader: Shader, give: Callable[[ArgumentSlot], Any]) -> bytes:
     """The argument block; `give(slot)` is a slot's value."""
     block = bytearray(shader.size_bytes)
     for slot in shader.slots:
@@ -121,7 +121,7 @@ def pack_block(shader: Shader, give: Callable[[Slot], Any]) -> bytes:
     return bytes(block)
 
 
-def slot_value(slot: Slot, memory: Memory, values: Mapping[str, Any]) -> Any:
+def slot_value(slot: ArgumentSlot, memory: Memory, values: Mapping[str, Any]) -> Any:
     """What a launch writes into a slot."""
     if slot.kind in ("ptr", "trash"):
         return memory.buffers[slot.param].address
@@ -163,7 +163,9 @@ def launch(
     groups: tuple[int, int, int] | None = None,
 ) -> Shader:
     """Emit, load and run one Func for `count` iterations; all arrays travel there and back."""
-    shader = emit(lower(legalize(fn, device.caps), device.caps), grid_for(fn), device.caps, fn.name)
+    shader = emit(
+        lower_dispatch(legalize(fn, device.caps), device.caps), grid_for(fn), device.caps, fn.name
+    )
     memory = Memory(device, {p.name: p for p in fn.params}, arrays)
     if groups is None:
         groups = (1 if shader.grid.is_serial else -(-count // shader.grid.block), 1, 1)
@@ -189,9 +191,11 @@ def launch_program(
     memory = Memory(device, params, arrays)
     known = {k: v.shape if k in arrays else plain_numbers(v) for k, v in args.items()}
     for fn in program.funcs:
-        shader = emit(lower(fn, device.caps), plan_grid(fn, device.caps), device.caps, fn.name)
+        shader = emit(
+            lower_dispatch(fn, device.caps), plan_grid(fn, device.caps), device.caps, fn.name
+        )
         axes = shader.grid.axes
         counts = [compile_count(axis.length, read_mapping)(known) for axis in axes]
-        for bases, groups in dispatches_of(shader.grid, counts, device.caps.workgroup_count):
+        for bases, groups in split_grid(shader.grid, counts, device.caps.workgroup_count):
             record(memory, shader, {**args, "count": counts, "base": bases}, groups)
     memory.read_back()

@@ -14,7 +14,7 @@ import pytest
 from tests.ops.launch import BLOCK, lacks_of, launch, store_truths_as_words
 from vkchi.device import Device
 from vkchi.ir.core import Func
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
 from vkchi.target.shader import Shader
@@ -57,7 +57,7 @@ def check(
     known = {**(values or {}), "n": np.int32(count)}
     names = {p.name for p in fn.params}
     wanted = {k: a.copy() for k, a in arrays.items()}
-    run(fn, {**wanted, **{k: v for k, v in known.items() if k in names}})
+    run_reference(fn, {**wanted, **{k: v for k, v in known.items() if k in names}})
     shader = launch(device, fn, arrays, known, count)
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, wanted[name], err_msg=name)

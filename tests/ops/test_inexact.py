@@ -14,7 +14,7 @@ from tests.ops.inexact import MODES, Inexact
 from tests.unit.kernels import Field, run
 from vkchi.ir import interp
 from vkchi.ir.evaluate import evaluate
-from vkchi.lang.texture import decode
+from vkchi.lang.texture_sampling import decode_texel
 from vkchi.target.caps import FULL, Caps
 from vkchi.types.formats import Format, texel_of
 
@@ -262,7 +262,7 @@ def test_white_texels(name: str) -> None:
     """Products are rounded to the nearest everywhere, quotients are not: 255 / 255 may not be 1."""
     texel = texel_of(getattr(Format, name))
     most = np.float32(65535 if name == "r16" else 255)
-    assert decode(texel, [most] * len(texel.order))[0] == 1
+    assert decode_texel(texel, [most] * len(texel.order))[0] == 1
     factor = np.float32(1.0 / float(most))
     assert most * factor == 1 and np.nextafter(most * factor, np.float32(0)) < 1
 

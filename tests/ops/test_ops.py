@@ -25,7 +25,7 @@ from tests.ops.cases import (
 )
 from vkchi.ir.core import constant_attr
 from vkchi.ir.evaluate import evaluate
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.types import Scalar, scalar_of
 
@@ -48,7 +48,7 @@ def interpret(kind: str, types: Types, arrays: list[Any], shape: tuple[int, ...]
     fn = build_func(kind, types, shape)
     verify(fn)
     out = zeros_for(fn, len(arrays[0]))
-    run(fn, dict(zip("abc", arrays), out=out))
+    run_reference(fn, dict(zip("abc", arrays), out=out))
     return out
 
 

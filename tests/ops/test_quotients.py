@@ -13,7 +13,7 @@ from tests.ops.cases import build_func, cases, columns, same_bits, zeros_for
 from tests.ops.inexact import MODES, Inexact
 from vkchi.ir.core import Func
 from vkchi.ir.evaluate import evaluate
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes.legalize import legalize
 from vkchi.target.caps import FULL
@@ -39,7 +39,7 @@ def compute(kind: str, a: Any, b: Any, t: Scalar, mode: str) -> Any:
     fn = expanded(kind, t, (WIDTH,))
     out = zeros_for(fn, len(rows[0]))
     device = Inexact(mode)
-    run(fn, {"a": rows[0], "b": rows[1], "out": out}, compute=device)
+    run_reference(fn, {"a": rows[0], "b": rows[1], "out": out}, compute=device)
     assert device.used == {"div"}
     return out.reshape(-1)[: len(a)]
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from tests.unit.differentiate import backward
-from vkchi.autodiff.answers import Request
-from vkchi.autodiff.forward import forward
-from vkchi.autodiff.reverse import reverse
+from vkchi.autodiff.forward import differentiate_forward
+from vkchi.autodiff.results import GradientRequest
+from vkchi.autodiff.reverse import differentiate_reverse
 from vkchi.autodiff.rules import NONDIFF, RULES, Bilinear, Linear, Partials
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import PASSES
 from vkchi.types import Array, Tensor, Type, f64, i32, shape_of
@@ -215,7 +215,7 @@ def slopes(fn: Func, args: dict[str, Any], along: dict[str, Any]) -> Any:
 
     def value(sign: float) -> Any:
         moved = {k: v + sign * STEP * along[k] for k, v in args.items()}
-        run(fn, moved)
+        run_reference(fn, moved)
         return moved["y"]
 
     return (value(1) - value(-1)) / (2 * STEP)
@@ -229,13 +229,13 @@ def test_rule(case: Case, form: str) -> None:
     along = {k: r.normal(size=v.shape) for k, v in args.items()}
     want = slopes(fn, args, along)
 
-    dual = forward(fn, frozenset(args))
+    dual = differentiate_forward(fn, frozenset(args))
     verify(dual)
     duals = {f"{k}..dual": v.copy() for k, v in along.items()}
-    run(dual, {**{k: v.copy() for k, v in args.items()}, **duals})
+    run_reference(dual, {**{k: v.copy() for k, v in args.items()}, **duals})
     np.testing.assert_allclose(duals["y..dual"], want, 1e-6, 1e-7)
 
-    made = reverse(fn, Request(frozenset(args)))
+    made = differentiate_reverse(fn, GradientRequest(frozenset(args)))
     verify(made.func)
     made = made._replace(func=PASSES["unread"](made.func))  # type: ignore[arg-type]
     seed = r.normal(size=N)
@@ -268,7 +268,9 @@ def test_convention_at_kink(kind: str, inputs: tuple[float, ...], gradient: Any)
     args: dict[str, Any] = {f"x{k}": np.full(N, v) for k, v in enumerate(inputs)}
     args["y"] = np.zeros(N)
     with np.errstate(all="ignore"):
-        found = backward(reverse(fn, Request(frozenset(args))), args, {"y": np.ones(N)})
+        found = backward(
+            differentiate_reverse(fn, GradientRequest(frozenset(args))), args, {"y": np.ones(N)}
+        )
     for k, want in enumerate(gradient):
         np.testing.assert_allclose(found.get(f"x{k}", np.zeros(N)), want)
 
@@ -283,6 +285,8 @@ def test_infinite_slope_times_nothing_is_nothing(kind: str) -> None:
     args = {f"x{k}": np.full(N, 1.0 if kind == "asin" else 0.0) for k in range(count)}
     args["y"] = np.zeros(N)
     with np.errstate(all="ignore"):
-        found = backward(reverse(fn, Request(frozenset(args))), args, {"y": np.zeros(N)})
+        found = backward(
+            differentiate_reverse(fn, GradientRequest(frozenset(args))), args, {"y": np.zeros(N)}
+        )
     for k in range(count):
         np.testing.assert_array_equal(found[f"x{k}"], 0)

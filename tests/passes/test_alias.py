@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vkchi.analysis.alias import ChangeTable, may_alias, place_of
-from vkchi.analysis.sums import Index, split_offset
+from vkchi.analysis.alias import SideEffectTable, location_of, may_alias
+from vkchi.analysis.sums import OffsetIndex, split_offset
 from vkchi.errors import InternalError
-from vkchi.ir.core import Func, Op, Value, base_of, walk
+from vkchi.ir.core import Func, Op, Value, base_memory, walk
 from vkchi.ir.text import parse_func
 
 TEXT = """
@@ -106,35 +106,35 @@ FN, NAMES = parse_names(TEXT.replace("  if_here\n", "").replace(",\n       ", ",
     ],
 )
 def test_may_alias(a: str, b: str, may: bool) -> None:
-    places = place_of(NAMES[a]), place_of(NAMES[b])
+    places = location_of(NAMES[a]), location_of(NAMES[b])
     assert may_alias(*places) == may
     assert may_alias(*reversed(places)) == may
 
 
 def test_equal_indices_are_equal_places() -> None:
-    assert place_of(NAMES["xi"]) == place_of(NAMES["xi0"])
-    assert place_of(NAMES["x1"]) == place_of(NAMES["x1w"])
+    assert location_of(NAMES["xi"]) == location_of(NAMES["xi0"])
+    assert location_of(NAMES["x1"]) == location_of(NAMES["x1w"])
 
 
 def test_offsets_wrap_and_constants_are_exact() -> None:
     i = FN.params[8]
-    assert split_offset(NAMES["i2"]) == Index(i, 2)
-    assert split_offset(NAMES["im"]) == Index(i, 2**32 - 1)
-    assert split_offset(NAMES["cm1"]) == Index(None, -1)
+    assert split_offset(NAMES["i2"]) == OffsetIndex(i, 2)
+    assert split_offset(NAMES["im"]) == OffsetIndex(i, 2**32 - 1)
+    assert split_offset(NAMES["cm1"]) == OffsetIndex(None, -1)
 
 
 def test_bases() -> None:
-    assert base_of(NAMES["vik"]) is FN.params[3]
-    assert base_of(NAMES["a"]) is NAMES["a"]
-    assert base_of(NAMES["ti"]) is NAMES["t"]
+    assert base_memory(NAMES["vik"]) is FN.params[3]
+    assert base_memory(NAMES["a"]) is NAMES["a"]
+    assert base_memory(NAMES["ti"]) is NAMES["t"]
     with pytest.raises(InternalError, match="not by a parameter"):
-        place_of(FN.params[0])
+        location_of(FN.params[0])
 
 
-def changes_of(body: str) -> tuple[ChangeTable, dict[str, Value], Op]:
+def changes_of(body: str) -> tuple[SideEffectTable, dict[str, Value], Op]:
     text = TEXT.replace("  if_here\n", body).replace(",\n       ", ",")
     fn, names = parse_names(text)
-    return ChangeTable(), names, fn.body.ops[-2]
+    return SideEffectTable(), names, fn.body.ops[-2]
 
 
 def test_changes_of_nested_regions() -> None:
@@ -154,7 +154,7 @@ def test_changes_of_nested_regions() -> None:
 """)
     changes = table.of(loop.regions)
     names_asked = ("gi", "hi", "x0", "yi", "vi", "vi0", "ki")
-    changed = {k for k in names_asked if changes.may_change(place_of(names[k]))}
+    changed = {k for k in names_asked if changes.may_change(location_of(names[k]))}
     assert changed == {"gi", "x0", "yi", "vi"}  # x and y may be the memory of v, of f32 too
     assert not changes.sync
 
@@ -169,5 +169,5 @@ def test_synchronisation_changes_what_others_see() -> None:
 """)
     changes = table.of(loop.regions)
     assert changes.sync
-    seen = {k for k in ("xi", "gi", "ti", "a") if changes.may_change(place_of(names[k]))}
+    seen = {k for k in ("xi", "gi", "ti", "a") if changes.may_change(location_of(names[k]))}
     assert seen == {"xi", "gi", "ti"}

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from vkchi.ir.core import Func, Program, walk
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.passes.broadcast import broadcast_loads, load_by_turns
+from vkchi.passes.broadcast import broadcast_loads, load_cooperatively
 from vkchi.target.caps import FULL
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "passes" / "broadcast"
@@ -32,7 +32,7 @@ def kinds(fn: Func) -> list[str]:
 @pytest.mark.parametrize(("name", "m"), [("row", 0), *[("length", m) for m in (1, 2, 3, 17)]])
 def test_alone_in_a_subgroup(name: str, m: int) -> None:
     fn = golden(name)
-    after = load_by_turns(fn, 1)
+    after = load_cooperatively(fn, 1)
     verify(after)
     assert "subgroup_broadcast" in kinds(after)
     numbers = np.random.default_rng(3).integers(-9, 9, 9000).astype(np.float32)
@@ -40,7 +40,8 @@ def test_alone_in_a_subgroup(name: str, m: int) -> None:
     names = {p.name for p in fn.params}
     arguments = {k: v for k, v in {**given, "m": np.int32(m)}.items() if k in names}
     before, found = (
-        run(Program("rows", (f,)), {**arguments, "y": given["y"].copy()}) for f in (fn, after)
+        run_reference(Program("rows", (f,)), {**arguments, "y": given["y"].copy()})
+        for f in (fn, after)
     )
     assert np.array_equal(before["y"], found["y"])
     assert before["y"].any()

@@ -9,11 +9,11 @@ import pytest
 
 from vkchi.passes.cost_model import (
     LARGEST_EXACT_BLOCK,
-    Repeated,
+    RepeatedLoads,
     choose_tile,
-    is_worth_keeping,
+    is_worth_hoisting_loads,
     is_worth_splitting,
-    words_a_round,
+    words_per_iteration,
 )
 from vkchi.target.caps import FULL, SMALLEST
 
@@ -96,24 +96,24 @@ def test_loops_that_are_worth_splitting(
 
 
 def test_rounds_of_some_words_are_for_long_sums() -> None:
-    found = [words_a_round(4, 1, 1 << k) for k in (10, 16, 18, 21)]
+    found = [words_per_iteration(4, 1, 1 << k) for k in (10, 16, 18, 21)]
     assert found == [1, 1, 2, 4]
-    assert words_a_round(4, 2, 1 << 19) == 2  # of two arrays: more code
-    assert words_a_round(1, 1, 1 << 24) == 1
-    assert words_a_round(4, 1, 0) == 1  # nobody knows how many
+    assert words_per_iteration(4, 2, 1 << 19) == 2  # of two arrays: more code
+    assert words_per_iteration(1, 1, 1 << 24) == 1
+    assert words_per_iteration(4, 1, 0) == 1  # nobody knows how many
 
 
 @pytest.mark.parametrize(
     ("repeated", "is_worth"),
     [
-        (Repeated(24, 6, 180, is_alike=False), True),  # six spheres of a path tracer
-        (Repeated(104, 26, 780, is_alike=False), True),  # 26 of them
-        (Repeated(9, 9, 40, is_alike=True), True),
-        (Repeated(16, 16, 60, is_alike=True), False),  # by turns
-        (Repeated(129, 43, 200, is_alike=False), False),
-        (Repeated(24, 6, 1025, is_alike=False), False),
+        (RepeatedLoads(24, 6, 180, is_alike=False), True),  # six spheres of a path tracer
+        (RepeatedLoads(104, 26, 780, is_alike=False), True),  # 26 of them
+        (RepeatedLoads(9, 9, 40, is_alike=True), True),
+        (RepeatedLoads(16, 16, 60, is_alike=True), False),  # by turns
+        (RepeatedLoads(129, 43, 200, is_alike=False), False),
+        (RepeatedLoads(24, 6, 1025, is_alike=False), False),
     ],
 )
-def test_numbers_that_loops_keep(repeated: Repeated, is_worth: bool) -> None:  # fmt: skip
-    assert is_worth_keeping(repeated, PROCESSOR) == is_worth
-    assert not is_worth_keeping(repeated, FULL)  # a graphics card
+def test_numbers_that_loops_keep(repeated: RepeatedLoads, is_worth: bool) -> None:  # fmt: skip
+    assert is_worth_hoisting_loads(repeated, PROCESSOR) == is_worth
+    assert not is_worth_hoisting_loads(repeated, FULL)  # a graphics card

@@ -8,7 +8,7 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, has_kind
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes.arithmetic import lower_arithmetic
 from vkchi.target.caps import FULL
@@ -49,7 +49,7 @@ def test_a_constant_and_any_number(kind: str, c: np.float32, is_first: bool) -> 
     verify(fn)
     assert not has_kind(fn.body, (kind,))
     found = np.zeros_like(NUMBERS)
-    run(fn, {"x": NUMBERS.copy(), "y": found})
+    run_reference(fn, {"x": NUMBERS.copy(), "y": found})
     want = np.array([chosen(kind, x, c) for x in NUMBERS], np.float32)
     np.testing.assert_array_equal(found.view(np.int32), want.view(np.int32))
 

@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz.programs import ALL, EXACT, generate
 from tests.ops.cases import same_bits
 from vkchi.ir.core import Func
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
 from vkchi.passes import fission
@@ -75,7 +75,7 @@ def check(body: str, parts: int) -> None:
     args: dict[str, Any] = {n: np.arange(SIZE, dtype=np.float32) for n in ("x", "y", "a", "b")}
     args["z"] = np.arange(3 * SIZE, dtype=np.float32).reshape(SIZE, 3)
     args["w"] = np.arange(SIZE, dtype=np.int32)[::-1]
-    want, got = (run(f, {k: v.copy() for k, v in args.items()}) for f in (fn, cut))
+    want, got = (run_reference(f, {k: v.copy() for k, v in args.items()}) for f in (fn, cut))
     assert all(np.array_equal(want[k], got[k]) for k in args)
 
 
@@ -151,5 +151,5 @@ def test_random_programs(seed: int) -> None:
     if cut is case.fn:
         return
     verify(cut)
-    want, got = (run(f, case.args()) for f in (case.fn, cut))
+    want, got = (run_reference(f, case.args()) for f in (case.fn, cut))
     assert all(np.all(same_bits(want[name], got[name])) for name in want)

@@ -11,13 +11,13 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
 from vkchi.passes import fusion
 from vkchi.passes.fusion import fuse_loops
 from vkchi.types import Array, i32
-from vkchi.types.attributes import Attributes
+from vkchi.types.array_attributes import Attributes
 
 PROGRAMS = 5 * int(os.environ.get("VKCHI_FUZZ", "60"))
 NAMES = ("x", "y", "z")
@@ -135,7 +135,7 @@ def test_random_loops_keep_results() -> None:
         verify(fn)
         after = fuse_loops(fn)
         verify(after)
-        want, got = run(fn, arguments(seed)), run(after, arguments(seed))
+        want, got = run_reference(fn, arguments(seed)), run_reference(after, arguments(seed))
         for name in NAMES:
             text = f"seed {seed}\n{print_func(fn)}\nbecomes\n{print_func(after)}"
             assert (want[name] == got[name]).all(), text

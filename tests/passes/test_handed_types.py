@@ -1,4 +1,4 @@
-"""What pass `expand` hands on is something that the device keeps in memory, and not too much."""
+"""Values that pass `expand_scalars` stores have types that the device can store, and few bytes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def norm(scalar: str) -> Func:
 def test_types_that_stand_in_memory(scalar: str, need: str) -> None:
     """A device may compute with a type that it cannot store."""
     fn = norm(scalar)
-    assert expand.expand(fn, CPU) is not fn
-    assert expand.expand(fn, CPU._replace(**{need: False})) is fn
+    assert expand.expand_scalars(fn, CPU) is not fn
+    assert expand.expand_scalars(fn, CPU._replace(**{need: False})) is fn
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that a loop hands on, together."""
     fn, bytes_of_all = norm("f32"), 4 * (96 + 2 * 96 * 90)
     monkeypatch.setattr(expand, "MOST_BYTES", bytes_of_all)
-    assert expand.expand(fn, CPU) is not fn
+    assert expand.expand_scalars(fn, CPU) is not fn
     monkeypatch.setattr(expand, "MOST_BYTES", bytes_of_all - 1)
-    assert expand.expand(fn, CPU) is fn
+    assert expand.expand_scalars(fn, CPU) is fn

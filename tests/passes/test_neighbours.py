@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vkchi.ir.core import Func, Program, walk
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
 from vkchi.passes.neighbours import join_neighbours
@@ -81,7 +81,7 @@ def test_words_of_processors(name: str) -> None:
     results = []
     for one in (fn, made):
         arrays = {"x": numbers.copy(), "y": np.zeros(40, dtype), "i": np.uint32(2)}
-        run(Program("copy", (one,)), arrays)
+        run_reference(Program("copy", (one,)), arrays)
         results.append(arrays["y"])
     assert (results[0] == results[1]).all()
     assert results[0].any()

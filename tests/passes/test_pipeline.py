@@ -14,7 +14,7 @@ from vkchi.ir.core import Func, Region, find_parallel, walk
 from vkchi.ir.text import parse, parse_func, print_func
 from vkchi.passes import pipeline
 from vkchi.passes.memo import Memo
-from vkchi.passes.pipeline import BEFORE_SPLIT, ENTRIES, PASSES, PER_DISPATCH, optimise
+from vkchi.passes.pipeline import BEFORE_SPLIT, ENTRIES, PASSES, PER_DISPATCH, optimize_kernel
 from vkchi.passes.simplify import simplify
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.options import Options
@@ -60,7 +60,7 @@ def test_unknown_passes_are_named() -> None:
 
 
 @pytest.mark.parametrize("steps", [BEFORE_SPLIT, PER_DISPATCH])
-def test_steps_say_why_and_name_passes(steps: tuple[pipeline.Step, ...]) -> None:
+def test_steps_say_why_and_name_passes(steps: tuple[pipeline.PassStep, ...]) -> None:
     seen: set[str] = set()
     for step in steps:
         assert step.name in ENTRIES
@@ -70,7 +70,7 @@ def test_steps_say_why_and_name_passes(steps: tuple[pipeline.Step, ...]) -> None
 
 @pytest.mark.parametrize("caps", [FULL, SMALLEST], ids=["full", "smallest"])
 def test_only_dispatches_with_effects_are_left(caps: pipeline.Caps) -> None:
-    program, temps = optimise(parse_func(KERNEL), caps, Options())
+    program, temps = optimize_kernel(parse_func(KERNEL), caps, Options())
     [fn] = program.funcs
     assert temps == ()
     kinds = [op.kind for op in walk(fn.body) if op.kind != "const"]
@@ -79,7 +79,7 @@ def test_only_dispatches_with_effects_are_left(caps: pipeline.Caps) -> None:
 
 
 def test_fast_math_asks_for_the_fast_rules() -> None:
-    program, _ = optimise(parse_func(KERNEL), FULL, Options(fast_math=True))
+    program, _ = optimize_kernel(parse_func(KERNEL), FULL, Options(fast_math=True))
     assert not any(op.kind == "add" for fn in program.funcs for op in walk(fn.body))
 
 
@@ -95,7 +95,7 @@ def test_a_pass_that_breaks_the_ir_is_named(
     monkeypatch.setattr(pipeline, "load_pass", lambda n: break_it if n == name else real(n))
     monkeypatch.setenv("VKCHI_VERIFY", each)
     with pytest.raises(InternalError, match=f"after pass `{name}`"):
-        optimise(parse_func(KERNEL), FULL, Options())
+        optimize_kernel(parse_func(KERNEL), FULL, Options())
 
 
 def test_a_pass_that_stumbles_over_what_another_broke_is_not_blamed(
@@ -113,14 +113,14 @@ def test_a_pass_that_stumbles_over_what_another_broke_is_not_blamed(
     monkeypatch.setattr(pipeline, "load_pass", lambda name: bad.get(name) or real(name))
     monkeypatch.setenv("VKCHI_VERIFY", "0")
     with pytest.raises(InternalError, match="after pass `forward`"):
-        optimise(parse_func(KERNEL), FULL, Options())
+        optimize_kernel(parse_func(KERNEL), FULL, Options())
 
 
 def test_what_a_device_lacks_is_raised_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKCHI_VERIFY", "0")
     caps = SMALLEST._replace(float64=False)
     with pytest.raises(DeviceError) as caught:
-        optimise(parse_func(KERNEL.replace("f32", "f64")), caps, Options())
+        optimize_kernel(parse_func(KERNEL.replace("f32", "f64")), caps, Options())
     assert caught.value.__context__ is None
 
 
@@ -161,19 +161,19 @@ def test_other_workgroups_alone_are_no_change(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         pipeline, "run_pass", lambda name, *rest: calls.append(name) or real(name, *rest)
     )
-    optimise(parse_func(KERNEL), FULL, Options())
+    optimize_kernel(parse_func(KERNEL), FULL, Options())
     behind = calls[calls.index("map_grid") :]
     assert "legalize" in behind and "simplify" not in behind
 
 
 def test_optimising_again_changes_nothing() -> None:
-    program, _ = optimise(parse_func(KERNEL), FULL, Options())
+    program, _ = optimize_kernel(parse_func(KERNEL), FULL, Options())
     texts = [print_func(fn) for fn in program.funcs]
-    again = [optimise(fn, FULL, Options())[0].funcs for fn in program.funcs]
+    again = [optimize_kernel(fn, FULL, Options())[0].funcs for fn in program.funcs]
     assert [print_func(fn) for funcs in again for fn in funcs] == texts
 
 
 def test_time_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("VKCHI_TIME", "1")
-    optimise(parse_func(KERNEL), FULL, Options())
+    optimize_kernel(parse_func(KERNEL), FULL, Options())
     assert re.search(r"vkchi: f: passes \(ms\): simplify \d+\.\d\d", capsys.readouterr().err)

@@ -9,11 +9,11 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import CPU, Pass
 from vkchi.target.caps import FULL, Caps
-from vkchi.target.magic import MAGIC, factor, shift
+from vkchi.target.magic import MAGIC, magic_multiplier, magic_shift_of
 from vkchi.types import Array, i32, u32
 
 MOST = (1 << 31) - 1
@@ -66,7 +66,7 @@ def test_all_that_could_go_wrong(kind: str, caps: Caps) -> None:
         a = np.array(dividends(n), np.int32)
         y = np.zeros(len(a), np.int32)
         x = np.lib.stride_tricks.as_strided(np.zeros(1, np.int32), (n,), (0,))
-        run(new, {"x": x, "a": a, "y": y})
+        run_reference(new, {"x": x, "a": a, "y": y})
         want = a // n if kind == "floordiv" else a % n
         assert (y == want).all(), (n, a[y != want], y[y != want])
 
@@ -78,7 +78,7 @@ def test_the_numbers_of_small_words_for_all_operands(width: int) -> None:
     half = 1 << (width - 1)
     a = np.arange(half)
     for n in range(1, half + 1):
-        m, length = factor(n, width), shift(n)
+        m, length = magic_multiplier(n, width), magic_shift_of(n)
         assert 0 < m < 2 * half
         assert (a * m >> (width - 1 + length) == a // n).all(), n
         assert ((2 * a * m >> width) >> length == a // n).all(), n

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vkchi.analysis.turns import Turn
+from vkchi.analysis.turns import DividendRange
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes.remainders import build
 from vkchi.types import Array, i32
@@ -30,7 +30,7 @@ def test_any_numbers(below: bool, above: bool, is_natural: bool) -> None:
         with b.region(i) as inner:
             args = tuple(b.emit("load", b.emit("elem", array, i)) for array in (x, n))
             op = Op("mod", args, None, i32)
-            found = build(b, op, args, Turn(below, above), is_natural=is_natural)
+            found = build(b, op, args, DividendRange(below, above), is_natural=is_natural)
             b.emit("store", b.emit("elem", out, i), found)
             b.emit("yield")
         b.parallel((b.const(0, i32), b.emit("shape", x, attr=0)), inner)
@@ -38,6 +38,6 @@ def test_any_numbers(below: bool, above: bool, is_natural: bool) -> None:
     fn = Func("f", (x, n, out), body)
     verify(fn)
     given = {"x": pairs[:, 0].astype(np.int32), "n": pairs[:, 1].astype(np.int32)}
-    got = run(fn, {**given, "out": np.zeros(len(pairs), np.int32)})["out"]
+    got = run_reference(fn, {**given, "out": np.zeros(len(pairs), np.int32)})["out"]
     want = (pairs[:, 0] % pairs[:, 1]).astype(np.int32)
     assert (got == want).all()

@@ -8,7 +8,7 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes.roots import compare_squares, least_square
 from vkchi.types import SCALARS, Array, Scalar, i32, u1
@@ -63,8 +63,8 @@ def test_roots(kind: str, name: str) -> None:
             {"x": numbers(t, c), "y": np.zeros(len(numbers(t, c)), np.bool_)} for _ in range(2)
         ]
         with np.errstate(all="ignore"):
-            run(fn, found[0])
-            run(new, found[1])
+            run_reference(fn, found[0])
+            run_reference(new, found[1])
         np.testing.assert_array_equal(found[0]["y"], found[1]["y"], err_msg=str(c))
         assert any(op.kind == "sqrt" and op in (x.args[0] for x in walk(new.body) if x.args)
                    for op in walk(new.body)) is False  # fmt: skip

@@ -15,8 +15,8 @@ import pytest
 from tests.ops.cases import edge_values, same_bits
 from vkchi.ir.core import value_of
 from vkchi.ir.evaluate import evaluate
-from vkchi.passes.match import Node, is_number, number_attr, orders, parse
-from vkchi.passes.rules import ROWS, Float, Row
+from vkchi.passes.algebraic_rules import ROWS, Exactness, RuleRow
+from vkchi.passes.match import PatternNode, is_number, number_attr, orders, parse
 from vkchi.types import SCALARS, Scalar, f32, i32, u1
 
 COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
@@ -26,7 +26,7 @@ POWERS = {"i": (1, 2, 8, 64), "u": (1, 2, 8, 128), "f": (0.25, 1.0, -2.0, 1024.0
 CASES = [(row, SCALARS[t]) for row in ROWS for k in row.kinds for t in TYPES[k]]
 
 
-def operand_type(node: Node, t: Scalar) -> Scalar:
+def operand_type(node: PatternNode, t: Scalar) -> Scalar:
     """The type of what a comparison compares: as a letter in it says, else t."""
     for leaf in node.operands:
         kinds = leaf.head.partition(":")[2]
@@ -35,7 +35,7 @@ def operand_type(node: Node, t: Scalar) -> Scalar:
     return t
 
 
-def letters(node: Node, t: Scalar) -> dict[str, Scalar]:
+def letters(node: PatternNode, t: Scalar) -> dict[str, Scalar]:
     """The letters of a pattern and their types, where the node has type (or compares) t."""
     if not node.operands:
         return {} if is_number(node) else {node.head.partition(":")[0]: t}
@@ -45,13 +45,13 @@ def letters(node: Node, t: Scalar) -> dict[str, Scalar]:
     return found
 
 
-def operand_types(node: Node, t: Scalar) -> list[Scalar]:
+def operand_types(node: PatternNode, t: Scalar) -> list[Scalar]:
     if node.head == "select":
         return [u1, t, t]
     return [operand_type(node, t)] * len(node.operands)
 
 
-def compute(node: Node, t: Scalar, env: dict[str, Any], near: Scalar) -> Any:
+def compute(node: PatternNode, t: Scalar, env: dict[str, Any], near: Scalar) -> Any:
     """The node's value: of type t, or a truth value made of such."""
     if is_number(node):
         return value_of(number_attr(node.head, t), t)
@@ -62,36 +62,36 @@ def compute(node: Node, t: Scalar, env: dict[str, Any], near: Scalar) -> Any:
     return evaluate(node.head, args, None, u1 if node.head in COMPARISONS else types[-1])
 
 
-def choices(letter: str, t: Scalar, row: Row) -> list[Any]:
+def choices(letter: str, t: Scalar, row: RuleRow) -> list[Any]:
     """Values to try for a letter."""
     if letter == "P":
         return [t.dtype.type(v) for v in POWERS[t.kind]]
-    if row.exactness is Float.INEXACT and t.kind == "f":
+    if row.exactness is Exactness.INEXACT and t.kind == "f":
         return [t.dtype.type(v) for v in (0.5, 1.25, 2.0, 3.75)]
     values = edge_values(t)
     return values[:: max(1, len(values) // MOST)]
 
 
-def is_excluded(row: Row, values: tuple[Any, ...]) -> bool:
+def is_excluded(row: RuleRow, values: tuple[Any, ...]) -> bool:
     """Inputs that the row says nothing about."""
     floats = [v for v in values if v.dtype.kind == "f"]
-    return row.exactness is Float.NNAN and not all(map(np.isfinite, floats))
+    return row.exactness is Exactness.NNAN and not all(map(np.isfinite, floats))
 
 
-def agree(row: Row, a: Any, b: Any) -> bool:
-    if row.exactness is Float.INEXACT and a.dtype.kind == "f":
+def agree(row: RuleRow, a: Any, b: Any) -> bool:
+    if row.exactness is Exactness.INEXACT and a.dtype.kind == "f":
         return bool(np.isclose(a, b, rtol=1e-3 if a.dtype == np.float16 else 1e-5))
-    if row.exactness is Float.NSZ:
+    if row.exactness is Exactness.NSZ:
         return bool(a == b or (np.isnan(a) and np.isnan(b)))
     return bool(same_bits(np.asarray(a), np.asarray(b)))
 
 
-def name_of(case: tuple[Row, Scalar]) -> str:
+def name_of(case: tuple[RuleRow, Scalar]) -> str:
     return f"{case[0].pattern}={case[0].result}-{case[1]}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_row(case: tuple[Row, Scalar]) -> None:
+def test_row(case: tuple[RuleRow, Scalar]) -> None:
     row, t = case
     pattern, result = parse(row.pattern), parse(row.result)
     near = next((operand_type(n, t) for n in nodes(pattern) if n.head in COMPARISONS), t)
@@ -108,7 +108,7 @@ def test_row(case: tuple[Row, Scalar]) -> None:
             assert agree(row, got, want), (env, got, want)
 
 
-def nodes(node: Node) -> list[Node]:
+def nodes(node: PatternNode) -> list[PatternNode]:
     return [node, *(inner for n in node.operands for inner in nodes(n))]
 
 
@@ -123,4 +123,4 @@ def test_rows_are_distinct() -> None:
 
 
 def test_floats_are_exact_unless_said() -> None:
-    assert all(row.exactness is Float.EXACT for row in ROWS if not set(row.kinds) & set("fb"))
+    assert all(row.exactness is Exactness.EXACT for row in ROWS if not set(row.kinds) & set("fb"))

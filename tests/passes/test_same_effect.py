@@ -13,7 +13,7 @@ import pytest
 
 from tests.ops.cases import same_bits
 from vkchi.ir.core import Param, Program
-from vkchi.ir.interp import Report, run
+from vkchi.ir.interp import InterpreterReport, run_reference
 from vkchi.ir.text import parse
 from vkchi.types import Array, Scalar, Tensor, scalar_of, shape_of
 from vkchi.types.layout import shares_words
@@ -89,8 +89,10 @@ def make_arguments(program: Program, seed: int) -> dict[str, Any]:
 def test_before_is_after(path: Path, seed: int) -> None:
     text = path.read_text()
     before, after = (parse(part) for part in text.split("; expect:\n"))
-    told: list[list[Report]] = [[], []]
-    results = [run(p, make_arguments(before, seed), t) for p, t in zip((before, after), told)]
+    told: list[list[InterpreterReport]] = [[], []]
+    results = [
+        run_reference(p, make_arguments(before, seed), t) for p, t in zip((before, after), told)
+    ]
     assert repr(told[0]) == repr(told[1])
     for name, want in results[0].items():
         if re.search(r"^; run:.*fast", text, re.MULTILINE):

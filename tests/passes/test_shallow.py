@@ -11,9 +11,9 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.passes.shallow import find_heights, keep_shallow
+from vkchi.passes.shallow import find_heights, limit_nesting
 from vkchi.types import Array, Tensor, f32, i32, u1
 
 SIZE = 8
@@ -121,13 +121,13 @@ class Nest:
 def test_random_nests_keep_their_results(seed: int) -> None:
     fn = Nest(seed, depth=20).make()
     verify(fn)
-    flat = keep_shallow(fn, DEEPEST)
+    flat = limit_nesting(fn, DEEPEST)
     verify(flat)
     assert deepest_in(fn) >= 20
     assert deepest_in(flat) <= DEEPEST + 13  # loops, and arms that are deep both, nest on
     start = np.random.default_rng(seed).integers(0, 9, SIZE).astype(np.int32)
     with np.errstate(over="ignore"):
-        want, got = (run(f, {"x": start.copy()}) for f in (fn, flat))
+        want, got = (run_reference(f, {"x": start.copy()}) for f in (fn, flat))
     assert np.array_equal(want["x"], got["x"])
 
 
@@ -159,19 +159,19 @@ def chain(length: int) -> Func:
 
 
 def test_a_long_chain_is_a_row() -> None:
-    fn = keep_shallow(chain(600))
+    fn = limit_nesting(chain(600))
     verify(fn)
     assert deepest_in(fn) <= 48
     for value in (0, 3, 47, 48, 300, 599, 600):
         args: dict[str, Any] = {"x": np.array([value], np.int32), "y": np.zeros(1, np.float32)}
-        assert run(fn, args)["y"][0] == (value + 0.5 if value < 600 else -1.0)
+        assert run_reference(fn, args)["y"][0] == (value + 0.5 if value < 600 else -1.0)
 
 
 def test_what_is_shallow_stays() -> None:
     fn = chain(40)
-    assert keep_shallow(fn) is fn
+    assert limit_nesting(fn) is fn
 
 
 def test_conditions_are_truth_values() -> None:
-    fn = keep_shallow(chain(100))
+    fn = limit_nesting(chain(100))
     assert all(op.args[0].type is u1 for op in find_heights(fn.body) if op.kind == "if")

@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.autodiff.answers import Request
-from vkchi.autodiff.buffers import Save
-from vkchi.autodiff.forward import forward
-from vkchi.autodiff.reverse import Gradient, reverse
+from vkchi.autodiff.buffers import SaveBuffer
+from vkchi.autodiff.forward import differentiate_forward
+from vkchi.autodiff.results import GradientRequest
+from vkchi.autodiff.reverse import GradientFunc, differentiate_reverse
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.lower import lower_kernel
+from vkchi.frontend.lowering import lower_kernel
 from vkchi.ir.core import Func, Param
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import PASSES
-from vkchi.tape.gradients import prepare
+from vkchi.tape.gradients import simplify_for_gradient
 from vkchi.target.options import Options
 from vkchi.types import Array, Tensor, f64, scalar_of_dtype
-from vkchi.types.attributes import ArrayArgument
+from vkchi.types.array_attributes import ArrayArgument
 
 Arrays = dict[str, Any]
 
@@ -33,7 +33,7 @@ def lower(fn: Callable[..., Any], args: Arrays) -> Func:
     """The kernel's Func, prepared, for arguments of these types."""
     specs = [ArgSpec(name, *kind_of(fn, name, args[name])) for name in args]
     func = lower_kernel(fn, tuple(specs), Options(default_fp=f64)).func  # type: ignore[arg-type]
-    return prepare(func, frozenset(p.name for p in func.params))
+    return simplify_for_gradient(func, frozenset(p.name for p in func.params))
 
 
 def kind_of(fn: Callable[..., Any], name: str, value: Any) -> tuple[str, Any]:
@@ -50,16 +50,16 @@ def kind_of(fn: Callable[..., Any], name: str, value: Any) -> tuple[str, Any]:
     return "array", ArrayArgument.of(Array.of(elem, value.ndim))
 
 
-def differentiate(fn: Callable[..., Any], args: Arrays) -> Gradient:
+def differentiate(fn: Callable[..., Any], args: Arrays) -> GradientFunc:
     """The gradient's Func by all arrays of floats, what is unread removed."""
     func = lower(fn, args)
     names = [k for k, v in args.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"]
-    made = reverse(func, Request(frozenset(names)))
+    made = differentiate_reverse(func, GradientRequest(frozenset(names)))
     verify(made.func)
     return made._replace(func=PASSES["unread"](made.func))  # type: ignore[arg-type]
 
 
-def backward(made: Gradient, args: Arrays, seeds: Arrays) -> Arrays:
+def backward(made: GradientFunc, args: Arrays, seeds: Arrays) -> Arrays:
     """The adjoints of all arrays after a run with these adjoints of what the kernel wrote."""
     adjoints = {name: np.array(seeds.get(name, np.zeros_like(args[name])))
                 for name in made.adjoints}  # fmt: skip
@@ -71,21 +71,23 @@ def backward(made: Gradient, args: Arrays, seeds: Arrays) -> Arrays:
     for save in made.saves:
         if save.param.name in names:
             bound[save.param.name] = make_buffer(save, cells[save.cell], 64)
-    run(made.func, bound)
+    run_reference(made.func, bound)
     return adjoints
 
 
-def count_cells(made: Gradient, bound: Arrays) -> Arrays:
+def count_cells(made: GradientFunc, bound: Arrays) -> Arrays:
     if made.counting is None:
         return {}
     cells = {s.cell: np.zeros((), np.int32) for s in made.saves}
     cells |= {s.width: np.zeros((), np.int32) for s in made.saves if s.parallel is not None}
     scratch = {k: np.array(bound[v]) for k, v in made.counting.copies.items()}
-    run(made.counting.func, {**{k: np.array(v) for k, v in bound.items()}, **scratch, **cells})
+    run_reference(
+        made.counting.func, {**{k: np.array(v) for k, v in bound.items()}, **scratch, **cells}
+    )
     return cells
 
 
-def make_buffer(save: Save, positions: Any, invocations: int) -> Any:
+def make_buffer(save: SaveBuffer, positions: Any, invocations: int) -> Any:
     t = save.param.type
     assert isinstance(save.param, Param) and isinstance(t, Array)
     inner = t.elem.shape if isinstance(t.elem, Tensor) else ()
@@ -98,7 +100,7 @@ def differences(fn: Callable[..., Any], args: Arrays, seeds: Arrays, step: float
     func = lower(fn, args)
 
     def value(changed: Arrays) -> float:
-        out = run(func, {k: np.array(v) for k, v in changed.items()})
+        out = run_reference(func, {k: np.array(v) for k, v in changed.items()})
         return sum(float(np.sum(seeds[k] * out[k])) for k in seeds)
 
     found = {}
@@ -135,16 +137,16 @@ def check_forward(fn: Callable[..., Any], *, tolerance: float = 1e-6, step: floa
     random = np.random.default_rng(11)
     func = lower(fn, args)
     names = [k for k, v in args.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"]
-    made = forward(func, frozenset(names))
+    made = differentiate_forward(func, frozenset(names))
     verify(made)
     along = {k: np.asarray(random.normal(size=args[k].shape)) for k in names}
     bound = {k: np.array(v) for k, v in args.items()}
     duals = {f"{k}..dual": np.array(v) for k, v in along.items()}
-    run(made, {**bound, **duals})
+    run_reference(made, {**bound, **duals})
 
     def moved(sign: float) -> Arrays:
         changed = {k: np.asarray(args[k] + sign * step * along[k]) for k in names}
-        return run(func, {**{k: np.array(v) for k, v in args.items()}, **changed})
+        return run_reference(func, {**{k: np.array(v) for k, v in args.items()}, **changed})
 
     more, less = moved(1), moved(-1)
     for name in names:

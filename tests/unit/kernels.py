@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 import vkchi as ti
-from vkchi.compiling import compiling
+from vkchi.compile_state import compiling
 from vkchi.frontend.inline import annotations_of
-from vkchi.frontend.lower import ArgSpec, Lowered, lower_kernel
+from vkchi.frontend.lowering import ArgSpec, Lowered, lower_kernel
 from vkchi.frontend.source import source_of
 from vkchi.ir import interp
 from vkchi.ir.verify import verify
-from vkchi.passes.bounds import bounds
+from vkchi.passes.bounds import eliminate_bounds_checks
 from vkchi.passes.legalize import legalize
 from vkchi.target.caps import FULL, Caps
 from vkchi.target.options import Options
@@ -38,7 +38,7 @@ from vkchi.types import (
     shape_of,
     template,
 )
-from vkchi.types.attributes import ArrayArgument, Attributes
+from vkchi.types.array_attributes import ArrayArgument, Attributes
 
 
 class Field:
@@ -155,9 +155,11 @@ def run(
         else:
             bound[name] = 7
     if device is None:
-        interp.run(lowered.func, bound)
+        interp.run_reference(lowered.func, bound)
     else:
-        interp.run(legalize(bounds(lowered.func), caps), bound, compute=device)
+        interp.run_reference(
+            legalize(eliminate_bounds_checks(lowered.func), caps), bound, compute=device
+        )
     values = [bound[f"return.{k}"] for k in range(len(lowered.returns))]
     shown = [v.item() if v.ndim == 0 else v for v in values]
     return tuple(shown) if lowered.returns_tuple else shown[0] if shown else None

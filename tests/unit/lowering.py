@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from vkchi.errors import CompilationError
-from vkchi.frontend import arith
-from vkchi.frontend.attributes import find_attribute
-from vkchi.frontend.call import find_call
+from vkchi.frontend import operator_lowering
+from vkchi.frontend.call_tables import find_call
 from vkchi.frontend.intrinsics import METHODS
-from vkchi.frontend.values import Place
+from vkchi.frontend.tensor_attributes import find_attribute
+from vkchi.frontend.values import MemoryTarget
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value, walk
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.span import Span
 from vkchi.target.options import Options
@@ -65,11 +65,11 @@ class Building:
         self.params[name] = (p, np.array(value, scalar_of(t).dtype))
         return p
 
-    def place(self, t: Any, value: Any, name: str = "x") -> Place:
+    def place(self, t: Any, value: Any, name: str = "x") -> MemoryTarget:
         """A 0-D array's element."""
         p = Param(Array.of(t, 0, ()), name)
         self.params[name] = (p, np.array(value, scalar_of(t).dtype).reshape(shape_of(t)))
-        return Place(self.b.emit("elem", p))
+        return MemoryTarget(self.b.emit("elem", p))
 
     def kinds(self) -> list[str]:
         """What has been built."""
@@ -91,7 +91,7 @@ class Building:
 
     def run(self, x: Any) -> Any:
         """What x is when the code runs: a numpy scalar or array."""
-        v = arith.value(self, x)
+        v = operator_lowering.value(self, x)
         out = Param(Array.of(v.type, 0, ()), "out")
         self.b.emit("store", self.b.emit("elem", out), v)
         self.b.emit("yield")
@@ -100,5 +100,5 @@ class Building:
         verify(fn)
         args = {name: value for name, (_, value) in self.params.items()}
         args["out"] = np.zeros(shape_of(v.type), scalar_of(v.type).dtype)
-        self.results = run(fn, args)
+        self.results = run_reference(fn, args)
         return self.results["out"][()]

@@ -24,7 +24,7 @@ import numpy as np
 import vkchi as ti
 from tests.unit.kernels import Field, lower
 from vkchi.frontend.inline import annotations_of
-from vkchi.frontend.lower import Lowered
+from vkchi.frontend.lowering import Lowered
 from vkchi.frontend.source import source_of
 from vkchi.types import Scalar, Tensor, cook, ndarray, scalar_of, shape_of
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vkchi.vk.allocator import ALIGNMENT_BYTES, Allocator, Span, round_up
-from vkchi.vk.handles import ReleaseQueue
+from vkchi.vk.allocator import ALIGNMENT_BYTES, Allocator, MemorySpan, round_up
+from vkchi.vk.lifetimes import ReleaseQueue
 from vkchi.vk.raw import OutOfMemory
 
 BLOCK = 1 << 16
@@ -118,7 +118,7 @@ def test_arrays_of_many_gigabytes() -> None:
     assert memory.blocks == []
 
 
-def overlaps(a: Span, b: Span) -> bool:
+def overlaps(a: MemorySpan, b: MemorySpan) -> bool:
     same = a.block is b.block
     return same and a.offset < b.offset + b.size_bytes and b.offset < a.offset + a.size_bytes
 
@@ -138,7 +138,7 @@ STEPS = st.lists(
 def test_any_sequence(steps: list[tuple[str, int]], limit_blocks: int) -> None:
     """No two live spans share a byte, all lie in their block, and all comes back."""
     a, memory = make_allocator(limit_bytes=limit_blocks * BLOCK or 1 << 40)
-    live: list[Span] = []
+    live: list[MemorySpan] = []
     for verb, number in steps:
         if verb == "free" and live:
             a.free(live.pop(number % len(live)))

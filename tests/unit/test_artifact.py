@@ -7,9 +7,9 @@ import pickle
 import pytest
 
 from vkchi.cache.codec import Malformed, decode, encode
-from vkchi.cache.content import anchored, released
-from vkchi.cache.plain import is_plain_test
-from vkchi.compiler import build
+from vkchi.cache.content import numbers_to_spans, spans_to_numbers
+from vkchi.cache.safe_eval import is_plain_test
+from vkchi.compiler import build_artifact
 from vkchi.ir.core import walk
 from vkchi.ir.text import ir_text, parse_func
 from vkchi.target.artifact import Artifact
@@ -36,7 +36,7 @@ func @total(%x: array<f32[?]>, %out: array<f32[] @(;0;1;)>, %n: i32, %m: i32) {
 
 @pytest.fixture(params=[FULL, SMALLEST], ids=["full", "smallest"])
 def artifact(request) -> Artifact:
-    return build(parse_func(SUM), Options(), request.param)
+    return build_artifact(parse_func(SUM), Options(), request.param)
 
 
 def test_written_and_read(artifact):
@@ -52,9 +52,11 @@ def test_it_says_what_it_touches(artifact):
 def test_spans_are_of_the_func_at_hand(artifact):
     """Code does not depend on them: what was made of one Func serves another with the same text."""
     here, there = parse_func(SUM, "here.chi"), parse_func("\n\n" + SUM, "there.chi")
-    made = build(here, Options(), FULL)
+    made = build_artifact(here, Options(), FULL)
     assert made.limits and made.limits[0].span.file == "here.chi"
-    moved = released(decode(encode(anchored(made, here), "Artifact"), "Artifact"), there)
+    moved = numbers_to_spans(
+        decode(encode(spans_to_numbers(made, here), "Artifact"), "Artifact"), there
+    )
     assert moved.limits[0].span.file == "there.chi"
     assert moved.limits[0].span.line == made.limits[0].span.line + 2
 

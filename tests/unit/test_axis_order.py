@@ -6,7 +6,7 @@ import pytest
 
 from vkchi.ir.core import Op, find_parallel
 from vkchi.ir.text import parse_func
-from vkchi.passes.axis_order import digits_of, find_order
+from vkchi.passes.axis_order import find_order, iteration_digits
 
 PLAIN = ((0, 0, 1), (1, 0, 1), (2, 0, 1))
 
@@ -43,12 +43,12 @@ func @f(%x: array<i32[???]>, %n: i32) {{
     ],
 )
 def test_orders(accesses: tuple[str, ...], order: str, has_rival: bool) -> None:
-    digits, is_square = digits_of(loop_with(*accesses))
+    digits, is_square = iteration_digits(loop_with(*accesses))
     assert "".join("ijk"[k] for k, _, _ in digits) == order
     assert is_square is has_rival
 
 
 def test_numbered_iterations_keep_their_order() -> None:
     loop = loop_with("%k, %j, %i", more="%t = thread_index : i32")
-    assert digits_of(loop)[0] == PLAIN
+    assert iteration_digits(loop)[0] == PLAIN
     assert find_order(loop) == ()

@@ -13,29 +13,29 @@ from threading import Timer
 
 import pytest
 
-from vkchi.interrupts import beside
-from vkchi.interrupts.beside import Work, do_beside, wait_before_fork
+from vkchi.interrupts import background
+from vkchi.interrupts.background import BackgroundTask, run_in_background, wait_before_fork
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "count_processors", lambda: 2)
+    monkeypatch.setattr(background, "count_processors", lambda: 2)
 
 
 def wait_for_the_end() -> None:
     end = time.monotonic() + 10
-    while Work.begun() is not None and time.monotonic() < end:
+    while BackgroundTask.begun() is not None and time.monotonic() < end:
         time.sleep(0.001)
-    assert Work.begun() is None
+    assert BackgroundTask.begun() is None
 
 
 def test_it_is_done_in_another_thread_and_held_no_longer() -> None:
     go, done = allocate_lock(), []
     go.acquire()
-    do_beside(lambda: done.append(go.acquire()))
-    assert not done and Work.begun() is not None
+    run_in_background(lambda: done.append(go.acquire()))
+    assert not done and BackgroundTask.begun() is not None
     go.release()
     wait_for_the_end()
     assert done == [True]
@@ -43,28 +43,28 @@ def test_it_is_done_in_another_thread_and_held_no_longer() -> None:
 
 def test_what_is_raised_there_is_nobodys(capfd: pytest.CaptureFixture[str]) -> None:
     for error in (ValueError, SystemExit, KeyboardInterrupt):
-        do_beside(lambda error=error: exec("raise error", {"error": error}))
+        run_in_background(lambda error=error: exec("raise error", {"error": error}))
         wait_for_the_end()
     assert capfd.readouterr().err == ""
 
 
 def test_one_processor_does_nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "count_processors", lambda: 1)
+    monkeypatch.setattr(background, "count_processors", lambda: 1)
     done: list[None] = []
-    do_beside(lambda: done.append(None))
+    run_in_background(lambda: done.append(None))
     wait_for_the_end()
     assert not done
 
 
 def test_forks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[float] = []
-    do_beside(lambda: (time.sleep(0.05), done.append(0.0)))
+    run_in_background(lambda: (time.sleep(0.05), done.append(0.0)))
     wait_before_fork()
     assert done
-    monkeypatch.setattr(beside, "LONGEST_S", 0.01)
+    monkeypatch.setattr(background, "LONGEST_S", 0.01)
     go = allocate_lock()
     go.acquire()
-    do_beside(go.acquire)
+    run_in_background(go.acquire)
     began = time.monotonic()
     wait_before_fork()
     assert 0.01 <= time.monotonic() - began < 5
@@ -76,7 +76,7 @@ def test_forks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupt_of_a_fork_is_given_on() -> None:
     go = allocate_lock()
     go.acquire()
-    do_beside(go.acquire)
+    run_in_background(go.acquire)
     Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         wait_before_fork()
@@ -92,13 +92,13 @@ import os, sys
 from vkchi.interrupts import beside
 beside.count_processors = lambda: 2
 def load():
-    import vkchi.frontend.lower
+    import vkchi.frontend.lowering
 beside.do_beside(load)
 child = os.fork()
 if child:
     print(os.waitpid(child, 0)[1])
 else:
-    import vkchi.frontend.lower
+    import vkchi.frontend.lowering
     os._exit(0)
 """
     run = [sys.executable, "-c", program]

@@ -1,4 +1,4 @@
-"""Pass `bounds`: what it proves, and random programs in which whatever it proves must be true."""
+"""Pass `eliminate_bounds_checks`: its proofs, checked by random programs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.fuzz.indices import Generator, arguments
 from vkchi.analysis.ranges import Facts
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.rebuild import rebuild
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
-from vkchi.passes.bounds import bounds
+from vkchi.passes.bounds import eliminate_bounds_checks
 from vkchi.types import Array, i32, i64, row_major, u1
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
@@ -25,7 +25,7 @@ def marks(text: str) -> list[bool]:
     """Whether each access of the program, in order, is proved inside."""
     fn = parse_func(text)
     verify(fn)
-    new = bounds(fn)
+    new = eliminate_bounds_checks(fn)
     verify(new)
     return [op.attr == "inside" for op in walk(new.body) if op.kind == "elem"]
 
@@ -244,7 +244,7 @@ def test_conditions_of_selects_in_selects_take_no_time(monkeypatch: pytest.Monke
     looks = []
     compute = Facts._compute
     monkeypatch.setattr(Facts, "_compute", lambda *args: (looks.append(1), compute(*args))[1])
-    bounds(chain_of_selects(300))
+    eliminate_bounds_checks(chain_of_selects(300))
     assert len(looks) < 2000
 
 
@@ -254,7 +254,7 @@ def test_what_is_proved_is_true(chunk: int) -> None:
     for seed in range(chunk, PROGRAMS, 5):
         fn = Generator(seed).program()
         verify(fn)
-        new = bounds(fn)
+        new = eliminate_bounds_checks(fn)
         verify(new)
         accesses = [op for op in walk(new.body) if op.kind == "elem"]
         total += len(accesses)
@@ -264,5 +264,5 @@ def test_what_is_proved_is_true(chunk: int) -> None:
         rng = np.random.default_rng(seed)
         for _ in range(2):
             args = arguments(rng) | {"bad": np.zeros((), np.int32)}
-            assert run(checked, args)["bad"] == 0, f"seed {seed}\n{print_func(new)}"
+            assert run_reference(checked, args)["bad"] == 0, f"seed {seed}\n{print_func(new)}"
     assert proved > 0.1 * total, "the generator makes too little that can be proved"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from vkchi.cache import answers
-from vkchi.cache.answers import Answers, key_of, table_in
+from vkchi.cache import query_cache
 from vkchi.cache.codec import encode
-from vkchi.cache.compiled import Home
-from vkchi.cache.store import Store
+from vkchi.cache.compiled import CacheLocation
+from vkchi.cache.query_cache import Answers, key_of, table_in
+from vkchi.cache.store import CacheStore
 from vkchi.errors import CacheWarning
 from vkchi.span import Span
 from vkchi.types import Array, f32
@@ -20,12 +20,12 @@ HEADER = {"name": "run", "place": "run.py:1", "signature": "", "device": "", "ve
 
 
 @pytest.fixture
-def home(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setattr(answers, "is_changed", lambda: False)
-    return Home(Store(str(tmp_path)), "0" * 64, HEADER, [("run.py", 10, (0, 1, 2))])
+def home(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> CacheLocation:
+    monkeypatch.setattr(query_cache, "is_changed", lambda: False)
+    return CacheLocation(CacheStore(str(tmp_path)), "0" * 64, HEADER, [("run.py", 10, (0, 1, 2))])
 
 
-def kept(home: Home) -> Any:
+def kept(home: CacheLocation) -> Any:
     entry = home.shelf.peek(key_of(home))
     assert entry is not None
     return table_in(entry[1])
@@ -63,7 +63,7 @@ def test_answers_of_other_types_are_none(home, data):
     first.save()
     table = kept(home)
     table.kernel.update(dict.fromkeys(table.kernel, data))
-    home.shelf.put(key_of(home), answers.header_of(home), encode(table, "Table"))
+    home.shelf.put(key_of(home), query_cache.header_of(home), encode(table, "Table"))
     with pytest.warns(CacheWarning, match="cannot be read"):
         assert Answers(home).find(("names",), "Names", lambda: frozenset("y")) == frozenset("y")
 
@@ -78,7 +78,7 @@ def test_an_answer_that_has_no_form_is_kept_in_memory(home):
 
 
 def test_calls_leave_room_for_what_is_asked_of_the_kernel(home, monkeypatch):
-    monkeypatch.setattr(answers, "MOST_OF_CALLS", 5)
+    monkeypatch.setattr(query_cache, "MOST_OF_CALLS", 5)
     here = Answers(home)
     for k in range(9):
         here.find(("box", k), "Box", lambda: (), is_of_call=True)
@@ -103,14 +103,14 @@ def test_what_others_wrote_is_merged(home):
 def test_writing_takes_a_small_part_of_the_time(home, monkeypatch):
     """However many answers there are, each of which takes a while to find."""
     time, writes = [0.0], []
-    monkeypatch.setattr(answers, "perf_counter", lambda: time[0])
+    monkeypatch.setattr(query_cache, "perf_counter", lambda: time[0])
 
-    def put(self: Store, *args: Any) -> bool:
+    def put(self: CacheStore, *args: Any) -> bool:
         time[0] += 0.001 * len(args[2])  # 1 ms for each byte
         writes.append(time[0])
         return True
 
-    monkeypatch.setattr(Store, "put", put)
+    monkeypatch.setattr(CacheStore, "put", put)
     here, found = Answers(home), 0.0
 
     def find() -> Any:

@@ -18,8 +18,8 @@ import pytest
 
 from tests.terminals import open_terminal
 from vkchi.__main__ import main
-from vkchi.cache.content import kept
-from vkchi.cache.store import Store
+from vkchi.cache.content import get_or_build
+from vkchi.cache.store import CacheStore
 from vkchi.cache.version import compiler_version
 from vkchi.compiler import _build
 from vkchi.ir.text import parse_func
@@ -46,12 +46,12 @@ func @{name}(%x: array<f32[?]>) {{
 
 def add(store, name, value="2.0", options=Options(), caps=FULL):
     fn = parse_func(TEXT.format(name=name, value=value), f"/home/me/{name}.py")
-    kept(fn, options, caps, store, _build)
+    get_or_build(fn, options, caps, store, _build)
 
 
 @pytest.fixture
 def store(tmp_path):
-    made = Store(str(tmp_path / "cache"), version="v1")
+    made = CacheStore(str(tmp_path / "cache"), version="v1")
     add(made, "scale")
     add(made, "scale", "3.0")
     add(made, "shift", "3.0")
@@ -120,7 +120,7 @@ def test_why_options_and_devices(run, store, change, part):
 
 
 def test_why_versions(run, store):
-    add(Store(store.root, version="v2"), "shift", "3.0")
+    add(CacheStore(store.root, version="v2"), "shift", "3.0")
     old, new = sorted(keys_of(run, "shift"), key=lambda k: store.entry(k).header["version"])
     assert "compiler: v1 -> v2" in run("why", old, new)
 
@@ -336,7 +336,7 @@ def test_ls_needs_no_compiler(store):
 def test_ls_of_a_thousand_entries(tmp_path, monkeypatch):
     """The time is CPU time of the child process."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
-    made = Store(str(tmp_path / "many"), version="v1")
+    made = CacheStore(str(tmp_path / "many"), version="v1")
     add(made, "scale")
     (key,) = made.keys()
     header, body = made.get(key)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.unit.test_artifact import SUM
-from vkchi.cache import answers, codec, manifest  # which know further records
+from vkchi.cache import codec, manifest, query_cache  # which know further records
 from vkchi.cache.codec import RECORDS, Malformed, decode, encode, from_tree, reader, to_tree, writer
-from vkchi.compiler import build
+from vkchi.compiler import build_artifact
 from vkchi.ir.text import ir_text, parse_func
 from vkchi.races import finder, meeting
 from vkchi.span import Span
@@ -26,11 +26,11 @@ from vkchi.types import Array, f32
 @pytest.fixture(scope="module")
 def artifact() -> Artifact:
     fn = parse_func(SUM, "here.chi")
-    return build(fn, Options(), FULL)._replace(ir=ir_text(fn))
+    return build_artifact(fn, Options(), FULL)._replace(ir=ir_text(fn))
 
 
 def test_every_field_has_a_form():
-    assert {"Kept", "Table", "Differentiated"} <= RECORDS.keys()
+    assert {"KernelRecord", "Table", "CompiledGradient"} <= RECORDS.keys()
     for record in RECORDS.values():
         for form in record.__annotations__.values():
             assert reader(form) and writer(form), form
@@ -167,4 +167,7 @@ def test_broken_trees_are_refused_or_of_the_form(artifact):
 
 
 def test_there_is_one_table_of_records():
-    assert codec.RECORDS["Kept"] is manifest.Kept and codec.RECORDS["Table"] is answers.Table
+    assert (
+        codec.RECORDS["KernelRecord"] is manifest.KernelRecord
+        and codec.RECORDS["Table"] is query_cache.Table
+    )

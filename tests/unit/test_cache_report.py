@@ -19,9 +19,9 @@ import pytest
 from rich.console import Console
 
 from vkchi.__main__ import main
-from vkchi.cache import cli, radv
-from vkchi.cache.linked import Linked, link
-from vkchi.cache.store import Store, read_entry
+from vkchi.cache import cache_command, radv
+from vkchi.cache.source_links import Linked, link
+from vkchi.cache.store import CacheStore, read_entry
 
 ROOT = Path(__file__).parents[2]
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -65,15 +65,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(folder: Path) -> Store:
-    return Store(str(folder / "cache"))
+def store(folder: Path) -> CacheStore:
+    return CacheStore(str(folder / "cache"))
 
 
 Run = Callable[..., str]
 
 
 @pytest.fixture
-def run(store: Store, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(store: CacheStore, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a verb on that cache: what it prints."""
 
     def run_verb(*words: str, status: int = 0) -> str:
@@ -83,14 +83,14 @@ def run(store: Store, capsys: pytest.CaptureFixture[str]) -> Run:
     return run_verb
 
 
-def entry(store: Store, kind: str, name: str) -> tuple[str, dict[str, Any], bytes]:
+def entry(store: CacheStore, kind: str, name: str) -> tuple[str, dict[str, Any], bytes]:
     (key,) = [
         e.key for e in store.entries() if (e.header["kind"], e.header["name"]) == (kind, name)
     ]
     return (key, *read_entry(store.path_of(key)))
 
 
-def linked(store: Store, kind: str, name: str) -> Linked:
+def linked(store: CacheStore, kind: str, name: str) -> Linked:
     return link(*entry(store, kind, name)[1:])
 
 
@@ -106,7 +106,7 @@ def of_line(found: Linked, text: str) -> tuple[list[str], list[str]]:
     return [line.text for line in found.ir if ref in line.refs], code
 
 
-def test_a_kernels_lines_are_linked(store: Store) -> None:
+def test_a_kernels_lines_are_linked(store: CacheStore) -> None:
     found = linked(store, "kernel", "scale")
     assert found.is_linked and len(found.sources) == 2
     ir, code = of_line(found, "return v * v")
@@ -119,20 +119,20 @@ def test_a_kernels_lines_are_linked(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["total", "total.grad"])
-def test_lines_of_shaders_are_those_of_files(store: Store, name: str) -> None:
+def test_lines_of_shaders_are_those_of_files(store: CacheStore, name: str) -> None:
     found = linked(store, "shaders", name)
     ir, code = of_line(found, "loss[None] += x[i] ** 2")
     assert found.is_linked and len(found.sources) == 1 and ir and code
 
 
-def test_every_op_has_its_own_line(store: Store) -> None:
+def test_every_op_has_its_own_line(store: CacheStore) -> None:
     """The lines of IR and their spans do not slip against each other, behind regions either."""
     for line in linked(store, "kernel", "scale").ir:
         if "store" in line.text or "atomic" in line.text:
             assert line.refs[0] == "0:4", line
 
 
-def test_other_versions_are_not_linked(store: Store) -> None:
+def test_other_versions_are_not_linked(store: CacheStore) -> None:
     _, header, body = entry(store, "kernel", "scale")
     parts = {**header["parts"], "device subgroup_size": "4", "option block_dim": "32"}
     found = link({**header, "parts": parts}, body)
@@ -140,7 +140,7 @@ def test_other_versions_are_not_linked(store: Store) -> None:
     assert not link({**header, "parts": {"option colour": "1"}}, body).is_linked
 
 
-def test_show(run: Run, store: Store) -> None:
+def test_show(run: Run, store: CacheStore) -> None:
     key = entry(store, "kernel", "scale")[0]
     text = run("show", key[:10])
     for words in ("return v * v + 0.25", "func @scale(", "OpEntryPoint", "driver  ", "seconds "):
@@ -148,28 +148,32 @@ def test_show(run: Run, store: Store) -> None:
     assert text.index("--- source") < text.index("--- IR") < text.index("--- SPIR-V")
 
 
-def test_side_by_side(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_side_by_side(store: CacheStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal that is wide enough."""
     out = io.StringIO()
-    monkeypatch.setattr(cli.Shown, "console", Console(file=out, force_terminal=True, width=200))
-    cli.show_texts(linked(store, "kernel", "scale"))
+    monkeypatch.setattr(
+        cache_command.OutputSettings, "console", Console(file=out, force_terminal=True, width=200)
+    )
+    cache_command.show_texts(linked(store, "kernel", "scale"))
     lines = out.getvalue().split("\n")
     assert any("def scale" in line and "%" in line and "Op" in line for line in lines)
 
 
 def test_what_a_driver_tells_is_kept(
-    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+    run: Run, store: CacheStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a stand-in for the driver's word; that RADV gives it is tested with `vkchi compile`."""
     from vkchi.cache import driver_report
-    from vkchi.vk.statistics import Executable
+    from vkchi.vk.statistics import PipelineExecutable
 
     numbers = {"VGPRs": 12, "Spilled VGPRs": 0, "Code size": 52}
-    outcome = radv.Outcome((Executable("CS", 64, numbers, {"Assembly": "s_endpgm"}),))
+    outcome = radv.CompileOutcome(
+        (PipelineExecutable("CS", 64, numbers, {"Assembly": "s_endpgm"}),)
+    )
     monkeypatch.setattr(
         driver_report, "compile_all", lambda family, shaders, caps: [outcome] * len(shaders)
     )
-    monkeypatch.setattr(driver_report, "fault_of", lambda *a: "")
+    monkeypatch.setattr(driver_report, "capability_mismatch", lambda *a: "")
     key = entry(store, "kernel", "total")[0]
     before = store.entry(key)
     text = run("show", key, "--device", "navi31", "--isa")
@@ -180,7 +184,7 @@ def test_what_a_driver_tells_is_kept(
     assert "0 damaged" in run("verify")
 
 
-def test_a_driver_of_another_device(run: Run, store: Store) -> None:
+def test_a_driver_of_another_device(run: Run, store: CacheStore) -> None:
     key = entry(store, "kernel", "scale")[0]
     assert "with other capabilities than AMD RDNA3" in run("show", key, "--device", "navi31")
     assert "no compiler for Arm Mali" in run("show", key, "--device", "mali-valhall")
@@ -236,7 +240,7 @@ def page(run: Run, tmp_path: Path) -> Path:
     return path
 
 
-def test_the_page_is_whole_and_loads_nothing(page: Path, store: Store) -> None:
+def test_the_page_is_whole_and_loads_nothing(page: Path, store: CacheStore) -> None:
     text = page.read_text()
     found = Page(text)
     assert found.open == [] and found.faults == [] and found.loaded == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from vkchi.cache import store as store_module
-from vkchi.cache.store import HITS, PART, Limits, Store, digest, pack_entry
+from vkchi.cache.store import HITS, PART, CacheStore, Limits, digest, pack_entry
 from vkchi.cache.version import JUST_NOW_S, PACKAGE, digest_of, is_changed, noted_version
 from vkchi.errors import CacheWarning
 
@@ -23,7 +23,7 @@ HEADER, BODY = {"name": "step"}, bytes(range(256)) * 40
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(str(tmp_path / "cache"))
+    return CacheStore(str(tmp_path / "cache"))
 
 
 def put(store, key=KEY, body=BODY):
@@ -33,7 +33,7 @@ def put(store, key=KEY, body=BODY):
 
 def test_what_was_put_is_got_by_another_store(store):
     put(store)
-    header, body = Store(store.root).get(KEY)
+    header, body = CacheStore(store.root).get(KEY)
     assert body == BODY and header["name"] == "step"
     assert store.get(OTHER) is None
 
@@ -66,7 +66,7 @@ def test_reading_takes_memory_of_the_entry(store):
 
 def is_recovered(store, path):
     """Whether a broken entry counts as none, with one warning, is gone, and can be made anew."""
-    fresh = Store(store.root)
+    fresh = CacheStore(store.root)
     with pytest.warns(CacheWarning) as told:
         assert fresh.get(KEY) is None
         assert fresh.get(KEY) is None
@@ -94,7 +94,7 @@ def test_any_flipped_bit_is_noticed(store):
             file.write(bad)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            assert Store(store.root).get(KEY) is None, bit
+            assert CacheStore(store.root).get(KEY) is None, bit
         with open(path, "wb") as file:
             file.write(good)
 
@@ -162,7 +162,7 @@ def is_without_cache(store):
 def test_a_folder_that_others_can_write_is_not_used(store):
     put(store)
     os.chmod(store.folder, 0o777)
-    assert is_without_cache(Store(store.root))
+    assert is_without_cache(CacheStore(store.root))
 
 
 def test_a_folder_that_is_a_link_is_not_used(store, tmp_path):
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
     def missing(*args, **options):
         raise FileNotFoundError(errno.ENOENT, "No such file or directory")
 
-    store = Store(str(tmp_path / "none"))
+    store = CacheStore(str(tmp_path / "none"))
     assert store.get(KEY) is None and not store.problem
     monkeypatch.setattr(os, "mkdir", missing)
     with pytest.warns(CacheWarning, match="cannot be used: No such file"):
@@ -188,13 +188,13 @@ def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
 
 def test_a_file_in_place_of_the_folder(tmp_path):
     (tmp_path / "cache").write_text("")
-    assert is_without_cache(Store(str(tmp_path / "cache")))
+    assert is_without_cache(CacheStore(str(tmp_path / "cache")))
 
 
 def test_another_users_folder_is_not_used(store, monkeypatch):
     put(store)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    assert is_without_cache(Store(store.root))
+    assert is_without_cache(CacheStore(store.root))
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EIO])
@@ -208,13 +208,13 @@ def test_what_cannot_be_written_is_not_kept(store, monkeypatch, code, call):
     monkeypatch.undo()
     found = os.listdir(store.folder) if os.path.isdir(store.folder) else []
     assert found == []
-    put(Store(store.root))
+    put(CacheStore(store.root))
 
 
 def test_a_folder_that_cannot_be_written_is_still_read(store, monkeypatch):
     put(store)
     monkeypatch.setattr(os, "write", lambda *a: (_ for _ in ()).throw(OSError(errno.EROFS, "ro")))
-    fresh = Store(store.root)
+    fresh = CacheStore(store.root)
     assert fresh.get(KEY)[1] == BODY
     with pytest.warns(CacheWarning):
         assert not fresh.put(OTHER, HEADER, BODY)
@@ -246,7 +246,7 @@ def test_a_writer_killed_on_its_way_leaves_no_entry(store, monkeypatch, call):
     with pytest.raises(Killed):
         store.put(KEY, HEADER, BODY)
     monkeypatch.undo()
-    fresh = Store(store.root)
+    fresh = CacheStore(store.root)
     assert fresh.get(KEY) is None and fresh.get(OTHER)[1] == BODY
     (left,) = [name for name in os.listdir(store.folder) if name.startswith(PART)]
     old = time.time() - 2 * store_module.PART_LIFE_S
@@ -259,7 +259,7 @@ def test_many_writers_and_readers(store):
     wrong = []
 
     def work(k):
-        mine = Store(store.root)
+        mine = CacheStore(store.root)
         for n in range(40):
             key = digest([bytes([n % 7])])
             mine.put(key, HEADER, bytes([n % 7]) * 3000)
@@ -317,7 +317,7 @@ def test_more_go_than_must(store):
 
 
 def test_those_of_other_versions_go(tmp_path):
-    store = Store(str(tmp_path / "c"), Limits("version"), "new")
+    store = CacheStore(str(tmp_path / "c"), Limits("version"), "new")
     store.put(KEY, {"version": "old"}, b"")
     store.put(OTHER, {"version": "new"}, b"")
     store.clean()

@@ -14,7 +14,7 @@ import vkchi as ti
 from vkchi.__main__ import main
 from vkchi.cache import radv
 from vkchi.target.caps import Caps
-from vkchi.target.described import described_by, find_described, known_names, read_described
+from vkchi.target.described import find_described, known_names, parse_description, read_described
 
 Run = Callable[..., tuple[str, str]]
 Shaders = Callable[..., list[dict[str, Any]]]
@@ -208,10 +208,10 @@ def test_descriptions_that_come_with_vkchi() -> None:
 
 def test_the_kind_of_a_described_device() -> None:
     """A GPU unless it says otherwise; in the capabilities or beside them."""
-    assert described_by({"caps": {}}, "x").caps == Caps()
-    assert described_by({"caps": {"subgroup_size": 4}}, "x").caps.kind == "other"
+    assert parse_description({"caps": {}}, "x").caps == Caps()
+    assert parse_description({"caps": {"subgroup_size": 4}}, "x").caps.kind == "other"
     for found in ({"caps": {"kind": "cpu"}}, {"kind": "cpu", "caps": {}}):
-        assert described_by(found, "x").caps.is_cpu
+        assert parse_description(found, "x").caps.is_cpu
 
 
 # --- another vendor's compiler -------------------------------------------------------------------
@@ -301,9 +301,11 @@ def test_a_compiler_that_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found is not None
     calls = []
 
-    def one_by_one(around: Any, shaders: Any, caps: Any) -> tuple[list[radv.Outcome], int, str]:
+    def one_by_one(
+        around: Any, shaders: Any, caps: Any
+    ) -> tuple[list[radv.CompileOutcome], int, str]:
         calls.append(len(shaders))
-        return [radv.Outcome(())], -11 if len(shaders) > 1 else 0, ""
+        return [radv.CompileOutcome(())], -11 if len(shaders) > 1 else 0, ""
 
     monkeypatch.setattr(radv, "_compile_from", one_by_one)
     outcomes = radv.compile_all("navi31", [None] * 3, found.caps)  # type: ignore[list-item]

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.torture import Trace
-from vkchi import compiling as module
-from vkchi.compiler import build
-from vkchi.compiling import RECURSION_LIMIT, compiling
+from vkchi import compile_state as module
+from vkchi.compile_state import RECURSION_LIMIT, compiling
+from vkchi.compiler import build_artifact
 from vkchi.errors import KernelSyntaxError
 from vkchi.interrupts.weak import WeakTable
 from vkchi.ir.parse import parse
@@ -176,11 +176,11 @@ def test_a_compile_leaves_little_for_the_collector():
     """Ops are gone when no pass has them any more, and passes when they are through."""
     fn = parse((ROOT / "tests/golden/passes/peel/odd.chi").read_text()).funcs[0]
     caps = FULL._replace(kind="cpu", subgroup_size=8)
-    build(fn, Options(), caps)  # fills caches
+    build_artifact(fn, Options(), caps)  # fills caches
     gc.collect()
     gc.disable()
     try:
-        assert len(build(fn, Options(), caps).dispatches) > 2
+        assert len(build_artifact(fn, Options(), caps).dispatches) > 2
         assert gc.collect() < 500  # several thousand, if walkers held what they walked
     finally:
         gc.enable()

@@ -17,7 +17,12 @@ import pytest
 from tests.e2e.torture import Trace
 from tests.unit.test_device_processes import WORK, check_output, run_python
 from vkchi.device import ABANDONED, Device, close_abandoned, open_device
-from vkchi.interrupts.callbacks import handing_over, interrupt_again, once, when_all_gone
+from vkchi.interrupts.callbacks import (
+    finalize_after_all,
+    interrupt_again,
+    resurrecting_del,
+    run_each_once,
+)
 from vkchi.vk.instance import Instance
 from vkchi.vk.raw import load_vulkan
 
@@ -63,7 +68,9 @@ def without_collector(own_collections: None) -> Iterator[None]:
 def test_deeds_are_done_when_the_last_is_gone() -> None:
     done: list[int] = []
     things = [Thing() for _ in range(3)]
-    kept = when_all_gone(things, once(partial(done.append, 1), partial(done.append, 2)))
+    kept = finalize_after_all(
+        things, run_each_once(partial(done.append, 1), partial(done.append, 2))
+    )
     assert calls_during(things.pop) == [] and calls_during(things.pop) == []
     assert done == []
     assert calls_during(things.pop) == [] and done == [1, 2]
@@ -73,7 +80,7 @@ def test_deeds_are_done_when_the_last_is_gone() -> None:
 def test_nothing_is_done_once_the_references_are_let_go() -> None:
     done: list[int] = []
     things = [Thing()]
-    kept = when_all_gone(things, once(partial(done.append, 1)))
+    kept = finalize_after_all(things, run_each_once(partial(done.append, 1)))
     kept.clear()
     things.clear()
     assert done == []
@@ -81,10 +88,10 @@ def test_nothing_is_done_once_the_references_are_let_go() -> None:
 
 def test_what_is_done_once_is_not_done_again() -> None:
     done: list[int] = []
-    steps = once(partial(done.append, 1), partial(done.append, 2))
+    steps = run_each_once(partial(done.append, 1), partial(done.append, 2))
     next(steps)
     things = [Thing()]
-    kept = when_all_gone(things, steps)
+    kept = finalize_after_all(things, steps)
     things.clear()
     assert kept and done == [1, 2] and is_over(steps)
 
@@ -92,7 +99,7 @@ def test_what_is_done_once_is_not_done_again() -> None:
 @pytest.mark.parametrize("is_cycle", [False, True])
 def test_an_object_is_handed_over(is_cycle: bool, without_collector: None) -> None:
     to: deque[Any] = deque()
-    things = [type("Given", (), {"__del__": handing_over(to), "me": None})()]
+    things = [type("Given", (), {"__del__": resurrecting_del(to), "me": None})()]
     known = id(things[0])
     if is_cycle:
         things[0].me = things[0]
@@ -288,7 +295,7 @@ def test_what_structs_point_to_outlives_a_circle_that_comes_back() -> None:
     came_back: deque[Any] = deque()
 
     class Owner:
-        __del__ = handing_over(came_back)
+        __del__ = resurrecting_del(came_back)
 
     owner: Any = Owner()
     owner.me = owner

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import vkchi as ti
-from vkchi import errors, names
+from vkchi import errors, public_names
 
 DOCS = Path(__file__).parents[2] / "docs"
 INNER = ("design.md", "modules.md", "performance.md", "status.md")  # about vkchi, not for its users
@@ -35,7 +35,7 @@ def is_ours(found: object) -> bool:
 def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Functions that `ti` exports, and methods of classes it exports that the guide calls."""
     found: dict[Callable[..., Any], str] = {}
-    for name in names.read_names():
+    for name in public_names.read_names():
         thing = getattr(ti, name)
         if inspect.isfunction(thing) and is_ours(thing):
             found.setdefault(thing, name)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vkchi.__main__ import main
-from vkchi.cache.store import Store
+from vkchi.cache.store import CacheStore
 from vkchi.cli import doctor
 from vkchi.errors import DeviceError
 
@@ -75,19 +75,19 @@ def test_flags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
 
 
 def test_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = doctor.look_at_cache()
+    found = doctor.check_cache()
     assert found.lines[0] == str(folder)
     assert found.lines[-1] == "0 entries"
     assert not found.problems
     assert doctor.can_write(str(folder))
-    store = Store(str(folder))
+    store = CacheStore(str(folder))
     assert store.is_usable(make=True)
     Path(store.path_of("0" * 64)).write_bytes(b"no entry")
-    found = doctor.look_at_cache()
+    found = doctor.check_cache()
     assert "1 entries" in found.lines
     assert "damaged" in found.problems[0]["what"]
     monkeypatch.setattr(doctor, "can_write", lambda folder: False)
-    assert "VKCHI_CACHE_DIR" in doctor.look_at_cache().problems[0]["mend"]
+    assert "VKCHI_CACHE_DIR" in doctor.check_cache().problems[0]["mend"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ class Card:
 def test_cuda(ordinal: int | str, line: str, mend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "physical_devices", lambda: [Card()])
     monkeypatch.setattr(doctor, "cuda_ordinal", lambda uuid: ordinal)
-    found = doctor.look_at_cuda()
+    found = doctor.check_cuda()
     assert line in found.lines[0]
     assert mend in "".join(p["mend"] for p in found.problems) and bool(found.problems) == bool(mend)
 
@@ -137,6 +137,6 @@ def test_cuda_that_vulkan_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "physical_devices", list)
     assert isinstance(doctor.cuda_ordinal(bytes(16)), str) and doctor.cuda_devices() >= 0
     monkeypatch.setattr(doctor, "cuda_devices", lambda: 0)
-    assert not doctor.look_at_cuda().problems
+    assert not doctor.check_cuda().problems
     monkeypatch.setattr(doctor, "cuda_devices", lambda: 2)
-    assert "NVIDIA_DRIVER_CAPABILITIES" in doctor.look_at_cuda().problems[0]["mend"]
+    assert "NVIDIA_DRIVER_CAPABILITIES" in doctor.check_cuda().problems[0]["mend"]

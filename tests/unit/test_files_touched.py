@@ -56,7 +56,7 @@ def test_an_elementwise_op_is_named_in_three_files_and_its_formulas(op: str) -> 
 def test_an_atomic_is_known_to_four_files(op: str) -> None:
     """The fourth gives it an operator (`^=`)."""
     assert files_of(op) == {
-        "ir/memory_ops", "spirv/atomics", "lang/atomics", "frontend/assign",
+        "ir/memory_ops", "spirv/atomic_ops", "lang/atomic_functions", "frontend/assign",
     }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def test_a_kind_of_layout_is_known_to_who_makes_it() -> None:
     make it, and, where its elements are no plain scalars, a class and a row in `passes.access`.
     `tests/e2e/test_layouts.py` adds two; `packed` says by an affine one where its words lie."""
     found = {path for path, tree in trees().items() if any(map(knows_affine, ast.walk(tree)))}
-    makers = {"types/layout", "types/packed", "fields/cells"}
+    makers = {"types/layout", "types/packed_layout", "fields/tree_layout"}
     assert found == {"types/__init__", *makers}  # the first gives it out
 
 

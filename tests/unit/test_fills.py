@@ -8,7 +8,7 @@ import pytest
 
 from vkchi.analysis.fills import fills_of
 from vkchi.ir.text import parse_func
-from vkchi.target.artifact import Fill
+from vkchi.target.artifact import MemoryFill
 
 ROWS = """\
 func @f({params}) {{
@@ -34,7 +34,7 @@ WHOLE = "%c0, %c4, %c0, %c8"
 def fills(
     body: str, params: str = X, bounds: str = WHOLE, indices: str = "%i: i32, %j: i32",
     before: str = "",
-) -> tuple[Fill, ...]:  # fmt: skip
+) -> tuple[MemoryFill, ...]:  # fmt: skip
     text = ROWS.format(params=params, bounds=bounds, indices=indices, body=body, before=before)
     return fills_of(parse_func(text))
 
@@ -48,8 +48,8 @@ def bits(code: str, number: float) -> int:
 
 
 def test_a_store_of_a_constant_to_every_element() -> None:
-    assert fills(store()) == (Fill("x", bits("f", 1.0), 128),)
-    assert fills(store("-0.0 : f32")) == (Fill("x", 1 << 31, 128),)
+    assert fills(store()) == (MemoryFill("x", bits("f", 1.0), 128),)
+    assert fills(store("-0.0 : f32")) == (MemoryFill("x", 1 << 31, 128),)
 
 
 def test_indices_may_be_made_of_others() -> None:
@@ -57,16 +57,16 @@ def test_indices_may_be_made_of_others() -> None:
     body = "%i = div %n, %c8 : i32\n%j = mod %n, %c8 : i32\n" + store()
     found = fills(body.replace("div", "floordiv"), bounds="%c0, %c32", indices="%n: i32",
                   before="%c32 = const 32 : i32")  # fmt: skip
-    assert found == (Fill("x", bits("f", 1.0), 128),)
+    assert found == (MemoryFill("x", bits("f", 1.0), 128),)
     body = "%k = sub %c3, %i : i32\n" + store(place="%x, %k, %j")
-    assert fills(body) == (Fill("x", bits("f", 1.0), 128),)
+    assert fills(body) == (MemoryFill("x", bits("f", 1.0), 128),)
 
 
 def test_several_arrays_and_loops_inside() -> None:
     params = X + ", %y: array<i32[8]>"
     inner = store("7 : i32", "%y, %k", "i32", 1)
     body = store() + f"\nfor %c0, %c8 {{\n^(%k: i32)\n{inner}\nyield\n}}"
-    assert fills(body, params) == (Fill("x", bits("f", 1.0), 128), Fill("y", 7, 32))
+    assert fills(body, params) == (MemoryFill("x", bits("f", 1.0), 128), MemoryFill("y", 7, 32))
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_several_arrays_and_loops_inside() -> None:
 def test_numbers_are_words_that_repeat(t: str, value: str, word: int | None) -> None:
     sizes = {"f64": 256, "i64": 256, "u8": 32, "i16": 64, "f16": 64, "f32<2>": 256}
     found = fills(store(value, t=t), f"%x: array<{t}[4,8]>")
-    assert found == (() if word is None else (Fill("x", word, sizes[t]),))
+    assert found == (() if word is None else (MemoryFill("x", word, sizes[t]),))
 
 
 def test_components_one_by_one() -> None:
     place = "%e = elem %x, %i, %j : ptr<f32<2> global>\n%v = const 3.0 : f32\n"
     parts = [f"%m{k} = member %e [{k}] : ptr<f32 global>\nstore %m{k}, %v\n" for k in (0, 1)]
     params = "%x: array<f32<2>[4,8]>"
-    assert fills(place + "".join(parts), params) == (Fill("x", bits("f", 3.0), 256),)
+    assert fills(place + "".join(parts), params) == (MemoryFill("x", bits("f", 3.0), 256),)
     assert fills(place + parts[1], params) == ()
 
 
@@ -111,13 +111,13 @@ def test_what_is_left_of_memory(params: str) -> None:
 
 def test_layouts_in_one_piece() -> None:
     blocks = "%x: array<f32[4,8] @(2%0*16+1%2*4|4%0*8+1%4*1;0;32;)>"
-    assert fills(store(), blocks) == (Fill("x", bits("f", 1.0), 128),)
+    assert fills(store(), blocks) == (MemoryFill("x", bits("f", 1.0), 128),)
     columns = "%x: array<f32[4,8] @(1%0*1|1%0*4;0;32;)>"
-    assert fills(store(), columns) == (Fill("x", bits("f", 1.0), 128),)
+    assert fills(store(), columns) == (MemoryFill("x", bits("f", 1.0), 128),)
     shifted = "%x: array<f32[4,8] @(1%0*8|1%0*1;0;32;-1:2)>"
     place = "%a = sub %i, %c1 : i32\n%b = add %j, %c2 : i32\n" + store(place="%x, %a, %b")
     found = fills(place, shifted, before="%c2 = const 2 : i32")
-    assert found == (Fill("x", bits("f", 1.0), 128),)
+    assert found == (MemoryFill("x", bits("f", 1.0), 128),)
 
 
 def test_odd_bytes() -> None:
@@ -147,5 +147,5 @@ func @f(%x: array<f32[]>) {
   yield
 }
 """
-    assert fills_of(parse_func(text)) == (Fill("x", 0, 4),)
+    assert fills_of(parse_func(text)) == (MemoryFill("x", 0, 4),)
     assert fills_of(parse_func("func @f(%x: array<f32[]>) {\n  yield\n}\n")) == ()

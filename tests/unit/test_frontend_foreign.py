@@ -12,7 +12,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import CompilationError
-from vkchi.frontend.lower import lower_kernel
+from vkchi.frontend.lowering import lower_kernel
 from vkchi.target.options import Options
 
 

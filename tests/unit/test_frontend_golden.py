@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.programs import kernels_of
-from vkchi.autodiff.answers import Request
 from vkchi.autodiff.primal import is_smooth_array
-from vkchi.autodiff.reverse import reverse
+from vkchi.autodiff.results import GradientRequest
+from vkchi.autodiff.reverse import differentiate_reverse
 from vkchi.errors import VkchiError
 from vkchi.ir.text import parse, print_func
 from vkchi.passes.pipeline import load_pass
-from vkchi.tape.gradients import prepare
+from vkchi.tape.gradients import simplify_for_gradient
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROGRAMS = sorted((GOLDEN / "frontend").glob("*.py"))
@@ -46,8 +46,12 @@ def test_gradient(path: Path, bless: bool) -> None:
     for _, make in kernels_of(path):
         func = make().func
         names = frozenset(p.name for p in func.params if is_smooth_array(p))
-        func = prepare(func, names)
-        texts.append(print_func(load_pass("unread")(reverse(func, Request(names)).func)))
+        func = simplify_for_gradient(func, names)
+        texts.append(
+            print_func(
+                load_pass("unread")(differentiate_reverse(func, GradientRequest(names)).func)
+            )
+        )
     check(path.with_suffix(".chi"), "\n".join(texts), bless)
 
 

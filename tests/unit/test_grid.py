@@ -12,7 +12,7 @@ from tests.counts import read_mapping
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.passes.cost_model import DEFAULT_BLOCK, most_threads
 from vkchi.passes.map_grid import map_grid, plan_grid
@@ -158,6 +158,6 @@ def test_counts_are_what_the_kernel_computes(seed: int) -> None:
         n = int(rng.choice([0, 1, 7, -4, 2**31 - 1, -(2**31)]))
         v, w = rng.integers(-100, 100, 2).astype(np.int32), int(rng.integers(-(2**40), 2**40))
         out = np.zeros(2, np.int32)
-        run(stored, {"x": x, "n": n, "v": v, "w": w, "out": out})
+        run_reference(stored, {"x": x, "n": n, "v": v, "w": w, "out": out})
         got = count({"x": x.shape, "n": n, "v": v.tolist(), "w": w})
         assert max(0, got) == max(0, int(out[1]) - int(out[0]))

@@ -17,21 +17,21 @@ from vkchi.errors import (
     KernelSyntaxError,
     KernelTypeError,
 )
-from vkchi.frontend import arith
-from vkchi.frontend.attributes import find_attribute
-from vkchi.frontend.call import find_call
+from vkchi.frontend import operator_lowering
+from vkchi.frontend.call_tables import find_call
 from vkchi.frontend.intrinsics import CALLS, METHODS, component_indices
+from vkchi.frontend.tensor_attributes import find_attribute
 from vkchi.ir.core import Param
 from vkchi.ir.ops import ELEMENTWISE, TABLE
 from vkchi.lang import (
-    atomics,
+    atomic_functions,
+    compile_time,
     complex,
     decompose,
     elementwise,
     matrix,
     random,
     simt,
-    static,
     transforms,
 )
 from vkchi.lang import math as tm
@@ -42,9 +42,19 @@ from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.types import f16, f32, f64, i8, i16, i32, i64, u1, u8, u32, u64
 
 VEC2, VEC3, MAT2 = types.vector(2, f32), types.vector(3, f32), types.matrix(2, 2, f32)
-LANG = (atomics, complex, decompose, elementwise, matrix, random, static, transforms, tm)
+LANG = (
+    atomic_functions,
+    complex,
+    decompose,
+    elementwise,
+    matrix,
+    random,
+    compile_time,
+    transforms,
+    tm,
+)
 # Known to the frontend's statements, not to the call table.
-STATEMENTS = {static.loop_config, static.static}
+STATEMENTS = {compile_time.loop_config, compile_time.static}
 
 
 # --- the tables are whole -----------------------------------------------------
@@ -72,8 +82,10 @@ def test_every_function_can_be_called() -> None:
 
 def test_every_elementwise_op_is_built_by_something() -> None:
     """The names of ops that users reach; a new op must be added to the frontend or to this set."""
-    built = {kind for rule in arith.RULES.values() for kind in (rule.on_ints, rule.on_floats)}
-    built |= {kind for kind, _ in arith.COMPARISONS.values()}
+    built = {
+        kind for rule in operator_lowering.RULES.values() for kind in (rule.on_ints, rule.on_floats)
+    }
+    built |= {kind for kind, _ in operator_lowering.COMPARISONS.values()}
     built |= {
         "neg",
         "not",
@@ -86,7 +98,7 @@ def test_every_elementwise_op_is_built_by_something() -> None:
         "stop_first_grad",
     }
     built |= {"undefined_slope", "with_derivative_of", "trip_count"}
-    from vkchi.frontend import elementwise as rows
+    from vkchi.frontend import elementwise_calls as rows
 
     built |= {row.op for row in INTRINSICS.values()}
     for rules in (rows._PAIR_RULES, rows._MANY_RULES):
@@ -121,13 +133,13 @@ def test_documented_names_exist() -> None:
 
 def test_python_numbers_stay_python_numbers() -> None:
     cx = Building()
-    assert arith.binary(cx, "/", 1, 2) == 0.5
-    assert arith.binary(cx, "//", -7, 2) == -4
-    assert arith.binary(cx, "/", 1.0, 0) == math.inf
-    assert math.isnan(arith.binary(cx, "/", 0.0, 0.0))
-    assert arith.binary(cx, "+", [1], [2]) == [1, 2]
-    assert arith.compare(cx, "<", 1, 2) is True
-    assert arith.unary(cx, "not", 3) is False
+    assert operator_lowering.binary(cx, "/", 1, 2) == 0.5
+    assert operator_lowering.binary(cx, "//", -7, 2) == -4
+    assert operator_lowering.binary(cx, "/", 1.0, 0) == math.inf
+    assert math.isnan(operator_lowering.binary(cx, "/", 0.0, 0.0))
+    assert operator_lowering.binary(cx, "+", [1], [2]) == [1, 2]
+    assert operator_lowering.compare(cx, "<", 1, 2) is True
+    assert operator_lowering.unary(cx, "not", 3) is False
     assert cx.call_of(elementwise.sqrt, 4.0) == 2.0
     assert cx.call_of(elementwise.max, 1, 3, 2) == 3
     assert cx.call_of(tm.mix, 0.0, 2.0, 0.25) == 0.5
@@ -140,24 +152,24 @@ def test_python_numbers_stay_python_numbers() -> None:
      (np.float64(2), f32), (np.int8(3), i32)],
 )  # fmt: skip
 def test_the_type_of_a_number_alone(number: Any, t: Any) -> None:
-    assert arith.value(Building(), number).type is t
+    assert operator_lowering.value(Building(), number).type is t
 
 
 def test_defaults_decide() -> None:
     cx = Building(default_fp=f64, default_ip=i64)
-    assert arith.value(cx, 1).type is i64
-    assert arith.value(cx, 1.0).type is f64
-    assert arith.binary(cx, "*", cx.param(f32, 1), 1.0).type is f64
+    assert operator_lowering.value(cx, 1).type is i64
+    assert operator_lowering.value(cx, 1.0).type is f64
+    assert operator_lowering.binary(cx, "*", cx.param(f32, 1), 1.0).type is f64
     assert cx.call_of(tm.vec3, 1, 2, 3).type is types.vector(3, f64)
     assert cx.call_of(tm.uvec2, 1, 2).type is types.vector(2, u64)
 
 
 def test_a_float_beside_f64_loses_nothing() -> None:
     cx = Building()
-    assert cx.run(arith.binary(cx, "+", cx.param(f64, 0.0), 0.1)) == 0.1
+    assert cx.run(operator_lowering.binary(cx, "+", cx.param(f64, 0.0), 0.1)) == 0.1
     cx = Building()
     v = cx.param(types.vector(2, f64), [0, 0])
-    assert cx.run(arith.binary(cx, "+", v, [0.1, 0.2])).tolist() == [0.1, 0.2]
+    assert cx.run(operator_lowering.binary(cx, "+", v, [0.1, 0.2])).tolist() == [0.1, 0.2]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +195,7 @@ def test_a_float_beside_f64_loses_nothing() -> None:
 def test_few_ops(op: str, x: Any, y: Any, kinds: list[str]) -> None:
     cx = Building()
     args = [cx.param(*a) if isinstance(a, tuple) else a for a in (x, y)]
-    arith.binary(cx, op, *args)
+    operator_lowering.binary(cx, op, *args)
     assert cx.kinds() == kinds
 
 
@@ -191,7 +203,7 @@ def test_few_ops(op: str, x: Any, y: Any, kinds: list[str]) -> None:
 @pytest.mark.parametrize("base", [2, -3, 0, 7])
 def test_integer_power_at_run_time(base: int, exponent: int) -> None:
     cx = Building()
-    y = arith.binary(cx, "**", cx.param(i32, base), cx.param(i32, exponent))
+    y = operator_lowering.binary(cx, "**", cx.param(i32, base), cx.param(i32, exponent))
     assert cx.run(y) == np.array(base**exponent).astype(object) % 2**32 - (
         2**32 if base**exponent % 2**32 >= 2**31 else 0
     )
@@ -200,34 +212,36 @@ def test_integer_power_at_run_time(base: int, exponent: int) -> None:
 def test_integer_power_of_vectors() -> None:
     cx = Building()
     t = types.vector(3, i32)
-    y = arith.binary(cx, "**", cx.param(t, [2, 3, -1]), cx.param(t, [10, 0, 3]))
+    y = operator_lowering.binary(cx, "**", cx.param(t, [2, 3, -1]), cx.param(t, [10, 0, 3]))
     assert cx.run(y).tolist() == [1024, 1, -1]
 
 
 def test_lists_and_vectors_of_values() -> None:
     cx = Building()
     x = cx.param(f32, 2)
-    y = arith.binary(cx, "+", cx.param(VEC3, [1, 2, 3]), [x, 1, arith.binary(cx, "*", x, x)])
+    y = operator_lowering.binary(
+        cx, "+", cx.param(VEC3, [1, 2, 3]), [x, 1, operator_lowering.binary(cx, "*", x, x)]
+    )
     assert cx.run(y).tolist() == [3, 3, 7]
 
 
 def test_python_vectors_become_constants() -> None:
     cx = Building()
-    y = arith.binary(cx, "*", cx.param(i32, 3), Vector([1, 2]))
+    y = operator_lowering.binary(cx, "*", cx.param(i32, 3), Vector([1, 2]))
     assert y.type is types.vector(2, i32) and cx.run(y).tolist() == [3, 6]
     cx = Building()
-    assert arith.value(cx, Vector([1.0, 2.0], dt=f64)).type is types.vector(2, f64)
-    assert arith.value(cx, Matrix([[1, 2], [3, 4]])).type is types.matrix(2, 2, i32)
+    assert operator_lowering.value(cx, Vector([1.0, 2.0], dt=f64)).type is types.vector(2, f64)
+    assert operator_lowering.value(cx, Matrix([[1, 2], [3, 4]])).type is types.matrix(2, 2, i32)
 
 
 def test_truth_and_not() -> None:
     cx = Building()
     i, b = cx.param(i32, 3), cx.param(u1, True)
-    assert arith.truth(cx, b) is b
-    assert arith.unary(cx, "not", arith.unary(cx, "not", b)) is b
-    y = arith.unary(cx, "not", i)
+    assert operator_lowering.as_condition(cx, b) is b
+    assert operator_lowering.unary(cx, "not", operator_lowering.unary(cx, "not", b)) is b
+    y = operator_lowering.unary(cx, "not", i)
     assert y.type is u1 and not cx.run(y)
-    assert arith.truth(Building(), True).type is u1
+    assert operator_lowering.as_condition(Building(), True).type is u1
 
 
 # --- select, atomics, casts ---------------------------------------------------
@@ -251,16 +265,16 @@ def test_select(c: Any, a: Any, b: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("fn", "t", "start", "operand", "end"),
     [
-        (atomics.atomic_add, f32, 1, 2, 3),
-        (atomics.atomic_add, i32, 1, 2.7, 3),
-        (atomics.atomic_sub, i32, 1, 3, -2),
-        (atomics.atomic_sub, u32, 1, 3, 2**32 - 2),
-        (atomics.atomic_mul, f32, 3, 2, 6),
-        (atomics.atomic_min, f32, 3, 2, 2),
-        (atomics.atomic_max, VEC2, [3, 1], 2, [3, 2]),
-        (atomics.atomic_and, i32, 7, 10, 2),
-        (atomics.atomic_or, u8, 5, 10, 15),
-        (atomics.atomic_xor, i32, 7, 2, 5),
+        (atomic_functions.atomic_add, f32, 1, 2, 3),
+        (atomic_functions.atomic_add, i32, 1, 2.7, 3),
+        (atomic_functions.atomic_sub, i32, 1, 3, -2),
+        (atomic_functions.atomic_sub, u32, 1, 3, 2**32 - 2),
+        (atomic_functions.atomic_mul, f32, 3, 2, 6),
+        (atomic_functions.atomic_min, f32, 3, 2, 2),
+        (atomic_functions.atomic_max, VEC2, [3, 1], 2, [3, 2]),
+        (atomic_functions.atomic_and, i32, 7, 10, 2),
+        (atomic_functions.atomic_or, u8, 5, 10, 15),
+        (atomic_functions.atomic_xor, i32, 7, 2, 5),
     ],
 )
 def test_atomics(fn: Function, t: Any, start: Any, operand: Any, end: Any) -> None:
@@ -442,7 +456,12 @@ def test_lists_of_values() -> None:
     assert cx.run(cx.call_of(sum, [x, 1, x])) == 5
     cx = Building()
     x = cx.param(f32, 2)
-    assert cx.run(cx.call_of(any, [arith.compare(cx, ">", x, 3), arith.compare(cx, ">", x, 1)]))
+    assert cx.run(
+        cx.call_of(
+            any,
+            [operator_lowering.compare(cx, ">", x, 3), operator_lowering.compare(cx, ">", x, 1)],
+        )
+    )
 
 
 # --- invocations ---------------------------------------------------------------------------------
@@ -488,26 +507,35 @@ def vec3() -> tuple[Any, Any]:
 
 
 ERRORS: list[tuple[Any, type[CompilationError], str, str]] = [
-    (lambda cx, v, m: arith.binary(cx, "+", v, cx.param(VEC2, [1, 2])), KernelTypeError,
+    (lambda cx, v, m: operator_lowering.binary(cx, "+", v, cx.param(VEC2, [1, 2])), KernelTypeError,
      "operands of `+` have different shapes", "vector of 3 f32 and vector of 2 f32"),
-    (lambda cx, v, m: arith.binary(cx, "*", m, cx.param(VEC2, [1, 2])), KernelTypeError,
+    (lambda cx, v, m: operator_lowering.binary(cx, "*", m, cx.param(VEC2, [1, 2])), KernelTypeError,
      "operands of `*` have different shapes", "`@` is the matrix product"),
-    (lambda cx, v, m: arith.binary(cx, "@", m, v), KernelTypeError,
+    (lambda cx, v, m: operator_lowering.binary(cx, "@", m, v), KernelTypeError,
      "cannot be multiplied as matrices", "2 by 2 matrix of f32 and vector of 3 f32"),
-    (lambda cx, v, m: arith.binary(cx, "&", v, 1), KernelTypeError, "`&` takes", "ti.cast"),
-    (lambda cx, v, m: arith.binary(cx, "<<", 1.0, cx.param(i32, 1)), KernelTypeError,
+    (lambda cx, v, m: operator_lowering.binary(cx, "&", v, 1), KernelTypeError, "`&` takes",
+     "ti.cast"),
+    (lambda cx, v, m: operator_lowering.binary(cx, "<<", 1.0, cx.param(i32, 1)), KernelTypeError,
      "`<<` takes integers", "scalar f32 and scalar i32"),
-    (lambda cx, v, m: arith.binary(cx, "+", v, "a"), KernelTypeError, "not a string", ""),
-    (lambda cx, v, m: arith.binary(cx, "+", 1, "a"), KernelTypeError, "at compile time", "matrix"),
-    (lambda cx, v, m: arith.binary(cx, "//", 1, 0), KernelTypeError, "division by zero", ""),
-    (lambda cx, v, m: arith.binary(cx, "**", cx.param(i32, 2), -1), KernelTypeError,
+    (lambda cx, v, m: operator_lowering.binary(cx, "+", v, "a"), KernelTypeError, "not a string",
+     ""),
+    (lambda cx, v, m: operator_lowering.binary(cx, "+", 1, "a"), KernelTypeError, "at compile time",
+     "matrix"),
+    (lambda cx, v, m: operator_lowering.binary(cx, "//", 1, 0), KernelTypeError, "division by zero",
+     ""),
+    (lambda cx, v, m: operator_lowering.binary(cx, "**", cx.param(i32, 2), -1), KernelTypeError,
      "negative power", "ti.cast"),
-    (lambda cx, v, m: arith.binary(cx, "+", v, np.zeros(3)), KernelTypeError, "a numpy array",
+    (lambda cx, v, m: operator_lowering.binary(cx, "+", v, np.zeros(3)), KernelTypeError,
+     "a numpy array",
      "ti.types.ndarray"),
-    (lambda cx, v, m: arith.unary(cx, "~", v), KernelTypeError, "`~` takes integers", "of 3 f32"),
-    (lambda cx, v, m: arith.truth(cx, v), KernelTypeError, "neither true nor false", ".any()"),
-    (lambda cx, v, m: arith.value(cx, [1, [2, 3]]), KernelTypeError, "rows of the same length", ""),
-    (lambda cx, v, m: arith.value(cx, v, VEC2), KernelTypeError, "shapes differ", "of 2 f32"),
+    (lambda cx, v, m: operator_lowering.unary(cx, "~", v), KernelTypeError, "`~` takes integers",
+     "of 3 f32"),
+    (lambda cx, v, m: operator_lowering.as_condition(cx, v), KernelTypeError,
+     "neither true nor false", ".any()"),
+    (lambda cx, v, m: operator_lowering.value(cx, [1, [2, 3]]), KernelTypeError,
+     "rows of the same length", ""),
+    (lambda cx, v, m: operator_lowering.value(cx, v, VEC2), KernelTypeError, "shapes differ",
+     "of 2 f32"),
     (lambda cx, v, m: cx.attribute("w", v), KernelSyntaxError, "`.w` needs a longer vector", ""),
     (lambda cx, v, m: cx.attribute("x", m), KernelTypeError, "`.x` is for vectors", "m[0, 1]"),
     (lambda cx, v, m: cx.method("dot", v, 1.0), KernelTypeError, "`dot` takes vectors", ""),
@@ -519,14 +547,16 @@ ERRORS: list[tuple[Any, type[CompilationError], str, str]] = [
     (lambda cx, v, m: cx.call_of(tm.vec2, v), KernelTypeError, "has 2 components, and 3", ""),
     (lambda cx, v, m: cx.call_of(elementwise.popcnt, v), KernelTypeError, "takes integers", ""),
     (lambda cx, v, m: cx.call_of(elementwise.bit_cast, v, f64), KernelTypeError, "same width", ""),
-    (lambda cx, v, m: cx.call_of(atomics.atomic_add, v, 1), KernelTypeError, "assigned to", ""),
-    (lambda cx, v, m: cx.call_of(atomics.atomic_or, cx.place(f32, 1), 1), KernelTypeError,
+    (lambda cx, v, m: cx.call_of(atomic_functions.atomic_add, v, 1), KernelTypeError, "assigned to",
+     ""),
+    (lambda cx, v, m: cx.call_of(atomic_functions.atomic_or, cx.place(f32, 1), 1), KernelTypeError,
      "is for integers", "scalar f32"),
     (
-        lambda cx, v, m: cx.call_of(static.static_assert, v),
+        lambda cx, v, m: cx.call_of(compile_time.static_assert, v),
         KernelTypeError, "a compile-time constant", "leave ti.static out",
     ),
-    (lambda cx, v, m: cx.call_of(static.static_assert, False, "no"), CompilationError, ": no", ""),
+    (lambda cx, v, m: cx.call_of(compile_time.static_assert, False, "no"), CompilationError, ": no",
+     ""),
     (lambda cx, v, m: cx.call_of(simt.block.SharedArray, v, f32), KernelTypeError, "shape", ""),
     (lambda cx, v, m: cx.call_of(matrix.zero, f32, v), KernelTypeError, "n must", ""),
     (lambda cx, v, m: cx.call_of(elementwise.cast, v, "f32"), CompilationError, "number type", ""),

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from vkchi import __main__ as commands
-from vkchi.ir.cli import main
 from vkchi.ir.core import Func, Program
+from vkchi.ir.ir_command import main
 from vkchi.passes.pipeline import PASSES
 
 GOLDEN = Path(__file__).parents[1] / "golden"

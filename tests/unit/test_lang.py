@@ -12,16 +12,16 @@ import pytest
 
 from vkchi import types
 from vkchi.errors import KernelIndexError, KernelSyntaxError, KernelTypeError
-from vkchi.lang import atomics, decompose, elementwise, matrix, random, simt, static
+from vkchi.lang import atomic_functions, compile_time, decompose, elementwise, matrix, random, simt
 from vkchi.lang import math as tm
-from vkchi.lang.element import element
+from vkchi.lang.array_elements import make_element
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.types import f32, f64, i32, u8, u64
 
 V, M = Vector([1.0, 2.0]), Matrix([[1, 2], [3, 4]])
 # Only expressions in strings name these.
-NAMES = (atomics, decompose, random, simt, i32, u8)
+NAMES = (atomic_functions, decompose, random, simt, i32, u8)
 
 
 def listed(x: Any) -> Any:
@@ -137,9 +137,9 @@ def test_copies() -> None:
         ("V.cross(Vector([1, 2, 3]))", KernelTypeError, "same length"),
         ("tm.vec3(1, 2)", KernelTypeError, "has 3 components, and 2"),
         ("random.random()", KernelSyntaxError, "only be called inside a kernel"),
-        ("atomics.atomic_add(1, 2)", KernelSyntaxError, "only be called inside a kernel"),
+        ("atomic_functions.atomic_add(1, 2)", KernelSyntaxError, "only be called inside a kernel"),
         ("simt.block.sync()", KernelSyntaxError, "only be called inside a kernel"),
-        ("static.static_assert(False, 'x')", AssertionError, "x"),
+        ("compile_time.static_assert(False, 'x')", AssertionError, "x"),
         ("decompose.svd(Matrix.identity(float, 4))", KernelTypeError, "2 by 2 and 3 by 3"),
         ("decompose.solve(M, Vector([1, 2, 3]))", KernelTypeError, "the same length"),
         ("ndrange(2.5)", KernelTypeError, "integers"),
@@ -173,7 +173,7 @@ class Memory:
 
 def test_elements_are_windows() -> None:
     x = Memory(types.vector(2, f32), np.zeros((3, 2), np.float32))
-    v = element(x, (1,))
+    v = make_element(x, (1,))
     assert isinstance(v, Vector)
     v[0] = 5
     v.y -= 3
@@ -191,7 +191,7 @@ def test_elements_are_windows() -> None:
 
 def test_matrix_elements() -> None:
     x = Memory(types.matrix(2, 2, i32), np.arange(8, dtype=np.int32).reshape(2, 2, 2))
-    m = element(x, (1,))
+    m = make_element(x, (1,))
     assert m[0, 1] == 5 and (m @ [1, 0]).to_list() == [4, 6] and m.trace() == 11
     m[1, :] = [0, 1]
     m[0, 0] = -1
@@ -320,6 +320,6 @@ def test_ndrange() -> None:
 
 
 def test_static() -> None:
-    assert static.static(3) == 3 and static.static(1, 2) == [1, 2]
-    assert static.static_assert(True) is None
+    assert compile_time.static(3) == 3 and compile_time.static(1, 2) == [1, 2]
+    assert compile_time.static_assert(True) is None
     assert matrix.zero is Matrix.zero is Vector.zero

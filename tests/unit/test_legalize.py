@@ -11,7 +11,7 @@ import pytest
 from vkchi.errors import DeviceError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.ops import ATOMICS, TABLE
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
@@ -39,7 +39,7 @@ def apply(kind: str, t: Scalar, arrays: list[Any], caps: Caps) -> tuple[Any, Fun
     fn = legalize(Func("f", (*params, out), body), caps)
     verify(fn)
     args = {f"a{k}": np.asarray(a, t.dtype) for k, a in enumerate(arrays)}
-    return run(fn, args | {"out": np.zeros(n, t.dtype)})["out"], fn
+    return run_reference(fn, args | {"out": np.zeros(n, t.dtype)})["out"], fn
 
 
 def kinds(fn: Func) -> set[str]:
@@ -117,8 +117,8 @@ def test_atomics(t: Scalar, space: str) -> None:
         want, got = (
             {"x": data, "olds": np.zeros_like(data), "last": np.array(data[3])} for _ in range(2)
         )
-        run(fn, want)
-        run(new, got)
+        run_reference(fn, want)
+        run_reference(new, got)
         for name in ("olds", "last"):
             np.testing.assert_array_equal(got[name], want[name])
 

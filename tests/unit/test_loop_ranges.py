@@ -11,11 +11,11 @@ import vkchi as ti
 from tests.counts import read_mapping
 from tests.unit.kernels import lower, run
 from tests.unit.ranges import columns, corners, expected_all, kernels_of
-from vkchi.analysis.host_numbers import COUNTS, LEAVES, Number, host_number, limits
+from vkchi.analysis.host_numbers import COUNTS, LEAVES, BoundedCount, host_number, limits
 from vkchi.errors import CompilationError
 from vkchi.frontend.loop_limits import GIVEN, ROOTS
-from vkchi.ir.meaning import trip_count
 from vkchi.ir.ops import TABLE
+from vkchi.ir.semantics import trip_count
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import compile_count
 from vkchi.types import i32
@@ -58,7 +58,7 @@ SMALL = st.integers(-6, 6)
 @given(ends=st.tuples(*[SMALL] * 6))
 def test_intervals_of_trip_counts_hold(ends: tuple[int, ...]) -> None:
     pairs = [sorted(ends[k : k + 2]) for k in (0, 2, 4)]
-    low, high = limits("trip_count", [Number(("const", 0), *pair) for pair in pairs])
+    low, high = limits("trip_count", [BoundedCount(("const", 0), *pair) for pair in pairs])
     spans = [range(pair[0], pair[1] + 1) for pair in pairs]
     for b in spans[0]:
         for e in spans[1]:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from vkchi.types import SCALARS
-from vkchi.types.integers import range_of
-from vkchi.types.losses import CHUNK, bounds_of, find
+from vkchi.types.integers import integer_range
+from vkchi.types.losses import CHUNK, bounds_of, find_losses
 
 TYPES = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "f32", "f64"]
 GIVEN = ["i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]
@@ -44,7 +44,7 @@ def loss_of(x: Any, name: str) -> str:
             return "" if np.isfinite(np.asarray(x).astype(t.dtype)) else "beyond"
     if not math.isfinite(x):
         return "beyond"
-    low, high = range_of(t)
+    low, high = integer_range(t)
     exact = Fraction(x)
     if not low - (low == 0) < exact < high + 1 if low == 0 else not low <= exact < high + 1:
         return "beyond"
@@ -56,7 +56,7 @@ def loss_of(x: Any, name: str) -> str:
 def test_every_loss_is_found_and_no_other(given: str, name: str) -> None:
     values = interesting(np.dtype(given))
     losses = [loss_of(x, name) for x in values.tolist()]
-    found = find(values, bounds_of(SCALARS[name]))
+    found = find_losses(values, bounds_of(SCALARS[name]))
     if not any(losses):
         assert found is None
         return
@@ -72,10 +72,10 @@ def test_the_first_place_counts_in_rows_over_several_chunks(order: str) -> None:
     base = np.zeros((3, CHUNK))
     values = {"C": base, "F": np.asfortranarray(base), "reversed": base[::-1, ::-1]}[order]
     values[1, CHUNK - 1], values[2, 5], values[2, 6] = 0.5, 2.0**40, 1.5
-    found = find(values, bounds_of(SCALARS["i32"]))
+    found = find_losses(values, bounds_of(SCALARS["i32"]))
     assert found is not None
     assert (found.fractions, found.beyond, found.place) == (2, 1, 2 * CHUNK - 1)
 
 
 def test_empty_arrays_lose_nothing() -> None:
-    assert find(np.zeros((0, 3)), bounds_of(SCALARS["i32"])) is None
+    assert find_losses(np.zeros((0, 3)), bounds_of(SCALARS["i32"])) is None

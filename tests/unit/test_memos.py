@@ -16,8 +16,8 @@ import pytest
 
 import vkchi
 from tests.unit.kernels import Field, define, lower
-from vkchi.compiler import build
-from vkchi.interrupts.bounded import remember
+from vkchi.compiler import build_artifact
+from vkchi.interrupts.bounded import insert_bounded
 from vkchi.interrupts.weak import LEAST, WeakTable
 from vkchi.ir import builder, verify
 from vkchi.ir.builder import Builder
@@ -99,12 +99,12 @@ def test_what_comes_while_a_table_is_tidied_stays() -> None:
 # Caches without a limit, and why they need none.
 FEW = {
     "vkchi.interop.dtypes.to_taichi_type": "number types; errors are not remembered",
-    "vkchi.types.integers.range_of": "number types",
+    "vkchi.types.integers.integer_range": "number types",
     "vkchi.linalg.matrixfree.vectors_of": "number types",
     "vkchi.ir.literal._pattern": "names of PATTERNS",
     "vkchi.passes.arithmetic.formulas_for": "two truth values",
     "vkchi.passes.pipeline.load_pass": "passes",
-    "vkchi.operators.direct.direct_class": "classes that torch has for operators",
+    "vkchi.operators.fast_path.direct_class": "classes that torch has for operators",
 }
 
 
@@ -167,7 +167,7 @@ def compiled(number: int) -> None:
     """Compile a kernel with constants and shapes that no other one has."""
     x = Field(np.zeros((number % 50 + 1, 7 + number), np.float32))
     fn = define(f"def f(y: ti.types.ndarray()):\n    for i in y:\n        y[i] += x[0, i] * {number}.5 + {number}", x=x)  # fmt: skip  # noqa: E501
-    build(lower(fn, np.zeros(4, np.float32)).func, Options(), FULL)
+    build_artifact(lower(fn, np.zeros(4, np.float32)).func, Options(), FULL)
 
 
 def test_tables_do_not_grow() -> None:
@@ -182,8 +182,8 @@ def test_tables_do_not_grow() -> None:
 def test_the_oldest_go() -> None:
     table: dict[int, int] = {}
     for k in range(10):
-        remember(table, k, k * k, 4)
+        insert_bounded(table, k, k * k, 4)
     assert list(table) == [6, 7, 8, 9]
-    remember(table, 6, 0, 4)
+    insert_bounded(table, 6, 0, 4)
     assert table[6] == 0
     assert len(table) == 4

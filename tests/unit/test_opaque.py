@@ -2,7 +2,7 @@
 
 import pytest
 
-from vkchi.analysis.opaque import gives_the_same_bits
+from vkchi.analysis.opaque import is_bit_exact
 from vkchi.ir.parse import parse
 
 LOOP = """
@@ -106,4 +106,4 @@ CASES = [(body, True) for body in SAME.values()] + [(body, False) for body in OT
 def test_bits_of_a_loop(body: str, expected: bool) -> None:
     fn = parse(LOOP.format(body=body)).funcs[0]
     (loop,) = [op for op in fn.body.ops if op.kind == "parallel"]
-    assert gives_the_same_bits(loop) is expected
+    assert is_bit_exact(loop) is expected

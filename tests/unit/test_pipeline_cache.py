@@ -20,7 +20,7 @@ import pytest
 
 from tests.unit.test_device import make_shader
 from vkchi.cache import radv
-from vkchi.cache.store import Store
+from vkchi.cache.store import CacheStore
 from vkchi.device import Device, open_device
 from vkchi.errors import CacheWarning
 from vkchi.target.shader import Shader
@@ -76,16 +76,16 @@ class Driver:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(str(tmp_path / "cache"), version="v1")
+def store(tmp_path: Path) -> CacheStore:
+    return CacheStore(str(tmp_path / "cache"), version="v1")
 
 
 @pytest.fixture
-def begin(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Driver]]:
+def begin(store: CacheStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Driver]]:
     """Opens a device that keeps its pipelines in the store."""
     opened = []
 
-    def begin_one(kept: Store | None = store) -> Driver:
+    def begin_one(kept: CacheStore | None = store) -> Driver:
         device = open_device()
         opened.append(device)
         driver = Driver(device, monkeypatch)
@@ -97,7 +97,7 @@ def begin(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[]
         device.close()
 
 
-def blob_in(store: Store) -> bytes:
+def blob_in(store: CacheStore) -> bytes:
     """What is kept."""
     (key,) = store.keys()
     found = store.get(key)
@@ -105,7 +105,7 @@ def blob_in(store: Store) -> bytes:
     return found[1]
 
 
-def replace(store: Store, data: bytes) -> None:
+def replace(store: CacheStore, data: bytes) -> None:
     """Put something else in its place, as a whole entry."""
     (key,) = store.keys()
     found = store.get(key)
@@ -113,7 +113,7 @@ def replace(store: Store, data: bytes) -> None:
     store.put(key, found[0], data)
 
 
-def test_what_was_compiled_is_found(store: Store, begin: Callable[[], Driver]) -> None:
+def test_what_was_compiled_is_found(store: CacheStore, begin: Callable[[], Driver]) -> None:
     first = begin()
     first.compile(2)
     first.device.close()
@@ -127,7 +127,7 @@ def test_what_was_compiled_is_found(store: Store, begin: Callable[[], Driver]) -
     assert blob_in(store)[HEADER.size :] == b"ppp"
 
 
-def test_it_is_of_one_device_and_driver(store: Store, begin: Callable[[], Driver]) -> None:
+def test_it_is_of_one_device_and_driver(store: CacheStore, begin: Callable[[], Driver]) -> None:
     driver = begin()
     driver.compile()
     driver.device.close()
@@ -137,7 +137,7 @@ def test_it_is_of_one_device_and_driver(store: Store, begin: Callable[[], Driver
 
 
 def test_nothing_new_is_not_written(
-    store: Store, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
+    store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the driver says that it found a pipeline in what it was given, that is no new one."""
     driver = begin()
@@ -168,7 +168,7 @@ def test_nothing_new_is_not_written(
     ids=["empty", "short", "zeros", "vendor", "driver", "large"],
 )
 def test_what_is_not_this_drivers_never_reaches_it(
-    break_it: Callable[[bytes], bytes], store: Store, begin: Callable[[], Driver]
+    break_it: Callable[[bytes], bytes], store: CacheStore, begin: Callable[[], Driver]
 ) -> None:
     first = begin()
     first.compile()
@@ -182,7 +182,7 @@ def test_what_is_not_this_drivers_never_reaches_it(
     assert blob_in(store)[HEADER.size :] == b"p"
 
 
-def test_a_flipped_bit_and_a_truncated_file(store: Store, begin: Callable[[], Driver]) -> None:
+def test_a_flipped_bit_and_a_truncated_file(store: CacheStore, begin: Callable[[], Driver]) -> None:
     for damage in (lambda d: d[:-1], lambda d: d[:-1] + bytes([d[-1] ^ 1])):
         first = begin()
         first.compile()
@@ -198,7 +198,7 @@ def test_a_flipped_bit_and_a_truncated_file(store: Store, begin: Callable[[], Dr
 
 
 def test_a_driver_that_refuses_it(
-    store: Store, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
+    store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = begin()
     first.compile()
@@ -217,7 +217,7 @@ def test_a_driver_that_refuses_it(
 
 
 def test_it_is_bounded(
-    store: Store, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
+    store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = begin()
     first.compile(2)
@@ -230,7 +230,7 @@ def test_it_is_bounded(
 
 
 def test_it_is_written_rarely(
-    store: Store, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
+    store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes = []
     put = store.put
@@ -243,7 +243,7 @@ def test_it_is_written_rarely(
 
 
 def test_what_others_wrote_meanwhile_is_merged(
-    store: Store, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
+    store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, quick = begin(), begin()
     slow.compile()
@@ -262,7 +262,7 @@ def test_what_others_wrote_meanwhile_is_merged(
 
 
 def test_a_driver_that_fails_to_merge(
-    store: Store, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
+    store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, quick = begin(), begin()
     slow.compile()
@@ -275,7 +275,7 @@ def test_a_driver_that_fails_to_merge(
 
 
 def test_the_switch(
-    store: Store, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
+    store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VKCHI_PIPELINE_CACHE", "0")
     driver = begin()
@@ -285,7 +285,7 @@ def test_the_switch(
 
 
 def test_a_full_disk(
-    store: Store, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
+    store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = begin()
     driver.compile()
@@ -299,7 +299,7 @@ def test_a_full_disk(
     assert len(told) == 1 and store.keys() == []
 
 
-def test_a_driver_that_keeps_nothing_leaves_no_entry(store: Store) -> None:
+def test_a_driver_that_keeps_nothing_leaves_no_entry(store: CacheStore) -> None:
     with closing(open_device()) as device, warnings.catch_warnings():
         warnings.simplefilter("error")
         device.pipelines.cache.keep_on(store)
@@ -337,7 +337,7 @@ def test_programs_keep_their_pipelines_where_the_cache_is(tmp_path: Path) -> Non
             [sys.executable, str(path)], capture_output=True, text=True, env=around, check=True
         )
         assert done.stdout == "6\n" and "CacheWarning" not in done.stderr
-    kinds = [e.header["kind"] for e in Store(str(cache)).entries()]
+    kinds = [e.header["kind"] for e in CacheStore(str(cache)).entries()]
     assert sorted(set(kinds)) in (["kernel", "shaders"], ["kernel", "pipelines", "shaders"])
 
 
@@ -361,7 +361,7 @@ pipelines.cache.save()
 
 
 @pytest.mark.skipif(not radv.find_driver(), reason="Mesa's RADV is not here")
-def test_a_driver_that_keeps_something(store: Store) -> None:
+def test_a_driver_that_keeps_something(store: CacheStore) -> None:
     """Mesa's RADV, which compiles for a made-up card: what it compiled is found, broken or not."""
 
     def compiled() -> tuple[int, bool]:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import vkchi as ti
-from vkchi import hooks, names
-from vkchi.lang import atomics, elementwise
+from vkchi import hooks, public_names
+from vkchi.lang import atomic_functions, elementwise
 
 ROOT = Path(__file__).parents[2]
-TABLE = names.read_names()
+TABLE = public_names.read_names()
 
 
 def names_for_type_checkers() -> dict[str, tuple[str, str]]:
@@ -72,12 +72,12 @@ def public_lists() -> Iterator[tuple[str, re.Match[str], str]]:
     """Files, the lists in them, and what these must be."""
     functions = {
         "lang.elementwise": elementwise.PUBLIC["ti"],
-        "lang.atomics": [function.__name__ for function in atomics.ATOMICS],
+        "lang.atomic_functions": [function.__name__ for function in atomic_functions.ATOMICS],
     }
     for module, words in functions.items():
-        at = listed("vkchi/names.py", rf'    "{module}": """\n.*?\n    """,\n')
+        at = listed("vkchi/public_names.py", rf'    "{module}": """\n.*?\n    """,\n')
         text = f'    "{module}": """\n{filled(sorted(words), 100, " " * 8)}\n    """,\n'
-        yield "vkchi/names.py", at, text
+        yield "vkchi/public_names.py", at, text
         at = listed("vkchi/__init__.pyi", rf"from vkchi\.{module} import \(\n.*?\n\)\n")
         yield "vkchi/__init__.pyi", at, import_of(module, words, gives_out=True)
     words = sorted(elementwise.PUBLIC["ti.math"])
@@ -101,21 +101,23 @@ def test_functions_stand_where_their_module_says(bless: bool):
 
 def test_type_checkers_see_what_there_is():
     seen = names_for_type_checkers()
-    assert {name: place for name, place in seen.items() if name not in names.MODULES} == TABLE
-    assert set(names.MODULES) <= set(seen)
+    assert {
+        name: place for name, place in seen.items() if name not in public_names.MODULES
+    } == TABLE
+    assert set(public_names.MODULES) <= set(seen)
 
 
 def test_all_names_are_given_by_a_star():
     held: dict[str, object] = {}
     exec("from vkchi import *", held)
-    assert {*TABLE, *names.MODULES} == held.keys() - {"__builtins__"} == set(ti.__all__)
+    assert {*TABLE, *public_names.MODULES} == held.keys() - {"__builtins__"} == set(ti.__all__)
     assert set(ti.__all__) <= set(dir(ti))
 
 
 def test_hooks_lead_somewhere():
     for place in hooks.PLACES.values():
-        assert callable(hooks.load(place))
-    assert hooks.PLACES == names.read_hooks()
+        assert callable(hooks.load_place(place))
+    assert hooks.PLACES == public_names.read_hooks()
 
 
 def test_the_decorator_stays_where_a_module_has_its_name():
@@ -161,8 +163,10 @@ sys.exit(1 if status else 0)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_every_module_with_public_names_can_be_the_first():
-    modules = {f"vkchi.{module}" for module, _ in [*TABLE.values(), *names.read_hooks().values()]}
-    modules |= {f"vkchi.{module}" for module in names.MODULES}
+    modules = {
+        f"vkchi.{module}" for module, _ in [*TABLE.values(), *public_names.read_hooks().values()]
+    }
+    modules |= {f"vkchi.{module}" for module in public_names.MODULES}
     done = subprocess.run(
         [sys.executable, "-c", FIRST, *sorted(modules)],
         cwd=ROOT, capture_output=True, text=True, check=False,

@@ -12,14 +12,14 @@ import pytest
 import vkchi as ti
 from tests.unit.kernels import Field, Func, define, lower
 from vkchi.errors import InternalError
-from vkchi.frontend.lower import Lowered
-from vkchi.ir.interp import Report, run
+from vkchi.frontend.lowering import Lowered
+from vkchi.ir.interp import InterpreterReport, run_reference
 from vkchi.ir.parse import parse_func
 from vkchi.ir.verify import verify
 from vkchi.passes.map_grid import map_grid, plan_grid
-from vkchi.passes.pipeline import lower as lowered_of
-from vkchi.passes.pipeline import optimise
-from vkchi.reports.sites import Shown, Site, find_records, read_lines
+from vkchi.passes.pipeline import lower_dispatch as lowered_of
+from vkchi.passes.pipeline import optimize_kernel
+from vkchi.reports.sites import ReportSite, ValuePlaceholder, read_lines, record_starts
 from vkchi.span import Span
 from vkchi.spirv import emit
 from vkchi.target.caps import FULL
@@ -27,7 +27,7 @@ from vkchi.target.options import Options
 from vkchi.target.shader import REPORTS
 
 
-def texts(lowered: Lowered, reports: list[Report]) -> list[str]:
+def texts(lowered: Lowered, reports: list[InterpreterReport]) -> list[str]:
     """What reports say, the iterations of a loop in order."""
     return [lowered.sites[r.site].text([np.asarray(v).tolist() for v in r.values]) for r in reports]
 
@@ -35,11 +35,11 @@ def texts(lowered: Lowered, reports: list[Report]) -> list[str]:
 def tell(fn: Any, bound: dict[str, Any], *args: Any, **options: Any) -> list[str]:
     """What a kernel tells, interpreted; the same after all passes."""
     lowered = lower(fn, *args, **options)
-    program, _ = optimise(lowered.func, FULL, Options(**options))
-    told: list[list[Report]] = [[], []]
+    program, _ = optimize_kernel(lowered.func, FULL, Options(**options))
+    told: list[list[InterpreterReport]] = [[], []]
     for code, reports in zip((lowered.func, program), told):
         copies = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in bound.items()}
-        run(code, copies, reports)
+        run_reference(code, copies, reports)
     before, after = (texts(lowered, reports) for reports in told)
     assert before == after
     return before
@@ -92,14 +92,14 @@ def test_release_has_no_checks() -> None:
     x = np.zeros(5, np.int32)
     lowered = lower(checks, None, x)
     assert lowered.sites == ()
-    program, _ = optimise(lowered.func, FULL, Options())
+    program, _ = optimize_kernel(lowered.func, FULL, Options())
     for fn in program.funcs:
         shader = emit(lowered_of(fn, FULL), plan_grid(map_grid(fn, FULL), FULL), FULL, "checks")
         assert REPORTS not in [slot.param for slot in shader.slots]
 
 
 def test_reports_ask_for_their_buffer() -> None:
-    program, _ = optimise(lower(prints, None, None).func, FULL, Options())
+    program, _ = optimize_kernel(lower(prints, None, None).func, FULL, Options())
     for fn in program.funcs:
         shader = emit(lowered_of(fn, FULL), plan_grid(map_grid(fn, FULL), FULL), FULL, "prints")
         assert [s.kind for s in shader.slots if s.param == REPORTS] == ["ptr"]
@@ -138,9 +138,19 @@ def words(*records: bytes) -> Any:
     return np.frombuffer(b"".join(records), "<u4")
 
 
-NUMBERS = Site(
+NUMBERS = ReportSite(
     "line",
-    (Shown(0), " ", Shown(1, "x"), " ", Shown(2), " ", Shown(3), " ", Shown(4, ".1f")),
+    (
+        ValuePlaceholder(0),
+        " ",
+        ValuePlaceholder(1, "x"),
+        " ",
+        ValuePlaceholder(2),
+        " ",
+        ValuePlaceholder(3),
+        " ",
+        ValuePlaceholder(4, ".1f"),
+    ),
     (("i8", ()), ("u64", ()), ("f64", ()), ("u1", (2,)), ("f16", ())),
 )
 
@@ -154,8 +164,8 @@ def test_values_of_every_width() -> None:
 
 def test_lines_are_ordered_by_dispatch_and_invocation() -> None:
     sites = {
-        0: Site("line", ("a", Shown(0)), (("i32", ()),), dispatch=1),
-        1: Site("line", ("b",), dispatch=0),
+        0: ReportSite("line", ("a", ValuePlaceholder(0)), (("i32", ()),), dispatch=1),
+        1: ReportSite("line", ("b",), dispatch=0),
     }
     records = [(1, 4, 0), (1, 2, 1), (2, 7), (1, 4, 2), (2, 3)]
     found = read_lines(words(*(struct.pack(f"<{len(r)}I", *r) for r in records)), sites)
@@ -165,25 +175,27 @@ def test_lines_are_ordered_by_dispatch_and_invocation() -> None:
 
 
 def test_sites_that_say_the_same_are_kept_apart() -> None:
-    site = Site("line", ("same",))
+    site = ReportSite("line", ("same",))
     found = read_lines(words(struct.pack("<6I", 1, 0, 2, 0, 1, 1)), {0: site, 1: site})
     assert len(found) == 3
 
 
 def test_reading_stops_where_a_line_was_lost() -> None:
-    site = Site("line", ("a",))
+    site = ReportSite("line", ("a",))
     assert len(read_lines(words(struct.pack("<6I", 1, 0, 1, 1, 0, 0)), {0: site})) == 2
 
 
 def test_unknown_site() -> None:
     with pytest.raises(InternalError, match="site 3"):
-        find_records([4, 0], {})
+        record_starts([4, 0], {})
 
 
 def test_message_of_a_failed_check() -> None:
     outer = Span("gone.py", 9, 5, 9, 9, "k")
     span = Span("gone.py", 4, 3, 4, 7, "f", outer)
-    site = Site("assertion", ("bad ", Shown(0)), (("i32", ()),), span, (("i", (0,)),))
+    site = ReportSite(
+        "assertion", ("bad ", ValuePlaceholder(0)), (("i32", ()),), span, (("i", (0,)),)
+    )
     assert site.message([3]) == (
         "gone.py:4:3: bad 3\n"
         "      in f(), called from k() at gone.py:9:5\n"

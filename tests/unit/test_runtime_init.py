@@ -103,7 +103,7 @@ def test_dumps_are_text_in_utf8_whatever_the_terminal_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VKCHI_DUMP", str(tmp_path / "new" / "folder"))
-    compiler.show("ir", Func("größe", (), Region((), [])))
+    compiler.show_stage("ir", Func("größe", (), Region((), [])))
     (file,) = (tmp_path / "new" / "folder").iterdir()
     assert file.name == "größe.ir.chi"
     assert file.read_text(encoding="utf-8").startswith("func @größe(")
@@ -131,11 +131,11 @@ def test_variables_of_taichi_that_mean_nothing_are_refused(
 def test_options_without_effect_are_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime.Slot, "noted", set())
+    monkeypatch.setattr(runtime.RuntimeState, "noted", set())
     config = {"print_ir": True, "packed": False, "debug": True}
     with caplog.at_level("INFO", logger="vkchi"):
         for _ in range(2):
-            runtime.tell_idle(config)
+            runtime.log_idle_options(config)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (
         "these options of ti.init change nothing here: print_ir (set VKCHI_PRINT=ir), packed"

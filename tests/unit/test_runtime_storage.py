@@ -12,7 +12,7 @@ import pytest
 import vkchi as ti
 from vkchi.device import open_device
 from vkchi.errors import ArgumentError
-from vkchi.runtime import Runtime, current, install
+from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.options import Options
 
 pytestmark = pytest.mark.device
@@ -34,13 +34,13 @@ TYPES = (
 
 @pytest.fixture(params=["mapped", "staged"], autouse=True, scope="module")
 def memory(request: Any) -> Iterator[str]:
-    install(Runtime(open_device(staged=request.param == "staged"), Options()))
+    install_runtime(Runtime(open_device(staged=request.param == "staged"), Options()))
     yield request.param
     ti.reset()
 
 
 def skip_without(t: Any) -> None:
-    caps = current().device.caps
+    caps = current_runtime().device.caps
     if t is not ti.u1 and not caps.can_store(t.name):
         pytest.skip(f"no {t} here")
 

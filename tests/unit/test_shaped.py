@@ -1,8 +1,8 @@
-"""Funcs for arrays of known extents (`ir/shaped`)."""
+"""Funcs for arrays of known extents (`ir/shape_specialization`)."""
 
 from __future__ import annotations
 
-from vkchi.ir.shaped import with_shapes
+from vkchi.ir.shape_specialization import with_shapes
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
 

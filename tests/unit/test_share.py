@@ -7,15 +7,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from vkchi.ir import axes
+from vkchi.ir import iteration_space
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes import share
 from vkchi.passes.map_grid import map_grid
 from vkchi.passes.rows import copy_body
-from vkchi.passes.share import Crowd, partition
+from vkchi.passes.share import ThreadBudget, partition_iterations
 from vkchi.target.caps import Caps
 from vkchi.types import Array, i32
 
@@ -63,7 +63,7 @@ def loop_over(
     return Func("f", (out, at, *given), body), values
 
 
-def shared(fn: Func, crowd: Crowd) -> Func:
+def shared(fn: Func, crowd: ThreadBudget) -> Func:
     """The Func with its loop partitioned."""
     ops = [op for op in fn.body.ops if op.kind != "parallel"][:-1]
     (loop,) = (op for op in fn.body.ops if op.kind == "parallel")
@@ -71,7 +71,7 @@ def shared(fn: Func, crowd: Crowd) -> Func:
     with b.region() as body:
         for op in ops:
             b.insert(op)
-        found = partition(b, loop, loop.args, crowd)
+        found = partition_iterations(b, loop, loop.args, crowd)
         with b.region(t) as inner:
             found.emit(b, t, lambda indices, number: copy_body(b, loop, indices, number))
             b.emit("yield")
@@ -84,12 +84,12 @@ def shared(fn: Func, crowd: Crowd) -> Func:
 
 @pytest.mark.parametrize("kind", ["const", "given", "found"])
 @pytest.mark.parametrize(
-    "crowd", [Crowd(*n, is_cpu=True) for n in ((4, 2), (16, 4), (8, 8), (6, 3))], ids=str
+    "crowd", [ThreadBudget(*n, is_cpu=True) for n in ((4, 2), (16, 4), (8, 8), (6, 3))], ids=str
 )
-def test_every_iteration_is_run_once(kind: str, crowd: Crowd) -> None:
+def test_every_iteration_is_run_once(kind: str, crowd: ThreadBudget) -> None:
     for extents in EXTENTS:
         fn, values = loop_over(extents, kind)
-        run(shared(fn, crowd), values)
+        run_reference(shared(fn, crowd), values)
         assert (np.asarray(values["out"]) == 1).all(), extents
 
 
@@ -99,9 +99,11 @@ def test_axes_that_are_too_long_together_are_gone_through(
 ) -> None:
     """As where i32 counts no further than `most`."""
     monkeypatch.setattr(share, "INT_MAX", most)
-    for extents, crowd in product(EXTENTS, [Crowd(4, 2, is_cpu=True), Crowd(6, 3, is_cpu=True)]):
+    for extents, crowd in product(
+        EXTENTS, [ThreadBudget(4, 2, is_cpu=True), ThreadBudget(6, 3, is_cpu=True)]
+    ):
         fn, values = loop_over(extents, "found")
-        run(shared(fn, crowd), values)
+        run_reference(shared(fn, crowd), values)
         assert (np.asarray(values["out"]) == 1).all(), extents
 
 
@@ -111,7 +113,7 @@ def test_iterations_keep_their_numbers(most: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(share, "INT_MAX", most)
     for extents in EXTENTS:
         fn, values = loop_over(extents, "found", is_numbered=True)
-        run(shared(fn, Crowd(4, 2, is_cpu=True)), values)
+        run_reference(shared(fn, ThreadBudget(4, 2, is_cpu=True)), values)
         numbers = 1 + np.arange(np.prod(extents)).reshape(extents)
         np.testing.assert_array_equal(np.asarray(values["out"]), numbers)
 
@@ -125,12 +127,14 @@ def test_loops_along_an_empty_axis_are_not_too_long(extents: tuple[int, ...]) ->
     with b.region() as body:
         ends = [b.emit("load", b.emit("elem", at, b.const(k, i32))) for k in range(3)]
         bounds = [v for end in ends for v in (b.const(0, i32), end)]
-        fits, total = axes.checked_total(b, axes.space_of(b, bounds), axes.INT_MAX)
+        fits, total = iteration_space.checked_iteration_count(
+            b, iteration_space.space_of(b, bounds), iteration_space.INT_MAX
+        )
         for k, v in enumerate((b.emit("cast", fits, type=i32), b.emit("bitcast", total, type=i32))):
             b.emit("store", b.emit("elem", out, b.const(k, i32)), v)
         b.emit("yield")
     values = {"at": np.array(extents, np.int32), "out": np.zeros(2, np.int32)}
-    run(Func("f", (at, out), body), values)
+    run_reference(Func("f", (at, out), body), values)
     fits_and_total = values["out"].tolist()
     assert fits_and_total == [1, 0] if 0 in extents else fits_and_total[0] == 0
 
@@ -148,4 +152,4 @@ def test_no_division_is_left_in_the_body() -> None:
 
 
 def test_the_host_counts_all_axes_together() -> None:
-    assert axes.INT_MAX == share.INT_MAX
+    assert iteration_space.INT_MAX == share.INT_MAX

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vkchi import names
+from vkchi import public_names
 from vkchi.cli.example import is_drawn, list_examples, title_of
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,13 @@ def test_it_is_built_and_stands_alone(tmp_path: Path) -> None:
     outside = {m for page in pages for m in LOADED.findall(page.read_text(encoding="utf-8"))}
     assert {m for m in outside if "canonical" not in m} == set()
     text = (tmp_path / "reference" / "index.html").read_text(encoding="utf-8")
-    public = [*names.read_names(), "ad.Tape", "math.mix", "tools.VideoManager", "simt.block.sync"]
+    public = [
+        *public_names.read_names(),
+        "ad.Tape",
+        "math.mix",
+        "tools.VideoManager",
+        "simt.block.sync",
+    ]
     assert [name for name in public if not re.search(rf">\s*ti\.{re.escape(name)}\s*<", text)] == []
     changes = (tmp_path / "changelog" / "index.html").read_text(encoding="utf-8")
     assert "What users notice" in changes

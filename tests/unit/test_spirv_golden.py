@@ -14,7 +14,7 @@ import pytest
 from tests.spirv_tools import find_tool, validate
 from vkchi.ir.core import find_parallel
 from vkchi.ir.text import parse_func
-from vkchi.passes.pipeline import lower
+from vkchi.passes.pipeline import lower_dispatch
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
 from vkchi.target.caps import FULL, SMALLEST
@@ -36,7 +36,7 @@ def emit_file(path: Path) -> Shader:
     block = int(rest[0]) if rest else 1
     grid = SERIAL if mode == "serial" else row_grid(count, block, guard="guard" in rest)
     caps = CAPS[head["caps"]]
-    return emit(lower(fn, caps), grid, caps, fn.name)
+    return emit(lower_dispatch(fn, caps), grid, caps, fn.name)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -10,10 +10,10 @@ import pytest
 from vkchi.errors import InternalError
 from vkchi.ir.core import bits_of
 from vkchi.ir.text import parse_func
-from vkchi.passes.pipeline import lower
+from vkchi.passes.pipeline import lower_dispatch
 from vkchi.spirv import emit, spec
 from vkchi.spirv.disasm import OPCODES, decode_string, disassemble, float_text
-from vkchi.spirv.module import Module, encode_string, instructions
+from vkchi.spirv.module_builder import SpirvModule, encode_string, iterate_instructions
 from vkchi.target.caps import FULL
 from vkchi.target.shader import SERIAL
 from vkchi.types import f16, f32, f64
@@ -27,7 +27,7 @@ def test_strings(text: str) -> None:
 
 
 def test_types_and_constants_are_interned() -> None:
-    m = Module()
+    m = SpirvModule()
     word = m.type(spec.OpTypeInt, 32, 0)
     assert m.type(spec.OpTypeInt, 32, 0) == word != m.type(spec.OpTypeInt, 32, 1)
     five = m.constant(spec.OpConstant, word, (5,), 5)
@@ -58,7 +58,7 @@ def test_narrow_signed_literals_are_extended() -> None:
       store %q, %b
       yield
     }"""
-    shown = disassemble(emit(lower(parse_func(text), FULL), SERIAL, FULL, "k").words)
+    shown = disassemble(emit(lower_dispatch(parse_func(text), FULL), SERIAL, FULL, "k").words)
     assert "%i8_n3 = OpConstant %i8 -3\n" in shown
     assert "%i16_n300 = OpConstant %i16 -300\n" in shown
 
@@ -76,4 +76,6 @@ def test_what_is_no_module_is_refused() -> None:
         disassemble(words + np.array([5 << 16 | spec.OpLabel], "<u4").tobytes())
     with pytest.raises(InternalError, match="opcode 400"):
         disassemble(words + np.array([1 << 16 | 400], "<u4").tobytes())
-    assert [code for code, _ in instructions(np.frombuffer(words, "<u4").tolist())][-1] == 56
+    assert [code for code, _ in iterate_instructions(np.frombuffer(words, "<u4").tolist())][
+        -1
+    ] == 56

@@ -12,8 +12,8 @@ from vkchi.errors import InternalError
 from vkchi.passes import f64_math, quotient
 from vkchi.passes.arithmetic import FORMULAS
 from vkchi.passes.legalize import MAY_BE_WHOLE, expansions
-from vkchi.passes.pipeline import lower
-from vkchi.spirv import arith, emit
+from vkchi.passes.pipeline import lower_dispatch
+from vkchi.spirv import emit, scalar_ops
 from vkchi.target.caps import FULL
 from vkchi.target.shader import row_grid
 from vkchi.types import Scalar, u1
@@ -42,7 +42,7 @@ def test_elementwise(kind: str) -> None:
     words = {}
     for types in types_of(kind):
         for shape in SHAPES:
-            shader = emit(lower(build_func(kind, types, shape), FULL), GRID, FULL, kind)
+            shader = emit(lower_dispatch(build_func(kind, types, shape), FULL), GRID, FULL, kind)
             words.setdefault(shader.words, f"{kind} of {types} as {shape}")
     with ThreadPoolExecutor(2) as pool:
         messages = [f"{words[w]}: {m}" for w, m in zip(words, pool.map(validate, words)) if m]
@@ -53,7 +53,7 @@ def test_elementwise(kind: str) -> None:
 def test_what_must_be_expanded_is_refused(kind: str, name: str) -> None:
     types = next(ts for k, ts in SIGNATURES if (k, ts[0].name) == (kind, name))
     with pytest.raises(InternalError, match="replace"):
-        emit(lower(build_func(kind, types), FULL), GRID, FULL, kind)
+        emit(lower_dispatch(build_func(kind, types), FULL), GRID, FULL, kind)
 
 
 def test_every_row_has_every_type_that_its_signature_takes() -> None:
@@ -65,7 +65,7 @@ def test_every_row_has_every_type_that_its_signature_takes() -> None:
         if kind in (*chosen, "cast", "bitcast"):
             continue
         has_formula = (kind, t.name) in EXPANDED or (kind, t.name) in FORMULAS
-        has_row = (kind, t.kind) in arith.GLSL or kind in ("popcnt", "clz")
-        if not ((kind, t.kind) in arith.SIMPLE or has_formula or (t is not u1 and has_row)):
+        has_row = (kind, t.kind) in scalar_ops.GLSL or kind in ("popcnt", "clz")
+        if not ((kind, t.kind) in scalar_ops.SIMPLE or has_formula or (t is not u1 and has_row)):
             lacking.append(f"{kind} of {t}")
     assert not lacking

@@ -10,19 +10,19 @@ import pytest
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.core import Func, Op, Region
 from vkchi.ir.text import parse_func
-from vkchi.passes.pipeline import lower
+from vkchi.passes.pipeline import lower_dispatch
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
-from vkchi.spirv.reshape import reshaped
+from vkchi.spirv.workgroup_shape import with_workgroup_shape
 from vkchi.target.caps import FULL, SMALLEST, Caps
-from vkchi.target.shader import SERIAL, Grid, GridAxis, Shader, Slot, row_grid
+from vkchi.target.shader import SERIAL, ArgumentSlot, Grid, GridAxis, Shader, row_grid
 from vkchi.types import i32
 
 GUARDED = row_grid(("arg", "n"), 64, guard=True)
 
 
 def emit_text(text: str, grid: Grid = SERIAL, caps: Caps = FULL) -> Shader:
-    return emit(lower(parse_func(text), caps), grid, caps, "k")
+    return emit(lower_dispatch(parse_func(text), caps), grid, caps, "k")
 
 
 def function_text(shader: Shader) -> str:
@@ -44,9 +44,9 @@ def test_only_what_is_used_has_a_slot() -> None:
     }"""
     shader = emit_text(text, GUARDED)
     assert shader.slots == (
-        Slot("ptr", "x", 0, "f32", 0),
-        Slot("count", "", 0, "i32", 8),
-        Slot("value", "a", 0, "f32", 12),
+        ArgumentSlot("ptr", "x", 0, "f32", 0),
+        ArgumentSlot("count", "", 0, "i32", 8),
+        ArgumentSlot("value", "a", 0, "f32", 12),
     )
     assert (shader.size_bytes, shader.indirect, shader.needs) == (16, False, ())
 
@@ -67,16 +67,16 @@ def test_wide_slots_come_before_narrow_ones() -> None:
     }}"""
     shader = emit_text(text)
     assert shader.slots == (
-        Slot("ptr", "x", 0, "f64", 0),
-        Slot("ptr", "y", 0, "f32", 8),
-        Slot("trash", "", 0, "u32", 16),
-        Slot("value", "b", 0, "f64", 24),
-        Slot("value", "b", 1, "f64", 32),
-        Slot("value", "a", 0, "i32", 40),
-        Slot("value", "h", 0, "f32", 44),
-        Slot("value", "t", 0, "u32", 48),
-        Slot("dim", "x", 1, "i32", 52),
-        Slot("size", "x", 0, "i32", 56),
+        ArgumentSlot("ptr", "x", 0, "f64", 0),
+        ArgumentSlot("ptr", "y", 0, "f32", 8),
+        ArgumentSlot("trash", "", 0, "u32", 16),
+        ArgumentSlot("value", "b", 0, "f64", 24),
+        ArgumentSlot("value", "b", 1, "f64", 32),
+        ArgumentSlot("value", "a", 0, "i32", 40),
+        ArgumentSlot("value", "h", 0, "f32", 44),
+        ArgumentSlot("value", "t", 0, "u32", 48),
+        ArgumentSlot("dim", "x", 1, "i32", 52),
+        ArgumentSlot("size", "x", 0, "i32", 56),
     )
     assert shader.size_bytes == 60
     assert shader.needs == ("float16", "float64", "int8")
@@ -162,7 +162,7 @@ def test_signed_zeros_are_asked_for_where_the_device_can() -> None:
     assert emit_text(text, caps=able).needs == ("signed_zero_inf_nan_f32",)
     assert "SignedZeroInfNanPreserve 32" in disassemble(emit_text(text, caps=able).words)
     assert emit_text(text).needs == ()
-    fast = emit(lower(parse_func(text), able), SERIAL, able, "k", is_fast=True)
+    fast = emit(lower_dispatch(parse_func(text), able), SERIAL, able, "k", is_fast=True)
     assert fast.needs == () and "SignedZero" not in disassemble(fast.words)
 
 
@@ -231,7 +231,7 @@ def test_exact_sums_and_products_are_not_fused(exact: bool, count: int) -> None:
       store %q, %w
       yield
     }"""
-    shader = emit(lower(parse_func(text), FULL), SERIAL, FULL, "k", exact=exact)
+    shader = emit(lower_dispatch(parse_func(text), FULL), SERIAL, FULL, "k", exact=exact)
     assert disassemble(shader.words).count("NoContraction") == count
 
 
@@ -272,9 +272,9 @@ def test_workgroups_of_another_shape() -> None:
     axes = (GridAxis(("arg", "m"), 64, True), GridAxis(("arg", "n"), 2, True))
     plain = emit_text(AXES, Grid(axes))
     other = emit_text(AXES, Grid(tuple(a._replace(block=n) for a, n in zip(axes, (4, 32)))))
-    assert reshaped(plain, (4, 32)) == other
+    assert with_workgroup_shape(plain, (4, 32)) == other
     with pytest.raises(InternalError, match="no workgroups of 1 axes"):
-        reshaped(plain, (128,))
+        with_workgroup_shape(plain, (128,))
 
 
 def test_numbers_of_workgroups_stand_in_rows_only() -> None:

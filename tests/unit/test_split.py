@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vkchi.ir.core import Func, Program, find_parallel
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify, verify_program
 from vkchi.passes.split import LONGEST_RECOMPUTATION, split_dispatches
@@ -30,7 +30,7 @@ def check_same(fn: Func, program: Program, **args: Any) -> dict[str, Any]:
     def copies() -> dict[str, Any]:
         return {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in args.items()}
 
-    want, got = run(fn, copies()), run(program, copies())
+    want, got = run_reference(fn, copies()), run_reference(program, copies())
     for name in want:
         if name in args and name in got:
             np.testing.assert_array_equal(got[name], want[name])

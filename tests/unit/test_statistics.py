@@ -12,7 +12,13 @@ import pytest
 
 from tests.unit.test_device import make_shader
 from vkchi.device import Device, open_device
-from vkchi.vk.statistics import CAPTURE_STATISTICS, CAPTURE_TEXTS, EXTENSION, FEATURE, Executable
+from vkchi.vk.statistics import (
+    CAPTURE_STATISTICS,
+    CAPTURE_TEXTS,
+    EXTENSION,
+    FEATURE,
+    PipelineExecutable,
+)
 
 EXECUTABLES = [(b"SIMD8", 8), (b"SIMD16", 16)]
 NUMBERS: list[tuple[bytes, int, str, int | float]] = [
@@ -110,8 +116,8 @@ def test_a_driver_that_tells_nothing(device: Device, monkeypatch: pytest.MonkeyP
 
 
 def test_names_that_drivers_share() -> None:
-    amd = Executable("CS", 64, {"VGPRs": 12, "Spilled VGPRs": 0, "Code size": 52}, {})
-    nvidia = Executable("CS", 32, {"Register Count": 20, "Binary Size": 640}, {})
+    amd = PipelineExecutable("CS", 64, {"VGPRs": 12, "Spilled VGPRs": 0, "Code size": 52}, {})
+    nvidia = PipelineExecutable("CS", 32, {"Register Count": 20, "Binary Size": 640}, {})
     assert amd.common() == {"registers": 12, "spills": 0, "code bytes": 52}
     assert nvidia.common() == {"registers": 20, "code bytes": 640}
     assert amd.machine_code() == ""

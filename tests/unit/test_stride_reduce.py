@@ -10,7 +10,7 @@ import pytest
 from vkchi.analysis.host_numbers import host_count, host_length
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, find_parallel, walk
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
@@ -18,7 +18,7 @@ from vkchi.passes.cost_model import most_threads
 from vkchi.passes.map_grid import map_grid
 from vkchi.passes.reduce import reduce
 from vkchi.passes.share import (
-    Crowd,
+    ThreadBudget,
     count_trips,
     first_offset,
     iteration,
@@ -31,7 +31,9 @@ FEW = Caps(kind="cpu", subgroup_arithmetic=True)  # little to interpret: 8,192 i
 
 
 def run_on(fn: Func, **args: Any) -> dict[str, Any]:
-    return run(fn, {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in args.items()})
+    return run_reference(
+        fn, {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in args.items()}
+    )
 
 
 def loops_of(fn: Func) -> list[Op]:
@@ -93,7 +95,7 @@ def test_pieces_of_a_range(length: int) -> None:
             b.emit("yield")
         op = Builder.parallel(b, (begin, end), empty)
         b.ops.clear()
-        share = share_range(b, op, (begin, end), Crowd(8192, 4, is_cpu=True))
+        share = share_range(b, op, (begin, end), ThreadBudget(8192, 4, is_cpu=True))
         first = first_offset(b, share, t)
         trips = count_trips(b, share, first)
         last = iteration(b, share, first, b.emit("sub", trips, b.const(1, i32)))
@@ -108,7 +110,7 @@ def test_pieces_of_a_range(length: int) -> None:
     most = -(-length // threads)
     for k in [*range(0, threads, 61), threads - 1]:
         args = {"out": np.zeros(4, np.int32), "begin": low, "end": low + length, "t": k}
-        count, first_index, last_index, got_threads = run(fn, args)["out"].tolist()
+        count, first_index, last_index, got_threads = run_reference(fn, args)["out"].tolist()
         assert got_threads == threads
         begins = low + k // 4 * 4 * most + k % 4
         mine = range(begins, min(low + length, begins - k % 4 + 4 * most), 4)

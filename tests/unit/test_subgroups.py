@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.analysis.exchanges import beyond
+from vkchi.analysis.exchanges import out_of_range_exchanges
 from vkchi.errors import DeviceError, KernelSyntaxError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
-from vkchi.ir.interp import run
+from vkchi.ir.interp import run_reference
 from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGES, SPANS
 from vkchi.ir.ops import TABLE
 from vkchi.ir.subgroup_reference import REFERENCE
@@ -26,7 +26,7 @@ from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.shader import Shader, row_grid
 from vkchi.types import SCALARS, Array, Scalar, i32, u1, u32
 from vkchi.vk.physical import choose_subgroup
-from vkchi.vk.pipelines import fills, required_subgroup
+from vkchi.vk.pipelines import needs_full_subgroups, required_subgroup
 
 REDUCTIONS = [f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC]
 BITWISE = ("and", "or", "xor")
@@ -67,10 +67,13 @@ def test_other_widths(t: Scalar) -> None:
         took = {str(op.args[0].type) for op in walk(new.body) if op.kind == kind}
         is_wide_reduction = kind in REDUCTIONS and t.bits == 64
         assert took <= {"i32", "u32", "f32", "f64"} or is_wide_reduction or t is u1
-        want = {"x": data, "y": np.zeros_like(run(fn, {"x": data, "y": empty(kind, data)})["y"])}
+        want = {
+            "x": data,
+            "y": np.zeros_like(run_reference(fn, {"x": data, "y": empty(kind, data)})["y"]),
+        }
         got = {name: v.copy() for name, v in want.items()}
-        run(fn, want)
-        run(new, got)
+        run_reference(fn, want)
+        run_reference(new, got)
         np.testing.assert_array_equal(got["y"], want["y"], err_msg=kind)
 
 
@@ -121,7 +124,7 @@ def test_a_warp_is_a_half_of_64(index: int, monkeypatch: pytest.MonkeyPatch) -> 
         new = legalize(parse_func(WARP), FULL._replace(subgroup_size=size))
         verify(new)
         got = {"a": np.bool_(True), "y": np.zeros(1, np.uint32)}
-        run(new, got)
+        run_reference(new, got)
         want = votes >> 32 if size == 64 and index >= 32 else votes & 0xFFFFFFFF
         assert got["y"][0] == want
     word = legalize(parse_func(WARP), FULL._replace(int64=False))
@@ -139,7 +142,9 @@ def test_whole_workgroups(n: int) -> None:
     new = pad_to_workgroup(fn, FULL)
     assert new is not fn
     results = [
-        run(code, {"x": np.arange(1, n + 1, dtype=np.int32), "total": np.array(7, np.int32)})
+        run_reference(
+            code, {"x": np.arange(1, n + 1, dtype=np.int32), "total": np.array(7, np.int32)}
+        )
         for code in (fn, new)
     ]
     np.testing.assert_array_equal(results[1]["x"], results[0]["x"])
@@ -239,10 +244,10 @@ def test_sizes_are_asked_for_where_a_device_has_them(
     shader = Shader("f", b"", (), 0, False, grid, ("subgroup_size",))
     caps = FULL._replace(subgroup_size=size)
     assert required_subgroup(shader, caps, device) == asked
-    assert fills(shader, asked, device) is full
+    assert needs_full_subgroups(shader, asked, device) is full
     assert required_subgroup(shader._replace(needs=()), caps, device) == 0
     features.clear()
-    assert not fills(shader, asked, device)
+    assert not needs_full_subgroups(shader, asked, device)
 
 
 # --- exchanges beyond a subgroup -----------------------------------------------------------------
@@ -314,5 +319,7 @@ def test_exchanges_beyond_a_subgroup(body: str, said: str | None) -> None:
     """Found where there is no such invocation, unless the program asks for the size."""
     fn = parse_func(EXCHANGE.format(body=body))
     verify(fn)
-    assert not [*beyond(fn, 32)]
-    assert [f"{op.kind} {k[0]}" for op, k in beyond(fn, 8)] == ([said] if said else [])
+    assert not [*out_of_range_exchanges(fn, 32)]
+    assert [f"{op.kind} {k[0]}" for op, k in out_of_range_exchanges(fn, 8)] == (
+        [said] if said else []
+    )

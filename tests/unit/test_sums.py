@@ -6,9 +6,16 @@ import random
 
 import pytest
 
-from vkchi.analysis.forms import Forms
-from vkchi.analysis.intervals import Intervals
-from vkchi.analysis.sums import ONE, Sums, constant_of, factor_of, split_offset, terms_of
+from vkchi.analysis.forms import ExactPolynomials
+from vkchi.analysis.interval_analysis import Intervals
+from vkchi.analysis.sums import (
+    ONE,
+    AffinePolynomials,
+    constant_of,
+    factor_of,
+    split_offset,
+    terms_of,
+)
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Value, value_of
 from vkchi.ir.evaluate import evaluate
@@ -55,7 +62,7 @@ def test_sums_are_what_values_compute(seed: int, t: Scalar) -> None:
     params, made = make(rng, t)
     limit = 1 << t.bits
     given = {p: int(t.dtype.type(rng.randrange(limit // 2))) for p in params}
-    sums = Sums()
+    sums = AffinePolynomials()
     for v in made:
         want = run(v, given, t)
         p = sums.of(v)
@@ -69,7 +76,7 @@ def test_sums_are_what_values_compute(seed: int, t: Scalar) -> None:
 def test_a_value_plus_a_constant_is_the_sum_without_its_constant(t: Scalar) -> None:
     for seed in range(20):
         _, made = make(random.Random(seed), t)
-        sums = Sums()
+        sums = AffinePolynomials()
         for v in made:
             root, offset = split_offset(v)
             rest = dict(sums.of(root)) if root is not None else {}
@@ -86,9 +93,9 @@ def test_forms_go_on_where_nothing_wraps() -> None:
         twice = b.emit("mul", small, b.const(2, i32))
         far = b.emit("mul", n, b.const(2, i32))
         of_both = b.emit("mul", i, n)
-    forms = Forms(Intervals({}))
+    forms = ExactPolynomials(Intervals({}))
     assert forms.exact(far) is None
     assert forms.exact(twice) == forms.of(twice)
-    assert factor_of(n, forms.of(far)) == factor_of(n, Sums().of(far)) == 2
-    assert terms_of(Sums().of(of_both)) == {of_both: 1}
+    assert factor_of(n, forms.of(far)) == factor_of(n, AffinePolynomials().of(far)) == 2
+    assert terms_of(AffinePolynomials().of(of_both)) == {of_both: 1}
     assert forms.of(of_both) == {frozenset(((i, 1), (n, 1))): 1}

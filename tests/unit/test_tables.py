@@ -38,19 +38,19 @@ from vkchi.ir.ops import (  # fmt: skip
     VARYING,
     WRITES,
     Effect,
-    Row,
+    OpRow,
     Trait,
     kinds_with,
 )
 from vkchi.passes.arithmetic import KINDS
 from vkchi.passes.legalize import expansions
-from vkchi.spirv.lower import ROWS
+from vkchi.spirv.instruction_selection import ROWS
 from vkchi.target.caps import FULL
 from vkchi.types import i32
 
 # file -> the ops that it has a row for
 TABLES: dict[str, Iterable[str]] = {
-    "vkchi/spirv/lower.py": ROWS,
+    "vkchi/spirv/instruction_selection.py": ROWS,
     "vkchi/autodiff/rules.py": RULES,
 }
 # Written in other ops before, in some type at least: `test_spirv_rows` looks at each.
@@ -77,18 +77,18 @@ def test_every_row_says_what_it_does() -> None:
 NUMBERS = (-7, -2, -1, 1, 2, 3, 12)
 
 
-def has(row: Row, trait: int) -> bool:
+def has(row: OpRow, trait: int) -> bool:
     return bool(row.traits & trait)
 
 
-def results(row: Row, numbers: Iterable[Any], dtype: Any) -> dict[tuple[Any, Any], Any]:
+def results(row: OpRow, numbers: Iterable[Any], dtype: Any) -> dict[tuple[Any, Any], Any]:
     assert row.numpy is not None
     pairs = product(np.array(list(numbers), dtype), repeat=2)
     with np.errstate(all="ignore"):
         return {(x, y): row.numpy(x, y) for x, y in pairs}
 
 
-def dtype_of(row: Row) -> Any:
+def dtype_of(row: OpRow) -> Any:
     return np.float64 if ":float" in row.sig else np.int32
 
 
@@ -96,7 +96,7 @@ BINARY = [r for k, r in TABLE.items() if k in ELEMENTWISE and r.numpy and r.sig.
 
 
 @pytest.mark.parametrize("row", BINARY, ids=lambda row: row.name)
-def test_what_commutes_says_so(row: Row) -> None:
+def test_what_commutes_says_so(row: OpRow) -> None:
     if row.name == "with_derivative_of":
         return
     found = results(row, NUMBERS, dtype_of(row))
@@ -128,7 +128,7 @@ UNARY = [r for k, r in TABLE.items() if k in ELEMENTWISE and r.numpy and r.sig =
 
 
 @pytest.mark.parametrize("row", UNARY, ids=lambda row: row.name)
-def test_what_becomes_infinite(row: Row) -> None:
+def test_what_becomes_infinite(row: OpRow) -> None:
     plain = np.concatenate([np.linspace(-800, 800, 4001), np.linspace(-2, 2, 401), [np.pi / 2]])
     assert row.numpy is not None
     with np.errstate(all="ignore"):
@@ -144,7 +144,7 @@ INTEGER = [
 SMALL = range(-4, 5)
 
 
-def meaning_of(row: Row, dtype: Any) -> dict[tuple[int, ...], int]:
+def meaning_of(row: OpRow, dtype: Any) -> dict[tuple[int, ...], int]:
     """Results for small operands, but divisors of 0; those that wrap are left out."""
     count = row.sig.split("->")[0].count("T")
     grids = [x.reshape(-1) for x in np.meshgrid(*[np.array(SMALL, dtype)] * count, indexing="ij")]
@@ -156,7 +156,7 @@ def meaning_of(row: Row, dtype: Any) -> dict[tuple[int, ...], int]:
 
 
 @pytest.mark.parametrize("row", INTEGER, ids=lambda row: row.name)
-def test_every_op_of_integers_has_an_interval_that_holds(row: Row) -> None:
+def test_every_op_of_integers_has_an_interval_that_holds(row: OpRow) -> None:
     found = meaning_of(row, np.int32)
     assert row.interval is not None
     spans = [(a, b) for a in SMALL for b in SMALL if a <= b][::3]
@@ -168,7 +168,7 @@ def test_every_op_of_integers_has_an_interval_that_holds(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", INTEGER, ids=lambda row: row.name)
-def test_what_is_monotone_says_so(row: Row) -> None:
+def test_what_is_monotone_says_so(row: OpRow) -> None:
     if row.name == "with_derivative_of":
         return
     found = meaning_of(row, np.int32)
@@ -242,18 +242,18 @@ def test_each_trait_has_a_bit() -> None:
 # --- columns that are traits ---------------------------------------------------------------------
 
 
-def unary() -> list[Row]:
+def unary() -> list[OpRow]:
     """Ops of one number."""
     rows = [r for k, r in TABLE.items() if k in ELEMENTWISE and r.numpy]
     return [r for r in rows if r.sig.endswith("-> T") and r.sig.count("T") == 2]
 
 
-def in_pairs(row: Row) -> dict[tuple[Any, Any], Any]:
+def in_pairs(row: OpRow) -> dict[tuple[Any, Any], Any]:
     return results(row, NUMBERS, dtype_of(row))
 
 
 @pytest.mark.parametrize("row", unary(), ids=lambda row: row.name)
-def test_what_zero_becomes(row: Row) -> None:
+def test_what_zero_becomes(row: OpRow) -> None:
     assert row.numpy is not None
     with np.errstate(all="ignore"):
         is_zero = bool(row.numpy(np.zeros(1, dtype_of(row)))[0] == 0)
@@ -261,7 +261,7 @@ def test_what_zero_becomes(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", unary(), ids=lambda row: row.name)
-def test_what_holds_its_operand(row: Row) -> None:
+def test_what_holds_its_operand(row: OpRow) -> None:
     dtype = dtype_of(row)
     numbers = np.array([-7, -2, 1, 3, 12] if dtype is np.int32 else [-2.75, -0.5, 0.3, 1.5], dtype)
     assert row.numpy is not None
@@ -274,7 +274,7 @@ def test_what_holds_its_operand(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", BINARY, ids=lambda row: row.name)
-def test_what_holds_one_of_two_operands(row: Row) -> None:
+def test_what_holds_one_of_two_operands(row: OpRow) -> None:
     found = in_pairs(row)
     chosen = {all(v == f(*k) for k, v in found.items()) for f in (min, max)}
     assert has(row, Trait.CHOOSES) == (True in chosen)
@@ -284,7 +284,7 @@ def test_what_holds_one_of_two_operands(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", INTEGER, ids=lambda row: row.name)
-def test_factors_of_operands_stay(row: Row) -> None:
+def test_factors_of_operands_stay(row: OpRow) -> None:
     found = {k: v for k, v in meaning_of(row, np.int32).items() if not any(n % 2 for n in k)}
     kept = all(v % 4 == 0 for k, v in found.items() if not any(n % 4 for n in k))
     assert not has(row, Trait.KEEPS_FACTORS) or (kept and not any(v % 2 for v in found.values()))

@@ -14,9 +14,9 @@ import pytest
 
 from tests.unit.lowering import Building
 from vkchi import types
-from vkchi.frontend.trace import Handle
+from vkchi.frontend.trace import Tracer
 from vkchi.ir.core import Value
-from vkchi.lang import atomics, elementwise, matrix
+from vkchi.lang import atomic_functions, elementwise, matrix
 from vkchi.lang import math as tm
 from vkchi.types import f16, f32, f64, i8, i32, i64, u1, u8, u32, u64
 
@@ -44,13 +44,13 @@ DIFFERENT: dict[str, tuple[str, str, str]] = {
 
 def namespace(cx: Building) -> dict[str, Any]:
     """What an expression may name: Handles for the variables, functions that act on them."""
-    handles = {k: Handle(cx, cx.param(t, v, k)) for k, (t, v) in VARIABLES.items()}
+    handles = {k: Tracer(cx, cx.param(t, v, k)) for k, (t, v) in VARIABLES.items()}
     any_handle = handles["i"]
 
     def known(fn: Any) -> Any:
         return lambda *args, **kwargs: any_handle.apply(fn, args, kwargs)
 
-    ti = SimpleNamespace(**{**vars(types), **vars(elementwise), **vars(atomics)})
+    ti = SimpleNamespace(**{**vars(types), **vars(elementwise), **vars(atomic_functions)})
     ti.Vector, ti.Matrix = known(matrix.Vector), known(matrix.Matrix)
     for name in ("zero", "one", "identity", "diag", "unit", "rows", "cols"):
         maker = known(getattr(matrix, name))
@@ -81,7 +81,7 @@ def test_like_taichi(expression: str, type: str, value: str) -> None:
     cx = Building()
     spelled = re.sub(r"\b(ti\.[iuf]\d+|int|float)(?=[,)])", r"dtype['\1']", expression)
     result = eval(spelled, namespace(cx))
-    v = result.value if isinstance(result, Handle) else result
+    v = result.value if isinstance(result, Tracer) else result
     type, value, _ = DIFFERENT.get(expression, (type, value, ""))
     expected = eval(value, {"inf": math.inf, "nan": math.nan})
     if isinstance(v, Value):

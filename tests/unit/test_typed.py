@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend import matching, source, typed
+from vkchi.frontend import interactive_source, matching, source
 from vkchi.frontend.source import keep_source, source_of
 
 
@@ -39,8 +39,8 @@ def tree_of(text: str) -> str:
 def found_in(text: str, history: list[str]) -> bool:
     """Whether the history gives the text of the function in it, and not another."""
     code = typed_code(text).__code__
-    for statement in typed.typed_statements(code, history):
-        lines = typed.lines_in(statement, code)
+    for statement in interactive_source.typed_statements(code, history):
+        lines = interactive_source.lines_in(statement, code)
         if lines:
             assert tree_of("".join(lines)) == tree_of(text)
             return True
@@ -66,7 +66,7 @@ def test_a_history_has_what_was_typed(text: str) -> None:
 def test_what_is_whole_in_a_history_is_found_soon() -> None:
     body = "".join(f"    x += {k}\n" for k in range(30))
     text = f"@(lambda f: f)\ndef f(x):\n{body}    return x\n"
-    statements = typed.typed_statements(typed_code(text).__code__, text.splitlines())
+    statements = interactive_source.typed_statements(typed_code(text).__code__, text.splitlines())
     assert text in [next(statements) for _ in range(2)]
 
 
@@ -84,23 +84,23 @@ def test_what_is_whole_in_a_history_is_found_soon() -> None:
 )
 def test_another_text_is_not_taken(other: str) -> None:
     code = typed_code(PLAIN).__code__
-    assert typed.lines_in(PLAIN, code) == PLAIN.splitlines(keepends=True)
-    assert typed.lines_in(other, code) == []
+    assert interactive_source.lines_in(PLAIN, code) == PLAIN.splitlines(keepends=True)
+    assert interactive_source.lines_in(other, code) == []
 
 
 def test_constants_are_compared_by_what_they_are() -> None:
     texts = [f"def f():\n    return {number}\n" for number in ("0.0", "-0.0", "0", "False", "'0'")]
     codes = [typed_code(text).__code__ for text in texts]
-    same = [[bool(typed.lines_in(text, code)) for text in texts] for code in codes]
+    same = [[bool(interactive_source.lines_in(text, code)) for text in texts] for code in codes]
     assert same == [[k == n for k in range(5)] for n in range(5)]
 
 
 def test_the_line_is_that_of_the_statement() -> None:
     whole = "import math\n\n\n" + PLAIN
     code = typed_code(PLAIN).__code__
-    assert typed.lines_in(whole, code)[0] == "def f(x):\n"
+    assert interactive_source.lines_in(whole, code)[0] == "def f(x):\n"
     far = typed_code("\n" * 5 + PLAIN).__code__
-    assert typed.lines_in(whole, far)[5] == "def f(x):\n"
+    assert interactive_source.lines_in(whole, far)[5] == "def f(x):\n"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_line_is_that_of_the_statement() -> None:
     ],
 )
 def test_what_stands_on_the_command_line(argv: list[str], text: str) -> None:
-    assert typed.given_on_command_line(argv) == text
+    assert interactive_source.given_on_command_line(argv) == text
 
 
 def test_what_standard_input_was_redirected_to(tmp_path: Path) -> None:
@@ -128,12 +128,12 @@ def test_what_standard_input_was_redirected_to(tmp_path: Path) -> None:
     path.write_bytes("# -*- coding: latin-1 -*-\nx = 'ö'\n".encode("latin-1"))
     with open(path) as opened:
         opened.seek(5)
-        assert typed.redirected_to(opened.fileno()).endswith("x = 'ö'\n")
+        assert interactive_source.redirected_to(opened.fileno()).endswith("x = 'ö'\n")
         assert opened.tell() == 5
     path.write_bytes(b"\xff\xfe")
     with open(path) as opened:
-        assert typed.redirected_to(opened.fileno()) == ""
-    assert typed.redirected_to(-1) == ""
+        assert interactive_source.redirected_to(opened.fileno()) == ""
+    assert interactive_source.redirected_to(-1) == ""
 
 
 # --- in source_of ------------------------------------------------------------------------------
@@ -142,8 +142,8 @@ def test_what_standard_input_was_redirected_to(tmp_path: Path) -> None:
 def test_what_one_text_means_is_not_what_another_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both make equal code: annotations of variables leave no trace in it."""
     history: list[str] = []
-    monkeypatch.setattr(typed, "_readline_history", lambda: history)
-    monkeypatch.setattr(typed, "redirected_to", lambda descriptor: "")
+    monkeypatch.setattr(interactive_source, "_readline_history", lambda: history)
+    monkeypatch.setattr(interactive_source, "redirected_to", lambda descriptor: "")
     kept = []
     for word in ("int", "str"):
         text = f"def f():\n    x: {word} = 1\n    return x\n"
@@ -157,7 +157,7 @@ def test_what_one_text_means_is_not_what_another_does(monkeypatch: pytest.Monkey
 
 
 def test_sources_live_as_long_as_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed, "_readline_history", lambda: PLAIN.splitlines())
+    monkeypatch.setattr(interactive_source, "_readline_history", lambda: PLAIN.splitlines())
     f = typed_code(PLAIN)
     number = id(f.__code__)
     assert source_of(f) is source_of(f)
@@ -168,7 +168,7 @@ def test_sources_live_as_long_as_their_code(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_span_shows_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed, "_readline_history", lambda: PLAIN.splitlines())
+    monkeypatch.setattr(interactive_source, "_readline_history", lambda: PLAIN.splitlines())
     found = source_of(typed_code(PLAIN))
     span = found.span(found.node.body[1])
     assert span.place.startswith("<stdin-") and span.place.endswith(">:3:5")
@@ -226,4 +226,4 @@ def test_an_example_in_a_documentation() -> None:
 def test_code_is_compared_whole() -> None:
     inner = "def f():\n    def g():\n        return {}\n    return g\n"
     one, two = (typed_code(inner.format(k)).__code__ for k in (1, 2))
-    assert matching.is_same(one, one) and not typed.is_same(one, two)
+    assert matching.is_same(one, one) and not interactive_source.is_same(one, two)

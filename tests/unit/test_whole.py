@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.unit.kernels import define, lower, run
-from vkchi.autodiff.reaching import Reach
+from vkchi.autodiff.reaching import ReachingWrites
 
 SHAPES = {1: [(0,), (1,), (2,), (3,), (7,)], 2: [(0, 2), (1, 1), (1, 4), (4, 1), (2, 3), (3, 2)]}
 
@@ -98,7 +98,7 @@ def make(axes: int, lines: list[str]) -> Any:
 def is_proved(axes: int, lines: list[str]) -> bool:
     """Whether the loops are known to overwrite all."""
     y = np.zeros(SHAPES[axes][0], np.float32)
-    return "y" in Reach(lower(make(axes, lines), y).func).ends
+    return "y" in ReachingWrites(lower(make(axes, lines), y).func).ends
 
 
 def is_filled(axes: int, lines: list[str], shape: tuple[int, ...]) -> bool:

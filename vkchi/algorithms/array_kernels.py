@@ -15,8 +15,8 @@ from types import FunctionType
 from typing import Any
 
 from vkchi.errors import ArgumentError
+from vkchi.fields.constructors import field
 from vkchi.fields.field import Field
-from vkchi.fields.make import field
 from vkchi.kernel import Kernel, kernel
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.types import Scalar, template

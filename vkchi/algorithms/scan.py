@@ -12,7 +12,7 @@ from vkchi.algorithms.array_kernels import check_array, on_arrays
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import Runtime, current_runtime
 from vkchi.types import Scalar, i32
 
 # Elements per invocation.
@@ -43,7 +43,7 @@ def scan_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
 
 
 @on_arrays(at=i32, n=i32)
-def scan_at_once(x: Any, at: Any, n: Any) -> None:
+def scan_serially(x: Any, at: Any, n: Any) -> None:
     """Prefix sums of x by a single invocation."""
     for _ in range(1):
         total = x[at]
@@ -79,7 +79,7 @@ class PrefixSumExecutor:
             )
         if self.length > 0:
             levels = self._levels(t)
-            for sums in levels if current().is_taped and t.kind == "f" else ():
+            for sums in levels if current_runtime().is_taped and t.kind == "f" else ():
                 if sums.grad is None:  # derivatives flow through them
                     sums.add_gradient()
             self._scan(input_arr, self.length, levels)
@@ -87,7 +87,7 @@ class PrefixSumExecutor:
     def _levels(self, t: Scalar) -> list[Any]:
         """Scratch arrays: chunk sums, sums of their chunks, and so on. They are cached for later
         runs."""
-        runtime = current()
+        runtime = current_runtime()
         if runtime is not self._runtime:
             self._runtime, self._sums = runtime, {}
         if t not in self._sums:
@@ -100,7 +100,7 @@ class PrefixSumExecutor:
 
     def _scan(self, x: Any, n: int, levels: list[Any]) -> None:
         if not levels:
-            scan_at_once(x, *x.origin, n)
+            scan_serially(x, *x.origin, n)
             return
         sums = levels[0]
         chunks = sums.shape[0]

@@ -16,7 +16,7 @@ from vkchi.types import Scalar, i32
 
 
 @on_arrays(at=i32, n=i32, p=i32, k=i32, count=i32)
-def exchange(keys: Any, at: Any, n: Any, p: Any, k: Any, count: Any) -> None:
+def exchange_stage(keys: Any, at: Any, n: Any, p: Any, k: Any, count: Any) -> None:
     """One stage of the sorting network: swap out-of-order pairs at distance k. The first key is
     keys[at]."""
     for t in range(count):
@@ -30,10 +30,10 @@ def exchange(keys: Any, at: Any, n: Any, p: Any, k: Any, count: Any) -> None:
 
 
 @on_arrays(at=i32, to=i32, n=i32, p=i32, k=i32, count=i32)
-def exchange_both(
+def exchange_stage_with_values(
     keys: Any, values: Any, at: Any, to: Any, n: Any, p: Any, k: Any, count: Any
 ) -> None:
-    """`exchange` with values, of which the first is values[to]. All reads precede all writes,
+    """`exchange_stage` with values, of which the first is values[to]. All reads precede all writes,
     because keys and values may share memory."""
     for t in range(count):
         i = k % p + t // k * 2 * k + t % k
@@ -69,8 +69,10 @@ def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
         while k >= 1:
             count = -(-(n - k % p) // (2 * k)) * k
             if values is None:
-                exchange(keys, *keys.origin, n, p, k, count)
+                exchange_stage(keys, *keys.origin, n, p, k, count)
             else:
-                exchange_both(keys, values, *keys.origin, *values.origin, n, p, k, count)
+                exchange_stage_with_values(
+                    keys, values, *keys.origin, *values.origin, n, p, k, count
+                )
             k //= 2
         p *= 2

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError
-from vkchi.fields.axes import axes
-from vkchi.fields.builder import root
+from vkchi.fields.fields_builder import root
 from vkchi.fields.snode import ActivityHook
+from vkchi.fields.tree_axes import axes
 from vkchi.lang.struct import Struct
 
 if TYPE_CHECKING:
     from vkchi.fields.field import Field
-    from vkchi.fields.structs import StructField
+    from vkchi.fields.struct_arrays import StructField
 
 __all__ = ["grid", "usage"]
 

@@ -23,63 +23,65 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from vkchi.analysis.sums import Index, split_offset
+from vkchi.analysis.sums import OffsetIndex, split_offset
 from vkchi.errors import InternalError
-from vkchi.ir.core import Op, Param, Region, Value, base_of, walk
-from vkchi.ir.memory_ops import constant_of
+from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk
+from vkchi.ir.memory_ops import address_constant
 from vkchi.ir.ops import COMPONENTS, READS, SYNCS, WRITES
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, scalar_of
 
 
-class Place(NamedTuple):
+class MemoryLocation(NamedTuple):
     """A memory location: the target of a pointer.
 
     `component` is a constant, a computed value, or None for the whole element.
     """
 
     base: Value
-    indices: tuple[Index, ...]
+    indices: tuple[OffsetIndex, ...]
     component: int | Value | None
 
 
 # --- from pointers to locations ----------------------------------------------------------------
 
 
-def place_of(ptr: Value) -> Place:
+def location_of(ptr: Value) -> MemoryLocation:
     """The location that a pointer addresses. Raises InternalError for ops that make no pointers."""
     component: int | Value | None = None
     if isinstance(ptr, Op) and ptr.kind in COMPONENTS:
         component = ptr.attr if ptr.kind == "member" else ptr.args[1]
         ptr = ptr.args[0]
     if isinstance(ptr, Op) and ptr.kind == "elem":
-        return Place(ptr.args[0], tuple([split_offset(v) for v in ptr.args[1:]]), component)
+        return MemoryLocation(
+            ptr.args[0], tuple([split_offset(v) for v in ptr.args[1:]]), component
+        )
     if isinstance(ptr, Op) and ptr.kind == "address":
-        return Place(ptr.args[0], address_index(ptr), None)
+        return MemoryLocation(ptr.args[0], address_index(ptr), None)
     if isinstance(ptr, Op) and ptr.kind == "word":  # the word also contains neighbouring elements
-        return Place(base_of(ptr.args[0]), (), None)
+        return MemoryLocation(base_memory(ptr.args[0]), (), None)
     if isinstance(ptr, Op) and ptr.kind == "local":
-        return Place(ptr, (), component)
+        return MemoryLocation(ptr, (), component)
     kind = ptr.kind if isinstance(ptr, Op) else "a parameter"
     raise InternalError(f"a place is made by `elem`, `member` or `local`, not by {kind}")
 
 
-def address_index(ptr: Op) -> tuple[Index, ...]:
+def address_index(ptr: Op) -> tuple[OffsetIndex, ...]:
     """The index of the scalar at an address; empty (unknown) for a vector of scalars."""
     assert isinstance(ptr.type, Ptr)
     if isinstance(ptr.type.elem, Tensor):
         return ()
-    constant = constant_of(ptr.attr)
+    constant = address_constant(ptr.attr)
     if len(ptr.args) == 1:
-        return (Index(None, constant),)
+        return (OffsetIndex(None, constant),)
     root, offset = split_offset(ptr.args[1])
-    return (Index(root, (offset + constant) % (1 << scalar_of(ptr.args[1].type).bits)),)
+    return (OffsetIndex(root, (offset + constant) % (1 << scalar_of(ptr.args[1].type).bits)),)
 
 
 # --- queries -----------------------------------------------------------------------------------
 
 
-def may_share(a: Value, b: Value) -> bool:
+def bases_may_alias(a: Value, b: Value) -> bool:
     """True if two bases may be the same memory."""
     if a is b:
         return True
@@ -91,7 +93,7 @@ def may_share(a: Value, b: Value) -> bool:
     return s.layout is None and t.layout is None and s.stored is t.stored and not is_apart
 
 
-def memory_of(bases: Collection[Value]) -> dict[Value, object]:
+def alias_classes(bases: Collection[Value]) -> dict[Value, object]:
     """A key per base; bases that may alias have equal keys."""
     free = {
         b: b.type.stored
@@ -103,51 +105,55 @@ def memory_of(bases: Collection[Value]) -> dict[Value, object]:
     return {b: met.get(b, b) for b in bases}
 
 
-def are_distinct(a: tuple[Index, ...], b: tuple[Index, ...]) -> bool:
+def are_distinct(a: tuple[OffsetIndex, ...], b: tuple[OffsetIndex, ...]) -> bool:
     """True if two index tuples of one array address different elements."""
     return any(map(_differ, a, b))
 
 
-def _differ(i: Index, j: Index) -> bool:
+def _differ(i: OffsetIndex, j: OffsetIndex) -> bool:
     if i.root is not j.root:
         return False
     return i.offset != j.offset if i.root is not None else (i.offset - j.offset) % (1 << 32) != 0
 
 
-def may_meet(a: int | Value | None, b: int | Value | None) -> bool:
+def components_may_overlap(a: int | Value | None, b: int | Value | None) -> bool:
     """True if two components of one element may overlap."""
     return a == b or not isinstance(a, int) or not isinstance(b, int)
 
 
-def may_alias(a: Place, b: Place) -> bool:
+def may_alias(a: MemoryLocation, b: MemoryLocation) -> bool:
     """True if a write to one location may change the other."""
     if a.base is not b.base:
-        return may_share(a.base, b.base)
-    return not are_distinct(a.indices, b.indices) and may_meet(a.component, b.component)
+        return bases_may_alias(a.base, b.base)
+    return not are_distinct(a.indices, b.indices) and components_may_overlap(
+        a.component, b.component
+    )
 
 
-def never_meet(a: Value, b: Value) -> bool:
+def never_alias(a: Value, b: Value) -> bool:
     """True if two pointers never address the same location, in any pair of iterations.
 
     Their bases differ, or their indices or components contain different constants.
     """
-    p, q = place_of(a), place_of(b)
-    return p.base is not q.base or are_apart(p, q, lambda root: False)
+    p, q = location_of(a), location_of(b)
+    return p.base is not q.base or are_disjoint(p, q, lambda root: False)
 
 
-def are_apart(p: Place, q: Place, is_fixed: Callable[[Value], bool]) -> bool:
+def are_disjoint(p: MemoryLocation, q: MemoryLocation, is_fixed: Callable[[Value], bool]) -> bool:
     """True if two locations of one base are disjoint in any pair of iterations.
 
     On some axis both indices have the same root with different offsets, and the root satisfies
     `is_fixed` (loop-invariant). Or the components are different constants.
     """
     pairs = [(i, j) for i, j in zip(p.indices, q.indices) if i.root is None or is_fixed(i.root)]
-    return any(_differ(i, j) for i, j in pairs) or not may_meet(p.component, q.component)
+    return any(_differ(i, j) for i, j in pairs) or not components_may_overlap(
+        p.component, q.component
+    )
 
 
 def kinds_at(writes: Iterable[Op], ptr: Value) -> set[str]:
     """Kinds of the given write ops that may write the location of `ptr` in any iteration."""
-    return {op.kind for op in writes if not never_meet(op.args[0], ptr)}
+    return {op.kind for op in writes if not never_alias(op.args[0], ptr)}
 
 
 def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
@@ -156,7 +162,7 @@ def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
     for op in ops:
         for x in (op, *(inner for region in op.regions for inner in walk(region))):
             if x.kind in WRITES:
-                found.setdefault(base_of(x.args[0]), set()).add(x.kind)
+                found.setdefault(base_memory(x.args[0]), set()).add(x.kind)
     return found
 
 
@@ -165,8 +171,8 @@ def kinds_of_accesses(region: Region) -> dict[Value, set[str]]:
     found: dict[Value, set[str]] = {}
     for op in walk(region):
         if op.kind in READS or op.kind in WRITES:
-            found.setdefault(base_of(op.args[0]), set()).add(op.kind)
-    return {b: {k for o, ks in found.items() if may_share(b, o) for k in ks} for b in found}
+            found.setdefault(base_memory(op.args[0]), set()).add(op.kind)
+    return {b: {k for o, ks in found.items() if bases_may_alias(b, o) for k in ks} for b in found}
 
 
 # --- side effects of regions -------------------------------------------------------------------
@@ -174,25 +180,25 @@ def kinds_of_accesses(region: Region) -> dict[Value, set[str]]:
 EXITS = frozenset({"report_failure"})
 
 
-class Changes(NamedTuple):
+class SideEffects(NamedTuple):
     """Side effects of ops: locations written and read.
 
     `sync`: the ops synchronize, so writes become visible between invocations. `ends`: the
     invocation may end there.
     """
 
-    writes: tuple[Place, ...] = ()
-    reads: tuple[Place, ...] = ()
+    writes: tuple[MemoryLocation, ...] = ()
+    reads: tuple[MemoryLocation, ...] = ()
     sync: bool = False
     ends: bool = False
 
-    def may_change(self, place: Place) -> bool:
+    def may_change(self, place: MemoryLocation) -> bool:
         """True if the location may hold another value afterwards."""
         if self.sync and is_visible(place.base):
             return True
         return any(may_alias(w, place) for w in self.writes)
 
-    def may_read(self, place: Place) -> bool:
+    def may_read(self, place: MemoryLocation) -> bool:
         """True if the current value of the location may be observed."""
         if (self.sync or self.ends) and is_visible(place.base):
             return True
@@ -204,40 +210,40 @@ def is_visible(base: Value) -> bool:
     return not isinstance(base, Op) or base.kind != "local"
 
 
-class ChangeTable:
+class SideEffectTable:
     """Side effects of regions, memoized per region."""
 
     def __init__(self) -> None:
-        self._found: dict[Region, Changes] = {}
+        self._found: dict[Region, SideEffects] = {}
 
-    def of(self, regions: Sequence[Region]) -> Changes:
+    def of(self, regions: Sequence[Region]) -> SideEffects:
         """Combined side effects of all the regions."""
         found = [self._of_region(r) for r in regions]
         if len(found) == 1:
             return found[0]
-        return Changes(
+        return SideEffects(
             tuple(dict.fromkeys(w for c in found for w in c.writes)),
             tuple(dict.fromkeys(r for c in found for r in c.reads)),
             any(c.sync for c in found),
             any(c.ends for c in found),
         )
 
-    def _of_region(self, region: Region) -> Changes:
+    def _of_region(self, region: Region) -> SideEffects:
         found = self._found.get(region)
         if found is None:
-            writes: dict[Place, None] = {}
-            reads: dict[Place, None] = {}
+            writes: dict[MemoryLocation, None] = {}
+            reads: dict[MemoryLocation, None] = {}
             sync = ends = False
             for op in region.ops:
                 if op.kind in WRITES:
-                    writes[place_of(op.args[0])] = None
+                    writes[location_of(op.args[0])] = None
                 if op.kind in READS:
-                    reads[place_of(op.args[0])] = None
+                    reads[location_of(op.args[0])] = None
                 if op.regions:
                     inner = self.of(op.regions)
                     writes.update(dict.fromkeys(inner.writes))
                     reads.update(dict.fromkeys(inner.reads))
                     sync, ends = sync or inner.sync, ends or inner.ends
                 sync, ends = sync or op.kind in SYNCS, ends or op.kind in EXITS
-            found = self._found[region] = Changes(tuple(writes), tuple(reads), sync, ends)
+            found = self._found[region] = SideEffects(tuple(writes), tuple(reads), sync, ends)
         return found

@@ -32,12 +32,12 @@ class Covered(NamedTuple):
     box: Box
 
 
-def joined(a: Range | None, b: Range | None) -> Range | None:
+def range_hull(a: Range | None, b: Range | None) -> Range | None:
     """The hull of two ranges."""
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
-def may_meet(a: Box, b: Box) -> bool:
+def boxes_may_intersect(a: Box, b: Box) -> bool:
     """True if two boxes may intersect."""
     pairs = zip(a, b)
     return all(x is None or y is None or (x[0] <= y[1] and y[0] <= x[1]) for x, y in pairs)
@@ -65,12 +65,12 @@ def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Range | None:
     return None if rows == whole[0] else rows
 
 
-def filled_by(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
+def first_filling_segment(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
     """The first segment by whose end the boxes have overwritten all of `box`, or None.
 
     `boxes` are in program order; `full` is the box of the whole array.
     """
-    left: list[Box] = [within(box, full)]
+    left: list[Box] = [with_known_axes(box, full)]
     for covered in boxes:
         left = [rest for part in left for rest in without(part, covered.box)]
         if not left:
@@ -82,16 +82,16 @@ def filled_by(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
 
 def is_covered(box: Box, covers: Iterable[Box], full: Box) -> bool:
     """True if the union of the boxes contains `box`; `full` is the box of the whole array."""
-    found = [Covered(0, "", within(cover, full)) for cover in covers]
-    return filled_by(found, box, full) is not None
+    found = [Covered(0, "", with_known_axes(cover, full)) for cover in covers]
+    return first_filling_segment(found, box, full) is not None
 
 
-def within(box: Box, full: Box) -> Box:
+def with_known_axes(box: Box, full: Box) -> Box:
     """The box with unknown axes replaced by those of the full box."""
     return tuple([b or f for b, f in zip(box or full, full, strict=True)])
 
 
-def meeting(a: Box, b: Box) -> Box | None:
+def box_intersection(a: Box, b: Box) -> Box | None:
     """The intersection of two boxes with known axes, or None."""
     pairs = zip(a, b, strict=True)
     found = [(max(x[0], y[0]), min(x[1], y[1])) for x, y in pairs if x and y]
@@ -121,7 +121,7 @@ def continued(a: Box, b: Box) -> Box | None:
     k, (x, y) = apart[0], (a[apart[0]], b[apart[0]])
     if len(apart) > 1 or x is None or y is None or x[1] + 1 < y[0] or y[1] + 1 < x[0]:
         return None
-    return (*a[:k], joined(x, y), *a[k + 1 :])
+    return (*a[:k], range_hull(x, y), *a[k + 1 :])
 
 
 def without(box: Box, cover: Box) -> list[Box]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.interval_analysis import Intervals
 from vkchi.ir.core import Op, Region, Result, Value
-from vkchi.ir.intervals import Interval
+from vkchi.ir.interval_rules import Interval
 from vkchi.types import Scalar
 
 Conjunct = tuple[Value, bool]

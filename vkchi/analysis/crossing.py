@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from vkchi.analysis.access import Survey
-from vkchi.analysis.alias import may_meet, may_share, place_of
+from vkchi.analysis.alias import bases_may_alias, components_may_overlap, location_of
+from vkchi.analysis.dependence import DependenceTest
 from vkchi.analysis.footprint import element_under
-from vkchi.analysis.intervals import Intervals
-from vkchi.ir.core import Op, Region, Value, base_of, used_in, walk
+from vkchi.analysis.interval_analysis import Intervals
+from vkchi.ir.core import Op, Region, Value, base_memory, used_in, walk
 from vkchi.ir.ops import ATOMICS, COMMUTATIVE, READS, WRITES
 from vkchi.tuples import NamedTuple
 
@@ -26,7 +26,7 @@ MOST_PAIRS = 64  # pairs of elements of one array that are compared
 Accesses = dict[Value, list[Op]]  # by array or private allocation
 
 
-class Spot(NamedTuple):
+class ElementAccesses(NamedTuple):
     """An element accessed by one of the two bodies, with the kinds of its accesses.
 
     A kind is None for an atomic whose result is used.
@@ -41,7 +41,7 @@ class Spot(NamedTuple):
         return self.kinds != {"load"}
 
 
-def never_cross(
+def may_fuse(
     first: Sequence[Op], second: Sequence[Op], loop: Op, ranges: Intervals | None = None
 ) -> bool:
     """True if no dependence between two iterations leads from the `first` ops to the `second`.
@@ -53,11 +53,11 @@ def never_cross(
         (a, b)
         for a in before
         for b in behind
-        if may_share(a, b) and is_written(before[a], behind[b])
+        if bases_may_alias(a, b) and is_written(before[a], behind[b])
     ]
     if any(a is not b for a, b in met):
         return False
-    parts = Parts(loop, ranges) if met else None
+    parts = FusedLoopBody(loop, ranges) if met else None
     return parts is None or all(parts.are_apart(a, before[a], behind[a]) for a, _ in met)
 
 
@@ -66,7 +66,7 @@ def accesses_in(ops: Sequence[Op]) -> Accesses:
     found: Accesses = {}
     for op in walk(Region((), list(ops))):
         if op.kind in READS or op.kind in WRITES:
-            found.setdefault(base_of(op.args[0]), []).append(op)
+            found.setdefault(base_memory(op.args[0]), []).append(op)
     return found
 
 
@@ -74,12 +74,12 @@ def is_written(*accesses: Sequence[Op]) -> bool:
     return any(op.kind in WRITES for ops in accesses for op in ops)
 
 
-class Parts:
+class FusedLoopBody:
     """The fused body, for conflict tests between its two halves."""
 
     def __init__(self, loop: Op, ranges: Intervals | None) -> None:
         body = loop.regions[0]
-        self.survey = Survey(body.ops, loop, ranges)
+        self.survey = DependenceTest(body.ops, loop, ranges)
         self.used = used_in(body)
 
     def are_apart(self, base: Value, first: Sequence[Op], second: Sequence[Op]) -> bool:
@@ -89,24 +89,24 @@ class Parts:
             return False
         return all(self.is_apart(base, a, b) for a in some for b in others)
 
-    def spots(self, ops: Sequence[Op]) -> Iterator[Spot]:
+    def spots(self, ops: Sequence[Op]) -> Iterator[ElementAccesses]:
         """Group accesses to one array by element."""
         found: dict[Hashable, list[Op]] = {}
         for op in ops:
             found.setdefault(self.key(op), []).append(op)
         for same in found.values():
             kinds = [None if op in self.used and op.kind != "load" else op.kind for op in same]
-            yield Spot(same[0], frozenset(kinds))
+            yield ElementAccesses(same[0], frozenset(kinds))
 
     def key(self, op: Op) -> Hashable:
         """Equal for accesses to the same element and component."""
         element = element_under(op.args[0])
         if element is None:
             return None
-        component = place_of(op.args[0]).component
+        component = location_of(op.args[0]).component
         return component, *map(self.survey.forms.key, element.args[1:])
 
-    def is_apart(self, base: Value, a: Spot, b: Spot) -> bool:
+    def is_apart(self, base: Value, a: ElementAccesses, b: ElementAccesses) -> bool:
         """True if no two iterations access the same element through `a` and `b`, or the accesses
         commute."""
         if not (a.is_written or b.is_written) or commute(a, b):
@@ -114,11 +114,11 @@ class Parts:
         one, other = element_under(a.op.args[0]), element_under(b.op.args[0])
         if one is None or other is None:
             return False
-        components = place_of(a.op.args[0]).component, place_of(b.op.args[0]).component
-        return not may_meet(*components) or self.survey.never_meet(base, one, other)
+        components = location_of(a.op.args[0]).component, location_of(b.op.args[0]).component
+        return not components_may_overlap(*components) or self.survey.never_meet(base, one, other)
 
 
-def commute(a: Spot, b: Spot) -> bool:
+def commute(a: ElementAccesses, b: ElementAccesses) -> bool:
     """True if both only apply the same commutative atomic and ignore its result."""
     if a.kinds != b.kinds or len(a.kinds) != 1:
         return False

@@ -17,8 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from vkchi.ir.control import bodies_of, carried_params, deciding_values, first_values, is_loop
-from vkchi.ir.core import Op, Param, Region, Value, base_of, uses_in, walk
+from vkchi.ir.control_ops import (
+    bodies_of,
+    carried_params,
+    control_operands,
+    initial_values,
+    is_loop,
+)
+from vkchi.ir.core import Op, Param, Region, Value, base_memory, uses_in, walk
 from vkchi.ir.ops import READS, TABLE, WRITES, Effect
 from vkchi.types import Array
 
@@ -55,10 +61,10 @@ class Flow:
         self.owners: dict[Op, Op] = {}  # `yield` of a body -> its control op
         for op in walk(body):
             if op.kind in MEMORY:
-                self.accesses.setdefault(base_of(op.args[0]), []).append(op)
+                self.accesses.setdefault(base_memory(op.args[0]), []).append(op)
             if op.regions:
                 self.owners.update((r.ops[-1], op) for r in bodies_of(op))
-                for v in deciding_values(op):
+                for v in control_operands(op):
                     self.deciding.setdefault(v, []).append(op)
         self.found = closure(seeds, self.follow)
 
@@ -92,7 +98,7 @@ class Flow:
         owner = self.owners.get(op) if op.kind == "yield" else op
         if owner is None or (owner is op and not is_loop(op)):
             return
-        for k, x in enumerate(op.args if owner is not op else first_values(op)):
+        for k, x in enumerate(op.args if owner is not op else initial_values(op)):
             if x is v:
                 yield owner.results[k]
                 if is_loop(owner):
@@ -111,7 +117,7 @@ class Dependence(Flow):
         self,
         body: Region,
         seeds: Iterable[Value],
-        seen: Callable[[Op], Iterable[Value]] = lambda op: (base_of(op.args[0]),),
+        seen: Callable[[Op], Iterable[Value]] = lambda op: (base_memory(op.args[0]),),
     ) -> None:
         self.seen = seen
         self.decided: set[Op] = set()

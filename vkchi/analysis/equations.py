@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import gcd
 
-from vkchi.analysis.forms import Digit, all_symbols, is_wide_integer
+from vkchi.analysis.forms import MixedRadixDigit, all_symbols, is_wide_integer
 from vkchi.analysis.iterations import INDEX_BITS, Iterations, Window
 from vkchi.analysis.lattice import Extent
 from vkchi.analysis.sums import (
@@ -36,18 +36,18 @@ from vkchi.analysis.sums import (
     Polynomial,
     Symbol,
     as_polynomial,
+    constant_polynomial,
     freeze,
-    is_constant,
     is_least,
     minus,
     negative,
-    number,
     only_symbol,
     plus,
-    symbol,
+    polynomial_constant,
+    symbol_polynomial,
     times,
 )
-from vkchi.ir.control import Axis
+from vkchi.ir.control_ops import LoopAxis
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import CONVERSIONS, DIVISIONS, REMAINDER_OF, REMAINDERS
 from vkchi.tuples import NamedTuple
@@ -204,8 +204,8 @@ class Solver:
     def is_contradiction(self, a: Terms, b: Terms, rest: Polynomial, bits: int) -> bool:
         """GCD test: true if the constant difference is not a multiple of the gcd of all
         coefficients."""
-        constants = [is_constant(c) for c in (*a.values(), *b.values())]
-        n = is_constant(rest)
+        constants = [polynomial_constant(c) for c in (*a.values(), *b.values())]
+        n = polynomial_constant(rest)
         if n is None or None in constants:
             return False
         return n % gcd(1 << bits, *(c for c in constants if c is not None)) != 0
@@ -232,7 +232,7 @@ class Solver:
         if c is None:
             return False
         low, high = window(m)
-        many = plus(minus(high, low), number(1))
+        many = plus(minus(high, low), constant_polynomial(1))
         if not rest and a == b and len(a) == 1 and self.is_alone(c, many, bits):
             return True
         least = most = rest
@@ -244,13 +244,13 @@ class Solver:
                 if ends is None:
                     return False
                 least, most = plus(least, ends[0]), plus(most, ends[1])
-        below = minus(c, number(1))
+        below = minus(c, constant_polynomial(1))
         is_more = self.is_least(below, most) and self.is_least(plus(below, least), {})
         return is_more and self.fits(times(c, many), bits)
 
     def is_alone(self, c: Polynomial, many: Polynomial, bits: int) -> bool:
         """True if `many` consecutive values, multiplied by c, are distinct modulo 2**bits."""
-        n = is_constant(c)
+        n = polynomial_constant(c)
         if n is None:
             return False
         most = (1 << bits) // gcd(n, 1 << bits)
@@ -258,9 +258,9 @@ class Solver:
 
     def size(self, c: Polynomial) -> Polynomial | None:
         """Absolute value of a coefficient; None if its sign is unknown or it may be 0."""
-        if self.is_least(c, number(1)):
+        if self.is_least(c, constant_polynomial(1)):
             return c
-        return negative(c) if self.is_least(negative(c), number(1)) else None
+        return negative(c) if self.is_least(negative(c), constant_polynomial(1)) else None
 
     def scaled(self, c: Polynomial, window: Window, sign: int) -> Window | None:
         """The range of sign * c * window; None if the sign of c is unknown."""
@@ -281,16 +281,16 @@ class Solver:
             return True
         if bits < 31:
             return False
-        many = number(1 << (bits - 31))
+        many = constant_polynomial(1 << (bits - 31))
         counts = [self.loop.count, *self.volumes()]
         return any(c is not None and self.is_least(times(many, c), p) for c in counts)
 
     def volumes(self) -> Iterator[Polynomial]:
         """Element counts of arrays, which fit in i32."""
         if self.own and not any(isinstance(s, Extent) and s.wide for s in self.own):
-            total = number(1)
+            total = constant_polynomial(1)
             for s in self.own:
-                total = times(total, symbol(s))
+                total = times(total, symbol_polynomial(s))
             yield total
 
     # --- ranges of monomials
@@ -298,22 +298,22 @@ class Solver:
     def numbers(self, m: Monomial) -> Window:
         """The constant range of a monomial."""
         low, high = self.forms.term_range((m, 1))
-        return number(low), number(high)
+        return constant_polynomial(low), constant_polynomial(high)
 
     def window(self, m: Monomial) -> Window:
         """The range of a monomial as launch-invariant polynomials, where loop bounds give one."""
         s = next((s for s, power in m if len(m) == power == 1), None)
         if (
-            isinstance(s, Digit)
+            isinstance(s, MixedRadixDigit)
             and s.modulus is not None
             and not self.varies(as_polynomial(s.modulus))
         ):
-            return {}, minus(as_polynomial(s.modulus), number(1))
+            return {}, minus(as_polynomial(s.modulus), constant_polynomial(1))
         axis = self.loop.axes.get(s) if isinstance(s, Value) else None
         found = self.range_of_axis(axis) if axis is not None else None
         return found or self.numbers(m)
 
-    def range_of_axis(self, axis: Axis) -> Window | None:
+    def range_of_axis(self, axis: LoopAxis) -> Window | None:
         """First and last index of an axis as invariant polynomials, or None."""
         key = axis.param, self.bits <= INDEX_BITS
         if key not in self.loop.windows:
@@ -329,7 +329,7 @@ class Solver:
             return None
         if self.varies(begin) or self.varies(end):
             return None
-        return begin, minus(end, number(1))
+        return begin, minus(end, constant_polynomial(1))
 
     def varies(self, p: Polynomial) -> bool:
         """True if a polynomial varies between iterations."""
@@ -337,7 +337,7 @@ class Solver:
 
     def width(self, p: Polynomial, window: Callable[[Monomial], Window]) -> Polynomial | None:
         """Upper bound on the number of consecutive integers that cover a polynomial's values."""
-        total = number(1)
+        total = constant_polynomial(1)
         for m, c in self.terms(p).items():
             if m == ONE:
                 continue
@@ -351,7 +351,7 @@ class Solver:
 
     def implied_by(self, s: Symbol) -> Iterator[Equation]:
         """Equations that follow from equality of a symbol and of other determined symbols."""
-        if isinstance(s, Digit):
+        if isinstance(s, MixedRadixDigit):
             if self.is_all_determined(s.of):
                 yield Equation(dict(s.of), dict(s.of), 128)
         elif isinstance(s, Op) and is_wide_integer(s.type):
@@ -403,9 +403,10 @@ class Solver:
         """
         digits = [
             d for d in self.determined
-            if isinstance(d, Digit) and d.of == of and not any(map(self.varies, d.parts()[1:]))
+            if isinstance(d, MixedRadixDigit) and d.of == of and not any(map(self.varies,
+            d.parts()[1:]))
         ]  # fmt: skip
-        reached = number(1)
+        reached = constant_polynomial(1)
         while digits:
             found = [d for d in digits if as_polynomial(d.divisor) == reached]
             if any(d.modulus is None for d in found):

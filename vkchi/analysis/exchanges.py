@@ -1,7 +1,8 @@
 """Subgroup exchanges with a lane index, distance or mask that exceeds the subgroup size.
 
-`beyond` returns exchanges that are certainly out of range: in every execution, or in the first
-iteration of loops that certainly run. Ops that depend on `subgroup_size` by control are skipped.
+`out_of_range_exchanges` returns exchanges that are certainly out of range: in every execution, or
+in the first iteration of loops that certainly run. Ops that depend on `subgroup_size` by control
+are skipped.
 
     %c16 = const 16 : u32
     %r = subgroup_shuffle_down %v, %c16      ; beyond subgroups of 8
@@ -13,17 +14,17 @@ from collections.abc import Iterator, Mapping
 
 from vkchi.analysis.conditions import may_hold
 from vkchi.analysis.dataflow import Dependence, slot_params
-from vkchi.analysis.intervals import Intervals, axes_in
-from vkchi.ir.control import axes_of, deciding_values, first_values
+from vkchi.analysis.interval_analysis import Intervals, axes_in
+from vkchi.ir.control_ops import axes_of, control_operands, initial_values
 from vkchi.ir.core import Func, Op, Region, Value, walk
-from vkchi.ir.intervals import Interval
+from vkchi.ir.interval_rules import Interval
 from vkchi.ir.invocation_ops import EXCHANGING
 from vkchi.ir.ops import COUNTED, LOOPS
 
 First = Mapping[Value, Interval | None]  # parameters of enclosing loops in their first iteration
 
 
-def beyond(fn: Func, size: int) -> Iterator[tuple[Op, Interval]]:
+def out_of_range_exchanges(fn: Func, size: int) -> Iterator[tuple[Op, Interval]]:
     """Exchanges out of range for subgroups of `size`, with the interval of the offending operand.
 
     The operand is a lane index, a distance or a mask.
@@ -52,7 +53,7 @@ def round_of(op: Op, ranges: Intervals, first: First) -> First:
     """
     if op.kind not in LOOPS:
         return first if op.kind == "parallel" else {}
-    inits = [ranges.of(v) for v in first_values(op)]
+    inits = [ranges.of(v) for v in initial_values(op)]
     given = {p: x for k, x in enumerate(inits) for p in slot_params(op, k)}
     if op.kind in COUNTED:
         axis = axes_of(op)[0]
@@ -60,5 +61,5 @@ def round_of(op: Op, ranges: Intervals, first: First) -> First:
         is_sure = begin is not None and end is not None and begin[1] < end[0]
         return {**first, **given, axis.param: begin} if is_sure else {}
     found = {**first, **given}
-    condition = deciding_values(op)[0]
+    condition = control_operands(op)[0]
     return found if not may_hold(condition, False, Intervals(ranges.axes, found=found)) else {}

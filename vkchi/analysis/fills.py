@@ -20,16 +20,16 @@ from math import prod
 
 from vkchi.analysis.boxes import Box
 from vkchi.ir.constants import is_constant
-from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
 from vkchi.ir.ops import COUNTED, TABLE, Effect
-from vkchi.target.artifact import Fill
+from vkchi.target.artifact import MemoryFill
 from vkchi.types import Array, Scalar, Tensor, scalar_of
 from vkchi.types.layout import shares_words
 
 WORD_BITS = 32
 
 
-def fills_of(fn: Func) -> tuple[Fill, ...]:
+def fills_of(fn: Func) -> tuple[MemoryFill, ...]:
     """The fills that a dispatch consists of; empty if it does anything else."""
     words = words_in(fn)
     if not words:
@@ -42,7 +42,7 @@ def fills_of(fn: Func) -> tuple[Fill, ...]:
     whole = {c.name for c in stored if c.box == box_of(types[c.name])}
     if len(whole) < len(words):
         return ()
-    return tuple([Fill(p.name, word, size_of(types[p.name])) for p, word in words.items()])
+    return tuple([MemoryFill(p.name, word, size_of(types[p.name])) for p, word in words.items()])
 
 
 def words_in(fn: Func) -> dict[Param, int] | None:
@@ -50,7 +50,7 @@ def words_in(fn: Func) -> dict[Param, int] | None:
     found: dict[Param, int] = {}
     for op in walk(fn.body):
         if op.kind == "store":
-            array, word = base_of(op.args[0]), word_of(op)
+            array, word = base_memory(op.args[0]), word_of(op)
             if word is None or not isinstance(array, Param) or found.get(array, word) != word:
                 return None
             found[array] = word
@@ -61,7 +61,7 @@ def words_in(fn: Func) -> dict[Param, int] | None:
 
 def word_of(store: Op) -> int | None:
     """The 32-bit word that a store repeats in a contiguous array, or None."""
-    array, value = base_of(store.args[0]).type, store.args[1]
+    array, value = base_memory(store.args[0]).type, store.args[1]
     if not (isinstance(array, Array) and is_piece(array) and is_constant(value)):
         return None
     bits = array.stored.bits

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from vkchi.analysis.boxes import Box, Shaped, joined
-from vkchi.analysis.intervals import Intervals, axes_in
+from vkchi.analysis.boxes import Box, Shaped, range_hull
+from vkchi.analysis.interval_analysis import Intervals, axes_in
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
-from vkchi.ir.intervals import Interval
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
+from vkchi.ir.interval_rules import Interval
 from vkchi.ir.ops import PLACES
 from vkchi.span import Span
 from vkchi.types import Array, Scalar, scalar_of
@@ -84,7 +84,7 @@ class Accesses:
 
     def __init__(self, fn: Func, root: Param, kinds: Container[str]) -> None:
         assert isinstance(root.type, Array)
-        found = [op for op in walk(fn.body) if op.kind in kinds and base_of(op.args[0]) is root]
+        found = [op for op in walk(fn.body) if op.kind in kinds and base_memory(op.args[0]) is root]
         self.elements = list(dict.fromkeys(element_of(op.args[0]) for op in found))
 
     def box(self, values: Intervals) -> Box | None:
@@ -92,7 +92,7 @@ class Accesses:
         box: Box | None = None
         for element in self.elements:
             ranges = tuple([values.of(v) for v in element.args[1:]])
-            box = ranges if box is None else tuple(map(joined, box, ranges))
+            box = ranges if box is None else tuple(map(range_hull, box, ranges))
         return box
 
 
@@ -115,7 +115,7 @@ def is_integer(v: Value) -> bool:
     return isinstance(v.type, Scalar) and v.type.kind in "iu"
 
 
-def without_limits(v: Value) -> tuple[Value, int | None, int | None]:
+def strip_clamps(v: Value) -> tuple[Value, int | None, int | None]:
     """Strip constant clamps from an index: the inner value, its lower and its upper limit."""
     low = high = None
     while isinstance(v, Op) and v.kind in ("min", "max") and scalar_of(v.type).kind == "i":

@@ -5,7 +5,8 @@ A symbol of such a `Polynomial` (see `sums`) denotes one integer:
 - a value that is not a sum or product, such as a loop index or an argument. Pure ops with equal
   operands share one symbol, the first such op seen (value numbering);
 - `Extent`: the extent of an array axis;
-- `Digit`: `(p // divisor) % modulus` of a non-negative polynomial, a mixed-radix component.
+- `MixedRadixDigit`: `(p // divisor) % modulus` of a non-negative polynomial, a mixed-radix
+component.
 
 A value of an n-bit type equals its polynomial modulo 2**n, because sums and products wrap. It
 equals the polynomial itself if the type holds all its values (`exact`). Quotients, remainders and
@@ -19,29 +20,29 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 
-from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.interval_analysis import Intervals
 from vkchi.analysis.lattice import Extent, extent_of
 from vkchi.analysis.sums import (
     ONE,
+    AffinePolynomials,
     Frozen,
     Monomial,
     Polynomial,
-    Sums,
     Symbol,
     Term,
     as_polynomial,
+    constant_polynomial,
     freeze,
     is_least,
-    number,
     only_symbol,
     only_term,
-    symbol,
+    symbol_polynomial,
     symbols_in,
     times,
 )
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Value
-from vkchi.ir.intervals import Interval, type_range
+from vkchi.ir.interval_rules import Interval, type_range
 from vkchi.ir.ops import CHOICES, CONVERSIONS, DIVISIONS, LINEAR, REMAINDERS, TABLE, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Type
@@ -50,7 +51,7 @@ LEAST_BITS = 32
 INT_MAX = (1 << 31) - 1
 
 
-class Digit(NamedTuple):
+class MixedRadixDigit(NamedTuple):
     """`(of // divisor) % modulus`; divisor and modulus are products of positive symbols.
 
     Without a modulus it is the quotient.
@@ -66,7 +67,7 @@ class Digit(NamedTuple):
         return [dict(self.of), *map(as_polynomial, terms)]
 
 
-class Forms(Sums):
+class ExactPolynomials(AffinePolynomials):
     """Polynomials of values, given their ranges; `array`, if given, is assumed to be non-empty."""
 
     deepest, most_terms, most_factors = 60, 12, 4
@@ -85,13 +86,13 @@ class Forms(Sums):
     def read(self, v: Value) -> Polynomial:
         """Compute the polynomial of a value."""
         if not is_wide_integer(v.type) or self._depth > self.deepest:
-            return symbol(v)
+            return symbol_polynomial(v)
         n = constant_int(v)
         found = self.ranges.of(v) if n is None else (n, n)
         if found is not None and found[0] == found[1]:
-            return number(found[0])
+            return constant_polynomial(found[0])
         made = self.made(v) if isinstance(v, Op) else None
-        return symbol(self.representative(v)) if made is None else made
+        return symbol_polynomial(self.representative(v)) if made is None else made
 
     def made(self, op: Op) -> Polynomial | None:
         """The polynomial of an op from those of its operands; None if there is none, or it is too
@@ -109,10 +110,10 @@ class Forms(Sums):
             n = constant_int(op.args[1])
             if n is None or not 0 <= n < LEAST_BITS:
                 return None
-            return times(self.of(op.args[0]), number(1 << n))
+            return times(self.of(op.args[0]), constant_polynomial(1 << n))
         if op.kind in CHOICES:
             return self._chosen(op)
-        return symbol(extent_of(op.args[0], op.attr)) if op.kind == "shape" else None
+        return symbol_polynomial(extent_of(op.args[0], op.attr)) if op.kind == "shape" else None
 
     def _chosen(self, op: Op) -> Polynomial | None:
         """The result of `min` or `max`, if it is provably always the same operand."""
@@ -145,13 +146,13 @@ class Forms(Sums):
             return None
         if self.interval(a)[0] < 0:
             return None
-        digit = only_digit(a) or Digit(freeze(a))
+        digit = only_digit(a) or MixedRadixDigit(freeze(a))
         if digit.modulus is not None:
-            digit = Digit(freeze(a))
+            digit = MixedRadixDigit(freeze(a))
         if op.kind in REMAINDERS:
-            return symbol(digit._replace(modulus=term))
+            return symbol_polynomial(digit._replace(modulus=term))
         (divisor,) = times(as_polynomial(digit.divisor), b).items()
-        return symbol(digit._replace(divisor=divisor))
+        return symbol_polynomial(digit._replace(divisor=divisor))
 
     # --- value numbering
 
@@ -183,13 +184,13 @@ class Forms(Sums):
     def range_of(self, s: Symbol) -> Interval:
         if isinstance(s, Extent):
             return 0, INT_MAX
-        if isinstance(s, Digit):
+        if isinstance(s, MixedRadixDigit):
             return 0, self._most_of_digit(s)
         assert isinstance(s, Value)
         found = self.ranges.bound(s) or (0, 0)
         return found[0], max(found)
 
-    def _most_of_digit(self, d: Digit) -> int:
+    def _most_of_digit(self, d: MixedRadixDigit) -> int:
         least = max(1, self.term_range(d.divisor)[0])
         most = max(0, self.interval(dict(d.of))[1] // least)
         return most if d.modulus is None else min(most, max(0, self.term_range(d.modulus)[1] - 1))
@@ -247,10 +248,10 @@ def is_wide_integer(t: Type | None) -> bool:
     return isinstance(t, Scalar) and t.kind in "iu" and t.bits >= LEAST_BITS
 
 
-def only_digit(p: Polynomial) -> Digit | None:
+def only_digit(p: Polynomial) -> MixedRadixDigit | None:
     """The digit that the polynomial equals, or None."""
     s = only_symbol(p)
-    return s if isinstance(s, Digit) else None
+    return s if isinstance(s, MixedRadixDigit) else None
 
 
 def all_symbols(ps: Iterable[Polynomial]) -> Iterator[Symbol]:
@@ -258,5 +259,5 @@ def all_symbols(ps: Iterable[Polynomial]) -> Iterator[Symbol]:
     for p in ps:
         for s in symbols_in(p):
             yield s
-            if isinstance(s, Digit):
+            if isinstance(s, MixedRadixDigit):
                 yield from all_symbols(s.parts())

@@ -21,13 +21,13 @@ from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
 from math import prod
 
-from vkchi.analysis.alias import may_share
+from vkchi.analysis.alias import bases_may_alias
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.least_cut import Network
-from vkchi.analysis.shifts import Shifts, is_global
+from vkchi.analysis.shifts import ScatterAnalysis, is_global
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of, control_of
-from vkchi.ir.core import Op, Param, Result, Value, base_of
+from vkchi.ir.control_ops import axes_of, control_of
+from vkchi.ir.core import Op, Param, Result, Value, base_memory
 from vkchi.ir.ops import READS, TABLE, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
@@ -37,29 +37,31 @@ MOST_OPS = 1024  # in a loop; a cut takes time quadratic in that
 SOURCE, SINK = "source", "sink"
 
 
-class Cut(NamedTuple):
+class RematerializationPlan(NamedTuple):
     """Loop distribution plan.
 
     `sums` leave the loop; `around` are the control ops around them. `handed` values are stored,
     `repeated` ops are recomputed.
     """
 
-    shifts: Shifts
+    shifts: ScatterAnalysis
     sums: Set[Op]
     around: Set[Op]
     handed: Sequence[Value]
     repeated: Set[Op]
 
 
-def cut_for(shifts: Shifts, sums: Sequence[Op]) -> Cut | None:
+def plan_rematerialization(
+    shifts: ScatterAnalysis, sums: Sequence[Op]
+) -> RematerializationPlan | None:
     """Split a loop between its reductions and all other ops.
 
     None if they need a value that can neither be stored nor recomputed.
     """
-    return Cutter(shifts, sums).cut()
+    return RematerializationCut(shifts, sums).cut()
 
 
-def lengths_of(shifts: Shifts, v: Value) -> list[int]:
+def lengths_of(shifts: ScatterAnalysis, v: Value) -> list[int]:
     """Lengths of the loop's axes and of the serial loops around a value; 0 where unknown."""
     loops = [shifts.loop, *shifts.survey.loops[v]]
     if any(control_of(op).tests for op in loops):
@@ -69,19 +71,19 @@ def lengths_of(shifts: Shifts, v: Value) -> list[int]:
     return [max(0, e - b) if b is not None and e is not None else 0 for b, e in ends]
 
 
-def volume(shifts: Shifts, v: Value) -> int:
+def executions_of(shifts: ScatterAnalysis, v: Value) -> int:
     """Number of times that all iterations compute a value; 0 if unknown."""
     return prod(lengths_of(shifts, v))
 
 
-class Cutter:
+class RematerializationCut:
     """Flow network of the values that the reductions need.
 
     Capacities: source to op, its recomputation; through a value, its store and loads; value to
     user, infinite.
     """
 
-    def __init__(self, shifts: Shifts, sums: Sequence[Op]) -> None:
+    def __init__(self, shifts: ScatterAnalysis, sums: Sequence[Op]) -> None:
         self.shifts, self.sums = shifts, sums
         self.around = {c for op in sums for c in self.control_around(op)}
         self.rounds: Counter[Value] = Counter()  # iterations of the reductions that need a value
@@ -100,14 +102,14 @@ class Cutter:
         """Arrays that the loop writes."""
         return list(self.shifts.survey.writes)
 
-    def cut(self) -> Cut | None:
+    def cut(self) -> RematerializationPlan | None:
         """Compute a minimum cut."""
         is_long = len(self.shifts.number) > MOST_OPS
         if is_long or any(control_of(op).tests for op in self.around):
             return None
         needed = {op: self.needed_by(op) for op in self.sums}
         for op, values in needed.items():
-            rounds = volume(self.shifts, op)
+            rounds = executions_of(self.shifts, op)
             self.rounds.update(dict.fromkeys(closure(values, self.made_of), rounds))
         for v in dict.fromkeys(v for values in needed.values() for v in values):
             if self.find(v):
@@ -119,7 +121,7 @@ class Cutter:
         handed = [v for v in nodes if (v, "in") in near and (v, "out") not in near]
         repeated = {v for v in nodes if (v, "in") not in near and isinstance(v, Op)}
         handed.sort(key=self.place_in_body)
-        return Cut(self.shifts, set(self.sums), self.around, handed, repeated)
+        return RematerializationPlan(self.shifts, set(self.sums), self.around, handed, repeated)
 
     def place_in_body(self, v: Value) -> int:
         """Position in the body of the op that defines a value; parameters come first."""
@@ -163,7 +165,7 @@ class Cutter:
 
     def price_of_slot(self, v: Value) -> float:
         """Cost of storing and reloading a value."""
-        made = volume(self.shifts, v) if isinstance(v.type, Scalar | Tensor) else 0
+        made = executions_of(self.shifts, v) if isinstance(v.type, Scalar | Tensor) else 0
         if not made:
             return math.inf
         return (STORE * made + LOAD * self.rounds[v]) * prod(shape_of(v.type))
@@ -181,11 +183,11 @@ class Cutter:
         """True if an op has the same result behind the loop."""
         if op.kind not in READS:
             return TABLE[op.kind].effect is Effect.PURE
-        base = base_of(op.args[0])
+        base = base_memory(op.args[0])
         return (
             op.kind == "load"
             and is_global(base)
-            and not any(may_share(base, other) for other in self.written)
+            and not any(bases_may_alias(base, other) for other in self.written)
         )
 
 

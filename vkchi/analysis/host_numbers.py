@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Op, Param, Value, has_kind, params_under, value_of
-from vkchi.ir.intervals import Interval, hull, natural, type_range
+from vkchi.ir.interval_rules import Interval, hull, nonnegative, type_range
 from vkchi.ir.ops import CHOICES, DIVISIONS, SUMS, TABLE, Trait, kinds_with
 from vkchi.target.shader import Count
 from vkchi.tuples import NamedTuple
@@ -23,7 +23,7 @@ BARRIERS = frozenset({"barrier"})
 LARGEST_COUNT = 100  # ops of a count that a launch evaluates
 
 
-class Number(NamedTuple):
+class BoundedCount(NamedTuple):
     """A `Count` expression, its number of ops, and its interval: `lo <= value <= hi`."""
 
     expr: Count
@@ -43,7 +43,7 @@ def host_count(op: Op) -> Count | None:
     return ("const", max(0, n.lo)) if n.lo == n.hi else n.expr
 
 
-def host_length(op: Op) -> Number | None:
+def host_length(op: Op) -> BoundedCount | None:
     """End minus begin of a `parallel` op, multiplied over its axes.
 
     None if the host cannot compute it.
@@ -51,17 +51,19 @@ def host_length(op: Op) -> Number | None:
     lengths = [axis_length(axis) for axis in axes_of(op)]
     total = lengths[0]
     if len(lengths) > 1:
-        total = constant(1)
+        total = constant_count(1)
         for n in lengths:
-            n = combine("max", (n, constant(0))) if n is not None else None
-            total = combine("mul", (total, n)) if total is not None and n is not None else None
+            n = combine_counts("max", (n, constant_count(0))) if n is not None else None
+            total = (
+                combine_counts("mul", (total, n)) if total is not None and n is not None else None
+            )
     return total
 
 
-def axis_length(axis: Axis) -> Number | None:
+def axis_length(axis: LoopAxis) -> BoundedCount | None:
     """End minus begin of an axis, possibly negative; None if the host cannot compute it."""
-    begin, end = (wrapped(host_number(v), v) for v in (axis.begin, axis.end))
-    return None if begin is None or end is None else combine("sub", (end, begin))
+    begin, end = (wrapped_count(host_number(v), v) for v in (axis.begin, axis.end))
+    return None if begin is None or end is None else combine_counts("sub", (end, begin))
 
 
 def most_iterations(op: Op) -> int:
@@ -72,21 +74,21 @@ def most_iterations(op: Op) -> int:
     return (1 << 31) - (LARGEST_BLOCK + 1 if has_kind(op.regions[0], BARRIERS) else 1)
 
 
-def trips_of(loop: Op, given: frozenset[Param]) -> Number | None:
+def trips_of(loop: Op, given: frozenset[Param]) -> BoundedCount | None:
     """Trip count of a loop, if the host can compute it from the given parameters."""
     if loop.kind == "while":
         return None
-    total: Number | None = constant(1)
+    total: BoundedCount | None = constant_count(1)
     for axis in axes_of(loop):
         if any(p not in given for p in params_under((axis.begin, axis.end))):
             return None  # an enclosing loop's index is a parameter of its region
         n = axis_length(axis)
-        n = combine("max", (n, constant(0))) if n is not None else None
-        total = combine("mul", (total, n)) if total is not None and n is not None else None
+        n = combine_counts("max", (n, constant_count(0))) if n is not None else None
+        total = combine_counts("mul", (total, n)) if total is not None and n is not None else None
     return total
 
 
-def host_number(v: Value) -> Number | None:
+def host_number(v: Value) -> BoundedCount | None:
     """An integer value as a count, not yet wrapped to its type; None if the host cannot compute
     it."""
     t = v.type
@@ -99,16 +101,16 @@ def host_number(v: Value) -> Number | None:
     return _read_args(v) if v.kind in COUNTS else None
 
 
-def leaf(count: Count, t: Scalar) -> Number | None:
+def leaf(count: Count, t: Scalar) -> BoundedCount | None:
     """A launch argument of integer type t."""
-    return Number(count, *type_range(t)) if t.kind in "iu" else None
+    return BoundedCount(count, *type_range(t)) if t.kind in "iu" else None
 
 
-def constant(n: int) -> Number:
-    return Number(("const", n), n, n)
+def constant_count(n: int) -> BoundedCount:
+    return BoundedCount(("const", n), n, n)
 
 
-def wrapped(n: Number | None, v: Value) -> Number | None:
+def wrapped_count(n: BoundedCount | None, v: Value) -> BoundedCount | None:
     """The count, wrapped to the type of v."""
     if n is None or not isinstance(v.type, Scalar):
         return None
@@ -116,15 +118,15 @@ def wrapped(n: Number | None, v: Value) -> Number | None:
     if lo <= n.lo and n.hi <= hi:
         return n
     if n.lo == n.hi:
-        return constant((n.lo - lo) % (hi - lo + 1) + lo)
-    return Number(("wrap", v.type.name, n.expr), lo, hi, n.size + 1)
+        return constant_count((n.lo - lo) % (hi - lo + 1) + lo)
+    return BoundedCount(("wrap", v.type.name, n.expr), lo, hi, n.size + 1)
 
 
-def combine(kind: str, args: Sequence[Number]) -> Number | None:
+def combine_counts(kind: str, args: Sequence[BoundedCount]) -> BoundedCount | None:
     """An op of the `Count` language, folded if possible; None if it becomes too large."""
     low, high = limits(kind, args)
     if low == high and all(n.lo == n.hi for n in args):
-        return constant(low)
+        return constant_count(low)
     if kind in SUMS and args[-1].expr == ("const", 0):
         return args[0]
     if kind == "mul" and ("const", 1) in (args[0].expr, args[1].expr):
@@ -136,10 +138,10 @@ def combine(kind: str, args: Sequence[Number]) -> Number | None:
     size = 1 + sum(n.size for n in args)
     if size > LARGEST_COUNT:
         return None
-    return Number((kind, *(n.expr for n in args)), low, high, size)
+    return BoundedCount((kind, *(n.expr for n in args)), low, high, size)
 
 
-def limits(kind: str, args: Sequence[Number]) -> Interval:
+def limits(kind: str, args: Sequence[BoundedCount]) -> Interval:
     """Interval of an op of the `Count` language; division by zero yields 0."""
     parts = [(n.lo, n.hi) for n in args]
     rule = TABLE[kind].interval
@@ -152,46 +154,46 @@ def limits(kind: str, args: Sequence[Number]) -> Interval:
     return hull(*filter(None, found), *([(0, 0)] if lo <= 0 <= hi else []))
 
 
-def _read_args(op: Op) -> Number | None:
+def _read_args(op: Op) -> BoundedCount | None:
     """Translate an op and its operands.
 
     Ring ops may wrap once at the end; all others need operands that are wrapped to their types.
     """
     numbers = []
     for v in op.args:
-        n = host_number(v) if op.kind in RING else wrapped(host_number(v), v)
+        n = host_number(v) if op.kind in RING else wrapped_count(host_number(v), v)
         if n is None:
             return None
         numbers.append(n)
-    return combine(op.kind, numbers)
+    return combine_counts(op.kind, numbers)
 
 
-def _read_const(op: Op) -> Number:
+def _read_const(op: Op) -> BoundedCount:
     assert isinstance(op.type, Scalar)
-    return constant(int(value_of(op.attr, op.type)))
+    return constant_count(int(value_of(op.attr, op.type)))
 
 
-def _read_shape(op: Op) -> Number:
+def _read_shape(op: Op) -> BoundedCount:
     array = op.args[0]
     assert isinstance(array.type, Array)
     if array.type.shape is not None:
-        return constant(array.type.shape[op.attr])
-    return Number(("dim", array.name, op.attr), *natural(i32))
+        return constant_count(array.type.shape[op.attr])
+    return BoundedCount(("dim", array.name, op.attr), *nonnegative(i32))
 
 
-def _read_extract(op: Op) -> Number | None:
+def _read_extract(op: Op) -> BoundedCount | None:
     tensor = op.args[0]
     if not isinstance(tensor, Param) or not isinstance(tensor.type, Tensor):
         return None
     return leaf(("item", tensor.name, op.attr), tensor.type.elem)
 
 
-def _read_cast(op: Op) -> Number | None:
+def _read_cast(op: Op) -> BoundedCount | None:
     v = op.args[0]
-    return wrapped(host_number(v), v)
+    return wrapped_count(host_number(v), v)
 
 
-LEAVES: dict[str, Callable[[Op], Number | None]] = {
+LEAVES: dict[str, Callable[[Op], BoundedCount | None]] = {
     "const": _read_const, "shape": _read_shape, "extract": _read_extract, "cast": _read_cast,
     "bitcast": _read_cast,
 }  # fmt: skip

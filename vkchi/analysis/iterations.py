@@ -12,20 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from vkchi.analysis.forms import Digit, Forms, all_symbols
+from vkchi.analysis.forms import ExactPolynomials, MixedRadixDigit, all_symbols
 from vkchi.analysis.host_numbers import host_length
-from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.interval_analysis import Intervals
 from vkchi.analysis.sums import (
     Polynomial,
     Symbol,
-    is_constant,
+    constant_polynomial,
     minus,
-    number,
     only_symbol,
+    polynomial_constant,
     symbols_in,
     times,
 )
-from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import (
     COUNTED,
@@ -52,7 +52,7 @@ class Iterations:
     def __init__(self, ops: Sequence[Op], loop: Op | None, ranges: Intervals | None = None) -> None:
         self.loop, self.given = loop, ranges
         self.own_axes = axes_of(loop) if loop is not None else []
-        self.axes: dict[Value, Axis] = {axis.param: axis for axis in self.own_axes}
+        self.axes: dict[Value, LoopAxis] = {axis.param: axis for axis in self.own_axes}
         self.loops: dict[Value, Loops] = {axis.param: () for axis in self.own_axes}
         self.steady: dict[Value, bool] = {}
         self.windows: dict[tuple[Value, bool], Window | None] = {}
@@ -76,9 +76,9 @@ class Iterations:
         """Hook for subclasses: called for each op whose kind is in `noted`."""
 
     @cached_property
-    def forms(self) -> Forms:
+    def forms(self) -> ExactPolynomials:
         """Polynomials of values."""
-        return Forms(self.given if self.given is not None else Intervals(self.axes))
+        return ExactPolynomials(self.given if self.given is not None else Intervals(self.axes))
 
     @cached_property
     def indices(self) -> list[Param]:
@@ -105,7 +105,7 @@ class Iterations:
 
     def differs(self, s: Symbol) -> bool:
         """True if a symbol may vary between iterations or within one."""
-        if isinstance(s, Digit):
+        if isinstance(s, MixedRadixDigit):
             return any(map(self.differs, all_symbols(s.parts())))
         return isinstance(s, Value) and not self.is_steady(s)
 
@@ -129,8 +129,8 @@ class Iterations:
         """
         if not self.is_counted:
             return None
-        total = number(1)
+        total = constant_polynomial(1)
         for axis in self.own_axes:
             total = times(total, minus(self.forms.of(axis.end), self.forms.of(axis.begin)))
         is_given = not any(map(self.differs, symbols_in(total)))
-        return total if is_given and is_constant(total) is None else None
+        return total if is_given and polynomial_constant(total) is None else None

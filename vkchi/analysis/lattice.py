@@ -1,13 +1,13 @@
 """Value-range lattice with symbolic upper bounds, for bounds-check elimination.
 
-A `Fact` about a value v (of type t, read as a mathematical integer) states
+A `ValueFact` about a value v (of type t, read as a mathematical integer) states
 
 - `lo <= v <= hi`, within the range of t;
 - for every entry s: c of `ups`: `v <= s + c`, where s is a symbol;
 - `exact` = (s, c): `v == s + c`.
 
 A symbol denotes one mathematical integer: a value, the extent of an array axis (`Extent`), or a
-product of non-negative symbols (`Product`). Unlike a `mul`, a `Product` never wraps.
+product of non-negative symbols (`SymbolProduct`). Unlike a `mul`, a `SymbolProduct` never wraps.
 
 Top is the range of the type with empty `ups`. The join of two intervals is their hull; the join of
 two `ups` keeps the common symbols with the greater c. Transfer functions use unbounded Python
@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vkchi.ir.core import Value, is_wide, shape_name
-from vkchi.ir.intervals import type_range
+from vkchi.ir.core import Value, is_wide, shape_source_name
+from vkchi.ir.interval_rules import type_range
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar
 
@@ -52,17 +52,17 @@ class Extent(NamedTuple):
 def extent_of(array: Value, axis: int) -> Extent:
     t = array.type
     assert isinstance(t, Array)
-    return Extent(shape_name(array), t.ndim, axis, is_wide(array))
+    return Extent(shape_source_name(array), t.ndim, axis, is_wide(array))
 
 
-class Product(NamedTuple):
+class SymbolProduct(NamedTuple):
     """Symbol: `coefficient` times the product of `factors`, all non-negative."""
 
     coefficient: int
     factors: tuple[Sym, ...]
 
 
-class Fact(NamedTuple):
+class ValueFact(NamedTuple):
     """Lattice element; see the module docstring."""
 
     lo: int
@@ -71,29 +71,29 @@ class Fact(NamedTuple):
     exact: tuple[Sym, int] | None = None
 
 
-def top(t: Scalar) -> Fact:
+def top_fact(t: Scalar) -> ValueFact:
     """The fact that holds for every value of a type."""
-    return Fact(*type_range(t))
+    return ValueFact(*type_range(t))
 
 
-def or_top(f: Fact, t: Scalar) -> Fact:
+def or_top(f: ValueFact, t: Scalar) -> ValueFact:
     """The fact, or top if the value may lie outside the range of its type."""
     lo, hi = type_range(t)
-    return f if lo <= f.lo and f.hi <= hi else Fact(lo, hi)
+    return f if lo <= f.lo and f.hi <= hi else ValueFact(lo, hi)
 
 
-def shift(f: Fact, c: int) -> Fact:
+def shift_fact(f: ValueFact, c: int) -> ValueFact:
     """The fact about v + c."""
     exact = (f.exact[0], f.exact[1] + c) if f.exact else None
-    return Fact(f.lo + c, f.hi + c, {s: k + c for s, k in f.ups.items()}, exact)
+    return ValueFact(f.lo + c, f.hi + c, {s: k + c for s, k in f.ups.items()}, exact)
 
 
-def meet(a: Fact, b: Fact) -> Fact:
+def meet_facts(a: ValueFact, b: ValueFact) -> ValueFact:
     """Conjunction of two facts."""
-    return Fact(max(a.lo, b.lo), min(a.hi, b.hi), least_ups(a.ups, b.ups), a.exact or b.exact)
+    return ValueFact(max(a.lo, b.lo), min(a.hi, b.hi), least_ups(a.ups, b.ups), a.exact or b.exact)
 
 
-def join(a: Fact, b: Fact, least: Callable[[Sym], int] | None = None) -> Fact:
+def join_facts(a: ValueFact, b: ValueFact, least: Callable[[Sym], int] | None = None) -> ValueFact:
     """Disjunction of two facts.
 
     `least` returns lower bounds of symbols. It turns an interval into further symbolic bounds: `v
@@ -104,7 +104,7 @@ def join(a: Fact, b: Fact, least: Callable[[Sym], int] | None = None) -> Fact:
         for one, other in ((a, b), (b, a)):
             ups |= {s: max(c, other.hi - least(s)) for s, c in one.ups.items() if s not in ups}
     exact = a.exact if a.exact == b.exact else None
-    return Fact(min(a.lo, b.lo), max(a.hi, b.hi), ups, exact)
+    return ValueFact(min(a.lo, b.lo), max(a.hi, b.hi), ups, exact)
 
 
 def least_ups(a: Mapping[Sym, int], b: Mapping[Sym, int]) -> Mapping[Sym, int]:
@@ -120,7 +120,7 @@ def least_ups(a: Mapping[Sym, int], b: Mapping[Sym, int]) -> Mapping[Sym, int]:
     return ups
 
 
-def divide(a: Fact, b: Fact, divisor: Product) -> Fact:
+def divide(a: ValueFact, b: ValueFact, divisor: SymbolProduct) -> ValueFact:
     """The fact about a // b for a >= 0, b >= 1.
 
     `a <= d * e - 1` with b equal to d implies `a // b <= e - 1`.
@@ -133,12 +133,12 @@ def divide(a: Fact, b: Fact, divisor: Product) -> Fact:
             hi = min(hi, rest.coefficient - 1)
         elif rest is not None:
             ups[as_symbol(rest)] = -1
-    return Fact(lo, hi, ups)
+    return ValueFact(lo, hi, ups)
 
 
-def cancel(s: Sym, divisor: Product) -> Product | None:
+def cancel(s: Sym, divisor: SymbolProduct) -> SymbolProduct | None:
     """The quotient s / divisor, if the factors of `divisor` occur literally in symbol s."""
-    p = s if isinstance(s, Product) else Product(1, (s,))
+    p = s if isinstance(s, SymbolProduct) else SymbolProduct(1, (s,))
     factors = list(p.factors)
     for factor in divisor.factors:
         if factor not in factors:
@@ -146,9 +146,9 @@ def cancel(s: Sym, divisor: Product) -> Product | None:
         factors.remove(factor)
     if divisor.coefficient < 1 or p.coefficient % divisor.coefficient:
         return None
-    return Product(p.coefficient // divisor.coefficient, tuple(factors))
+    return SymbolProduct(p.coefficient // divisor.coefficient, tuple(factors))
 
 
-def as_symbol(p: Product) -> Sym:
+def as_symbol(p: SymbolProduct) -> Sym:
     """Unwrap a product that consists of one symbol."""
     return p.factors[0] if p.coefficient == 1 and len(p.factors) == 1 else p

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.control import axes_of, control_of
+from vkchi.ir.control_ops import axes_of, control_of
 from vkchi.ir.core import Func, Op, Param, Value, params_under, walk
 from vkchi.ir.ops import COUNTED, TABLE
 from vkchi.tuples import NamedTuple
@@ -30,7 +30,7 @@ def nest_of(fn: Func) -> Nest:
     return Nest(axes, frozenset(fn.params))
 
 
-def widest(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | None:
+def emit_widest_bounds(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | None:
     """Emit bounds that hold in all iterations of enclosing loops, from given values only.
 
     None if no such bounds are known. If the loop's own bounds qualify, they are returned unchanged.
@@ -43,11 +43,11 @@ def widest(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | None:
     return tuple(known) if len(known) == len(found) else None
 
 
-def widened(loop: Op, nest: Nest) -> Op | None:
+def with_widest_bounds(loop: Op, nest: Nest) -> Op | None:
     """A detached copy of the loop with its widest bounds, or None."""
     b = Builder()
     with b.region():
-        bounds = widest(b, loop, nest)
+        bounds = emit_widest_bounds(b, loop, nest)
     if bounds is None:
         return None
     return Op(loop.kind, bounds, loop.attr, None, loop.span, loop.name, loop.regions)

@@ -22,7 +22,7 @@ def keeps_order(body: Region) -> bool:
     return has_kind(body, ORDERED)
 
 
-def may_mix(loop: Op) -> bool:
+def may_interleave(loop: Op) -> bool:
     """True if one invocation may run several iterations, in sequence or interleaved.
 
     That requires no demanded workgroup size, no ordered op, and no use of the invocation id.
@@ -45,7 +45,7 @@ def depends_on_neighbours(loop: Op) -> bool:
     return has_kind(loop.regions[0], GROUPED | _WAITING)
 
 
-def is_tied(loop: Op) -> bool:
+def depends_on_invocation(loop: Op) -> bool:
     """True if results depend on the invocation that runs an iteration, or on its other
     iterations."""
     return loop.attr is not None or has_kind(loop.regions[0], GROUPED | SYNCS)

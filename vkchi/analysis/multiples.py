@@ -18,7 +18,7 @@ MOST = 64  # larger factors are not used
 DEEPEST = 16
 
 
-class Multiples:
+class PowerOfTwoFactors:
     """Powers of two that divide values, memoized."""
 
     def __init__(self) -> None:

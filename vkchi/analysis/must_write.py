@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from vkchi.analysis.boxes import Box, Covered, Shaped
 from vkchi.analysis.footprint import is_integer
-from vkchi.analysis.forms import Forms
-from vkchi.analysis.intervals import Intervals, axes_in
+from vkchi.analysis.forms import ExactPolynomials
+from vkchi.analysis.interval_analysis import Intervals, axes_in
 from vkchi.analysis.segments import Segment
-from vkchi.analysis.sums import number
-from vkchi.analysis.whole import Filling, Sure
-from vkchi.interrupts.bounded import remember
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
+from vkchi.analysis.sums import constant_polynomial
+from vkchi.analysis.whole import CoverageProof, MustStore
+from vkchi.interrupts.bounded import insert_bounded
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory
 from vkchi.ir.ops import COUNTED
 from vkchi.types import Array, Tensor
 
@@ -32,10 +32,10 @@ class MustWrite:
         self.given = [p for p in fn.params if is_integer(p)]
         self.axes = axes_in(fn.body)
         self.stores = [
-            Sure(op, element, loops, s.number)
+            MustStore(op, element, loops, s.number)
             for s in segments
             for op, loops in sure_ops(s.ops)
-            if op.kind == "store" and isinstance(base_of(op.args[0]), Param)
+            if op.kind == "store" and isinstance(base_memory(op.args[0]), Param)
             if (element := element_under(op.args[0])) is not None
         ]
         self.names = frozenset(name_of(s) for s in self.stores)
@@ -46,14 +46,14 @@ class MustWrite:
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         key = tuple(numbers.items()), shapes
         if key not in self.known:
-            remember(self.known, key, self._boxes(numbers, arrays), MOST_KNOWN)
+            insert_bounded(self.known, key, self._boxes(numbers, arrays), MOST_KNOWN)
         return self.known[key]
 
     def _boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> list[Covered]:
         known: dict[Value, int] = {p: numbers[p.name] for p in self.given if p.name in numbers}
         extents = {(n, k): e for n, a in arrays.items() for k, e in enumerate(a.shape)}
         ranges = Intervals(self.axes, known, extents)
-        forms = Forms(ranges)
+        forms = ExactPolynomials(ranges)
         boxes = [(store, exact_box(store, forms)) for store in self.stores]
         found = [(s, Covered(s.segment, name_of(s), box)) for s, box in boxes if box is not None]
         return with_all_components(found)
@@ -63,12 +63,12 @@ MOST_KNOWN = 1000  # cached results, by launch arguments
 T = TypeVar("T")
 
 
-def with_all_components(found: Sequence[tuple[Sure, T]]) -> list[T]:
+def with_all_components(found: Sequence[tuple[MustStore, T]]) -> list[T]:
     """Keep the boxes of which every component of the elements is stored."""
     parts: dict[T, set[int]] = {}
     whole = []
     for store, covered in found:
-        place, t = store.op.args[0], base_of(store.op.args[0]).type
+        place, t = store.op.args[0], base_memory(store.op.args[0]).type
         assert isinstance(t, Array) and isinstance(place, Op)
         size = t.elem.size if isinstance(t.elem, Tensor) else 1
         stored = parts.setdefault(covered, set())
@@ -78,8 +78,8 @@ def with_all_components(found: Sequence[tuple[Sure, T]]) -> list[T]:
     return whole
 
 
-def name_of(store: Sure) -> str:
-    root = base_of(store.op.args[0])
+def name_of(store: MustStore) -> str:
+    root = base_memory(store.op.args[0])
     assert isinstance(root, Param)
     return root.name
 
@@ -101,10 +101,10 @@ def sure_ops(ops: Sequence[Op], loops: tuple[Op, ...] = ()) -> Iterator[tuple[Op
             yield op, loops
 
 
-def exact_box(store: Sure, forms: Forms) -> Box | None:
+def exact_box(store: MustStore, forms: ExactPolynomials) -> Box | None:
     """The box that the store fills; None if unknown."""
     box = tuple(map(forms.ranges.of, store.element.args[1:]))
     known = [r for r in box if r is not None and r[0] <= r[1]]
-    spans = [(number(low), number(high + 1 - low)) for low, high in known]
-    is_filled = len(known) == len(box) and Filling(forms).reaches(store, spans)
+    spans = [(constant_polynomial(low), constant_polynomial(high + 1 - low)) for low, high in known]
+    is_filled = len(known) == len(box) and CoverageProof(forms).reaches(store, spans)
     return box if is_filled else None

@@ -20,8 +20,8 @@ differ too.
 from __future__ import annotations
 
 from vkchi.analysis.work import constant_trips
-from vkchi.ir.control import bodies_of
-from vkchi.ir.core import Op, Param, Region, Value, base_of, walk
+from vkchi.ir.control_ops import bodies_of
+from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk
 from vkchi.ir.ops import (
     CARRIERS,
     CHOICES,
@@ -35,7 +35,7 @@ from vkchi.ir.ops import (
 from vkchi.types import Scalar, Tensor, scalar_of
 
 
-def gives_the_same_bits(loop: Op) -> bool:
+def is_bit_exact(loop: Op) -> bool:
     """True if the output of a `parallel` does not depend on compile-time knowledge of its indices.
 
     It also does not depend on the order of iterations, unless they race. False if the loop contains
@@ -45,10 +45,10 @@ def gives_the_same_bits(loop: Op) -> bool:
     ops = list(walk(body))
     if any(op.kind in UPDATES for op in ops):
         return False
-    written = {base_of(op.args[0]) for op in ops if op.kind in WRITES}
+    written = {base_memory(op.args[0]) for op in ops if op.kind in WRITES}
     regions = [body, *(r for op in ops for r in op.regions)]
     inside = {v for op in ops for v in op.results}.union(*[r.params for r in regions])
-    return Reader(inside, written).region(body)
+    return BitExactness(inside, written).region(body)
 
 
 def is_float(v: Value) -> bool:
@@ -56,7 +56,7 @@ def is_float(v: Value) -> bool:
     return isinstance(v.type, Scalar | Tensor) and scalar_of(v.type).kind == "f"
 
 
-class Reader:
+class BitExactness:
     """Traversal of a loop body that collects `opaque` values.
 
     `inside` are the values defined in the loop; `written` is the memory that it writes.
@@ -77,7 +77,7 @@ class Reader:
             return self.control(op)
         row = TABLE[op.kind]
         if op.kind in READS:
-            base = base_of(op.args[0])
+            base = base_memory(op.args[0])
             if isinstance(base, Param) and base not in self.written:
                 self.opaque.update(op.results)
             return True

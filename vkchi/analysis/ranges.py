@@ -20,22 +20,22 @@ from vkchi.analysis.conditions import conjuncts
 from vkchi.analysis.lattice import (
     INT_MAX,
     Extent,
-    Fact,
     Key,
-    Product,
     Sym,
+    SymbolProduct,
+    ValueFact,
     divide,
     extent_of,
-    join,
+    join_facts,
     least_ups,
-    meet,
+    meet_facts,
     or_top,
-    shift,
-    top,
+    shift_fact,
+    top_fact,
 )
 from vkchi.analysis.whole_quotients import find_quotient
 from vkchi.ir.core import Op, Value, value_of
-from vkchi.ir.intervals import type_range
+from vkchi.ir.interval_rules import type_range
 from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, GREATER, MIRRORED, NEGATED, TABLE
 from vkchi.types import Array, Scalar, Tensor, scalar_of
 
@@ -57,25 +57,25 @@ class Facts:
 
     def __init__(self, block: int | None = None) -> None:
         self.block = block
-        self.base: dict[Key, Fact] = {}
-        self.limits: dict[Sym, Fact] = {}
-        self._memo: dict[Key, Fact] = {}
+        self.base: dict[Key, ValueFact] = {}
+        self.limits: dict[Sym, ValueFact] = {}
+        self._memo: dict[Key, ValueFact] = {}
         self._numbers: dict[Sym, int] = {}
         self._depth = self._selects = self._steps_back = self._looked = 0
 
     # --- scopes
 
-    def open(self) -> tuple[dict[Sym, Fact], dict[Key, Fact]]:
+    def open(self) -> tuple[dict[Sym, ValueFact], dict[Key, ValueFact]]:
         """Begin a scope of assumptions; pass the result to `close`."""
         saved = self.limits, self._memo
         self.limits, self._memo = dict(self.limits), {}
         return saved
 
-    def close(self, saved: tuple[dict[Sym, Fact], dict[Key, Fact]]) -> None:
+    def close(self, saved: tuple[dict[Sym, ValueFact], dict[Key, ValueFact]]) -> None:
         """End a scope of assumptions; `saved` is the result of `open`."""
         self.limits, self._memo = saved
 
-    def set_base(self, key: Key, f: Fact) -> None:
+    def set_base(self, key: Key, f: ValueFact) -> None:
         """Set the fact of a value that no op computes."""
         self.base[key] = f
 
@@ -88,56 +88,56 @@ class Facts:
 
     # --- queries
 
-    def of(self, key: Key) -> Fact:
+    def of(self, key: Key) -> ValueFact:
         """The fact of an integer or bool at this point."""
         found = self._memo.get(key)
         if found is None:
             t = scalar_of(key.type if isinstance(key, Value) else key[0].type)
             self._looked = self._looked + bool(self._selects) if self._depth else 0
             self._depth += 1
-            f = self._compute(key, t) if self._depth <= DEEPEST else top(t)
+            f = self._compute(key, t) if self._depth <= DEEPEST else top_fact(t)
             self._depth -= 1
             found = self._finish(key, f)
             if self._depth < DEEPEST:
                 self._memo[key] = found
         return found
 
-    def _compute(self, key: Key, t: Scalar) -> Fact:
+    def _compute(self, key: Key, t: Scalar) -> ValueFact:
         given = self.base.get(key)
         if given is not None:
             return given
         op = key if isinstance(key, Value) else key[0]
         if isinstance(op, Op) and op.kind == "const" and t.kind != "f":
             n = int(value_of(op.attr if op is key else op.attr[key[1]], t))
-            return Fact(n, n)
+            return ValueFact(n, n)
         if not isinstance(op, Op) or t.kind == "f":
-            return top(t)
+            return top_fact(t)
         return or_top(self._apply(op, operands(key), t), t)
 
-    def _apply(self, op: Op, args: list[Key], t: Scalar) -> Fact:
+    def _apply(self, op: Op, args: list[Key], t: Scalar) -> ValueFact:
         """The transfer function of an op: its interval, refined by `RULES`."""
         if op.kind in FOLLOWED:
             return FOLLOWED[op.kind](self, op, args)
         interval = TABLE[op.kind].interval
         if interval is None or len(args) < len(op.args):
-            return top(t)
+            return top_fact(t)
         found = interval(t, *[(f.lo, f.hi) for f in map(self.of, args)])
         if found is None:
-            return top(t)
-        rule, wide = RULES.get(op.kind), Fact(*found)
+            return top_fact(t)
+        rule, wide = RULES.get(op.kind), ValueFact(*found)
         return rule(self, op, args, wide) if rule is not None else wide
 
-    def _finish(self, key: Key, f: Fact) -> Fact:
+    def _finish(self, key: Key, f: ValueFact) -> ValueFact:
         s, c = f.exact or (key, 0)
         known = self.limits.get(s)
         if known is not None:
-            f = meet(f, shift(known, c))
+            f = meet_facts(f, shift_fact(known, c))
         if f.lo > f.hi:  # unreachable: any fact is true
-            f = Fact(f.lo, f.lo, f.ups, f.exact)
+            f = ValueFact(f.lo, f.lo, f.ups, f.exact)
         is_constant = f.exact is None and f.lo == f.hi
-        return Fact(f.lo, f.hi, f.ups if is_constant else least_ups({s: c}, f.ups), (s, c))
+        return ValueFact(f.lo, f.hi, f.ups if is_constant else least_ups({s: c}, f.ups), (s, c))
 
-    def under(self, condition: Key, truth: bool, key: Key) -> Fact:
+    def under(self, condition: Key, truth: bool, key: Key) -> ValueFact:
         """The fact of `key` under the assumption that a condition equals `truth`."""
         if self._selects >= DEEPEST_SELECT or self._looked >= MOST_UNDER:
             return self.of(key)
@@ -152,27 +152,27 @@ class Facts:
 
     # --- assuming
 
-    def limit(self, key: Key, f: Fact) -> None:
+    def limit(self, key: Key, f: ValueFact) -> None:
         """Assume a fact about a value, and its implications for the operands of that value."""
         s, c = self.of(key).exact or (key, 0)
-        new = shift(Fact(f.lo, f.hi, f.ups), -c)
+        new = shift_fact(ValueFact(f.lo, f.hi, f.ups), -c)
         self._limit_symbol(s, new)
         if isinstance(s, Op) and s.kind in BACKWARD:
             self.look_back(s, new)
-        if isinstance(s, Product) and new.lo >= 1:
+        if isinstance(s, SymbolProduct) and new.lo >= 1:
             for factor in s.factors:
-                self._limit_symbol(factor, Fact(1, new.hi))
+                self._limit_symbol(factor, ValueFact(1, new.hi))
 
-    def look_back(self, op: Op, new: Fact) -> None:
+    def look_back(self, op: Op, new: ValueFact) -> None:
         """Propagate an assumed fact to the operands of an op (backward transfer)."""
         if self._steps_back < DEEPEST_BACKWARD:
             self._steps_back += 1
             BACKWARD[op.kind](self, operands(op), new)
             self._steps_back -= 1
 
-    def _limit_symbol(self, s: Sym, new: Fact) -> None:
+    def _limit_symbol(self, s: Sym, new: ValueFact) -> None:
         known = self.limits.get(s)
-        self.limits[s] = new if known is None else meet(known, new)
+        self.limits[s] = new if known is None else meet_facts(known, new)
 
     def assume(self, condition: Key, truth: bool) -> None:
         """Assume that a condition equals `truth`."""
@@ -196,25 +196,25 @@ class Facts:
             self._exclude(b, fb, fa)
         else:
             gap = 1 if kind == "lt" else 0
-            below = shift(fb, -gap)
-            self.limit(a, Fact(fa.lo, below.hi, below.ups))
-            self.limit(b, Fact(fa.lo + gap, fb.hi))
+            below = shift_fact(fb, -gap)
+            self.limit(a, ValueFact(fa.lo, below.hi, below.ups))
+            self.limit(b, ValueFact(fa.lo + gap, fb.hi))
 
-    def _exclude(self, v: Value, f: Fact, other: Fact) -> None:
+    def _exclude(self, v: Value, f: ValueFact, other: ValueFact) -> None:
         if other.lo == other.hi == f.lo:
-            self.limit(v, Fact(f.lo + 1, f.hi))
+            self.limit(v, ValueFact(f.lo + 1, f.hi))
         elif other.lo == other.hi == f.hi:
-            self.limit(v, Fact(f.lo, f.hi - 1))
+            self.limit(v, ValueFact(f.lo, f.hi - 1))
 
     # --- symbols
 
     def least(self, s: Sym) -> int:
         known = self.limits.get(s)
-        if isinstance(s, Extent | Product):
+        if isinstance(s, Extent | SymbolProduct):
             return max(0, known.lo) if known else 0
         return self.of(s).lo
 
-    def product(self, keys: Sequence[Key]) -> Product:
+    def product(self, keys: Sequence[Key]) -> SymbolProduct:
         """The symbol for the product of non-negative values; an upper bound if it may wrap."""
         coefficient = 1
         factors: list[Sym] = []
@@ -224,7 +224,9 @@ class Facts:
                 coefficient *= f.lo
                 continue
             s, c = f.exact or (key, 0)
-            inner = next((u for u, k in f.ups.items() if isinstance(u, Product) and k == 0), None)
+            inner = next(
+                (u for u, k in f.ups.items() if isinstance(u, SymbolProduct) and k == 0), None
+            )
             if inner is not None and len(factors) + len(inner.factors) <= MOST_FACTORS:
                 coefficient *= inner.coefficient
                 factors += inner.factors
@@ -232,19 +234,19 @@ class Facts:
                 factors.append(s if c == 0 else key)
         number = self._numbers
         factors.sort(key=lambda s: number.setdefault(s, len(number)))
-        return Product(coefficient, tuple(factors))
+        return SymbolProduct(coefficient, tuple(factors))
 
-    def exact_product(self, key: Key) -> Product:
+    def exact_product(self, key: Key) -> SymbolProduct:
         """The product that equals a value; the value alone if its product may overflow."""
         f = self.of(key)
         if f.lo == f.hi:
-            return Product(f.lo, ())
+            return SymbolProduct(f.lo, ())
         s, c = f.exact or (key, 0)
-        if isinstance(s, Product) and c == 0:
+        if isinstance(s, SymbolProduct) and c == 0:
             return s
-        return Product(1, (s if c == 0 else key,))
+        return SymbolProduct(1, (s if c == 0 else key,))
 
-    def cannot_wrap(self, p: Product) -> bool:
+    def cannot_wrap(self, p: SymbolProduct) -> bool:
         """True if the factors are distinct extents of one non-empty array that is not wide."""
         extents = [s for s in p.factors if isinstance(s, Extent)]
         if p.coefficient != 1 or len(extents) != len(p.factors) or not extents:
@@ -284,65 +286,65 @@ def operands(key: Key) -> list[Key]:
 # --- transfer functions --------------------------------------------------------------------------
 
 
-def _shape(f: Facts, op: Op, args: list[Key]) -> Fact:
+def _shape(f: Facts, op: Op, args: list[Key]) -> ValueFact:
     array = op.args[0]
     assert isinstance(array.type, Array)
     if array.type.shape is not None:
         n = array.type.shape[op.attr]
-        return Fact(n, n)
-    return Fact(0, INT_MAX, {}, (extent_of(array, op.attr), 0))
+        return ValueFact(n, n)
+    return ValueFact(0, INT_MAX, {}, (extent_of(array, op.attr), 0))
 
 
-def _select(f: Facts, op: Op, args: list[Key]) -> Fact:
+def _select(f: Facts, op: Op, args: list[Key]) -> ValueFact:
     c, a, b = args
-    return join(f.under(c, True, a), f.under(c, False, b), f.least)
+    return join_facts(f.under(c, True, a), f.under(c, False, b), f.least)
 
 
-def _convert(f: Facts, op: Op, args: list[Key]) -> Fact:
+def _convert(f: Facts, op: Op, args: list[Key]) -> ValueFact:
     if scalar_of(op.args[0].type).kind != "f":
         return f.of(args[0])
     q = find_quotient(op.kind, op.args[0], op.type)
-    return (q and q.fact(f.of)) or top(scalar_of(op.type))
+    return (q and q.fact(f.of)) or top_fact(scalar_of(op.type))
 
 
-def _component(f: Facts, op: Op, args: list[Key]) -> Fact:
+def _component(f: Facts, op: Op, args: list[Key]) -> ValueFact:
     return f.of(resolve(op.args[0], op.attr))
 
 
-def _local_index(f: Facts, op: Op, args: list[Key]) -> Fact:
-    return Fact(0, f.block - 1 if f.block else INT_MAX)
+def _local_index(f: Facts, op: Op, args: list[Key]) -> ValueFact:
+    return ValueFact(0, f.block - 1 if f.block else INT_MAX)
 
 
 # Ops whose fact does not come from column `interval`.
-FOLLOWED: dict[str, Callable[[Facts, Op, list[Key]], Fact]] = {
+FOLLOWED: dict[str, Callable[[Facts, Op, list[Key]], ValueFact]] = {
     "shape": _shape, "select": _select, "cast": _convert, "bitcast": _convert,
     "extract": _component, "local_index": _local_index,
 }  # fmt: skip
 # Refines the interval of a result, which is passed as a fact.
-Rule = Callable[[Facts, Op, "list[Key]", Fact], Fact]
+Rule = Callable[[Facts, Op, "list[Key]", ValueFact], ValueFact]
 
 
-def _add(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _add(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     a, b = f.of(args[0]), f.of(args[1])
     if a.lo == a.hi:
         a, b = b, a
     if b.lo == b.hi:
-        return shift(a, b.lo)
-    return wide._replace(ups=least_ups(shift(a, b.hi).ups, shift(b, a.hi).ups))
+        return shift_fact(a, b.lo)
+    return wide._replace(ups=least_ups(shift_fact(a, b.hi).ups, shift_fact(b, a.hi).ups))
 
 
-def _sub(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _sub(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     a, b = f.of(args[0]), f.of(args[1])
     if b.lo == b.hi:
-        return shift(a, -b.lo)
+        return shift_fact(a, -b.lo)
     lo = wide.lo
     s, c = a.exact or (None, 0)
     if s in b.ups:  # b <= s + k, a == s + c
         lo = max(lo, c - b.ups[s])
-    return Fact(lo, wide.hi, shift(a, -b.lo).ups)
+    return ValueFact(lo, wide.hi, shift_fact(a, -b.lo).ups)
 
 
-def _mul(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _mul(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     a, b = f.of(args[0]), f.of(args[1])
     if a.lo < 0 or b.lo < 0:
         return wide
@@ -351,10 +353,10 @@ def _mul(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     p, t = f.product(args), scalar_of(op.type)
     exact = (p, 0) if is_exact(f, args) else None
     if exact and f.cannot_wrap(p):
-        return Fact(wide.lo, min(wide.hi, INT_MAX), {p: 0}, exact)
+        return ValueFact(wide.lo, min(wide.hi, INT_MAX), {p: 0}, exact)
     if or_top(wide, t) is wide:
-        return Fact(wide.lo, wide.hi, {p: 0}, exact)
-    return Fact(*type_range(t), {p: 0})
+        return ValueFact(wide.lo, wide.hi, {p: 0}, exact)
+    return ValueFact(*type_range(t), {p: 0})
 
 
 def is_exact(f: Facts, keys: Sequence[Key]) -> bool:
@@ -362,56 +364,56 @@ def is_exact(f: Facts, keys: Sequence[Key]) -> bool:
     return all(f.product([key]) == f.exact_product(key) for key in keys)
 
 
-def _quotient(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _quotient(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     a, b = f.of(args[0]), f.of(args[1])
     return divide(a, b, f.exact_product(args[1])) if a.lo >= 0 and b.lo >= 1 else wide
 
 
-def _remainder(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _remainder(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     a, b = f.of(args[0]), f.of(args[1])
-    below = shift(b, -1).ups if b.lo >= 1 else {}
+    below = shift_fact(b, -1).ups if b.lo >= 1 else {}
     return wide._replace(ups=least_ups(below, a.ups) if a.lo >= 0 else below)
 
 
-def _abs(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _abs(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     a = f.of(args[0])
     return a if a.lo >= 0 else wide
 
 
-def _min(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _min(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     a, b = f.of(args[0]), f.of(args[1])
     if a.hi <= b.lo or b.hi <= a.lo:
         return a if a.hi <= b.lo else b
     return wide._replace(ups=least_ups(a.ups, b.ups))
 
 
-def _max(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _max(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     a, b = f.of(args[0]), f.of(args[1])
     if a.lo >= b.hi or b.lo >= a.hi:
         return a if a.lo >= b.hi else b
-    return wide._replace(ups=join(a, b, f.least).ups)
+    return wide._replace(ups=join_facts(a, b, f.least).ups)
 
 
-def _and(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _and(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     kept = [x.ups for x in map(f.of, args) if x.lo >= 0]
     return wide._replace(ups=reduce(least_ups, kept, {}))
 
 
-def _shr(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _shr(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     a, b = f.of(args[0]), f.of(args[1])
     if a.lo < 0 or b.lo != b.hi:
         return wide._replace(ups=a.ups) if a.lo >= 0 else wide
     bits = scalar_of(op.type).bits
     size = 1 << (b.lo if 0 <= b.lo < bits else bits)  # a negative amount also shifts out all bits
-    return meet(wide, divide(a, Fact(size, size), Product(size, ())))
+    return meet_facts(wide, divide(a, ValueFact(size, size), SymbolProduct(size, ())))
 
 
-def _trips(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+def _trips(f: Facts, op: Op, args: list[Key], wide: ValueFact) -> ValueFact:
     begin, end, step = map(f.of, args)
     if step.lo <= 0 <= step.hi:
         return wide
     low, high = (begin, end) if step.lo > 0 else (end, begin)
-    return wide._replace(ups=join(Fact(0, 0), shift(high, -low.lo), f.least).ups)
+    return wide._replace(ups=join_facts(ValueFact(0, 0), shift_fact(high, -low.lo), f.least).ups)
 
 
 RULES: dict[str, Rule] = {
@@ -424,27 +426,27 @@ RULES: dict[str, Rule] = {
 # --- backward transfer functions -----------------------------------------------------------------
 
 
-def _both_at_least(f: Facts, args: list[Key], new: Fact) -> None:
+def _both_at_least(f: Facts, args: list[Key], new: ValueFact) -> None:
     for key in args:
-        f.limit(key, Fact(new.lo, INFINITE))
+        f.limit(key, ValueFact(new.lo, INFINITE))
 
 
-def _both_at_most(f: Facts, args: list[Key], new: Fact) -> None:
+def _both_at_most(f: Facts, args: list[Key], new: ValueFact) -> None:
     for key in args:
-        f.limit(key, Fact(-INFINITE, new.hi, new.ups))
+        f.limit(key, ValueFact(-INFINITE, new.hi, new.ups))
 
 
-def _not_zero(f: Facts, args: list[Key], new: Fact) -> None:
+def _not_zero(f: Facts, args: list[Key], new: ValueFact) -> None:
     """A nonzero product, even a wrapped one, has nonzero factors."""
     if new.lo < 1:
         return
     for key in args:
         if f.of(key).lo >= 0:
-            f.limit(key, Fact(1, INFINITE))
+            f.limit(key, ValueFact(1, INFINITE))
         elif isinstance(key, Op) and key.kind == "mul":
-            f.look_back(key, Fact(1, INFINITE))
+            f.look_back(key, ValueFact(1, INFINITE))
 
 
-BACKWARD: dict[str, Callable[[Facts, list[Key], Fact], None]] = {
+BACKWARD: dict[str, Callable[[Facts, list[Key], ValueFact], None]] = {
     "min": _both_at_least, "max": _both_at_most, "mul": _not_zero,
 }  # fmt: skip

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.alias import Place, are_apart, place_of
-from vkchi.ir.core import Func, Op, Value, base_of, walk
+from vkchi.analysis.alias import MemoryLocation, are_disjoint, location_of
+from vkchi.ir.core import Func, Op, Value, base_memory, walk
 from vkchi.ir.ops import LOOPS, WRITES
 from vkchi.tuples import NamedTuple
 
 MOST_PLACES = 64  # written locations of one array that a load is compared with
-Dirty = dict[Value, set[Place]]
+Dirty = dict[Value, set[MemoryLocation]]
 
 
 class Segment(NamedTuple):
@@ -44,7 +44,7 @@ def find_segments(fn: Func) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-class Order:
+class SegmentOrder:
     """A Func in segments.
 
     `number` is the segment number of each op. `late` are the loads that a write to the same
@@ -59,10 +59,10 @@ class Order:
 
 def find_late(ops: Sequence[Op]) -> set[Op]:
     """Loads that a write to the same location by the same invocation may precede."""
-    return Late(ops).found
+    return LateLoads(ops).found
 
 
-class Late:
+class LateLoads:
     """Forward traversal that collects such loads.
 
     Only loop-invariant values distinguish locations. Values defined in regions are `moving`.
@@ -87,7 +87,7 @@ class Late:
             if op.kind in WRITES:
                 self.note(op, dirty)
             if op.kind == "local":  # uninitialized
-                dirty.setdefault(op, set()).add(place_of(op))
+                dirty.setdefault(op, set()).add(location_of(op))
             arms = [{root: set(places) for root, places in dirty.items()} for _ in op.regions]
             for inner, arm in zip(op.regions, arms, strict=True):
                 self.visit(inner.ops, arm)
@@ -100,12 +100,12 @@ class Late:
 
     def note(self, write: Op, dirty: Dirty) -> None:
         """Record the location of a write."""
-        dirty.setdefault(base_of(write.args[0]), set()).add(place_of(write.args[0]))
+        dirty.setdefault(base_memory(write.args[0]), set()).add(location_of(write.args[0]))
 
     def is_dirty(self, load: Op, dirty: Dirty) -> bool:
         """True if the loaded location may have been written."""
-        places = dirty.get(base_of(load.args[0]), ())
+        places = dirty.get(base_memory(load.args[0]), ())
         if len(places) > MOST_PLACES:
             return True
-        place = place_of(load.args[0])
-        return not all(are_apart(place, other, self.is_fixed) for other in places)
+        place = location_of(load.args[0])
+        return not all(are_disjoint(place, other, self.is_fixed) for other in places)

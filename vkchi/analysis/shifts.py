@@ -20,37 +20,44 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from functools import cached_property
 from itertools import product
 
-from vkchi.analysis.access import Survey, Write
-from vkchi.analysis.alias import may_meet, may_share, place_of
+from vkchi.analysis.alias import bases_may_alias, components_may_overlap, location_of
 from vkchi.analysis.crossing import accesses_in
 from vkchi.analysis.dataflow import closure
-from vkchi.analysis.footprint import element_under, is_integer, without_limits
-from vkchi.analysis.forms import Digit
+from vkchi.analysis.dependence import DependenceTest, WriteAccess
+from vkchi.analysis.footprint import element_under, is_integer, strip_clamps
+from vkchi.analysis.forms import MixedRadixDigit
 from vkchi.analysis.iterations import Loops
 from vkchi.analysis.lattice import Extent
 from vkchi.analysis.sums import (
+    AffinePolynomials,
     Frozen,
     Polynomial,
-    Sums,
     as_polynomial,
+    constant_polynomial,
     factor_of,
     freeze,
-    is_constant,
     minus,
-    number,
     only_symbol,
+    polynomial_constant,
     symbols_in,
 )
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import Axis, axes_of, bodies_of, deciding_values, first_values, is_loop
-from vkchi.ir.core import Op, Region, Result, Value, base_of, walk
-from vkchi.ir.intervals import Interval
+from vkchi.ir.control_ops import (
+    LoopAxis,
+    axes_of,
+    bodies_of,
+    control_operands,
+    initial_values,
+    is_loop,
+)
+from vkchi.ir.core import Op, Region, Result, Value, base_memory, walk
+from vkchi.ir.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import WIDE_FROM, scalar_of
 
 
-class Shift(NamedTuple):
+class SubscriptOffset(NamedTuple):
     """Offset of a subscript from the loop index: `every * subscript == i + by`.
 
     With `modulus` (the axis's length) the equation is modulo that. It holds for subscripts in [low,
@@ -67,7 +74,7 @@ class Shift(NamedTuple):
     at: int | None = None
 
 
-class Place(NamedTuple):
+class ScatterTarget(NamedTuple):
     """A family of target elements.
 
     `axes[k]` is the loop axis that subscript k follows; None for an invariant subscript, listed in
@@ -80,17 +87,17 @@ class Place(NamedTuple):
     component: int | None
 
 
-class Sum(NamedTuple):
+class ScatterAdd(NamedTuple):
     """A scatter-add with its offset along each loop axis.
 
     `loops` are the enclosing serial loops whose indices occur in offsets, and the loops around
-    those, outermost first. An op has one `Sum` for each iteration that updates the same element
-    through a clamp or quotient.
+    those, outermost first. An op has one `ScatterAdd` for each iteration that updates the same
+    element through a clamp or quotient.
     """
 
     op: Op
-    place: Place
-    shifts: tuple[Shift, ...]
+    place: ScatterTarget
+    shifts: tuple[SubscriptOffset, ...]
     loops: tuple[Op, ...]
 
 
@@ -100,7 +107,7 @@ MOST_BEYOND = 4  # iterations beyond a limit that update one element
 MOST_SHARING = 4  # iterations that share a subscript, per axis
 
 
-class WrappedSums(Sums):
+class WrappedSums(AffinePolynomials):
     """Polynomials of integers of one width; signed and unsigned wrap alike."""
 
     def made(self, op: Op) -> Polynomial | None:
@@ -110,7 +117,7 @@ class WrappedSums(Sums):
         return super().made(op)
 
 
-class Shifts:
+class ScatterAnalysis:
     """The reductions of a `parallel` whose results are not read within it.
 
     `used` are the values that ops of the Func use.
@@ -118,33 +125,33 @@ class Shifts:
 
     def __init__(self, loop: Op, used: set[Value]) -> None:
         self.loop, self.body, self.used = loop, loop.regions[0], used
-        self.survey = Survey(self.body.ops, loop)
+        self.survey = DependenceTest(self.body.ops, loop)
         self.forms, self.sums = self.survey.forms, WrappedSums()
         self.accesses = accesses_in(self.body.ops)
         self.number = {op: k for k, op in enumerate(walk(self.body))}
         self.parents = parents_in(self.body)
         self.ordered: dict[Frozen, Polynomial] = {}  # the terms of an offset in a fixed order
 
-    def targets(self) -> list[list[Sum]]:
+    def targets(self) -> list[list[ScatterAdd]]:
         """Groups of updates that several iterations may make to one element.
 
         Each group has one target and may run before the loop.
         """
-        found: dict[Place, list[Sum]] = {}
+        found: dict[ScatterTarget, list[ScatterAdd]] = {}
         for writes in self.survey.writes.values():
             for write in writes:
                 for one in self.read(write) if self.is_sum(write.op) else ():
                     found.setdefault(one.place, []).append(one)
         return [sums for sums in found.values() if self.is_spread(sums) and self.may_move(sums)]
 
-    def inner_targets(self) -> list[list[Sum]]:
+    def inner_targets(self) -> list[list[ScatterAdd]]:
         """Groups of updates whose subscripts do not follow all axes of the loop.
 
         The subscripts use indices of serial loops, or the groups follow different axes. Groups are
         formed by array and loops and may run before the loop. The `axes` of their target are those
         followed.
         """
-        found: dict[tuple[Place, tuple[Op, ...]], list[Sum]] = {}
+        found: dict[tuple[ScatterTarget, tuple[Op, ...]], list[ScatterAdd]] = {}
         for writes in self.survey.writes.values():
             for write in writes:
                 one = self.read_inner(write) if self.is_sum(write.op) else None
@@ -157,7 +164,7 @@ class Shifts:
             if (loops or len(straight) > 1) and self.may_move(sums)
         ]
 
-    def read_inner(self, write: Write) -> Sum | None:
+    def read_inner(self, write: WriteAccess) -> ScatterAdd | None:
         """Match a write as an update for `inner_targets`."""
         element = element_under(write.op.args[0])
         if element is None or not is_global(write.place.base):
@@ -171,26 +178,26 @@ class Shifts:
         axes = tuple([k for k, p in enumerate(params) if p in symbols])
         if loops is None or len(axes) == len(params) or not (loops or axes):
             return None
-        return Sum(write.op, Place(write.place.base, axes, (), None), (), loops)
+        return ScatterAdd(write.op, ScatterTarget(write.place.base, axes, (), None), (), loops)
 
     def is_sum(self, op: Op) -> bool:
         """True if an op is a float addition to memory whose old value is unused."""
         return self.is_plain_sum(op) and scalar_of(op.args[1].type).kind == "f"
 
-    def is_spread(self, sums: Sequence[Sum]) -> bool:
+    def is_spread(self, sums: Sequence[ScatterAdd]) -> bool:
         """True if several iterations update the same element."""
         return any(one.loops for one in sums) or len({one.shifts for one in sums}) > 1
 
     # --- matching subscripts ---------------------------------------------------------------------
 
-    def read(self, write: Write) -> Sequence[Sum]:
+    def read(self, write: WriteAccess) -> Sequence[ScatterAdd]:
         """Match a write as a shifted update; empty if it is none."""
         element, component = element_under(write.op.args[0]), write.place.component
         if element is None or isinstance(component, Value) or not is_global(write.place.base):
             return ()
         axes: list[int | None] = []
         steady: list[Frozen] = []
-        shifts: dict[int, Sequence[Shift]] = {}
+        shifts: dict[int, Sequence[SubscriptOffset]] = {}
         for v in element.args[1:]:
             axis, found = self.read_index(v)
             if not found or axis in shifts:
@@ -205,11 +212,11 @@ class Shifts:
         loops = self.loops_in((s for found in shifts.values() for s in found), write)
         if loops is None or self.inner_of(frozenset(steady)):
             return ()
-        place = Place(write.place.base, tuple(axes), tuple(steady), component)
+        place = ScatterTarget(write.place.base, tuple(axes), tuple(steady), component)
         ways = product(*(shifts[k] for k in range(len(shifts))))
-        return [Sum(write.op, place, way, loops) for way in ways]
+        return [ScatterAdd(write.op, place, way, loops) for way in ways]
 
-    def read_index(self, v: Value) -> tuple[int | None, Sequence[Shift]]:
+    def read_index(self, v: Value) -> tuple[int | None, Sequence[SubscriptOffset]]:
         """The axis that a subscript follows (None if invariant) and its offsets (empty if
         unsupported)."""
         if isinstance(v, Op) and v.kind in ("min", "max") and not self.survey.is_steady(v):
@@ -235,7 +242,7 @@ class Shifts:
         by = self.frozen(p)
         if modulus is not None and not self.is_near(by):
             return None, ()
-        return (followed[0] if followed else None), [Shift(by, modulus=modulus)]
+        return (followed[0] if followed else None), [SubscriptOffset(by, modulus=modulus)]
 
     def is_near(self, by: Frozen) -> bool:
         """True if an offset is so small that no subscript overflows before its remainder is taken.
@@ -272,14 +279,14 @@ class Shifts:
         self.ordered.setdefault(found, p)
         return found
 
-    def read_limited(self, v: Op) -> tuple[int | None, Sequence[Shift]]:
+    def read_limited(self, v: Op) -> tuple[int | None, Sequence[SubscriptOffset]]:
         """Case of a clamped subscript: the few iterations beyond a limit all update the element
         there."""
-        inner, low, high = without_limits(v)
+        inner, low, high = strip_clamps(v)
         axis, found = self.read_index(inner) if inner is not v else (None, ())
         if axis is None or (low is not None and high is not None and low > high):
             return None, ()
-        by = is_constant(dict(found[0].by))
+        by = polynomial_constant(dict(found[0].by))
         own = self.survey.own_axes[axis]
         begin, end = constant_int(own.begin), constant_int(own.end)
         if len(found) > 1 or found[0].modulus is not None or begin is None or end is None:
@@ -291,44 +298,49 @@ class Shifts:
         if len(below) + len(above) > MOST_BEYOND:
             return None, ()
         beyond = [(by + t, low) for t in below] + [(by - t, high) for t in above]
-        extra = [Shift(self.frozen(number(k)), at=limit) for k, limit in beyond]
-        return axis, [Shift(found[0].by, low=low, high=high), *extra]
+        extra = [
+            SubscriptOffset(self.frozen(constant_polynomial(k)), at=limit) for k, limit in beyond
+        ]
+        return axis, [SubscriptOffset(found[0].by, low=low, high=high), *extra]
 
-    def read_shared(self, v: Op) -> tuple[int | None, Sequence[Shift]]:
+    def read_shared(self, v: Op) -> tuple[int | None, Sequence[SubscriptOffset]]:
         """Case of a quotient, shared by a few neighbours.
 
         For `(i + 1) // 2`, element q has iterations 2 * q - 1 and 2 * q, if they exist.
         """
         digit = only_symbol(self.forms.of(v))
-        if not isinstance(digit, Digit) or digit.modulus is not None:
+        if not isinstance(digit, MixedRadixDigit) or digit.modulus is not None:
             return None, ()
-        every, inner = is_constant(as_polynomial(digit.divisor)), dict(digit.of)
+        every, inner = polynomial_constant(as_polynomial(digit.divisor)), dict(digit.of)
         followed = [k for k, a in enumerate(self.survey.own_axes) if factor_of(a.param, inner)]
         if every is None or every > MOST_SHARING or len(followed) != 1:
             return None, ()
         own = self.survey.own_axes[followed[0]]
-        by = is_constant(minus(inner, {frozenset(((own.param, 1),)): 1}))
+        by = polynomial_constant(minus(inner, {frozenset(((own.param, 1),)): 1}))
         begin, end = constant_int(own.begin), constant_int(own.end)
         if by is None or begin is None or end is None:
             return None, ()
         if max(abs(by), abs(begin), abs(end)) > FARTHEST_LIMITED:
             return None, ()
         high = (end - 1 + by) // every
-        ways = [Shift(self.frozen(number(by - k)), every, k, high=high) for k in range(every)]
+        ways = [
+            SubscriptOffset(self.frozen(constant_polynomial(by - k)), every, k, high=high)
+            for k in range(every)
+        ]
         return followed[0], ways
 
     def is_known(self, s: object) -> bool:
         """True if a symbol is loop-invariant or the index of a serial loop."""
         return isinstance(s, Value) and (self.survey.is_steady(s) or s in self.survey.axes)
 
-    def is_whole(self, axis: Axis, modulus: Value) -> bool:
+    def is_whole(self, axis: LoopAxis, modulus: Value) -> bool:
         """True if an axis runs from 0 to `modulus`, and 32 bits leave room for an offset above it.
 
         So `modulus` must be an extent of an array that is not wide, or a constant below
         `WIDE_FROM`.
         """
         key, length = self.forms.key, self.forms.of(modulus)
-        n, extent = is_constant(length), only_symbol(length)
+        n, extent = polynomial_constant(length), only_symbol(length)
         has_room = (
             n < WIDE_FROM if n is not None else isinstance(extent, Extent) and not extent.wide
         )
@@ -339,7 +351,9 @@ class Shifts:
         found = {s for p in polynomials for s in symbols_in(dict(p))}
         return {s for s in found if isinstance(s, Value) and s in self.survey.axes}
 
-    def loops_in(self, shifts: Iterable[Shift], write: Write) -> tuple[Op, ...] | None:
+    def loops_in(
+        self, shifts: Iterable[SubscriptOffset], write: WriteAccess
+    ) -> tuple[Op, ...] | None:
         """Serial loops that can be interchanged with the parallel loop.
 
         They are the loops whose indices occur in the offsets, and the loops around those. None if
@@ -347,7 +361,7 @@ class Shifts:
         """
         return self.loops_of(self.inner_of(shift.by for shift in shifts), write)
 
-    def loops_of(self, indices: Collection[object], write: Write) -> tuple[Op, ...] | None:
+    def loops_of(self, indices: Collection[object], write: WriteAccess) -> tuple[Op, ...] | None:
         """Like `loops_in`, given the loop indices."""
         known = [
             k
@@ -373,7 +387,7 @@ class Shifts:
 
     # --- legality: may updates run before the loop? ----------------------------------------------
 
-    def may_move(self, sums: Sequence[Sum]) -> bool:
+    def may_move(self, sums: Sequence[ScatterAdd]) -> bool:
         """True if these updates may run before the loop.
 
         The loop must not read the updated elements, and the added values must not depend on writes
@@ -387,18 +401,18 @@ class Shifts:
         return all(self.can_repeat(op, opened) for op in made_of) and all(
             self.is_before(read, write)
             for read in ops
-            if read in made_of and read.kind in READS and is_global(base_of(read.args[0]))
+            if read in made_of and read.kind in READS and is_global(base_memory(read.args[0]))
             for write in ops
             if write.kind in WRITES
         )
 
     def are_unasked(self, sums: Sequence[Op]) -> bool:
         """True if the loop accesses the updated elements of one array only by additions."""
-        base, ptrs = base_of(sums[0].args[0]), {op.args[0]: None for op in sums}
+        base, ptrs = base_memory(sums[0].args[0]), {op.args[0]: None for op in sums}
         return all(
             self.is_plain_sum(op) or self.are_apart(op.args[0], ptr)
             for other, ops in self.accesses.items()
-            if may_share(other, base)
+            if bases_may_alias(other, base)
             for op in ops
             for ptr in ptrs
         )
@@ -413,16 +427,16 @@ class Shifts:
         They have different bases, different components, or invariant subscripts that differ by a
         constant.
         """
-        p, q = place_of(a), place_of(b)
+        p, q = location_of(a), location_of(b)
         if p.base is not q.base:
-            return not may_share(p.base, q.base)
+            return not bases_may_alias(p.base, q.base)
         one, other = element_under(a), element_under(b)
         if one is None or other is None:
             return False
-        return not may_meet(p.component, q.component) or any(
+        return not components_may_overlap(p.component, q.component) or any(
             self.survey.is_steady(x)
             and self.survey.is_steady(y)
-            and is_constant(minus(self.sums.of(x), self.sums.of(y))) not in (None, 0)
+            and polynomial_constant(minus(self.sums.of(x), self.sums.of(y))) not in (None, 0)
             for x, y in zip(one.args[1:], other.args[1:], strict=True)
         )
 
@@ -435,13 +449,13 @@ class Shifts:
         if self.are_apart(a, b):
             return True
         one, other = element_under(a), element_under(b)
-        if one is None or other is None or base_of(a) is not base_of(b):
+        if one is None or other is None or base_memory(a) is not base_memory(b):
             return False
         if self.loops_around[read] or self.loops_around[write]:
             return False
         key = self.forms.key
         is_same = all(key(x) == key(y) for x, y in zip(one.args[1:], other.args[1:], strict=True))
-        is_own = self.survey.have_own(base_of(a), [one, other])
+        is_own = self.survey.have_own(base_memory(a), [one, other])
         return is_same and is_own and self.number[read] <= self.number[write]
 
     def can_repeat(self, op: Op, opened: Collection[Op]) -> bool:
@@ -449,23 +463,23 @@ class Shifts:
         `opened` loops."""
         if op.kind not in WRITES:
             return TABLE[op.kind].effect in (Effect.PURE, Effect.READ, Effect.ALLOC, Effect.CONTROL)
-        base = base_of(op.args[0])
+        base = base_memory(op.args[0])
         if is_global(base):
             return op.kind == "atomic_exchange"  # own element: acts as a load
         own = self.loops_around[base]
         return all(loop in own or loop not in self.loops_around[op] for loop in opened)
 
-    def made_of(self, sums: Sequence[Sum]) -> set[Op]:
+    def made_of(self, sums: Sequence[ScatterAdd]) -> set[Op]:
         """Ops of the loop that the added values depend on, by data and control."""
         return self.under(sums, lambda op: ())
 
-    def copied_for(self, sums: Sequence[Sum], *, with_places: bool = False) -> set[Op]:
+    def copied_for(self, sums: Sequence[ScatterAdd], *, with_places: bool = False) -> set[Op]:
         """Like `made_of`, with all ops inside control ops among them; optionally also for the
         subscripts."""
         return self.under(sums, inside, first=0 if with_places else 1)
 
     def under(
-        self, sums: Sequence[Sum], more: Callable[[Op], Iterable[Value]], first: int = 1
+        self, sums: Sequence[ScatterAdd], more: Callable[[Op], Iterable[Value]], first: int = 1
     ) -> set[Op]:
         """Ops that the operands from number `first` on depend on, and `more(op)` for each of
         these."""
@@ -484,16 +498,16 @@ class Shifts:
             yield v.op
             yield from (r.yielded[v.index] for r in bodies_of(v.op))
             if is_loop(v.op):
-                yield first_values(v.op)[v.index]
+                yield initial_values(v.op)[v.index]
         elif isinstance(v, Op):
-            yield from deciding_values(v) if v.regions else v.args
+            yield from control_operands(v) if v.regions else v.args
             yield from self.around(v, opened)
             if TABLE[v.kind].effect is Effect.ALLOC:
                 yield from (op for op in self.accesses.get(v, ()) if op.kind in WRITES)
         elif v in self.parents:
             owner = self.parents[v]
             yield owner
-            yield from first_values(owner)
+            yield from initial_values(owner)
             yield from (x for r in bodies_of(owner) for x in r.yielded)
 
     def around(self, op: Op, opened: Container[Op]) -> Iterator[Value]:

@@ -2,8 +2,9 @@
 
 A `Polynomial` is a sum of monomials with integer coefficients; each symbol in it denotes one
 integer. Sums, differences, negations and products are decomposed. All of them wrap, so two values
-of one type with equal polynomials are equal even if an intermediate result overflows. `Sums` is
-affine: a product of two values is a symbol. For example, `7 - (t - u)` is `-1 * t + 1 * u + 7`.
+of one type with equal polynomials are equal even if an intermediate result overflows.
+`AffinePolynomials` is affine: a product of two values is a symbol. For example, `7 - (t - u)` is
+`-1 * t + 1 * u + 7`.
 
 See also: `forms` decomposes further ops if they do not overflow. `split_offset` decomposes only
 into one value plus a constant.
@@ -32,7 +33,7 @@ Term = tuple[Monomial, int]
 ONE: Monomial = frozenset()
 
 
-class Sums:
+class AffinePolynomials:
     """Affine polynomials of values, modulo the range of the type."""
 
     deepest = 24  # levels of operands that are followed; beyond, a value is a symbol
@@ -57,10 +58,10 @@ class Sums:
         width = scalar_of(v.type).bits
         n = constant_int(v)
         if n is not None:
-            return number(signed(n, width))
+            return constant_polynomial(signed(n, width))
         made = self.made(v) if isinstance(v, Op) else None
         if made is None:
-            return symbol(v)
+            return symbol_polynomial(v)
         found = {m: signed(c, width) for m, c in made.items()}
         return {m: c for m, c in found.items() if c}
 
@@ -86,14 +87,14 @@ def signed(n: int, width: int) -> int:
 # --- a value plus a constant ---------------------------------------------------------------------
 
 
-class Index(NamedTuple):
+class OffsetIndex(NamedTuple):
     """A value plus a constant (modulo the value's width), or a constant alone."""
 
     root: Value | None
     offset: int
 
 
-def split_offset(v: Value) -> Index:
+def split_offset(v: Value) -> OffsetIndex:
     """Split an index into a value plus a constant."""
     assert isinstance(v.type, Scalar)
     width = 1 << v.type.bits
@@ -101,9 +102,9 @@ def split_offset(v: Value) -> Index:
     while True:
         n = constant_int(v)
         if n is not None:
-            return Index(None, n + offset)
+            return OffsetIndex(None, n + offset)
         if not isinstance(v, Op) or v.kind not in SUMS or len(v.args) < 2:
-            return Index(v, offset % width)
+            return OffsetIndex(v, offset % width)
         (a, b), sign = v.args, SUMS[v.kind][1]
         n = constant_int(b)
         if n is not None:
@@ -111,19 +112,19 @@ def split_offset(v: Value) -> Index:
             continue
         n = constant_int(a)
         if n is None or sign < 0:
-            return Index(v, offset % width)
+            return OffsetIndex(v, offset % width)
         v, offset = b, offset + n
 
 
 # --- polynomials ---------------------------------------------------------------------------------
 
 
-def number(n: int) -> Polynomial:
+def constant_polynomial(n: int) -> Polynomial:
     """The constant polynomial n."""
     return {ONE: n} if n else {}
 
 
-def symbol(s: Symbol) -> Polynomial:
+def symbol_polynomial(s: Symbol) -> Polynomial:
     """The polynomial of one symbol."""
     return {frozenset(((s, 1),)): 1}
 
@@ -209,7 +210,7 @@ def symbols_in(p: Polynomial) -> Iterator[Symbol]:
     return (s for m in p for s, _ in m)
 
 
-def is_constant(p: Polynomial) -> int | None:
+def polynomial_constant(p: Polynomial) -> int | None:
     """The constant that a polynomial equals, or None."""
     if not p:
         return 0

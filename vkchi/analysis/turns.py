@@ -10,16 +10,16 @@ not to wrap, and launch invariants to be at least 1.
 
 from __future__ import annotations
 
-from vkchi.analysis.forms import Digit
+from vkchi.analysis.forms import MixedRadixDigit
 from vkchi.analysis.iterations import Iterations, Window
 from vkchi.analysis.sums import (
     ONE,
     Polynomial,
     Symbol,
     as_polynomial,
+    constant_polynomial,
     is_least,
     minus,
-    number,
     plus,
     times,
 )
@@ -31,7 +31,7 @@ from vkchi.types import i32
 DEEPEST = 8  # nested loops whose bounds depend on other loops' indices
 
 
-class Turn(NamedTuple):
+class DividendRange(NamedTuple):
     """Range of a dividend d for divisor n.
 
     `below`: d may be in [-n, 0). `above`: d may be in [n, 2n).
@@ -41,10 +41,10 @@ class Turn(NamedTuple):
     above: bool
 
 
-class Turns(Iterations):
+class NearRemainders(Iterations):
     """The remainders in a `parallel`."""
 
-    def find(self, op: Op) -> Turn | None:
+    def find(self, op: Op) -> DividendRange | None:
         """The range of a remainder's dividend, or None.
 
         None if the range is unknown or extends by more than one divisor. Also None if the divisor
@@ -57,10 +57,10 @@ class Turns(Iterations):
         if ends is None or self.varies(divisor):
             return None
         least, most = ends
-        last = minus(divisor, number(1))
+        last = minus(divisor, constant_polynomial(1))
         if not is_above(plus(least, divisor), {}) or not is_above(plus(last, divisor), most):
             return None
-        return Turn(not is_above(least, {}), not is_above(last, most))
+        return DividendRange(not is_above(least, {}), not is_above(last, most))
 
     def ends(self, p: Polynomial, depth: int) -> Window | None:
         """The least and greatest value of a polynomial."""
@@ -71,7 +71,10 @@ class Turns(Iterations):
             if window is None:
                 return None
             low, high = window if c > 0 else window[::-1]
-            least, most = plus(least, times(low, number(c))), plus(most, times(high, number(c)))
+            least, most = (
+                plus(least, times(low, constant_polynomial(c))),
+                plus(most, times(high, constant_polynomial(c))),
+            )
         return self.plain(least), self.plain(most)
 
     def plain(self, p: Polynomial) -> Polynomial:
@@ -85,14 +88,14 @@ class Turns(Iterations):
             s = symbols[0][0] if len(symbols) == 1 and symbols[0][1] == 1 else None
             inner, divisor = self.under(s)
             if inner is not None and c % divisor == 0:
-                found = plus(found, times(self.plain(inner), number(c // divisor)))
+                found = plus(found, times(self.plain(inner), constant_polynomial(c // divisor)))
             else:
                 found = plus(found, {m: c})
         return found
 
     def under(self, s: Symbol | None) -> tuple[Polynomial | None, int]:
         """The polynomial that a symbol approximates, and its divisor."""
-        if isinstance(s, Digit) and s.modulus is None and s.divisor[0] == ONE:
+        if isinstance(s, MixedRadixDigit) and s.modulus is None and s.divisor[0] == ONE:
             return dict(s.of), s.divisor[1]
         if isinstance(s, Op) and s.kind == "max" and constant_int(s.args[1]) == 0:
             return self.forms.of(s.args[0]), 1
@@ -112,16 +115,22 @@ class Turns(Iterations):
 
     def window_of(self, s: Symbol, depth: int) -> Window | None:
         """The least and greatest value of a loop index or a remainder."""
-        if isinstance(s, Digit):
+        if isinstance(s, MixedRadixDigit):
             modulus = as_polynomial(s.modulus) if s.modulus is not None else None
             is_known = modulus is not None and not self.varies(modulus)
-            return ({}, minus(modulus, number(1))) if modulus is not None and is_known else None
+            return (
+                ({}, minus(modulus, constant_polynomial(1)))
+                if modulus is not None and is_known
+                else None
+            )
         axis = self.axes.get(s) if isinstance(s, Value) else None
         if axis is None:
             return None
         begin, end = (self.ends(self.forms.of(v), depth) for v in (axis.begin, axis.end))
         return (
-            (begin[0], minus(end[1], number(1))) if begin is not None and end is not None else None
+            (begin[0], minus(end[1], constant_polynomial(1)))
+            if begin is not None and end is not None
+            else None
         )
 
     def varies(self, p: Polynomial) -> bool:

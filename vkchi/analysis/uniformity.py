@@ -15,7 +15,7 @@ from functools import reduce
 from vkchi.analysis.conditions import conjuncts
 from vkchi.errors import KernelSyntaxError
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of
+from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Op, Param, Region, Value, has_kind
 from vkchi.ir.ops import COMPARISONS, REMAINDERS, TABLE, Effect, Trait, effect_of, kinds_with
 from vkchi.span import Span
@@ -41,10 +41,10 @@ MERGING = kinds_with(Trait.MERGES)
 
 def check_barriers(loop: Op) -> None:
     """Raises KernelSyntaxError at a barrier of a `parallel` that some invocations never reach."""
-    Checker(loop).check(loop.regions[0], None)
+    BarrierChecker(loop).check(loop.regions[0], None)
 
 
-class Checker:
+class BarrierChecker:
     """Uniformity of the values of one `parallel`."""
 
     def __init__(self, loop: Op) -> None:

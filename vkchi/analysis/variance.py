@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from vkchi.analysis.dataflow import Flow, is_memory, made_inside, ops_inside
-from vkchi.ir.core import Op, Region, Value, base_of, walk
+from vkchi.ir.core import Op, Region, Value, base_memory, walk
 from vkchi.ir.ops import READS, TABLE, Effect
 
 
-class Dependents(Flow):
+class AxisDependence(Flow):
     """Values that depend by data on an axis's index or on per-iteration values (`found`).
 
     Control dependence is ignored.
@@ -33,7 +33,7 @@ class Dependents(Flow):
                 yield from op.results
 
 
-class Variance(Dependents):
+class AxisVariance(AxisDependence):
     """Values and private memory that vary along an axis (`found`).
 
     `decided` holds the ops inside control flow that diverges between iterations.
@@ -57,7 +57,7 @@ def own_values(body: Region) -> Iterator[Value]:
             yield from op.results
 
 
-def loads_in_loops(body: Region, variance: Variance) -> list[tuple[Op, Op]]:
+def loads_in_loops(body: Region, variance: AxisVariance) -> list[tuple[Op, Op]]:
     """Loads from arrays in serial loops that all iterations execute in lockstep.
 
     Each is paired with its innermost loop.
@@ -68,7 +68,7 @@ def loads_in_loops(body: Region, variance: Variance) -> list[tuple[Op, Op]]:
         for op in ops:
             if op in variance.decided:
                 continue
-            if loop is not None and op.kind in READS and not is_private(base_of(op.args[0])):
+            if loop is not None and op.kind in READS and not is_private(base_memory(op.args[0])):
                 found.append((op, loop))
             for region in op.regions:
                 search(region.ops, op if op.kind == "for" else loop)

@@ -20,7 +20,7 @@ Assumptions:
 - bounds of a `parallel` do not overflow: its launch would raise an error. Bounds of a `for` may
   wrap, so they must be proved not to.
 
-See also: `Filling` handles a given box, `Whole` one array of any shape.
+See also: `CoverageProof` handles a given box, `ArrayCoverage` one array of any shape.
 
     >>> Whole(y).is_stored(store)      # for i in range(y.shape[0]): y[y.shape[0] - 1 - i] = 0.0
     True
@@ -30,8 +30,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.forms import Digit, Forms
-from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.forms import ExactPolynomials, MixedRadixDigit
+from vkchi.analysis.interval_analysis import Intervals
 from vkchi.analysis.lattice import Extent, extent_of
 from vkchi.analysis.sums import (
     ONE,
@@ -40,17 +40,17 @@ from vkchi.analysis.sums import (
     Symbol,
     Term,
     as_polynomial,
+    constant_polynomial,
     freeze,
     is_least,
     minus,
     negative,
-    number,
     only_symbol,
     plus,
-    symbol,
+    symbol_polynomial,
     times,
 )
-from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Op, Param, Value, is_wide
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, i32
@@ -59,7 +59,7 @@ MOST_OPS = 32  # in a bound; the host does not evaluate longer ones (host_number
 Span = tuple[Polynomial, Polynomial]  # first value, number of values
 
 
-class Sure(NamedTuple):
+class MustStore(NamedTuple):
     """A store to an array that every iteration of these loops executes."""
 
     op: Op
@@ -68,29 +68,29 @@ class Sure(NamedTuple):
     segment: int
 
 
-class Taken(NamedTuple):
+class DigitRange(NamedTuple):
     """Values that a digit must take: `many` consecutive ones from `low`.
 
     An index is its own digit, with divisor 1 and no modulus.
     """
 
-    digit: Digit
+    digit: MixedRadixDigit
     low: Polynomial
     many: Polynomial
 
 
-class Filling:
+class CoverageProof:
     """Coverage test for stores, given the polynomials of values."""
 
-    def __init__(self, forms: Forms) -> None:
+    def __init__(self, forms: ExactPolynomials) -> None:
         self.forms = forms
 
-    def reaches(self, store: Sure, box: Sequence[Span]) -> bool:
+    def reaches(self, store: MustStore, box: Sequence[Span]) -> bool:
         """True if a store writes all elements of a box."""
-        axes: dict[Value, tuple[Op, Axis]] = {
+        axes: dict[Value, tuple[Op, LoopAxis]] = {
             axis.param: (loop, axis) for loop in store.loops for axis in axes_of(loop)
         }
-        needed: dict[Symbol, list[Taken]] = {
+        needed: dict[Symbol, list[DigitRange]] = {
             v: [] for v in axes if only_symbol(self.forms.of(v)) is v
         }
         for v, span in zip(store.element.args[1:], box, strict=True):
@@ -105,12 +105,12 @@ class Filling:
         return all(self.goes_round(*axes[v], needed.get(v, [])) for v in axes)
 
     def taken(
-        self, p: Polynomial, span: Span, axes: dict[Value, tuple[Op, Axis]]
-    ) -> list[Taken] | None:
+        self, p: Polynomial, span: Span, axes: dict[Value, tuple[Op, LoopAxis]]
+    ) -> list[DigitRange] | None:
         """Values that each digit of subscript p must take to cover an axis; None if unknown."""
-        terms: list[tuple[Digit, Polynomial]] = []
+        terms: list[tuple[MixedRadixDigit, Polynomial]] = []
         for m, c in p.items():
-            digits = [(s, k) for s, k in m if isinstance(s, Digit) or s in axes]
+            digits = [(s, k) for s, k in m if isinstance(s, MixedRadixDigit) or s in axes]
             if len(digits) > 1 or any(k > 1 for _, k in digits):
                 return None
             factor = m - frozenset(digits)
@@ -120,32 +120,34 @@ class Filling:
         if len({digit for digit, _ in terms}) + len(rest) < len(p):
             return None
         if not terms:
-            return [] if rest == span[0] and span[1] == number(1) else None
+            return [] if rest == span[0] and span[1] == constant_polynomial(1) else None
         digit, by = terms[0]
-        if len(terms) == 1 and by in (number(1), number(-1)):
+        if len(terms) == 1 and by in (constant_polynomial(1), constant_polynomial(-1)):
             return [self.one(digit, by, rest, span)]
         return self.several(terms, rest, span, axes)
 
-    def one(self, digit: Digit, factor: Polynomial, rest: Polynomial, span: Span) -> Taken:
+    def one(
+        self, digit: MixedRadixDigit, factor: Polynomial, rest: Polynomial, span: Span
+    ) -> DigitRange:
         """Case `subscript = ±digit + const`."""
         first, many = span
-        if factor == number(1):
-            return Taken(digit, minus(first, rest), many)
-        last = minus(plus(first, many), number(1))
-        return Taken(digit, minus(rest, last), many)
+        if factor == constant_polynomial(1):
+            return DigitRange(digit, minus(first, rest), many)
+        last = minus(plus(first, many), constant_polynomial(1))
+        return DigitRange(digit, minus(rest, last), many)
 
     def several(
         self,
-        terms: Sequence[tuple[Digit, Polynomial]],
+        terms: Sequence[tuple[MixedRadixDigit, Polynomial]],
         rest: Polynomial,
         span: Span,
-        axes: dict[Value, tuple[Op, Axis]],
-    ) -> list[Taken] | None:
+        axes: dict[Value, tuple[Op, LoopAxis]],
+    ) -> list[DigitRange] | None:
         """Case of a sum of digits with coefficients: all their values, if enough and without
         gaps."""
         left = [(*term, self.values_of(term[0], axes)) for term in terms]
-        found: list[Taken] = []
-        many, first = number(1), rest
+        found: list[DigitRange] = []
+        many, first = constant_polynomial(1), rest
         while left:
             fitting = [k for k, (_, c, values) in enumerate(left)
                        if values is not None and self.is_least(many, self.size(c))]  # fmt: skip
@@ -154,12 +156,12 @@ class Filling:
             digit, c, values = left.pop(fitting[0])
             assert values is not None
             low, count = values
-            if not self.is_least(self.size(c), number(1)):
+            if not self.is_least(self.size(c), constant_polynomial(1)):
                 return None
-            last = minus(plus(low, count), number(1))
-            first = plus(first, times(c, low if self.is_least(c, number(1)) else last))
-            many = plus(many, times(self.size(c), minus(count, number(1))))
-            found.append(Taken(digit, low, count))
+            last = minus(plus(low, count), constant_polynomial(1))
+            first = plus(first, times(c, low if self.is_least(c, constant_polynomial(1)) else last))
+            many = plus(many, times(self.size(c), minus(count, constant_polynomial(1))))
+            found.append(DigitRange(digit, low, count))
         skipped = minus(span[0], first)
         is_enough = self.is_least(skipped, {}) and self.is_least(many, plus(skipped, span[1]))
         return found if is_enough else None
@@ -168,7 +170,9 @@ class Filling:
         """The absolute value of a coefficient, which is a term."""
         return negative(c) if next(iter(c.values())) < 0 else c
 
-    def values_of(self, digit: Digit, axes: dict[Value, tuple[Op, Axis]]) -> Span | None:
+    def values_of(
+        self, digit: MixedRadixDigit, axes: dict[Value, tuple[Op, LoopAxis]]
+    ) -> Span | None:
         """The first value of a digit and their number; None if unknown."""
         if digit.modulus is not None:
             return {}, as_polynomial(digit.modulus)
@@ -181,7 +185,7 @@ class Filling:
 
     # --- loops -----------------------------------------------------------------------------------
 
-    def goes_round(self, loop: Op, axis: Axis, needed: Sequence[Taken]) -> bool:
+    def goes_round(self, loop: Op, axis: LoopAxis, needed: Sequence[DigitRange]) -> bool:
         """True if a loop's index takes all combinations of the needed digit values."""
         begin, t = self.bound(axis.begin), axis.param.type
         if begin is None or not isinstance(t, Scalar):
@@ -213,25 +217,25 @@ class Filling:
             for x in v.args:
                 yield from self.bounds_under(x)
 
-    def has_all(self, begin: Polynomial, trips: Polynomial, needed: Sequence[Taken]) -> bool:
+    def has_all(self, begin: Polynomial, trips: Polynomial, needed: Sequence[DigitRange]) -> bool:
         """True if an index with at least `trips` values from `begin` takes all needed
         combinations."""
-        if not self.is_least(trips, number(1)):
+        if not self.is_least(trips, constant_polynomial(1)):
             return False
         if not needed:
             return True
-        if len(needed) == 1 and needed[0].digit == Digit(needed[0].digit.of):
+        if len(needed) == 1 and needed[0].digit == MixedRadixDigit(needed[0].digit.of):
             skipped = minus(needed[0].low, begin)
             needs = plus(skipped, needed[0].many)
             return self.is_least(skipped, {}) and self.is_least(trips, needs)
         return begin == {} and self.are_independent(trips, needed)
 
-    def are_independent(self, trips: Polynomial, needed: Sequence[Taken]) -> bool:
+    def are_independent(self, trips: Polynomial, needed: Sequence[DigitRange]) -> bool:
         """True if digits of an index from 0 take all their combinations of values.
 
         The divisor of each equals the product of all moduli below, and the last fits into `trips`.
         """
-        room = number(1)
+        room = constant_polynomial(1)
         for k, (digit, low, many) in enumerate(sorted(needed, key=size_of)):
             needs, divisor = plus(low, many), as_polynomial(digit.divisor)
             if not (self.is_least(low, {}) and divides(room, digit.divisor)):
@@ -250,7 +254,7 @@ class Filling:
         return is_least(p, q, self.forms.is_positive)
 
 
-class Whole(Filling):
+class ArrayCoverage(CoverageProof):
     """Coverage of one array parameter of any shape; `origin` is the index of its first element."""
 
     def __init__(self, array: Param, origin: Sequence[int] = ()) -> None:
@@ -258,23 +262,27 @@ class Whole(Filling):
         t = array.type
         assert isinstance(t, Array)
         first = list(origin) or [0] * t.ndim
-        self.box = [(number(o), self.extent(t, k)) for k, o in enumerate(first)]
+        self.box = [(constant_polynomial(o), self.extent(t, k)) for k, o in enumerate(first)]
 
     def extent(self, t: Array, axis: int) -> Polynomial:
-        return number(t.shape[axis]) if t.shape else symbol(extent_of(self.array, axis))
+        return (
+            constant_polynomial(t.shape[axis])
+            if t.shape
+            else symbol_polynomial(extent_of(self.array, axis))
+        )
 
-    def is_stored(self, store: Sure) -> bool:
+    def is_stored(self, store: MustStore) -> bool:
         """True if a store that every iteration of its loops executes writes all elements."""
-        axes: dict[Value, Axis] = {
+        axes: dict[Value, LoopAxis] = {
             axis.param: axis for loop in store.loops for axis in axes_of(loop)
         }
-        self.forms = Forms(Intervals(axes), self.array)
+        self.forms = ExactPolynomials(Intervals(axes), self.array)
         return not is_wide(self.array) and self.reaches(store, self.box)
 
 
-def as_digit(s: Symbol) -> Digit:
+def as_digit(s: Symbol) -> MixedRadixDigit:
     """Convert an index to its own digit."""
-    return s if isinstance(s, Digit) else Digit(freeze(symbol(s)))
+    return s if isinstance(s, MixedRadixDigit) else MixedRadixDigit(freeze(symbol_polynomial(s)))
 
 
 def divides(p: Polynomial, term: Term) -> bool:
@@ -291,7 +299,7 @@ def is_part(some: Monomial, of: Monomial) -> bool:
     return all(k <= powers.get(s, 0) for s, k in some)
 
 
-def size_of(taken: Taken) -> tuple[int, int]:
+def size_of(taken: DigitRange) -> tuple[int, int]:
     """Sort key of digits: the degree and coefficient of the divisor."""
     monomial, c = taken.digit.divisor
     return sum(k for _, k in monomial), c

@@ -22,10 +22,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vkchi.analysis.lattice import Fact
+from vkchi.analysis.lattice import ValueFact
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Value, value_of
-from vkchi.ir.intervals import floordiv, truncdiv
+from vkchi.ir.interval_rules import floordiv, truncdiv
 from vkchi.ir.ops import DIVISION_OF
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Type, f16, f32, i64
@@ -34,7 +34,7 @@ DIGITS = {f16: 11, f32: 24}  # significant bits of the type
 DEVICE = {f16: 11, f32: 20}  # f16 is divided as f32
 
 
-class Quotient(NamedTuple):
+class RoundedQuotient(NamedTuple):
     """An integer division written in floats.
 
     `kind`: floordiv or truncdiv. `a`, `b`: integer values of any type, or constants. `quotient`:
@@ -47,22 +47,22 @@ class Quotient(NamedTuple):
     form: Scalar
     quotient: Op
 
-    def operands(self, of: Callable[[Value], Fact]) -> tuple[Fact, Fact]:
+    def operands(self, of: Callable[[Value], ValueFact]) -> tuple[ValueFact, ValueFact]:
         """Facts about a and b; `of` returns the fact of a value."""
-        a, b = (Fact(v, v) if isinstance(v, int) else of(v) for v in (self.a, self.b))
+        a, b = (ValueFact(v, v) if isinstance(v, int) else of(v) for v in (self.a, self.b))
         return a, b
 
-    def fact(self, of: Callable[[Value], Fact]) -> Fact | None:
+    def fact(self, of: Callable[[Value], ValueFact]) -> ValueFact | None:
         """The fact about the rounded quotient, valid for inexact device division; `of` as above."""
         a, b = self.operands(of)
         if b.lo < 1 or max(-a.lo, a.hi) >= 1 << DEVICE[self.form]:
             return None
         divide = floordiv if self.kind == "floordiv" else truncdiv
         found = divide(i64, (a.lo, a.hi), (b.lo, b.hi))
-        return None if found is None else Fact(*found)
+        return None if found is None else ValueFact(*found)
 
 
-def find_quotient(kind: str, arg: Value, t: Type) -> Quotient | None:
+def find_quotient(kind: str, arg: Value, t: Type) -> RoundedQuotient | None:
     """Match an op of this kind, argument and result type t as an integer division."""
     if not isinstance(t, Scalar) or not isinstance(arg, Op):
         return None
@@ -76,7 +76,9 @@ def find_quotient(kind: str, arg: Value, t: Type) -> Quotient | None:
         return None
     a, b = whole(arg.args[0]), divisor(arg)
     assert isinstance(arg.type, Scalar)
-    return None if a is None or b is None else Quotient(DIVISION_OF[kind], a, b, arg.type, arg)
+    return (
+        None if a is None or b is None else RoundedQuotient(DIVISION_OF[kind], a, b, arg.type, arg)
+    )
 
 
 def divisor(op: Op) -> Value | int | None:

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from vkchi.analysis.host_numbers import Number, combine, constant, trips_of
-from vkchi.ir.control import is_loop
+from vkchi.analysis.host_numbers import BoundedCount, combine_counts, constant_count, trips_of
+from vkchi.ir.control_ops import is_loop
 from vkchi.ir.core import Func, Op, Region
 from vkchi.target.shader import Count
 
 Work = tuple[tuple[int, Count], ...]  # number of ops, executions
-Trips = Callable[[Op], "Number | None"]  # trip count of a loop, if known
+Trips = Callable[[Op], "BoundedCount | None"]  # trip count of a loop, if known
 
 
 def work_of(fn: Func) -> Work:
@@ -36,7 +36,7 @@ def known_work_of(region: Region) -> int:
     return sum([ops * rounds[1] for rounds, ops in work_in(region, constant_trips).items()])
 
 
-def constant_trips(loop: Op) -> Number | None:
+def constant_trips(loop: Op) -> BoundedCount | None:
     """The trip count of a loop, if constant."""
     trips = trips_of(loop, frozenset())
     return trips if trips is not None and trips.lo == trips.hi else None
@@ -45,11 +45,11 @@ def constant_trips(loop: Op) -> Number | None:
 def work_in(region: Region, trips: Trips) -> dict[Count, int]:
     """Number of ops in a region, by execution count."""
     found: dict[Count, int] = {}
-    add_work(region, constant(1), trips, found)
+    add_work(region, constant_count(1), trips, found)
     return found
 
 
-def add_work(region: Region, rounds: Number, trips: Trips, found: dict[Count, int]) -> None:
+def add_work(region: Region, rounds: BoundedCount, trips: Trips, found: dict[Count, int]) -> None:
     """Add the ops of a region that is executed `rounds` times to `found`."""
     found[rounds.expr] = found.get(rounds.expr, 0) + len(region.ops)
     for op in region.ops:
@@ -59,7 +59,7 @@ def add_work(region: Region, rounds: Number, trips: Trips, found: dict[Count, in
                 add_work(inner, inside, trips, found)
 
 
-def rounds_in(op: Op, rounds: Number, trips: Trips) -> Number:
+def rounds_in(op: Op, rounds: BoundedCount, trips: Trips) -> BoundedCount:
     """Execution count of the regions of an op that is itself executed `rounds` times."""
     known = trips(op) if is_loop(op) else None
-    return rounds if known is None else combine("mul", (rounds, known)) or rounds
+    return rounds if known is None else combine_counts("mul", (rounds, known)) or rounds

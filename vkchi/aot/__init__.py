@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vkchi.aot.export import export, export_as
+    from vkchi.aot.kernel_module import Module
     from vkchi.aot.loaded import LoadedGraph, LoadedKernel, LoadedModule, load
-    from vkchi.aot.module import Module
 
 NAMES = {
     **dict.fromkeys(("export", "export_as"), "export"),
     **dict.fromkeys(("LoadedGraph", "LoadedKernel", "LoadedModule", "load"), "loaded"),
-    "Module": "module",
+    "Module": "kernel_module",
 }
 
 

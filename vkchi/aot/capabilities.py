@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from vkchi.errors import ArgumentError, nearest
+from vkchi.errors import ArgumentError, nearest_name
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.target.shader import Grid, Shader
 
@@ -95,7 +95,7 @@ def caps_of(names: Iterable[str], device: Caps) -> Caps:
     found: dict[str, bool] = {}
     for name in names:
         if name not in KNOWN and not str(name).startswith("spirv_version="):
-            near = nearest(str(name), sorted(KNOWN))
+            near = nearest_name(str(name), sorted(KNOWN))
             hint = f": did you mean {near}?" if near else ""
             raise ArgumentError(f"ti.aot.Module: no capability is called {name!r}{hint}")
         found |= dict.fromkeys(MEANING.get(name, ()), True)
@@ -122,7 +122,7 @@ def uses_shared_memory(words: bytes) -> bool:
     return False
 
 
-def lacks_of(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
+def missing_features(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
     """Return descriptions of the features that a shader needs and the device lacks."""
     found = [name for name in shader.needs if not getattr(device, name)]
     found += [name for name in RIGHT if getattr(made_for, name) and not getattr(device, name)]
@@ -136,13 +136,13 @@ def lacks_of(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
     lengths = [axis.block for axis in shader.grid.axes]
     if any(n > most for n, most in zip(lengths, device.workgroup_size, strict=False)):
         found.append(f"workgroups of {' by '.join(map(str, lengths))}")
-    if counts_too_few(shader.grid, made_for, device):
+    if exceeds_workgroup_count(shader.grid, made_for, device):
         found.append(f"{' by '.join(map(str, made_for.workgroup_count))} workgroups")
     found += [f"{name} {n}" for name, n in numbers.items() if getattr(device, name) < n]
     return found
 
 
-def counts_too_few(grid: Grid, made_for: Caps, device: Caps) -> bool:
+def exceeds_workgroup_count(grid: Grid, made_for: Caps, device: Caps) -> bool:
     """True if the device may need several dispatches along an axis without a base offset."""
     limits = zip(grid.axes, made_for.workgroup_count, device.workgroup_count, strict=False)
     return len(grid.axes) > 1 and any(

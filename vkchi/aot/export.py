@@ -14,7 +14,7 @@ from typing import Any
 
 from vkchi.errors import ArgumentError
 from vkchi.kernel import Kernel
-from vkchi.signature.wording import describe
+from vkchi.signature.wording import describe_argument
 from vkchi.tuples import NamedTuple
 
 
@@ -40,7 +40,7 @@ def export_as(
 
     def mark(kernel: Kernel) -> Kernel:
         if not isinstance(kernel, Kernel):
-            raise ArgumentError(f"ti.aot.export marks kernels, not {describe(kernel)}")
+            raise ArgumentError(f"ti.aot.export marks kernels, not {describe_argument(kernel)}")
         EXPORTED.append(Exported(kernel, name, template_types or {}))
         return kernel
 

@@ -19,7 +19,7 @@ MOST_BYTES = 1 << 30
 WHEN = (2000, 1, 1, 0, 0, 0)  # a fixed time, so that archives are reproducible
 
 
-def sums_of(files: dict[str, bytes]) -> bytes:
+def checksum_file(files: dict[str, bytes]) -> bytes:
     """Return a checksum file: a line with SHA-256 and name per file."""
     lines = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()]
     return "".join(lines).encode()
@@ -33,15 +33,15 @@ def write_folder(folder: str, files: dict[str, bytes]) -> None:
     os.makedirs(folder, exist_ok=True)
     sums = os.path.join(folder, SUMS)
     if os.path.isfile(sums):
-        names = names_in(read_bytes(sums))
+        names = checksummed_names(read_bytes(sums))
         if CONTENT not in names:
             raise ModuleError(f"{sums} is not that of a module: save into a folder of its own")
         for name in names:
-            if name not in files and is_plain(name):
+            if name not in files and is_plain_file_name(name):
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, name))
         os.unlink(sums)  # an incomplete module has no checksums
-    for name, data in {**files, SUMS + ".part": sums_of(files)}.items():
+    for name, data in {**files, SUMS + ".part": checksum_file(files)}.items():
         with open(os.path.join(folder, name), "wb") as file:
             file.write(data)
     os.replace(sums + ".part", sums)
@@ -53,7 +53,7 @@ def write_archive(path: str, files: dict[str, bytes]) -> None:
 
     part = path + ".part"
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in {**files, SUMS: sums_of(files)}.items():
+        for name, data in {**files, SUMS: checksum_file(files)}.items():
             archive.writestr(zipfile.ZipInfo(name, WHEN), data)
     os.replace(part, path)
 
@@ -67,7 +67,7 @@ def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
     if is_folder and not os.path.isfile(os.path.join(place, SUMS)):
         raise ModuleError(f"{place} is no module: it has no {SUMS}")
     try:
-        return checked(read_folder(place) if is_folder else read_archive(place))
+        return verify_checksums(read_folder(place) if is_folder else read_archive(place))
     except ModuleError as e:
         raise ModuleError(f"{place} is damaged: {e}") from None
     except local(Exception) as e:  # zipfile does not document its errors for corrupt archives
@@ -82,9 +82,9 @@ def read_bytes(path: str) -> bytes:
 def read_folder(folder: str) -> dict[str, bytes]:
     """Return the checksum file and the files that it names."""
     found = {SUMS: read_bytes(os.path.join(folder, SUMS))}
-    for name in names_in(found[SUMS]):
+    for name in checksummed_names(found[SUMS]):
         path = os.path.join(folder, name)
-        if is_plain(name) and os.path.isfile(path):
+        if is_plain_file_name(name) and os.path.isfile(path):
             found[name] = read_bytes(path)
     return found
 
@@ -99,7 +99,7 @@ def read_archive(path: str) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def checked(files: dict[str, bytes]) -> dict[str, bytes]:
+def verify_checksums(files: dict[str, bytes]) -> dict[str, bytes]:
     """Verify and remove the checksums. Raises ModuleError if one differs."""
     sums = files.pop(SUMS, None)
     if sums is None:
@@ -113,12 +113,12 @@ def checked(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name: files[name] for name in lines}
 
 
-def names_in(sums: bytes) -> list[str]:
+def checksummed_names(sums: bytes) -> list[str]:
     """Return the file names in a checksum file."""
     lines = sums.decode(errors="replace").splitlines()
     return [line.partition("  ")[2] for line in lines]
 
 
-def is_plain(name: str) -> bool:
+def is_plain_file_name(name: str) -> bool:
     """True if the name contains no path, so that the file is directly in the folder."""
     return bool(name) and name not in (".", "..") and not set(name) & {"/", "\\", "\0"}

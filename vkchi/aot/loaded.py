@@ -14,11 +14,11 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from vkchi.aot.capabilities import lacks_of
+from vkchi.aot.capabilities import missing_features
 from vkchi.aot.files import read_files
-from vkchi.aot.form import MALFORMED, Saved, SavedGraph, SavedKernel, read, type_of
+from vkchi.aot.json_format import MALFORMED, Saved, SavedGraph, SavedKernel, read_saved, type_of
 from vkchi.aot.parameters import check_signed
-from vkchi.aot.parameters import load as load_parameter
+from vkchi.aot.parameters import load_parameter as load_parameter
 from vkchi.cache.compiled import Compiled
 from vkchi.errors import (
     ArgumentError,
@@ -30,19 +30,19 @@ from vkchi.errors import (
     ModuleError,
     VkchiError,
 )
-from vkchi.fields.cells import Window
 from vkchi.fields.storage import Storage
-from vkchi.graph.arguments import FACTS, Arg, ArgKind
-from vkchi.graph.builder import Graph, Node
+from vkchi.fields.tree_layout import BufferView
+from vkchi.graph.graph_arguments import FACTS, Arg, ArgKind
+from vkchi.graph.graph_builder import Graph, GraphNode
 from vkchi.interrupts.local import local
-from vkchi.kernel import launch, show_element
+from vkchi.kernel import launch_or_record, show_element
 from vkchi.launch import Plan
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import Parameter, Signer
 from vkchi.span import Span
 from vkchi.types import Array
 from vkchi.types.formats import Format
-from vkchi.types.layout import check_reach, shares_words
+from vkchi.types.layout import check_layout_range, shares_words
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class LoadedKernel:
         return f"<kernel {self.__name__}{self.__signature__} of {self._module}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run(args, kwargs, partial(launch, self.__name__))
+        return self._run(args, kwargs, partial(launch_or_record, self.__name__))
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """Not supported. Raises GradientError."""
@@ -196,7 +196,7 @@ class LoadedModule:
 
     def open_runtime(self) -> Runtime:
         """Return the module's runtime. Raises KernelRuntimeError after another `ti.init`."""
-        runtime = current()
+        runtime = current_runtime()
         if runtime is not self._runtime:
             raise KernelRuntimeError(
                 f"the module {self._path} was loaded before ti.init: load it again"
@@ -211,8 +211,8 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     that is damaged or of another version. Raises DeviceError if the device lacks a feature that the
     kernels need.
     """
-    runtime = current()
-    saved = read(read_files(path))
+    runtime = current_runtime()
+    saved = read_saved(read_files(path))
     try:
         return LoadedModule(os.fspath(path), saved, runtime)
     except local(*MALFORMED, InternalError) as e:
@@ -224,7 +224,7 @@ def check_device(path: str, saved: Saved, runtime: Runtime) -> None:
     lacks: dict[str, None] = {}
     for kernel in saved.kernels.values():
         for dispatch in kernel.artifact.dispatches:
-            found = lacks_of(dispatch.shader, saved.caps, runtime.device.caps)
+            found = missing_features(dispatch.shader, saved.caps, runtime.device.caps)
             lacks |= dict.fromkeys(found)
     if lacks:
         raise DeviceError(
@@ -237,11 +237,11 @@ def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storag
     """Create a field in a memory block. Raises ValueError for an invalid type or offset."""
     if not isinstance(t, Array) or t.shape is None or t.layout is None:
         raise ValueError(f"{t} is no field")
-    check_reach(t.shape, t.layout)
+    check_layout_range(t.shape, t.layout)
     if type(start_bytes) is not int or start_bytes < 0:
         raise ValueError(f"a field cannot begin at {start_bytes!r}")
     if shares_words(t.layout):
-        from vkchi.fields.quantised import quantised_like
+        from vkchi.fields.bitpacked import quantised_like
 
         made: Storage = quantised_like(runtime, t)
     else:
@@ -249,7 +249,7 @@ def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storag
         made.describe(runtime, t.elem, t.stored)
     made.arrange(t.shape, t.layout)
     block.locate(start_bytes, made.size_bytes)
-    made.attach(Window(block, start_bytes, made.size_bytes), is_own=False)
+    made.attach(BufferView(block, start_bytes, made.size_bytes), is_own=False)
     return made
 
 
@@ -259,7 +259,7 @@ def make_graph(saved: SavedGraph, kernels: Mapping[str, LoadedKernel]) -> Graph:
     nodes = []
     for name, entries in saved.nodes:
         given = tuple(args[v] if kind == "arg" else v for kind, v in entries)
-        nodes.append(Node(kernels[name], given))
+        nodes.append(GraphNode(kernels[name], given))
     return Graph(nodes)
 
 

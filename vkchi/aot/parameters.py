@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vkchi.aot.form import Tree, type_of, type_tree
+from vkchi.aot.json_format import Tree, type_of, type_tree
 from vkchi.errors import ArgumentError
 from vkchi.lang.argpack import ArgPack
 from vkchi.ndarray import ndarray
 from vkchi.signature import Parameter, parameter_of
 from vkchi.signature.struct_params import GroupParameter, PackParameter
-from vkchi.signature.wording import describe
+from vkchi.signature.wording import describe_argument
 from vkchi.texture import Texture
 from vkchi.types import ndarray as ndarray_type
-from vkchi.types.attributes import MOST_ALIGNED, ArrayArgument, Attributes
+from vkchi.types.array_attributes import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.formats import Format, rw_texture, texture
 from vkchi.types.lazy_numpy import np
-from vkchi.types.structs import ArgPackType
+from vkchi.types.struct_types import ArgPackType
 
 GIVEN = Attributes(aligned=MOST_ALIGNED)  # attributes of arrays made by vkchi
 STATIC = ("template", "self")  # compiled in, not passed by calls
@@ -83,7 +83,7 @@ def _ndim_of(p: Parameter, members: dict[str, Any]) -> int:
     return int(first.annotation.ndim)
 
 
-def save(p: Any, signed: Any) -> Tree:
+def parameter_tree(p: Any, signed: Any) -> Tree:
     """Return a parameter and its signature as JSON."""
     tree: dict[str, Any] = {"kind": p.kind, "name": p.name}
     match p.kind:
@@ -96,10 +96,10 @@ def save(p: Any, signed: Any) -> Tree:
             tree |= {"writes": isinstance(p.note, rw_texture), "type": type_word(p, signed[1])}
         case "structs":
             ndim = _ndim_of(p, p.members)
-            parts = [save(m, s) for m, s in zip(p.members.values(), signed, strict=True)]
+            parts = [parameter_tree(m, s) for m, s in zip(p.members.values(), signed, strict=True)]
             tree |= {"type": type_tree(p.type), "ndim": ndim, "parts": parts}
         case "pack":
-            parts = [save(m, s) for m, s in zip(p.members.values(), signed, strict=True)]
+            parts = [parameter_tree(m, s) for m, s in zip(p.members.values(), signed, strict=True)]
             tree |= {"members": dict(zip(p.members, parts))}
         case _:
             tree |= {"type": type_tree(p.type)}
@@ -112,7 +112,7 @@ class SavedPack(PackParameter):
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
         if not isinstance(arg, ArgPack) or arg.entries.keys() != self.members.keys():
-            raise self.refuse(f"an {self.type} is needed, not {describe(arg)}")
+            raise self.refuse(f"an {self.type} is needed, not {describe_argument(arg)}")
         return arg.entries
 
 
@@ -126,7 +126,7 @@ def type_word(p: Parameter, signed: ArrayArgument) -> str:
     return repr(signed.type)
 
 
-def load(tree: Tree) -> tuple[Parameter, Any]:
+def load_parameter(tree: Tree) -> tuple[Parameter, Any]:
     """Return the parameter of a tree, and the required signature of its arguments.
 
     Raises ValueError and similar errors for a malformed tree.

@@ -16,11 +16,11 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from vkchi.aot.form import FORMAT, Saved, SavedField, SavedGraph, SavedKernel, Tree, type_of
+from vkchi.aot.json_format import FORMAT, Saved, SavedField, SavedGraph, SavedKernel, Tree, type_of
 from vkchi.errors import InternalError
 from vkchi.reports.sites import LINE_WORDS, LINES_AT
 from vkchi.target.artifact import Dispatch
-from vkchi.target.shader import REPORTS, Check, Count, Slot
+from vkchi.target.shader import REPORTS, ArgumentSlot, Check, Count
 from vkchi.types import Array, Scalar, Tensor, cell_of, shape_of
 from vkchi.types.layout import shares_words
 
@@ -30,7 +30,7 @@ COMPARES: dict[type[ast.cmpop], str] = {
 }  # fmt: skip
 
 
-def write(saved: Saved, files: dict[str, bytes]) -> bytes:
+def write_table(saved: Saved, files: dict[str, bytes]) -> bytes:
     """Return the table of a module whose shaders are in these files."""
     names = {data: name for name, data in files.items() if name.endswith(".spv")}
     lines = [f"vkchi-module {FORMAT}", *(f"block {size}" for size in saved.blocks)]
@@ -54,7 +54,7 @@ def field_line(name: str, f: SavedField) -> str:
     )
     is_dense = is_dense and not shares_words(t.layout)
     words = [name, t.stored, components, int(is_dense), f.block, f.start_bytes, t.ndim, *t.shape]
-    return f"field {joined(words)}"
+    return f"field {join_words(words)}"
 
 
 def kernel_lines(
@@ -78,7 +78,7 @@ def kernel_lines(
     if artifact.sites_among(interface.sites):
         yield f"memory {REPORTS} {(LINES_AT + LINE_WORDS) * 4}"
     for check in interface.checks:
-        yield joined(["check", *count_words(check.value), ";", *test_words(check.test)])
+        yield join_words(["check", *count_words(check.value), ";", *test_words(check.test)])
         yield f"says {check.sentence.replace('{n}', 'so many')}{place_of(check)}"
     for dispatch in artifact.dispatches:
         yield from dispatch_lines(dispatch, files)
@@ -133,14 +133,14 @@ def dispatch_lines(dispatch: Dispatch, files: dict[bytes, str]) -> Iterator[str]
     words = shader.words
     way = "buffer" if shader.indirect else "push"
     facts = [files[words], len(words), zlib.crc32(words), shader.size_bytes, way]
-    yield f"dispatch {joined(facts)}"
+    yield f"dispatch {join_words(facts)}"
     for axis in shader.grid.axes:
-        yield joined(["axis", axis.block, *count_words(axis.length)])
+        yield join_words(["axis", axis.block, *count_words(axis.length)])
     for slot in shader.slots:
         yield f"slot {slot.kind} {slot.param or '-'} {slot.axis} {slot_type(slot)} {slot.offset}"
 
 
-def slot_type(slot: Slot) -> str:
+def slot_type(slot: ArgumentSlot) -> str:
     """Return the type of a slot in the argument block."""
     if slot.kind in ("ptr", "trash"):
         return "u64"
@@ -154,7 +154,9 @@ def graph_lines(name: str, graph: SavedGraph) -> Iterator[str]:
     for kernel, entries in graph.nodes:
         yield f"node {kernel}"
         for kind, value in entries:
-            yield f"given {value}" if kind == "arg" else joined(["constant", *numbers_in(value)])
+            yield (
+                f"given {value}" if kind == "arg" else join_words(["constant", *numbers_in(value)])
+            )
 
 
 def numbers_in(value: Any) -> Iterator[Any]:
@@ -217,5 +219,5 @@ def _comparisons(node: ast.Compare, names: dict[str, str]) -> list[str]:
     return words
 
 
-def joined(words: Any) -> str:
+def join_words(words: Any) -> str:
     return " ".join(map(str, words))

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.host_numbers import Number, combine, constant, trips_of
-from vkchi.autodiff.answers import Size
-from vkchi.autodiff.emit import capped, trip_count
-from vkchi.autodiff.primal import Primal
-from vkchi.autodiff.sweep import CountingSweep, Kept, run_segment
-from vkchi.autodiff.versions import Memory, Versions
-from vkchi.ir.axes import INT_MAX
+from vkchi.analysis.host_numbers import BoundedCount, combine_counts, constant_count, trips_of
+from vkchi.autodiff.emit import saturated_i32, trip_count
+from vkchi.autodiff.primal import PrimalAnalysis
+from vkchi.autodiff.results import SaveBufferSize
+from vkchi.autodiff.sweep import CountingSweep, SavedValues, run_segment
+from vkchi.autodiff.versions import MemoryVersions, SegmentMemory
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value
-from vkchi.ir.names import COUNT, WIDTH
+from vkchi.ir.iteration_space import INT_MAX
 from vkchi.ir.ops import LOOPS
+from vkchi.ir.param_names import COUNT, WIDTH
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, cell_of, i32
 
 
-class Save(NamedTuple):
+class SaveBuffer(NamedTuple):
     """A buffer of saved values.
 
     The product of the trip counts of `loops` (outermost first) is the number of positions. `cell`
@@ -37,28 +37,30 @@ class Save(NamedTuple):
     width: str
 
 
-def size_of(save: Save, fn: Func) -> Size:
+def save_buffer_size(save: SaveBuffer, fn: Func) -> SaveBufferSize:
     """The size of a buffer in launches of a Func."""
     given = frozenset(fn.params)
     around = (save.parallel,) if save.parallel is not None else ()
     counts = [count_rounds(loops, given) for loops in (save.loops, around)]
     found = [number.expr if number is not None else None for number in counts]
     assert isinstance(save.param.type, Array)
-    return Size(save.param.name, save.param.type, (save.cell, save.width), (found[0], found[1]))
+    return SaveBufferSize(
+        save.param.name, save.param.type, (save.cell, save.width), (found[0], found[1])
+    )
 
 
-def count_rounds(loops: Sequence[Op], given: frozenset[Param]) -> Number | None:
+def count_rounds(loops: Sequence[Op], given: frozenset[Param]) -> BoundedCount | None:
     """The product of trip counts, if the host can compute it from the given parameters."""
-    total: Number | None = constant(1)
+    total: BoundedCount | None = constant_count(1)
     for loop in loops:
         trips = trips_of(loop, given)
         if total is None or trips is None:
             return None
-        total = combine("mul", (total, trips))
+        total = combine_counts("mul", (total, trips))
     return total
 
 
-class Counting(NamedTuple):
+class CountingFunc(NamedTuple):
     """A Func that computes the cells of saves; `copies` maps its `.scratch.*` arrays to primal
     arrays."""
 
@@ -66,7 +68,7 @@ class Counting(NamedTuple):
     copies: dict[str, str]
 
 
-def describe_saves(primal: Primal, kept: Kept) -> list[Save]:
+def describe_saves(primal: PrimalAnalysis, kept: SavedValues) -> list[SaveBuffer]:
     """The buffers of all saved values, with the loops that determine their sizes."""
     found = []
     for loop, values in kept.in_loop.items():
@@ -75,25 +77,25 @@ def describe_saves(primal: Primal, kept: Kept) -> list[Save]:
         parallel = next((op for op in around if op.kind == "parallel"), None)
         cell = f"{COUNT}{list(kept.in_loop).index(loop)}"
         width = f"{WIDTH}{cell}"
-        found += [Save(kept.buffer(v), loops, cell, parallel, width) for v in values]
+        found += [SaveBuffer(kept.buffer(v), loops, cell, parallel, width) for v in values]
     return found
 
 
-def build_counting(primal: Primal, saves: Sequence[Save]) -> Counting | None:
+def build_counting(primal: PrimalAnalysis, saves: Sequence[SaveBuffer]) -> CountingFunc | None:
     """Build the counting Func; None if nothing is saved."""
     if not saves:
         return None
     b, fn = Builder(), primal.fn
-    versions = Versions(b, primal)
+    versions = MemoryVersions(b, primal)
     cells = {s.loops[-1]: Param(cell_of(i32), s.cell) for s in saves}
     widths = {s.width: (s, Param(cell_of(i32), s.width)) for s in saves if s.parallel is not None}
 
-    def sweep(memory: Memory, invocation: Value) -> CountingSweep:
+    def sweep(memory: SegmentMemory, invocation: Value) -> CountingSweep:
         return CountingSweep(b, primal, memory, invocation, cells)
 
     with b.region() as body:
         b.span = fn.span
-        outer = sweep(Memory({}, {}), b.const(0, i32))
+        outer = sweep(SegmentMemory({}, {}), b.const(0, i32))
         for segment in primal.segments:
             bounds = run_segment(outer, segment, versions, sweep)
             for save, cell in widths.values():
@@ -101,14 +103,14 @@ def build_counting(primal: Primal, saves: Sequence[Save]) -> Counting | None:
                     b.emit("atomic_max", b.emit("elem", cell), count_columns(b, bounds))
         b.emit("yield")
     params = (*fn.params, *versions.params, *cells.values(), *(cell for _, cell in widths.values()))
-    return Counting(Func(f"{fn.name}.count", params, body, fn.span), versions.copies)
+    return CountingFunc(Func(f"{fn.name}.count", params, body, fn.span), versions.copies)
 
 
 def count_columns(b: Builder, bounds: Sequence[Value]) -> Value:
     """The trip count of a parallel loop as i32, saturated."""
-    found = capped(b, trip_count(b, *bounds[:2]))
+    found = saturated_i32(b, trip_count(b, *bounds[:2]))
     for k in range(2, len(bounds), 2):
-        more = capped(b, trip_count(b, *bounds[k : k + 2]))
+        more = saturated_i32(b, trip_count(b, *bounds[k : k + 2]))
         most = b.const(INT_MAX, i32)
         room = b.emit("floordiv", most, b.emit("max", more, b.const(1, i32)))
         product = b.emit("mul", found, more)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vkchi.ir.axes import INT_MAX
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
+from vkchi.ir.iteration_space import INT_MAX
 from vkchi.ir.ops import PLACES
 from vkchi.types import Ptr, Scalar, Tensor, Type, i32, u32
 
@@ -33,7 +33,7 @@ def as_i32(b: Builder, v: Value) -> Value:
     return b.emit("bitcast" if v.type is u32 else "cast", v, type=i32)
 
 
-def capped(b: Builder, v: Value) -> Value:
+def saturated_i32(b: Builder, v: Value) -> Value:
     """A count as i32, saturated.
 
     An i32 operand is a sum of two counts; it is negative if it wrapped.
@@ -49,12 +49,12 @@ def zero(b: Builder, t: Type) -> Value:
     return b.const(0, t)
 
 
-def added(b: Builder, x: Value | None, y: Value | None) -> Value | None:
+def add_derivatives(b: Builder, x: Value | None, y: Value | None) -> Value | None:
     """The sum of two derivatives; None is 0."""
     return y if x is None else x if y is None else b.emit("add", x, y)
 
 
-def components(b: Builder, v: Value) -> list[Value]:
+def scalar_components(b: Builder, v: Value) -> list[Value]:
     """The scalars of a value."""
     t = v.type
     if not isinstance(t, Tensor):
@@ -79,9 +79,9 @@ def store_if(b: Builder, cond: Value, place: Value, v: Value) -> None:
     b.if_(cond, hit, miss)
 
 
-def exchange(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
+def exchange_with_zero(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
     """Atomically replace a value by 0, component by component, and return the old value."""
     if isinstance(t, Scalar):
         return b.emit("atomic_exchange", place, zero(b, t))
     parts = [b.emit("member", place, attr=k) for k in range(t.size)]
-    return b.emit("pack", *[exchange(b, p, t.elem) for p in parts], type=t)
+    return b.emit("pack", *[exchange_with_zero(b, p, t.elem) for p in parts], type=t)

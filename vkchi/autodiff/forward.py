@@ -13,30 +13,45 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 
-from vkchi.autodiff.emit import added, components, place_in, places_at, store_if, zero
+from vkchi.autodiff.emit import (
+    add_derivatives,
+    place_in,
+    places_at,
+    scalar_components,
+    store_if,
+    zero,
+)
+from vkchi.autodiff.gradient_checks import check_bits, is_adjoint, no_derivative_error
 from vkchi.autodiff.minmax import can_precompute, late_roots, precompute
-from vkchi.autodiff.primal import Activity, Spread
-from vkchi.autodiff.reaching import Reach
-from vkchi.autodiff.refusals import check_bits, is_adjoint, refuse
-from vkchi.autodiff.rules import NONDIFF, Bilinear, Linear, Partials, Site, multiply, rule_of
+from vkchi.autodiff.primal import ActivityAnalysis, FloatDependence
+from vkchi.autodiff.reaching import ReachingWrites
+from vkchi.autodiff.rules import (
+    NONDIFF,
+    Bilinear,
+    DerivativeSite,
+    Linear,
+    Partials,
+    rule_of,
+    times_partial,
+)
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
-from vkchi.ir.control import first_values, is_loop
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
-from vkchi.ir.names import DUAL
+from vkchi.ir.control_ops import initial_values, is_loop
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, used_in, walk
 from vkchi.ir.num import Num
 from vkchi.ir.ops import TABLE, WRITES, Trait, kinds_with
+from vkchi.ir.param_names import DUAL
 from vkchi.types import Ptr
 
 Tangent = "Value | None"
 MAKING = kinds_with(Trait.MAKES_NONFINITE)
 
 
-def forward(fn: Func, differentiable: frozenset[str]) -> Func:
+def differentiate_forward(fn: Func, differentiable: frozenset[str]) -> Func:
     """The Func that also computes tangents of the differentiable arrays. Raises GradientError."""
-    active = Activity(fn, differentiable)
-    check_bits(Reach(fn), active, differentiable)
+    active = ActivityAnalysis(fn, differentiable)
+    check_bits(ReachingWrites(fn), active, differentiable)
     return Forward(fn, active).build()
 
 
@@ -49,7 +64,7 @@ class Forward(Cloner):
 
     more_names = "tangent"
 
-    def __init__(self, fn: Func, active: Activity) -> None:
+    def __init__(self, fn: Func, active: ActivityAnalysis) -> None:
         super().__init__(Builder())
         self.fn, self.active = fn, active
         self.tangents: dict[Value, Value | None] = {}
@@ -61,7 +76,7 @@ class Forward(Cloner):
         self.precomputed: frozenset[Value] = frozenset()  # memory with final results
         self.used = used_in(fn.body)
         made = frozenset[Value](op for op in walk(fn.body) if op.kind in MAKING)
-        self.nonfinite = Spread(fn, frozenset(), made).values
+        self.nonfinite = FloatDependence(fn, frozenset(), made).values
 
     def build(self) -> Func:
         duals = tuple(v for v in self.duals.values() if isinstance(v, Param))
@@ -114,15 +129,17 @@ class Forward(Cloner):
             return self.apply(op, set(of))
         if isinstance(rule, Bilinear):
             return self.total(self.apply(op, {k}) for k in changing)
-        raise refuse(op, "forward mode has no derivative for this operation")
+        raise no_derivative_error(op, "forward mode has no derivative for this operation")
 
     def chain(self, op: Op, rule: Partials, changing: Sequence[int]) -> Value | None:
         """The sum of partial derivatives times tangents (chain rule)."""
         # A `select` discards the other operand, but a tangent may be infinite.
         is_nonfinite = not self.nonfinite.isdisjoint(op.args)
-        site = Site(self.b, op, self.get, changing, is_nonfinite=is_nonfinite, has_tangents=True)
+        site = DerivativeSite(
+            self.b, op, self.get, changing, is_nonfinite=is_nonfinite, has_tangents=True
+        )
         tangents = [(k, Num(self.b, self.tangent(op.args[k]))) for k in changing]
-        terms = (multiply(site, tangent, rule.partials[k]) for k, tangent in tangents)
+        terms = (times_partial(site, tangent, rule.partials[k]) for k, tangent in tangents)
         return self.total(term.v for term in terms if term is not None)
 
     def apply(self, op: Op, of: set[int]) -> Value:
@@ -131,14 +148,14 @@ class Forward(Cloner):
         return self.b.emit(op.kind, *args, attr=op.attr, type=op.type)
 
     def total(self, terms: Iterable[Value]) -> Value | None:
-        result: Value | None = reduce(partial(added, self.b), list(terms), None)
+        result: Value | None = reduce(partial(add_derivatives, self.b), list(terms), None)
         return result
 
     # --- memory
 
     def places(self, ptr: Value) -> tuple[Value, Value | None]:
         """The location of a value and that of its tangent."""
-        root = base_of(ptr)
+        root = base_memory(ptr)
         dual = self.duals.get(root)
         here = place_in(self.b, ptr, self.get(root), self.get)
         return here, place_in(self.b, ptr, dual, self.get) if dual is not None else None
@@ -153,7 +170,7 @@ class Forward(Cloner):
     def write(self, op: Op) -> None:
         """Case of a store or atomic."""
         place, dual = self.places(op.args[0])
-        if dual is not None and base_of(op.args[0]) in self.precomputed:
+        if dual is not None and base_memory(op.args[0]) in self.precomputed:
             self.claim(self.get(op.args[1]), self.tangent(op.args[1]), place, dual)
             return
         if dual is not None:
@@ -165,7 +182,7 @@ class Forward(Cloner):
         if dual is None:
             return
         if op.kind != "atomic_add" and not TABLE[op.kind].traits & Trait.REPLACES:
-            raise refuse(op, "forward mode has no derivative for this operation")
+            raise no_derivative_error(op, "forward mode has no derivative for this operation")
         t = self.b.emit(op.kind, dual, self.tangent(op.args[1]))
         if op.results:
             self.tangents[op] = t
@@ -177,7 +194,7 @@ class Forward(Cloner):
         run between the atomic on the value and the one on the dual. Adjoints are exempt (forward
         over reverse): any of the iterations that write the same value may take any part.
         """
-        root = base_of(op.args[0])
+        root = base_memory(op.args[0])
         if not self.is_parallel or root in self.private or op.kind == "store":
             return
         is_sum = op.kind == "atomic_add" and not (op in self.used and op in self.active)
@@ -191,7 +208,7 @@ class Forward(Cloner):
     def claim(self, v: Value, t: Value, place: Value, dual: Value) -> None:
         """Store the tangent of each component of v that equals the loop's result."""
         b = self.b
-        values, tangents = components(b, v), components(b, t)
+        values, tangents = scalar_components(b, v), scalar_components(b, t)
         results, duals = places_at(b, place), places_at(b, dual)
         for x, tangent, result, slope in zip(values, tangents, results, duals, strict=True):
             store_if(b, b.emit("eq", x, b.emit("load", result)), slope, tangent)
@@ -206,7 +223,7 @@ class Forward(Cloner):
         """Initial tangents of loop-carried values."""
         if not is_loop(op):
             return ()
-        return [self.tangent(v) for v in self.active_of(op, first_values(op))]
+        return [self.tangent(v) for v in self.active_of(op, initial_values(op))]
 
     def begin(self, op: Op, region: Region, more: Sequence[Param]) -> None:
         """Record the tangents of a region's carried parameters."""

@@ -1,11 +1,13 @@
 """Instrumentation: kernels that also record their accesses in shadow arrays.
 
 A shadow has an i32 for each scalar of some memory (`shadow_of`). `instrument` adds shadows to a
-Func and records each access as a `Note` specifies. Uses:
+Func and records each access as a `AccessAction` specifies. Uses:
 
-- `watch`: a load writes its number to its element of `NAME..read`; a store or atomic records the
+- `instrument_reads`: a load writes its number to its element of `NAME..read`; a store or atomic
+records the
   number that it finds there. Source: Taichi's documentation, global data access rule 1;
-- `mark`: stored elements are marked in `NAME..marks`. Accesses after which a second run of the
+- `instrument_stores`: stored elements are marked in `NAME..marks`. Accesses after which a second
+run of the
   kernel has a different result are recorded (`tape.recompute_safety` selects them).
 """
 
@@ -14,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 
 from vkchi.analysis.dataflow import MEMORY
-from vkchi.autodiff.emit import components, place_in, zero
+from vkchi.autodiff.emit import place_in, scalar_components, zero
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of
-from vkchi.ir.names import MARKS, NOTED, READ
+from vkchi.ir.core import Func, Op, Param, Value, base_memory
 from vkchi.ir.ops import WRITES, Effect, Trait, effect_of, kinds_with
+from vkchi.ir.param_names import MARKS, NOTED, READ
 from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, cell_of, i32, row_major, with_scalar
@@ -30,7 +32,7 @@ class Instrumented(NamedTuple):
     """The instrumented Func.
 
     `shadows`: by array name. `ops`: those with an element of `NOTED`, in order. `reads`: the loads,
-    for `watch`.
+    for `instrument_reads`.
     """
 
     func: Func
@@ -39,7 +41,7 @@ class Instrumented(NamedTuple):
     reads: tuple[Op, ...] = ()
 
 
-class Note(NamedTuple):
+class AccessAction(NamedTuple):
     """Actions at an access, in order.
 
     - `finds`: True records the largest number in the shadow, False records 1 if any is 0;
@@ -69,7 +71,7 @@ def shadow_of(root: Value) -> Array:
 
 
 def instrument(
-    fn: Func, title: str, names: Container[str], suffix: str, rule: Callable[[Op], Note]
+    fn: Func, title: str, names: Container[str], suffix: str, rule: Callable[[Op], AccessAction]
 ) -> Instrumented:
     """Add shadows of the named arrays, and parameter `NOTED`, to a Func."""
     noted = Param(Array.of(i32, 1), NOTED)
@@ -77,7 +79,7 @@ def instrument(
     ops: list[Op] = []
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        root = base_of(args[0]) if args and op.kind in MEMORY else None
+        root = base_memory(args[0]) if args and op.kind in MEMORY else None
         if not isinstance(root, Param) or root.name not in shadows:
             return None
         place, note = place_in(b, args[0], shadows[root.name], lambda v: v), rule(op)
@@ -96,24 +98,24 @@ def instrument(
 
 def emit_finding(b: Builder, place: Value, noted: Value, finds: bool) -> None:
     """Record the number in a shadow (`finds`), or the absence of a mark."""
-    for found in components(b, b.emit("load", place)):
+    for found in scalar_components(b, b.emit("load", place)):
         b.emit("atomic_max", noted, found if finds else b.emit("sub", b.const(1, i32), found))
 
 
-def watch(fn: Func, names: frozenset[str], first: int = 1) -> Instrumented:
+def instrument_reads(fn: Func, names: frozenset[str], first: int = 1) -> Instrumented:
     """Instrument a Func to watch the named arrays; its loads are numbered from `first`."""
     reads: list[Op] = []
 
-    def rule(op: Op) -> Note:
+    def rule(op: Op) -> AccessAction:
         if op.kind != "load":
-            return Note(finds=True)
+            return AccessAction(finds=True)
         reads.append(op)
-        return Note(puts=first + len(reads) - 1)
+        return AccessAction(puts=first + len(reads) - 1)
 
     return instrument(fn, "watched", names, READ, rule)._replace(reads=tuple(reads))
 
 
-def mark(
+def instrument_stores(
     fn: Func, names: frozenset[str], invariant: frozenset[str], reading: set[Op]
 ) -> Instrumented:
     """Instrument a Func to mark the elements that it stores in the named arrays.
@@ -122,11 +124,11 @@ def mark(
     the ops whose effect depends on memory contents.
     """
 
-    def rule(op: Op) -> Note:
-        if base_of(op.args[0]).name in invariant:
+    def rule(op: Op) -> AccessAction:
+        if base_memory(op.args[0]).name in invariant:
             is_write = op.kind in WRITES
-            return Note(True, 0, is_dropped=True) if is_write else Note(None, 1)
-        return Note(False if op in reading else None, int(op.kind in STORES))
+            return AccessAction(True, 0, is_dropped=True) if is_write else AccessAction(None, 1)
+        return AccessAction(False if op in reading else None, int(op.kind in STORES))
 
     return instrument(without_reports(fn), "marked", names, MARKS, rule)
 

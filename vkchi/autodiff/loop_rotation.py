@@ -20,7 +20,7 @@ def rotate_loops(fn: Func) -> Func:
     """Rotate each `while` whose condition writes; returns `fn` itself if there is none."""
     if not any(map(has_writing_condition, walk(fn.body))):
         return fn
-    mover = Mover(Builder())
+    mover = LoopRotation(Builder())
     with mover.b.region() as body:
         mover.run(fn.body.ops)
         mover.b.emit("yield")
@@ -32,7 +32,7 @@ def has_writing_condition(op: Op) -> bool:
     return op.kind == "while" and any(x.kind in WRITES for x in walk(op.regions[0]))
 
 
-class Mover(Cloner):
+class LoopRotation(Cloner):
     """Copies a Func with its loops rotated."""
 
     def control(self, op: Op) -> Op:

@@ -4,9 +4,9 @@ The iteration that determines a minimum or maximum is known only after the loop.
 twice: first for the results alone (`precompute`), then completely. In the second run, iterations
 whose value equals the result store its tangent.
 
-Loops that cannot run twice are serialized (`serialise`), which is legal because any order of
-iterations is. These are loops with products, with random numbers, and loops that read memory which
-they change.
+Loops that cannot run twice are serialized (`serialize_extremes`), which is legal because any order
+of iterations is. These are loops with products, with random numbers, and loops that read memory
+which they change.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from vkchi.analysis.alias import kinds_at
-from vkchi.autodiff.primal import Activity
-from vkchi.autodiff.refusals import is_adjoint
+from vkchi.autodiff.gradient_checks import is_adjoint
+from vkchi.autodiff.primal import ActivityAnalysis
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Region, Value, base_memory, used_in, walk
 from vkchi.ir.ops import EXTREMES, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 
@@ -25,11 +25,11 @@ LATE = EXTREMES | {"atomic_mul"}  # ops whose tangent is known only after the lo
 ONCE = (Effect.SYNC, Effect.WRITE)  # effects, besides writes to memory, that must not happen twice
 
 
-def late_roots(loop: Op, active: Activity) -> frozenset[Value]:
+def late_roots(loop: Op, active: ActivityAnalysis) -> frozenset[Value]:
     """Memory with derivatives in which a loop computes minima, maxima or products across
     iterations."""
     inside = own_memory(loop)
-    changed = {base_of(op.args[0]) for op in walk(loop.regions[0]) if op.kind in LATE}
+    changed = {base_memory(op.args[0]) for op in walk(loop.regions[0]) if op.kind in LATE}
     outside = {root for root in changed if root not in inside and not is_adjoint(root)}
     return frozenset(v for v in outside if v in active.sources or v in active.roots)
 
@@ -42,27 +42,29 @@ def own_memory(loop: Op) -> set[Value]:
 def can_precompute(loop: Op, roots: frozenset[Value], used: Collection[Value]) -> bool:
     """True if a loop can run first for the results at these roots alone."""
     inside, writes = own_memory(loop), [op for op in walk(loop.regions[0]) if op.kind in WRITES]
-    changed = {root for op in writes if (root := base_of(op.args[0])) not in inside}
-    late = [op for op in writes if base_of(op.args[0]) in roots]
+    changed = {root for op in writes if (root := base_memory(op.args[0])) not in inside}
+    late = [op for op in writes if base_memory(op.args[0]) in roots]
     if any(op.kind not in EXTREMES or len(kinds_at(late, op.args[0])) > 1 for op in late):
         return False
     for op in walk(loop.regions[0]):
         if op.kind in WRITES:
-            if op in used and base_of(op.args[0]) in changed:
+            if op in used and base_memory(op.args[0]) in changed:
                 return False
-        elif effect_of(op.kind) in ONCE or (op.kind == "load" and base_of(op.args[0]) in changed):
+        elif effect_of(op.kind) in ONCE or (
+            op.kind == "load" and base_memory(op.args[0]) in changed
+        ):
             return False
     return True
 
 
-def serialise(fn: Func, differentiable: frozenset[str]) -> Func:
+def serialize_extremes(fn: Func, differentiable: frozenset[str]) -> Func:
     """Replace parallel loops that would have to run twice, but cannot, by `for` loops.
 
     Loops whose iterations synchronize are left unchanged.
     """
     if not any(op.kind in LATE for op in walk(fn.body)):
         return fn
-    active = Activity(fn, differentiable)
+    active = ActivityAnalysis(fn, differentiable)
     used = used_in(fn.body)
 
     def is_serial(loop: Op) -> bool:
@@ -73,12 +75,12 @@ def serialise(fn: Func, differentiable: frozenset[str]) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if op.kind != "parallel" or not is_serial(op):
             return None
-        return nested(b, op, args).results
+        return nest_serial_loops(b, op, args).results
 
     return rebuild(fn, visit)
 
 
-def nested(b: Builder, loop: Op, args: Sequence[Value]) -> Op:
+def nest_serial_loops(b: Builder, loop: Op, args: Sequence[Value]) -> Op:
     """Emit nested serial loops for a parallel one with these bounds; return the outermost."""
     region = loop.regions[0]
     for k in reversed(range(1, len(region.params))):
@@ -94,7 +96,7 @@ def precompute(b: Builder, loop: Op, roots: frozenset[Value], now: dict[Value, V
     inside = own_memory(loop)
 
     def visit(_: Builder, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
-        root = base_of(op.args[0]) if op.kind in WRITES else None
+        root = base_memory(op.args[0]) if op.kind in WRITES else None
         is_other = root is not None and root not in inside and root not in roots
         is_report = effect_of(op.kind) is Effect.REPORT
         return tuple(op.results) if is_other or is_report else None

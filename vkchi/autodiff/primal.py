@@ -1,6 +1,6 @@
 """Analysis of the kernel to differentiate: positions of values, written memory, activity analysis.
 
-`Primal` holds an unsplit Func (the frontend's, simplified) and the results. Terms:
+`PrimalAnalysis` holds an unsplit Func (the frontend's, simplified) and the results. Terms:
 
 - a *root* is memory: an array parameter, or the `local` op of a kernel-level variable;
 - a *segment* is a maximal serial part of the Func's body, or one `parallel` (`segments`);
@@ -17,22 +17,24 @@ from typing import Any
 
 from vkchi.analysis.dataflow import MEMORY as MEMORY_OPS
 from vkchi.analysis.dataflow import Flow, is_memory
-from vkchi.analysis.segments import Order
-from vkchi.autodiff.answers import Request
+from vkchi.analysis.segments import SegmentOrder
+from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
-from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
+from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_memory, walk
 from vkchi.ir.ops import LOOPS, TABLE, WRITES, Effect
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
 
-class Primal:
+class PrimalAnalysis:
     """A Func with segments and order, and its analysis results.
 
     The gradient does not repeat writes to `invariant` arrays. The kernel overwrites the arrays
     `begun` before it reads them.
     """
 
-    def __init__(self, fn: Func, request: Request, order: Order, begun: frozenset[str]) -> None:
+    def __init__(
+        self, fn: Func, request: GradientRequest, order: SegmentOrder, begun: frozenset[str]
+    ) -> None:
         self.fn, self.differentiable = fn, request.differentiable
         self.invariant: set[Value] = {p for p in fn.params if p.name in request.invariant}
         self.home: dict[Value, Region] = {}
@@ -41,8 +43,8 @@ class Primal:
         self.trips: dict[Op, Param] = {}  # while -> its trip count
         self._place(fn.body, ())
         self.segments, self.late = order.segments, order.late
-        self.written = {base_of(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
-        self.active = Activity(fn, self.differentiable, constant=begun | request.constant)
+        self.written = {base_memory(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
+        self.active = ActivityAnalysis(fn, self.differentiable, constant=begun | request.constant)
 
     def _place(self, region: Region, around: tuple[Op, ...]) -> None:
         self.around[region] = around
@@ -75,13 +77,13 @@ class Primal:
     def can_repeat(self, op: Op) -> bool:
         """True if an op is pure, or a load from memory that the kernel does not write."""
         if op.kind == "load":
-            return self.is_fixed(base_of(op.args[0]))
+            return self.is_fixed(base_memory(op.args[0]))
         if op.kind == "if":
             return all(self.can_repeat(x) for r in op.regions for x in r.ops if x.kind != "yield")
         return TABLE[op.kind].effect is Effect.PURE
 
 
-class Activity(Flow):
+class ActivityAnalysis(Flow):
     """Activity analysis: values and roots that may depend smoothly on the sources.
 
     - `values`, `roots`: the active ones, from `seeds` and the arrays `sources` that are not
@@ -107,13 +109,13 @@ class Activity(Flow):
         self.values = self.found - self.roots
         self.writes = [
             op for op in walk(fn.body)
-            if op.kind in WRITES and isinstance(base_of(op.args[0]), Param)
+            if op.kind in WRITES and isinstance(base_memory(op.args[0]), Param)
             if not self.values.isdisjoint(op.args[1:])
         ]  # fmt: skip
         self.escapes: dict[str, Op] = {}
         self.stores: dict[str, Op] = {}
         for op in self.writes:
-            found = self.stores if base_of(op.args[0]) in self.sources else self.escapes
+            found = self.stores if base_memory(op.args[0]) in self.sources else self.escapes
             found.setdefault(name_under(op), op)
 
     def __contains__(self, v: object) -> bool:
@@ -128,7 +130,7 @@ class Activity(Flow):
             return super().transfer(op, v) if is_passed else ()
         if v not in op.args[1:]:
             return ()
-        root = base_of(op.args[0])
+        root = base_memory(op.args[0])
         return (root,) if isinstance(root, Op) or root in self.sources else self.readers(op)
 
     def transfer_memory(self, op: Op) -> Iterable[Value]:
@@ -143,14 +145,14 @@ class Activity(Flow):
         return bool(op.results) and self._is_kind(op) and rule_of(op) not in (NONDIFF, MEMORY)
 
 
-class Spread(Activity):
+class FloatDependence(ActivityAnalysis):
     """Floats that depend on the seeds by any op, differentiable or not."""
 
     def _may_be_active(self, op: Op) -> bool:
         return bool(op.results) and self._is_kind(op)
 
 
-class Bits(Spread):
+class BitDependence(FloatDependence):
     """Integers that hold bits of the seeds, or depend on such integers."""
 
     def _is_kind(self, v: Value) -> bool:
@@ -160,7 +162,7 @@ class Bits(Spread):
 
 def name_under(op: Op) -> str:
     """The name of the array that an op writes."""
-    root = base_of(op.args[0])
+    root = base_memory(op.args[0])
     assert isinstance(root, Param)
     return root.name
 

@@ -1,8 +1,9 @@
 """Reaching definitions for arrays: reads that may observe a write, and values derived from it.
 
-`Reach` covers one Func. `Outflows` computes, per call, the arrays that receive derivatives, given
-scalars, shapes, and arrays known to be constant. A write reaches later reads of its segment, and
-reads of later segments up to the first that provably overwrites the whole array (`whole`).
+`ReachingWrites` covers one Func. `OutflowAnalysis` computes, per call, the arrays that receive
+derivatives, given scalars, shapes, and arrays known to be constant. A write reaches later reads of
+its segment, and reads of later segments up to the first that provably overwrites the whole array
+(`whole`).
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from functools import cache, cached_property
 
-from vkchi.analysis.boxes import Covered, Shaped, filled_by, full_box
+from vkchi.analysis.boxes import Covered, Shaped, first_filling_segment, full_box
 from vkchi.analysis.conditions import Guards, guards_of, may_hold
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.must_write import MustWrite, name_of, with_all_components
-from vkchi.analysis.segments import Order
-from vkchi.analysis.whole import Whole
-from vkchi.autodiff.answers import Outflow, Spans
-from vkchi.autodiff.primal import Activity, Bits, name_under
+from vkchi.analysis.segments import SegmentOrder
+from vkchi.analysis.whole import ArrayCoverage
+from vkchi.autodiff.primal import ActivityAnalysis, BitDependence, name_under
+from vkchi.autodiff.results import DerivativeOutflow, Spans
 from vkchi.autodiff.rules import is_smooth
-from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
 from vkchi.ir.ops import CONVERSIONS, READS, UPDATES, WRITES
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, u1
@@ -28,18 +29,18 @@ from vkchi.types import Array, u1
 Spread = tuple[dict[str, Op], set[Value]]
 
 
-class Extents(NamedTuple):
+class ArrayShape(NamedTuple):
     """The shape of an array."""
 
     shape: tuple[int, ...]
 
 
-class Reach:
+class ReachingWrites:
     """Reads and writes of a Func by segment."""
 
     def __init__(self, fn: Func) -> None:
         self.fn = fn
-        self.order = Order(fn)
+        self.order = SegmentOrder(fn)
         self.segments, self.number = self.order.segments, self.order.number
         self.params = {p.name: p for p in fn.params if isinstance(p.type, Array)}
         self.spread, self.read = cache(self._spread), cache(self._readers)
@@ -67,7 +68,7 @@ class Reach:
         """Arrays of static shape that one segment overwrites by several stores, with the
         segment."""
         types = {name: p.type for name, p in self.params.items()}
-        arrays = {name: Extents(t.shape) for name, t in types.items()
+        arrays = {name: ArrayShape(t.shape) for name, t in types.items()
                   if isinstance(t, Array) and t.shape is not None}  # fmt: skip
         found: dict[tuple[str, int], list[Covered]] = {}
         for covered in self.must_write.boxes({}, arrays) if arrays else ():
@@ -75,23 +76,25 @@ class Reach:
                 found.setdefault((covered.name, covered.segment), []).append(covered)
         for (name, segment), boxes in found.items():
             full = self.full(name, arrays[name].shape)
-            if filled_by(boxes, full, full) is not None:
+            if first_filling_segment(boxes, full, full) is not None:
                 yield name, segment
 
     def begun(self) -> frozenset[str]:
         """Arrays that the kernel overwrites completely before it reads them."""
         return frozenset(
             name for name, ends in self.ends.items()
-            if not any(base_of(op.args[0]) is self.params[name]
+            if not any(base_memory(op.args[0]) is self.params[name]
                        for segment in self.segments[: min(ends) + 1] for op in segment.walk()
                        if op.kind in (*READS, *UPDATES))
         )  # fmt: skip
 
-    def whole(self, name: str) -> Whole:
+    def whole(self, name: str) -> ArrayCoverage:
         """Coverage test for an array of any shape."""
         param = self.params[name]
         assert isinstance(param.type, Array)
-        return Whole(param, param.type.layout.origin if param.type.layout is not None else ())
+        return ArrayCoverage(
+            param, param.type.layout.origin if param.type.layout is not None else ()
+        )
 
     def full(self, name: str, shape: tuple[int, ...]) -> tuple[tuple[int, int] | None, ...]:
         """The box of all elements of an array."""
@@ -101,7 +104,7 @@ class Reach:
 
     def readers(self, op: Op) -> frozenset[Value]:
         """Loads and atomics with results that may observe a write to an array."""
-        return self.read(base_of(op.args[0]), self.number[op])
+        return self.read(base_memory(op.args[0]), self.number[op])
 
     def _readers(self, root: Value, number: int) -> frozenset[Value]:
         ends = self.ends.get(root.name, ()) if isinstance(root, Param) else ()
@@ -116,12 +119,12 @@ class Reach:
         """Ops that read memory in these segments."""
         for segment in self.segments[first : last + 1]:
             for x in segment.walk():
-                if x.kind in READS and base_of(x.args[0]) is root:
+                if x.kind in READS and base_memory(x.args[0]) is root:
                     yield x
 
     def stays(self, op: Op) -> bool:
         """True if the written value may still be in the array when the kernel ends."""
-        root, number = base_of(op.args[0]), self.number[op]
+        root, number = base_memory(op.args[0]), self.number[op]
         assert isinstance(root, Param)
         return all(k <= number for k in self.ends.get(root.name, ()))
 
@@ -134,7 +137,7 @@ class Reach:
 
         Each maps to an op that writes such a value, preferably one whose value stays.
         """
-        return self.spread(seeds, Activity)[0]
+        return self.spread(seeds, ActivityAnalysis)[0]
 
     def made_of(self, bits: set[Value]) -> list[Op]:
         """Floats converted from these integers."""
@@ -148,7 +151,7 @@ class Reach:
         """Bitcasts of active values."""
         return [op for op in walk(self.fn.body) if op.kind == "bitcast" and op.args[0] in active]
 
-    def _spread(self, seeds: frozenset[Value], kind: type[Activity]) -> Spread:
+    def _spread(self, seeds: frozenset[Value], kind: type[ActivityAnalysis]) -> Spread:
         """Arrays and values reached from the seeds by the analysis `kind`, also through arrays."""
         found: dict[str, Op] = {}
         active = kind(self.fn, frozenset(), seeds, readers=self.readers)
@@ -158,7 +161,7 @@ class Reach:
                 found[name] = op
         return found, active.values
 
-    def lasting(self, active: Activity, skipped: Container[Op] = ()) -> dict[str, Op]:
+    def lasting(self, active: ActivityAnalysis, skipped: Container[Op] = ()) -> dict[str, Op]:
         """Arrays without gradient that hold active values when the kernel ends, with a write each.
 
         Includes values derived from such an array. Writes in `skipped` do not count.
@@ -167,19 +170,21 @@ class Reach:
         for op in active.writes:
             if op in skipped:
                 continue
-            if base_of(op.args[0]) not in active.sources:
+            if base_memory(op.args[0]) not in active.sources:
                 read = self.readers(op)
                 for late in (op, *(self.flow(read).values() if read else ())):
-                    if base_of(late.args[0]) not in active.sources and self.stays(late):
+                    if base_memory(late.args[0]) not in active.sources and self.stays(late):
                         found.setdefault(name_under(late), late)
         return found
 
-    def lasting_bits(self, active: Activity) -> dict[str, Op]:
+    def lasting_bits(self, active: ActivityAnalysis) -> dict[str, Op]:
         """Arrays that hold bits of active values when the kernel ends."""
         seeds = self.taken_bits(active)
-        return self.staying(self.spread(frozenset(seeds), Bits)[0]) if seeds else {}
+        return self.staying(self.spread(frozenset(seeds), BitDependence)[0]) if seeds else {}
 
-    def losses(self, active: Activity, differentiable: frozenset[str]) -> Iterator[tuple[Op, Op]]:
+    def losses(
+        self, active: ActivityAnalysis, differentiable: frozenset[str]
+    ) -> Iterator[tuple[Op, Op]]:
         """Pairs of writes by which a derivative gets lost.
 
         The first stores an active value in an array without gradient. The second stores a value
@@ -189,7 +194,7 @@ class Reach:
         def follow(op: Op) -> list[Op]:
             return [late for late in self.later(op) if name_under(late) not in differentiable]
 
-        first = (op for op in active.writes if base_of(op.args[0]) not in active.sources)
+        first = (op for op in active.writes if base_memory(op.args[0]) not in active.sources)
         lost = closure(first, follow)
         seen: dict[frozenset[Value], Op] = {}
         for op in walk(self.fn.body) if lost else ():
@@ -205,19 +210,19 @@ class Reach:
         return self.written_of(self.readers(op))
 
     def _written_of(self, seeds: frozenset[Value]) -> list[Op]:
-        return Activity(self.fn, frozenset(), seeds).writes if seeds else []
+        return ActivityAnalysis(self.fn, frozenset(), seeds).writes if seeds else []
 
 
 NONE: frozenset[Op] = frozenset()
 
 
-class Outflows(Reach):
+class OutflowAnalysis(ReachingWrites):
     """Arrays that receive derivatives from the arrays `names`, per call."""
 
     def __init__(self, fn: Func, names: frozenset[str]) -> None:
         super().__init__(fn)
         self.names = names
-        self.known: dict[tuple[frozenset[str], frozenset[Op]], Outflow] = {}
+        self.known: dict[tuple[frozenset[str], frozenset[Op]], DerivativeOutflow] = {}
 
     @cached_property
     def guards(self) -> dict[Op, Guards]:
@@ -234,16 +239,20 @@ class Outflows(Reach):
         numbers: Mapping[str, int],
         arrays: Mapping[str, Shaped],
         constant: frozenset[str] = frozenset(),
-    ) -> Outflow:
+    ) -> DerivativeOutflow:
         """The outflow of a call, given the arrays that are constant."""
         key = constant, self._skipped(numbers, arrays) if self._find(constant).escapes else NONE
         return self._find(*key)
 
-    def _find(self, constant: frozenset[str], skipped: frozenset[Op] = frozenset()) -> Outflow:
+    def _find(
+        self, constant: frozenset[str], skipped: frozenset[Op] = frozenset()
+    ) -> DerivativeOutflow:
         if (constant, skipped) not in self.known:
-            active = Activity(self.fn, self.names, constant=constant | self.begun())
+            active = ActivityAnalysis(self.fn, self.names, constant=constant | self.begun())
             escapes = self.lasting(active, skipped) if active.escapes else {}
-            found = Outflow(*map(spans_of, (active.stores, escapes, self.lasting_bits(active))))
+            found = DerivativeOutflow(
+                *map(spans_of, (active.stores, escapes, self.lasting_bits(active)))
+            )
             self.known[constant, skipped] = found
         return self.known[constant, skipped]
 

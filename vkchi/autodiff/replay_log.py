@@ -6,7 +6,7 @@ loops.
 
 `number` is that of the parallel iteration. `position` is that of the enclosing serial iterations,
 counted in the widest ranges of their loops. A tape runs the `recorded` kernel and differentiates
-the `known` one. An atomic keeps its effect on memory; only its result is replayed.
+the `replay_draws` one. An atomic keeps its effect on memory; only its result is replayed.
 
 Not recorded: ops in loops whose trip count the host cannot compute, and float results of atomics.
 """
@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-from vkchi.analysis.loop_bounds import Nest, nest_of, widest
-from vkchi.autodiff.buffers import Save
+from vkchi.analysis.loop_bounds import Nest, emit_widest_bounds, nest_of
+from vkchi.autodiff.buffers import SaveBuffer
 from vkchi.autodiff.emit import as_i32, trip_count
-from vkchi.autodiff.refusals import find_changing
+from vkchi.autodiff.gradient_checks import find_nondeterministic
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.sweep import saved_type
 from vkchi.ir.builder import Builder
-from vkchi.ir.control import axes_of
+from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value
-from vkchi.ir.names import REPLAY
+from vkchi.ir.param_names import REPLAY
 from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32
@@ -32,33 +32,33 @@ from vkchi.types import i32
 Loops = tuple[Op, ...]
 
 
-class Draw(NamedTuple):
+class ReplayedOp(NamedTuple):
     """A nondeterministic op, the loops around it (outermost first), and the buffer of its
     results."""
 
     op: Op
     loops: Loops
-    save: Save
+    save: SaveBuffer
 
 
-def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[Draw, ...]:
+def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[ReplayedOp, ...]:
     """The ops that can be recorded.
 
     `wide` maps loops with host-computed trip counts to the loops with their widest ranges. Float
     results are excluded: values from memory may have derivatives, which would get lost.
     """
-    ops = find_changing(fn)
-    draws: list[Draw] = []
+    ops = find_nondeterministic(fn)
+    draws: list[ReplayedOp] = []
     for op, loops in ops_in(fn.body, (), wide):
         if op in ops and not is_smooth(op):
-            parallel, serial = split(loops)
+            parallel, serial = split_parallel(loops)
             param = Param(saved_type(op.type), f"{REPLAY}{len(draws)}")
-            save = Save(param, tuple([wide[loop] for loop in serial]), "", parallel, "")
-            draws.append(Draw(op, loops, save))
+            save = SaveBuffer(param, tuple([wide[loop] for loop in serial]), "", parallel, "")
+            draws.append(ReplayedOp(op, loops, save))
     return tuple(draws)
 
 
-def split(loops: Loops) -> tuple[Op | None, Loops]:
+def split_parallel(loops: Loops) -> tuple[Op | None, Loops]:
     """Split off the outermost loop if it is parallel."""
     return (loops[0], loops[1:]) if loops and loops[0].kind == "parallel" else (None, loops)
 
@@ -72,7 +72,7 @@ def ops_in(region: Region, loops: Loops, counted: Container[Op]) -> Iterator[tup
                 yield from ops_in(inner, loops if op.kind == "if" else (*loops, op), counted)
 
 
-def record_draws(fn: Func, draws: Sequence[Draw]) -> Func:
+def record_draws(fn: Func, draws: Sequence[ReplayedOp]) -> Func:
     """The Func that stores the results of draws in the buffers."""
 
     def record(b: Builder, place: Value, new: Value) -> Value:
@@ -82,14 +82,14 @@ def record_draws(fn: Func, draws: Sequence[Draw]) -> Func:
     return with_buffers(fn, draws, record)
 
 
-def known(fn: Func, draws: Sequence[Draw]) -> Func:
+def replay_draws(fn: Func, draws: Sequence[ReplayedOp]) -> Func:
     """The Func that loads the results of draws from the buffers."""
 
     return with_buffers(fn, draws, lambda b, place, new: b.emit("load", place))
 
 
 def with_buffers(
-    fn: Func, draws: Sequence[Draw], use: Callable[[Builder, Value, Value], Value]
+    fn: Func, draws: Sequence[ReplayedOp], use: Callable[[Builder, Value, Value], Value]
 ) -> Func:
     """Replace the result of each draw by `use(builder, buffer location, new result)`."""
     if not draws:
@@ -101,7 +101,7 @@ def with_buffers(
         if draw is None:
             return None
         new = b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
-        parallel, serial = split(draw.loops)
+        parallel, serial = split_parallel(draw.loops)
         around = (parallel,) if parallel is not None else ()
         numbers = count_rounds(b, serial, nest), count_rounds(b, around, nest)
         return [use(b, b.emit("elem", draw.save.param, *numbers), new)]
@@ -114,7 +114,7 @@ def count_rounds(b: Builder, loops: Loops, nest: Nest) -> Value:
     """Linear number of the current iteration in nested loops; 0 without loops."""
     total: Value = b.const(0, i32)
     for loop in loops:
-        bounds = widest(b, loop, nest)
+        bounds = emit_widest_bounds(b, loop, nest)
         assert bounds is not None
         for axis, begin, end in zip(axes_of(loop), bounds[::2], bounds[1::2], strict=True):
             trips = as_i32(b, trip_count(b, begin, end))

@@ -23,8 +23,8 @@ keeps it.
 Primal values: a rule requests them from its site. Values of the invocation's own region come from
 the forward sweep. Values in an arm of an `if` or in a loop body are recomputed from their operands
 if that is deterministic (`primal.is_repeatable`). Others are saved by the sweep (`sweep.Kept`). The
-set of saved values is complete only after reversal. So the Func is built twice: `Kept` is empty the
-first time, and complete the second.
+set of saved values is complete only after reversal. So the Func is built twice: `SavedValues` is
+empty the first time, and complete the second.
 
 The pass `unread` removes recomputation and saved values that are not read. If nondeterministic ops
 (random numbers, the order of atomics) remain then, `refusals` raises an error. Here, only ops
@@ -37,28 +37,43 @@ from collections.abc import Sequence
 
 from vkchi.analysis.alias import kinds_at, kinds_of_writes
 from vkchi.analysis.segments import Segment
-from vkchi.autodiff.answers import Request
-from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
-from vkchi.autodiff.emit import as_i32, components, exchange, place_in, places_at, trip_count, zero
+from vkchi.autodiff.buffers import CountingFunc, SaveBuffer, build_counting, describe_saves
+from vkchi.autodiff.emit import (
+    as_i32,
+    exchange_with_zero,
+    place_in,
+    places_at,
+    scalar_components,
+    trip_count,
+    zero,
+)
+from vkchi.autodiff.gradient_checks import check_bits, check_lost, no_derivative_error
 from vkchi.autodiff.loop_rotation import rotate_loops
-from vkchi.autodiff.primal import Primal
-from vkchi.autodiff.reaching import Outflows
-from vkchi.autodiff.refusals import check_bits, check_lost, refuse
-from vkchi.autodiff.rules import MEMORY, Partials, Site, Special, multiply, rule_of
-from vkchi.autodiff.scopes import Scope, Scopes
-from vkchi.autodiff.sweep import Kept, Sweep, run_parallel, run_segment
-from vkchi.autodiff.versions import Memory, Versions
+from vkchi.autodiff.primal import PrimalAnalysis
+from vkchi.autodiff.reaching import OutflowAnalysis
+from vkchi.autodiff.results import GradientRequest
+from vkchi.autodiff.rules import (
+    MEMORY,
+    DerivativeSite,
+    Partials,
+    SpecialRule,
+    rule_of,
+    times_partial,
+)
+from vkchi.autodiff.scopes import ReverseScope, ReverseScopes
+from vkchi.autodiff.sweep import ForwardSweep, SavedValues, run_parallel, run_segment
+from vkchi.autodiff.versions import MemoryVersions, SegmentMemory
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
-from vkchi.ir.names import ADJOINT
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, walk
 from vkchi.ir.num import Num
 from vkchi.ir.ops import EXTREMES, UPDATES, WRITES
+from vkchi.ir.param_names import ADJOINT
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, i32
 
 
-class Gradient(NamedTuple):
+class GradientFunc(NamedTuple):
     """Result of reverse mode.
 
     `counting` computes the cells that `saves` name. `copies` maps `.scratch.*` parameters to the
@@ -67,39 +82,41 @@ class Gradient(NamedTuple):
     """
 
     func: Func
-    counting: Counting | None
-    saves: tuple[Save, ...]
+    counting: CountingFunc | None
+    saves: tuple[SaveBuffer, ...]
     copies: dict[str, str]
     adjoints: dict[str, str]
-    primal: Primal
-    outflows: Outflows
+    primal: PrimalAnalysis
+    outflows: OutflowAnalysis
 
-    def saves_used(self) -> tuple[Save, ...]:
+    def saves_used(self) -> tuple[SaveBuffer, ...]:
         """The buffers that `func` still uses."""
         params = set(self.func.params)
         return tuple(s for s in self.saves if s.param in params)
 
 
-def survey(fn: Func, request: Request) -> tuple[Primal, Outflows]:
+def analyze_primal(fn: Func, request: GradientRequest) -> tuple[PrimalAnalysis, OutflowAnalysis]:
     """Analyse a Func before differentiation.
 
     Raises GradientError if a derivative gets lost, or warns if the request says so.
     """
     fn = rotate_loops(fn)
-    reach = Outflows(fn, request.differentiable)
-    primal = Primal(fn, request, reach.order, reach.begun())
+    reach = OutflowAnalysis(fn, request.differentiable)
+    primal = PrimalAnalysis(fn, request, reach.order, reach.begun())
     check_lost(primal, reach, request.missing)
     check_bits(reach, primal.active, primal.differentiable)
     return primal, reach
 
 
-def reverse(fn: Func, request: Request, *, is_second: bool = False) -> Gradient:
+def differentiate_reverse(
+    fn: Func, request: GradientRequest, *, is_second: bool = False
+) -> GradientFunc:
     """The gradient of an unsplit Func. Raises GradientError.
 
     `is_second`: the result will be differentiated again.
     """
-    primal, outflows = survey(fn, request)
-    kept = Kept(primal)
+    primal, outflows = analyze_primal(fn, request)
+    kept = SavedValues(primal)
     made = Reverse(primal, kept, is_second=is_second)
     func = made.build()
     if kept.values:  # known only after the first build
@@ -108,18 +125,18 @@ def reverse(fn: Func, request: Request, *, is_second: bool = False) -> Gradient:
     saves = tuple(describe_saves(primal, kept))
     counting = build_counting(primal, saves)
     adjoints = {p.name: q.name for p, q in made.adjoints.items()}
-    return Gradient(func, counting, saves, made.versions.copies, adjoints, primal, outflows)
+    return GradientFunc(func, counting, saves, made.versions.copies, adjoints, primal, outflows)
 
 
 class Reverse:
     """Builder of the gradient of one Func."""
 
-    def __init__(self, primal: Primal, kept: Kept, *, is_second: bool) -> None:
+    def __init__(self, primal: PrimalAnalysis, kept: SavedValues, *, is_second: bool) -> None:
         self.primal, self.kept, self.is_second = primal, kept, is_second
         self.b = Builder()
-        self.versions = Versions(self.b, primal)
+        self.versions = MemoryVersions(self.b, primal)
         self.adjoints: dict[Param, Param] = {}
-        self.scopes = Scopes(self.b, primal, kept)
+        self.scopes = ReverseScopes(self.b, primal, kept)
         self.writes: list[Op] = []  # in the loop being reversed
         self.after: dict[Value, Value] = {}  # root -> memory after the loop
 
@@ -129,7 +146,7 @@ class Reverse:
         with b.region() as body:
             b.span = fn.span
             zero_ = b.const(0, i32)
-            sweep = Sweep(b, self.primal, self.kept, Memory({}, {}), zero_)
+            sweep = ForwardSweep(b, self.primal, self.kept, SegmentMemory({}, {}), zero_)
             memories = [self.repeat(sweep, s) for s in self.primal.segments]
             with self.scopes.open(fn.body, sweep=sweep):
                 for segment, memory in reversed(list(zip(self.primal.segments, memories))):
@@ -147,7 +164,7 @@ class Reverse:
         outer = dict.fromkeys(v for v in used if v not in old and isinstance(v.type, Array))
         return list(outer)
 
-    def repeat(self, sweep: Sweep, segment: Segment) -> Memory:
+    def repeat(self, sweep: ForwardSweep, segment: Segment) -> SegmentMemory:
         """Recompute a segment if its effects may be needed.
 
         Returns the memory before and after it.
@@ -156,18 +173,18 @@ class Reverse:
         is_last = segment.number == len(self.primal.segments) - 1
         kinds = kinds_of_writes(segment.ops)
         if segment.loop is not None and is_last and not EXTREMES & set().union(*kinds.values()):
-            return Memory(found, found)
-        nothing = Kept(self.primal)
+            return SegmentMemory(found, found)
+        nothing = SavedValues(self.primal)
         run_segment(
             sweep, segment, self.versions,
-            lambda memory, n: Sweep(self.b, self.primal, nothing, memory, n),
+            lambda memory, n: ForwardSweep(self.b, self.primal, nothing, memory, n),
         )  # fmt: skip
-        return Memory(found, found if segment.loop is None else dict(self.versions.now))
+        return SegmentMemory(found, found if segment.loop is None else dict(self.versions.now))
 
     # --- ops in reverse
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> ReverseScope:
         """The innermost open scope."""
         return self.scopes.current
 
@@ -193,15 +210,15 @@ class Reverse:
         if g is None:
             return
         active = [k for k, v in enumerate(op.args) if v in self.primal.active]
-        site = Site(self.b, op, self.scopes.get, active, is_second=self.is_second)
+        site = DerivativeSite(self.b, op, self.scopes.get, active, is_second=self.is_second)
         rule = rule_of(op)
         if isinstance(rule, Partials):
             given = [
-                multiply(site, Num(self.b, g), p) if site.is_active(k) else None
+                times_partial(site, Num(self.b, g), p) if site.is_active(k) else None
                 for k, p in enumerate(rule.partials)
             ]
-        elif isinstance(rule, Special):
-            raise refuse(op)
+        elif isinstance(rule, SpecialRule):
+            raise no_derivative_error(op)
         else:
             given = rule.vjp(site, Num(self.b, g))
         for v, x in zip(op.args, given, strict=True):
@@ -212,7 +229,7 @@ class Reverse:
 
     def adjoint_place(self, ptr: Value) -> Value | None:
         """The location of the adjoint of a memory location; None if it has none."""
-        root = base_of(ptr)
+        root = base_memory(ptr)
         array = self.adjoint_array(root) if isinstance(root, Param) else self.local_place(root)
         return None if array is None else place_in(self.b, ptr, array, self.scopes.get)
 
@@ -225,12 +242,12 @@ class Reverse:
     def local_place(self, root: Value) -> Value | None:
         """The location of the adjoint of a `local`."""
         if isinstance(root, Op) and root.kind != "local":
-            raise refuse(root)
+            raise no_derivative_error(root)
         return self.scopes.place(root) if root in self.primal.active.roots else None
 
     def is_shared(self, ptr: Value) -> bool:
         """True if other invocations may access the location."""
-        return self.scopes.is_outside_invocation(base_of(ptr))
+        return self.scopes.is_outside_invocation(base_memory(ptr))
 
     def load(self, op: Op) -> None:
         """Add the adjoint of the loaded value to that of its location."""
@@ -252,7 +269,7 @@ class Reverse:
         assert isinstance(place.type, Ptr)
         t = place.type.elem
         if self.is_shared(ptr):  # any one of the iterations that write it may take the adjoint
-            return exchange(b, place, t)
+            return exchange_with_zero(b, place, t)
         g = b.emit("load", place)
         b.emit("store", place, zero(b, t))
         return g
@@ -278,14 +295,16 @@ class Reverse:
 
         The adjoint goes to one invocation that contributed the result, or stays with the old value.
         """
-        root = base_of(op.args[0])
+        root = base_memory(op.args[0])
         if op.kind not in EXTREMES or kinds_at(self.writes, op.args[0]) != {op.kind}:
-            raise refuse(op)
+            raise no_derivative_error(op)
         result = self.b.emit(
             "load", place_in(self.b, op.args[0], self.after.get(root, root), self.scopes.get)
         )
         v, b = self.scopes.get(op.args[1]), self.b
-        found = zip(components(b, v), components(b, result), places_at(b, place), strict=True)
+        found = zip(
+            scalar_components(b, v), scalar_components(b, result), places_at(b, place), strict=True
+        )
         parts = [self.claim(*one) for one in found]
         is_one = isinstance(v.type, Scalar)
         self.scopes.accumulate(
@@ -296,7 +315,7 @@ class Reverse:
         """Take the remaining adjoint at a location if v is the result, else 0."""
         assert isinstance(v.type, Scalar)
         with self.b.region() as hit:
-            self.b.emit("yield", exchange(self.b, place, v.type))
+            self.b.emit("yield", exchange_with_zero(self.b, place, v.type))
         with self.b.region() as miss:
             self.b.emit("yield", zero(self.b, v.type))
         return self.b.if_(self.b.emit("eq", v, result), hit, miss).results[0]
@@ -373,20 +392,23 @@ class Reverse:
         for k, g in zip(carried, made.results):
             self.scopes.accumulate(op.args[skip + k], g)
 
-    def parallel(self, op: Op, done: Memory) -> None:
+    def parallel(self, op: Op, done: SegmentMemory) -> None:
         """Recompute each iteration, then reverse it."""
         (region,) = op.regions
         self.writes, self.after = [x for x in walk(region) if x.kind in WRITES], done.late
-        memory = Memory(dict(done.early), self.versions.copy_written((op,), done.early))
+        memory = SegmentMemory(dict(done.early), self.versions.copy_written((op,), done.early))
         outer = self.scope.sweep
         assert outer is not None
 
-        def reverse_ops(sweep: Sweep) -> None:
+        def reverse_ops(sweep: ForwardSweep) -> None:
             with self.scopes.open(region, sweep=sweep):
                 self.ops(region.ops)
 
         run_parallel(
-            outer, op, lambda n: Sweep(self.b, self.primal, self.kept, memory, n), reverse_ops
+            outer,
+            op,
+            lambda n: ForwardSweep(self.b, self.primal, self.kept, memory, n),
+            reverse_ops,
         )
 
 

@@ -3,8 +3,8 @@
 Kinds of rules:
 
 - `Partials`: an elementwise op, with one partial derivative per operand. ONE and MINUS are
-  constants, None is zero, a `Choice` is 1 or 0. Reverse mode multiplies the incoming adjoint with
-  them; forward mode multiplies the operands' tangents.
+  constants, None is zero, a `SelectingPartial` is 1 or 0. Reverse mode multiplies the incoming
+  adjoint with them; forward mode multiplies the operands' tangents.
 - `Linear`: an op that is linear in some operands jointly. Forward mode applies the op to their
   tangents; `vjp` returns the adjoints of the operands.
 - `Bilinear`: linear in each operand alone.
@@ -16,8 +16,8 @@ Zero adjoints: the product with a partial derivative is 0 even if that is infini
 value must not produce a NaN. In reverse mode this applies to any value, because arrays may hold NaN
 for missing data.
 
-Primal values: a rule requests operands and results from a `Site`, which recomputes or saves them.
-So no table lists the values that each op needs.
+Primal values: a rule requests operands and results from a `DerivativeSite`, which recomputes or
+saves them. So no table lists the values that each op needs.
 
 Conventions at kinks: abs'(0) = 0. At a tie, `min` and `max` give all to their second operand.
 `x**0` has derivative 0 in x; `0**y` has derivative 0 in y.
@@ -36,14 +36,14 @@ from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Value, constant_array
 from vkchi.ir.num import Num
 from vkchi.ir.ops import PLACES, READS, TABLE, Effect
-from vkchi.ir.sig import Signature
+from vkchi.ir.sig import OpSignature
 from vkchi.target.magic import MAGIC
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_scalar
 from vkchi.types.lazy_numpy import np
 
 
-class Site:
+class DerivativeSite:
     """An op that is being differentiated.
 
     - `get`: returns the primal value of an operand or of the result, on demand;
@@ -86,20 +86,20 @@ class Site:
         return k in self.active
 
 
-Partial = Callable[[Site], Num]
-Vjp = Callable[[Site, Num], "list[Num | None]"]
+Partial = Callable[[DerivativeSite], Num]
+Vjp = Callable[[DerivativeSite, Num], "list[Num | None]"]
 
 
-class Constant(NamedTuple):
+class ConstantPartial(NamedTuple):
     """A constant partial derivative, 1 or -1."""
 
     sign: int
 
 
-ONE, MINUS = Constant(1), Constant(-1)
+ONE, MINUS = ConstantPartial(1), ConstantPartial(-1)
 
 
-class Choice(NamedTuple):
+class SelectingPartial(NamedTuple):
     """A partial derivative that is 1 where `test` holds, else 0.
 
     It selects instead of multiplying, so that an infinity without influence does not become NaN.
@@ -108,13 +108,13 @@ class Choice(NamedTuple):
     test: Partial
 
 
-class Steep(NamedTuple):
+class UnboundedPartial(NamedTuple):
     """A partial derivative that may be infinite; its product with 0 is 0."""
 
     slope: Partial
 
 
-Factor = Partial | Constant | Choice | Steep | None
+Factor = Partial | ConstantPartial | SelectingPartial | UnboundedPartial | None
 
 
 class Partials(NamedTuple):
@@ -136,25 +136,25 @@ class Bilinear(NamedTuple):
     vjp: Vjp
 
 
-class Special(NamedTuple):
+class SpecialRule(NamedTuple):
     """A rule without data: handled elsewhere, or an error."""
 
     name: str
 
 
-NONDIFF, MEMORY, CONTROL, SHARED = map(Special, ("nondiff", "memory", "control", "shared"))
-CHOSEN = Special("chosen")  # replaced by one of its operands before differentiation
-Rule = Partials | Linear | Bilinear | Special
+NONDIFF, MEMORY, CONTROL, SHARED = map(SpecialRule, ("nondiff", "memory", "control", "shared"))
+CHOSEN = SpecialRule("chosen")  # replaced by one of its operands before differentiation
+Rule = Partials | Linear | Bilinear | SpecialRule
 
 # --- elementwise ---------------------------------------------------------------------------------
 
 
-def _pow_base(s: Site) -> Num:
+def _pow_base(s: DerivativeSite) -> Num:
     slope = s.y * s.x.pow(s.y - 1)
     return (s.y == 0).where(s.y * 0, slope)
 
 
-def _pow_exponent(s: Site) -> Num:
+def _pow_exponent(s: DerivativeSite) -> Num:
     is_zero = s.x == 0
     return s.out * is_zero.where(s.x + 1, s.x).op("log")
 
@@ -166,8 +166,8 @@ def _truncated(x: Num, y: Num) -> Num:
 
 
 # At a tie the second operand has the derivative, as in Taichi: `max(x, 0)` is flat at 0.
-_FIRST = Choice(lambda s: s.out != s.y)
-_SECOND = Choice(lambda s: s.out == s.y)
+_FIRST = SelectingPartial(lambda s: s.out != s.y)
+_SECOND = SelectingPartial(lambda s: s.out == s.y)
 
 
 def _cast_is_smooth(op: Op) -> bool:
@@ -179,29 +179,29 @@ _ELEMENTWISE: dict[str, tuple[Factor, ...]] = {
     "add": (ONE, ONE),
     "sub": (ONE, MINUS),
     "mul": (lambda s: s.y, lambda s: s.x),
-    "div": (Steep(lambda s: 1 / s.y), Steep(lambda s: -s.out / s.y)),
+    "div": (UnboundedPartial(lambda s: 1 / s.y), UnboundedPartial(lambda s: -s.out / s.y)),
     "mod": (ONE, lambda s: -s.x.floordiv(s.y)),
     "rem": (ONE, lambda s: -_truncated(s.x, s.y)),
     "neg": (MINUS,),
     "abs": (lambda s: s.x.op("sign"),),
     "min": (_FIRST, _SECOND),
     "max": (_FIRST, _SECOND),
-    "pow": (Steep(_pow_base), Steep(_pow_exponent)),
-    "sqrt": (Steep(lambda s: 0.5 / s.out),),
-    "rsqrt": (Steep(lambda s: -0.5 * s.out * s.out * s.out),),
-    "exp": (Steep(lambda s: s.out),),
-    "exp2": (Steep(lambda s: s.out * math.log(2)),),
-    "log": (Steep(lambda s: 1 / s.x),),
-    "log2": (Steep(lambda s: 1 / math.log(2) / s.x),),
+    "pow": (UnboundedPartial(_pow_base), UnboundedPartial(_pow_exponent)),
+    "sqrt": (UnboundedPartial(lambda s: 0.5 / s.out),),
+    "rsqrt": (UnboundedPartial(lambda s: -0.5 * s.out * s.out * s.out),),
+    "exp": (UnboundedPartial(lambda s: s.out),),
+    "exp2": (UnboundedPartial(lambda s: s.out * math.log(2)),),
+    "log": (UnboundedPartial(lambda s: 1 / s.x),),
+    "log2": (UnboundedPartial(lambda s: 1 / math.log(2) / s.x),),
     "sin": (lambda s: s.x.op("cos"),),
     "cos": (lambda s: -s.x.op("sin"),),
     "tan": (lambda s: 1 + s.out * s.out,),
-    "asin": (Steep(lambda s: (1 - s.x * s.x).op("rsqrt")),),
-    "acos": (Steep(lambda s: -(1 - s.x * s.x).op("rsqrt")),),
+    "asin": (UnboundedPartial(lambda s: (1 - s.x * s.x).op("rsqrt")),),
+    "acos": (UnboundedPartial(lambda s: -(1 - s.x * s.x).op("rsqrt")),),
     "atan": (lambda s: 1 / (1 + s.x * s.x),),
     "atan2": (
-        Steep(lambda s: s.y / (s.x * s.x + s.y * s.y)),
-        Steep(lambda s: -s.x / (s.x * s.x + s.y * s.y)),
+        UnboundedPartial(lambda s: s.y / (s.x * s.x + s.y * s.y)),
+        UnboundedPartial(lambda s: -s.x / (s.x * s.x + s.y * s.y)),
     ),
     "sinh": (lambda s: s.x.op("cosh"),),
     "cosh": (lambda s: s.x.op("sinh"),),
@@ -212,41 +212,41 @@ _ELEMENTWISE: dict[str, tuple[Factor, ...]] = {
 # --- tensors -------------------------------------------------------------------------------------
 
 
-def _select(s: Site, g: Num) -> list[Num | None]:
+def _select(s: DerivativeSite, g: Num) -> list[Num | None]:
     zero = g.zero()
     chosen = s.operand(0)
     return [None, chosen.where(g, zero), chosen.where(zero, g)]
 
 
-def _cast(s: Site, g: Num) -> list[Num | None]:
+def _cast(s: DerivativeSite, g: Num) -> list[Num | None]:
     return [g.cast(scalar_of(s.op.args[0].type))]
 
 
-def _splat(s: Site, g: Num) -> list[Num | None]:
+def _splat(s: DerivativeSite, g: Num) -> list[Num | None]:
     return [g.op("sum")]
 
 
-def _pack(s: Site, g: Num) -> list[Num | None]:
+def _pack(s: DerivativeSite, g: Num) -> list[Num | None]:
     return [g.part(k) if s.is_active(k) else None for k in range(len(s.op.args))]
 
 
-def _extract(s: Site, g: Num) -> list[Num | None]:
+def _extract(s: DerivativeSite, g: Num) -> list[Num | None]:
     return [g.zero(s.op.args[0].type).with_part(s.op.attr, g)]
 
 
-def _extract_at(s: Site, g: Num) -> list[Num | None]:
+def _extract_at(s: DerivativeSite, g: Num) -> list[Num | None]:
     t = s.op.args[0].type
     assert isinstance(t, Tensor)
     k = s.operand(1).at_least(0).at_most(t.size - 1)  # as the op clamps it
     return [g.zero(t).with_part_at(k, g), None]
 
 
-def _insert(s: Site, g: Num) -> list[Num | None]:
+def _insert(s: DerivativeSite, g: Num) -> list[Num | None]:
     given = g.part(s.op.attr)
     return [g.with_part(s.op.attr, given.zero()), given]
 
 
-def _insert_at(s: Site, g: Num) -> list[Num | None]:
+def _insert_at(s: DerivativeSite, g: Num) -> list[Num | None]:
     t, k = s.op.args[0].type, s.operand(2)
     assert isinstance(t, Tensor)
     is_inside = (k >= 0) & (k <= t.size - 1)
@@ -254,15 +254,15 @@ def _insert_at(s: Site, g: Num) -> list[Num | None]:
     return [g.with_part_at(k, given.zero()), is_inside.where(given, given.zero()), None]
 
 
-def _transpose(s: Site, g: Num) -> list[Num | None]:
+def _transpose(s: DerivativeSite, g: Num) -> list[Num | None]:
     return [g.op("transpose")]
 
 
-def _sum(s: Site, g: Num) -> list[Num | None]:
+def _sum(s: DerivativeSite, g: Num) -> list[Num | None]:
     return [g.splat(s.op.args[0].type)]
 
 
-def _matmul(s: Site, g: Num) -> list[Num | None]:
+def _matmul(s: DerivativeSite, g: Num) -> list[Num | None]:
     is_vector = len(shape_of(s.op.args[1].type)) == 1
     left = right = None
     if s.is_active(0):
@@ -273,7 +273,7 @@ def _matmul(s: Site, g: Num) -> list[Num | None]:
     return [left, right]
 
 
-def _outer(s: Site, g: Num) -> list[Num | None]:
+def _outer(s: DerivativeSite, g: Num) -> list[Num | None]:
     left = g.matmul(_counting(s, s.y, g, axis=1)) if s.is_active(0) else None
     right = None
     if s.is_active(1):
@@ -281,7 +281,7 @@ def _outer(s: Site, g: Num) -> list[Num | None]:
     return [left, right]
 
 
-def _counting(s: Site, x: Num, g: Num, axis: int) -> Num:
+def _counting(s: DerivativeSite, x: Num, g: Num, axis: int) -> Num:
     """A factor of a product, with 0 for entries whose results have no influence.
 
     Such entries may be infinite or NaN. They are those in a row (`axis` 0) or column (1) in which
@@ -337,7 +337,7 @@ _NONDIFF = [
         kind
         for kind, row in TABLE.items()
         if row.effect in (Effect.PURE, Effect.WRITE)
-        if row.sig and not Signature(row.sig).gives_floats
+        if row.sig and not OpSignature(row.sig).gives_floats
     ),
 ]
 _MEMORY = [*PLACES, "local", *READS, "store"]
@@ -361,20 +361,20 @@ RULES: dict[str, Rule] = {
 }
 
 
-def multiply(site: Site, g: Num, factor: Factor) -> Num | None:
+def times_partial(site: DerivativeSite, g: Num, factor: Factor) -> Num | None:
     """g times a partial derivative; None for zero."""
     if factor is None:
         return None
-    if isinstance(factor, Choice):
+    if isinstance(factor, SelectingPartial):
         return factor.test(site).where(g, g.zero())
-    if isinstance(factor, Constant):
+    if isinstance(factor, ConstantPartial):
         return g if factor is ONE else -g
-    if isinstance(factor, Steep):
+    if isinstance(factor, UnboundedPartial):
         return _times_steep(site, g, factor.slope(site))
     return _times_steep(site, g, factor(site)) if site.is_nonfinite else g * factor(site)
 
 
-def _times_steep(site: Site, g: Num, slope: Num) -> Num:
+def _times_steep(site: DerivativeSite, g: Num, slope: Num) -> Num:
     """The product, with 0 for zero times infinity.
 
     An infinite tangent results from an infinite slope. Example: `ti.exp(-x)` in `1 / (1 +

@@ -6,18 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from vkchi.autodiff.emit import added, place_in, zero
-from vkchi.autodiff.primal import Primal
-from vkchi.autodiff.sweep import Kept, Sweep
+from vkchi.autodiff.emit import add_derivatives, place_in, zero
+from vkchi.autodiff.primal import PrimalAnalysis
+from vkchi.autodiff.sweep import ForwardSweep, SavedValues
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
-from vkchi.ir.core import Op, Param, Region, Result, Value, base_of, walk
-from vkchi.ir.names import ADJOINT
+from vkchi.ir.core import Op, Param, Region, Result, Value, base_memory, walk
+from vkchi.ir.param_names import ADJOINT
 from vkchi.types import Ptr
 
 
-class Scope:
+class ReverseScope:
     """A region being reversed.
 
     `region` is the primal region, `out` the one being built. `values` are the primal values
@@ -25,7 +25,9 @@ class Scope:
     an invocation has a forward `sweep`; that of a loop has the `position` of its saved values.
     """
 
-    def __init__(self, region: Region, out: Region, sweep: Sweep | None, loop: Op | None) -> None:
+    def __init__(
+        self, region: Region, out: Region, sweep: ForwardSweep | None, loop: Op | None
+    ) -> None:
         self.region, self.out, self.sweep, self.loop = region, out, sweep, loop
         self.values: dict[Value, Value] = {}
         self.sums: dict[Value, Value | None] = {}
@@ -33,24 +35,24 @@ class Scope:
         self.position: Value | None = None
 
 
-class Scopes:
+class ReverseScopes:
     """Stack of scopes; the first is the Func's body."""
 
-    def __init__(self, b: Builder, primal: Primal, kept: Kept) -> None:
+    def __init__(self, b: Builder, primal: PrimalAnalysis, kept: SavedValues) -> None:
         self.b, self.primal, self.kept = b, primal, kept
-        self.stack: list[Scope] = []
+        self.stack: list[ReverseScope] = []
 
     @property
-    def current(self) -> Scope:
+    def current(self) -> ReverseScope:
         """The innermost scope."""
         return self.stack[-1]
 
     @contextmanager
     def open(
-        self, region: Region, *, sweep: Sweep | None = None, loop: Op | None = None
-    ) -> Iterator[Scope]:
+        self, region: Region, *, sweep: ForwardSweep | None = None, loop: Op | None = None
+    ) -> Iterator[ReverseScope]:
         """Open a scope for the region that `b` appends to."""
-        scope = Scope(region, self.b.current, sweep, loop)
+        scope = ReverseScope(region, self.b.current, sweep, loop)
         self.stack.append(scope)
         yield scope
         self.stack.pop()
@@ -90,7 +92,7 @@ class Scopes:
             return scope.values[v]
         if isinstance(v.type, Ptr):
             with self.b.within(scope.out):
-                scope.values[v] = place_in(self.b, v, base_of(v), self.get)
+                scope.values[v] = place_in(self.b, v, base_memory(v), self.get)
             return scope.values[v]
         if scope.sweep is not None:
             return scope.sweep.map[v]
@@ -126,7 +128,11 @@ class Scopes:
         todo = [v]
         while todo:
             scope = self.scope_to_repeat(todo[-1])
-            before = [u for u in operands(todo[-1]) if self.scope_to_repeat(u)] if scope else []
+            before = (
+                [u for u in recomputation_operands(todo[-1]) if self.scope_to_repeat(u)]
+                if scope
+                else []
+            )
             todo += before
             if not before and scope is not None:
                 with self.b.within(scope.out):
@@ -134,14 +140,14 @@ class Scopes:
             if not before:
                 todo.pop()
 
-    def scope_to_repeat(self, v: Value) -> Scope | None:
+    def scope_to_repeat(self, v: Value) -> ReverseScope | None:
         """The scope in which a value must be recomputed; None if that is not necessary."""
         if v not in self.primal.home or not self.primal.is_repeatable(v):
             return None
         scope = self.stack[self.depth_of(v)]
         return None if scope.sweep is not None or v in scope.values else scope
 
-    def repeat(self, v: Value, scope: Scope) -> None:
+    def repeat(self, v: Value, scope: ReverseScope) -> None:
         """Recompute a value from the operands of its op."""
         op = v.op if isinstance(v, Result) else v
         assert isinstance(op, Op)
@@ -158,7 +164,7 @@ class Scopes:
             return
         scope = self.stack[self.depth_of(v)]
         if scope is self.current:
-            scope.sums[v] = added(self.b, scope.sums.get(v), g)
+            scope.sums[v] = add_derivatives(self.b, scope.sums.get(v), g)
             return
         self.add_to(self.place(v), g, is_shared=self.is_outside_invocation(v))
 
@@ -191,13 +197,13 @@ class Scopes:
         """The adjoint accumulated so far for a value of the current scope; None for 0."""
         place = self.current.places.get(v)
         stored = self.b.emit("load", place) if place is not None else None
-        return added(self.b, self.current.sums.get(v), stored)
+        return add_derivatives(self.b, self.current.sums.get(v), stored)
 
 
 class Recomputation(Cloner):
     """Copies ops to recompute them, given some values."""
 
-    def __init__(self, scopes: Scopes, known: Mapping[Value, Value]) -> None:
+    def __init__(self, scopes: ReverseScopes, known: Mapping[Value, Value]) -> None:
         super().__init__(scopes.b, dict(known))
         self.scopes = scopes
 
@@ -206,7 +212,7 @@ class Recomputation(Cloner):
         return self.map[v] if v in self.map else self.scopes.get(v)
 
 
-def operands(v: Value) -> list[Value]:
+def recomputation_operands(v: Value) -> list[Value]:
     """Values needed to recompute v.
 
     They are operands of its op and of the ops inside, and of the pointers among these.

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.ir.axes import space_of, total_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.iteration_space import iteration_count, space_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.types import i32, u32
 
@@ -47,7 +47,7 @@ def buffers_in(op: Op, saves: frozenset[str]) -> list[Param]:
 def emit_strips(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[Param]) -> None:
     """Emit the strip-mined `parallel` with these bounds."""
     zero, space = b.const(0, i32), space_of(b, args)
-    count = b.emit("bitcast", total_of(b, space), type=u32)
+    count = b.emit("bitcast", iteration_count(b, space), type=u32)
     width = b.emit("shape", buffers[0], attr=1)
     columns = b.emit("bitcast", width, type=u32)
     w, k = Param(i32, "w"), Param(i32, "k")

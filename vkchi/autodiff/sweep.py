@@ -17,22 +17,22 @@ from collections.abc import Callable, Sequence
 
 from vkchi.analysis.dataflow import MEMORY
 from vkchi.analysis.segments import Segment
-from vkchi.autodiff.emit import as_i32, capped, place_in, trip_count, zero
-from vkchi.autodiff.primal import Primal
-from vkchi.autodiff.versions import Memory, Versions
-from vkchi.ir.axes import number_of
+from vkchi.autodiff.emit import as_i32, place_in, saturated_i32, trip_count, zero
+from vkchi.autodiff.primal import PrimalAnalysis
+from vkchi.autodiff.versions import MemoryVersions, SegmentMemory
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
-from vkchi.ir.core import Op, Param, Region, Value, base_of
-from vkchi.ir.names import SAVE
+from vkchi.ir.core import Op, Param, Region, Value, base_memory
+from vkchi.ir.iteration_space import linear_iteration
 from vkchi.ir.ops import LOOPS, PLACES, WRITES, Effect, effect_of
+from vkchi.ir.param_names import SAVE
 from vkchi.types import Array, Scalar, Tensor, Type, i32, scalar_of, u1, u32
 
 
-class Kept:
+class SavedValues:
     """Primal values saved by the forward sweep, and their buffers."""
 
-    def __init__(self, primal: Primal) -> None:
+    def __init__(self, primal: PrimalAnalysis) -> None:
         self.primal = primal
         self.in_loop: dict[Op, list[Value]] = {}
         self.in_if: dict[Op, list[Value]] = {}
@@ -66,7 +66,7 @@ def saved_type(t: Type) -> Array:
     return Array.of(t, 2, stored=u32 if scalar_of(t) is u1 else None)
 
 
-class Sweep(Cloner):
+class ForwardSweep(Cloner):
     """Recomputation of an invocation's ops, appended to the open region of `b`.
 
     `map` leads from primal values to new ones. `invocation` is the invocation's number.
@@ -75,7 +75,12 @@ class Sweep(Cloner):
     more_names = "trips"
 
     def __init__(
-        self, b: Builder, primal: Primal, kept: Kept, memory: Memory, invocation: Value
+        self,
+        b: Builder,
+        primal: PrimalAnalysis,
+        kept: SavedValues,
+        memory: SegmentMemory,
+        invocation: Value,
     ) -> None:
         super().__init__(b)
         self.primal, self.kept, self.memory = primal, kept, memory
@@ -102,7 +107,7 @@ class Sweep(Cloner):
 
     def access(self, op: Op) -> None:
         """Case of a load, store or atomic."""
-        root = base_of(op.args[0])
+        root = base_memory(op.args[0])
         if op.kind in WRITES and root in self.primal.invariant:
             return
         is_early = op.kind == "load" and op not in self.primal.late
@@ -171,13 +176,18 @@ class Sweep(Cloner):
             self.b.emit("store", place, self.get(v))
 
 
-class CountingSweep(Sweep):
+class CountingSweep(ForwardSweep):
     """A sweep that saves nothing and computes the buffer sizes of some loops."""
 
     def __init__(
-        self, b: Builder, primal: Primal, memory: Memory, invocation: Value, cells: dict[Op, Param]
+        self,
+        b: Builder,
+        primal: PrimalAnalysis,
+        memory: SegmentMemory,
+        invocation: Value,
+        cells: dict[Op, Param],
     ) -> None:
-        super().__init__(b, primal, Kept(primal), memory, invocation)
+        super().__init__(b, primal, SavedValues(primal), memory, invocation)
         self.cells = cells
 
     def count(self, op: Op, base: Value, trips: Value) -> None:
@@ -185,17 +195,19 @@ class CountingSweep(Sweep):
         if op not in self.primal.base and op not in self.cells:
             return
         b = self.b
-        total = capped(b, b.emit("add", base, capped(b, trips)))
+        total = saturated_i32(b, b.emit("add", base, saturated_i32(b, trips)))
         if op in self.primal.base:
             b.emit("store", self.counters[op], total)
         if op in self.cells:
             b.emit("atomic_max", b.emit("elem", self.cells[op]), total)
 
 
-Make = Callable[[Memory, Value], Sweep]
+Make = Callable[[SegmentMemory, Value], ForwardSweep]
 
 
-def run_segment(outer: Sweep, segment: Segment, versions: Versions, make: Make) -> Sequence[Value]:
+def run_segment(
+    outer: ForwardSweep, segment: Segment, versions: MemoryVersions, make: Make
+) -> Sequence[Value]:
     """Emit a segment on the next versions of memory; returns the bounds of a loop."""
     memory = outer.memory = versions.advance(segment.ops)
     if segment.loop is not None:
@@ -206,10 +218,10 @@ def run_segment(outer: Sweep, segment: Segment, versions: Versions, make: Make) 
 
 
 def run_parallel(
-    outer: Sweep,
+    outer: ForwardSweep,
     op: Op,
-    make: Callable[[Value], Sweep],
-    then: Callable[[Sweep], None] = lambda sweep: None,
+    make: Callable[[Value], ForwardSweep],
+    then: Callable[[ForwardSweep], None] = lambda sweep: None,
 ) -> list[Value]:
     """Emit a `parallel` over the same indices; returns its bounds.
 
@@ -219,7 +231,7 @@ def run_parallel(
     bounds = [outer.get(v) for v in op.args]
     indices = [Param(p.type, p.name) for p in region.params]
     with b.region(*indices) as body:
-        inner = make(number_of(b, bounds, indices))
+        inner = make(linear_iteration(b, bounds, indices))
         inner.map = {**outer.map, **dict(zip(region.params, indices, strict=True))}
         inner.run(region.ops)
         then(inner)

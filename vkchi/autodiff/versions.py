@@ -5,37 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from vkchi.analysis.alias import kinds_of_writes
-from vkchi.autodiff.primal import Primal
+from vkchi.autodiff.primal import PrimalAnalysis
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Value
-from vkchi.ir.names import SCRATCH
+from vkchi.ir.param_names import SCRATCH
 from vkchi.types import Array, i32
 
 
-class Memory:
+class SegmentMemory:
     """The arrays that hold the roots in a sweep: `early` before the segment, `late` after it."""
 
     def __init__(self, early: dict[Value, Value], late: dict[Value, Value]) -> None:
         self.early, self.late = early, late
 
 
-class Versions:
+class MemoryVersions:
     """The current version of each root that the kernel writes.
 
     Every segment that writes a root gets a copy; unread copies are removed later.
     """
 
-    def __init__(self, b: Builder, primal: Primal) -> None:
+    def __init__(self, b: Builder, primal: PrimalAnalysis) -> None:
         self.b, self.primal = b, primal
         self.now: dict[Value, Value] = {}
         self.copies: dict[str, str] = {}
         self.params: list[Param] = []
 
-    def advance(self, ops: Iterable[Op]) -> Memory:
+    def advance(self, ops: Iterable[Op]) -> SegmentMemory:
         """Make new versions of the roots that these ops write; return the segment's memory."""
         found, late = dict(self.now), self.copy_written(ops, self.now)
         self.now.update(late)
-        return Memory(found, late)
+        return SegmentMemory(found, late)
 
     def copy_written(self, ops: Iterable[Op], found: dict[Value, Value]) -> dict[Value, Value]:
         """Copies of the roots that these ops write."""

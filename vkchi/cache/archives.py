@@ -19,8 +19,8 @@ from vkchi.cache.lookup import by_name
 from vkchi.cache.store import (
     MOST_ENTRY_BYTES,
     MOST_HEADER_BYTES,
+    CacheStore,
     Damaged,
-    Store,
     is_key,
     pack_entry,
     read_entry,
@@ -31,7 +31,7 @@ from vkchi.interrupts.local import local
 MOST_RATIO, LEAST_BYTES = 200, 16 << 20  # SPIR-V and JSON compress to a tenth
 
 
-def pack(store: Store, path: str, names: Sequence[str]) -> int:
+def pack(store: CacheStore, path: str, names: Sequence[str]) -> int:
     """Write the entries of kernels with these names (`*` is a wildcard) to a file; return their
     number.
 
@@ -51,7 +51,7 @@ def pack(store: Store, path: str, names: Sequence[str]) -> int:
     return count
 
 
-def unpack(store: Store, path: str) -> tuple[int, int]:
+def unpack(store: CacheStore, path: str) -> tuple[int, int]:
     """Import the entries of a file; return the numbers of imported and of rejected ones.
 
     Raises OSError, TarError, EOFError. Raises Damaged for an archive that would expand to much
@@ -72,7 +72,7 @@ def unpack(store: Store, path: str) -> tuple[int, int]:
     return taken, refused
 
 
-def take(store: Store, archive: tarfile.TarFile, member: tarfile.TarInfo) -> bool:
+def take(store: CacheStore, archive: tarfile.TarFile, member: tarfile.TarInfo) -> bool:
     """Import one entry; return False if it is damaged or under another key."""
     data = archive.extractfile(member)
     try:

@@ -21,17 +21,18 @@ from typing import Any
 
 from vkchi.interrupts.local import local
 from vkchi.ir.literal import type_named
-from vkchi.reports.sites import Shown, Site
+from vkchi.reports.sites import ReportSite, ValuePlaceholder
 from vkchi.span import Span
-from vkchi.target.artifact import Artifact, Dispatch, Fill, Interface, IrText
+from vkchi.target.artifact import Artifact, Dispatch, Interface, IrText, MemoryFill
 from vkchi.target.cautions import Caution
-from vkchi.target.shader import COUNT_OPS, Check, Grid, GridAxis, Shader, Slot
+from vkchi.target.shader import COUNT_OPS, ArgumentSlot, Check, Grid, GridAxis, Shader
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
 CLASSES = (
-    Artifact, Caution, Check, Dispatch, Fill, Grid, GridAxis, Interface, IrText, Shader, Shown,
-    Site, Slot, Span,
+    Artifact, Caution, Check, Dispatch, MemoryFill, Grid, GridAxis, Interface, IrText, Shader,
+    ValuePlaceholder,
+    ReportSite, ArgumentSlot, Span,
 )  # fmt: skip
 RECORDS: dict[str, Any] = {cls.__name__: cls for cls in CLASSES}
 ALIASES = {
@@ -115,7 +116,7 @@ def from_tree(tree: Any, form: str, blobs: list[bytes], span: Move | None = None
 # --- annotations ---------------------------------------------------------------------------------
 
 
-def split(text: str, mark: str) -> list[str]:
+def split_annotation(text: str, mark: str) -> list[str]:
     """Split an annotation at `mark`, outside of brackets."""
     if "[" not in text:
         return [part.strip() for part in text.split(mark)]
@@ -129,35 +130,35 @@ def split(text: str, mark: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def parsed(form: str) -> tuple[str, list[str]]:
+def parse_annotation(form: str) -> tuple[str, list[str]]:
     """Parse an annotation: its outermost word (`|` for a union) and its arguments."""
     form = ALIASES.get(form, form)
-    options = split(form, "|")
+    options = split_annotation(form, "|")
     if TYPES.keys() >= set(options):
         return "types", options
     if len(options) > 1:
         return "|", options
     word, bracket, inner = form.partition("[")
-    return word, split(inner[:-1], ",") if bracket else []
+    return word, split_annotation(inner[:-1], ",") if bracket else []
 
 
-def expected(form: str, found: Any) -> TypeError:
+def form_error(form: str, found: Any) -> TypeError:
     """Return the error for a value of another form."""
     return TypeError(f"{form} expected, and not {found!r:.60}")
 
 
-def same(form: str, kind: type) -> Step:
+def plain_step(form: str, kind: type) -> Step:
     """Return a step that passes values of one plain type unchanged."""
 
     def take(value: Any, through: Through) -> Any:
         if type(value) is not kind:
-            raise expected(form, value)
+            raise form_error(form, value)
         return value
 
     return take
 
 
-def either(steps: list[Step], form: str) -> Step:
+def any_step(steps: list[Step], form: str) -> Step:
     """Return a step that tries several steps in order."""
 
     def take(value: Any, through: Through) -> Any:
@@ -166,7 +167,7 @@ def either(steps: list[Step], form: str) -> Step:
                 return step(value, through)
             except TypeError:
                 continue
-        raise expected(form, value)
+        raise form_error(form, value)
 
     return take
 
@@ -179,7 +180,7 @@ def or_none(step: Step) -> Step:
 def union(options: list[str], make: Callable[[str], Step], form: str) -> Step:
     """Return the step of a union."""
     some = [make(option) for option in options if option != "None"]
-    step = some[0] if len(some) == 1 else either(some, form)
+    step = some[0] if len(some) == 1 else any_step(some, form)
     return step if len(some) == len(options) else or_none(step)
 
 
@@ -189,9 +190,9 @@ def union(options: list[str], make: Callable[[str], Step], form: str) -> Step:
 @lru_cache(maxsize=256)
 def reader(form: str) -> Step:
     """Return the decoder of a form. It raises ValueError, TypeError, IndexError, KeyError."""
-    word, inner = parsed(form)
+    word, inner = parse_annotation(form)
     if word in PLAIN:
-        return same(form, PLAIN[word])
+        return plain_step(form, PLAIN[word])
     if word == "types":
         return partial(read_type, kinds_of(inner))
     if word in RECORDS:
@@ -221,13 +222,13 @@ def kinds_of(names: list[str]) -> tuple[type, ...]:
 def read_type(kinds: tuple[type, ...], tree: Any, through: Through) -> Any:
     found = type_named(tree) if type(tree) is str else None
     if not isinstance(found, kinds):
-        raise expected(kinds[0].__name__, tree)
+        raise form_error(kinds[0].__name__, tree)
     return found
 
 
 def read_bytes(tree: Any, through: Through) -> bytes:
     if type(tree) is not int or tree < 0:
-        raise expected("bytes", tree)
+        raise form_error("bytes", tree)
     return through.blobs[tree]
 
 
@@ -236,7 +237,7 @@ def read_several(form: str, make: Callable[[list[Any]], Any]) -> Step:
 
     def take(tree: Any, through: Through) -> Any:
         if type(tree) is not list:
-            raise expected("a list", tree)
+            raise form_error("a list", tree)
         if kinds.issuperset(map(type, tree)):  # fast path: most elements are plain
             return make(tree)
         return make([read(v, through) for v in tree])
@@ -247,7 +248,7 @@ def read_several(form: str, make: Callable[[list[Any]], Any]) -> Step:
 def read_fixed(reads: list[Step], form: str) -> Step:
     def take(tree: Any, through: Through) -> Any:
         if type(tree) is not list or len(tree) != len(reads):
-            raise expected(form, tree)
+            raise form_error(form, tree)
         return tuple([read(v, through) for read, v in zip(reads, tree)])
 
     return take
@@ -256,7 +257,7 @@ def read_fixed(reads: list[Step], form: str) -> Step:
 def read_dict(key: Step, value: Step) -> Step:
     def take(tree: Any, through: Through) -> Any:
         if type(tree) is not list:
-            raise expected("a list", tree)
+            raise form_error("a list", tree)
         return {key(k, through): value(v, through) for k, v in tree}
 
     return take
@@ -271,7 +272,7 @@ def read_record(name: str) -> Step:
 
     def take(tree: Any, through: Through) -> Any:
         if type(tree) is not list or len(tree) != len(forms):
-            raise expected(name, tree)
+            raise form_error(name, tree)
         if not others and None in kinds:  # lazy: a Span contains a Span
             others.extend((k, reader(f)) for k, f in enumerate(forms) if kinds[k] is None)
         fields = list(tree)
@@ -279,7 +280,7 @@ def read_record(name: str) -> Step:
             fields[k] = read(tree[k], through)
         for kind, field in zip(kinds, fields):
             if kind is not None and type(field) is not kind:
-                raise expected(name, tree)
+                raise form_error(name, tree)
         found = made(*fields)
         if check is not None:
             check(found)
@@ -290,7 +291,10 @@ def read_record(name: str) -> Step:
 
 def check_check(check: Check) -> None:
     """Raise Malformed unless the check's expression and message are safe to evaluate."""
-    from vkchi.cache.plain import is_plain_sentence, is_plain_test  # lazy: few kernels have checks
+    from vkchi.cache.safe_eval import (  # lazy: few kernels have checks
+        is_plain_sentence,
+        is_plain_test,
+    )
 
     if not is_plain_test(check.test) or not is_plain_sentence(check.sentence):
         raise Malformed(f"`{check.test}` is no check")
@@ -302,15 +306,15 @@ CHECKS: dict[str, Callable[[Any], None]] = {"Check": check_check}
 def read_count(tree: Any, through: Through) -> Any:
     """Decode a grid count (`target.shader`)."""
     if type(tree) is not list or not tree:
-        raise expected("a count", tree)
+        raise form_error("a count", tree)
     kind, rest = tree[0], tree[1:]
     if kind in COUNT_OPS:
         if len(rest) != COUNT_OPS[kind].count("{}"):
-            raise expected("a count", tree)
+            raise form_error("a count", tree)
         return (kind, *[read_count(part, through) for part in rest])
     if kind == "wrap" and len(rest) == 2:
         if read_type((Scalar,), rest[0], through).kind not in "iu":
-            raise expected("an integer type", rest[0])
+            raise form_error("an integer type", rest[0])
         return (kind, rest[0], read_count(rest[1], through))
     return read_row(LEAVES, tree, through)
 
@@ -318,7 +322,7 @@ def read_count(tree: Any, through: Through) -> Any:
 def read_row(kinds: dict[str, tuple[tuple[type, ...], ...]], tree: Any, through: Through) -> Any:
     """Decode a tuple whose first word determines the types of the others."""
     if type(tree) is not list or tuple(map(type, tree[1:])) not in kinds[tree[0]]:
-        raise expected(" or ".join(kinds), tree)
+        raise form_error(" or ".join(kinds), tree)
     return tuple(tree)
 
 
@@ -328,9 +332,9 @@ def read_row(kinds: dict[str, tuple[tuple[type, ...], ...]], tree: Any, through:
 @lru_cache(maxsize=256)
 def writer(form: str) -> Step:
     """Return the encoder of a form. It raises TypeError."""
-    word, inner = parsed(form)
+    word, inner = parse_annotation(form)
     if word in PLAIN:
-        return same(form, PLAIN[word])
+        return plain_step(form, PLAIN[word])
     if word == "types":
         return partial(write_type, kinds_of(inner))
     if word in RECORDS:
@@ -354,13 +358,13 @@ def writer(form: str) -> Step:
 
 def write_type(kinds: tuple[type, ...], value: Any, through: Through) -> str:
     if not isinstance(value, kinds):
-        raise expected(kinds[0].__name__, value)
+        raise form_error(kinds[0].__name__, value)
     return repr(value)
 
 
 def write_bytes(value: Any, through: Through) -> int:
     if type(value) is not bytes:
-        raise expected("bytes", value)
+        raise form_error("bytes", value)
     through.blobs.append(value)
     return len(through.blobs) - 1
 
@@ -368,7 +372,7 @@ def write_bytes(value: Any, through: Through) -> int:
 def write_several(write: Step, kind: Any) -> Step:
     def put(value: Any, through: Through) -> Any:
         if type(value) is not kind:
-            raise expected(kind.__name__, value)
+            raise form_error(kind.__name__, value)
         ordered = sorted(value) if kind is frozenset else value
         return [write(v, through) for v in ordered]
 
@@ -378,7 +382,7 @@ def write_several(write: Step, kind: Any) -> Step:
 def write_fixed(writes: list[Step], form: str) -> Step:
     def put(value: Any, through: Through) -> Any:
         if type(value) is not tuple or len(value) != len(writes):
-            raise expected(form, value)
+            raise form_error(form, value)
         return [write(v, through) for write, v in zip(writes, value)]
 
     return put
@@ -387,7 +391,7 @@ def write_fixed(writes: list[Step], form: str) -> Step:
 def write_dict(key: Step, value: Step) -> Step:
     def put(table: Any, through: Through) -> Any:
         if not isinstance(table, dict):
-            raise expected("dict", table)
+            raise form_error("dict", table)
         return [[key(k, through), value(v, through)] for k, v in table.items()]
 
     return put
@@ -399,7 +403,7 @@ def write_record(name: str) -> Step:
 
     def put(value: Any, through: Through) -> Any:
         if type(value) is not made:
-            raise expected(name, value)
+            raise form_error(name, value)
         if made is Span and through.span is not None:
             value = through.span(value)
         if check is not None:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.target.artifact import Artifact, Interface
-from vkchi.target.options import Shelf
+from vkchi.target.options import CodeStore
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
+    from vkchi.frontend.captured_values import Read
     from vkchi.frontend.dependencies import Dependencies
     from vkchi.frontend.methods_seen import Seen
-    from vkchi.frontend.reads import Read
     from vkchi.ir.core import Func
 
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 Places = list[tuple[str, int, tuple[int, ...]]]
 
 
-class Home(NamedTuple):
+class CacheLocation(NamedTuple):
     """A kernel's location in the disk cache, for results derived from it.
 
     - shelf, key, header: the store and the kernel's entry.
     - places: current source locations of the kernel's functions.
     """
 
-    shelf: Shelf
+    shelf: CodeStore
     key: str
     header: dict[str, Any]
     places: Places
@@ -50,7 +50,7 @@ class Compiled(NamedTuple):
     read_func: Callable[[], Func]
     fields: dict[str, Any]
     dependencies: Dependencies | None = None
-    home: Home | None = None
+    home: CacheLocation | None = None
     methods: tuple[Seen, ...] = ()
     reads: tuple[Read, ...] = ()
     may_race: bool = False

@@ -20,27 +20,27 @@ from vkchi.ir.text import ir_text, print_func
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
-from vkchi.target.options import IN_CODE, Options, Shelf
+from vkchi.target.options import IN_CODE, CodeStore, Options
 from vkchi.target.shader import Check
 
 Make = Callable[[Func, Options, Caps], Artifact]
 
 
-def kept(fn: Func, options: Options, caps: Caps, shelf: Shelf, make: Make) -> Artifact:
+def get_or_build(fn: Func, options: Options, caps: Caps, shelf: CodeStore, make: Make) -> Artifact:
     """Return the artifact of a Func, from the cache or from `make`. Raises the errors of `make`."""
     text = print_func(fn)
     parts = key_parts(text, options, caps, shelf.version)
     key = digest(f"{name}={value}".encode() for name, value in parts.items())
     found = shelf.get(key)
     if found is not None:
-        artifact = read(found[1], fn, key, shelf)
+        artifact = decode_artifact(found[1], fn, key, shelf)
         if artifact is not None:
             return artifact
     begin = time.perf_counter()
     made = make(fn, options, caps)
     seconds = time.perf_counter() - begin
     try:
-        body = encode(anchored(made._replace(ir=ir_text(fn)), fn), "Artifact")
+        body = encode(spans_to_numbers(made._replace(ir=ir_text(fn)), fn), "Artifact")
     except local(TypeError, ValueError):  # cannot be encoded: not cached
         return made
     if is_changed():
@@ -60,10 +60,10 @@ def key_parts(text: str, options: Options, caps: Caps, version: str) -> dict[str
     }
 
 
-def read(body: bytes, fn: Func, key: str, shelf: Shelf) -> Artifact | None:
+def decode_artifact(body: bytes, fn: Func, key: str, shelf: CodeStore) -> Artifact | None:
     """Decode an entry's artifact. If that fails, the entry is removed and None returned."""
     try:
-        return released(decode(body, "Artifact"), fn)
+        return numbers_to_spans(decode(body, "Artifact"), fn)
     except (Malformed, IndexError) as e:
         shelf.warn(f"the entry {key[:12]} cannot be read ({e}): it is removed and made anew")
         shelf.remove(key)
@@ -71,7 +71,7 @@ def read(body: bytes, fn: Func, key: str, shelf: Shelf) -> Artifact | None:
 
 
 def header_of(
-    fn: Func, made: Artifact, parts: dict[str, str], seconds: float, shelf: Shelf
+    fn: Func, made: Artifact, parts: dict[str, str], seconds: float, shelf: CodeStore
 ) -> dict[str, Any]:
     """Return an entry's header, which tools read without the body."""
     return {
@@ -91,7 +91,7 @@ def header_of(
 # --- spans ---------------------------------------------------------------------------------------
 
 
-def anchored(made: Artifact, fn: Func) -> Artifact:
+def spans_to_numbers(made: Artifact, fn: Func) -> Artifact:
     """Replace the spans of an artifact by op numbers of the Func."""
     if not made.limits:
         return made
@@ -104,7 +104,7 @@ def _anchor(check: Check, numbers: dict[Span | None, int]) -> Span | None:
     return None if number is None else Span("", number, 0, 0, 0)
 
 
-def released(made: Artifact, fn: Func) -> Artifact:
+def numbers_to_spans(made: Artifact, fn: Func) -> Artifact:
     """Replace op numbers by the spans of this Func's ops. Raises IndexError."""
     if not made.limits:
         return made

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vkchi.cache.radv import Outcome, compile_all
-from vkchi.cache.store import Store
+from vkchi.cache.radv import CompileOutcome, compile_all
+from vkchi.cache.store import CacheStore
 from vkchi.errors import VkchiError
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
@@ -22,7 +22,7 @@ class DriverReport(NamedTuple):
     """Statistics that `driver` reports for the shaders of an entry, or `why` there are none."""
 
     driver: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CompileOutcome, ...]
     why: str = ""
 
     def as_header(self) -> dict[str, Any]:
@@ -31,8 +31,8 @@ class DriverReport(NamedTuple):
         return {"driver": self.driver, "statistics": rows}
 
 
-def ask(
-    store: Store, key: str, header: dict[str, Any], made: Artifact, device: str
+def query_driver(
+    store: CacheStore, key: str, header: dict[str, Any], made: Artifact, device: str
 ) -> DriverReport:
     """Query a driver for statistics and store them in the entry. Raises VkchiError.
 
@@ -43,7 +43,7 @@ def ask(
     parts = header.get("parts", {})
     described = find_described(device) if device else None
     if described is not None and described.radv:
-        fault = fault_of(parts, described.caps, described.name)
+        fault = capability_mismatch(parts, described.caps, described.name)
         if fault:
             return DriverReport("", (), fault)
         outcomes = compile_all(described.radv, shaders, described.caps)
@@ -64,16 +64,16 @@ def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> D
 
     opened = open_device(select=device or None)
     try:
-        info, outcomes = opened.info, list[Outcome]()
-        fault = fault_of(parts, opened.caps, info.name)
+        info, outcomes = opened.info, list[CompileOutcome]()
+        fault = capability_mismatch(parts, opened.caps, info.name)
         if fault:
             return DriverReport("", (), fault)
         for shader in shaders:
             size = required_subgroup(shader, opened.caps, opened._logical.physical)
             try:
-                outcomes.append(Outcome(opened.pipelines.explain(shader, size)))
+                outcomes.append(CompileOutcome(opened.pipelines.explain(shader, size)))
             except VkchiError as e:
-                outcomes.append(Outcome((), str(e)))
+                outcomes.append(CompileOutcome((), str(e)))
         if not any(o.executables or o.error for o in outcomes):
             return DriverReport(
                 "", (), f"the driver of {info.name} tells nothing of its machine code"
@@ -83,7 +83,7 @@ def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> D
         opened.close()
 
 
-def fault_of(parts: dict[str, str], caps: Caps, name: str) -> str:
+def capability_mismatch(parts: dict[str, str], caps: Caps, name: str) -> str:
     """Return an error if the capabilities differ from those of the entry, else ""."""
     mine = {f"device {field}": repr(value) for field, value in caps._asdict().items()}
     if all(parts.get(field, text) == text for field, text in mine.items()):

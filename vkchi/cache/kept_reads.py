@@ -11,8 +11,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from vkchi.cache.codec import Malformed
-from vkchi.cache.survey import Survey, Unknown
-from vkchi.frontend.reads import OF_PARENTS, Path, Read, Root, Step, stable, value_of
+from vkchi.cache.kernel_survey import KernelSurvey, NoDigestError
+from vkchi.frontend.captured_values import (
+    OF_PARENTS,
+    Path,
+    PathRoot,
+    Read,
+    Step,
+    repeatable_reads,
+    value_of,
+)
 from vkchi.interrupts.local import local
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
@@ -29,16 +37,16 @@ class KeptRead(NamedTuple):
     span: Span | None
 
 
-def kept_reads(reads: Iterable[Read], survey: Survey) -> tuple[KeptRead, ...]:
+def kept_reads(reads: Iterable[Read], survey: KernelSurvey) -> tuple[KeptRead, ...]:
     """Serialize the reads of a kernel. Raises Unknown."""
     args = values_of(survey)
     return tuple([kept_read(read, survey, args) for read in reads])
 
 
-def kept_read(read: Read, survey: Survey, args: tuple[Any, ...]) -> KeptRead:
+def kept_read(read: Read, survey: KernelSurvey, args: tuple[Any, ...]) -> KeptRead:
     root, steps = read.path
     if root.fn not in survey.functions:
-        raise Unknown(f"{root.fn.__qualname__} was reached by no name")
+        raise NoDigestError(f"{root.fn.__qualname__} was reached by no name")
     kept = []
     for k, (kind, key) in enumerate(steps):
         if kind == "attr" or type(key) in (int, str):
@@ -47,23 +55,23 @@ def kept_read(read: Read, survey: Survey, args: tuple[Any, ...]) -> KeptRead:
         base = value_of(Path(root, steps[:k]), args)
         found = [at for at, one in enumerate(base) if one is key] if type(base) is dict else []
         if not found:
-            raise Unknown(f"{read.path} has a key without a form")
+            raise NoDigestError(f"{read.path} has a key without a form")
         kept.append(("at", found[0]))
     number = survey.functions[root.fn]
     return KeptRead(number, root.kind, root.name, tuple(kept), read.how, read.span)
 
 
-def reads_of(kept: Iterable[KeptRead], survey: Survey) -> tuple[Read, ...]:
+def reads_of(kept: Iterable[KeptRead], survey: KernelSurvey) -> tuple[Read, ...]:
     """Deserialize reads, with the current values. Raises Malformed."""
     args, functions = values_of(survey), list(survey.functions)
     try:
-        return stable([read_of(one, functions, args) for one in kept], args)
+        return repeatable_reads([read_of(one, functions, args) for one in kept], args)
     except local(Exception) as e:  # also those of user code
         raise Malformed(f"a value that the kernel reads cannot be read: {e}") from None
 
 
 def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> Read:
-    root = Root(one.kind, functions[one.function], one.name)  # type: ignore[arg-type]
+    root = PathRoot(one.kind, functions[one.function], one.name)  # type: ignore[arg-type]
     steps: tuple[Step, ...] = ()
     for kind, key in one.steps:
         if kind == "at":
@@ -77,6 +85,6 @@ def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> Read:
     return Read(path, how, type(value) if how == "kind" else value, one.span)
 
 
-def values_of(survey: Survey) -> tuple[Any, ...]:
+def values_of(survey: KernelSurvey) -> tuple[Any, ...]:
     """Return the kernel's compile-time arguments."""
     return tuple([arg.value for arg in survey.args])

@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.cache.folder import find_folder
-from vkchi.cache.store import Entry, Store
+from vkchi.cache.store import CacheEntry, CacheStore
 
 VERB = "ls"
 SHORT = 12  # printed characters of a key
 COLUMNS = ("key", "kind", "kernel", "size", "hits", "age", "device", "place", "signature")
-SORTS: dict[str, Callable[[Entry], Any]] = {
+SORTS: dict[str, Callable[[CacheEntry], Any]] = {
     "name": lambda e: (str(e.header.get("name", "")), e.key),
     "size": lambda e: -e.size_bytes,
     "hits": lambda e: -e.hits,
@@ -50,7 +50,9 @@ def main(argv: Sequence[str]) -> int:
         given = parser().parse_args(list(argv))
     except SystemExit as e:  # argparse has printed the reason
         return e.code if isinstance(e.code, int) else 2
-    found = [e for e in Store(find_folder(given.folder or None)).entries() if is_meant(e, given)]
+    found = [
+        e for e in CacheStore(find_folder(given.folder or None)).entries() if is_meant(e, given)
+    ]
     found.sort(key=SORTS[given.sort])
     if given.as_json:
         print(json.dumps([as_row(e) for e in found], indent=1))
@@ -79,7 +81,7 @@ def is_terminal() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def is_meant(entry: Entry, given: argparse.Namespace) -> bool:
+def is_meant(entry: CacheEntry, given: argparse.Namespace) -> bool:
     """True if the entry matches the filters."""
     head = entry.header
     is_of_kind = not given.kind or head.get("kind") == given.kind
@@ -87,7 +89,7 @@ def is_meant(entry: Entry, given: argparse.Namespace) -> bool:
     return is_of_kind and is_there and fnmatch.fnmatchcase(str(head.get("name", "")), given.name)
 
 
-def print_table(entries: Sequence[Entry], *, is_bold: bool) -> None:
+def print_table(entries: Sequence[CacheEntry], *, is_bold: bool) -> None:
     """Print one line per entry, under a header line."""
     rows = [COLUMNS, *map(row_of, entries)]
     widths = [max(map(len, column)) for column in zip(*rows)]
@@ -97,7 +99,7 @@ def print_table(entries: Sequence[Entry], *, is_bold: bool) -> None:
     print("\n".join(lines))
 
 
-def row_of(entry: Entry) -> tuple[str, ...]:
+def row_of(entry: CacheEntry) -> tuple[str, ...]:
     """Return the table row of an entry."""
     head = entry.header
     kind, name, *rest = (
@@ -120,7 +122,7 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
-def as_row(entry: Entry) -> dict[str, Any]:
+def as_row(entry: CacheEntry) -> dict[str, Any]:
     """Return the JSON object of an entry."""
     own = {"key": entry.key, "size_bytes": entry.size_bytes, "hits": entry.hits}
     times = {"written": entry.written, "used": entry.used}

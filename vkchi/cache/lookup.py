@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from vkchi.cache.listing import SHORT
-from vkchi.cache.store import Damaged, Entry, Store, read_entry
+from vkchi.cache.store import CacheEntry, CacheStore, Damaged, read_entry
 from vkchi.cache.version import compiler_version
 from vkchi.interrupts.local import local
 
 if TYPE_CHECKING:
-    from vkchi.cache.linked import Linked
+    from vkchi.cache.source_links import Linked
     from vkchi.target.artifact import Artifact
 
 SPIRV_VAL = ("spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", "-")
@@ -47,7 +47,7 @@ def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Miss
 # --- selection of entries ------------------------------------------------------------------------
 
 
-def by_key(store: Store, key: str) -> Entry:
+def by_key(store: CacheStore, key: str) -> CacheEntry:
     """Return the entry whose key has this prefix. Raises Missing unless it is unique."""
     keys = store.keys() if key else []
     found = [k for k in keys if k.startswith(key)]
@@ -59,7 +59,7 @@ def by_key(store: Store, key: str) -> Entry:
         raise Missing(f"{key}: {e}") from None
 
 
-def by_kernel(store: Store, what: str) -> list[Entry]:
+def by_kernel(store: CacheStore, what: str) -> list[CacheEntry]:
     """Return the entries of `FILE.py:kernel`, newest first. Raises Missing if there are none."""
     file, _, name = what.rpartition(":")
     found = [
@@ -67,7 +67,7 @@ def by_kernel(store: Store, what: str) -> list[Entry]:
         for e in store.entries()
         if e.header.get("kind") == "kernel"
         and str(e.header.get("name", "")).rpartition(".")[2] == name.rpartition(".")[2]
-        and is_file(str(e.header.get("place", "")).rpartition(":")[0], file)
+        and matches_file(str(e.header.get("place", "")).rpartition(":")[0], file)
     ]
     if not found:
         raise Missing(
@@ -77,19 +77,19 @@ def by_kernel(store: Store, what: str) -> list[Entry]:
     return sorted(found, key=lambda e: -e.written)
 
 
-def is_file(path: str, wanted: str) -> bool:
+def matches_file(path: str, wanted: str) -> bool:
     """True if `path` is the wanted file, or ends with its path components."""
     return path == os.path.abspath(wanted) or path.endswith(os.sep + wanted.lstrip("./"))
 
 
-def by_name(store: Store, *names: str) -> Iterator[Entry]:
+def by_name(store: CacheStore, *names: str) -> Iterator[CacheEntry]:
     """Yield the entries of kernels that match one of these names; * and ? are wildcards."""
     for entry in store.entries():
         if any(fnmatch.fnmatchcase(str(entry.header.get("name", "")), name) for name in names):
             yield entry
 
 
-def newest(store: Store, name: str) -> list[Entry]:
+def newest(store: CacheStore, name: str) -> list[CacheEntry]:
     """Return the entries of kernels that match a name, newest first."""
     found = [e for e in by_name(store, name) if e.header.get("kind") not in WITHOUT_TEXT]
     return sorted(found, key=lambda e: (-e.written, e.key))
@@ -98,7 +98,7 @@ def newest(store: Store, name: str) -> list[Entry]:
 # --- entry bodies --------------------------------------------------------------------------------
 
 
-def body_of(store: Store, entry: Entry) -> bytes:
+def body_of(store: CacheStore, entry: CacheEntry) -> bytes:
     """Return an entry's body. Raises Missing if it is damaged."""
     try:
         return read_entry(store.path_of(entry.key))[1]
@@ -106,9 +106,9 @@ def body_of(store: Store, entry: Entry) -> bytes:
         raise Missing(f"{entry.key[:SHORT]} is damaged: {e}") from None
 
 
-def artifact_of(entry: Entry, body: bytes) -> Artifact:
+def artifact_of(entry: CacheEntry, body: bytes) -> Artifact:
     """Decode an entry's artifact. Raises Missing if that fails."""
-    from vkchi.cache.linked import open_body
+    from vkchi.cache.source_links import open_body
 
     try:
         return open_body(entry.header, body)[0]
@@ -116,9 +116,9 @@ def artifact_of(entry: Entry, body: bytes) -> Artifact:
         raise unreadable(entry.header, entry.key, e) from None
 
 
-def answers_of(entry: Entry, body: bytes) -> list[str]:
+def answers_of(entry: CacheEntry, body: bytes) -> list[str]:
     """Describe the answers in an entry, one per line. Raises Missing if they cannot be decoded."""
-    from vkchi.cache.answers import lines_of
+    from vkchi.cache.query_cache import lines_of
 
     try:
         return list(lines_of(body))
@@ -129,20 +129,20 @@ def answers_of(entry: Entry, body: bytes) -> list[str]:
 def artifacts_in(header: Mapping[str, object], body: bytes) -> list[Artifact]:
     """Decode all artifacts of an entry; none for driver pipelines. Raises Malformed."""
     if header.get("kind") not in WITHOUT_TEXT:
-        from vkchi.cache.linked import open_body
+        from vkchi.cache.source_links import open_body
 
         return [open_body(header, body)[0]]
     if header["kind"] != ANSWERS:
         return []
-    from vkchi.cache.answers import artifacts_in
+    from vkchi.cache.query_cache import artifacts_in
 
     return artifacts_in(body)
 
 
-def linked_of(entry: Entry, body: bytes) -> Linked:
+def linked_of(entry: CacheEntry, body: bytes) -> Linked:
     """Return the listings of an entry. Raises Missing if it cannot be decoded."""
     from vkchi.cache.codec import Malformed
-    from vkchi.cache.linked import link
+    from vkchi.cache.source_links import link
 
     try:
         return link(entry.header, body)
@@ -150,7 +150,7 @@ def linked_of(entry: Entry, body: bytes) -> Linked:
         raise unreadable(entry.header, entry.key, e) from None
 
 
-def fault_in(store: Store, key: str, *, validates: bool) -> str:
+def fault_in(store: CacheStore, key: str, *, validates: bool) -> str:
     """Return a description of an entry's fault, or "".
 
     `validates`: run spirv-val too. Raises OtherVersion for an intact entry of another version.
@@ -181,13 +181,13 @@ def fault_in(store: Store, key: str, *, validates: bool) -> str:
 # --- parts of keys -------------------------------------------------------------------------------
 
 
-def parts_of(entry: Entry) -> dict[str, str]:
+def parts_of(entry: CacheEntry) -> dict[str, str]:
     """Return the named parts of an entry's key."""
     found = entry.header.get("parts", {})
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
 
-def differing(old: Entry, new: Entry) -> Iterator[tuple[str, str, str]]:
+def differing(old: CacheEntry, new: CacheEntry) -> Iterator[tuple[str, str, str]]:
     """Yield the differing parts of two keys: (name, old value, new value)."""
     a, b = parts_of(old), parts_of(new)
     for name in {**a, **b}:

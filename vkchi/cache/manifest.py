@@ -14,12 +14,12 @@ from types import FunctionType
 from typing import Any
 
 from vkchi.cache.codec import Malformed, add_records, decode, encode
-from vkchi.cache.compiled import Compiled, Home, Places
+from vkchi.cache.compiled import CacheLocation, Compiled, Places
 from vkchi.cache.kept_reads import KeptRead, kept_reads, reads_of
+from vkchi.cache.kernel_survey import KernelSurvey, NoDigestError
+from vkchi.cache.provenance import is_vkchi_module
 from vkchi.cache.store import digest
-from vkchi.cache.survey import Survey, Unknown
 from vkchi.cache.version import is_changed
-from vkchi.cache.whose import is_ours
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.methods_seen import methods_seen
@@ -27,16 +27,16 @@ from vkchi.interrupts.local import local
 from vkchi.span import PACKAGE, Span
 from vkchi.target.artifact import Artifact, Interface
 from vkchi.target.caps import Caps
-from vkchi.target.options import IN_CODE, Options, Shelf
+from vkchi.target.options import IN_CODE, CodeStore, Options
 from vkchi.tuples import NamedTuple
 from vkchi.types import Type
-from vkchi.types.structs import StructType
+from vkchi.types.struct_types import StructType
 
 Make = Callable[[FunctionType, tuple[ArgSpec, ...], Options, Caps], Compiled]
 OWN_FILE = "<vkchi>"
 
 
-class Kept(NamedTuple):
+class KernelRecord(NamedTuple):
     """Body of an entry.
 
     - fields: parameter name to index in the survey.
@@ -56,26 +56,26 @@ class Kept(NamedTuple):
     may_race: bool = False
 
 
-add_records(KeptRead, Kept)
+add_records(KeptRead, KernelRecord)
 
 
-class Found(NamedTuple):
+class SurveyedKernel(NamedTuple):
     """The survey of a kernel's environment, and the cache key derived from it."""
 
-    survey: Survey
+    survey: KernelSurvey
     key: str
     parts: dict[str, str]
 
 
-def kept(
-    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: Shelf,
+def get_or_compile(
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: CodeStore,
     make: Make,
 ) -> Compiled:  # fmt: skip
     """Return the compiled kernel, from the cache or from `make`. Raises the errors of `make`."""
-    found = look_around(fn, args, options, caps, shelf.version)
+    found = survey_kernel(fn, args, options, caps, shelf.version)
     if found is not None:
         entry = shelf.get(found.key)
-        compiled = None if entry is None else read(entry, found, shelf)
+        compiled = None if entry is None else decode_kernel(entry, found, shelf)
         if compiled is not None:
             return compiled
     begin = time.perf_counter()
@@ -87,22 +87,22 @@ def kept(
         and not is_changed()
     ):
         try:
-            body = write(made, found)
-        except local(Unknown, TypeError, ValueError):
+            body = encode_kernel(made, found)
+        except local(NoDigestError, TypeError, ValueError):
             return made
         header = header_of(fn, args, made, found.parts)
         header |= {"seconds": round(seconds, 4), "device": shelf.device, "version": shelf.version}
         shelf.put(found.key, header, body)
-        return made._replace(home=Home(shelf, found.key, header, places_of(found.survey)))
+        return made._replace(home=CacheLocation(shelf, found.key, header, places_of(found.survey)))
     return made
 
 
-def look_around(
+def survey_kernel(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, version: str
-) -> Found | None:
+) -> SurveyedKernel | None:
     """Return the key of a kernel; None if it depends on an object without a digest."""
     try:
-        survey = Survey(fn, args)
+        survey = KernelSurvey(fn, args)
     except local(Exception):  # user objects may raise anything; lowering may not even read them
         return None
     parts = {
@@ -114,25 +114,25 @@ def look_around(
         **{f"option {name}": repr(getattr(options, name)) for name in IN_CODE},
         **{f"device {name}": repr(value) for name, value in caps._asdict().items()},
     }
-    return Found(survey, digest(f"{k}={v}".encode() for k, v in parts.items()), parts)
+    return SurveyedKernel(survey, digest(f"{k}={v}".encode() for k, v in parts.items()), parts)
 
 
 def key_now(
-    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: Shelf
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: CodeStore
 ) -> str:
     """Return the key after lowering.
 
     It differs from the earlier one if code that ran during lowering changed its own inputs. Such a
     result must not be cached: later kernels have to see the change.
     """
-    found = look_around(fn, args, options, caps, shelf.version)
+    found = survey_kernel(fn, args, options, caps, shelf.version)
     return "" if found is None else found.key
 
 
 # --- entries -------------------------------------------------------------------------------------
 
 
-def write(made: Compiled, found: Found) -> bytes:
+def encode_kernel(made: Compiled, found: SurveyedKernel) -> bytes:
     """Encode an entry's body. Raises Unknown for objects outside the survey, and TypeError."""
     survey = found.survey
     check_reached(made, survey)
@@ -140,7 +140,7 @@ def write(made: Compiled, found: Found) -> bytes:
     try:
         fields = {name: numbers[id(field)] for name, field in made.fields.items()}
     except KeyError:
-        raise Unknown("a field that no name leads to") from None
+        raise NoDigestError("a field that no name leads to") from None
     fn = made.func
     from vkchi.ir.text import ir_text  # lazy: only after a compile
 
@@ -151,34 +151,38 @@ def write(made: Compiled, found: Found) -> bytes:
     interface = made.interface._replace(results=())
     results = numbered(made.interface.results, survey.structs)
     reads = kept_reads(made.reads, survey)
-    kept = Kept(bare, interface, fields, results, sources_of(survey), ir, reads, made.may_race)
-    return encode(kept, "Kept", span=move)
+    kept = KernelRecord(
+        bare, interface, fields, results, sources_of(survey), ir, reads, made.may_race
+    )
+    return encode(kept, "KernelRecord", span=move)
 
 
 def numbered(results: Iterable[Type], structs: Sequence[StructType]) -> tuple[int | Type, ...]:
     """Replace structs among return types by survey indices. Raises Unknown."""
     numbers = {id(t): k for k, t in enumerate(structs)}
     if any(isinstance(t, StructType) and id(t) not in numbers for t in results):
-        raise Unknown("a struct that no name leads to is returned")
+        raise NoDigestError("a struct that no name leads to is returned")
     return tuple([numbers.get(id(t), t) for t in results])
 
 
-def check_reached(made: Compiled, survey: Survey) -> None:
+def check_reached(made: Compiled, survey: KernelSurvey) -> None:
     """Raise Unknown if lowering read objects that the survey did not reach."""
     known = made.dependencies
     if known is None or known.opaque:
-        raise Unknown("code that Python cannot look into was run")
+        raise NoDigestError("code that Python cannot look into was run")
     for fn in known.functions:
-        if fn not in survey.functions and (fn.__closure__ or not is_ours(fn.__module__)):
-            raise Unknown(f"{fn.__qualname__} was reached by no name")
+        if fn not in survey.functions and (fn.__closure__ or not is_vkchi_module(fn.__module__)):
+            raise NoDigestError(f"{fn.__qualname__} was reached by no name")
 
 
-def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Compiled | None:
+def decode_kernel(
+    entry: tuple[dict[str, Any], bytes], found: SurveyedKernel, shelf: CodeStore
+) -> Compiled | None:
     """Decode an entry's kernel. If that fails, the entry is removed and None returned."""
     try:
         places = places_of(found.survey)
         move = partial(absolute, places=places)
-        kept: Kept = decode(entry[1], "Kept", span=move)
+        kept: KernelRecord = decode(entry[1], "KernelRecord", span=move)
         arrays = {name: found.survey.fields[k] for name, k in kept.fields.items()}
         check_bound(kept, arrays)
         structs = found.survey.structs
@@ -193,14 +197,14 @@ def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Com
         kept.interface._replace(results=results),
         partial(read_func, kept.text, move),
         arrays,
-        home=Home(shelf, found.key, entry[0], places),
+        home=CacheLocation(shelf, found.key, entry[0], places),
         methods=methods_seen(found.survey.classes, found.survey.functions),
         reads=reads,
         may_race=kept.may_race,
     )
 
 
-def check_bound(kept: Kept, fields: Mapping[str, Storage]) -> None:
+def check_bound(kept: KernelRecord, fields: Mapping[str, Storage]) -> None:
     """Raise Malformed if the fields do not match the artifact's arrays."""
     for name, binding in kept.interface.bindings.items():
         if binding[0] == "field" and name not in fields:
@@ -212,9 +216,9 @@ def check_bound(kept: Kept, fields: Mapping[str, Storage]) -> None:
 
 def read_func(data: bytes, move: Callable[[Span], Span]) -> Any:
     """Decode the IR, with its spans. Called lazily: few warm processes need it."""
-    from vkchi.ir.text import func_of  # lazy: only for derived kernels
+    from vkchi.ir.text import func_from_text  # lazy: only for derived kernels
 
-    return func_of(decode(data, "IrText", span=move))
+    return func_from_text(decode(data, "IrText", span=move))
 
 
 def header_of(
@@ -237,7 +241,7 @@ def header_of(
 # --- spans ---------------------------------------------------------------------------------------
 
 
-def places_of(survey: Survey) -> Places:
+def places_of(survey: KernelSurvey) -> Places:
     """Return the current source locations of the survey's functions."""
     found = []
     for fn in survey.functions:
@@ -246,7 +250,7 @@ def places_of(survey: Survey) -> Places:
     return found
 
 
-def sources_of(survey: Survey) -> tuple[tuple[str, int, str], ...]:
+def sources_of(survey: KernelSurvey) -> tuple[tuple[str, int, str], ...]:
     """Return file, first line and text of each function, in survey order."""
     return tuple(
         (file, first, survey.texts.get(fn, ""))
@@ -265,7 +269,7 @@ def relative(span: Span, places: Places) -> Span:
         if span.file == file and span.line - first in lines and span.end_line - first in lines:
             line, end = lines.index(span.line - first), lines.index(span.end_line - first)
             return span._replace(file=str(k), line=line, end_line=end)
-    raise Unknown(f"{span.place} is in no function that was met")
+    raise NoDigestError(f"{span.place} is in no function that was met")
 
 
 def absolute(span: Span, places: Places) -> Span:

@@ -24,7 +24,7 @@ from vkchi.span import PACKAGE
 from vkchi.target.caps import Caps
 from vkchi.target.shader import Shader
 from vkchi.tuples import NamedTuple
-from vkchi.vk.statistics import Executable
+from vkchi.vk.statistics import PipelineExecutable
 
 MANIFESTS = ("/usr/share", "/usr/local/share", "/etc")
 DROPPED = ("VKCHI_DEVICE", "VK_INSTANCE_LAYERS", "VK_ICD_FILENAMES", "VKCHI_VALIDATE")
@@ -32,10 +32,10 @@ UNKNOWN = "Unknown family"  # RADV's message before it aborts
 MISSING = "Mesa's RADV is not here: install mesa-vulkan-drivers (Debian, Ubuntu)"
 
 
-class Outcome(NamedTuple):
+class CompileOutcome(NamedTuple):
     """Result of compiling a shader: driver statistics, or an error."""
 
-    executables: tuple[Executable, ...]
+    executables: tuple[PipelineExecutable, ...]
     error: str = ""
 
 
@@ -61,19 +61,19 @@ def environment(family: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def compile_all(family: str, shaders: Sequence[Shader], caps: Caps) -> list[Outcome]:
+def compile_all(family: str, shaders: Sequence[Shader], caps: Caps) -> list[CompileOutcome]:
     """Compile shaders, built for these capabilities, for a GPU family.
 
     Raises DeviceError if the driver is not installed or does not support the family.
     """
-    around, found = environment(family), list[Outcome]()
+    around, found = environment(family), list[CompileOutcome]()
     while len(found) < len(shaders):
         more, end, said = _compile_from(around, shaders[len(found) :], caps)
         found += more
         if not more and (end == NO_DEVICE or UNKNOWN in said):
             raise DeviceError(unknown(family))
         if len(found) < len(shaders):
-            found.append(Outcome((), f"the driver's compiler crashed (status {end})"))
+            found.append(CompileOutcome((), f"the driver's compiler crashed (status {end})"))
     return found
 
 
@@ -93,12 +93,15 @@ def unknown(family: str) -> str:
 
 def _compile_from(
     around: dict[str, str], shaders: Sequence[Shader], caps: Caps
-) -> tuple[list[Outcome], int, str]:
+) -> tuple[list[CompileOutcome], int, str]:
     """Return the outcomes before the process ended, its exit status and its stderr."""
     sizes = [caps.subgroup_size if "subgroup_size" in s.needs else 0 for s in shaders]
     texts = [base64.b64encode(encode(shader, "Shader")).decode() for shader in shaders]
     end, rows, said = _run(around, list(zip(texts, sizes)))
-    found = [Outcome(tuple(Executable(*e) for e in r["executables"]), r["error"]) for r in rows]
+    found = [
+        CompileOutcome(tuple(PipelineExecutable(*e) for e in r["executables"]), r["error"])
+        for r in rows
+    ]
     return found, end, said
 
 
@@ -141,7 +144,7 @@ def main() -> Iterator[str]:
         return
     for text, subgroup_size in work:
         shader, error = decode(base64.b64decode(text), "Shader"), ""
-        executables: tuple[Executable, ...] = ()
+        executables: tuple[PipelineExecutable, ...] = ()
         try:
             executables = pipelines.explain(shader, subgroup_size)
         except DeviceError as e:

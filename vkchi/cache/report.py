@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from vkchi.cache.linked import Line, Linked
 from vkchi.cache.listing import SHORT, in_units
-from vkchi.cache.store import Entry
+from vkchi.cache.source_links import Line, Linked
+from vkchi.cache.store import CacheEntry
 from vkchi.tuples import NamedTuple
-from vkchi.vk.statistics import Executable
+from vkchi.vk.statistics import PipelineExecutable
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 STYLE = """
@@ -75,15 +75,15 @@ COLUMNS = ("kernel", "kind", "place", "signature", "device")
 NUMBERS = ("size", "SPIR-V", "compiled in", "hits", "saved", "launches", "on the device", "driver")
 
 
-class Timing(NamedTuple):
+class KernelTiming(NamedTuple):
     """A profiler's measurement of a kernel: number of launches and their total seconds."""
 
     launches: int
     seconds: float
 
 
-Shown = tuple[Entry, Linked]
-Timings = dict[str, Timing]
+Shown = tuple[CacheEntry, Linked]
+Timings = dict[str, KernelTiming]
 
 
 def read_trace(path: str) -> Timings:
@@ -95,14 +95,18 @@ def read_trace(path: str) -> Timings:
     try:
         for event in trace["traceEvents"]:
             name = str(event["name"]).partition(".")[0]
-            before = found.get(name, Timing(0, 0.0))
-            found[name] = Timing(before.launches + 1, before.seconds + 1e-6 * float(event["dur"]))
+            before = found.get(name, KernelTiming(0, 0.0))
+            found[name] = KernelTiming(
+                before.launches + 1, before.seconds + 1e-6 * float(event["dur"])
+            )
     except (TypeError, LookupError):
         raise ValueError("it is no trace") from None
     return found
 
 
-def page(entries: Sequence[Entry], details: Sequence[Shown], timings: Timings, title: str) -> str:
+def page(
+    entries: Sequence[CacheEntry], details: Sequence[Shown], timings: Timings, title: str
+) -> str:
     """Return the page: a table of `entries`, and `details` of some of them."""
     body = [f"<h1>{escape(title)}</h1>", *table(entries, {e.key for e, _ in details}, timings)]
     for entry, linked in details:
@@ -115,7 +119,7 @@ def page(entries: Sequence[Entry], details: Sequence[Shown], timings: Timings, t
     ])  # fmt: skip
 
 
-def table(entries: Sequence[Entry], shown: set[str], timings: Timings) -> Iterator[str]:
+def table(entries: Sequence[CacheEntry], shown: set[str], timings: Timings) -> Iterator[str]:
     """Yield the rows of the table."""
     heads = [f"<th>{name}</th>" for name in COLUMNS]
     heads += [f'<th class="n">{name}</th>' for name in NUMBERS]
@@ -131,7 +135,7 @@ def table(entries: Sequence[Entry], shown: set[str], timings: Timings) -> Iterat
     yield "</tbody></table>"
 
 
-def numbers_of(entry: Entry, timings: Timings) -> list[str]:
+def numbers_of(entry: CacheEntry, timings: Timings) -> list[str]:
     """Return the cells of the columns `NUMBERS`."""
     head = entry.header
     seconds = float(head.get("seconds", 0))
@@ -150,11 +154,11 @@ def statistics_of(header: dict[str, Any]) -> list[str]:
     """Format the driver statistics in a header, if there are any."""
     answer = header.get("driver")
     rows = answer.get("statistics", []) if isinstance(answer, dict) else []
-    found = [Executable("", 0, row, {}).common() for row in rows if isinstance(row, dict)]
+    found = [PipelineExecutable("", 0, row, {}).common() for row in rows if isinstance(row, dict)]
     return [", ".join(f"{name} {n}" for name, n in row.items()) for row in found if row]
 
 
-def detail(entry: Entry, linked: Linked) -> Iterator[str]:
+def detail(entry: CacheEntry, linked: Linked) -> Iterator[str]:
     """Yield source, IR and SPIR-V of one entry, side by side."""
     name = escape(str(entry.header.get("name", "")))
     kind = escape(str(entry.header.get("kind", "")))

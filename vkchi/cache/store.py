@@ -76,7 +76,7 @@ class Limits(NamedTuple):
 USUAL = Limits()
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """Metadata of an entry. Times are seconds since 1970."""
 
     key: str
@@ -91,7 +91,7 @@ class Damaged(Exception):
     """A file that is not a complete entry."""
 
 
-class Store:
+class CacheStore:
     """The entries of one folder.
 
     - version: the compiler's version, part of all keys.
@@ -106,7 +106,7 @@ class Store:
         self.writes = 0
         self.device = ""
 
-    def of_device(self, name: str) -> Store:
+    def of_device(self, name: str) -> CacheStore:
         """Return the same store for a program on this device."""
         made = copy(self)
         made.device = name
@@ -150,13 +150,13 @@ class Store:
             finally:
                 os.close(fd)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[CacheEntry]:
         """Yield all entries with readable headers, in no order; checksums are not verified."""
         for key in self.keys():
             with suppress(OSError, Damaged):
                 yield self.entry(key)
 
-    def entry(self, key: str) -> Entry:
+    def entry(self, key: str) -> CacheEntry:
         """Return the metadata of one entry. Raises OSError, Damaged."""
         path = self.path_of(key)
         header, info = read_header(path)
@@ -165,7 +165,7 @@ class Store:
             used, hits = max(uses.st_mtime, info.st_mtime), uses.st_size
         except local(OSError):
             used, hits = info.st_mtime, 0
-        return Entry(key, header, info.st_size, info.st_mtime, used, hits)
+        return CacheEntry(key, header, info.st_size, info.st_mtime, used, hits)
 
     def keys(self) -> list[str]:
         """Return the keys of all entries, sorted; empty if the folder cannot be used."""

@@ -19,15 +19,15 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from vkchi.cache.radv import Outcome, compile_all, read_caps
-from vkchi.cli.noting import Noted, noting
-from vkchi.cli.samples import find_name, sample
+from vkchi.cache.radv import CompileOutcome, compile_all, read_caps
+from vkchi.cli.sample_arguments import find_name, sample_argument
+from vkchi.cli.shader_recorder import ShaderRecord, recording_shaders
 from vkchi.errors import ArgumentError, VkchiError
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.progress import track
 from vkchi.runtime import init
 from vkchi.signature import SelfParameter, read_parameters
-from vkchi.target.described import Described, find_described, known_names
+from vkchi.target.described import DeviceDescription, find_described, known_names
 from vkchi.target.shader import Shader
 from vkchi.vk.pipelines import required_subgroup
 
@@ -51,10 +51,10 @@ def main(argv: Sequence[str]) -> int:
         return OK
     path, _, name = given.what.rpartition(":") if ".py:" in given.what else (given.what, "", "")
     try:
-        with noting(described, "" if described else given.device) as noted:
+        with recording_shaders(described, "" if described else given.device) as noted:
             compile_file(noted, path, name, values, argv[at + 1 :])
             shaders = shaders_of(noted, name)
-            outcomes = explain(noted, shaders)
+            outcomes = compile_with_driver(noted, shaders)
         if given.spv:
             write_modules(given.spv, shaders)
     except (VkchiError, OSError) as e:
@@ -78,14 +78,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def find_target(name: str) -> Described | None:
+def find_target(name: str) -> DeviceDescription | None:
     """Return the description of a device, or of an AMD family given as `radv:vega10`.
 
     None for a device that is present. Raises ArgumentError, DeviceError.
     """
     kind, _, family = name.partition(":")
     if kind == "radv" and family:
-        return Described(f"AMD {family}", read_caps(family), family)
+        return DeviceDescription(f"AMD {family}", read_caps(family), family)
     return find_described(name)
 
 
@@ -101,7 +101,7 @@ def read_value(text: str) -> tuple[str, str]:
 
 
 def compile_file(
-    noted: Noted, path: str, name: str, values: dict[str, str], argv: Sequence[str]
+    noted: ShaderRecord, path: str, name: str, values: dict[str, str], argv: Sequence[str]
 ) -> None:
     """Import a file, and compile its kernel `name`, if given.
 
@@ -151,30 +151,30 @@ def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str,
     unknown = sorted(values.keys() - {p.name for p in wanted})
     if unknown:
         raise ArgumentError(f"{name} has no argument {', '.join(unknown)}")
-    kernel.examine(lambda plan, args: None, *[sample(p, values, names) for p in wanted])
+    kernel.examine(lambda plan, args: None, *[sample_argument(p, values, names) for p in wanted])
 
 
-def shaders_of(noted: Noted, name: str) -> list[Shader]:
+def shaders_of(noted: ShaderRecord, name: str) -> list[Shader]:
     """Return the compiled shaders of a kernel and its variants, or all shaders."""
     last = name.rpartition(".")[2]
     return [s for s in noted.shaders.values() if not last or s.name.partition(".")[0] == last]
 
 
-def explain(noted: Noted, shaders: Sequence[Shader]) -> list[Outcome]:
+def compile_with_driver(noted: ShaderRecord, shaders: Sequence[Shader]) -> list[CompileOutcome]:
     """Return the results of the driver's compiler, if one is available. Raises DeviceError."""
     described, device = noted.described, noted.device
     if described is not None and described.radv:
         return compile_all(described.radv, shaders, described.caps)
     if described is not None or device is None:
-        return [Outcome(()) for _ in shaders]
+        return [CompileOutcome(()) for _ in shaders]
     physical = device._logical.physical
     found = []
     for shader in track(shaders, "compiled by the driver"):
         size = required_subgroup(shader, device.caps, physical)
         try:
-            found.append(Outcome(device.pipelines.explain(shader, size)))
+            found.append(CompileOutcome(device.pipelines.explain(shader, size)))
         except VkchiError as e:
-            found.append(Outcome((), str(e)))
+            found.append(CompileOutcome((), str(e)))
     return found
 
 
@@ -182,7 +182,10 @@ def explain(noted: Noted, shaders: Sequence[Shader]) -> list[Outcome]:
 
 
 def show(
-    given: argparse.Namespace, noted: Noted, shaders: Sequence[Shader], outcomes: list[Outcome]
+    given: argparse.Namespace,
+    noted: ShaderRecord,
+    shaders: Sequence[Shader],
+    outcomes: list[CompileOutcome],
 ) -> int:
     """Print the compiled shaders; return the exit status."""
     rows = [row_of(s, o, with_code=given.isa) for s, o in zip(shaders, outcomes, strict=True)]
@@ -208,15 +211,15 @@ def write_modules(folder: str, shaders: Sequence[Shader]) -> None:
             out.write(shader.words)
 
 
-def device_of(noted: Noted) -> str:
+def device_of(noted: ShaderRecord) -> str:
     """Return the name of the target device."""
-    described: Described | None = noted.described
+    described: DeviceDescription | None = noted.described
     if described is not None:
         return described.name
     return noted.device.info.name if noted.device is not None else ""
 
 
-def row_of(shader: Shader, outcome: Outcome, *, with_code: bool) -> dict[str, Any]:
+def row_of(shader: Shader, outcome: CompileOutcome, *, with_code: bool) -> dict[str, Any]:
     """Return a shader's properties as JSON."""
     row: dict[str, Any] = {
         "name": shader.name,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from vkchi import env
 from vkchi.cache.folder import find_folder
-from vkchi.cache.store import Damaged, Store, read_entry
+from vkchi.cache.store import CacheStore, Damaged, read_entry
 from vkchi.errors import VkchiError
 from vkchi.tuples import NamedTuple
 
@@ -59,7 +59,7 @@ class Problem(TypedDict):
     stops: bool
 
 
-class Found(NamedTuple):
+class CheckResult(NamedTuple):
     """Result of a check: a title, lines of text, and problems."""
 
     title: str
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
     return int(any(p["stops"] for p in problems))
 
 
-def problem(what: str, mend: str, *, stops: bool = False) -> Problem:
+def make_problem(what: str, mend: str, *, stops: bool = False) -> Problem:
     """Return a problem; `stops`: it prevents all kernels from running."""
     return {"what": what, "mend": mend, "stops": stops}
 
@@ -94,7 +94,7 @@ def problem(what: str, mend: str, *, stops: bool = False) -> Problem:
 # --- checks --------------------------------------------------------------------------------------
 
 
-def look_at_versions() -> Found:
+def check_versions() -> CheckResult:
     """Versions of vkchi, Python and the packages it uses."""
     lines = [
         f"vkchi {version_of('vkchi')}, Python {platform.python_version()}, {platform.platform()}"
@@ -104,8 +104,8 @@ def look_at_versions() -> Found:
     needed = ("numpy", "vulkan", "cffi")
     missing = [name for name in needed if find_spec(name) is None]
     mend = f"pip install {' '.join(missing)}"
-    wrong = [problem(f"no package {', '.join(missing)}", mend, stops=True)] if missing else []
-    return Found("versions", lines, wrong)
+    wrong = [make_problem(f"no package {', '.join(missing)}", mend, stops=True)] if missing else []
+    return CheckResult("versions", lines, wrong)
 
 
 def version_of(package: str) -> str:
@@ -116,7 +116,7 @@ def version_of(package: str) -> str:
         return "-"
 
 
-def look_at_devices() -> Found:
+def check_devices() -> CheckResult:
     """Vulkan devices, the choice of `ti.init()`, and missing features."""
     try:
         rows = physical_devices()
@@ -125,7 +125,7 @@ def look_at_devices() -> Found:
         mend = f"install the GPU's Vulkan driver; for a software one: {MENDED_BY_DRIVER}"
         if env.flag("VKCHI_DEVICE"):
             mend = f"unset VKCHI_DEVICE, or name one that is there; if there is none: {mend}"
-        return Found("devices", [], [problem(str(e), mend, stops=True)])
+        return CheckResult("devices", [], [make_problem(str(e), mend, stops=True)])
     lines, wrong = [], []
     for k, row in enumerate(rows):
         mark = "*" if k == chosen else " "
@@ -140,14 +140,14 @@ def look_at_devices() -> Found:
         ]
         lines += [f"     {cost}" for cost in costs]
         if k == chosen and is_slow(row.driver):
-            wrong.append(problem(f"{row.driver} is slow: newer ones are several times as fast",
+            wrong.append(make_problem(f"{row.driver} is slow: newer ones are several times as fast",
                                  MENDED_BY_DRIVER))  # fmt: skip
     if all(row.kind == "cpu" for row in rows):
         lines.append("  software only: no GPU has a Vulkan driver here")
-    return Found("devices (* is taken by ti.init)", lines, wrong)
+    return CheckResult("devices (* is taken by ti.init)", lines, wrong)
 
 
-def look_at_cuda() -> Found:
+def check_cuda() -> CheckResult:
     """CUDA device of each NVIDIA device of Vulkan.
 
     Arrays of torch and cupy on such a device are used in place (docs/interop.md).
@@ -163,17 +163,17 @@ def look_at_cuda() -> Found:
             lines.append(f"{row.name} is CUDA's device {found}")
             continue
         mend = "pip install 'vkchi[cuda]'" if "pip install" in found else "see CUDA_VISIBLE_DEVICES"
-        wrong.append(problem(f"{row.name} shares no memory with CUDA: {found}", mend))
+        wrong.append(make_problem(f"{row.name} shares no memory with CUDA: {found}", mend))
     count = 0 if rows else cuda_devices()
     if count:
         wrong.append(
-            problem(
+            make_problem(
                 f"CUDA has {count} devices, and Vulkan none of them",
                 "install NVIDIA's Vulkan driver (libnvidia-gl); in a container: "
                 "NVIDIA_DRIVER_CAPABILITIES=all",
             )
         )
-    return Found("CUDA", lines or ["no NVIDIA device has a Vulkan driver here"], wrong)
+    return CheckResult("CUDA", lines or ["no NVIDIA device has a Vulkan driver here"], wrong)
 
 
 def cuda_ordinal(uuid: bytes) -> int | str:
@@ -190,10 +190,10 @@ def cuda_ordinal(uuid: bytes) -> int | str:
 
 def cuda_devices() -> int:
     """Return the number of CUDA devices; 0 without CUDA."""
-    from vkchi.interop.cuda.driver import call, load_bindings
+    from vkchi.interop.cuda.driver import call_cuda, load_bindings
 
     try:
-        return int(call(load_bindings(), "cuDeviceGetCount"))
+        return int(call_cuda(load_bindings(), "cuDeviceGetCount"))
     except VkchiError:
         return 0
 
@@ -228,40 +228,42 @@ def is_slow(driver: str) -> bool:
     return mesa is not None and int(mesa[1]) < SLOW_MESA
 
 
-def look_at_flags() -> Found:
+def check_environment() -> CheckResult:
     """Environment variables that affect vkchi."""
     names = sorted(n for n in os.environ if n.startswith("VKCHI_"))
     known = [f"{n}={os.environ[n]}: {env.FLAGS[n][1]}" for n in names if n in env.FLAGS]
-    wrong = [problem(f"no flag is called {n}", f"unset {n}") for n in names if n not in env.FLAGS]
+    wrong = [
+        make_problem(f"no flag is called {n}", f"unset {n}") for n in names if n not in env.FLAGS
+    ]
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         files = [f for f in os.environ.get(name, "").split(os.pathsep) if f]
         known += [f"{name}={os.environ[name]}"] if files else []
-        wrong += [problem(f"{name} names {f}, which is not there", f"unset {name}", stops=True)
+        wrong += [make_problem(f"{name} names {f}, which is not there", f"unset {name}", stops=True)
                   for f in files if not os.path.exists(f)]  # fmt: skip
     try:
         env.check_flags()
     except VkchiError as e:
-        wrong.append(problem(str(e), "unset it, or give it one of these", stops=True))
-    return Found("environment", known or ["no VKCHI_ variable is set"], wrong)
+        wrong.append(make_problem(str(e), "unset it, or give it one of these", stops=True))
+    return CheckResult("environment", known or ["no VKCHI_ variable is set"], wrong)
 
 
-def look_at_cache() -> Found:
+def check_cache() -> CheckResult:
     """Location and state of the disk cache."""
     folder = find_folder()
-    store, lines, wrong = Store(folder), [folder], []
+    store, lines, wrong = CacheStore(folder), [folder], []
     mend = "VKCHI_CACHE_DIR=FOLDER, one that you may write to; or VKCHI_CACHE=0"
     if not env.is_on("VKCHI_CACHE"):
         lines.append("switched off by VKCHI_CACHE")
     elif not can_write(folder):
-        wrong.append(problem(f"nothing can be written to {folder}", mend))
+        wrong.append(make_problem(f"nothing can be written to {folder}", mend))
     keys = store.keys()
     damaged = sum(is_damaged(store, key) for key in keys)
     lines.append(f"{len(keys)} entries")
     if damaged:
         wrong.append(
-            problem(f"{damaged} entries are damaged", "vkchi cache verify; vkchi cache clear")
+            make_problem(f"{damaged} entries are damaged", "vkchi cache verify; vkchi cache clear")
         )
-    return Found("cache", lines, wrong)
+    return CheckResult("cache", lines, wrong)
 
 
 def can_write(folder: str) -> bool:
@@ -276,7 +278,7 @@ def can_write(folder: str) -> bool:
     return True
 
 
-def is_damaged(store: Store, key: str) -> bool:
+def is_damaged(store: CacheStore, key: str) -> bool:
     """True if an entry's checksum or format is wrong."""
     try:
         read_entry(store.path_of(key))
@@ -285,8 +287,8 @@ def is_damaged(store: Store, key: str) -> bool:
     return False
 
 
-CHECKS: tuple[Callable[[], Found], ...] = (
-    look_at_versions, look_at_devices, look_at_cuda, look_at_flags, look_at_cache,
+CHECKS: tuple[Callable[[], CheckResult], ...] = (
+    check_versions, check_devices, check_cuda, check_environment, check_cache,
 )  # fmt: skip
 
 if __name__ == "__main__":

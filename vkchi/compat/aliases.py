@@ -17,9 +17,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from vkchi import names
-from vkchi.compat.unsupported import reason_for, refuse
-from vkchi.hooks import NAMES, PACKAGE, load
+from vkchi import public_names as table
+from vkchi.compat.unsupported import missing_name_error, reason_for
+from vkchi.hooks import NAMES, PACKAGE, load_place
 
 # Taichi's module name -> vkchi's module.
 SAME = {
@@ -55,13 +55,13 @@ WITHOUT_FILE = frozenset(
 )
 
 # Modules that are loaded on first use.
-PUBLIC_MODULES = frozenset((*names.MODULES, "types.quant"))
+PUBLIC_MODULES = frozenset((*table.MODULES, "types.quant"))
 
 # Public names defined in another module.
 MOVED = {
     "types.rw_texture": "texture",
     "types.texture": "texture",
-    "types.sparse_matrix_builder": "linalg.builder",
+    "types.sparse_matrix_builder": "linalg.sparse_builder",
 }
 
 _CORE = """
@@ -84,36 +84,36 @@ RENAMED = {
     "DataType": ("types", "Scalar"),
     "Arch": ("runtime", "Arch"),
     "Kernel": ("kernel", "Kernel"),
-    "Func": ("kernel", "Func"),
-    "StructType": ("types.structs", "StructType"),
-    "ArgPackType": ("types.structs", "ArgPackType"),
-    "SNodeTree": ("fields.builder", "SNodeTree"),
+    "Func": ("kernel", "UserFunc"),
+    "StructType": ("types.struct_types", "StructType"),
+    "ArgPackType": ("types.struct_types", "ArgPackType"),
+    "SNodeTree": ("fields.fields_builder", "SNodeTree"),
     "current_cfg": ("runtime", "current_config"),
-    **{name: ("compat.core", name) for name in _CORE.split()},
+    **{name: ("compat.core_stubs", name) for name in _CORE.split()},
 }
 
 
-def find(path: str) -> Any:
+def resolve_name(path: str) -> Any:
     """Resolve the dotted path of a public name. Raises AttributeError or Unsupported."""
     module, _, name = path.rpartition(".")
     if path in PUBLIC_MODULES or path in WITHOUT_FILE:
         return importlib.import_module(f"{PACKAGE}.{path}")
     if path in NAMES:
-        return load(NAMES[path])
+        return load_place(NAMES[path])
     if path in MOVED:
-        return load((MOVED[path], name))
+        return load_place((MOVED[path], name))
     if path == "cfg":
-        return load(("runtime", "current_config"))()
+        return load_place(("runtime", "current_config"))()
     if not module and reason_for(name) is None and is_own(name):
         return importlib.import_module(f"{PACKAGE}.{name}")
     if name.startswith("__") or not module:
-        raise refuse(path)
+        raise missing_name_error(path)
     if name in RENAMED:
-        return load(RENAMED[name])
+        return load_place(RENAMED[name])
     if name in NAMES:
-        return load(NAMES[name])
+        return load_place(NAMES[name])
     if f"types.{name}" in MOVED:
-        return load((MOVED[f"types.{name}"], name))
+        return load_place((MOVED[f"types.{name}"], name))
     if name in PUBLIC_MODULES:
         return importlib.import_module(f"{PACKAGE}.{name}")
     for place in ("types", module.rpartition(".")[0]):
@@ -121,7 +121,7 @@ def find(path: str) -> Any:
         # Lazily loaded names are in `__all__` only.
         if name in vars(around) or name in vars(around).get("__all__", ()):
             return getattr(around, name)
-    raise refuse(known_path(path))
+    raise missing_name_error(known_path(path))
 
 
 def is_own(name: str) -> bool:
@@ -134,7 +134,7 @@ def is_own(name: str) -> bool:
 
 def public_names() -> list[str]:
     """Names exported by `from vkchi import *` and listed by `dir(vkchi)`."""
-    return sorted({*NAMES, *names.MODULES})
+    return sorted({*NAMES, *table.MODULES})
 
 
 def known_path(path: str) -> str:
@@ -147,10 +147,10 @@ class AliasModule(ModuleType):
     """A module without a file."""
 
     def __getattr__(self, name: str) -> Any:
-        return find(f"{self.__name__.removeprefix(PACKAGE + '.')}.{name}")
+        return resolve_name(f"{self.__name__.removeprefix(PACKAGE + '.')}.{name}")
 
 
-class Finder:
+class AliasFinder:
     """Import hook for modules without a file. It creates an AliasModule, or raises Unsupported
     with the reason."""
 
@@ -167,7 +167,7 @@ class Finder:
             return ModuleSpec(fullname, cls, is_package=True)  # type: ignore[arg-type]
         known = known_path(name)
         if reason_for(known) is not None:
-            raise refuse(known)
+            raise missing_name_error(known)
         return None
 
     @staticmethod
@@ -186,7 +186,7 @@ class Finder:
                 sys.modules[f"{PACKAGE}.{other}"] = found
 
 
-def install() -> None:
+def install_finder() -> None:
     """Install the import hook."""
-    if Finder not in sys.meta_path:
-        sys.meta_path.append(Finder)
+    if AliasFinder not in sys.meta_path:
+        sys.meta_path.append(AliasFinder)

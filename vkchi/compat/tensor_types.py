@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.types import Following, Tensor, matrix, vector
+from vkchi.types import DefaultTensor, Tensor, matrix, vector
 
 
 class _OfTensors(type):
@@ -17,7 +17,7 @@ class _OfTensors(type):
     ndims: tuple[int, ...]
 
     def __instancecheck__(cls, x: Any) -> bool:
-        return isinstance(x, Tensor | Following) and len(x.shape) in cls.ndims
+        return isinstance(x, Tensor | DefaultTensor) and len(x.shape) in cls.ndims
 
 
 class MatrixType(metaclass=_OfTensors):

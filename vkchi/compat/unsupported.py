@@ -49,7 +49,7 @@ def reason_for(path: str) -> str | None:
     return None
 
 
-def refuse(path: str) -> Exception:
+def missing_name_error(path: str) -> Exception:
     """The error for a missing public name."""
     reason = reason_for(path)
     if reason is not None:
@@ -59,19 +59,19 @@ def refuse(path: str) -> Exception:
     return AttributeError(f"module {where!r} has no attribute {name!r}")
 
 
-def make_refusing(path: str) -> Callable[..., NoReturn]:
+def unsupported_method(path: str) -> Callable[..., NoReturn]:
     """A method that raises the error of its table entry."""
 
     def refused(*args: Any, **options: Any) -> NoReturn:
-        raise refuse(path)
+        raise missing_name_error(path)
 
     return refused
 
 
-def refuse_members(*classes: type) -> None:
+def add_unsupported_members(*classes: type) -> None:
     """Add the table's unsupported methods to their classes."""
     for cls in classes:
         for path in TABLE:
             owner, _, name = path.rpartition(".")
             if owner == cls.__name__ and name not in vars(cls):
-                setattr(cls, name, make_refusing(path))
+                setattr(cls, name, unsupported_method(path))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.snode import ActivityHook, SNode
 from vkchi.fields.storage import Storage
-from vkchi.fields.subscripts import fitted
-from vkchi.interop import host
+from vkchi.fields.subscripts import fit_element_shape
+from vkchi.interop import host_views
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vkchi.types.hints import Numbers
 
 
-class ActiveElements(Storage):
+class SparseElements(Storage):
     """Base of fields: an array with a place in a field tree (`node`). `kind` is "grad" or "dual"
     for a companion field, "" otherwise."""
 
@@ -55,14 +55,14 @@ class ActiveElements(Storage):
         if isinstance(source, Storage):
             self.copy_from(source)
         else:
-            values = host.numbers_of(source)
+            values = host_views.to_number_array(source)
             super().from_numpy(self._among_active(values) if self.is_sparse else values)
 
     def fill(self, value: Numbers) -> None:
         """Set every element, in sparse blocks every active one, to a `value`: a scalar, vector
         or matrix. Raises ArgumentError if it does not have the shape of an element."""
         if self.is_sparse:
-            values = fitted(host.numbers_of(value), shape_of(self.elem))
+            values = fit_element_shape(host_views.to_number_array(value), shape_of(self.elem))
             self.warn_of_losses(values)
             super().from_numpy(self._among_active(np.broadcast_to(values, self._logical_shape())))
         else:
@@ -73,7 +73,7 @@ class ActiveElements(Storage):
         this field is sparse, the cells of the copied elements become active; of a sparse
         `other`, these are its active elements. Raises ArgumentError."""
         if self.is_sparse and isinstance(other, Storage) and other.shape == self.shape:
-            node = other.node if isinstance(other, ActiveElements) and other.is_sparse else None
+            node = other.node if isinstance(other, SparseElements) and other.is_sparse else None
             where = np.ones(self.shape, np.bool_) if node is None else ActivityHook.chosen(node)
             ActivityHook.mark_all(self.node, where)
         super().copy_from(other)
@@ -88,4 +88,4 @@ class ActiveElements(Storage):
         where = ActivityHook.chosen(self.node).reshape(self.shape + (1,) * len(shape_of(self.elem)))
         if values.dtype != self.compute.dtype:
             self.warn_of_losses(np.where(where, values, 0))
-        return np.where(where, host.cast(values, self.compute), self.contents())
+        return np.where(where, host_views.cast(values, self.compute), self.contents())

@@ -1,7 +1,8 @@
 """Elements of an array: their addresses in device memory, and access to each from Python.
 
 This covers element types, layouts, subscripts, and reads and writes of single elements. If the host
-can address the device memory, `host` is a numpy view of it and an access is a plain load or store.
+can address the device memory, `host_views` is a numpy view of it and an access is a plain load or
+store.
 
     s[1] = 2.0; s[1]     # s: a Storage
 
@@ -23,11 +24,11 @@ from vkchi.errors import (
     KernelRuntimeError,
     NotIterableError,
 )
-from vkchi.fields.late_writes import write_later
-from vkchi.fields.subscripts import check_integer, fitted, lies_inside
+from vkchi.fields.async_writes import write_later
+from vkchi.fields.subscripts import check_integer, fit_element_shape, lies_inside
 from vkchi.fields.traced_float import TracedFloat, places_of
 from vkchi.hooks import Hook
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
@@ -46,8 +47,8 @@ from vkchi.types import (
     u8,
     u32,
 )
-from vkchi.types.integers import range_of
-from vkchi.types.layout import Digit, ends_of, whole_digits
+from vkchi.types.integers import integer_range
+from vkchi.types.layout import LayoutDigit, ends_of, whole_digits
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -59,17 +60,17 @@ if TYPE_CHECKING:
 GREATEST = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}  # floats
 
 
-def find_plain(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
+def plain_values_of(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
     """Python types, and the value range, that can be stored as `t` without a cast."""
     if t.kind == "b":
         return (bool,), False, True
     if t.kind == "f":
         most = GREATEST[t.bits]
         return (float, int), -most, most
-    return (int,), *range_of(t)
+    return (int,), *integer_range(t)
 
 
-PLAIN = {t: find_plain(t) for t in SCALARS.values()}
+PLAIN = {t: plain_values_of(t) for t in SCALARS.values()}
 
 
 class ElementHook:
@@ -110,7 +111,7 @@ FOR_USERS = frozenset(
 )  # fmt: skip
 
 
-class Access(NamedTuple):
+class ArrayAccess(NamedTuple):
     """One access of Python to an array: read or write elements, or fill the whole array.
 
     `at`: the index of an element, perhaps with that of a component; None for the whole array.
@@ -134,7 +135,7 @@ class HostView:
         return found
 
 
-class Items:
+class PythonItems:
     """The scalars of a numpy array as Python objects, by index."""
 
     __slots__ = ("_array", "_item")
@@ -157,7 +158,9 @@ class Elements:
     _numbers: Any
     _rank = -1
     _length = 0  # of a scalar array of one axis
-    watch: Callable[[Any, Access], None] | None = None  # a tape's callback before Python's accesses
+    watch: Callable[[Any, ArrayAccess], None] | None = (
+        None  # a tape's callback before Python's accesses
+    )
     is_encoded = False  # memory holds encoded values
     # Count of recorded overwrites, except writes of single elements.
     overwritten = 0
@@ -207,7 +210,7 @@ class Elements:
         self.size_bytes = max(1, layout.size) * self.stored.size_bytes
         digits = whole_digits(shape, layout)
         self.steps = None if digits is None else tuple([d.stride for axis in digits for d in axis])
-        self._axes = digits or tuple([(Digit(extent, 0, 1),) for extent in shape])
+        self._axes = digits or tuple([(LayoutDigit(extent, 0, 1),) for extent in shape])
         self.digits = tuple([digit.values for axis in self._axes for digit in axis])
         self._is_direct = self.digits == shape and not any(layout.origin)
         self._ends = ends_of(shape, layout)
@@ -225,7 +228,7 @@ class Elements:
         cells = self._cells(buffer.view)
         if cells is None and not self.is_scalar:
             return
-        self._numbers = Items(self.host) if cells is None else cells
+        self._numbers = PythonItems(self.host) if cells is None else cells
         self._rank = len(self.shape) + len(shape_of(self.elem))
         self._length = self.shape[0] if len(self.shape) == 1 else 0
         self._is_quick = self.is_scalar
@@ -317,7 +320,7 @@ class Elements:
                 "this array was freed by ti.reset() or a new ti.init(): make it again after init"
             )
 
-    def tell(self, access: Access) -> None:
+    def tell(self, access: ArrayAccess) -> None:
         """Report an imminent access from Python to the tape or to the array's watcher."""
         tape = self.runtime.tape  # first: reading it may remove the watcher of a tape that was left
         ledger = tape.ledger if tape is not None and self.runtime.exported else None
@@ -343,7 +346,7 @@ class Elements:
     # --- elements in Python ----------------------------------------------------------------
 
     def index(self, key: Any) -> tuple[int, ...]:
-        """Index into `host` for a user's subscript. Raises ArrayIndexError."""
+        """Index into `host_views` for a user's subscript. Raises ArrayIndexError."""
         keys = key if isinstance(key, tuple) else () if key is None else (key,)
         if len(keys) == 1 and type(keys[0]) is not int and hasattr(keys[0], "to_list"):
             keys = tuple(keys[0].to_list())
@@ -366,14 +369,14 @@ class Elements:
             found += [(k - first) // digit.divisor % digit.values for digit in digits]
         return tuple(found)
 
-    def _access(self, kind: Literal["read", "write"], index: tuple[int, ...]) -> Access:
+    def _access(self, kind: Literal["read", "write"], index: tuple[int, ...]) -> ArrayAccess:
         """The access at an index that `index` returned, as the user's index."""
         if self._is_direct:
-            return Access(kind, index)
+            return ArrayAccess(kind, index)
         digits, found = iter(index), []
         for (first, _), axis in zip(self._ends, self._axes, strict=True):
             found.append(first + sum(next(digits) * digit.divisor for digit in axis))
-        return Access(kind, (*found, *digits))
+        return ArrayAccess(kind, (*found, *digits))
 
     def __getitem__(self, key: Index) -> Any:
         if self._is_quick and self.watch is None:  # fast path, same result as below
@@ -490,17 +493,17 @@ class Elements:
         self.buffer.write(self.offset(index) * self.stored.size_bytes, stored.tobytes())
 
     @property
-    def bounds(self) -> losses.Bounds | None:
+    def bounds(self) -> losses.ValueBounds | None:
         """Range of representable values."""
         return losses.bounds_of(self.number)
 
     def refuse_losses(self, values: np.ndarray[Any, Any]) -> None:
         """Raises ArgumentError for values of an element that are not representable."""
-        losses.refuse(values, self.bounds, is_strict=self.runtime.options.strict)
+        losses.raise_on_loss(values, self.bounds, is_strict=self.runtime.options.strict)
 
     def warn_of_losses(self, values: np.ndarray[Any, Any]) -> None:
         """Warn about values that are not representable. Raises ArgumentError under `strict`."""
-        losses.warn(values, self.bounds, is_strict=self.runtime.options.strict)
+        losses.warn_on_loss(values, self.bounds, is_strict=self.runtime.options.strict)
 
     def _cooked(self, value: Any, shape: tuple[int, ...], *, is_filled: bool = False) -> Any:
         """The value converted to this array's type: one scalar, or an array of `shape`. With
@@ -508,9 +511,9 @@ class Elements:
         kinds, low, high = PLAIN[self.number]
         if type(value) in kinds and low <= value <= high:
             return value  # needs no cast
-        numbers = host.numbers_of(value)
+        numbers = host_views.to_number_array(value)
         (self.warn_of_losses if is_filled else self.refuse_losses)(numbers)
-        return fitted(host.cast(numbers, self.number), shape)
+        return fit_element_shape(host_views.cast(numbers, self.number), shape)
 
     def offset(self, index: tuple[int, ...]) -> int:
         """Offset of an element, or of one component, from the start of the buffer, in scalars."""

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
-from vkchi.fields.active import ActiveElements
-from vkchi.fields.snode import IN_WORDS, Content, Parent, SNode, Tree
+from vkchi.fields.active import SparseElements
+from vkchi.fields.snode import IN_WORDS, ElementLayout, FieldTree, ParentNode, SNode
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.runtime import Runtime
 from vkchi.types import Array, Scalar, Tensor, cook, shape_of
-from vkchi.types.attributes import Attributes, alignment_of
+from vkchi.types.array_attributes import Attributes, alignment_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +38,7 @@ LATER = frozenset(
 COMPANIONS = {"grad": "gradient", "dual": "dual"}
 
 
-class Field(ActiveElements):
+class Field(SparseElements):
     """A global array. Kernels access it by name, Python as `x[i]`.
 
     `node` is its place in a field tree, or None before placement. `needs` names the companions
@@ -81,9 +81,9 @@ class Field(ActiveElements):
         )
 
     @property
-    def content(self) -> Content:
+    def content(self) -> ElementLayout:
         """Element description for the tree's layout."""
-        return Content(self.stored, self.components, self.is_soa)
+        return ElementLayout(self.stored, self.components, self.is_soa)
 
     def check_placeable(self) -> None:
         """Raises KernelRuntimeError if the field is placed already."""
@@ -93,7 +93,7 @@ class Field(ActiveElements):
                 "others one only"
             )
 
-    def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
+    def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None:
         """Add this field to each cell of a block. Raises ArgumentError for blocks of bit-packed
         numbers."""
         if block.kind in IN_WORDS:
@@ -115,7 +115,7 @@ class Field(ActiveElements):
             vars(self).pop(name, None)
 
     @property
-    def tree(self) -> Tree | None:
+    def tree(self) -> FieldTree | None:
         """The tree that contains (or will contain) its memory; None for copies."""
         return self.node.tree if self.node is not None and not self.is_copy else None
 
@@ -131,7 +131,7 @@ class Field(ActiveElements):
         return self.is_copy or (tree is not None and tree.is_laid_out and not tree.is_destroyed)
 
     @property
-    def life(self) -> Tree | None:
+    def life(self) -> FieldTree | None:
         """Lifetime token: the tree, if a builder made it and may destroy it before the device."""
         tree = self.tree
         return tree if tree is not None and tree.root.can_destroy else None
@@ -238,7 +238,7 @@ class ScalarField(Field):
 
     def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy, cast to `dtype` if given."""
-        return super().to_numpy().astype(host.numpy_dtype(dtype or self.compute), copy=False)
+        return super().to_numpy().astype(host_views.numpy_dtype(dtype or self.compute), copy=False)
 
 
 class ComponentField(ScalarField):
@@ -257,11 +257,11 @@ class ComponentField(ScalarField):
 
     def materialise(self) -> None:
         whole, k = self.component_of
-        from vkchi.fields.cells import Window
+        from vkchi.fields.tree_layout import BufferView
 
         start = whole.layout.components[k]
         self.arrange(whole.shape, whole.layout.component(k))
-        part = Window(whole.buffer, start * self.stored.size_bytes, self.size_bytes)
+        part = BufferView(whole.buffer, start * self.stored.size_bytes, self.size_bytes)
         self.attach(part, is_own=False)
 
     def _primal(self) -> Field | None:
@@ -292,7 +292,7 @@ class ComponentField(ScalarField):
         if k in whole.claims:
             raise KernelRuntimeError(f"component {k} of this field has been placed already")
 
-    def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
+    def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None:
         """Record the component's block. Once all components are placed, the whole field takes
         the place of the first. Raises Unsupported for cells of different shapes."""
         whole, k = self.component_of
@@ -319,7 +319,7 @@ class MatrixField(Field):
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, name: str = "") -> None:
         super().__init__(runtime, elem, name)
         self._parts: dict[int, ComponentField] = {}
-        self.claims: dict[int, tuple[Parent, tuple[int, ...]]] = {}  # placed one by one
+        self.claims: dict[int, tuple[ParentNode, tuple[int, ...]]] = {}  # placed one by one
 
     def duplicate(self, memo: dict[int, Any]) -> Any:
         made = super().duplicate(memo)
@@ -368,14 +368,16 @@ class MatrixField(Field):
     def to_numpy(self, keep_dims: bool = False, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy of shape `shape + (n, m)`, cast to `dtype` if given. For `m` = 1 the last axis
         is dropped, unless `keep_dims`."""
-        values = super().to_numpy().astype(host.numpy_dtype(dtype or self.compute), copy=False)
+        values = (
+            super().to_numpy().astype(host_views.numpy_dtype(dtype or self.compute), copy=False)
+        )
         column = (self.m,) if self.m > 1 or keep_dims else ()
         return values.reshape((*self.shape, self.n, *column))
 
     def to_torch(self, device: Any = None, keep_dims: bool = False) -> Any:
         """A torch tensor with a copy of the contents, on torch's `device` (None: in host
         memory). `keep_dims` as in `to_numpy`."""
-        return host.make_torch(self.to_numpy(keep_dims), device)
+        return host_views.make_torch(self.to_numpy(keep_dims), device)
 
     def from_numpy(self, source: Numbers) -> None:
         """Copy from an array (`source`) of the same shape. For vectors, a last axis of length 1
@@ -383,7 +385,7 @@ class MatrixField(Field):
         if isinstance(source, Storage):
             self.copy_from(source)
             return
-        values = host.numbers_of(source)
+        values = host_views.to_number_array(source)
         full = self.shape + shape_of(self.elem)
         if self.m == 1 and values.shape in ((*self.shape, self.n), (*self.shape, self.n, 1)):
             values = values.reshape(full)
@@ -393,7 +395,7 @@ class MatrixField(Field):
 # --- fields without memory -----------------------------------------------------------------------
 
 
-class Pending(Field):
+class PendingField(Field):
     """A field without memory. Access to a layout attribute allocates it, or raises an error with
     the reason. With memory the object changes to the plain class, because `__getattr__` slows
     attribute access."""
@@ -412,15 +414,15 @@ class Pending(Field):
         self.__class__ = PLAIN[type(self)]  # type: ignore[assignment]
 
 
-class PendingScalarField(ScalarField, Pending):
+class PendingScalarField(ScalarField, PendingField):
     """A field of scalars without memory."""
 
 
-class PendingMatrixField(MatrixField, Pending):
+class PendingMatrixField(MatrixField, PendingField):
     """A field of vectors or matrices without memory."""
 
 
-class PendingComponentField(ComponentField, Pending):
+class PendingComponentField(ComponentField, PendingField):
     """One component of a field without memory."""
 
 
@@ -434,15 +436,15 @@ PLAIN: dict[type[Field], type[Field]] = {pending: plain for plain, pending in PE
 
 def tensor_type(dtype: Any, *extents: Any) -> Tensor:
     """The type of vectors or matrices of the given shape. Raises ArgumentError."""
-    elem = cook(one_of(dtype) if is_nested(dtype) else dtype)
+    elem = cook(common_dtype(dtype) if is_dtype_list(dtype) else dtype)
     if not isinstance(elem, Scalar):
         raise ArgumentError(f"components are numbers such as ti.f32, not {dtype!r}")
     return Tensor.of(elem, cook_shape(extents))
 
 
-def one_of(dtypes: Any) -> Any:
+def common_dtype(dtypes: Any) -> Any:
     """The common dtype of a nested list with one dtype per component. Raises ArgumentError."""
-    flat = [one_of(t) if is_nested(t) else t for t in dtypes]
+    flat = [common_dtype(t) if is_dtype_list(t) else t for t in dtypes]
     if len(set(flat)) != 1:
         raise ArgumentError(
             f"the components of one field must have the same type, not {dtypes!r}: make a field of "
@@ -451,7 +453,7 @@ def one_of(dtypes: Any) -> Any:
     return flat[0]
 
 
-def is_nested(dtype: Any) -> bool:
+def is_dtype_list(dtype: Any) -> bool:
     """True if it is a list of types."""
     return isinstance(dtype, list | tuple)
 

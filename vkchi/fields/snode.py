@@ -1,6 +1,6 @@
 """Field trees: nested blocks of cells, and the places of fields in them (`ti.root.dense(...)`).
 
-`SNode` is a block or a place. `Tree` is a top-level node with its descendants, laid out in one
+`SNode` is a block or a place. `FieldTree` is a top-level node with its descendants, laid out in one
 buffer. The module also checks which nodes may be children of which.
 
     block = root.dense(axes(0), 4)          # 4 cells
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.buffer import Buffer
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
-from vkchi.fields.axes import MOST_CELLS, cook_offset, pair_axes
-from vkchi.fields.words import word_of
+from vkchi.fields.tree_axes import MOST_CELLS, cook_offset, pair_axes
+from vkchi.fields.word_types import word_of
 from vkchi.hooks import Hook
 from vkchi.interrupts.locks import restoring
-from vkchi.runtime import Runtime, current, require_home
+from vkchi.runtime import Runtime, current_runtime, require_home
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
 
@@ -34,7 +34,7 @@ SPARSE = frozenset(("pointer", "bitmasked", "hash", "dynamic"))  # kinds of bloc
 IN_WORDS = frozenset(("bit_struct", "quant_array"))  # kinds of blocks that are one word each
 
 
-class Content(NamedTuple):
+class ElementLayout(NamedTuple):
     """Element description of a place: `components` scalars of type `stored`. In an `is_soa` tree
     each component has its own copy of the tree's cells."""
 
@@ -44,7 +44,7 @@ class Content(NamedTuple):
 
 
 class ActivityHook:
-    """Hooks of sparse blocks, installed by `vkchi.fields.activity`.
+    """Hooks of sparse blocks, installed by `vkchi.fields.block_activity`.
 
     `make(block)`: the activity of a block; `levels(node)`: maps from indices to cells; `mark(node,
     index)`: activate an element's cells; `chosen(node)`: boolean mask of elements in active cells;
@@ -63,11 +63,11 @@ class Placeable(Protocol):
     needs: tuple[str, ...]
 
     @property
-    def content(self) -> Content: ...
+    def content(self) -> ElementLayout: ...
 
     def check_placeable(self) -> None: ...
 
-    def enter(self, block: Parent, origin: tuple[int, ...]) -> None: ...
+    def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None: ...
 
     def put(self, node: SNode) -> None: ...
 
@@ -88,7 +88,7 @@ def members_of(x: Any) -> list[Placeable]:
     raise ArgumentError(f"{x!r} cannot be placed: fields are, such as ti.field(ti.f32)")
 
 
-class Parent:
+class ParentNode:
     """Base of nodes that can have children."""
 
     kind: str
@@ -217,7 +217,7 @@ class Parent:
             child.deactivate_all()
 
 
-class SNode(Parent):
+class SNode(ParentNode):
     """A block of cells (kind `dense` and others), or the place of a field (`place`).
 
     `extents` counts the node's instances by axis, from the root. The layout sets `cell_bytes` and
@@ -225,7 +225,7 @@ class SNode(Parent):
     """
 
     def __init__(
-        self, kind: str, above: Parent, tree: Tree, cells: tuple[tuple[int, int], ...]
+        self, kind: str, above: ParentNode, tree: FieldTree, cells: tuple[tuple[int, int], ...]
     ) -> None:
         self.kind, self.above, self.tree, self.cells = kind, above, tree, cells
         self.runtime = above.runtime
@@ -240,7 +240,7 @@ class SNode(Parent):
         self.word: Scalar | None = None  # word type, for blocks of packed words
         self.starts: tuple[int, ...] = (0,)  # first bit of each component in the word
         self.number: Any = None  # the packed number type, if any
-        self.content: Content | None = None
+        self.content: ElementLayout | None = None
         self.offset_bytes = self.cell_bytes = 0
         self._field: Any = lambda: None
         self._activity: Any = None
@@ -378,7 +378,7 @@ class SNode(Parent):
         return [*(above._path_from_root() if isinstance(above, SNode) else [above]), self]
 
 
-class RootNode(Parent):
+class RootNode(ParentNode):
     """The root of trees. `trees` are those without layout. `is_ready`: first use may lay them
     out. `can_destroy`: they may be destroyed before the runtime. `shown`: the object that users
     see as this root."""
@@ -391,7 +391,7 @@ class RootNode(Parent):
         self.runtime, self.shown, self.is_ready = runtime, shown, is_ready
         self.can_destroy = can_destroy
         self.extents = {}
-        self.trees: list[Tree] = []
+        self.trees: list[FieldTree] = []
 
     @property
     def children(self) -> list[SNode]:  # type: ignore[override]
@@ -399,18 +399,18 @@ class RootNode(Parent):
         return [tree.top for tree in self.trees]
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
-        require_home("the tree", self.runtime, current())
-        tree = Tree(self)
+        require_home("the tree", self.runtime, current_runtime())
+        tree = FieldTree(self)
         tree.top = SNode(kind, self, tree, cells)
         self.trees.append(tree)
         return tree.top
 
 
-def nothing() -> None:
+def no_buffer() -> None:
     """Stand-in for a reference to freed memory."""
 
 
-class Tree:
+class FieldTree:
     """A top-level node with its descendants. It is laid out on first use, or by its builder's
     `finalize`."""
 
@@ -419,7 +419,7 @@ class Tree:
     def __init__(self, root: RootNode) -> None:
         self.root = root
         self.is_laid_out = self.is_destroyed = False
-        self.memory: Callable[[], Buffer | None] = nothing  # shared by the fields
+        self.memory: Callable[[], Buffer | None] = no_buffer  # shared by the fields
 
     def check_open(self) -> None:
         """Raises KernelRuntimeError if nodes can no longer be added."""
@@ -466,7 +466,7 @@ class Tree:
                     self.root.trees.remove(self)
 
     def _fill(self) -> None:
-        from vkchi.fields.cells import fill_tree  # slow to import
+        from vkchi.fields.tree_layout import fill_tree  # slow to import
 
         try:
             fill_tree(self)

@@ -11,9 +11,9 @@ import struct
 from typing import TYPE_CHECKING, Any, cast
 
 from vkchi.errors import ArgumentError
-from vkchi.fields.elements import CODES, PLAIN, Access, Elements
-from vkchi.fields.late_writes import fill_later
-from vkchi.interop import dlpack, host
+from vkchi.fields.async_writes import fill_later
+from vkchi.fields.elements import CODES, PLAIN, ArrayAccess, Elements
+from vkchi.interop import dlpack, host_views
 from vkchi.runtime import Runtime, await_host_memory
 from vkchi.tuples import NamedTuple
 from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8, with_shape
@@ -27,7 +27,7 @@ ALIGNMENT = 256  # bytes; guaranteed for buffers
 NOT_IN_STEPS = "the elements do not lie in equal steps as DLPack wants them: a copy is needed"
 
 
-class Shifted(NamedTuple):
+class RebasedBuffer(NamedTuple):
     """Stand-in for a buffer whose base address lies before the memory it has (`held`). Kernels
     use the original offsets."""
 
@@ -87,7 +87,7 @@ class Storage(Elements):
         """Return an independent copy of the contents (and gradient). Tapes record the copy."""
         made, tape = self.duplicate(memo), self.runtime.tape
         if tape is None or not tape.copy(made, self):
-            self.tell(Access("read"))
+            self.tell(ArrayAccess("read"))
         return made
 
     def write(self, index: tuple[int, ...], value: Any) -> None:
@@ -138,7 +138,7 @@ class Storage(Elements):
         made.describe(self.runtime, self.elem, self.stored)
         made.arrange(self.shape, self.layout)
         made.size_bytes = size_bytes
-        made.buffer = cast("Buffer", Shifted(held, held.key, held.address - begin))
+        made.buffer = cast("Buffer", RebasedBuffer(held, held.key, held.address - begin))
         return made
 
     # --- copies and exports --------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Storage(Elements):
         is_cudas = not (self.is_reached or copy) and dlpack.is_cuda(self.runtime, dl_device)
         if not is_cudas:
             dlpack.check_device(dl_device)
-        self.tell(Access("read"))
+        self.tell(ArrayAccess("read"))
         if is_cudas:
             return self._cuda_capsule(stream, max_version)
         self.ready()
@@ -246,13 +246,13 @@ class Storage(Elements):
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """A copy of shape `shape + element shape`."""
-        self.tell(Access("read"))
+        self.tell(ArrayAccess("read"))
         return self.contents()
 
     def seen(self) -> np.ndarray[Any, Any]:
         """Like `to_numpy`, but perhaps a view of the memory, valid only until the next device
         operation."""
-        self.tell(Access("read"))
+        self.tell(ArrayAccess("read"))
         self.ready()
         shared = self._in_place()
         return self.contents() if shared is None else shared
@@ -260,7 +260,7 @@ class Storage(Elements):
     def copy_to(self, target: np.ndarray[Any, Any]) -> None:
         """Write the contents to a numpy array of the same shape. It must be contiguous if this
         array is in blocks."""
-        self.tell(Access("read"))
+        self.tell(ArrayAccess("read"))
         self.copy_unnoticed(target)
 
     def contents(self) -> np.ndarray[Any, Any]:
@@ -293,12 +293,12 @@ class Storage(Elements):
         if isinstance(source, Storage):
             self.copy_from(source)
             return
-        values = host.numbers_of(source)
+        values = host_views.to_number_array(source)
         want = self.shape + shape_of(self.elem)
         if values.shape != want:
             raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
         self.warn_of_losses(values)
-        self.tell(Access("write"))
+        self.tell(ArrayAccess("write"))
         if self.runtime.tape is not None:
             self.runtime.tape.filled(self, values)
         self.put_unnoticed(values)
@@ -311,7 +311,7 @@ class Storage(Elements):
     def keep(self, values: np.ndarray[Any, Any]) -> None:
         """Restore raw contents, as returned by `kept`. No notification."""
         await_host_memory()
-        self._put(host.cast(values, self.number).reshape(self._digit_shape()))
+        self._put(host_views.cast(values, self.number).reshape(self._digit_shape()))
 
     def _put(self, values: np.ndarray[Any, Any]) -> None:
         """Write values of this array's type, of shape `digits + element shape`."""
@@ -331,14 +331,14 @@ class Storage(Elements):
         cast as in `from_numpy`. Raises ArgumentError if it does not have the shape of an
         element."""
         if self._fills_plainly(value):
-            self.tell(Access("fill"))
+            self.tell(ArrayAccess("fill"))
             if not (self.device.busy and fill_later(self, value, CODES[self.stored.name])):
                 self.ready_to_write()
                 self._fill_memory(value)
         else:
             cooked = self._cooked(value, shape_of(self.elem), is_filled=True)
             values = np.asarray(cooked, self.number.dtype)
-            self.tell(Access("fill"))
+            self.tell(ArrayAccess("fill"))
             self._fill_elements(values)
         self.tell_written()
 
@@ -374,12 +374,12 @@ class Storage(Elements):
     def to_torch(self, device: Any = None) -> Any:
         """A torch tensor with a copy of the contents, on torch's `device` (None: in host
         memory)."""
-        return host.make_torch(self.to_numpy(), device)
+        return host_views.make_torch(self.to_numpy(), device)
 
     def from_torch(self, tensor: Any) -> None:
         """Copy from a torch `tensor` of the same shape. Raises ArgumentError."""
         if self.runtime.tape is None or not self.runtime.tape.copy_tensor(self, tensor):
-            self.from_numpy(host.array_of_torch(tensor))
+            self.from_numpy(host_views.array_of_torch(tensor))
 
     def copy_from(self, other: Storage) -> None:
         """Copy from another field or ndarray (`other`) of the same shape and element shape. The
@@ -401,8 +401,8 @@ class Storage(Elements):
         is_plain = is_plain and other.device is self.device
         if is_plain and other.layout == self.layout:
             other.check_alive()
-            other.tell(Access("read"))
-            self.tell(Access("write"))
+            other.tell(ArrayAccess("read"))
+            self.tell(ArrayAccess("write"))
             self.device.copy(other.buffer, self.buffer, self.size_bytes)
             self.tell_written()
         else:

@@ -36,7 +36,7 @@ def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:1] if shape[1:] == (1,) else shape
 
 
-def fitted(values: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def fit_element_shape(values: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """The values reshaped to `shape`; a scalar is returned unchanged. Raises ArgumentError."""
     if values.ndim == 0 or values.shape == shape:
         return values

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.errors import KernelIndexError
-from vkchi.frontend.activity import (
+from vkchi.frontend.cell_activity import (
     ListRef,
+    activate_cells,
     append_place,
     check_usable,
     clear_cell,
@@ -21,19 +22,18 @@ from vkchi.frontend.activity import (
     is_in,
     item_index,
     length_of,
-    mark,
     mark_levels,
     number_at,
     put_item,
 )
-from vkchi.frontend.checks import guard_indices
 from vkchi.frontend.context import Lowering, array_like, is_field
+from vkchi.frontend.debug_checks import guard_indices
 from vkchi.frontend.kinds import name_of
 from vkchi.frontend.places import array_index, flatten_indices
-from vkchi.frontend.records import fit_member, is_struct_array
+from vkchi.frontend.struct_values import fit_member, is_struct_array
 from vkchi.frontend.trees import leaves
 from vkchi.ir.core import Value
-from vkchi.lang import cells
+from vkchi.lang import sparse_cells
 
 MASKED = ("pointer", "bitmasked", "hash")
 LISTS = ("dynamic",)
@@ -85,7 +85,7 @@ def cell_of(cx: Lowering, block: Any, indices: Any, origin: Sequence[int] = ()) 
 
 def _activate(cx: Lowering, node: Any, indices: Any) -> None:
     block = block_of(cx, node, "activate", MASKED)
-    mark(cx, block, cell_of(cx, block, indices))
+    activate_cells(cx, block, cell_of(cx, block, indices))
 
 
 def _deactivate(cx: Lowering, node: Any, indices: Any) -> None:
@@ -136,11 +136,11 @@ def form_of(name: str, handler: Callable[..., Any]) -> Form:
 
 
 ACTIVITY_FORMS: dict[Any, Form] = {
-    cells.activate: form_of("activate", _activate),
-    cells.deactivate: form_of("deactivate", _deactivate),
-    cells.is_active: form_of("is_active", _is_active),
-    cells.length: form_of("length", _length),
-    cells.append: form_of("append", _append),
+    sparse_cells.activate: form_of("activate", _activate),
+    sparse_cells.deactivate: form_of("deactivate", _deactivate),
+    sparse_cells.is_active: form_of("is_active", _is_active),
+    sparse_cells.length: form_of("length", _length),
+    sparse_cells.append: form_of("append", _append),
 }
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from vkchi.tuples import NamedTuple
 from vkchi.types import Type
-from vkchi.types.attributes import ArrayArgument
-from vkchi.types.structs import ArgPackType
+from vkchi.types.array_attributes import ArrayArgument
+from vkchi.types.struct_types import ArgPackType
 
 
 class ArgSpec(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from vkchi.lang.compile_time import static
 from vkchi.lang.matrix import Vector
 from vkchi.lang.ndrange import grouped
-from vkchi.lang.static import static
 
 
 def fill(array: Any, value: Any) -> None:

@@ -12,31 +12,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from vkchi.errors import KernelCallError, KernelNameError, KernelSyntaxError, KernelTypeError
-from vkchi.frontend import arith
-from vkchi.frontend.checks import watch_atomic
+from vkchi.frontend import operator_lowering
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.conversions import UNNAMED, Into, convert
-from vkchi.frontend.identity import join
+from vkchi.frontend.conversions import UNNAMED, ConversionTarget, convert
+from vkchi.frontend.debug_checks import watch_atomic
+from vkchi.frontend.identity import join_objects
 from vkchi.frontend.iteration import items_of
-from vkchi.frontend.kinds import describe, name_of, refuse
+from vkchi.frontend.kinds import check_supported, describe, name_of
 from vkchi.frontend.objects import add_member, is_makeable
-from vkchi.frontend.operands import Weak, operand, own_type, put_into, weak
+from vkchi.frontend.operands import WeakNumbers, operand, own_type, put_into, weak
 from vkchi.frontend.places import lvalue
-from vkchi.frontend.records import StructMethod, as_record, is_places, record_in
 from vkchi.frontend.scope import CHANGING, CONSTANT, PASSED, SHARED, VARIABLE, Var
+from vkchi.frontend.struct_values import StructMethod, as_record, is_places, record_in
 from vkchi.frontend.syntax import bottom_names
-from vkchi.frontend.targets import ItemSlot, PartsTarget, PartTarget, Slot
+from vkchi.frontend.targets import ComponentsTarget, ComponentTarget, ItemTarget, VariableTarget
 from vkchi.frontend.trees import (
-    Record,
+    StructValue,
     aligned,
-    branches,
+    children_of,
     is_container,
     is_same,
     map_leaves,
     same_branches,
     with_branches,
 )
-from vkchi.frontend.values import Place, Target
+from vkchi.frontend.values import MemoryTarget, Target
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct
@@ -49,15 +49,15 @@ _ATOMIC = {
 _ON_BITS = ("&", "|", "^")
 
 
-def own(cx: Lowering, x: Any) -> Any:
+def variable_value(cx: Lowering, x: Any) -> Any:
     """Return the value of a new variable: numbers become kernel values of their default types."""
     return map_leaves(x, lambda leaf: _own_leaf(cx, leaf))
 
 
 def _own_leaf(cx: Lowering, leaf: Any) -> Any:
     if isinstance(leaf, Struct):
-        return own(cx, as_record(cx, leaf))
-    return arith.value(cx, leaf) if weak(leaf) is not None else leaf
+        return variable_value(cx, as_record(cx, leaf))
+    return operator_lowering.value(cx, leaf) if weak(leaf) is not None else leaf
 
 
 def kind_of(x: Any) -> str:
@@ -83,7 +83,7 @@ def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> 
             assign_to(cx, item, part, is_static=is_static)
     elif isinstance(n, ast.Attribute | ast.Subscript):
         if not _adds_member(cx, n, x):
-            store(cx, assignable(cx, n), x)
+            store_target(cx, assignable(cx, n), x)
     else:
         raise cx.tables.refuse(cx, n)
 
@@ -102,7 +102,7 @@ def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
     var = cx.act.find(n.id) if isinstance(n, ast.Name) else None
     if var is None or var.kind != VARIABLE or not _has_name(given):
         return
-    is_object = isinstance(var.value, Record) and bool(var.value.objects)
+    is_object = isinstance(var.value, StructValue) and bool(var.value.objects)
     if cx.act.is_plain and has_parts(var.value) and not is_object:
         var.kind = SHARED
 
@@ -119,7 +119,7 @@ def _adds_member(cx: Lowering, n: ast.Attribute | ast.Subscript, x: Any) -> bool
     if not isinstance(n, ast.Attribute) or not isinstance(n.value, ast.Name):
         return False
     var = cx.act.find(n.value.id)
-    return var is not None and add_member(cx, Slot(var), n.attr, x)
+    return var is not None and add_member(cx, VariableTarget(var), n.attr, x)
 
 
 def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> None:
@@ -135,29 +135,29 @@ def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> 
     elif is_static:
         cx.declare(name, x, CONSTANT)
     else:
-        held = own(cx, x)
+        held = variable_value(cx, x)
         cx.declare(name, held, kind_of(held))
 
 
 def assign_var(cx: Lowering, var: Var, x: Any) -> None:
     """Assign a variable. A constant is rebound, in its own region only."""
     if var.kind == CONSTANT and var.depth == len(cx.frames):
-        var.value = own(cx, x)
+        var.value = variable_value(cx, x)
         var.kind = kind_of(var.value)
         return
     if var.kind not in (PASSED, SHARED):  # these can be rebound
         cx.check_assignable(var)
     if _is_place(var.value):
-        store(cx, var.value, x, into_variable(cx, var))
+        store_target(cx, var.value, x, into_variable(cx, var))
     elif cx.act.is_plain and var.depth == len(cx.frames):
-        var.value = own(cx, x)
+        var.value = variable_value(cx, x)
         var.kind = VARIABLE
     elif is_places(var.value):
-        fit(cx, var.value, x, var.name)
+        fit_held_type(cx, var.value, x, var.name)
     else:
         if cx.act.is_plain:
             _refuse_narrowing(cx, var, x)
-        cx.assign(var, fit(cx, var.value, x, var.name, var))
+        cx.assign(var, fit_held_type(cx, var.value, x, var.name, var))
 
 
 def _is_number(x: Any) -> bool:
@@ -205,25 +205,25 @@ def _help_to_change(cx: Lowering, n: ast.expr) -> str:
 
 
 def _is_place(x: Any) -> bool:
-    return isinstance(x, Place | PartTarget | PartsTarget | Slot)
+    return isinstance(x, MemoryTarget | ComponentTarget | ComponentsTarget | VariableTarget)
 
 
-def store(cx: Lowering, target: Any, x: Any, into: Into = UNNAMED) -> None:
+def store_target(cx: Lowering, target: Any, x: Any, into: ConversionTarget = UNNAMED) -> None:
     """Store x in `target`. Raises KernelTypeError if it does not fit."""
     held, name = target, "item"
-    if isinstance(target, ItemSlot):
+    if isinstance(target, ItemTarget):
         held, name = target.get(), target.key if isinstance(target.key, str) else name
     if is_places(held):
-        fit(cx, held, x, name)
-    elif isinstance(target, ItemSlot):
-        target.put(cx, fit(cx, held, x, name))
-    elif isinstance(target, Slot):
+        fit_held_type(cx, held, x, name)
+    elif isinstance(target, ItemTarget):
+        target.put(cx, fit_held_type(cx, held, x, name))
+    elif isinstance(target, VariableTarget):
         assign_var(cx, target.var, x)
     else:
         target.store(cx, coerce(cx, x, target.type, into=into))
 
 
-def fit(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = None) -> Any:
+def fit_held_type(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = None) -> Any:
     """Convert x to the types of a variable's present value. Raises KernelTypeError."""
     if isinstance(old, Value):
         assert isinstance(old.type, Scalar | Tensor)
@@ -231,26 +231,26 @@ def fit(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = None) -> An
         v.name = v.name or name
         return v
     if _is_place(old):
-        store(cx, old, x, into_variable(cx, var))
+        store_target(cx, old, x, into_variable(cx, var))
         return old
     if isinstance(x, Matrix) and isinstance(old, list | tuple):
         x = x.to_list()
-    if isinstance(old, Record):
-        x = Record(x) if isinstance(x, dict) else as_record(cx, x)
+    if isinstance(old, StructValue):
+        x = StructValue(x) if isinstance(x, dict) else as_record(cx, x)
     if is_container(old) and (same_branches(old, x) or _both_sequences(old, x)):
-        pairs = zip(branches(old), aligned(old, x))
-        made = with_branches(old, [fit(cx, a, b, name, var) for a, b in pairs])
-        if isinstance(made, Record):
+        pairs = zip(children_of(old), aligned(old, x))
+        made = with_branches(old, [fit_held_type(cx, a, b, name, var) for a, b in pairs])
+        if isinstance(made, StructValue):
             made.objects = x.objects
         if is_places(old):
-            join(old, made)
+            join_objects(old, made)
         return made
     if is_same(old, x):
         return old
     raise cx.fail(
         f"`{name}` holds {_holding(old)} and cannot be assigned {_holding(x)}",
         help="assign a struct with these members, or to its members"
-        if isinstance(old, Record)
+        if isinstance(old, StructValue)
         else "give the new value a name of its own",
     )
 
@@ -260,7 +260,7 @@ def _both_sequences(a: Any, b: Any) -> bool:
 
 
 def _holding(x: Any) -> str:
-    is_counted = is_container(x) and not isinstance(x, Record)
+    is_counted = is_container(x) and not isinstance(x, StructValue)
     return f"{name_of(x)} of {len(x)}" if is_counted else name_of(x)
 
 
@@ -272,7 +272,7 @@ def coerce(
     *,
     verb: str = "assign",
     fills: bool = True,
-    into: Into | None = UNNAMED,
+    into: ConversionTarget | None = UNNAMED,
 ) -> Value:
     """Convert x to a value of type t. A scalar is broadcast, if `fills`.
 
@@ -282,7 +282,7 @@ def coerce(
     if isinstance(x, Value) and x.type is t:
         return x
     given = operand(cx, x)
-    shape = given.shape if isinstance(given, Weak) else shape_of(given.type)
+    shape = given.shape if isinstance(given, WeakNumbers) else shape_of(given.type)
     if shape == shape_of(t) or (fills and not shape):
         return put_into(cx, given, t) if into is None else convert(cx, given, t, into)
     own = own_type(cx, given)
@@ -292,11 +292,11 @@ def coerce(
     raise cx.fail(f"cannot {verb} a {describe(own)} {where}", kind=kind, help=help)
 
 
-def into_variable(cx: Lowering, var: Var | None) -> Into:
+def into_variable(cx: Lowering, var: Var | None) -> ConversionTarget:
     """Return the words for a conversion into a variable."""
     if var is None:
         return UNNAMED
-    return Into(f"`{var.name}`", name=var.name, origin=var.span, source=cx.act.source)
+    return ConversionTarget(f"`{var.name}`", name=var.name, origin=var.span, source=cx.act.source)
 
 
 def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
@@ -328,32 +328,32 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
 
     The op is atomic on memory for `+ - & | ^`, otherwise a read, an op and a write.
     """
-    refuse(cx, record_in(target), "number")
-    if isinstance(target, Slot):
-        refuse(cx, target.get(), "number")
-    if cx.act.is_plain and type(target) is Slot and target.var.kind in CHANGING:
-        assign_var(cx, target.var, arith.binary(cx, op, target.get(), x))
+    check_supported(cx, record_in(target), "number")
+    if isinstance(target, VariableTarget):
+        check_supported(cx, target.get(), "number")
+    if cx.act.is_plain and type(target) is VariableTarget and target.var.kind in CHANGING:
+        assign_var(cx, target.var, operator_lowering.binary(cx, op, target.get(), x))
         return
-    if isinstance(target, Slot) and not isinstance(target.get(), Value):
-        store(cx, target, arith.binary(cx, op, target.get(), x))
+    if isinstance(target, VariableTarget) and not isinstance(target.get(), Value):
+        store_target(cx, target, operator_lowering.binary(cx, op, target.get(), x))
         return
     t = target.type
     elem = scalar_of(t)
     if op not in _ATOMIC or elem.kind == ("f" if op in _ON_BITS else "b"):
-        store(cx, target, arith.binary(cx, op, target.load(cx), x))
+        store_target(cx, target, operator_lowering.binary(cx, op, target.load(cx), x))
         return
     var = cx.act.find(n.id) if isinstance(n, ast.Name) else None
-    into = into_variable(cx, var) if var is not None else Into(f"`{ast.unparse(n)}`")
+    into = into_variable(cx, var) if var is not None else ConversionTarget(f"`{ast.unparse(n)}`")
     v = coerce(cx, x, t, n.id if isinstance(n, ast.Name) else "", into=into)
     if is_shared(cx, target):
         old = target.atomic(cx, _ATOMIC[op], cx.b.emit("neg", v) if op == "-" else v)
         if cx.options.debug:
             watch_atomic(cx, op, old, v)
     else:
-        store(cx, target, arith.binary(cx, op, target.load(cx), v))
+        store_target(cx, target, operator_lowering.binary(cx, op, target.load(cx), v))
 
 
-def augmented(cx: Lowering, n: ast.expr) -> Any:
+def augmented_target(cx: Lowering, n: ast.expr) -> Any:
     """Return the target of an augmented assignment.
 
     Raises KernelNameError if it is undefined, KernelSyntaxError if it cannot be assigned.
@@ -371,8 +371,8 @@ def augmented(cx: Lowering, n: ast.expr) -> Any:
 
 def is_shared(cx: Lowering, target: Target) -> bool:
     """True if other invocations may access the target: memory, except variables of serial code."""
-    if isinstance(target, PartsTarget):
+    if isinstance(target, ComponentsTarget):
         return all(is_shared(cx, part) for part in target.parts)
-    if not isinstance(target, Place):
+    if not isinstance(target, MemoryTarget):
         return False
     return cx.in_parallel or target.space != "local"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.frontend import arith
+from vkchi.frontend import operator_lowering
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
 from vkchi.types import Scalar
@@ -23,6 +23,6 @@ def clamp_index(cx: Context, k: Value, extent: Value | int) -> Value:
     if isinstance(extent, int):
         last: Value = cx.b.const(extent - 1, t)
     else:
-        last = cx.b.emit("sub", arith.cast(cx, extent, t), cx.b.const(1, t))
+        last = cx.b.emit("sub", operator_lowering.cast(cx, extent, t), cx.b.const(1, t))
     k = cx.b.emit("min", k, last)
     return k if t.kind == "u" else cx.b.emit("max", k, cx.b.const(0, t))

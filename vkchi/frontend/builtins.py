@@ -12,19 +12,19 @@ from functools import reduce
 from typing import Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend import arith, methods
-from vkchi.frontend.call import Handler
+from vkchi.frontend import methods, operator_lowering
+from vkchi.frontend.call_tables import Handler
 from vkchi.frontend.context import plain_number
-from vkchi.frontend.elementwise import ELEMENTWISE, is_plain, round_to_even
-from vkchi.frontend.flow import truth
+from vkchi.frontend.elementwise_calls import ELEMENTWISE, is_plain, round_to_even
+from vkchi.frontend.flow import condition_of
 from vkchi.frontend.iteration import items_of
-from vkchi.frontend.kinds import PLAIN, defines, failure, kind_of, name_of, refuse
+from vkchi.frontend.kinds import PLAIN, check_supported, defines, kind_of, name_of, unsupported_use
 from vkchi.frontend.objects import call_method, method_called
 from vkchi.frontend.operands import is_static, weak
-from vkchi.frontend.records import first_array, is_struct_array
-from vkchi.frontend.texts import Text, formatted, joined
+from vkchi.frontend.struct_values import first_array, is_struct_array
+from vkchi.frontend.texts import RuntimeString, format_parts, joined
 from vkchi.frontend.trace import traced
-from vkchi.frontend.trees import Record
+from vkchi.frontend.trees import StructValue
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
@@ -58,20 +58,20 @@ def _convert(python: type, dtype: Any) -> Handler:
         is_plain = kind_of(x) is PLAIN and not isinstance(x, np.ndarray)
         if is_plain and any(defines(x, name) for name in names):
             return cx.run_python(python, (x,))
-        return arith.cast(cx, x, dtype)
+        return operator_lowering.cast(cx, x, dtype)
 
     return call
 
 
 def _bool(cx: Any, x: Any = False) -> Any:
     """Lower `bool(x)`: by component for a vector, otherwise the truth of x."""
-    is_number = isinstance(x, Value | Matrix) or arith.is_target(x)
-    return arith.cast(cx, x, u1) if is_number else truth(cx, x)
+    is_number = isinstance(x, Value | Matrix) or operator_lowering.is_target(x)
+    return operator_lowering.cast(cx, x, u1) if is_number else condition_of(cx, x)
 
 
 def _text_by(conversion: str) -> Handler:
     """Make the handler of `str(x)` or `repr(x)`. Kernel values are inserted after the launch."""
-    return lambda cx, x="": joined(formatted(cx, x, conversion=conversion))
+    return lambda cx, x="": joined(format_parts(cx, x, conversion=conversion))
 
 
 def _length(cx: Any, x: Any) -> Any:
@@ -81,25 +81,25 @@ def _length(cx: Any, x: Any) -> Any:
         if x.type.ndim == 0:
             raise cx.fail("an array without axes has no `len`", help="its element is x[None]")
         return x.shape(cx)[0]
-    v = x.load(cx) if arith.is_target(x) else x
-    refuse(cx, v, "length")
+    v = x.load(cx) if operator_lowering.is_target(x) else x
+    check_supported(cx, v, "length")
     if isinstance(v, Value):
         assert isinstance(v.type, Tensor)
         return v.type.n
-    if isinstance(v, Record) and isinstance(v.type, type):
+    if isinstance(v, StructValue) and isinstance(v.type, type):
         raise cx.fail(
             "kernels do not ask objects that they made for `len`",
             kind=KernelTypeError,
             help="call a method that counts",
         )
-    if not isinstance(v, Record) and not defines(v, "__len__"):
-        raise failure(cx, v, "length")
+    if not isinstance(v, StructValue) and not defines(v, "__len__"):
+        raise unsupported_use(cx, v, "length")
     return cx.run_python(len, (v,))
 
 
 def _items(cx: Any, x: Any) -> list[Any] | None:
     """Return the items of a Python iterable; None for a vector or matrix."""
-    if isinstance(x, Value) or arith.is_target(x):
+    if isinstance(x, Value) or operator_lowering.is_target(x):
         return None
     return items_of(cx, x)
 
@@ -107,17 +107,17 @@ def _items(cx: Any, x: Any) -> list[Any] | None:
 def _sum(cx: Any, x: Any, start: Any = 0) -> Any:
     items = _items(cx, x)
     if items is None:
-        return methods.total(cx, arith.value(cx, x))
+        return methods.total(cx, operator_lowering.value(cx, x))
     for item in items:
         refuse_text(cx, item)
     if items and isinstance(start, int) and start == 0:
         start, items = items[0], items[1:]
-    return plain_number(reduce(lambda a, b: arith.binary(cx, "+", a, b), items, start))
+    return plain_number(reduce(lambda a, b: operator_lowering.binary(cx, "+", a, b), items, start))
 
 
 def refuse_text(cx: Context, x: Any) -> None:
     """Check that an item of a sum is not a string. Raises KernelTypeError."""
-    if isinstance(x, str | Text):
+    if isinstance(x, str | RuntimeString):
         raise cx.fail(
             f"{name_of(x)} cannot be added up", kind=KernelTypeError, help='join them: "".join(...)'
         )
@@ -134,7 +134,7 @@ def _of_many(python: Any, ours: Handler, of_components: Handler) -> Handler:
             return cx.run_python(python, (items,))
         if items is not None:
             return ours(cx, *items)
-        return of_components(cx, arith.value(cx, args[0]))
+        return of_components(cx, operator_lowering.value(cx, args[0]))
 
     return call
 
@@ -148,10 +148,12 @@ def _of_truths(python: Handler, op: str, of_components: Handler) -> Handler:
     def call(cx: Any, x: Any) -> Any:
         items = _items(cx, x)
         if items is None:
-            return of_components(cx, arith.value(cx, x))
+            return of_components(cx, operator_lowering.value(cx, x))
         if is_static(items):
             return python(items)
-        return reduce(lambda a, b: cx.b.emit(op, a, b), [arith.truth(cx, v) for v in items])
+        return reduce(
+            lambda a, b: cx.b.emit(op, a, b), [operator_lowering.as_condition(cx, v) for v in items]
+        )
 
     return call
 
@@ -173,35 +175,39 @@ def _round(cx: Context, x: Any, ndigits: Any = None) -> Any:
     if is_plain(x) and not isinstance(x, Matrix):
         return round(x, ndigits)
     unit = 10.0**ndigits
-    whole = round_to_even(cx, arith.binary(cx, "*", x, unit))
-    return arith.binary(cx, "/", whole, unit)
+    whole = round_to_even(cx, operator_lowering.binary(cx, "*", x, unit))
+    return operator_lowering.binary(cx, "/", whole, unit)
 
 
 def _trunc(cx: Context, x: Any) -> Any:
     if is_plain(x) and not isinstance(x, Matrix):
         return math.trunc(x)
-    return arith.cast(cx, x, int)
+    return operator_lowering.cast(cx, x, int)
 
 
 def _pow(cx: Context, base: Any, exp: Any, mod: Any = None) -> Any:
     if mod is None:
-        return arith.binary(cx, "**", base, exp)
+        return operator_lowering.binary(cx, "**", base, exp)
     if not is_plain(base, exp, mod):
         raise cx.fail("`pow` of three arguments is not for kernels", kind=KernelTypeError)
     return pow(base, exp, mod)
 
 
 def _divmod(cx: Context, x: Any, y: Any) -> tuple[Any, Any]:
-    return arith.binary(cx, "//", x, y), arith.binary(cx, "%", x, y)
+    return operator_lowering.binary(cx, "//", x, y), operator_lowering.binary(cx, "%", x, y)
 
 
 def _log(cx: Context, x: Any, base: Any = None) -> Any:
     log = ELEMENTWISE[elementwise.log]
-    return log(cx, x) if base is None else arith.binary(cx, "/", log(cx, x), log(cx, base))
+    return (
+        log(cx, x) if base is None else operator_lowering.binary(cx, "/", log(cx, x), log(cx, base))
+    )
 
 
 def _log10(cx: Context, x: Any) -> Any:
-    return arith.binary(cx, "*", ELEMENTWISE[elementwise.log](cx, x), 1.0 / math.log(10.0))
+    return operator_lowering.binary(
+        cx, "*", ELEMENTWISE[elementwise.log](cx, x), 1.0 / math.log(10.0)
+    )
 
 
 def _hypot(x: Any, y: Any) -> Any:
@@ -209,11 +215,11 @@ def _hypot(x: Any, y: Any) -> Any:
 
 
 def _float_power(cx: Context, x: Any, y: Any) -> Any:
-    return arith.binary(cx, "**", arith.floating(cx, x), y)
+    return operator_lowering.binary(cx, "**", operator_lowering.floating(cx, x), y)
 
 
 def _np_scalar(cx: Context, x: Any, name: str) -> Value:
-    return arith.cast(cx, x, SCALARS[name])
+    return operator_lowering.cast(cx, x, SCALARS[name])
 
 
 BUILTINS: dict[object, Handler] = {
@@ -223,7 +229,7 @@ BUILTINS: dict[object, Handler] = {
     bool: _bool,
     str: _text_by("s"),
     repr: _text_by("r"),
-    format: lambda cx, x, spec="": joined(formatted(cx, x, spec)),
+    format: lambda cx, x, spec="": joined(format_parts(cx, x, spec)),
     len: _length,
     sum: _sum,
     max: _of_many(max, ELEMENTWISE[elementwise.max], methods.largest),
@@ -251,7 +257,7 @@ BUILTINS: dict[object, Handler] = {
     np.minimum: ELEMENTWISE[elementwise.min],
     np.power: ELEMENTWISE[elementwise.pow],
     np.where: ELEMENTWISE[elementwise.select],
-    np.dot: lambda cx, a, b: arith.binary(cx, "@", a, b),
+    np.dot: lambda cx, a, b: operator_lowering.binary(cx, "@", a, b),
 }
 
 for _fn, _row in elementwise.INTRINSICS.items():

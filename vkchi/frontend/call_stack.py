@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
-from vkchi.frontend.call import CALLS, Call
+from vkchi.frontend.call_tables import CALLS, CallHandler
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.scope import REFERENCE, Activation, Var
@@ -242,7 +242,7 @@ def lower_stacked(cx: Lowering, act: Activation, notes: Mapping[str, Any]) -> An
     } | {f"type {name}": vector(DEEPEST, cook(notes[name])) for name in names}  # fmt: skip
     for name, x in known.items():
         act.declare(Var(f" {name}", x, REFERENCE, len(cx.frames), None))
-    loop = Stacked(act.fn, names).body(body_of(node))
+    loop = StackRewriter(act.fn, names).body(body_of(node))
     act.source = act.source.with_body(loop)
     lower_block(cx, act.source.node.body)
     found = act.find(" ret")
@@ -250,7 +250,7 @@ def lower_stacked(cx: Lowering, act: Activation, notes: Mapping[str, Any]) -> An
     return found.value
 
 
-class Stacked:
+class StackRewriter:
     """Rewriter of a function's syntax. `names` are the parameters stored in frames."""
 
     def __init__(self, fn: FunctionType, names: Sequence[str]) -> None:
@@ -345,4 +345,4 @@ def _go_too_deep(cx: Lowering) -> None:
     )
 
 
-CALLS[too_deep] = Call(_go_too_deep)
+CALLS[too_deep] = CallHandler(_go_too_deep)

@@ -15,47 +15,47 @@ from collections.abc import Callable, Collection, Mapping
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
-from vkchi.errors import KernelNameError, KernelSyntaxError, nearest
-from vkchi.frontend import arith, array_methods, numpy_calls
-from vkchi.frontend.activity import ListRef
+from vkchi.errors import KernelNameError, KernelSyntaxError, nearest_name
+from vkchi.frontend import array_methods, numpy_calls, operator_lowering
 from vkchi.frontend.activity_calls import LIST_METHODS
 from vkchi.frontend.assign import assign_to
 from vkchi.frontend.builtins import BUILTINS
-from vkchi.frontend.call import find_call
-from vkchi.frontend.construct import check_literal_kind
+from vkchi.frontend.call_tables import find_call
+from vkchi.frontend.cell_activity import ListRef
+from vkchi.frontend.compile_time_forms import FORMS
 from vkchi.frontend.context import Lowering, array_like, is_field
-from vkchi.frontend.conversions import put
+from vkchi.frontend.conversions import convert_value
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import METHODS, call_type
 from vkchi.frontend.iteration import items_of
-from vkchi.frontend.kinds import describe, failure, function_kind, name_of
+from vkchi.frontend.kinds import describe, function_kind, name_of, unsupported_use
 from vkchi.frontend.objects import ALONE, SPECIAL, init_of, is_makeable, make_object
 from vkchi.frontend.operands import is_static, is_target
 from vkchi.frontend.peek import is_static_call, peek
 from vkchi.frontend.places import attribute_of, list_item, lvalue
-from vkchi.frontend.records import (
+from vkchi.frontend.struct_values import (
     construct_struct,
     is_struct_array,
     record_in,
 )
-from vkchi.frontend.static import FORMS
 from vkchi.frontend.syntax import LIST_CHANGES, RECEIVER, SOMEWHERE
-from vkchi.frontend.targets import Slot
+from vkchi.frontend.targets import VariableTarget
+from vkchi.frontend.tensor_construction import check_literal_kind
 from vkchi.frontend.texts import format_text
-from vkchi.frontend.trees import Record, is_container, leaves, records_in
-from vkchi.frontend.values import ArrayRef, Reference
+from vkchi.frontend.trees import StructValue, is_container, leaves, records_in
+from vkchi.frontend.values import ArrayRef, InlineOnly
 from vkchi.frontend.varying import note_varying
 from vkchi.hooks import PYTHON_SCOPE
 from vkchi.ir.core import Value
+from vkchi.lang.compile_time import static
 from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.ndrange import grouped
 from vkchi.lang.rescale import rescale_index
-from vkchi.lang.static import static
 from vkchi.tuples import NamedTuple
-from vkchi.types import Following, Tensor, Type
-from vkchi.types.structs import StructType
+from vkchi.types import DefaultTensor, Tensor, Type
+from vkchi.types.struct_types import StructType
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
 _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules that create arrays
@@ -159,9 +159,9 @@ def reference(cx: Lowering, n: ast.expr) -> Any:
     if not isinstance(n, ast.Name | ast.Attribute | ast.Subscript):
         return cx.expr(n)
     target = lvalue(cx, n)
-    if type(target) is not Slot and isinstance(target, Slot):
-        return target if isinstance(target.get(), Value | Record) else target.get()
-    if isinstance(target, Slot):
+    if type(target) is not VariableTarget and isinstance(target, VariableTarget):
+        return target if isinstance(target.get(), Value | StructValue) else target.get()
+    if isinstance(target, VariableTarget):
         held = target.get()
         return target if isinstance(held, Value) or is_container(held) else held
     return target
@@ -183,7 +183,7 @@ def lower_call(cx: Lowering, n: ast.Call) -> Any:
 
 def is_made(x: Any) -> bool:
     """True if x is an object of a user's class, constructed in the kernel."""
-    return isinstance(x, Record) and isinstance(x.type, type)
+    return isinstance(x, StructValue) and isinstance(x.type, type)
 
 
 def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
@@ -223,7 +223,7 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         args, kwargs = lower_arguments(cx, n)
         if is_static(args) and is_static(list(kwargs.values())):
             return cx.run_python(getattr(base, f.attr), args, kwargs)
-        return METHODS[f.attr](cx, arith.value(cx, base), *args, **kwargs)
+        return METHODS[f.attr](cx, operator_lowering.value(cx, base), *args, **kwargs)
     return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
 
 
@@ -254,27 +254,27 @@ def call_unbound(cx: Lowering, n: ast.Call, base: type[Matrix], name: str) -> An
         raise cx.fail(f"`{base.__name__}.{name}` needs a vector or matrix: write v.{name}()")
     if is_static(args) and is_static(list(kwargs.values())):
         return cx.run_python(getattr(base, name), args, kwargs)
-    return METHODS[name](cx, arith.value(cx, args[0]), *args[1:], **kwargs)
+    return METHODS[name](cx, operator_lowering.value(cx, args[0]), *args[1:], **kwargs)
 
 
 def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
     """Lower `v.fill(x)` of an assignable vector or matrix."""
     args, _ = lower_arguments(cx, n)
     target = lvalue(cx, f.value)
-    t = arith.value(cx, target).type
+    t = operator_lowering.value(cx, target).type
     if len(args) != 1 or not isinstance(t, Tensor):
         raise cx.fail("`fill` takes one value and is a method of vectors, matrices and arrays")
-    assign_to(cx, f.value, put(cx, args[0], t))
+    assign_to(cx, f.value, convert_value(cx, args[0], t))
 
 
 def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
     """Lower a method call on a vector or matrix; scalars have `cast` and similar methods."""
     method = METHODS.get(name)
-    v = arith.value(cx, base)
+    v = operator_lowering.value(cx, base)
     if method is None and (name in SPECIAL or name in ALONE or name == "__abs__"):
         return call_operator(cx, n, v, name)
     if method is None:
-        close, known = nearest(name, METHODS), ", ".join(sorted(METHODS)[:6])
+        close, known = nearest_name(name, METHODS), ", ".join(sorted(METHODS)[:6])
         words = describe(v.type)
         raise cx.fail(
             f"a {words} has no method `{name}`",
@@ -293,10 +293,14 @@ def call_operator(cx: Lowering, n: ast.Call, v: Value, name: str) -> Any:
     if name == "__abs__":
         return BUILTINS[abs](cx, v)
     if name in ALONE:
-        return arith.unary(cx, ALONE[name], v)
+        return operator_lowering.unary(cx, ALONE[name], v)
     op, is_reflected = SPECIAL[name]
     x, y = (args[0], v) if is_reflected else (v, args[0])
-    return (arith.compare if op in arith.COMPARISONS else arith.binary)(cx, op, x, y)
+    return (
+        operator_lowering.compare
+        if op in operator_lowering.COMPARISONS
+        else operator_lowering.binary
+    )(cx, op, x, y)
 
 
 def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> Any:
@@ -312,7 +316,7 @@ def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> 
             help=help or f"it has {', '.join(_READING[dict if isinstance(base, dict) else list])}",
         )
     slot = lvalue(cx, f.value)
-    if not isinstance(slot, Slot):
+    if not isinstance(slot, VariableTarget):
         raise cx.fail("a captured list cannot change in a kernel", kind=KernelSyntaxError)
     new = list(base)
     getattr(new, f.attr)(*args, **kwargs)
@@ -328,7 +332,7 @@ def is_computed(cx: Lowering, n: ast.expr) -> bool:
     return isinstance(n, ast.Call) and not is_static_call(cx, n)
 
 
-class Bound(NamedTuple):
+class PartialArguments(NamedTuple):
     """Arguments that the partials of a callee bind before those of the call."""
 
     first: tuple[Any, ...] = ()
@@ -348,20 +352,22 @@ class Bound(NamedTuple):
         return [*self.first, *args], {**self.keywords, **kwargs}
 
 
-def without_partials(cx: Lowering, callee: Any) -> tuple[Any, Bound]:
+def without_partials(cx: Lowering, callee: Any) -> tuple[Any, PartialArguments]:
     """Unwrap `functools.partial`; return the callee and the arguments that the partials bind."""
-    bound = Bound()
+    bound = PartialArguments()
     while isinstance(callee, functools.partial):
         for name in ("args", "keywords"):
             cx.dependencies.read_part(callee, ("attr", name), getattr(callee, name))
         first = [cx.part(callee.args, ("item", k), x) for k, x in enumerate(callee.args)]
         keywords = {k: cx.part(callee.keywords, ("item", k), x) for k, x in callee.keywords.items()}
-        bound = Bound((*first, *bound.first), {**keywords, **bound.keywords})
+        bound = PartialArguments((*first, *bound.first), {**keywords, **bound.keywords})
         callee = callee.func
     return callee, bound
 
 
-def call_object(cx: Lowering, n: ast.Call, callee: Any, bound: Bound | None = None) -> Any:
+def call_object(
+    cx: Lowering, n: ast.Call, callee: Any, bound: PartialArguments | None = None
+) -> Any:
     """Lower a call whose callee is a compile-time object."""
     if bound is None:
         callee, bound = without_partials(cx, callee)
@@ -380,7 +386,7 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any, bound: Bound | None = No
     if isinstance(callee, StructType):
         args, kwargs = bound.arguments(cx, n)
         return construct_struct(cx, callee, tuple(args), kwargs)
-    if isinstance(callee, Type | Following):
+    if isinstance(callee, Type | DefaultTensor):
         args, kwargs = bound.arguments(cx, n)
         if args and (bound.first or not is_computed(cx, n.args[0])):
             check_literal_kind(cx, callee, args[0])
@@ -409,7 +415,9 @@ def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str
     return {k - count if isinstance(k, int) else k for k in targets} if count else targets
 
 
-def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: Bound) -> Any:
+def call_intrinsic(
+    cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: PartialArguments
+) -> Any:
     """Call the handler of an intrinsic, a type or a builtin.
 
     A TypeError for wrong arguments becomes a user error.
@@ -437,9 +445,11 @@ def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: Bou
 def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a plain Python function: inline it for kernel values or arrays, otherwise run it now."""
     if not callable(callee):
-        raise failure(cx, callee.get() if isinstance(callee, Slot) else callee, "call")
+        raise unsupported_use(
+            cx, callee.get() if isinstance(callee, VariableTarget) else callee, "call"
+        )
     known = is_static(args) and is_static(list(kwargs.values()))
-    in_play = not known or any(isinstance(x, Reference) for x in (*args, *kwargs.values()))
+    in_play = not known or any(isinstance(x, InlineOnly) for x in (*args, *kwargs.values()))
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
     if isinstance(fn, FunctionType) and (
         (in_play and not _is_library(fn)) or touches_kernels(fn, set()) or uses_members(callee)

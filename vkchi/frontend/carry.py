@@ -13,17 +13,17 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from vkchi.errors import InternalError, KernelSyntaxError
-from vkchi.frontend import arith
+from vkchi.frontend import operator_lowering
 from vkchi.frontend.callee import may_refer
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import Arm, run_region, short_circuit
 from vkchi.frontend.identity import join_iterations
-from vkchi.frontend.scope import CHANGING, UNSET, VARIABLE, Loop, Var
+from vkchi.frontend.scope import CHANGING, UNSET, VARIABLE, LoopScope, Var
 from vkchi.frontend.syntax import names_assigned, names_of_indices, returns
 from vkchi.frontend.targets import roots_of
 from vkchi.frontend.trees import (
     aligned,
-    branches,
+    children_of,
     is_container,
     is_same,
     leaves,
@@ -31,7 +31,7 @@ from vkchi.frontend.trees import (
     refill,
     same_branches,
 )
-from vkchi.frontend.values import Place
+from vkchi.frontend.values import MemoryTarget
 from vkchi.ir.core import Param, Value
 from vkchi.types import Scalar, Tensor, u1
 
@@ -78,7 +78,7 @@ def share_variables(cx: Lowering, n: ast.For, own: Collection[Var] = ()) -> None
 
         def place(leaf: Any, name: str = var.name) -> Any:
             is_value = isinstance(leaf, Value) and isinstance(leaf.type, Scalar | Tensor)
-            return Place(cx.b.emit("local", leaf, name=name)) if is_value else leaf
+            return MemoryTarget(cx.b.emit("local", leaf, name=name)) if is_value else leaf
 
         var.value = map_leaves(var.value, place)
 
@@ -129,7 +129,7 @@ def same_but_values(a: Any, b: Any) -> bool:
     if isinstance(a, Value) and isinstance(b, Value):
         return a.type is b.type
     if same_branches(a, b):
-        return all(same_but_values(x, y) for x, y in zip(branches(a), aligned(a, b)))
+        return all(same_but_values(x, y) for x, y in zip(children_of(a), aligned(a, b)))
     return is_same(a, b)
 
 
@@ -155,10 +155,10 @@ def loop_for(
     check_carried(cx, arm, variables)
     with cx.b.within(arm.region):
         cx.b.emit("yield", *arm.value)
-    finish(cx, cx.b.for_(begin, end, first, arm.region).results, variables)
+    set_results(cx, cx.b.for_(begin, end, first, arm.region).results, variables)
 
 
-def finish(cx: Lowering, results: Sequence[Value], variables: Sequence[Var]) -> None:
+def set_results(cx: Lowering, results: Sequence[Value], variables: Sequence[Var]) -> None:
     """Set the variables to the results of the loop's op."""
     for result, param in zip(results, params_for(variables)):
         result.name = param.name
@@ -170,7 +170,7 @@ def loop_while(
     n: ast.For | ast.While,
     variables: list[Var],
     goes_on: Callable[[], Any],
-    body: Callable[[], Loop],
+    body: Callable[[], LoopScope],
     *,
     may_leave: bool,
 ) -> None:
@@ -203,7 +203,7 @@ def loop_while(
     result = arm.changed.get(cx.act.result, UNSET) if flags else UNSET
     more = [] if result is UNSET else leaves(result)
     results = _build_while(cx, first, test, arm, more)
-    finish(cx, results[: len(first)], every)
+    set_results(cx, results[: len(first)], every)
     if flags:
         flags.finish(cx, result, results[len(first) :])
 
@@ -220,7 +220,7 @@ def _build_while(
         arm.region.params += tuple([Param(v.type, "result") for v in more])
         with cx.b.within(arm.region):
             cx.b.emit("yield", *values)
-    zeros = [arith.constant(cx, 0, v.type) for v in more]  # type: ignore[arg-type]
+    zeros = [operator_lowering.constant(cx, 0, v.type) for v in more]  # type: ignore[arg-type]
     return cx.b.while_([*first, *zeros], test.region, body.region).results
 
 
@@ -264,7 +264,7 @@ class _Flags:
             self.returned = Var("returned", cx.b.const(False, u1), VARIABLE, depth)
             self.variables.append(self.returned)
 
-    def update(self, cx: Lowering, loop: Loop) -> None:
+    def update(self, cx: Lowering, loop: LoopScope) -> None:
         """Set the flags at the end of the body."""
         met = [loop.broken.value, cx.act.returned.value]
         stop: Any = False

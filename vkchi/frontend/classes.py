@@ -13,10 +13,10 @@ from typing import Any
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.kinds import name_of
-from vkchi.frontend.objects import Parents
+from vkchi.frontend.objects import SuperProxy
 from vkchi.frontend.places import attribute_of
-from vkchi.frontend.records import is_of_class
-from vkchi.frontend.trees import Record
+from vkchi.frontend.struct_values import is_of_class
+from vkchi.frontend.trees import StructValue
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix, Vector
@@ -28,7 +28,7 @@ _NUMBERS = {"f": float, "i": int, "u": int, "b": bool}
 
 def class_of(x: Any) -> type:
     """Return the Python class of a value; for a kernel value, its class in Python scope."""
-    if isinstance(x, Record):
+    if isinstance(x, StructValue):
         return x.type if isinstance(x.type, type) else Struct
     if isinstance(x, ArrayRef) and x.source is not None:
         return type(x.source)
@@ -61,10 +61,12 @@ def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return cx.run_python(super, args, kwargs)
     cls, names = cx.peek_captured("__class__"), cx.act.fn.__code__.co_varnames
     me = cx.act.find(names[0]) if names else None
-    is_made = me is not None and isinstance(me.value, Record) and isinstance(me.value.type, type)
+    is_made = (
+        me is not None and isinstance(me.value, StructValue) and isinstance(me.value.type, type)
+    )
     if isinstance(cls, type) and is_made:
-        return Parents(cx, cls, me)
-    if not isinstance(cls, type) or me is None or isinstance(me.value, Value | Record):
+        return SuperProxy(cx, cls, me)
+    if not isinstance(cls, type) or me is None or isinstance(me.value, Value | StructValue):
         raise cx.fail("`super()` is for methods of Python classes", kind=KernelSyntaxError)
     return cx.run_python(super, (cls, me.value))
 
@@ -86,7 +88,7 @@ def _hasattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:
     nothing = object()
     if kwargs or len(args) != 2:
         raise cx.fail(f"hasattr takes a value and a name, {len(args) + len(kwargs)} given")
-    if isinstance(args[0], Record):
+    if isinstance(args[0], StructValue):
         record, name = args
         is_own = name in record.members or name in record.methods
         return is_own or is_of_class(record, name)

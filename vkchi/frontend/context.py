@@ -23,16 +23,15 @@ from vkchi.errors import (
     KernelRuntimeError,
     KernelSyntaxError,
     KernelTypeError,
-    nearest,
+    nearest_name,
 )
-from vkchi.frontend.cells import Cells
-from vkchi.frontend.conversions import Noted
+from vkchi.frontend.active_cells import ActiveCells
+from vkchi.frontend.captured_values import Step, is_object
+from vkchi.frontend.conversions import PendingCaution
 from vkchi.frontend.dependencies import Dependencies
-from vkchi.frontend.foreign import blame, foreign_traceback
 from vkchi.frontend.operands import is_target
-from vkchi.frontend.reached import reach
-from vkchi.frontend.reads import Step, is_object
-from vkchi.frontend.reports import Reports
+from vkchi.frontend.reachable_values import record_reachable
+from vkchi.frontend.reports import ReportBuilder
 from vkchi.frontend.scope import (
     ARGUMENT,
     CONSTANT,
@@ -43,7 +42,8 @@ from vkchi.frontend.scope import (
     Activation,
     Var,
 )
-from vkchi.frontend.trees import branches, has_leaf, is_container, map_leaves, refilled
+from vkchi.frontend.trees import children_of, has_leaf, is_container, map_leaves, refilled
+from vkchi.frontend.user_code_errors import foreign_traceback, user_code_error
 from vkchi.frontend.values import ArrayRef
 from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder
@@ -59,7 +59,7 @@ from vkchi.types.lazy_numpy import np
 Binding = tuple[Any, ...]
 
 
-class Tables(NamedTuple):
+class HandlerTables(NamedTuple):
     """Dispatch tables of the lowering: AST class -> handler(cx, node).
 
     `leaves` are called without a span set, since they build no ops. `call` inlines a function.
@@ -71,7 +71,7 @@ class Tables(NamedTuple):
     call: Callable[[Lowering, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
-class Demand(NamedTuple):
+class LaunchCondition(NamedTuple):
     """A condition on a value at every call: `test` is a Python expression over it, as `n`."""
 
     value: Value
@@ -93,7 +93,7 @@ class Lowering:
     `frames` has one dict per open region: the outer variables changed in it, with their old values.
     """
 
-    def __init__(self, tables: Tables, options: Options) -> None:
+    def __init__(self, tables: HandlerTables, options: Options) -> None:
         self.tables, self.options = tables, options
         self.b = Builder()
         self.act: Activation
@@ -108,10 +108,10 @@ class Lowering:
         self.kept: ast.expr | None = None  # an argument of numpy: keeps its numpy type
         self.iterated: ast.expr | None = None  # the iterable of the current loop
         self.dependencies = Dependencies()
-        self.reports = Reports()
-        self.cells = Cells()
-        self.demands: list[Demand] = []
-        self.cautions: list[Noted] = []
+        self.reports = ReportBuilder()
+        self.cells = ActiveCells()
+        self.demands: list[LaunchCondition] = []
+        self.cautions: list[PendingCaution] = []
         self.in_static = False  # True inside the arguments of `ti.static`
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
@@ -305,7 +305,7 @@ class Lowering:
         for value in values:
             if not isinstance(value, Value) and is_object(value):
                 self.dependencies.compared(value)
-                reach(self.dependencies, None, (value,))
+                record_reachable(self.dependencies, None, (value,))
 
     def iterate(self, x: Any, begin: Callable[[Any], Iterable[Any]] = iter) -> Iterator[Any]:
         """Yield the items of an object, and record that the kernel reads them."""
@@ -351,7 +351,7 @@ class Lowering:
             return value.captured(self.options.default_fp, self.options.default_ip)
         if not is_container(value):  # parts of a named tuple are read as attributes
             return value
-        old = branches(value)
+        old = children_of(value)
         new = [self.found(x) for x in old]
         return value if all(map(is_, old, new)) else refilled(value, new)
 
@@ -380,7 +380,7 @@ class Lowering:
             )
         names = [key for block in self.act.blocks for key in block]
         names += [key for key in self.act.fn.__globals__ if not key.startswith("_")]
-        close = nearest(name, [*names, *self.act.fn.__code__.co_freevars])
+        close = nearest_name(name, [*names, *self.act.fn.__code__.co_freevars])
         return self.fail(
             f"`{name}` is not defined",
             kind=KernelNameError,
@@ -450,7 +450,7 @@ class Lowering:
         Numpy scalars become Python numbers, unless `as_is`.
         """
         if fn is not super:
-            reach(self.dependencies, fn, (*args, *(kwargs or {}).values()))
+            record_reachable(self.dependencies, fn, (*args, *(kwargs or {}).values()))
         try:
             given = fn(*args, **(kwargs or {}))
             return given if as_is else plain_number(given)
@@ -459,7 +459,7 @@ class Lowering:
                 raise
             is_own = (getattr(fn, "__module__", None) or "").startswith(_NOT_USERS)
             name = getattr(fn, "__name__", type(fn).__name__)
-            failed = blame(self, e, "" if is_own and foreign_traceback(e) else name)
+            failed = user_code_error(self, e, "" if is_own and foreign_traceback(e) else name)
             raise failed from failed.__cause__
 
 

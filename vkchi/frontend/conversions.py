@@ -2,8 +2,8 @@
 
 A float converted to an integer loses its fraction, unless it is proved to be whole. Narrower
 integers and floats are reported in debug mode and under `strict` only. Range analysis later drops
-cautions about integers that are proved to fit (`op` of `Noted`). Explicit conversions (`ti.cast`,
-`int()`, `ti.i32()`) are not reported.
+cautions about integers that are proved to fit (`op` of `PendingCaution`). Explicit conversions
+(`ti.cast`, `int()`, `ti.i32()`) are not reported.
 
     v = convert(cx, operand(cx, x), i32, Into("`s`"))
 """
@@ -18,7 +18,7 @@ from typing import Any
 from vkchi.frontend.kinds import describe
 from vkchi.frontend.operands import (
     Operand,
-    Weak,
+    WeakNumbers,
     check_shape,
     operand,
     put_into,
@@ -26,14 +26,14 @@ from vkchi.frontend.operands import (
 from vkchi.frontend.source import Source
 from vkchi.frontend.values import Context
 from vkchi.ir.constants import is_constant
-from vkchi.ir.control import first_values
+from vkchi.ir.control_ops import initial_values
 from vkchi.ir.core import Op, Result, Value, value_of
 from vkchi.ir.ops import TABLE, Effect, Trait
 from vkchi.span import PACKAGE, Span, source_line
 from vkchi.target.cautions import Caution
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of
-from vkchi.types.integers import range_of
+from vkchi.types.integers import integer_range
 from vkchi.types.lazy_numpy import np
 
 MOST_VALUES = 1000  # visited in a proof that a float is integral
@@ -51,7 +51,7 @@ LOST = {
 Reasons = Sequence[Value]  # values whose integrality implies that of another
 
 
-class Noted(NamedTuple):
+class PendingCaution(NamedTuple):
     """A caution.
 
     `op` is the cast of an integer. It loses nothing if its operand is proved to be in range.
@@ -61,7 +61,7 @@ class Noted(NamedTuple):
     op: Op | None = None
 
 
-class Into(NamedTuple):
+class ConversionTarget(NamedTuple):
     """The words for the target of a conversion.
 
     For a variable `name`, `origin` is its declaration and `source` that of its function. `help`
@@ -75,23 +75,25 @@ class Into(NamedTuple):
     source: Source | None = None
 
 
-UNNAMED = Into()
+UNNAMED = ConversionTarget()
 
 
-def convert(cx: Context, a: Operand, t: Scalar | Tensor, into: Into = UNNAMED) -> Value:
+def convert(cx: Context, a: Operand, t: Scalar | Tensor, into: ConversionTarget = UNNAMED) -> Value:
     """Convert an operand to type t, as `as_type`; add a caution for a loss of values.
 
     Raises KernelTypeError for Python integers that t cannot represent.
     """
     made, elem = put_into(cx, a, t), scalar_of(t)
-    if isinstance(a, Weak):
+    if isinstance(a, WeakNumbers):
         note_constant(cx, a.numbers, a.kind, elem, into)
     elif scalar_of(a.type) is not elem:
         note_value(cx, a, made, t, into)
     return made
 
 
-def put(cx: Context, x: Any, t: Scalar | Tensor, into: Into = UNNAMED) -> Value:
+def convert_value(
+    cx: Context, x: Any, t: Scalar | Tensor, into: ConversionTarget = UNNAMED
+) -> Value:
     """Return x as a value of type t, converted by `convert`; a scalar is broadcast.
 
     Raises KernelTypeError.
@@ -101,7 +103,9 @@ def put(cx: Context, x: Any, t: Scalar | Tensor, into: Into = UNNAMED) -> Value:
     return convert(cx, a, t, into)
 
 
-def note_value(cx: Context, v: Value, made: Value, t: Scalar | Tensor, into: Into) -> None:
+def note_value(
+    cx: Context, v: Value, made: Value, t: Scalar | Tensor, into: ConversionTarget
+) -> None:
     """Add a caution if the conversion of v to `made`, of type t, loses values."""
     old, elem = scalar_of(v.type), scalar_of(t)
     loss = loss_between(cx, old, elem)
@@ -111,9 +115,9 @@ def note_value(cx: Context, v: Value, made: Value, t: Scalar | Tensor, into: Int
         note_constant(cx, numbers, "f", elem, into)
     elif loss and not (is_whole(v) if loss == "fraction" else is_widened(v, elem)):
         names = [describe(x).removeprefix("scalar ") for x in (v.type, t)]
-        sentence = f"{names[0]} becomes {names[1]} {where(cx, into)}: {LOST[loss]}"
+        sentence = f"{names[0]} becomes {names[1]} {target_phrase(cx, into)}: {LOST[loss]}"
         op = find_cast(made) if loss in ("bits", "sign") else None
-        note(cx, sentence, into, t, op)
+        add_caution(cx, sentence, into, t, op)
 
 
 def loss_between(cx: Context, old: Scalar, new: Scalar) -> str:
@@ -133,13 +137,15 @@ def loss_between(cx: Context, old: Scalar, new: Scalar) -> str:
     return ""
 
 
-def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: Into) -> None:
+def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: ConversionTarget) -> None:
     """Add a caution for constants, one or an array, that type t cannot represent."""
     for number in [numbers] if isinstance(numbers, float | int) else numbers.reshape(-1).tolist():
         if not is_held(number, kind, t):
             with np.errstate(all="ignore"):
                 found = np.asarray(number).astype(t.dtype).item()
-            note(cx, f"{number} becomes {found} {where(cx, into)}, which is {t}", into, t)
+            add_caution(
+                cx, f"{number} becomes {found} {target_phrase(cx, into)}, which is {t}", into, t
+            )
             return
 
 
@@ -151,7 +157,7 @@ def is_held(number: float, kind: str, t: Scalar) -> bool:
         return True
     if kind == "i":
         return -(1 << t.bits - 1) <= number < 1 << t.bits
-    low, high = range_of(t)
+    low, high = integer_range(t)
     return low <= number <= high and number == number // 1
 
 
@@ -187,11 +193,11 @@ def whole_if(v: Value, carried: dict[Value, Reasons]) -> Reasons | None:
         op, control = v.op, TABLE[v.op.kind].control
         if control is not None and control.order == "serial":
             nexts = op.regions[-1].yielded
-            for k, pair in enumerate(zip(first_values(op), nexts, strict=True)):
+            for k, pair in enumerate(zip(initial_values(op), nexts, strict=True)):
                 for region in op.regions:
                     places = region.params[control.index_params :]
                     carried[places[k]] = pair
-            return first_values(op)[v.index], nexts[v.index]
+            return initial_values(op)[v.index], nexts[v.index]
         is_choice = control is not None and control.order == "once"
         return [r.yielded[v.index] for r in op.regions] if is_choice else None
     if not isinstance(v, Op):
@@ -232,16 +238,16 @@ def find_cast(v: Value) -> Op | None:
 # --- words ---------------------------------------------------------------------------------------
 
 
-def note(
-    cx: Context, sentence: str, into: Into, t: Scalar | Tensor, op: Op | None = None
+def add_caution(
+    cx: Context, sentence: str, into: ConversionTarget, t: Scalar | Tensor, op: Op | None = None
 ) -> None:  # fmt: skip
     """Add a caution about the current expression, unless that is in vkchi itself."""
     if not cx.span.file.startswith(PACKAGE):
         caution = Caution("conversion", sentence, help_for(into, t), cx.span, into.origin)
-        cx.cautions.append(Noted(caution, op))
+        cx.cautions.append(PendingCaution(caution, op))
 
 
-def where(cx: Context, into: Into) -> str:
+def target_phrase(cx: Context, into: ConversionTarget) -> str:
     """Return the phrase for the target: its words, or the source of the current expression."""
     if into.words:
         return f"in {into.words}"
@@ -250,7 +256,7 @@ def where(cx: Context, into: Into) -> str:
     return f"in `{text}`" if 0 < len(text) <= LONGEST else "here"
 
 
-def help_for(into: Into, t: Scalar | Tensor) -> str:
+def help_for(into: ConversionTarget, t: Scalar | Tensor) -> str:
     """Return the help of a caution."""
     cast = f"ti.cast(..., ti.{scalar_of(t)})"
     if into.help or not into.name or into.origin is None:
@@ -263,7 +269,7 @@ def help_for(into: Into, t: Scalar | Tensor) -> str:
     return f"`{into.name}` is {what} since line {{line}}; to convert on purpose, write {cast}"
 
 
-def literal_of(into: Into) -> str:
+def literal_of(into: ConversionTarget) -> str:
     """Return the integer literal that declares a variable, as written; empty if there is none."""
     source, origin = into.source, into.origin
     if source is None or origin is None or source.file != origin.file:

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend import arith
-from vkchi.frontend.call import CALLS, Call, Handler
+from vkchi.frontend import operator_lowering
+from vkchi.frontend.call_tables import CALLS, CallHandler, Handler
 from vkchi.frontend.operands import constant, dtype_of
 from vkchi.frontend.trace import traced, unwrap, wrap
 from vkchi.frontend.trees import map_leaves
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Param, Value
-from vkchi.lang import decompose, slopes
+from vkchi.lang import decompose, decomposition_derivatives
 from vkchi.lang.function import Function
-from vkchi.lang.jacobi import DOUBLE, SINGLE, Precision
+from vkchi.lang.jacobi import DOUBLE, SINGLE, FloatPrecision
 from vkchi.lang.loop import repeat
 from vkchi.lang.matrix import Matrix
 from vkchi.types import Scalar, f32, f64, i32, promote, scalar_of, u1
@@ -31,7 +31,7 @@ from vkchi.types.lazy_numpy import np
 
 def emit_repeat(cx: Context, step: Callable[..., Any], state: Any, most: int) -> list[Value]:
     """Emit `lang.loop.repeat`: a `while` that carries the state, a flag and a count."""
-    first = [arith.value(cx, x) for x in state]
+    first = [operator_lowering.value(cx, x) for x in state]
     carried = [*first, constant(cx, 1, u1), constant(cx, 0, i32)]
     seen = tuple(Param(v.type) for v in carried)
     with cx.b.region(*seen) as cond:
@@ -40,9 +40,9 @@ def emit_repeat(cx: Context, step: Callable[..., Any], state: Any, most: int) ->
     params = tuple(Param(v.type) for v in carried)
     with cx.b.region(*params) as body:
         *parts, goes_on = step(*[wrap(cx, p) for p in params[: len(first)]])
-        following = [arith.value(cx, unwrap(x), p.type) for x, p in zip(parts, params)]
+        following = [operator_lowering.value(cx, unwrap(x), p.type) for x, p in zip(parts, params)]
         count = cx.b.emit("add", params[-1], constant(cx, 1, i32))
-        cx.b.emit("yield", *following, arith.value(cx, unwrap(goes_on), u1), count)
+        cx.b.emit("yield", *following, operator_lowering.value(cx, unwrap(goes_on), u1), count)
     return list(cx.b.while_(tuple(carried), cond, body).results[: len(first)])
 
 
@@ -66,25 +66,27 @@ def on_matrix(fn: Function, sizes: decompose.Formulas) -> Handler:
     """Make the handler of a decomposition: the formula for the matrix's size, in f32 or f64."""
 
     def call(cx: Context, A: Any, dt: Any = None) -> tuple[Value, ...]:
-        m = arith.value(cx, A)
+        m = operator_lowering.value(cx, A)
         t = _float_type(cx, dt, m)
-        precision: Precision = DOUBLE if t is f64 else SINGLE
-        m = arith.cast(cx, m, t if t.bits >= 32 else f32)
+        precision: FloatPrecision = DOUBLE if t is f64 else SINGLE
+        m = operator_lowering.cast(cx, m, t if t.bits >= 32 else f32)
         found = traced(lambda x: decompose.formula_for(fn.__name__, sizes, x)(x, precision))(cx, m)
-        return tuple(arith.cast(cx, v, t) for v in found)
+        return tuple(operator_lowering.cast(cx, v, t) for v in found)
 
     return call
 
 
 def _solve(cx: Context, A: Any, b: Any, dt: Any = None) -> Value:
-    m, v = arith.value(cx, A), arith.value(cx, b)
+    m, v = operator_lowering.value(cx, A), operator_lowering.value(cx, b)
     t = _float_type(cx, dt, m, v)
 
     def solve(m: Any, v: Any) -> Any:
         decompose.check_system(m, v)
-        return decompose.eliminate(m, v)
+        return decompose.gaussian_elimination(m, v)
 
-    solved: Value = traced(solve)(cx, arith.cast(cx, m, t), arith.cast(cx, v, t))
+    solved: Value = traced(solve)(
+        cx, operator_lowering.cast(cx, m, t), operator_lowering.cast(cx, v, t)
+    )
     return solved
 
 
@@ -102,12 +104,18 @@ def _stop_grad(cx: Context, x: Any) -> Any:
     return map_leaves(x, stop)
 
 
-CALLS[repeat] = Call(emit_repeat)
-CALLS[decompose.solve] = Call(_solve)
-CALLS[decompose.stop_grad] = Call(_stop_grad)
-CALLS[slopes.stop_first_grad] = Call(lambda cx, x: cx.b.emit("stop_first_grad", x))
-CALLS[slopes.undefined_slope] = Call(lambda cx, x: cx.b.emit("undefined_slope", x))
-CALLS[slopes.with_derivative_of] = Call(
+CALLS[repeat] = CallHandler(emit_repeat)
+CALLS[decompose.solve] = CallHandler(_solve)
+CALLS[decompose.stop_grad] = CallHandler(_stop_grad)
+CALLS[decomposition_derivatives.stop_first_grad] = CallHandler(
+    lambda cx, x: cx.b.emit("stop_first_grad", x)
+)
+CALLS[decomposition_derivatives.undefined_slope] = CallHandler(
+    lambda cx, x: cx.b.emit("undefined_slope", x)
+)
+CALLS[decomposition_derivatives.with_derivative_of] = CallHandler(
     lambda cx, x, y, z: cx.b.emit("with_derivative_of", x, y, z)
 )
-CALLS.update({fn: Call(on_matrix(fn, rows)) for fn, rows in decompose.DECOMPOSITIONS.items()})
+CALLS.update(
+    {fn: CallHandler(on_matrix(fn, rows)) for fn, rows in decompose.DECOMPOSITIONS.items()}
+)

@@ -15,21 +15,21 @@ from collections.abc import Callable, Hashable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
-from vkchi.frontend.reads import (
+from vkchi.frontend.captured_values import (
     CONTAINERS,
     NOT_USERS,
     NUMBERS,
     How,
     Path,
+    PathRoot,
     Read,
-    Root,
     Step,
     is_leaf,
     is_object,
-    stable,
+    repeatable_reads,
 )
 from vkchi.interrupts.local import local
-from vkchi.lang.contents import is_bound
+from vkchi.lang.value_keys import is_bound
 from vkchi.span import Span
 from vkchi.types.lazy_numpy import is_array_of_numpy
 
@@ -40,7 +40,7 @@ FACTS = ("shape", "ndim", "dtype", "size")  # of numpy arrays: independent of th
 MOST_PATHS = 8  # of one object
 
 
-class Note:
+class ValueUse:
     """A value at a path. `uses` counts its uses other than as a step to one of its parts."""
 
     __slots__ = ("is_compared", "span", "uses", "value")
@@ -61,20 +61,20 @@ class Dependencies:
         self.functions: dict[FunctionType, None] = {}
         self.opaque: dict[str, None] = {}
         self.classes: dict[type, None] = {}
-        self.notes: dict[Path, Note] = {}
+        self.notes: dict[Path, ValueUse] = {}
         self.last: tuple[Path, ...] = ()  # paths recorded together
         self.count = 0  # number of records, repeated paths included
         self._way: Any = None  # the array whose part is read next
         self._arguments: dict[str, Any] = {}
         self._iterated: dict[Path, Any] = {}
         self._absent: dict[Path, str] = {}
-        self._roots: dict[int, Reference] = {}  # objects without a name
+        self._roots: dict[int, IdentityReference] = {}  # objects without a name
         # Holds the object too, so that its id is not reused. No path: known to have none. The
         # latest path is the last.
         self._origins: dict[int, tuple[Any, tuple[Path, ...]]] = {}
         self._made: set[int] = set()  # ids of objects made at compile time
         self._globals: dict[int, FunctionType] = {}  # the first function of each module
-        self._cells: dict[int, Root] = {}
+        self._cells: dict[int, PathRoot] = {}
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -85,9 +85,9 @@ class Dependencies:
         """
         if name in fn.__code__.co_freevars and fn.__closure__ is not None:
             cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
-            path = Path(self._cells.setdefault(id(cell), Root("cell", fn, name)))
+            path = Path(self._cells.setdefault(id(cell), PathRoot("cell", fn, name)))
         elif name in fn.__globals__:
-            path = Path(Root("global", self._globals.setdefault(id(fn.__globals__), fn), name))
+            path = Path(PathRoot("global", self._globals.setdefault(id(fn.__globals__), fn), name))
         else:  # a Python builtin
             self._note((), value, span)
             return
@@ -99,7 +99,7 @@ class Dependencies:
         Its attributes are not.
         """
         self._arguments[name] = value
-        path = Path(Root("argument", fn, name))
+        path = Path(PathRoot("argument", fn, name))
         self._found(value, path)
         self._note_items(path, value)
         self.met(value)
@@ -130,9 +130,9 @@ class Dependencies:
         first = fn.__code__.co_argcount - len(defaults)
         keyed = fn.__kwdefaults__ or {}
         if name in keyed:
-            root, key = Root("function", fn, "__kwdefaults__"), name
+            root, key = PathRoot("function", fn, "__kwdefaults__"), name
         elif name in places and 0 <= places.index(name) - first < len(defaults):
-            root, key = Root("function", fn, "__defaults__"), places.index(name) - first
+            root, key = PathRoot("function", fn, "__defaults__"), places.index(name) - first
         else:
             self.outside(value)
             return
@@ -151,8 +151,8 @@ class Dependencies:
             if not is_known:
                 self._made.add(id(base))  # kept alive in _origins
             self._origins.setdefault(id(base), (base, ()))
-            root = self._roots.setdefault(id(base), Reference(base))
-            self._note((Path(Root("object", root, step[1])),), value, span)
+            root = self._roots.setdefault(id(base), IdentityReference(base))
+            self._note((Path(PathRoot("object", root, step[1])),), value, span)
         elif not is_known:
             return
         elif not paths or step is None or not isinstance(step[1], Hashable):
@@ -184,7 +184,7 @@ class Dependencies:
             self._found(value, path)
             note = self.notes.get(path)
             if note is None:
-                note = self.notes[path] = Note(value, span)
+                note = self.notes[path] = ValueUse(value, span)
                 self._note_items(path, value)
             note.uses += 1
 
@@ -265,15 +265,15 @@ class Dependencies:
         found = []
         for name, value in self._arguments.items():
             if is_object(value):
-                found.append(Read(Path(Root("argument", fn, name)), "kind", type(value)))
+                found.append(Read(Path(PathRoot("argument", fn, name)), "kind", type(value)))
         for path, note in self.notes.items():
             if path.root.kind == "object" or is_users(path.root.fn):
                 found += [Read(path, *given, note.span) for given in self._tests(path, note)]
         found += [Read(path, "items", value) for path, value in self._iterated.items()]
         found += [Read(path, "absent", name) for path, name in self._absent.items()]
-        return stable(found, args)
+        return repeatable_reads(found, args)
 
-    def _tests(self, path: Path, note: Note) -> Iterator[tuple[How, Any]]:
+    def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
         """Yield the comparisons of a value at a path, each with its operand."""
         value = note.value
         has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
@@ -325,7 +325,7 @@ def may_change(value: Any) -> bool:
     return is_of_program(value.__module__, "") if isinstance(value, type) else is_object(value)
 
 
-class Reference:
+class IdentityReference:
     """A reference that compares by identity; weak if the object's class permits it."""
 
     __slots__ = ("_of",)

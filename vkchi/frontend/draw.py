@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend.call import CALLS, Call
+from vkchi.frontend.call_tables import CALLS, CallHandler
 from vkchi.frontend.operands import constant, dtype_of
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
@@ -84,5 +84,5 @@ def draw_normal(cx: Context, dt: Any = None) -> Value:
     return b.emit("mul", radius, b.emit("cos", b.emit("mul", turns, constant(cx, turn, t))))
 
 
-CALLS[random.random] = Call(draw)
-CALLS[random.randn] = Call(draw_normal)
+CALLS[random.random] = CallHandler(draw)
+CALLS[random.randn] = CallHandler(draw_normal)

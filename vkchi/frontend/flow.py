@@ -15,18 +15,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
-from vkchi.frontend import arith
+from vkchi.frontend import operator_lowering
 from vkchi.frontend.context import Lowering, is_field
-from vkchi.frontend.kinds import describe, name_of, refuse
+from vkchi.frontend.kinds import check_supported, describe, name_of
 from vkchi.frontend.operands import common_scalar, operand, own_type, weak
 from vkchi.frontend.peek import is_static_call
-from vkchi.frontend.records import as_record
 from vkchi.frontend.scope import UNSET, Var
+from vkchi.frontend.struct_values import as_record
 from vkchi.frontend.syntax import always_leaves, may_leave
 from vkchi.frontend.trees import (
-    Record,
+    StructValue,
     aligned,
-    branches,
+    children_of,
     is_container,
     is_same,
     map_leaves,
@@ -88,7 +88,9 @@ def run_scoped(cx: Lowering, lower: Callable[[], Any]) -> Arm:
         return run_region(cx, (), lower)
 
 
-def branch(cx: Lowering, cond: Value, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+def lower_branch(
+    cx: Lowering, cond: Value, then: Callable[[], Any], orelse: Callable[[], Any]
+) -> Any:
     """Lower both paths of a run-time condition; return their merged value."""
     a, b = run_region(cx, (), then), run_region(cx, (), orelse)
     return join_arms(cx, cond, a, b)
@@ -96,7 +98,7 @@ def branch(cx: Lowering, cond: Value, then: Callable[[], Any], orelse: Callable[
 
 def join_arms(cx: Lowering, cond: Value, a: Arm, b: Arm) -> Any:
     """Emit one `if` op from two arms, with the changed variables and the value as results."""
-    join = Join(cx)
+    join = PathMerge(cx)
     value = join.merge(a.value, b.value, "")
     merged = {
         var: join.merge(a.changed.get(var, var.value), b.changed.get(var, var.value), var.name)
@@ -132,7 +134,7 @@ def fill_holes(tree: Any, results: Sequence[Value]) -> Any:
     return map_leaves(tree, lambda leaf: results[leaf.place] if type(leaf) is Hole else leaf)
 
 
-class Join:
+class PathMerge:
     """Merge of two paths: pairs of values that differ, with the common type of each pair."""
 
     def __init__(self, cx: Lowering) -> None:
@@ -150,9 +152,9 @@ class Join:
         if is_container(a) or is_container(b):
             if not same_branches(a, b):
                 raise self._differ(a, b, name)
-            pairs = zip(branches(a), aligned(a, b))
+            pairs = zip(children_of(a), aligned(a, b))
             made = with_branches(a, [self.merge(x, y, name) for x, y in pairs])
-            if isinstance(made, Record):
+            if isinstance(made, StructValue):
                 made.objects |= b.objects
             return made
         if not self._is_number(a) or not self._is_number(b):
@@ -203,7 +205,7 @@ class Join:
         b = self.cx.b
         for k, region in enumerate((then, orelse)):
             with b.within(region):
-                values = [arith.value(self.cx, pair[k], pair[2]) for pair in self.pairs]
+                values = [operator_lowering.value(self.cx, pair[k], pair[2]) for pair in self.pairs]
                 b.emit("yield", *values)
         op = b.if_(cond, then, orelse)
         for result, pair in zip(op.results, self.pairs):
@@ -220,7 +222,7 @@ def _word(x: Any) -> str:
         return repr(x)
     if isinstance(x, ArrayRef) or is_field(x):
         return "an array"
-    is_counted = is_container(x) and not isinstance(x, Record)
+    is_counted = is_container(x) and not isinstance(x, StructValue)
     return f"{name_of(x)} of {len(x)}" if is_counted else name_of(x)
 
 
@@ -270,10 +272,10 @@ def lower_scoped(cx: Lowering, stmts: Sequence[ast.stmt], then: GoOn | None = No
 def unless_left(cx: Lowering, lower: GoOn | None) -> None:
     """Lower code that earlier `break`, `continue` and `return` statements skip."""
     if lower is not None:
-        unless(cx, cx.act.flags(), lower)
+        lower_unless(cx, cx.act.flags(), lower)
 
 
-def unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None:
+def lower_unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None:
     """Lower code that is skipped if one of the flags is set."""
     if any(flag.value is True for flag in flags):
         return
@@ -294,7 +296,7 @@ def unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None
             cx.assign(flag, False)
         lower()
 
-    branch(cx, left, skip, lower_unset)
+    lower_branch(cx, left, skip, lower_unset)
 
 
 def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_and: bool) -> Value:
@@ -310,7 +312,7 @@ def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_a
         return cx.b.emit("and" if is_and else "or", first, arm.value)
     decided = run_region(cx, (), lambda: (not is_and) if is_truth else first)
     arms = (arm, decided) if is_and else (decided, arm)
-    joined: Value = join_arms(cx, arith.truth(cx, first), *arms)
+    joined: Value = join_arms(cx, operator_lowering.as_condition(cx, first), *arms)
     return joined
 
 
@@ -323,7 +325,7 @@ def decisive(cx: Lowering, x: Any) -> Any:
         return x
     if isinstance(x, int | float) and not isinstance(x, bool):
         return x
-    return arith.truth(cx, truth(cx, x))
+    return operator_lowering.as_condition(cx, condition_of(cx, x))
 
 
 def lower_if(cx: Lowering, n: ast.If, go_on: GoOn | None = None) -> None:
@@ -365,14 +367,14 @@ def lower_known(cx: Lowering, n: ast.If, stmts: Sequence[ast.stmt], go_on: GoOn 
 
 def condition(cx: Lowering, n: ast.expr) -> bool | Value:
     """Lower a condition: a bool if it is a compile-time constant, else a u1."""
-    return cx.at(n, lambda cx: truth(cx, cx.expr(n)))  # type: ignore[no-any-return]
+    return cx.at(n, lambda cx: condition_of(cx, cx.expr(n)))  # type: ignore[no-any-return]
 
 
-def truth(cx: Lowering, x: Any) -> bool | Value:
+def condition_of(cx: Lowering, x: Any) -> bool | Value:
     """Return x as a condition. Raises KernelTypeError for vectors, structs and arrays."""
     if isinstance(x, Value):
-        return arith.truth(cx, x)
-    refuse(cx, x, "truth")
+        return operator_lowering.as_condition(cx, x)
+    check_supported(cx, x, "truth")
     if isinstance(x, np.ndarray) and x.size != 1:
         raise cx.fail(
             "a numpy array is neither true nor false",

@@ -1,8 +1,8 @@
 """Alias analysis of objects that kernels construct: all names of an object must see its changes.
 
 A variable holds its object's members by value. An object with two names therefore cannot change:
-the change raises an error. `Record.objects` is the set of objects that a record may be: one where
-it was made, the union where paths join. Copies and parts keep it (`trees.with_branches`).
+the change raises an error. `StructValue.objects` is the set of objects that a record may be: one
+where it was made, the union where paths join. Copies and parts keep it (`trees.with_branches`).
 
     q = p           # both records hold the same object
     p.x = 1.0       # check_unshared raises
@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.scope import Activation, Var
-from vkchi.frontend.trees import Record, aligned, branches, leaves, records_in, same_branches
+from vkchi.frontend.trees import (
+    StructValue,
+    aligned,
+    children_of,
+    leaves,
+    records_in,
+    same_branches,
+)
 from vkchi.ir.core import Value
 
 if TYPE_CHECKING:
@@ -56,7 +63,7 @@ def names_of(cx: Lowering, objects: Objects, changed: dict[Var, Any] | None = No
     ]
 
 
-def check_unshared(cx: Lowering, record: Record) -> None:
+def check_unshared(cx: Lowering, record: StructValue) -> None:
     """Check that an object that is about to change has one name. Raises KernelSyntaxError."""
     names = names_of(cx, record.objects) if record.objects else []
     if len(names) > 1:
@@ -89,16 +96,16 @@ def _listed(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
 
 
-def pairs_of(a: Any, b: Any) -> Iterator[tuple[Record, Record]]:
+def pairs_of(a: Any, b: Any) -> Iterator[tuple[StructValue, StructValue]]:
     """Yield the pairs of records at the same positions of two trees."""
-    if isinstance(a, Record) and isinstance(b, Record):
+    if isinstance(a, StructValue) and isinstance(b, StructValue):
         yield a, b
     if same_branches(a, b):
-        for x, y in zip(branches(a), aligned(a, b)):
+        for x, y in zip(children_of(a), aligned(a, b)):
             yield from pairs_of(x, y)
 
 
-def join(a: Any, b: Any) -> None:
+def join_objects(a: Any, b: Any) -> None:
     """Add the objects of b's records to those of a."""
     for x, y in pairs_of(a, b):
         x.objects |= y.objects

@@ -13,26 +13,26 @@ from types import FunctionType
 from typing import Any, get_args, get_origin
 
 from vkchi.errors import KernelCallError, KernelSyntaxError
-from vkchi.frontend.assign import coerce, has_parts, kind_of, own
+from vkchi.frontend.assign import coerce, has_parts, kind_of, variable_value
 from vkchi.frontend.context import Lowering, plain_number
-from vkchi.frontend.conversions import Into
+from vkchi.frontend.conversions import ConversionTarget
 from vkchi.frontend.flow import lower_block
-from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.kinds import describe, function_kind, name_of
-from vkchi.frontend.operands import Weak, dtype_of, is_target, operand, weak
-from vkchi.frontend.records import Receiver, fit_member, is_places
+from vkchi.frontend.operands import WeakNumbers, dtype_of, is_target, operand, weak
 from vkchi.frontend.recursion import give_up, is_too_deep
 from vkchi.frontend.scope import PASSED, REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
+from vkchi.frontend.struct_values import Receiver, fit_member, is_places
 from vkchi.frontend.syntax import always_leaves, function_assigns, function_rebinds
-from vkchi.frontend.targets import Slot
-from vkchi.frontend.trees import Record, is_container
+from vkchi.frontend.targets import VariableTarget
+from vkchi.frontend.trees import StructValue, is_container
+from vkchi.frontend.user_code_errors import foreign_traceback
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
-    Following,
+    DefaultTensor,
     Scalar,
     Tensor,
     cook,
@@ -42,11 +42,11 @@ from vkchi.types import (
     template,
     with_shape,
 )
-from vkchi.types.misspelled import meant_value
-from vkchi.types.structs import StructType
+from vkchi.types.misspelled import suggest_tensor_type
+from vkchi.types.struct_types import StructType
 
 
-class Signature(NamedTuple):
+class FunctionSignature(NamedTuple):
     """The parameters of a function: names in order, defaults and resolved annotations by name.
 
     `rest` and `keywords` are the names of `*rest` and `**keywords`, if present.
@@ -95,7 +95,7 @@ def check_fixed(fn: FunctionType) -> None:
             )  # fmt: skip
 
 
-def signature_of(fn: FunctionType) -> Signature:
+def signature_of(fn: FunctionType) -> FunctionSignature:
     source = source_of(fn)
     args = source.node.args
     rest, keywords = [many.arg if many is not None else "" for many in (args.vararg, args.kwarg)]
@@ -103,7 +103,7 @@ def signature_of(fn: FunctionType) -> Signature:
     only = tuple(a.arg for a in args.kwonlyargs)
     given = fn.__defaults__ or ()
     defaults = dict(zip(names[len(names) - len(given) :], given)) | (fn.__kwdefaults__ or {})
-    return Signature(names, only, defaults, annotations_of(fn, source), rest, keywords)
+    return FunctionSignature(names, only, defaults, annotations_of(fn, source), rest, keywords)
 
 
 def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
@@ -173,7 +173,11 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
 
 
 def bind_arguments(
-    cx: Lowering, fn: FunctionType, s: Signature, args: Sequence[Any], kwargs: dict[str, Any]
+    cx: Lowering,
+    fn: FunctionType,
+    s: FunctionSignature,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
 ) -> dict[str, Any]:
     """Return arguments by parameter, in order. Raises KernelCallError."""
     name = fn.__name__
@@ -204,14 +208,14 @@ def bind_arguments(
     return found
 
 
-def default(cx: Lowering, fn: FunctionType, s: Signature, name: str) -> Any:
+def default(cx: Lowering, fn: FunctionType, s: FunctionSignature, name: str) -> Any:
     """Return the default of a parameter as kernels see it."""
     value = s.defaults[name]
     cx.dependencies.default(fn, name, value)
     return cx.found(plain_number(value))
 
 
-def _shown(fn: FunctionType, s: Signature) -> str:
+def _shown(fn: FunctionType, s: FunctionSignature) -> str:
     return f"{fn.__name__}({', '.join((*s.names, *s.keyword_only))})"
 
 
@@ -227,17 +231,17 @@ def declare_argument(
         declare_reference(act, name, x, depth, span)
         return
     if is_target(x):
-        x = x.get() if isinstance(x, Slot) else x.load(cx)
+        x = x.get() if isinstance(x, VariableTarget) else x.load(cx)
     if isinstance(note, StructType):
         x = fit_member(cx, note, x, name, what="argument")
     t = annotated_type(cx, note)
     if t is not None:
         # Taichi converts each component of a vector under a number type.
         t = t if is_typed else _spread(cx, x, t)
-        into = Into(f"argument `{name}` of {act.fn.__name__}()")
+        into = ConversionTarget(f"argument `{name}` of {act.fn.__name__}()")
         x = coerce(cx, x, t, name, verb="pass", into=into)
     elif not (is_plain and is_passed_as_it_is(x) and not function_assigns(act.source, name)):
-        x = own(cx, x)
+        x = variable_value(cx, x)
     kind = kind_of(x)
     if kind == VARIABLE and act.is_plain:
         kind = PASSED if has_parts(x) or not function_rebinds(act.source, name) else VARIABLE
@@ -264,7 +268,7 @@ def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: An
     modules = [str(getattr(kind, "__module__", "")) for kind in (note, type(note))]
     if any(module.startswith("vkchi.") for module in modules):
         return
-    cls = x.type if isinstance(x, Record) and isinstance(x.type, type) else type(x)
+    cls = x.type if isinstance(x, StructValue) and isinstance(x.type, type) else type(x)
     if not isinstance(note, type) or not issubclass(cls, note):
         raise cx.fail(
             f"the annotation of `{name}` of {fn.__name__}() is no type of a kernel's: {note!r}",
@@ -292,18 +296,18 @@ def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span
     is_receiver = isinstance(x, Receiver)
     is_copy = isinstance(x, Receiver) and x.is_copy
     x = x.target if is_receiver else x
-    if type(x) is Slot:
+    if type(x) is VariableTarget:
         act.blocks[-1][name] = x.var
         return
     kind = REFERENCE
-    if is_target(x) or is_places(x) or (is_receiver and isinstance(x, Record)):
+    if is_target(x) or is_places(x) or (is_receiver and isinstance(x, StructValue)):
         kind = PASSED if is_copy else VARIABLE
     act.declare(Var(name, x, kind, depth, span))
 
 
 def annotated_type(cx: Lowering, note: Any) -> Scalar | Tensor | None:
     """Return the scalar, vector or matrix type of an annotation, or None."""
-    if isinstance(note, Scalar | Tensor | Following) or note in (int, float, bool):
+    if isinstance(note, Scalar | Tensor | DefaultTensor) or note in (int, float, bool):
         return dtype_of(cx, note)
     return None
 
@@ -359,7 +363,7 @@ def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor | StructTyp
     for item in notes:
         t = cook(item)
         if not isinstance(t, Scalar | Tensor | StructType):
-            written = meant_value(item) or "ti.f32"
+            written = suggest_tensor_type(item) or "ti.f32"
             raise cx.fail(f"a kernel cannot return {name_of(item)}", help=f"annotate -> {written}")
         found.append(t)
     return tuple(found)
@@ -390,10 +394,10 @@ def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
     )
 
 
-def into_result(cx: Lowering) -> Into:
+def into_result(cx: Lowering) -> ConversionTarget:
     """Return the words for a conversion to the result of the current function."""
     help = "annotate the type that is returned, or write ti.cast(...) in the `return`"
-    return Into(f"the result of {cx.act.fn.__name__}()", help)
+    return ConversionTarget(f"the result of {cx.act.fn.__name__}()", help)
 
 
 def _tuple_of(note: Any) -> tuple[Any, ...]:
@@ -417,5 +421,5 @@ def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
 def _spread(cx: Lowering, x: Any, t: Scalar | Tensor) -> Scalar | Tensor:
     """Return the annotated type; for a tensor under a scalar type, the tensor of that type."""
     given = operand(cx, x)
-    shape = given.shape if isinstance(given, Weak) else shape_of(given.type)
+    shape = given.shape if isinstance(given, WeakNumbers) else shape_of(given.type)
     return with_shape(t, shape) if isinstance(t, Scalar) else t

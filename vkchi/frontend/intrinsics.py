@@ -11,11 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import CompilationError, KernelCallError, KernelTypeError
-from vkchi.frontend import arith, builtins, elementwise, methods
-from vkchi.frontend.attributes import component_indices
-from vkchi.frontend.call import CALLS, METHODS, Call, Handler
-from vkchi.frontend.checks import watch_atomic
-from vkchi.frontend.construct import (
+from vkchi.frontend import builtins, elementwise_calls, methods, operator_lowering
+from vkchi.frontend.call_tables import CALLS, METHODS, CallHandler, Handler
+from vkchi.frontend.conversions import convert_value
+from vkchi.frontend.debug_checks import watch_atomic
+from vkchi.frontend.kinds import describe, name_of
+from vkchi.frontend.operands import check_constants
+from vkchi.frontend.struct_values import make_record
+from vkchi.frontend.tensor_attributes import component_indices
+from vkchi.frontend.tensor_construction import (
     call_type,
     make_cols,
     make_diag,
@@ -26,23 +30,19 @@ from vkchi.frontend.construct import (
     make_unit,
     make_zero,
 )
-from vkchi.frontend.conversions import put
-from vkchi.frontend.kinds import describe, name_of
-from vkchi.frontend.operands import check_constants
-from vkchi.frontend.records import make_record
 from vkchi.frontend.trace import traced
 from vkchi.frontend.values import Context, Target
 from vkchi.ir.core import Value
 from vkchi.ir.ops import ATOMICS, BITWISE
-from vkchi.lang import atomics, complex, math, matrix, rescale, static, transforms
-from vkchi.lang.construct import FOLLOWING
+from vkchi.lang import atomic_functions, compile_time, complex, math, matrix, rescale, transforms
 from vkchi.lang.function import Function
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.lang.struct import Struct
+from vkchi.lang.type_calls import FOLLOWING
 from vkchi.types import scalar_of
 
 __all__ = [
-    "CALLS", "METHODS", "Call", "Handler", "call_type", "component_indices",
+    "CALLS", "METHODS", "CallHandler", "Handler", "call_type", "component_indices",
     "methods",
 ]  # fmt: skip
 
@@ -51,7 +51,8 @@ __all__ = [
 
 # function -> IR op; atomic_sub adds the negated value
 _ATOMIC_OPS: dict[Function, str] = {
-    fn: "atomic_add" if fn is atomics.atomic_sub else fn.__name__ for fn in atomics.ATOMICS
+    fn: "atomic_add" if fn is atomic_functions.atomic_sub else fn.__name__
+    for fn in atomic_functions.ATOMICS
 }
 _BITWISE = frozenset(k for k, row in ATOMICS.items() if row.combine in BITWISE)
 
@@ -62,8 +63,8 @@ def atomic(fn: Function) -> Handler:
 
     def call(cx: Context, x: Any, y: Any) -> Value:
         target = _check_atomic(cx, fn.__name__, kind, x)
-        v = put(cx, y, target.type)
-        is_difference = fn is atomics.atomic_sub
+        v = convert_value(cx, y, target.type)
+        is_difference = fn is atomic_functions.atomic_sub
         old = target.atomic(cx, kind, cx.b.emit("neg", v) if is_difference else v)
         if cx.options.debug and kind == "atomic_add":
             watch_atomic(cx, "-" if is_difference else "+", old, v)
@@ -73,7 +74,7 @@ def atomic(fn: Function) -> Handler:
 
 
 def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
-    if not arith.is_target(x):
+    if not operator_lowering.is_target(x):
         given = describe(x.type) if isinstance(x, Value) else name_of(x)
         raise cx.fail(
             f"the first argument of `{name}` must be something that can be assigned to",
@@ -96,7 +97,7 @@ def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
 
 def _static_print(cx: Context, *args: Any, **options: Any) -> None:
     shown = [describe(x.type) if isinstance(x, Value) else x for x in args]
-    static.static_print(*shown, **options)
+    compile_time.static_print(*shown, **options)
 
 
 def _static_assert(cx: Context, cond: Any, msg: Any = None) -> None:
@@ -114,7 +115,7 @@ def _nothing(cx: Context, *hints: Any) -> None:
 
 
 def _ndrange(cx: Context, *args: Any) -> ndrange:
-    plain = [x.load(cx) if arith.is_target(x) else x for x in args]
+    plain = [x.load(cx) if operator_lowering.is_target(x) else x for x in args]
     try:
         made = ndrange(*plain)
     except CompilationError as e:
@@ -143,16 +144,16 @@ _HANDLERS: dict[object, Handler] = {
     matrix.unit: make_unit,
     matrix.rows: make_rows,
     matrix.cols: make_cols,
-    static.static_print: _static_print,
-    static.static_assert: _static_assert,
-    static.assume_in_range: _same,
-    static.block_local: _nothing,
-    static.cache_read_only: _nothing,
-    static.no_activate: _nothing,
+    compile_time.static_print: _static_print,
+    compile_time.static_assert: _static_assert,
+    compile_time.assume_in_range: _same,
+    compile_time.block_local: _nothing,
+    compile_time.cache_read_only: _nothing,
+    compile_time.no_activate: _nothing,
     Struct: make_record,
     ndrange: _ndrange,
     grouped: _grouped,
-    **elementwise.ELEMENTWISE,
+    **elementwise_calls.ELEMENTWISE,
     **builtins.BUILTINS,
 }
 
@@ -167,7 +168,7 @@ def _composites() -> list[Function]:
     return [fn for fn in found if fn.is_composite]
 
 
-CALLS.update({fn: Call(handler) for fn, handler in _HANDLERS.items()})
-CALLS.update({t: Call(_type_call(t)) for t in FOLLOWING})
-CALLS.update({fn: Call(traced(fn.python)) for fn in _composites()})
-CALLS.update({fn: Call(atomic(fn), frozenset({0, "x"})) for fn in atomics.ATOMICS})
+CALLS.update({fn: CallHandler(handler) for fn, handler in _HANDLERS.items()})
+CALLS.update({t: CallHandler(_type_call(t)) for t in FOLLOWING})
+CALLS.update({fn: CallHandler(traced(fn.python)) for fn in _composites()})
+CALLS.update({fn: CallHandler(atomic(fn), frozenset({0, "x"})) for fn in atomic_functions.ATOMICS})

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vkchi.frontend import arith
+from vkchi.frontend import operator_lowering
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.kinds import defines, failure, is_iterable, name_of, refuse
-from vkchi.frontend.trees import Record, branches
+from vkchi.frontend.kinds import check_supported, defines, is_iterable, name_of, unsupported_use
+from vkchi.frontend.trees import StructValue, children_of
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.ndrange import grouped
@@ -53,28 +53,28 @@ def is_reversible(x: Any) -> bool:
 
 def own_items(cx: Lowering, x: Any, use: str) -> list[Any] | None:
     """Return the items of a vector, matrix or struct; None if Python iterates over the object."""
-    if arith.is_target(x):
+    if operator_lowering.is_target(x):
         x = x.load(cx)
-    refuse(cx, x, use)
+    check_supported(cx, x, use)
     if isinstance(x, Value):
         return rows_of(cx, x)
     if isinstance(x, Matrix):
         return list(x.to_list())
     if isinstance(x, grouped):
-        refuse(cx, x.inner, use)
-    if isinstance(x, Record) and not isinstance(x.type, type):
-        return branches(x)
-    if isinstance(x, Record) or not is_iterable(x):
-        raise failure(cx, x, use)
+        check_supported(cx, x.inner, use)
+    if isinstance(x, StructValue) and not isinstance(x.type, type):
+        return children_of(x)
+    if isinstance(x, StructValue) or not is_iterable(x):
+        raise unsupported_use(cx, x, use)
     return None
 
 
 def rows_of(cx: Lowering, x: Value) -> list[Any]:
     """Return the components of a kernel vector, or the rows of a kernel matrix."""
-    parts = arith.components(cx, x)
+    parts = operator_lowering.components(cx, x)
     assert isinstance(x.type, Tensor)
     if len(x.type.shape) == 1:
         return list(parts)
     width = x.type.shape[1]
     rows = range(0, len(parts), width)
-    return [arith.value(cx, list(parts[k : k + width])) for k in rows]
+    return [operator_lowering.value(cx, list(parts[k : k + width])) for k in rows]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from vkchi.errors import CompilationError, KernelSyntaxError, KernelTypeError
-from vkchi.frontend.trees import Record
+from vkchi.frontend.trees import StructValue
 from vkchi.frontend.values import ArrayRef, Context, RangeOf
 from vkchi.ir.core import Value
 from vkchi.lang.ndrange import grouped, ndrange
@@ -118,7 +118,8 @@ TEXT = Kind(
 )
 
 KINDS: dict[type, Kind] = {
-    ArrayRef: ARRAY, RangeOf: RANGE, ndrange: SPACE, grouped: SPACE, Struct: STRUCT, Record: STRUCT,
+    ArrayRef: ARRAY, RangeOf: RANGE, ndrange: SPACE, grouped: SPACE, Struct: STRUCT,
+    StructValue: STRUCT,
 }  # fmt: skip
 
 
@@ -144,18 +145,18 @@ def kind_of(x: Any) -> Kind:
     return _kind_of_class(cls)
 
 
-def refuse(cx: Context, x: Any, use: str, arg: int | None = None) -> None:
+def check_supported(cx: Context, x: Any, use: str, arg: int | None = None) -> None:
     """Check that x's kind supports a use. Raises KernelTypeError or KernelSyntaxError."""
     if use in kind_of(x).helps:
-        raise failure(cx, x, use, arg=arg)
+        raise unsupported_use(cx, x, use, arg=arg)
 
 
-def failure(
+def unsupported_use(
     cx: Context, x: Any, use: str, sentence: str = "", arg: int | None = None
 ) -> CompilationError:
     """Return the error for an unsupported use of x."""
     kind, (words, help) = kind_of(x), USES[use]
-    if isinstance(x, Record | Struct):
+    if isinstance(x, StructValue | Struct):
         help = f"use its members ({', '.join(_members(x))})"
         help += ", or write a method" if use in ("number", "truth", "compare") else ""
     return cx.fail(
@@ -167,7 +168,7 @@ def failure(
 
 
 def _members(x: Any) -> list[str]:
-    return list(x.keys()) if isinstance(x, Record) else Struct._names(x)
+    return list(x.keys()) if isinstance(x, StructValue) else Struct._names(x)
 
 
 def defines(x: Any, name: str) -> bool:
@@ -213,7 +214,7 @@ def name_of(x: Any) -> str:
         complex: "a complex",
         np.ndarray: "a numpy array",
     }
-    if isinstance(x, Record):
+    if isinstance(x, StructValue):
         word = f"an object of {x.type.__name__}" if isinstance(x.type, type) else "a struct"
         return f"{word} of {', '.join(x.keys())}" if len(x) else word
     cls = type(x)

@@ -14,11 +14,11 @@ import math
 from typing import Any
 
 from vkchi.errors import KernelValueError
-from vkchi.frontend import arith
-from vkchi.frontend.context import Demand, Lowering
-from vkchi.frontend.conversions import Into, convert, note_constant
+from vkchi.frontend import operator_lowering
+from vkchi.frontend.context import LaunchCondition, Lowering
+from vkchi.frontend.conversions import ConversionTarget, convert, note_constant
 from vkchi.frontend.kinds import name_of
-from vkchi.frontend.texts import Part, Piece
+from vkchi.frontend.texts import Part, ReplacementField
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import FIXED, Trait, kinds_with
 from vkchi.types import SCALARS, Scalar, i32, i64
@@ -28,7 +28,7 @@ INT32 = range(-(1 << 31), 1 << 31)
 INT64 = range(-(1 << 63), 1 << 63)
 INDICES = {i32: INT32, i64: INT64}
 GIVEN, ROOTS = kinds_with(Trait.COUNTS), FIXED
-BOUND = Into("a bound of a loop", "write an integer: `//` for a quotient, or int(...)")
+BOUND = ConversionTarget("a bound of a loop", "write an integer: `//` for a quotient, or int(...)")
 MOST_GIVEN = 48  # values; the host's limit is 100 ops, at most two for each value
 
 
@@ -58,7 +58,7 @@ def static_bound(cx: Lowering, n: int) -> int:
 def as_step(cx: Lowering, x: Any) -> Bound:
     """Return a step: an int, or a value of i32, i64, u32 or u64. Raises KernelValueError for 0."""
     if isinstance(x, Value) and isinstance(x.type, Scalar) and x.type.kind == "u":
-        step: Bound = arith.cast(cx, x, SCALARS[f"u{max(32, x.type.bits)}"])
+        step: Bound = operator_lowering.cast(cx, x, SCALARS[f"u{max(32, x.type.bits)}"])
     else:
         step = as_bound(cx, x)
     if isinstance(step, int):
@@ -82,7 +82,7 @@ def narrowed(cx: Lowering, v: Value, t: Scalar) -> Value:
     old = v.type
     assert isinstance(old, Scalar)
     if old.kind not in "iu" or old.bits < t.bits + (old.kind == "i"):
-        return arith.cast(cx, v, t)
+        return operator_lowering.cast(cx, v, t)
     held = INDICES[t]
     most = cx.b.const(held[-1], old)
     fits = cx.b.emit("le", v, most) if cx.options.debug else None
@@ -95,7 +95,7 @@ def narrowed(cx: Lowering, v: Value, t: Scalar) -> Value:
         test = f"{held[0]} <= n <= {held[-1]}"
     sentence = f"this bound of a loop is beyond its indices, which are {t}"
     demand(cx, v, test, fits, sentence, is_seen=cx.is_certain)
-    return arith.cast(cx, near, t)
+    return operator_lowering.cast(cx, near, t)
 
 
 def demand(
@@ -107,9 +107,9 @@ def demand(
     the kernel reports a failure where it is false.
     """
     if is_seen:
-        cx.demands.append(Demand(v, test, sentence, cx.span))
+        cx.demands.append(LaunchCondition(v, test, sentence, cx.span))
     if ok is not None:
-        parts: list[Part] = [sentence, ": it is ", Piece(v)]
+        parts: list[Part] = [sentence, ": it is ", ReplacementField(v)]
         cx.reports.emit_unless(cx, ok, "range", parts)
 
 
@@ -117,7 +117,7 @@ def materialise(cx: Lowering, bound: Bound, t: Scalar) -> Value:
     """Return a bound as a value of type t."""
     if isinstance(bound, int):
         return cx.b.const(bound, t)
-    return bound if bound.type is t else arith.cast(cx, bound, t)
+    return bound if bound.type is t else operator_lowering.cast(cx, bound, t)
 
 
 def same_type(cx: Lowering, begin: Bound, end: Bound) -> tuple[Bound, Bound]:

@@ -14,7 +14,7 @@ from functools import partial, reduce
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend import arith
+from vkchi.frontend import operator_lowering
 from vkchi.frontend.carry import (
     carried_variables,
     check_carried,
@@ -22,33 +22,33 @@ from vkchi.frontend.carry import (
     loop_while,
     share_variables,
 )
+from vkchi.frontend.compile_time_forms import lower_iterable, unrolled_items
 from vkchi.frontend.context import LoopConfig, Lowering
-from vkchi.frontend.conversions import Noted
-from vkchi.frontend.flow import lower_block, run_region, truth, unless
+from vkchi.frontend.conversions import PendingCaution
+from vkchi.frontend.flow import condition_of, lower_block, lower_unless, run_region
+from vkchi.frontend.loop_dependence import assigned_names, is_ordered, own_variables
 from vkchi.frontend.loop_limits import index_type, is_given, materialise
 from vkchi.frontend.lower_expr import bind_static
-from vkchi.frontend.order import assigned_names, is_ordered, own_variables
 from vkchi.frontend.peek import is_static_call
-from vkchi.frontend.scope import VARIABLE, Loop, Var
+from vkchi.frontend.scope import VARIABLE, LoopScope, Var
 from vkchi.frontend.spaces import (
     TOO_LONG,
-    Space,
+    LoopSpace,
     bounds_of,
     indices_of,
     is_counted_wide,
     parallel_bounds,
     space_of,
 )
-from vkchi.frontend.static import iterated, unrolled_items
 from vkchi.frontend.syntax import first_break, returns
-from vkchi.ir.axes import INT_MAX, checked_total
-from vkchi.ir.axes import space_of as space_of_axes
 from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk
+from vkchi.ir.iteration_space import INT_MAX, checked_iteration_count
+from vkchi.ir.iteration_space import space_of as space_of_axes
 from vkchi.ir.ops import GROUPED, SYNCS, TABLE, Trait
 from vkchi.lang.matrix import Matrix
 from vkchi.span import PACKAGE
 from vkchi.target.cautions import Caution
-from vkchi.target.shader import trip_count
+from vkchi.target.shader import range_length
 from vkchi.types import Scalar, Tensor, i32
 
 MOST_UNROLLED = 2000  # ops without a warning
@@ -63,7 +63,7 @@ _SERIALIZE = (
 def lower_for(cx: Lowering, n: ast.For) -> None:
     config, cx.config = cx.config, LoopConfig()
     refuse_else(cx, n)
-    iterable = iterated(cx, n.iter)
+    iterable = lower_iterable(cx, n.iter)
     if is_static_call(cx, n.iter) or (cx.act.is_plain and is_unrolled(iterable)):
         unroll(cx, n, cx.at(n.iter, lambda cx: unrolled_items(cx, iterable)))
         return
@@ -106,13 +106,13 @@ def is_unrolled(x: Any) -> bool:
     return type(x) in (list, tuple, dict) or isinstance(x, Matrix)
 
 
-def runs_once(space: Space) -> bool:
+def runs_once(space: LoopSpace) -> bool:
     """True if a loop has at most one iteration, such as `range(1)`.
 
     Users write it to make the loops inside serial, as with serialize=True.
     """
     ends = (*space.axes[0], space.step) if space.name == "range" else (None,)
-    return all(isinstance(end, int) for end in ends) and trip_count(*ends) <= 1
+    return all(isinstance(end, int) for end in ends) and range_length(*ends) <= 1
 
 
 def refuse_else(cx: Lowering, n: ast.For | ast.While) -> None:
@@ -130,7 +130,7 @@ def target_names(n: ast.For) -> list[ast.expr]:
     return n.target.elts if isinstance(n.target, ast.Tuple | ast.List) else [n.target]
 
 
-def check_targets(cx: Lowering, n: ast.For, space: Space) -> None:
+def check_targets(cx: Lowering, n: ast.For, space: LoopSpace) -> None:
     """Check that the targets match the space, and do not hide a variable.
 
     Raises KernelSyntaxError or KernelTypeError.
@@ -168,7 +168,7 @@ def _names(count: int) -> str:
     return f"{count} {'index' if count == 1 else 'indices'}"
 
 
-def bind_indices(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> None:
+def bind_indices(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Value]) -> None:
     """Declare the loop's index variables."""
     cx.locate(n.target)
     found: list[Any] = list(indices)
@@ -183,7 +183,7 @@ def bind_indices(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -
 
 def as_index(cx: Lowering, k: Value) -> Value:
     """Convert an index to i32."""
-    return k if k.type is i32 else arith.cast(cx, k, i32)
+    return k if k.type is i32 else operator_lowering.cast(cx, k, i32)
 
 
 def index_name(n: ast.For, axis: int = 0) -> str:
@@ -193,9 +193,9 @@ def index_name(n: ast.For, axis: int = 0) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-def lower_body(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> Loop:
+def lower_body(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Value]) -> LoopScope:
     """Lower one iteration with its indices; return the loop with its flags."""
-    loop = Loop(len(cx.frames))
+    loop = LoopScope(len(cx.frames))
     with cx.act.loop(loop), cx.act.block():
         bind_indices(cx, n, space, indices)
         if space.guard is None:
@@ -209,7 +209,7 @@ def lower_body(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> 
 
 
 def parallel(
-    cx: Lowering, n: ast.For, space: Space, config: LoopConfig, own: Sequence[Var]
+    cx: Lowering, n: ast.For, space: LoopSpace, config: LoopConfig, own: Sequence[Var]
 ) -> None:  # fmt: skip
     """Lower a top-level loop to a `parallel` op: each iteration is an invocation.
 
@@ -259,11 +259,11 @@ def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | No
         return
     if len(bounds) > 2 or has_barriers:
         limit = INT_MAX - LARGEST_BLOCK if has_barriers else INT_MAX
-        fits, _ = checked_total(cx.b, space_of_axes(cx.b, bounds), limit)
+        fits, _ = checked_iteration_count(cx.b, space_of_axes(cx.b, bounds), limit)
         cx.reports.emit_unless(cx, fits, "range", [TOO_LONG])
 
 
-def note_iteration(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> None:
+def note_iteration(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Value]) -> None:
     """Record the index names and values, for failure messages from the loop's body."""
     names = [ast.unparse(target) for target in target_names(n)]
     parts = [tuple(indices)] if space.is_grouped else [(k,) for k in indices]
@@ -286,7 +286,7 @@ def check_runs_to_end(cx: Lowering, n: ast.For) -> None:
 # --- serial --------------------------------------------------------------------------------------
 
 
-def serial(cx: Lowering, n: ast.For, space: Space) -> None:
+def serial(cx: Lowering, n: ast.For, space: LoopSpace) -> None:
     """Lower a loop without early exit: one `for` op per axis."""
     variables = carried_variables(cx, n)
     if space.name == "range":
@@ -303,7 +303,7 @@ def serial(cx: Lowering, n: ast.For, space: Space) -> None:
 
 
 def _nest(
-    cx: Lowering, n: ast.For, space: Space, variables: list[Var], indices: list[Value]
+    cx: Lowering, n: ast.For, space: LoopSpace, variables: list[Var], indices: list[Value]
 ) -> None:
     axis = len(indices)
     if axis == len(space.axes):
@@ -317,7 +317,7 @@ def _nest(
     loop_for(cx, begin, end, variables, deeper, index_name(n, axis))
 
 
-def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
+def serial_leaving(cx: Lowering, n: ast.For, space: LoopSpace) -> None:
     """Lower a loop with `break` or `return`: a `while` op over the iterations of all axes."""
     cx.locate(n.iter)
     if len(space.axes) > 1:
@@ -329,7 +329,7 @@ def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
     def goes_on() -> Any:
         return cx.b.emit("lt", counter.value, end)
 
-    def lower() -> Loop:
+    def lower() -> LoopScope:
         k = counter.value
         indices = cx.at(n.target, lambda cx: indices_of(cx, space, [k]))
         loop = lower_body(cx, n, space, indices)
@@ -342,7 +342,7 @@ def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
     loop_while(cx, n, variables, goes_on, lower, may_leave=True)
 
 
-def leaving_nest(cx: Lowering, n: ast.For, space: Space) -> None:
+def leaving_nest(cx: Lowering, n: ast.For, space: LoopSpace) -> None:
     """Lower a loop over several axes with `break` or `return` to a `while` op.
 
     It carries one index per axis. A product of the lengths, which could overflow, is not needed.
@@ -358,7 +358,7 @@ def leaving_nest(cx: Lowering, n: ast.For, space: Space) -> None:
         inside = [cx.b.emit("lt", c.value, end) for c, (_, end) in zip(counters, axes)]
         return reduce(lambda a, b: cx.b.emit("and", a, b), inside)
 
-    def lower() -> Loop:
+    def lower() -> LoopScope:
         indices = [c.value for c in counters]
         loop = lower_body(cx, n, space, indices)
         cx.locate(n.iter)
@@ -400,10 +400,10 @@ def lower_while(cx: Lowering, n: ast.While) -> None:
     source = cx.act.source
 
     def goes_on() -> Any:
-        return cx.at(n.test, lambda cx: truth(cx, cx.expr(n.test)))
+        return cx.at(n.test, lambda cx: condition_of(cx, cx.expr(n.test)))
 
-    def lower() -> Loop:
-        loop = Loop(len(cx.frames))
+    def lower() -> LoopScope:
+        loop = LoopScope(len(cx.frames))
         with cx.act.loop(loop), cx.act.block():
             lower_block(cx, n.body)
         return loop
@@ -423,16 +423,16 @@ def assigns_in_test(n: ast.While) -> bool:
     return any(isinstance(inner, ast.NamedExpr) for inner in ast.walk(n.test))
 
 
-def test_and_run(cx: Lowering, n: ast.While, goes_on: Callable[[], Any]) -> Loop:
+def test_and_run(cx: Lowering, n: ast.While, goes_on: Callable[[], Any]) -> LoopScope:
     """Lower one iteration with the condition inside the body; a false condition breaks.
 
     The condition may then assign loop-carried variables.
     """
-    loop = Loop(len(cx.frames))
+    loop = LoopScope(len(cx.frames))
     with cx.act.loop(loop), cx.act.block():
         more = goes_on()
         cx.assign(loop.broken, cx.b.emit("not", more) if isinstance(more, Value) else not more)
-        unless(cx, [loop.broken], lambda: lower_block(cx, n.body))
+        lower_unless(cx, [loop.broken], lambda: lower_block(cx, n.body))
     return loop
 
 
@@ -447,13 +447,13 @@ def unroll(cx: Lowering, n: ast.For, items: list[Any]) -> None:
 
     def lower_from(start: int) -> None:
         for k in range(start, len(items)):
-            loop = Loop(len(cx.frames))
+            loop = LoopScope(len(cx.frames))
             with cx.act.loop(loop), cx.act.block():
                 bind_static(cx, n.target, items[k])
                 lower_block(cx, n.body)
             flags = [loop.broken, cx.act.returned]
             if any(flag.value is not False for flag in flags):
-                unless(cx, flags, partial(lower_from, k + 1))
+                lower_unless(cx, flags, partial(lower_from, k + 1))
                 return
 
     ops, said = cx.b.ops, len(cx.cautions)
@@ -478,4 +478,4 @@ def note_unrolled(cx: Lowering, n: ast.For, rounds: int, count: int) -> None:
             f"this loop is unrolled {rounds} times, to {count} operations: compiling takes long"
         )
         help = "leave ti.static out, so that it loops at run time"
-        cx.cautions.append(Noted(Caution("unroll", sentence, help, span)))
+        cx.cautions.append(PendingCaution(Caution("unroll", sentence, help, span)))

@@ -13,36 +13,36 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend import arith
+from vkchi.frontend import operator_lowering
 from vkchi.frontend.assign import assign_to, mark_shared, unpack
 from vkchi.frontend.callee import lower_call
+from vkchi.frontend.compile_time_forms import lower_iterable, unrolled_items
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import (
+    condition_of,
     decisive,
     is_cheap,
     join_arms,
     run_scoped,
     short_circuit,
-    truth,
 )
 from vkchi.frontend.iteration import items_of
 from vkchi.frontend.kinds import (
+    check_supported,
     defines,
     describe,
-    failure,
     function_kind,
     is_iterable,
     name_of,
-    refuse,
+    unsupported_use,
 )
 from vkchi.frontend.objects import operate, operate_alone
 from vkchi.frontend.operands import is_static
 from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.scope import CONSTANT, Var
-from vkchi.frontend.static import iterated, unrolled_items
-from vkchi.frontend.texts import Part, Text, formatted, joined, percent_text
-from vkchi.frontend.trees import Record, is_container
+from vkchi.frontend.texts import Part, RuntimeString, format_parts, joined, percent_text
+from vkchi.frontend.trees import StructValue, is_container
 from vkchi.frontend.values import Deferred
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
@@ -71,7 +71,7 @@ _WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
 
 
 def operator_text(op: ast.AST) -> str:
-    """Return the key in `arith` of an operator's AST node."""
+    """Return the key in `operator_lowering` of an operator's AST node."""
     return _BINARY[type(op)]
 
 
@@ -95,12 +95,16 @@ def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
             return found
         check_operand(cx, n.left, left)
         check_operand(cx, n.right, right)
-    return arith.binary(cx, _BINARY[type(n.op)], left, right)
+    return operator_lowering.binary(cx, _BINARY[type(n.op)], left, right)
 
 
 def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
     """Return `x op y` by a user's operator, else NotImplemented. Constants are left to Python."""
-    if isinstance(x, Record) or isinstance(y, Record) or not (is_static(x) and is_static(y)):
+    if (
+        isinstance(x, StructValue)
+        or isinstance(y, StructValue)
+        or not (is_static(x) and is_static(y))
+    ):
         return operate(cx, op, x, y)
     return NotImplemented
 
@@ -110,7 +114,7 @@ def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) 
 
     With `is_truth`, functions and None are valid.
     """
-    cx.at(n, lambda cx: refuse(cx, x, "truth" if is_truth else "number"))
+    cx.at(n, lambda cx: check_supported(cx, x, "truth" if is_truth else "number"))
     if is_truth:
         return
     if function_kind(x) is not None:
@@ -128,17 +132,17 @@ def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
     """Lower a unary operator."""
     x = cx.expr(n.operand)
     if not isinstance(x, _NUMBERS):
-        if isinstance(x, Record) or not is_static(x):
+        if isinstance(x, StructValue) or not is_static(x):
             found = operate_alone(cx, _ALONE.get(type(n.op), ""), x)
             if found is not NotImplemented:
                 return found
         check_operand(cx, n.operand, x, is_truth=isinstance(n.op, ast.Not))
     if isinstance(n.op, ast.Not):
-        x = arith.value(cx, x) if isinstance(x, Matrix) else x
+        x = operator_lowering.value(cx, x) if isinstance(x, Matrix) else x
         if not isinstance(x, Value):
-            return not truth(cx, x)
+            return not condition_of(cx, x)
         refuse_not(cx, x)
-    return arith.unary(cx, _UNARY[type(n.op)], x)
+    return operator_lowering.unary(cx, _UNARY[type(n.op)], x)
 
 
 def refuse_not(cx: Lowering, x: Any) -> None:
@@ -165,11 +169,13 @@ def _combine(cx: Lowering, values: list[ast.expr], *, is_and: bool) -> Any:
     if len(values) == 1:
         return first
     if not isinstance(first, Value):
-        decides = bool(truth(cx, first)) is not is_and
+        decides = bool(condition_of(cx, first)) is not is_and
         return first if decides else _combine(cx, values[1:], is_and=is_and)
     if isinstance(first.type, Tensor):
         second = _combine(cx, values[1:], is_and=is_and)
-        return cx.at(values[0], lambda cx: arith.logical(cx, first, second, is_and=is_and))
+        return cx.at(
+            values[0], lambda cx: operator_lowering.logical(cx, first, second, is_and=is_and)
+        )
     return short_circuit(cx, first, lambda: _tail(cx, values[1:], is_and), is_and=is_and)
 
 
@@ -192,10 +198,10 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
     if len(ops) == 1:
         return first
     if not isinstance(first, Value):
-        return _chain(cx, right, ops[1:], rights[1:]) if truth(cx, first) else first
+        return _chain(cx, right, ops[1:], rights[1:]) if condition_of(cx, first) else first
     if isinstance(first.type, Tensor):
-        return arith.binary(cx, "&", first, _chain(cx, right, ops[1:], rights[1:]))
-    head = arith.truth(cx, first)
+        return operator_lowering.binary(cx, "&", first, _chain(cx, right, ops[1:], rights[1:]))
+    head = operator_lowering.as_condition(cx, first)
     return short_circuit(cx, head, lambda: _chain(cx, right, ops[1:], rights[1:]), is_and=True)
 
 
@@ -203,21 +209,21 @@ def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
     """Lower one comparison. `is` and `in` require compile-time values."""
     text = _COMPARE.get(type(op))
     cx.looked_into(x, y)
-    if text is not None and (isinstance(x, Record) or isinstance(y, Record)):
+    if text is not None and (isinstance(x, StructValue) or isinstance(y, StructValue)):
         found = operate(cx, text, x, y)
         if found is not NotImplemented:
             return found
     if text is not None:
         if x is not None and y is not None:
-            refuse(cx, x, "compare")
-            refuse(cx, y, "compare")
-        return arith.compare(cx, text, x, y)
+            check_supported(cx, x, "compare")
+            check_supported(cx, y, "compare")
+        return operator_lowering.compare(cx, text, x, y)
     python = _IDENTITY[type(op)]
     is_membership = isinstance(op, ast.In | ast.NotIn)
     if (x is None or y is None) and not is_membership:
         return python(x, y)
     if is_membership:
-        refuse(cx, y, "search")
+        check_supported(cx, y, "search")
     is_hidden = is_membership and _holds_values(y) and not _is_in_static(cx)
     if isinstance(x, Value | Deferred) or isinstance(y, Value | Deferred) or is_hidden:
         raise cx.fail(
@@ -226,7 +232,7 @@ def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
             help="compare with `==`",
         )
     if is_membership and not is_iterable(y) and not defines(y, "__contains__"):
-        raise failure(cx, y, "search")
+        raise unsupported_use(cx, y, "search")
     if is_membership and isinstance(y, str) and not isinstance(x, str):
         raise cx.fail(
             f"a string is searched for a string, not for {name_of(x)}", help="str(x) in y"
@@ -247,15 +253,15 @@ def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
     """Lower `a if c else b`: one operand is evaluated, or both with a select if both are cheap."""
     test = cx.expr(n.test)
     if isinstance(test, Value) and isinstance(test.type, Tensor):
-        return arith.select(cx, test, cx.expr(n.body), cx.expr(n.orelse))
-    cond = cx.at(n.test, lambda cx: truth(cx, test))
+        return operator_lowering.select(cx, test, cx.expr(n.body), cx.expr(n.orelse))
+    cond = cx.at(n.test, lambda cx: condition_of(cx, test))
     if not isinstance(cond, Value):
         return cx.expr(n.body if cond else n.orelse)
     then = run_scoped(cx, lambda: cx.expr(n.body))
     orelse = run_scoped(cx, lambda: cx.expr(n.orelse))
     if is_cheap(then) and is_cheap(orelse) and _can_select(then.value, orelse.value):
         cx.b.ops.extend([*then.region.ops, *orelse.region.ops])
-        return arith.select(cx, cond, then.value, orelse.value)
+        return operator_lowering.select(cx, cond, then.value, orelse.value)
     return join_arms(cx, cond, then, orelse)
 
 
@@ -343,7 +349,7 @@ def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], 
         add()
         return
     part = parts[0]
-    iterable = iterated(cx, part.iter)
+    iterable = lower_iterable(cx, part.iter)
     help = "comprehensions are evaluated at compile time; a `for` over a range runs in the kernel"
     for item in cx.at(part.iter, lambda cx: unrolled_items(cx, iterable, help)):
         with cx.act.block():
@@ -354,7 +360,7 @@ def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], 
 
 
 def _static_test(cx: Lowering, n: ast.expr) -> bool:
-    test = cx.at(n, lambda cx: truth(cx, cx.expr(n)))
+    test = cx.at(n, lambda cx: condition_of(cx, cx.expr(n)))
     if isinstance(test, Value):
         raise cx.fail("the condition of a comprehension must be a compile-time constant")
     return bool(test)
@@ -372,7 +378,7 @@ def bind_static(cx: Lowering, n: ast.expr, item: Any) -> None:
         bind_static(cx, target, part)
 
 
-def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str | Text:
+def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str | RuntimeString:
     """Lower an f-string: a string if all parts are compile-time constants, else a Text."""
     parts: list[Part] = []
     for part in n.values:
@@ -381,13 +387,13 @@ def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str | Text:
     return joined(parts)
 
 
-def lower_formatted(cx: Lowering, n: ast.FormattedValue) -> str | Text:
+def lower_formatted(cx: Lowering, n: ast.FormattedValue) -> str | RuntimeString:
     """Lower `{x!r:spec}` in an f-string."""
     spec = cx.expr(n.format_spec) if n.format_spec is not None else ""
     if not isinstance(spec, str):
         raise cx.fail("a format must be a compile-time constant", kind=KernelSyntaxError)
     conversion = chr(n.conversion) if n.conversion >= 0 else ""
-    return joined(formatted(cx, cx.expr(n.value), spec, conversion))
+    return joined(format_parts(cx, cx.expr(n.value), spec, conversion))
 
 
 LEAVES: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {

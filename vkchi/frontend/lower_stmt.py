@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.assign import assign_to, augment, augmented, coerce, mark_shared
+from vkchi.frontend.assign import assign_to, augment, augmented_target, coerce, mark_shared
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.flow import branch, lower_if, truth
+from vkchi.frontend.flow import condition_of, lower_branch, lower_if
 from vkchi.frontend.inline import check_count, convert_result, into_result
 from vkchi.frontend.kinds import describe
 from vkchi.frontend.loops import lower_for, lower_while
@@ -22,12 +22,12 @@ from vkchi.frontend.lower_expr import operator_text
 from vkchi.frontend.methods import has_all, has_any
 from vkchi.frontend.operands import dtype_of
 from vkchi.frontend.peek import is_static_call
-from vkchi.frontend.records import fit_member
-from vkchi.frontend.texts import shown
-from vkchi.frontend.trees import Record, leaves, map_leaves
+from vkchi.frontend.struct_values import fit_member
+from vkchi.frontend.texts import print_parts
+from vkchi.frontend.trees import StructValue, leaves, map_leaves
 from vkchi.ir.core import Value
 from vkchi.types import Tensor, u1
-from vkchi.types.structs import StructType
+from vkchi.types.struct_types import StructType
 
 
 def lower_assign(cx: Lowering, n: ast.Assign) -> None:
@@ -77,11 +77,11 @@ def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
     """Lower `a += value`. A target with calls is evaluated first, as in Python."""
     op = operator_text(n.op)
     if isinstance(n.target, ast.Subscript) and any_call(n.target):
-        target = augmented(cx, n.target)
+        target = augmented_target(cx, n.target)
         augment(cx, n.target, target, op, cx.expr(n.value))
         return
     value = cx.expr(n.value)
-    augment(cx, n.target, augmented(cx, n.target), op, value)
+    augment(cx, n.target, augmented_target(cx, n.target), op, value)
 
 
 def any_call(n: ast.expr) -> bool:
@@ -125,16 +125,16 @@ def lower_assert(cx: Lowering, n: ast.Assert) -> None:
 
     The condition is evaluated in every mode, the message only where the check fails.
     """
-    ok = cx.at(n.test, lambda cx: truth(cx, _compared(cx, n.test)))
+    ok = cx.at(n.test, lambda cx: condition_of(cx, _compared(cx, n.test)))
     if ok is True or not cx.options.debug:
         return
 
     def tell() -> None:
-        said = [ast.unparse(n.test)] if n.msg is None else shown(cx, cx.expr(n.msg))
+        said = [ast.unparse(n.test)] if n.msg is None else print_parts(cx, cx.expr(n.msg))
         cx.at(n.test, lambda cx: cx.reports.emit(cx, "assertion", ["assertion failed: ", *said]))
 
     fails = cx.b.emit("not", ok) if isinstance(ok, Value) else cx.b.const(True, u1)
-    branch(cx, fails, tell, lambda: None)
+    lower_branch(cx, fails, tell, lambda: None)
 
 
 def _compared(cx: Lowering, n: ast.expr) -> Any:
@@ -202,7 +202,7 @@ def return_from_kernel(cx: Lowering, n: ast.Return, value: Any) -> None:
 
 def store_result(cx: Lowering, slot: Any, x: Any) -> None:
     """Store a returned value in its slot; for a struct, each member in its own."""
-    if isinstance(slot, Record):
+    if isinstance(slot, StructValue):
         x = fit_member(cx, slot.type, x, cx.act.fn.__name__, what="the result of")
         for name, inner in slot.members.items():
             store_result(cx, inner, x[name])

@@ -69,11 +69,11 @@ def compiled_text(text: str, code: CodeType, optimize: int = -1) -> CodeType | N
 
 @lru_cache(maxsize=2 * len(OPTIMIZATIONS))
 def _compiled_text(text: str, flags: int, optimize: int) -> CodeType | None:
-    made: CodeType | None = quietly(text, flags, optimize)
+    made: CodeType | None = compile_quietly(text, flags, optimize)
     return made
 
 
-def quietly(given: Any, flags: int, optimize: int = -1) -> Any:
+def compile_quietly(given: Any, flags: int, optimize: int = -1) -> Any:
     """Call `compile` with warnings off; None if the text is not a program.
 
     Python gave the warnings when it first compiled the text.
@@ -186,7 +186,9 @@ def _compiled(
         body = [_function(name, body, at) if is_function else _class(name, body, at)]
     if imported:
         body = [_ast.Import([_ast.alias(name, None, **at) for name in imported], **at), *body]
-    made: CodeType | None = quietly(_ast.Module(body, []), code.co_flags & FUTURES, optimize)
+    made: CodeType | None = compile_quietly(
+        _ast.Module(body, []), code.co_flags & FUTURES, optimize
+    )
     return made
 
 

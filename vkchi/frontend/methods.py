@@ -11,8 +11,8 @@ from functools import reduce
 from typing import Any, NoReturn
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend import arith
-from vkchi.frontend.call import METHODS, Handler
+from vkchi.frontend import operator_lowering
+from vkchi.frontend.call_tables import METHODS, Handler
 from vkchi.frontend.kinds import describe
 from vkchi.frontend.operands import components
 from vkchi.frontend.power import any_of
@@ -38,7 +38,7 @@ def _tensor(cx: Context, v: Value, name: str, axes: tuple[int, ...] = (1, 2)) ->
 def numbers(cx: Context, v: Value) -> Value:
     """Return v with bools converted to default_ip."""
     assert isinstance(v.type, Tensor)
-    return arith.cast(cx, v, cx.options.default_ip) if v.type.elem is u1 else v
+    return operator_lowering.cast(cx, v, cx.options.default_ip) if v.type.elem is u1 else v
 
 
 def total(cx: Context, v: Value) -> Value:
@@ -61,21 +61,23 @@ def _reduced(cx: Context, v: Value, kind: str) -> Value:
 
 def has_any(cx: Context, v: Value) -> Value:
     """Return a scalar u1: True if some component is not zero."""
-    return any_of(cx, arith.as_truth(cx, _tensor(cx, v, "any")))
+    return any_of(cx, operator_lowering.as_truth(cx, _tensor(cx, v, "any")))
 
 
 def has_all(cx: Context, v: Value) -> Value:
     """Return a scalar u1: True if no component is zero."""
-    is_false = arith.complement(cx, arith.as_truth(cx, _tensor(cx, v, "all")))
-    return arith.complement(cx, any_of(cx, is_false))
+    is_false = operator_lowering.complement(
+        cx, operator_lowering.as_truth(cx, _tensor(cx, v, "all"))
+    )
+    return operator_lowering.complement(cx, any_of(cx, is_false))
 
 
 def _dot(cx: Context, v: Value, other: Any) -> Value:
-    w = arith.value(cx, other)
+    w = operator_lowering.value(cx, other)
     if len(shape_of(v.type)) != 1 or shape_of(v.type) != shape_of(w.type):
         text = f"{describe(v.type)} and {describe(w.type)}"
         raise cx.fail("`dot` takes vectors of the same length", kind=KernelTypeError, label=text)
-    return cx.b.emit("sum", arith.binary(cx, "*", v, w))
+    return cx.b.emit("sum", operator_lowering.binary(cx, "*", v, w))
 
 
 def _transpose(cx: Context, v: Value) -> Value:
@@ -85,14 +87,14 @@ def _transpose(cx: Context, v: Value) -> Value:
 
 
 def _outer_product(cx: Context, v: Value, other: Any) -> Value:
-    a, b = arith.promoted(cx, v, other)
+    a, b = operator_lowering.promoted(cx, v, other)
     for x in (a, b):
         _tensor(cx, x, "outer_product", (1,))
     return cx.b.emit("outer", numbers(cx, a), numbers(cx, b))
 
 
 def _cast(cx: Context, v: Value, dtype: Any) -> Value:
-    return arith.cast(cx, v, dtype)
+    return operator_lowering.cast(cx, v, dtype)
 
 
 def _get_shape(cx: Context, v: Value) -> tuple[int, ...]:

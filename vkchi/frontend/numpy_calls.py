@@ -11,9 +11,9 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from vkchi.frontend import arith
+from vkchi.frontend import operator_lowering
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.operands import Weak, constant, is_static, weak_scalar
+from vkchi.frontend.operands import WeakNumbers, constant, is_static, weak_scalar
 from vkchi.frontend.peek import peek
 from vkchi.types import scalar_of_dtype
 from vkchi.types.lazy_numpy import np
@@ -45,7 +45,7 @@ def argument(cx: Lowering, n: ast.expr) -> Any:
     if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.USub):
         inner: Any = argument(cx, n.operand)
         is_numpy = isinstance(inner, np.generic)
-        return np.negative(inner) if is_numpy else arith.unary(cx, "-", inner)
+        return np.negative(inner) if is_numpy else operator_lowering.unary(cx, "-", inner)
     outer, cx.kept = cx.kept, n
     x = cx.expr(n)
     cx.kept = outer
@@ -60,10 +60,10 @@ def number_of(cx: Lowering, x: Any) -> Any:
     t = scalar_of_dtype(x.dtype) if isinstance(x, np.generic) else None
     if t is None:
         return x
-    number = Weak(x.item(), "b" if t.kind == "b" else "f" if t.kind == "f" else "i")
+    number = WeakNumbers(x.item(), "b" if t.kind == "b" else "f" if t.kind == "f" else "i")
     return number.numbers if own_scalar(cx, number) is t else constant(cx, number.numbers, t)
 
 
-def own_scalar(cx: Lowering, x: Weak) -> Any:
+def own_scalar(cx: Lowering, x: WeakNumbers) -> Any:
     """Return the type of a number by itself; default_ip even for integers that do not fit it."""
     return cx.options.default_ip if x.kind == "i" else weak_scalar(cx, x)

@@ -17,10 +17,10 @@ from vkchi.errors import KernelCallError, KernelTypeError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.identity import new_object
 from vkchi.frontend.kinds import function_kind, name_of
-from vkchi.frontend.records import Receiver, StructMethod, as_record
 from vkchi.frontend.scope import VARIABLE
-from vkchi.frontend.targets import Slot
-from vkchi.frontend.trees import Record
+from vkchi.frontend.struct_values import Receiver, StructMethod, as_record
+from vkchi.frontend.targets import VariableTarget
+from vkchi.frontend.trees import StructValue
 from vkchi.ir.core import Value
 
 _IN_CLASSES = (FunctionType, staticmethod, classmethod, property)
@@ -58,16 +58,18 @@ def _is_generated(fn: FunctionType) -> bool:
     return fn.__code__.co_filename == "<string>"
 
 
-def make_object(cx: Lowering, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Record:
+def make_object(
+    cx: Lowering, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> StructValue:
     """Lower `cls(*args, **kwargs)`. Raises KernelCallError where the arguments do not fit."""
     name = f"a new {cls.__name__}"
-    me = cx.declare(name, Record({}, methods_of(cls), cls, new_object()), VARIABLE)
-    init, receiver = init_of(cls), Receiver(Slot(me))
+    me = cx.declare(name, StructValue({}, methods_of(cls), cls, new_object()), VARIABLE)
+    init, receiver = init_of(cls), Receiver(VariableTarget(me))
     if init is not None:
         cx.tables.call(cx, init, (receiver, *args), kwargs)
     elif hasattr(cls, "__dataclass_fields__"):
         members = _members_of_dataclass(cx, cls, args, kwargs)
-        me.value = Record(members, me.value.methods, cls, me.value.objects)
+        me.value = StructValue(members, me.value.methods, cls, me.value.objects)
         finish = inspect.getattr_static(cls, "__post_init__", None)
         if finish is not None:
             cx.tables.call(cx, finish, (receiver,), {})
@@ -75,7 +77,7 @@ def make_object(cx: Lowering, cls: type, args: tuple[Any, ...], kwargs: dict[str
         raise cx.fail(f"{cls.__name__}() takes no arguments", kind=KernelCallError)
     made = me.value
     cx.act.blocks[-1].pop(name, None)
-    assert isinstance(made, Record)
+    assert isinstance(made, StructValue)
     return made
 
 
@@ -113,10 +115,10 @@ def methods_of(cls: type) -> dict[str, Any]:
     return found
 
 
-def add_member(cx: Lowering, held: Slot, name: str, x: Any) -> bool:
+def add_member(cx: Lowering, held: VariableTarget, name: str, x: Any) -> bool:
     """Perform `self.name = x` if self is such an object without that member; True if it did."""
     record = held.get()
-    if not isinstance(record, Record) or not isinstance(record.type, type):
+    if not isinstance(record, StructValue) or not isinstance(record.type, type):
         return False
     if name in record.members:
         return False
@@ -128,7 +130,7 @@ def add_member(cx: Lowering, held: Slot, name: str, x: Any) -> bool:
     return True
 
 
-class Parents:
+class SuperProxy:
     """The value of `super()` in a method of `cls`; the variable `me` holds the object.
 
     Properties are evaluated at each access.
@@ -159,7 +161,7 @@ def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
     if isinstance(item, classmethod):
         return functools.partial(item.__func__, me.value.type)
     is_method = isinstance(item, FunctionType) or function_kind(item) is not None
-    return StructMethod(item, Slot(me)) if is_method else item
+    return StructMethod(item, VariableTarget(me)) if is_method else item
 
 
 # --- operators -----------------------------------------------------------------------------------
@@ -167,10 +169,10 @@ def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
 
 def method_called(x: Any, name: str) -> Any:
     """Return the method of that name of an object from the kernel or the user; or None."""
-    if isinstance(x, Record) and isinstance(x.type, type):
+    if isinstance(x, StructValue) and isinstance(x.type, type):
         item = x.methods.get(name)
         return None if item is None else StructMethod(item, x, is_copy=True)
-    if isinstance(x, Value | Record) or not is_makeable(type(x)):
+    if isinstance(x, Value | StructValue) or not is_makeable(type(x)):
         return None
     item = inspect.getattr_static(type(x), name, None)
     is_ours = isinstance(item, FunctionType) or function_kind(item) is not None

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend.kinds import describe, failure, name_of
-from vkchi.frontend.trees import Record, branches
+from vkchi.frontend.kinds import describe, name_of, unsupported_use
+from vkchi.frontend.trees import StructValue, children_of
 from vkchi.frontend.values import Assignable, Context, Deferred
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value, bits_of
@@ -27,7 +27,7 @@ from vkchi.lang.matrix import Matrix
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
-    Following,
+    DefaultTensor,
     Scalar,
     Tensor,
     Type,
@@ -44,11 +44,11 @@ from vkchi.types import (
     with_scalar,
     with_shape,
 )
-from vkchi.types.integers import range_of
+from vkchi.types.integers import integer_range
 from vkchi.types.lazy_numpy import np
 
 
-class Weak(NamedTuple):
+class WeakNumbers(NamedTuple):
     """Python numbers without an IR type: one number, or a numpy array for a vector or matrix.
 
     `kind` is b, i or f. A declared type (`ti.Vector(..., dt=ti.f64)`) is in `dt`.
@@ -60,7 +60,7 @@ class Weak(NamedTuple):
     dt: Scalar | None = None
 
 
-Operand = Value | Weak
+Operand = Value | WeakNumbers
 
 
 # --- predicates and types ----------------------------------------------------------------------
@@ -73,8 +73,8 @@ def is_target(x: Any) -> bool:
 
 def is_static(x: Any) -> bool:
     """True if x is a compile-time constant: a Python object that contains no kernel value."""
-    if isinstance(x, list | tuple | dict | Record):
-        return all(map(is_static, branches(x)))
+    if isinstance(x, list | tuple | dict | StructValue):
+        return all(map(is_static, children_of(x)))
     if isinstance(x, ndrange):
         return is_static(x.bounds)
     return is_static(x.inner) if isinstance(x, grouped) else not isinstance(x, Value | Deferred)
@@ -99,7 +99,7 @@ def dtype_of(cx: Context, t: Any) -> Scalar | Tensor:
         return cx.options.default_ip
     if t is float:
         return cx.options.default_fp
-    if isinstance(t, Following):
+    if isinstance(t, DefaultTensor):
         return t.resolve(cx.options.default_fp, cx.options.default_ip)
     found = cook(t)
     if not isinstance(found, Scalar | Tensor):
@@ -113,21 +113,21 @@ def dtype_of(cx: Context, t: Any) -> Scalar | Tensor:
 _PLAIN = {bool: "b", int: "i", float: "f"}
 
 
-def weak(x: Any) -> Weak | None:
+def weak(x: Any) -> WeakNumbers | None:
     """Return a Python object as Weak numbers; None if it is not numeric."""
     kind = _PLAIN.get(type(x))
     if kind is not None:
-        return Weak(x, kind)
+        return WeakNumbers(x, kind)
     if isinstance(x, bool | np.bool_):
-        return Weak(bool(x), "b")
+        return WeakNumbers(bool(x), "b")
     if isinstance(x, int | np.integer):
-        return Weak(int(x), "i")
+        return WeakNumbers(int(x), "i")
     if isinstance(x, float | np.floating):
-        return Weak(float(x), "f")
+        return WeakNumbers(float(x), "f")
     if isinstance(x, Matrix):
         entries = x.entries
         kind = "i" if entries.dtype.kind == "u" else entries.dtype.kind
-        return Weak(entries, kind, entries.shape, x.dt)
+        return WeakNumbers(entries, kind, entries.shape, x.dt)
     if isinstance(x, np.ndarray) and x.ndim == 0 and x is not np.ma.masked:
         return weak(x[()])
     return None
@@ -155,10 +155,12 @@ def operand(cx: Context, x: Any) -> Operand:
             help="pass arrays as kernel arguments (ti.types.ndarray), "
             "small tables as ti.Vector(...)",
         )
-    raise failure(cx, x, "number", f"a number, vector or matrix is needed here, not {name_of(x)}")
+    raise unsupported_use(
+        cx, x, "number", f"a number, vector or matrix is needed here, not {name_of(x)}"
+    )
 
 
-def weak_scalar(cx: Context, x: Weak, beside: Scalar | None = None) -> Scalar:
+def weak_scalar(cx: Context, x: WeakNumbers, beside: Scalar | None = None) -> Scalar:
     """Return the type that Python numbers take beside a value of type `beside`.
 
     Raises KernelTypeError for integers out of its range.
@@ -176,16 +178,18 @@ def weak_scalar(cx: Context, x: Weak, beside: Scalar | None = None) -> Scalar:
     return t
 
 
-def check_held(cx: Context, x: Weak, t: Scalar) -> None:
+def check_held(cx: Context, x: WeakNumbers, t: Scalar) -> None:
     """Check that integer type t can represent Python integers. Raises KernelTypeError."""
     if t.kind not in "iu":
         return
-    low, high = range_of(t)
-    least, most = range_of(cx.options.default_ip)  # literals in it wrap instead
+    low, high = integer_range(t)
+    least, most = integer_range(cx.options.default_ip)  # literals in it wrap instead
     ends = [x.numbers] if isinstance(x.numbers, int) else [x.numbers.min(), x.numbers.max()]
     for number in map(int, ends):
         if not low <= number <= high and not least <= number <= most:
-            held = [w for w in (u32, i64, u64) if range_of(w)[0] <= number <= range_of(w)[1]]
+            held = [
+                w for w in (u32, i64, u64) if integer_range(w)[0] <= number <= integer_range(w)[1]
+            ]
             raise cx.fail(
                 f"{number} does not fit {t}",
                 kind=KernelTypeError,
@@ -245,7 +249,7 @@ def value(cx: Context, x: Any, want: Type | None = None) -> Value:
 def check_shape(cx: Context, a: Operand, want: Scalar | Tensor) -> None:
     """Check that an operand has the shape of a type, or is a scalar. Raises KernelTypeError."""
     shape = shape_of(want)
-    own = a.shape if isinstance(a, Weak) else shape_of(a.type)
+    own = a.shape if isinstance(a, WeakNumbers) else shape_of(a.type)
     if own != shape and own != ():
         raise cx.fail(
             "the shapes differ",
@@ -259,14 +263,14 @@ def put_into(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
 
     Raises KernelTypeError for Python integers that t cannot represent.
     """
-    if isinstance(a, Weak) and a.kind == "i":
+    if isinstance(a, WeakNumbers) and a.kind == "i":
         check_held(cx, a, scalar_of(t))
     return as_type(cx, a, t)
 
 
 def own_type(cx: Context, a: Operand) -> Scalar | Tensor:
     """Return the type that an operand has by itself."""
-    if isinstance(a, Weak):
+    if isinstance(a, WeakNumbers):
         return with_shape(weak_scalar(cx, a), a.shape)
     assert isinstance(a.type, Scalar | Tensor)
     return a.type
@@ -274,7 +278,7 @@ def own_type(cx: Context, a: Operand) -> Scalar | Tensor:
 
 def as_type(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
     """Convert an operand to type t of the same shape; a scalar is broadcast."""
-    if isinstance(a, Weak):
+    if isinstance(a, WeakNumbers):
         return constant(cx, a.numbers, t)
     if a.type is t:
         return a
@@ -289,7 +293,7 @@ def cast(cx: Context, x: Any, t: Any) -> Value:
     want = dtype_of(cx, t)
     a = operand(cx, x)
     if isinstance(want, Scalar):
-        shape = a.shape if isinstance(a, Weak) else shape_of(a.type)
+        shape = a.shape if isinstance(a, WeakNumbers) else shape_of(a.type)
         return as_type(cx, a, with_shape(want, shape))
     return value(cx, x, want)
 
@@ -303,7 +307,7 @@ def tensor_of(cx: Context, items: list[Any] | tuple[Any, ...], dt: Scalar | None
     Constants stay weak. Otherwise the element type is `dt`, or the components' common type.
     """
     rows = [operand(cx, item) for item in items]
-    shapes = {a.shape if isinstance(a, Weak) else shape_of(a.type) for a in rows}
+    shapes = {a.shape if isinstance(a, WeakNumbers) else shape_of(a.type) for a in rows}
     if not rows or len(shapes) != 1 or len(next(iter(shapes))) > 1:
         raise cx.fail(
             "a vector is made from numbers, a matrix from rows of the same length",
@@ -311,10 +315,10 @@ def tensor_of(cx: Context, items: list[Any] | tuple[Any, ...], dt: Scalar | None
             label=", ".join(describe(own_type(cx, a)) for a in rows) or "an empty list",
         )
     shape = (len(rows), *next(iter(shapes)))
-    if all(isinstance(a, Weak) and a.dt is None for a in rows):
+    if all(isinstance(a, WeakNumbers) and a.dt is None for a in rows):
         numbers = np.array([a.numbers for a in rows])  # type: ignore[union-attr]
         if numbers.dtype.kind in "bif":
-            return Weak(numbers, numbers.dtype.kind, shape, dt)
+            return WeakNumbers(numbers, numbers.dtype.kind, shape, dt)
     elem = dt or common_scalar(cx, rows)
     flat: list[Value] = []
     for a in rows:
@@ -339,7 +343,7 @@ def common_scalar(cx: Context, operands: list[Operand]) -> Scalar:
             elem = scalar_of(a.type)
             found = elem if found is None else promote_scalars(found, elem)
     for a in operands:
-        if isinstance(a, Weak):
+        if isinstance(a, WeakNumbers):
             found = weak_scalar(cx, a, found)
     assert found is not None
     return found

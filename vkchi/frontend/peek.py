@@ -12,12 +12,12 @@ from typing import Any
 
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.operands import is_target
-from vkchi.frontend.records import peek_member
-from vkchi.frontend.trees import Record
+from vkchi.frontend.struct_values import peek_member
+from vkchi.frontend.trees import StructValue
 from vkchi.frontend.values import ArrayRef
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
-from vkchi.lang.static import static
+from vkchi.lang.compile_time import static
 
 
 def peek(cx: Lowering, n: ast.expr) -> Any:
@@ -32,7 +32,7 @@ def peek(cx: Lowering, n: ast.expr) -> Any:
 
 def part_seen(base: Any, name: str) -> Any:
     """Return the object that `base.name` denotes; None if it is not a compile-time constant."""
-    if isinstance(base, Record):
+    if isinstance(base, StructValue):
         return peek_member(base, name)
     if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
         return None

@@ -20,19 +20,25 @@ from vkchi.errors import (
     KernelTypeError,
     Unsupported,
 )
-from vkchi.frontend import arith
-from vkchi.frontend.activity import ListRef, SparsePlace, list_of, node_of, sparse_node
-from vkchi.frontend.attributes import component_indices, find_attribute, hint_for_attribute
+from vkchi.frontend import operator_lowering
 from vkchi.frontend.boundary import clamp_indices
-from vkchi.frontend.call import METHODS
-from vkchi.frontend.checks import guard_component, guard_indices
+from vkchi.frontend.call_tables import METHODS
+from vkchi.frontend.cell_activity import ListRef, SparseTarget, list_of, node_of, sparse_node
 from vkchi.frontend.context import Lowering, array_like, is_field
-from vkchi.frontend.foreign import foreign_traceback
-from vkchi.frontend.kinds import defines, describe, failure, function_kind, name_of, refuse
-from vkchi.frontend.objects import Parents
+from vkchi.frontend.debug_checks import guard_component, guard_indices
+from vkchi.frontend.kinds import (
+    check_supported,
+    defines,
+    describe,
+    function_kind,
+    name_of,
+    unsupported_use,
+)
+from vkchi.frontend.objects import SuperProxy
 from vkchi.frontend.operands import is_static, is_target
-from vkchi.frontend.quantised import QuantisedPlace
-from vkchi.frontend.records import (
+from vkchi.frontend.quantised_elements import QuantisedTarget
+from vkchi.frontend.sparse_builders import SparseRef
+from vkchi.frontend.struct_values import (
     element_of,
     first_array,
     is_of_class,
@@ -41,18 +47,19 @@ from vkchi.frontend.records import (
     member_of,
     record_in,
 )
-from vkchi.frontend.sparse import SparseRef
 from vkchi.frontend.targets import (
     Component,
-    ItemSlot,
-    PartsTarget,
-    Slot,
+    ComponentsTarget,
+    ItemTarget,
+    VariableTarget,
     check_index_type,
     component,
     extract,
 )
+from vkchi.frontend.tensor_attributes import component_indices, find_attribute, hint_for_attribute
 from vkchi.frontend.trees import is_container
-from vkchi.frontend.values import ORIGIN, ArrayRef, Deferred, Place
+from vkchi.frontend.user_code_errors import foreign_traceback
+from vkchi.frontend.values import ORIGIN, ArrayRef, Deferred, MemoryTarget
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
@@ -101,7 +108,7 @@ def lvalue(cx: Lowering, n: ast.expr) -> Any:
         var = cx.act.find(n.id)
         if var is None:
             return cx.capture(n.id)
-        return var.value if is_target(var.value) else Slot(var)
+        return var.value if is_target(var.value) else VariableTarget(var)
     if isinstance(n, ast.Attribute):
         if isinstance(n.value, ast.Subscript):
             inner, array = n.value, lvalue(cx, n.value.value)
@@ -126,7 +133,7 @@ def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
         if is_of_class(record, name):
             return python_attribute(cx, record.type, name)
         return member_of(cx, base, record, name)
-    if isinstance(base, Slot) and not isinstance(base.get(), Value):
+    if isinstance(base, VariableTarget) and not isinstance(base.get(), Value):
         base = base.get()
     if isinstance(base, ArrayRef):
         return array_attribute(cx, base, name)
@@ -169,7 +176,7 @@ def _facts_of(t: Any) -> str:
     return "it has x, y, z, w, n, m, shape" if isinstance(t, Tensor) else "a number has none"
 
 
-class Extents(tuple[int, ...]):
+class CallableShape(tuple[int, ...]):
     """The shape of an array's elements.
 
     Python reads it as an attribute, Taichi's kernels call it; the call gives a list.
@@ -190,7 +197,7 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
     if name == "grad":
         return cx.gradient_of(array)
     facts = {
-        "ndim": t.ndim, "dtype": scalar_of(t.elem), "element_shape": Extents(shape),
+        "ndim": t.ndim, "dtype": scalar_of(t.elem), "element_shape": CallableShape(shape),
         "element_type": t.elem,
     }  # fmt: skip
     if shape:
@@ -228,7 +235,7 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
 
 def object_name(obj: Any) -> str:
     """Return the description of a Python object in messages."""
-    if type(obj) is Parents:
+    if type(obj) is SuperProxy:
         return "`super()`"
     if isinstance(obj, ModuleType):
         return f"module `{obj.__name__.replace('vkchi.lang.', 'vkchi.')}`"
@@ -263,7 +270,7 @@ def static_int(cx: Lowering, n: ast.expr) -> int:
 
 def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     """Return `base[indices]`, as a Target if base is in memory or a variable."""
-    if isinstance(base, Slot) and not isinstance(base.get(), Value):
+    if isinstance(base, VariableTarget) and not isinstance(base.get(), Value):
         held = base.get()
         if is_container(held) and not is_struct_array(held):
             return container_item(cx, base, held, indices)
@@ -283,7 +290,7 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     if is_container(base):
         return container_item(cx, None, base, indices)
     if isinstance(base, Matrix) and not all(map(_is_static_index, indices)):
-        return tensor_item(cx, arith.value(cx, base), indices)
+        return tensor_item(cx, operator_lowering.value(cx, base), indices)
     return python_item(cx, base, indices)
 
 
@@ -304,9 +311,9 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
 
     Objects that must be passed as arguments raise an error.
     """
-    refuse(cx, obj, "index")
+    check_supported(cx, obj, "index")
     if not defines(obj, "__getitem__"):
-        raise failure(cx, obj, "index")
+        raise unsupported_use(cx, obj, "index")
     key = indices[0] if len(indices) == 1 else tuple(indices)
     if function_kind(type(obj).__getitem__) is not None:
         return cx.call(type(obj).__getitem__, (obj, key), {})
@@ -317,14 +324,14 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
     return cx.part(obj, ("item", key), cx.run_python(obj.__getitem__, (key,)))
 
 
-def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any]) -> Any:
+def container_item(cx: Lowering, slot: VariableTarget | None, held: Any, indices: list[Any]) -> Any:
     """Return an item of a list, tuple or dict, or a Slot for it."""
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(held))
     key = indices[0] if len(indices) == 1 else tuple(indices)
     item = _item(cx, held, key)
     if slot is not None and not isinstance(key, slice):
-        return item if is_target(item) else ItemSlot(slot, key)
+        return item if is_target(item) else ItemTarget(slot, key)
     return cx.branch(held, ("item", key), item)
 
 
@@ -367,7 +374,7 @@ def _not_static(cx: Lowering, what: str) -> Any:
 # --- arrays --------------------------------------------------------------------------------------
 
 
-def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
+def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarget:
     """Return the memory location of an array's element.
 
     Raises KernelIndexError for a wrong number of indices.
@@ -394,9 +401,9 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
     if array.component is not None:
         ptr = cx.b.emit("member", ptr, attr=array.component)
     node = sparse_node(cx, array)
-    place = Place(ptr) if node is None else SparsePlace(ptr, node, tuple(places))
+    place = MemoryTarget(ptr) if node is None else SparseTarget(ptr, node, tuple(places))
     number = None if layout is None else layout.number
-    return place if number is None else QuantisedPlace(place, number)
+    return place if number is None else QuantisedTarget(place, number)
 
 
 def check_signs(cx: Lowering, indices: list[Any]) -> None:
@@ -440,7 +447,7 @@ def flatten_indices(cx: Lowering, indices: list[Any]) -> list[Any]:
         elif isinstance(k, list | tuple):
             flat += flatten_indices(cx, list(k))
         elif isinstance(k, Value) and isinstance(k.type, Tensor) and len(k.type.shape) == 1:
-            flat += arith.components(cx, k)
+            flat += operator_lowering.components(cx, k)
         else:
             flat.append(k)
     return flat
@@ -452,7 +459,7 @@ def array_index(cx: Lowering, k: Any) -> Value:
         return cx.b.const(k, i32 if -(1 << 31) <= k < 1 << 31 else i64)
     t = getattr(k, "type", None)
     if isinstance(k, Value) and isinstance(t, Scalar) and t.kind in "iub":
-        return k if t.bits >= 32 else arith.cast(cx, k, i32)
+        return k if t.bits >= 32 else operator_lowering.cast(cx, k, i32)
     if isinstance(k, slice):
         raise cx.fail(
             "arrays cannot be sliced in kernels", kind=KernelSyntaxError, help="loop over the axis"
@@ -538,4 +545,4 @@ def pick(cx: Lowering, base: Any, places: list[Component], shape: tuple[int, ...
         raise cx.fail("this slice is empty", kind=KernelIndexError)
     if is_value:
         return cx.b.emit("pack", *[extract(cx, base, k) for k in places], type=t)
-    return PartsTarget([component(cx, base, k) for k in places], t)
+    return ComponentsTarget([component(cx, base, k) for k in places], t)

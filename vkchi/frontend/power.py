@@ -8,9 +8,9 @@ Constant integer exponents give multiplications.
 from __future__ import annotations
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend.checks import guard_exponent
+from vkchi.frontend.debug_checks import guard_exponent
 from vkchi.frontend.kinds import describe
-from vkchi.frontend.operands import Operand, Weak, as_type, common_scalar, constant, own_type
+from vkchi.frontend.operands import Operand, WeakNumbers, as_type, common_scalar, constant, own_type
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Param, Value
 from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, with_scalar, with_shape
@@ -28,7 +28,7 @@ def power(cx: Context, a: Operand, b: Operand) -> Value:
     x = as_type(cx, a, t)
     if exponent is not None:
         return constant_power(cx, x, exponent)
-    if elem.kind == "f" and isinstance(b, Weak) and not b.shape and b.numbers == 0.5:
+    if elem.kind == "f" and isinstance(b, WeakNumbers) and not b.shape and b.numbers == 0.5:
         return cx.b.emit("sqrt", x)  # only `sqrt` is exact: `int(49 ** 0.5)` must be 7
     if elem.kind == "f":
         return cx.b.emit("pow", x, as_type(cx, b, t))
@@ -50,7 +50,7 @@ def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
 
 def constant_exponent(b: Operand, elem: Scalar) -> int | None:
     """Return a constant integer exponent for which multiplications are accurate, or None."""
-    if not isinstance(b, Weak) or b.shape or b.numbers != b.numbers:
+    if not isinstance(b, WeakNumbers) or b.shape or b.numbers != b.numbers:
         return None
     if isinstance(b.numbers, float) and not b.numbers.is_integer():
         return None
@@ -60,7 +60,7 @@ def constant_exponent(b: Operand, elem: Scalar) -> int | None:
 
 
 def _joint_shape(cx: Context, a: Operand, b: Operand) -> tuple[int, ...]:
-    left, right = (x.shape if isinstance(x, Weak) else shape_of(x.type) for x in (a, b))
+    left, right = (x.shape if isinstance(x, WeakNumbers) else shape_of(x.type) for x in (a, b))
     if left and right and left != right:
         text = f"{describe(own_type(cx, a))} and {describe(own_type(cx, b))}"
         raise cx.fail("operands of `**` have different shapes", kind=KernelTypeError, label=text)

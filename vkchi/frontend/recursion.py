@@ -17,12 +17,12 @@ from typing import Any
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.operands import is_target, value, weak
-from vkchi.frontend.records import Receiver
 from vkchi.frontend.scope import Activation
 from vkchi.frontend.source import source_of
+from vkchi.frontend.struct_values import Receiver
 from vkchi.ir.core import Value
 from vkchi.types import Scalar, Tensor
-from vkchi.types.structs import StructType
+from vkchi.types.struct_types import StructType
 
 MOST_NESTED = 24  # nested calls of one ti.func
 MOST_DEEP = 128  # nested calls of one real function

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
-from vkchi.frontend.texts import Part, shown
+from vkchi.frontend.texts import Part, print_parts
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
-from vkchi.reports.sites import FAILURE_WORDS, Shown, Site
+from vkchi.reports.sites import FAILURE_WORDS, ReportSite, ValuePlaceholder
 from vkchi.types import scalar_of, shape_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KINDS = {"line": "report_line", "overflow": "report_once"}  # the others are failures
 
 
-class Reports:
+class ReportBuilder:
     """The report sites of a kernel so far.
 
     `iteration` has the index names of the current parallel loop, each with its values.
@@ -32,7 +32,7 @@ class Reports:
     __slots__ = ("iteration", "sites")
 
     def __init__(self) -> None:
-        self.sites: list[Site] = []
+        self.sites: list[ReportSite] = []
         self.iteration: tuple[tuple[str, tuple[Value, ...]], ...] = ()
 
     def emit(self, cx: Context, kind: str, parts: Sequence[Part]) -> None:
@@ -49,9 +49,12 @@ class Reports:
         iteration: tuple[tuple[str, tuple[int, ...]], ...] = ()
         if kind != "line":
             iteration = tuple([(k, tuple(map(place, vs))) for k, vs in self.iteration])
-        texts = [p if isinstance(p, str) else Shown(place(p.value), p.spec) for p in merged(parts)]
+        texts = [
+            p if isinstance(p, str) else ValuePlaceholder(place(p.value), p.spec)
+            for p in merged(parts)
+        ]
         types = tuple([(scalar_of(v.type).name, shape_of(v.type)) for v in values])
-        site = Site(kind, tuple(texts), types, cx.span, iteration)
+        site = ReportSite(kind, tuple(texts), types, cx.span, iteration)
         op = KINDS.get(kind, "report_failure")
         if op == "report_failure" and site.words > FAILURE_WORDS:
             raise cx.fail(
@@ -95,7 +98,7 @@ def lower_print(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
     sep, end = _word(cx, "sep", options["sep"], " "), _word(cx, "end", options["end"], "\n")
     parts: list[Part] = []
     for k, x in enumerate(args):
-        parts += [sep if k else "", *shown(cx, x, k)]
+        parts += [sep if k else "", *print_parts(cx, x, k)]
     cx.reports.emit(cx, "line", [*parts, end])
 
 

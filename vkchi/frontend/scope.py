@@ -47,7 +47,7 @@ class Var:
         self.name, self.value, self.kind, self.depth, self.span = name, value, kind, depth, span
 
 
-class Loop:
+class LoopScope:
     """A loop being lowered. The flags `broken` and `continued` are False, True or a u1."""
 
     __slots__ = ("broken", "continued", "is_parallel")
@@ -90,7 +90,7 @@ class Activation:
         self.is_serial: bool = outer is not None and outer.is_serial
         self.blocks: list[dict[str, Var]] = [{}]
         self.gone: dict[str, Span] = {}
-        self.loops: list[Loop] = []
+        self.loops: list[LoopScope] = []
         self.returned = Var("returned", False, VARIABLE, depth)
         self.result = Var("result", UNSET, VARIABLE, depth)
         self.returns: Any = None
@@ -123,7 +123,7 @@ class Activation:
                     self.gone[name] = var.span
 
     @contextmanager
-    def loop(self, loop: Loop) -> Iterator[None]:
+    def loop(self, loop: LoopScope) -> Iterator[None]:
         """Enter a loop's body: `break` and `continue` refer to this loop."""
         self.loops.append(loop)
         try:

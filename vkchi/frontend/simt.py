@@ -1,6 +1,6 @@
 """`ti.simt` in kernels: shared arrays, barriers, indices of invocations, subgroup operations.
 
-CUDA's names for subgroup operations are in `warp`.
+CUDA's names for subgroup operations are in `warp_calls`.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend import arith, warp
-from vkchi.frontend.call import CALLS, Call, Handler
+from vkchi.frontend import operator_lowering, warp_calls
+from vkchi.frontend.call_tables import CALLS, CallHandler, Handler
 from vkchi.frontend.kinds import describe
 from vkchi.frontend.operands import dtype_of
-from vkchi.frontend.records import ArrayRecord
+from vkchi.frontend.struct_values import StructOfArrays
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
 from vkchi.ir.ops import BITWISE
 from vkchi.lang.simt import block, grid, subgroup
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u32
 from vkchi.types.lazy_numpy import np
-from vkchi.types.structs import StructType
+from vkchi.types.struct_types import StructType
 
 
 def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:
@@ -38,12 +38,12 @@ def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:
     return shared_of(cx, tuple(map(int, extents)), dtype)
 
 
-def shared_of(cx: Context, shape: tuple[int, ...], dtype: Any) -> ArrayRef | ArrayRecord:
+def shared_of(cx: Context, shape: tuple[int, ...], dtype: Any) -> ArrayRef | StructOfArrays:
     """Return an array in workgroup memory; for structs, one per member."""
     if not isinstance(dtype, StructType):
         return ArrayRef(new_shared(cx, shape, dtype_of(cx, dtype)))
     members = {name: shared_of(cx, shape, t) for name, t in dtype.members.items()}
-    return ArrayRecord(members, dtype.methods, dtype)
+    return StructOfArrays(members, dtype.methods, dtype)
 
 
 def new_shared(cx: Context, shape: tuple[int, ...], elem: Scalar | Tensor) -> Value:
@@ -73,7 +73,7 @@ def by_components(cx: Context, v: Value, emit: Callable[[Value], Value]) -> Valu
     """Apply `emit` to a scalar, or to each component of a vector or matrix."""
     if not isinstance(v.type, Tensor):
         return emit(v)
-    parts = [emit(part) for part in arith.components(cx, v)]
+    parts = [emit(part) for part in operator_lowering.components(cx, v)]
     return cx.b.emit("pack", *parts, type=Tensor.of(scalar_of(parts[0].type), v.type.shape))
 
 
@@ -83,13 +83,13 @@ def _reduction(name: str) -> Handler:
     kind = f"subgroup_{how}" if span == "reduce" else f"subgroup_{name}"
 
     def emit(cx: Context, value: Any) -> Value:
-        v = arith.value(cx, value)
+        v = operator_lowering.value(cx, value)
         elem = scalar_of(v.type)
         if how in BITWISE and elem.kind == "f":
             label = describe(v.type)
             raise cx.fail(f"`{name}` takes an integer", kind=KernelTypeError, label=label)
         if elem.kind == "b" and how not in BITWISE:
-            v = arith.cast(cx, v, cx.options.default_ip)
+            v = operator_lowering.cast(cx, v, cx.options.default_ip)
         return by_components(cx, v, lambda part: cx.b.emit(kind, part))
 
     return emit
@@ -97,7 +97,7 @@ def _reduction(name: str) -> Handler:
 
 def exchange(cx: Context, name: str, value: Any, at: Any) -> Value:
     """Return the value of another invocation. Raises KernelTypeError if `at` is not an integer."""
-    k, v = arith.value(cx, at), arith.value(cx, value)
+    k, v = operator_lowering.value(cx, at), operator_lowering.value(cx, value)
     if not isinstance(k.type, Scalar) or k.type.kind not in "iu":
         raise cx.fail(
             f"the second argument of `{name}` must be an integer",
@@ -105,7 +105,7 @@ def exchange(cx: Context, name: str, value: Any, at: Any) -> Value:
             label=describe(k.type),
             arg=1,
         )
-    which = arith.cast(cx, k, u32)
+    which = operator_lowering.cast(cx, k, u32)
     return by_components(cx, v, lambda part: cx.b.emit(f"subgroup_{name}", part, which))
 
 
@@ -130,27 +130,27 @@ def _shuffle_xor(cx: Context, value: Any, mask: Any) -> Value:
 
 
 def _first(cx: Context, value: Any) -> Value:
-    v = arith.value(cx, value)
+    v = operator_lowering.value(cx, value)
     return by_components(cx, v, lambda part: cx.b.emit("subgroup_first", part))
 
 
 def _vote(kind: str) -> Handler:
     def emit(cx: Context, cond: Any) -> Value:
-        return cx.b.emit(kind, arith.truth(cx, cond))
+        return cx.b.emit(kind, operator_lowering.as_condition(cx, cond))
 
     return emit
 
 
 def _ballot(cx: Context, predicate: Any) -> Value:
-    return cx.b.emit("subgroup_ballot", arith.truth(cx, predicate))
+    return cx.b.emit("subgroup_ballot", operator_lowering.as_condition(cx, predicate))
 
 
 def _wide_ballot(cx: Context, predicate: Any) -> Value:
-    return cx.b.emit("subgroup_ballot_wide", arith.truth(cx, predicate))
+    return cx.b.emit("subgroup_ballot_wide", operator_lowering.as_condition(cx, predicate))
 
 
 def _all_equal(cx: Context, value: Any) -> Value:
-    parts = arith.components(cx, arith.value(cx, value))
+    parts = operator_lowering.components(cx, operator_lowering.value(cx, value))
     found = [cx.b.emit("subgroup_all_equal", part) for part in parts]
     result = found[0]
     for other in found[1:]:
@@ -185,18 +185,20 @@ def count_in_group(cx: Context, cond: Value) -> Value:
 
 
 def _sync_all(cx: Context, predicate: Any) -> Value:
-    failing = cx.b.emit("not", arith.truth(cx, predicate))
+    failing = cx.b.emit("not", operator_lowering.as_condition(cx, predicate))
     count = count_in_group(cx, failing)
-    return arith.cast(cx, cx.b.emit("eq", count, cx.b.const(0, u32)), i32)
+    return operator_lowering.cast(cx, cx.b.emit("eq", count, cx.b.const(0, u32)), i32)
 
 
 def _sync_any(cx: Context, predicate: Any) -> Value:
-    count = count_in_group(cx, arith.truth(cx, predicate))
-    return arith.cast(cx, cx.b.emit("ne", count, cx.b.const(0, u32)), i32)
+    count = count_in_group(cx, operator_lowering.as_condition(cx, predicate))
+    return operator_lowering.cast(cx, cx.b.emit("ne", count, cx.b.const(0, u32)), i32)
 
 
 def _sync_count(cx: Context, predicate: Any) -> Value:
-    return arith.cast(cx, count_in_group(cx, arith.truth(cx, predicate)), i32)
+    return operator_lowering.cast(
+        cx, count_in_group(cx, operator_lowering.as_condition(cx, predicate)), i32
+    )
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ _HANDLERS: dict[object, Handler] = {
     block.sync_count_nonzero: _sync_count,
     grid.memfence: _effect("fence"),
     **{subgroup.FUNCTIONS[name]: handler for name, handler in _SUBGROUP.items()},
-    **warp.HANDLERS,
+    **warp_calls.HANDLERS,
 }
 
-CALLS.update({fn: Call(handler) for fn, handler in _HANDLERS.items()})
+CALLS.update({fn: CallHandler(handler) for fn, handler in _HANDLERS.items()})

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.matching import is_text_of, quietly
-from vkchi.frontend.typed import SHARED, find_lines
-from vkchi.interrupts.imports import do_apart
+from vkchi.frontend.interactive_source import SHARED, find_lines
+from vkchi.frontend.matching import compile_quietly, is_text_of
+from vkchi.interrupts.imports import run_in_thread
 from vkchi.interrupts.local import local
 from vkchi.interrupts.weak import WeakTable
 from vkchi.span import Span
@@ -146,7 +146,7 @@ def _statement_in(lines: list[str]) -> ast.stmt | None:
     Returns None if they are not exactly one statement.
     """
     opening = "if 1:\n" if lines[0][:1] in " \t" else "\n"
-    tree = quietly(opening + "".join(lines), _ast.PyCF_ONLY_AST)
+    tree = compile_quietly(opening + "".join(lines), _ast.PyCF_ONLY_AST)
     if tree is None:
         return None
     assert isinstance(tree, _ast.Module)
@@ -159,7 +159,7 @@ def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
     import ast  # few kernels and functions are lambdas
 
     lines, file = _read_lines(fn, code)
-    tree = quietly("\n" + "".join(lines), _ast.PyCF_ONLY_AST)
+    tree = compile_quietly("\n" + "".join(lines), _ast.PyCF_ONLY_AST)
     if tree is None:
         raise _changed(code)
     lambdas = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and _may_be(n, code)]
@@ -236,7 +236,7 @@ def _lines_of(file: str, fn: FunctionType) -> list[str]:
         is_current = status is not None and (size, time) == (status.st_size, status.st_mtime)
         if time is None or is_current:
             return lines
-    return do_apart(partial(_read_anew, file, fn.__globals__))
+    return run_in_thread(partial(_read_anew, file, fn.__globals__))
 
 
 def _print_by_linecache(

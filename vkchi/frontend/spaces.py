@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from vkchi.frontend.activity import Guard, guard_of
+from vkchi.frontend.cell_activity import ActivityTest, guard_of
 from vkchi.frontend.context import Lowering, array_like
-from vkchi.frontend.kinds import failure, is_iterable, kind_of, name_of
+from vkchi.frontend.kinds import is_iterable, kind_of, name_of, unsupported_use
 from vkchi.frontend.loop_limits import (
     INT32,
     INT64,
@@ -28,19 +28,19 @@ from vkchi.frontend.loop_limits import (
     static_bound,
     unsigned,
 )
-from vkchi.frontend.records import first_array, is_struct_array
+from vkchi.frontend.struct_values import first_array, is_struct_array
 from vkchi.frontend.values import RangeOf
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value, is_wide
 from vkchi.lang.ndrange import grouped, ndrange
-from vkchi.target.shader import trip_count
+from vkchi.target.shader import range_length
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32, i64, u32, u64
 
 TOO_LONG = "this loop has more iterations than can be counted: split it"
 
 
-class Space(NamedTuple):
+class LoopSpace(NamedTuple):
     """An iteration space: axes (begin, end).
 
     Only a range has a `step`. `name` is the user's word for it, for messages. `guard` is the
@@ -51,7 +51,7 @@ class Space(NamedTuple):
     name: str
     step: Bound = 1
     is_grouped: bool = False
-    guard: Guard | None = None
+    guard: ActivityTest | None = None
 
     @property
     def index_type(self) -> Scalar:
@@ -64,7 +64,7 @@ class Space(NamedTuple):
         return len(self.axes) == 1 and isinstance(self.step, int) and self.step == 1
 
 
-def space_of(cx: Lowering, x: Any) -> Space:
+def space_of(cx: Lowering, x: Any) -> LoopSpace:
     """Return the iteration space of a loop over x. Raises KernelTypeError if there is none."""
     if isinstance(x, grouped):
         inner = space_of(cx, x.inner)
@@ -73,24 +73,24 @@ def space_of(cx: Lowering, x: Any) -> Space:
         return inner._replace(is_grouped=True)
     if isinstance(x, range):
         fixed = static_bound(cx, x.start), static_bound(cx, x.stop)
-        return Space((fixed,), "range", check_step(cx, x.step))
+        return LoopSpace((fixed,), "range", check_step(cx, x.step))
     if isinstance(x, RangeOf):
         ends = same_type(cx, as_bound(cx, x.begin), as_bound(cx, x.end))
-        return Space((ends,), "range", as_step(cx, x.step))
+        return LoopSpace((ends,), "range", as_step(cx, x.step))
     if hasattr(type(x), "__vkchi_range__"):  # a texture
         x = x.__vkchi_range__()
     if isinstance(x, ndrange):
         axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
-        return Space(tuple(axes), "ndrange")
+        return LoopSpace(tuple(axes), "ndrange")
     if hasattr(type(x), "__vkchi_space__"):  # a block of a field tree
-        return Space(x.__vkchi_space__(), "array", guard=guard_of(cx, x))
+        return LoopSpace(x.__vkchi_space__(), "array", guard=guard_of(cx, x))
     array = first_array(cx, x) if is_struct_array(x) else array_like(cx, x)
     if array is not None:
         extents: tuple[Any, ...] = array.shape(cx)
         if is_wide(array.value):
             extents = tuple([materialise(cx, extent, i64) for extent in extents])
         axes = [_axis(start, extent) for start, extent in zip(array.origin, extents)]
-        return Space(tuple(axes), "array", guard=guard_of(cx, array))
+        return LoopSpace(tuple(axes), "array", guard=guard_of(cx, array))
     raise cannot_loop(cx, x)
 
 
@@ -112,18 +112,18 @@ def cannot_loop(cx: Lowering, x: Any) -> Exception:
             help="unroll the loop: for ... in ti.static(...)",
         )
         if is_unrolled
-        else failure(cx, x, "loop")
+        else unsupported_use(cx, x, "loop")
     )
 
 
 # --- lengths -------------------------------------------------------------------------------------
 
 
-def stepped_count(cx: Lowering, space: Space) -> Bound:
+def stepped_count(cx: Lowering, space: LoopSpace) -> Bound:
     """Return the trip count of a range with a step: an int, or a value of u32 or u64."""
     (begin, end), step = space.axes[0], space.step
     if isinstance(begin, int) and isinstance(end, int) and isinstance(step, int):
-        return trip_count(begin, end, step)
+        return range_length(begin, end, step)
     t = space.index_type
     first, last = materialise(cx, begin, t), materialise(cx, end, t)
     if isinstance(step, int) or step.type in (i32, i64):
@@ -136,7 +136,7 @@ def stepped_count(cx: Lowering, space: Space) -> Bound:
 # --- iterations and indices ----------------------------------------------------------------------
 
 
-def bounds_of(cx: Lowering, space: Space) -> list[Value]:
+def bounds_of(cx: Lowering, space: LoopSpace) -> list[Value]:
     """Return begin and end of every axis; for a range with a step, 0 and its trip count."""
     if space.name == "range" and not space.is_plain:
         total = stepped_count(cx, space)
@@ -159,7 +159,7 @@ def count_type(total: Bound, index: Scalar) -> Scalar:
     return i32
 
 
-def parallel_bounds(cx: Lowering, space: Space) -> list[Value]:
+def parallel_bounds(cx: Lowering, space: LoopSpace) -> list[Value]:
     """Return the bounds of a parallel loop: `bounds_of`, as i32 or i64, with at least one axis.
 
     A count beyond i64 is clamped.
@@ -199,7 +199,7 @@ def is_counted_wide(bounds: Sequence[Value]) -> bool:
     return is_known or any(v.type is i64 for v in bounds)
 
 
-def is_short(space: Space) -> bool:
+def is_short(space: LoopSpace) -> bool:
     """True if i32 can always represent the trip count of an i32 range."""
     (begin, end), step = space.axes[0], space.step
     if not isinstance(step, int):
@@ -207,11 +207,11 @@ def is_short(space: Space) -> bool:
     low, high = (begin, end) if step > 0 else (end, begin)
     least = low if isinstance(low, int) else INT32[0]
     most = high if isinstance(high, int) else INT32[-1]
-    return trip_count(least, most, abs(step)) in INT32
+    return range_length(least, most, abs(step)) in INT32
 
 
 def indices_of(
-    cx: Lowering, space: Space, numbers: Sequence[Value], begin: Value | None = None
+    cx: Lowering, space: LoopSpace, numbers: Sequence[Value], begin: Value | None = None
 ) -> list[Value]:
     """Return the user's indices in one iteration, from the indices of the lowered loop.
 
@@ -222,7 +222,7 @@ def indices_of(
     return list(numbers)
 
 
-def stepped_index(cx: Lowering, space: Space, k: Value, begin: Value | None) -> Value:
+def stepped_index(cx: Lowering, space: LoopSpace, k: Value, begin: Value | None) -> Value:
     """Return the index of iteration k of a range. Intermediate wrap-around cancels out."""
     t = space.index_type
     if k.type is i32 and begin is not None and constant_int(begin) != 0:

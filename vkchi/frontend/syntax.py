@@ -19,7 +19,7 @@ SOMEWHERE = -1  # the position of an argument after a starred one
 RECEIVER = "."  # the position of a method's receiver
 
 
-class Passed(NamedTuple):
+class PassedName(NamedTuple):
     """A call that may assign a name.
 
     The fields are the callee's expression, the argument's position or keyword, and the name at the
@@ -31,11 +31,11 @@ class Passed(NamedTuple):
     name: str
 
 
-class Assigned(NamedTuple):
+class AssignedNames(NamedTuple):
     """The names that statements assign, and the names that they pass to calls."""
 
     names: tuple[str, ...]
-    passed: tuple[Passed, ...]
+    passed: tuple[PassedName, ...]
 
 
 def _remember(source: Source, key: Any, find: Callable[[], Any]) -> Any:
@@ -98,9 +98,11 @@ def _breaks(stmts: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 # --- assigned names ------------------------------------------------------------------------------
 
 
-def names_assigned(source: Source, n: ast.For | ast.While) -> Assigned:
+def names_assigned(source: Source, n: ast.For | ast.While) -> AssignedNames:
     """Return the names that loop n may assign, except its own index."""
-    found: Assigned = _remember(source, (n, "assigned"), lambda: _collect(events_in(source, n)))
+    found: AssignedNames = _remember(
+        source, (n, "assigned"), lambda: _collect(events_in(source, n))
+    )
     return found
 
 
@@ -179,9 +181,9 @@ def _find_events(root: ast.FunctionDef) -> Events:
     return events
 
 
-def _collect(events: list[ast.AST]) -> Assigned:
+def _collect(events: list[ast.AST]) -> AssignedNames:
     names: dict[str, None] = {}
-    passed: dict[Passed, None] = {}
+    passed: dict[PassedName, None] = {}
     for s in events:
         if isinstance(s, ast.Assign):
             names.update(dict.fromkeys(name for t in s.targets for name in bottom_names(t)))
@@ -191,20 +193,20 @@ def _collect(events: list[ast.AST]) -> Assigned:
             passed.update(dict.fromkeys(_names_passed(s)))
             if isinstance(s.func, ast.Attribute) and s.func.attr in LIST_CHANGES:
                 names.update(dict.fromkeys(bottom_names(s.func.value)))
-    return Assigned(tuple(names), tuple(passed))
+    return AssignedNames(tuple(names), tuple(passed))
 
 
-def _names_passed(n: ast.Call) -> Iterator[Passed]:
+def _names_passed(n: ast.Call) -> Iterator[PassedName]:
     if isinstance(n.func, ast.Attribute):
-        yield from (Passed(n.func, RECEIVER, name) for name in bottom_names(n.func.value))
+        yield from (PassedName(n.func, RECEIVER, name) for name in bottom_names(n.func.value))
     is_counted = True
     for position, arg in enumerate(n.args):
         is_counted = is_counted and not isinstance(arg, ast.Starred)
         for name in bottom_names(arg):
-            yield Passed(n.func, position if is_counted else SOMEWHERE, name)
+            yield PassedName(n.func, position if is_counted else SOMEWHERE, name)
     for keyword in n.keywords:
         for name in bottom_names(keyword.value):
-            yield Passed(n.func, keyword.arg or "", name)
+            yield PassedName(n.func, keyword.arg or "", name)
 
 
 def bottom_names(n: ast.expr) -> Iterator[str]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend import arith
+from vkchi.frontend import operator_lowering
 from vkchi.frontend.identity import check_unshared, check_unshared_value
 from vkchi.frontend.kinds import describe, name_of
 from vkchi.frontend.scope import Var
-from vkchi.frontend.trees import Record
-from vkchi.frontend.values import Assignable, Context, Place, Target
+from vkchi.frontend.trees import StructValue
+from vkchi.frontend.values import Assignable, Context, MemoryTarget, Target
 from vkchi.ir.core import Value
 from vkchi.ir.ops import ATOMICS
 from vkchi.types import Scalar, Tensor, i32
@@ -33,7 +33,7 @@ def apply_plainly(cx: Context, target: Target, kind: str, v: Value) -> Value:
     return old
 
 
-class Slot(Assignable):
+class VariableTarget(Assignable):
     """A variable as a target that holds any compile-time value."""
 
     __slots__ = ("var",)
@@ -58,7 +58,7 @@ class Slot(Assignable):
     def load(self, cx: Context) -> Value:
         """Return the variable's value. Raises KernelTypeError if it is not a kernel value."""
         held = self.get()
-        if isinstance(held, Record):
+        if isinstance(held, StructValue):
             return cx.read_all(held)  # type: ignore[attr-defined,no-any-return]
         if not isinstance(held, Value):
             raise cx.fail(f"a variable is needed here, not {name_of(held)}", kind=KernelTypeError)
@@ -72,12 +72,12 @@ class Slot(Assignable):
         return apply_plainly(cx, self, kind, v)
 
 
-class ItemSlot(Slot):
+class ItemTarget(VariableTarget):
     """An item of a list or dict that a variable (or another item) holds."""
 
     __slots__ = ("base", "key")
 
-    def __init__(self, base: Slot, key: Any) -> None:
+    def __init__(self, base: VariableTarget, key: Any) -> None:
         super().__init__(base.var)
         self.base, self.key = base, key
 
@@ -92,14 +92,14 @@ class ItemSlot(Slot):
                 kind=KernelTypeError,
                 help="make it a list: [...]",
             )
-        if isinstance(held, Record):
+        if isinstance(held, StructValue):
             check_unshared(cx, held)
         new = held.copy()
         new[self.key] = x
         self.base.put(cx, new)
 
 
-class PartTarget(Assignable):
+class ComponentTarget(Assignable):
     """One component of a vector or matrix that is not in memory."""
 
     __slots__ = ("base", "index", "type")
@@ -113,7 +113,7 @@ class PartTarget(Assignable):
 
     def store(self, cx: Context, v: Value) -> None:
         whole = self.base.load(cx)
-        if isinstance(self.base, Slot):
+        if isinstance(self.base, VariableTarget):
             check_unshared_value(cx, whole)  # type: ignore[arg-type]
         if isinstance(self.index, int):
             new = cx.b.emit("insert", whole, v, attr=self.index)
@@ -126,7 +126,7 @@ class PartTarget(Assignable):
         return apply_plainly(cx, self, kind, v)
 
 
-class PartsTarget(Assignable):
+class ComponentsTarget(Assignable):
     """Several components as a vector: `v.xz`, a row of a matrix."""
 
     __slots__ = ("parts", "type")
@@ -138,12 +138,12 @@ class PartsTarget(Assignable):
         return cx.b.emit("pack", *[part.load(cx) for part in self.parts], type=self.type)
 
     def store(self, cx: Context, v: Value) -> None:
-        for part, component in zip(self.parts, arith.components(cx, v)):
+        for part, component in zip(self.parts, operator_lowering.components(cx, v)):
             part.store(cx, component)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Value:
         """Combine each component with that of v; return the old ones."""
-        pairs = zip(self.parts, arith.components(cx, v))
+        pairs = zip(self.parts, operator_lowering.components(cx, v))
         old = [part.atomic(cx, kind, component) for part, component in pairs]
         return cx.b.emit("pack", *old, type=self.type)
 
@@ -160,22 +160,22 @@ def extract(cx: Context, v: Value, index: Component) -> Value:
 
 def component(cx: Context, target: Target, index: Component) -> Target:
     """Return the Target of a component of a vector or matrix target."""
-    if isinstance(target, Place):
+    if isinstance(target, MemoryTarget):
         if isinstance(index, int):
             return target.part(cx.b.emit("member", target.ptr, attr=index))
         return target.part(cx.b.emit("member_at", target.ptr, index))
-    if isinstance(target, PartsTarget) and isinstance(index, int):
+    if isinstance(target, ComponentsTarget) and isinstance(index, int):
         return target.parts[index]
-    return PartTarget(target, index)
+    return ComponentTarget(target, index)
 
 
 def roots_of(target: Any) -> list[Var]:
     """Return the variables that a store to the target changes; none for memory."""
-    if isinstance(target, PartsTarget):
+    if isinstance(target, ComponentsTarget):
         return [var for part in target.parts for var in roots_of(part)]
-    if isinstance(target, PartTarget):
+    if isinstance(target, ComponentTarget):
         return roots_of(target.base)
-    return [target.var] if isinstance(target, Slot) else []
+    return [target.var] if isinstance(target, VariableTarget) else []
 
 
 def check_index_type(cx: Context, k: Value, what: str) -> Value:
@@ -188,4 +188,4 @@ def check_index_type(cx: Context, k: Value, what: str) -> Value:
             label=describe(t),
             help="convert it: ti.cast(i, ti.i32)" if isinstance(t, Scalar) else "",
         )
-    return k if t is i32 else arith.cast(cx, k, i32)
+    return k if t is i32 else operator_lowering.cast(cx, k, i32)

@@ -1,6 +1,7 @@
 """Strings that contain kernel values: f-strings, `str.format`, `%`, and the output of `print`.
 
-A `Text` is a compile-time value: strings, and values that are inserted after the kernel has run.
+A `RuntimeString` is a compile-time value: strings, and values that are inserted after the kernel
+has run.
 
     >>> Text(("x = ", Piece(v, ".2f"))).parts[1].spec
     '.2f'
@@ -14,35 +15,35 @@ from itertools import count
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
-from vkchi.frontend.foreign import foreign_traceback
-from vkchi.frontend.kinds import KINDS, TEXT, describe, name_of, refuse
+from vkchi.frontend.kinds import KINDS, TEXT, check_supported, describe, name_of
 from vkchi.frontend.operands import is_target
-from vkchi.frontend.trees import Record, branches, is_container
+from vkchi.frontend.trees import StructValue, children_of, is_container
+from vkchi.frontend.user_code_errors import foreign_traceback
 from vkchi.frontend.values import Context, Deferred
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
-from vkchi.reports.sites import decimals_of, format_number, sample_of, show_number
+from vkchi.reports.sites import decimals_of, format_number, format_sample, show_number
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, u1
 from vkchi.types.lazy_numpy import np
 
 
-class Piece(NamedTuple):
+class ReplacementField(NamedTuple):
     """A kernel value in a text, with a format spec of Python or C, or none."""
 
     value: Value
     spec: str = ""
 
 
-Part = str | Piece
+Part = str | ReplacementField
 # Patterns, compiled at the first use.
 _SPEC = r"(?P<head>(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?)(?P<decimals>(?:\.\d+)?)(?P<letter>[a-zA-Z%]?)"
 _DECIMAL = "eEfFgG%"  # format letters with a number of decimals
 _CONVERSIONS: dict[str, Callable[[Any], str]] = {"r": repr, "s": str, "a": ascii}
 
 
-class Text(Deferred):
+class RuntimeString(Deferred):
     """A string whose values are known after the kernel has run."""
 
     __slots__ = ("parts",)
@@ -51,10 +52,14 @@ class Text(Deferred):
         self.parts = tuple(parts)
 
     def __add__(self, other: Any) -> Any:
-        return Text([*self.parts, *_parts_of(other)]) if _is_text(other) else NotImplemented
+        return (
+            RuntimeString([*self.parts, *_parts_of(other)]) if _is_text(other) else NotImplemented
+        )
 
     def __radd__(self, other: Any) -> Any:
-        return Text([*_parts_of(other), *self.parts]) if _is_text(other) else NotImplemented
+        return (
+            RuntimeString([*_parts_of(other), *self.parts]) if _is_text(other) else NotImplemented
+        )
 
     def __str__(self) -> str:
         """Return the compile-time form: values are shown as their types."""
@@ -63,38 +68,38 @@ class Text(Deferred):
         )
 
 
-KINDS[Text] = TEXT
+KINDS[RuntimeString] = TEXT
 
 
 def _is_text(x: Any) -> bool:
-    return isinstance(x, str | Text)
+    return isinstance(x, str | RuntimeString)
 
 
-def _parts_of(x: str | Text) -> tuple[Part, ...]:
+def _parts_of(x: str | RuntimeString) -> tuple[Part, ...]:
     return (x,) if isinstance(x, str) else x.parts
 
 
-def joined(parts: Sequence[Part]) -> str | Text:
+def joined(parts: Sequence[Part]) -> str | RuntimeString:
     """Return the parts as one string if they contain no value, else as a Text."""
     if all(isinstance(part, str) for part in parts):
         return "".join(parts)  # type: ignore[arg-type]
-    return Text(parts)
+    return RuntimeString(parts)
 
 
 # --- values as text ------------------------------------------------------------------------------
 
 
-def shown(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
+def print_parts(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
     """Return a compile-time value as `print` shows it: lists and vectors in brackets.
 
     Raises KernelTypeError for arrays, at the call's argument `arg` if given.
     """
     if is_target(x):
         x = x.load(cx)
-    refuse(cx, x, "print", arg)
+    check_supported(cx, x, "print", arg)
     if isinstance(x, Value):
-        return [Piece(x)]
-    if isinstance(x, Text):
+        return [ReplacementField(x)]
+    if isinstance(x, RuntimeString):
         return list(x.parts)
     if isinstance(x, Matrix):
         x = x.to_list()
@@ -105,11 +110,11 @@ def shown(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
 
 def _shown_items(cx: Context, tree: Any) -> list[Part]:
     """Return the parts of a list or tuple in brackets; of a dict or struct with its names."""
-    has_names = isinstance(tree, dict | Record)
+    has_names = isinstance(tree, dict | StructValue)
     names = [f"{key!r}: " for key in list(tree.keys())] if has_names else [""] * len(tree)
     parts: list[Part] = []
-    for name, item in zip(names, branches(tree)):
-        parts += [", " if parts else "", name, *shown(cx, item)]
+    for name, item in zip(names, children_of(tree)):
+        parts += [", " if parts else "", name, *print_parts(cx, item)]
     return ["{", *parts, "}"] if has_names else ["[", *parts, "]"]
 
 
@@ -128,7 +133,7 @@ def as_stored(cx: Context, x: float) -> float:
         return float(cx.options.default_fp.dtype.type(x))
 
 
-def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list[Part]:
+def format_parts(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list[Part]:
     """Return a value formatted as in an f-string or `format`.
 
     Raises KernelTypeError where the format does not fit.
@@ -136,14 +141,14 @@ def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list
     if is_target(x):
         x = x.load(cx)
     if isinstance(x, Value):
-        return [Piece(x, spec_for(cx, x, spec))]
-    if isinstance(x, Text) or (is_container(x) and not _is_python(x)):
+        return [ReplacementField(x, spec_for(cx, x, spec))]
+    if isinstance(x, RuntimeString) or (is_container(x) and not _is_python(x)):
         if spec:
             raise cx.fail(
                 f"the format {spec!r} is for a number, a vector or a matrix", kind=KernelTypeError
             )
-        return shown(cx, x)
-    refuse(cx, x, "print")
+        return print_parts(cx, x)
+    check_supported(cx, x, "print")
     if type(x) is float and spec and not conversion:
         x, spec = as_stored(cx, x), completed(spec, cx.options.default_fp)
     try:
@@ -158,8 +163,8 @@ def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list
 def _is_python(x: Any) -> bool:
     """True if the tree contains no kernel value."""
     if is_container(x):
-        return not isinstance(x, Record) and all(map(_is_python, branches(x)))
-    return not isinstance(x, Value | Text) and not is_target(x)
+        return not isinstance(x, StructValue) and all(map(_is_python, children_of(x)))
+    return not isinstance(x, Value | RuntimeString) and not is_target(x)
 
 
 def spec_for(cx: Context, v: Value, spec: str) -> str:
@@ -173,7 +178,7 @@ def spec_for(cx: Context, v: Value, spec: str) -> str:
     elem = scalar_of(t)
     spec = completed(spec, elem)
     try:
-        format_number(sample_of(elem), spec)
+        format_number(format_sample(elem), spec)
     except local(ValueError):
         raise cx.fail(
             f"the format {spec!r} does not fit", kind=KernelTypeError, label=describe(t)
@@ -200,7 +205,7 @@ def format_text(
     args: Sequence[Any],
     kwargs: dict[str, Any],
     numbers: Iterator[int] | None = None,
-) -> str | Text:
+) -> str | RuntimeString:
     """Evaluate `text.format(*args, **kwargs)`. Raises KernelSyntaxError for fields without a value.
 
     `numbers` counts the fields without a name, including those in nested formats.
@@ -228,7 +233,7 @@ def format_text(
         inner = format_text(cx, spec or "", args, kwargs, numbers)
         if not isinstance(inner, str):
             raise cx.fail("a format must be a compile-time constant", kind=KernelSyntaxError)
-        parts += formatted(cx, x, inner, conversion or "")
+        parts += format_parts(cx, x, inner, conversion or "")
     return joined(parts)
 
 
@@ -236,7 +241,7 @@ _PERCENT = r"%(?P<flags>[-+ #0]*)(?P<width>\d*)(?P<dot>\.\d+)?(?P<type>[a-zA-Z%]
 _LETTERS = {"i": "d", "u": "d", "s": "", "r": ""}
 
 
-def percent_text(cx: Context, text: str, right: Any) -> str | Text:
+def percent_text(cx: Context, text: str, right: Any) -> str | RuntimeString:
     """Evaluate `text % right`. Raises KernelSyntaxError where formats and values do not match."""
     values = list(right) if isinstance(right, tuple) else [right]
     parts: list[Part] = []
@@ -248,7 +253,7 @@ def percent_text(cx: Context, text: str, right: Any) -> str | Text:
             parts.append("%")
             continue
         if used < len(values):
-            parts += formatted(cx, values[used], spec_of(found))
+            parts += format_parts(cx, values[used], spec_of(found))
         used += 1
     parts.append(text[at:])
     if used != len(values):

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from vkchi.frontend import arith
-from vkchi.frontend.call import CALLS, Call
+from vkchi.frontend import operator_lowering
+from vkchi.frontend.call_tables import CALLS, CallHandler
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.flow import branch
+from vkchi.frontend.flow import lower_branch
 from vkchi.frontend.kinds import KINDS, TEXTURE, describe
 from vkchi.frontend.operands import as_type, components, operand, own_type
 from vkchi.frontend.trace import unwrap, wrap
-from vkchi.frontend.values import ArrayRef, Reference
+from vkchi.frontend.values import ArrayRef, InlineOnly
 from vkchi.ir.core import Value
-from vkchi.lang import texture as formulas
+from vkchi.lang import texture_sampling as formulas
 from vkchi.lang.function import Function, kernel_function
 from vkchi.lang.matrix import pack
 from vkchi.lang.ndrange import ndrange
@@ -48,7 +48,7 @@ def store(texture: Any, index: Any, value: Any) -> None:
     """Store one texel of a read-and-write texture."""
 
 
-class TextureRef(Reference):
+class TextureRef(InlineOnly):
     """A texture argument.
 
     The axes of its array of texels are the texture's in reverse: the first axis of a texture is
@@ -129,25 +129,25 @@ class TextureRef(Reference):
         """Return the colour of the texel at an index in range."""
         texel = self._cx.b.emit("load", self.place(index))
         raw = [wrap(self._cx, c) for c in components(self._cx, texel)]
-        return self.colour(formulas.decode(texel_of(self._format), raw))
+        return self.colour(formulas.decode_texel(texel_of(self._format), raw))
 
     def write(self, index: Sequence[Value], colour: Value) -> None:
         """Store a colour at an index in range."""
         cx, t = self._cx, self._array.type.elem
         parts = [wrap(cx, c) for c in components(cx, colour)]
-        raw = unwrap(formulas.encode(texel_of(self._format), parts, scalar_of(t)))
+        raw = unwrap(formulas.encode_texel(texel_of(self._format), parts, scalar_of(t)))
         texel = cx.b.emit("pack", *raw, type=t) if isinstance(t, Tensor) else raw[0]
         cx.b.emit("store", self.place(index), texel)
 
     def colour(self, parts: list[Any]) -> Value:
         """Return four numbers as a vector of f32."""
-        v = arith.value(self._cx, CALLS[pack].handler(self._cx, unwrap(parts)))
-        return arith.cast(self._cx, v, f32)
+        v = operator_lowering.value(self._cx, CALLS[pack].handler(self._cx, unwrap(parts)))
+        return operator_lowering.cast(self._cx, v, f32)
 
     def read_anywhere(self, index: Sequence[Value]) -> Value:
         """Return the colour of the texel at an index; outside, the border colour."""
         outside = [0.0, 0.0, 0.0, 0.0 if "a" in texel_of(self._format).order else 1.0]
-        found = branch(
+        found = lower_branch(
             self._cx,
             self.is_inside(index),
             lambda: self.read(index),
@@ -158,22 +158,24 @@ class TextureRef(Reference):
 
     def write_anywhere(self, index: Sequence[Value], colour: Value) -> None:
         """Store a colour at an index, if it is in range."""
-        branch(self._cx, self.is_inside(index), lambda: self.write(index, colour), lambda: None)
+        lower_branch(
+            self._cx, self.is_inside(index), lambda: self.write(index, colour), lambda: None
+        )
 
     def is_inside(self, index: Sequence[Value]) -> Value:
         """Return a u1: True if an index is in range."""
-        return arith.value(self._cx, unwrap(formulas.is_inside(*self._handles(index))))
+        return operator_lowering.value(self._cx, unwrap(formulas.is_inside(*self._handles(index))))
 
     def blend(self, uv: Sequence[Value]) -> Value:
         """Return the colour at normalised coordinates."""
         cx, texel = self._cx, texel_of(self._format)
-        formula = formulas.nearest if texel.kind == "int" else formulas.sample
+        formula = formulas.sample_nearest if texel.kind == "int" else formulas.sample_linear
         places, extents = self._handles(uv)
         found = formula(lambda k: wrap(cx, self.read(self._as_index(k))), extents, places)
-        return arith.cast(cx, unwrap(found), f32)
+        return operator_lowering.cast(cx, unwrap(found), f32)
 
     def _as_index(self, parts: list[Any]) -> list[Value]:
-        return [arith.value(self._cx, k) for k in unwrap(parts)]
+        return [operator_lowering.value(self._cx, k) for k in unwrap(parts)]
 
     def _handles(self, parts: Sequence[Value]) -> tuple[list[Any], list[Any]]:
         return [wrap(self._cx, x) for x in parts], [wrap(self._cx, n) for n in self.shape]
@@ -228,7 +230,7 @@ def _check_level(cx: Lowering, lod: Any, t: Scalar) -> None:
 
 
 CALLS.update({
-    fn: Call(handler)
+    fn: CallHandler(handler)
     for fn, handler in (
         (sample_lod, _sample_lod), (fetch, _fetch), (load, _load), (store, _store),
     )

@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vkchi.errors import CompilationError, KernelTypeError
-from vkchi.frontend import arith
-from vkchi.frontend.attributes import find_attribute
-from vkchi.frontend.call import CALLS, METHODS, Handler
-from vkchi.frontend.construct import call_type
+from vkchi.frontend import operator_lowering
+from vkchi.frontend.call_tables import CALLS, METHODS, Handler
 from vkchi.frontend.operands import components
+from vkchi.frontend.tensor_attributes import find_attribute
+from vkchi.frontend.tensor_construction import call_type
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
 from vkchi.lang.function import Traced
 from vkchi.lang.matrix import Matrix, pack
-from vkchi.types import Following, Type, shape_of
+from vkchi.types import DefaultTensor, Type, shape_of
 
 
-class Handle(Traced):
+class Tracer(Traced):
     """Tracer: a kernel value with Python's operators, which emit ops."""
 
     __slots__ = ("cx", "value")
@@ -35,7 +35,7 @@ class Handle(Traced):
     def apply(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of calling `fn` in the kernel."""
         plain = tuple(map(unwrap, args))
-        if isinstance(fn, Type | Following):
+        if isinstance(fn, Type | DefaultTensor):
             return self.give(call_type(self.cx, fn, plain))
         named = {key: unwrap(x) for key, x in kwargs.items()}
         return self.give(CALLS[fn].handler(self.cx, *plain, **named))
@@ -44,7 +44,7 @@ class Handle(Traced):
         """Wrap x for the traced function."""
         if isinstance(x, list):
             return [self.give(item) for item in x]
-        return Handle(self.cx, x) if isinstance(x, Value) else x
+        return Tracer(self.cx, x) if isinstance(x, Value) else x
 
     def pack(self, values: Any) -> Any:
         """Return a vector from a list, or a matrix from a list of rows."""
@@ -78,18 +78,18 @@ class Handle(Traced):
         raise KernelTypeError("a kernel's value is not a compile-time constant")
 
     def __neg__(self) -> Any:
-        return self.give(arith.unary(self.cx, "-", self.value))
+        return self.give(operator_lowering.unary(self.cx, "-", self.value))
 
     def __pos__(self) -> Any:
-        return self.give(arith.unary(self.cx, "+", self.value))
+        return self.give(operator_lowering.unary(self.cx, "+", self.value))
 
     def __invert__(self) -> Any:
-        return self.give(arith.unary(self.cx, "~", self.value))
+        return self.give(operator_lowering.unary(self.cx, "~", self.value))
 
 
 def unwrap(x: Any) -> Any:
     """Replace Handles by their values, also in lists."""
-    if isinstance(x, Handle):
+    if isinstance(x, Tracer):
         return x.value
     return [unwrap(item) for item in x] if isinstance(x, list | tuple) else x
 
@@ -97,10 +97,14 @@ def unwrap(x: Any) -> Any:
 def wrap(cx: Context, x: Any) -> Any:
     """Wrap a value, a Target or a list with values in a Handle; return other objects unchanged."""
     if isinstance(x, Value):
-        return Handle(cx, x)
+        return Tracer(cx, x)
     if isinstance(x, list | tuple):
-        return Matrix(list(x)) if arith.is_static(x) else Handle(cx, arith.value(cx, x))
-    return Handle(cx, x.load(cx)) if arith.is_target(x) else x
+        return (
+            Matrix(list(x))
+            if operator_lowering.is_static(x)
+            else Tracer(cx, operator_lowering.value(cx, x))
+        )
+    return Tracer(cx, x.load(cx)) if operator_lowering.is_target(x) else x
 
 
 def traced(python: Callable[..., Any] | None) -> Handler:
@@ -132,10 +136,10 @@ def check_arguments(cx: Context, python: Callable[..., Any], args: Any, kwargs: 
 
 
 def _operator(op: str, apply: Callable[..., Any]) -> tuple[Any, Any]:
-    def forward(self: Handle, other: Any) -> Any:
+    def forward(self: Tracer, other: Any) -> Any:
         return self.give(apply(self.cx, op, self.value, unwrap(other)))
 
-    def reflected(self: Handle, other: Any) -> Any:
+    def reflected(self: Tracer, other: Any) -> Any:
         return self.give(apply(self.cx, op, unwrap(other), self.value))
 
     return forward, reflected
@@ -148,8 +152,8 @@ _OPERATORS = {
 }  # fmt: skip
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 for _op, _name in _OPERATORS.items():
-    _forward, _reflected = _operator(_op, arith.binary)
-    setattr(Handle, f"__{_name}__", _forward)
-    setattr(Handle, f"__r{_name}__", _reflected)
+    _forward, _reflected = _operator(_op, operator_lowering.binary)
+    setattr(Tracer, f"__{_name}__", _forward)
+    setattr(Tracer, f"__r{_name}__", _reflected)
 for _op, _name in _COMPARISONS.items():
-    setattr(Handle, f"__{_name}__", _operator(_op, arith.compare)[0])
+    setattr(Tracer, f"__{_name}__", _operator(_op, operator_lowering.compare)[0])

@@ -16,7 +16,7 @@ from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 
 
-class Record:
+class StructValue:
     """A struct in a kernel: members by name, each a tree.
 
     `type` is None for an anonymous struct; `methods` are those of the type. `objects` are the
@@ -44,12 +44,12 @@ class Record:
     def keys(self) -> Any:
         return self.members.keys()
 
-    def copy(self) -> Record:
+    def copy(self) -> StructValue:
         """Return a shallow copy, whose members can be replaced one by one."""
         return type(self)(dict(self.members), self.methods, self.type, self.objects)
 
 
-_CONTAINERS = (list, dict, Record)
+_CONTAINERS = (list, dict, StructValue)
 
 
 def is_container(x: Any) -> bool:
@@ -57,16 +57,16 @@ def is_container(x: Any) -> bool:
     return isinstance(x, _CONTAINERS) or type(x) is tuple
 
 
-def branches(tree: Any) -> list[Any]:
+def children_of(tree: Any) -> list[Any]:
     """Return the children of a container, in order."""
-    if isinstance(tree, Record):
+    if isinstance(tree, StructValue):
         return list(tree.members.values())
     return list(tree.values()) if isinstance(tree, dict) else list(tree)
 
 
 def with_branches(tree: Any, items: Sequence[Any]) -> Any:
     """Return a container of the same kind with these children."""
-    if isinstance(tree, Record):
+    if isinstance(tree, StructValue):
         return type(tree)(dict(zip(tree.members, items)), tree.methods, tree.type, tree.objects)
     if isinstance(tree, dict):
         return dict(zip(tree, items)) if type(tree) is dict else refilled(tree, items)
@@ -95,22 +95,22 @@ def refilled(tree: Any, items: Sequence[Any]) -> Any:
 def map_leaves(tree: Any, f: Callable[[Any], Any]) -> Any:
     """Return the tree with `f` applied to every leaf."""
     if is_container(tree):
-        return with_branches(tree, [map_leaves(item, f) for item in branches(tree)])
+        return with_branches(tree, [map_leaves(item, f) for item in children_of(tree)])
     return f(tree)
 
 
 def has_leaf(tree: Any, holds: Callable[[Any], bool]) -> bool:
     """True if `holds` is true of some leaf."""
     if is_container(tree):
-        return any(has_leaf(item, holds) for item in branches(tree))
+        return any(has_leaf(item, holds) for item in children_of(tree))
     return holds(tree)
 
 
-def records_in(tree: Any) -> Iterator[Record]:
+def records_in(tree: Any) -> Iterator[StructValue]:
     """Yield the structs in a tree, including nested ones."""
-    if isinstance(tree, Record):
+    if isinstance(tree, StructValue):
         yield tree
-    for item in branches(tree) if is_container(tree) else ():
+    for item in children_of(tree) if is_container(tree) else ():
         yield from records_in(item)
 
 
@@ -144,11 +144,11 @@ def is_same(a: Any, b: Any) -> bool:
 
 def same_branches(a: Any, b: Any) -> bool:
     """True if two trees have the same kind, and the same keys or length."""
-    if isinstance(a, dict | Record):
-        return isinstance(b, dict if isinstance(a, dict) else Record) and a.keys() == b.keys()
+    if isinstance(a, dict | StructValue):
+        return isinstance(b, dict if isinstance(a, dict) else StructValue) and a.keys() == b.keys()
     return type(a) is type(b) and is_container(a) and len(a) == len(b)
 
 
 def aligned(a: Any, b: Any) -> list[Any]:
     """Return the children of b in the order of a, which has the same branches."""
-    return [b[key] for key in a.keys()] if isinstance(a, dict | Record) else list(b)  # noqa: SIM118
+    return [b[key] for key in a.keys()] if isinstance(a, dict | StructValue) else list(b)  # noqa: SIM118

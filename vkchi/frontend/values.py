@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Op, Value, base_of
-from vkchi.ir.swaps import swap_until_done
+from vkchi.ir.cas_loops import emit_cas_loop
+from vkchi.ir.core import Op, Value, base_memory
 from vkchi.span import Span
 from vkchi.target.options import Options
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
 if TYPE_CHECKING:
-    from vkchi.frontend.conversions import Noted
-    from vkchi.frontend.reports import Reports
+    from vkchi.frontend.conversions import PendingCaution
+    from vkchi.frontend.reports import ReportBuilder
 
 
 class Context(Protocol):
@@ -34,9 +34,9 @@ class Context(Protocol):
 
     b: Builder
     options: Options
-    reports: Reports
+    reports: ReportBuilder
     stopped: dict[Value, bool]
-    cautions: list[Noted]
+    cautions: list[PendingCaution]
 
     @property
     def span(self) -> Span: ...
@@ -107,7 +107,7 @@ class RangeOf(Deferred):
         self.begin, self.end, self.step = begin, end, step
 
 
-class Place(Assignable):
+class MemoryTarget(Assignable):
     """A Target in memory: an array element or a component of one."""
 
     __slots__ = ("ptr", "type")
@@ -122,13 +122,13 @@ class Place(Assignable):
         assert isinstance(self.ptr.type, Ptr)
         return self.ptr.type.space
 
-    def part(self, ptr: Value) -> Place:
+    def part(self, ptr: Value) -> MemoryTarget:
         """Return the Target of a component at `ptr`."""
-        return Place(ptr)
+        return MemoryTarget(ptr)
 
     def load(self, cx: Context) -> Op:
         v = cx.b.emit("load", self.ptr)
-        is_stopped = cx.stopped and base_of(self.ptr) in cx.stopped
+        is_stopped = cx.stopped and base_memory(self.ptr) in cx.stopped
         return cx.b.emit("stop_grad", v) if is_stopped else v
 
     def store(self, cx: Context, v: Value) -> None:
@@ -140,19 +140,19 @@ class Place(Assignable):
 
     def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
         """Store `update` of the current value by a compare-and-swap loop; return the old value."""
-        return swap_until_done(cx.b, self.ptr, update)
+        return emit_cas_loop(cx.b, self.ptr, update)
 
 
 ORIGIN = "__vkchi_origin__"  # the attribute of arrays in kernels that is their `origin`
 
 
-class Reference:
+class InlineOnly:
     """Base of values that only inlined code can use."""
 
     __slots__ = ()
 
 
-class ArrayRef(Reference):
+class ArrayRef(InlineOnly):
     """An array in a kernel: a field, an ndarray argument or a shared array.
 
     - `value` has an Array type.

@@ -16,7 +16,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.conversions import Noted
+from vkchi.frontend.conversions import PendingCaution
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.source import source_of
 from vkchi.span import PACKAGE
@@ -51,7 +51,7 @@ def note_varying(cx: Lowering, callee: Any) -> None:
     help = "call it outside, and pass the result as an argument of the kernel"
     if kind == "random":
         help = f"draw in the kernel, by ti.random(), or {help}"
-    cx.cautions.append(Noted(Caution("constant", sentence, help, cx.span)))
+    cx.cautions.append(PendingCaution(Caution("constant", sentence, help, cx.span)))
 
 
 def kind_of(callee: Any, depth: int) -> str:

@@ -8,8 +8,8 @@ Example:
     >>> builder.compile().run({"x": array})
 """
 
-from vkchi.graph.arguments import Arg, ArgKind
-from vkchi.graph.builder import Graph, GraphBuilder, Sequential
+from vkchi.graph.graph_arguments import Arg, ArgKind
+from vkchi.graph.graph_builder import Graph, GraphBuilder, Sequential
 from vkchi.graph.record import Record, record
 
 __all__ = ["Arg", "ArgKind", "Graph", "GraphBuilder", "Record", "Sequential", "record"]

@@ -14,11 +14,11 @@ from typing import Any
 from vkchi.algorithms.array_kernels import on_arrays
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
-from vkchi.lang.static import loop_config, static
-from vkchi.launch.replay import Launch, Replay
+from vkchi.lang.compile_time import loop_config, static
+from vkchi.launch.replay import RecordedLaunch, Replay
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.runtime import Runtime, require_home
-from vkchi.signature.wording import describe
+from vkchi.signature.wording import describe_argument
 from vkchi.types import i32
 from vkchi.types.lazy_numpy import np
 
@@ -46,7 +46,9 @@ def look(field: Any, state: Any, groups: Any, given: Any, wanted: Any) -> None:
 def cell_of_condition(field: Any, runtime: Runtime) -> tuple[int, ...]:
     """Return the index of a condition's element. Raises ArgumentError unless it is one scalar."""
     if not isinstance(field, Storage):
-        raise ArgumentError(f"a field or ndarray of one number is needed, not {describe(field)}")
+        raise ArgumentError(
+            f"a field or ndarray of one number is needed, not {describe_argument(field)}"
+        )
     field.check_alive()
     require_home("the condition", field.runtime, runtime)
     if not field.is_scalar or field.shape not in ((), (1,)) or any(field.origin):
@@ -77,7 +79,7 @@ class DeviceLoop:
         key = isinstance(field, Ndarray), True, True, True
         kernel = look.kernels.get(key) or look.make(key)
         args = (field, self._state, groups, self._given, int(wanted))
-        self._look = kernel.examine(partial(Launch, "run_while"), *args)
+        self._look = kernel.examine(partial(RecordedLaunch, "run_while"), *args)
         given = self._given.buffer
         looped = [
             c._replace(indirect=given.locate(12 * k, 12), reads=c.reads | {given.key})

@@ -25,16 +25,16 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
-from vkchi.fields.elements import Access
+from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
-from vkchi.graph.builder import is_plain_launch
 from vkchi.graph.device_loop import DeviceLoop, cell_of_condition, is_true
-from vkchi.interrupts.blocks import Block
+from vkchi.graph.graph_builder import is_plain_launch
 from vkchi.interrupts.locks import restoring
-from vkchi.kernel import launch
-from vkchi.launch.replay import Launch, Replay
-from vkchi.runtime import Runtime, current, require_home
-from vkchi.signature.wording import describe
+from vkchi.interrupts.safe_context import SafeContext
+from vkchi.kernel import launch_or_record
+from vkchi.launch.replay import RecordedLaunch, Replay
+from vkchi.runtime import Runtime, current_runtime, require_home
+from vkchi.signature.wording import describe_argument
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ IN_BLOCK = "in the block of ti.record() kernels are recorded and not run, so "
 MOST_LOOPS = 8  # device loops kept, by condition
 
 
-class Step(NamedTuple):
+class RecordedCallStep(NamedTuple):
     """A recorded call: the kernel's name, its plan, its arguments."""
 
     name: str
@@ -58,10 +58,10 @@ class Step(NamedTuple):
 
     def call(self) -> None:
         """Launch like a normal call."""
-        launch(self.name, self.plan, self.args)
+        launch_or_record(self.name, self.plan, self.args)
 
 
-class Record(Block):
+class Record(SafeContext):
     """Kernel calls, recorded in a block and run after it."""
 
     kind, title = "record", "ti.record()"
@@ -70,10 +70,10 @@ class Record(Block):
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
         self.thread = get_ident()
-        self._steps: list[Step] = []
+        self._steps: list[RecordedCallStep] = []
         self._problem = "was not recorded: write `with ti.record() as g:`"
         self._watched: dict[int, Storage] = {}
-        self._parts: list[tuple[Replay | None, list[Step]]] = []
+        self._parts: list[tuple[Replay | None, list[RecordedCallStep]]] = []
         self._loops: dict[tuple[int, bool], DeviceLoop] = {}
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class Record(Block):
     # --- recording -------------------------------------------------------------------------------
 
     def __enter__(self) -> Record:
-        runtime = current()
+        runtime = current_runtime()
         if self.is_entered:
             raise KernelRuntimeError("a record is made once: call ti.record() again")
         if runtime.tape is not None:
@@ -115,10 +115,10 @@ class Record(Block):
         if self._runtime is not None and self._runtime.recording is self:
             self._runtime.recording = None
 
-    def _make_parts(self) -> Iterator[tuple[Replay | None, list[Step]]]:
+    def _make_parts(self) -> Iterator[tuple[Replay | None, list[RecordedCallStep]]]:
         for is_plain, group in groupby(self._steps, lambda step: step.is_plain):
             steps = list(group)
-            launches = [Launch(*step) for step in steps] if is_plain else []
+            launches = [RecordedLaunch(*step) for step in steps] if is_plain else []
             yield (Replay(launches) if is_plain else None), steps
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
@@ -134,12 +134,12 @@ class Record(Block):
         leaves = [leaf for p, arg in pairs for leaf in p.leaves(arg)]
         for p, arg in leaves:
             if p.kind == "array" and not isinstance(arg, Storage):
-                self._refuse(f"{name}() cannot be given {describe(arg)}: use a ti.ndarray")
+                self._refuse(f"{name}() cannot be given {describe_argument(arg)}: use a ti.ndarray")
         bound = plan.executable.bind_arguments(args)  # raises ArgumentError
         for check in plan.checks:
             check(bound.flat)
         kept = tuple(p.keep(arg, {}) for p, arg in zip(plan.parameters, args, strict=True))
-        self._steps.append(Step(name, plan, kept))
+        self._steps.append(RecordedCallStep(name, plan, kept))
         for array_name, array in {**plan.fields(args), **bound.arrays}.items():
             if array_name in plan.written and array.watch is None:
                 self._watched[id(array)] = array
@@ -148,7 +148,7 @@ class Record(Block):
 
     # --- hooks for accesses by Python ------------------------------------------------------------
 
-    def on_access(self, array: Storage, access: Access) -> None:
+    def on_access(self, array: Storage, access: ArrayAccess) -> None:
         """Hook before Python accesses an array. Raises KernelRuntimeError if runs would not repeat
         it."""
         if get_ident() != self.thread:
@@ -161,11 +161,11 @@ class Record(Block):
 
     def filled(self, array: Storage, values: object) -> None:
         """Hook before Python fills an array."""
-        self.on_access(array, Access("write"))
+        self.on_access(array, ArrayAccess("write"))
 
     def copy(self, target: Storage, source: Storage) -> bool:
         """Hook before Python copies an array."""
-        self.on_access(target, Access("write"))
+        self.on_access(target, ArrayAccess("write"))
         return False
 
     def copy_tensor(self, target: Storage, tensor: object) -> bool:
@@ -204,7 +204,7 @@ class Record(Block):
         was destroyed.
         """
         if not is_count(n):
-            raise ArgumentError(f"run() takes a number of times, not {describe(n)}")
+            raise ArgumentError(f"run() takes a number of times, not {describe_argument(n)}")
         runtime = self._open_runtime()
         with restoring(runtime.lock), runtime.lock:
             self._renew()
@@ -235,7 +235,7 @@ class Record(Block):
         if self._problem:
             raise KernelRuntimeError(f"the graph {self._problem}")
         assert self._runtime is not None
-        require_home("the graph", self._runtime, current())
+        require_home("the graph", self._runtime, current_runtime())
         return self._runtime
 
     def run_while(self, field: Any, *, max: int | None = None) -> int:
@@ -257,7 +257,7 @@ class Record(Block):
         runtime = self._open_runtime()
         cell = cell_of_condition(field, runtime)
         if most is not None and not is_count(most):
-            raise ArgumentError(f"max is a number of runs, not {describe(most)}")
+            raise ArgumentError(f"max is a number of runs, not {describe_argument(most)}")
         with restoring(runtime.lock), runtime.lock:
             self._renew()
             if most is None and not self._writes(field) and is_true(field, cell) is wanted:

@@ -6,7 +6,7 @@ Positions are fractions of the window.
 from __future__ import annotations
 
 from vkchi.errors import ToolError
-from vkchi.gui.shapes import Floats, numbers
+from vkchi.gui.shape_arrays import Floats, scalars_per_shape
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -61,7 +61,7 @@ def vector_arrows(who: str, field: object, spacing: int) -> tuple[Floats, Floats
 
 def plane(who: str, field: object, channels: int = 0) -> Floats:
     """Values of a two-dimensional field, scalars or vectors. Raises ToolError."""
-    values = numbers(who, "the field", field)
+    values = scalars_per_shape(who, "the field", field)
     if values.ndim == 4 and values.shape[3] == 1:
         values = values[:, :, :, 0]
     if values.ndim != 2 + bool(channels) or (channels and values.shape[2] != channels):

@@ -60,7 +60,7 @@ class EventFilter:
         return not self.filter.isdisjoint((e.type, e.key, (e.type, e.key)))
 
 
-class Inbox:
+class EventQueue:
     """Queue of unread events, and the set of pressed keys."""
 
     def __init__(self) -> None:

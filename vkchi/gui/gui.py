@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelRuntimeError, ToolError
-from vkchi.gui import diagrams, events, notebook, shapes
-from vkchi.gui.canvas import Canvas
-from vkchi.gui.image import colour_map, cook, draw_text, stretch
-from vkchi.gui.shapes import Floats, Resolution
-from vkchi.gui.widgets import Button, Label, Panel, Slider
-from vkchi.gui.window import Window
+from vkchi.gui import diagrams, events, notebook, shape_arrays
+from vkchi.gui.panel import Button, Label, Panel, Slider
+from vkchi.gui.pixel_canvas import PixelCanvas
+from vkchi.gui.pixels import colour_map, draw_text, image_to_pixels, resample_bilinear
+from vkchi.gui.pygame_window import PygameWindow
+from vkchi.gui.shape_arrays import Floats, Resolution
 from vkchi.logs import logger
 from vkchi.tools.image import has_screen, imwrite
 from vkchi.types.lazy_numpy import np
@@ -73,9 +73,9 @@ class GUI:
         self._fps: float | None = FPS
         self._due = 0.0
         self._is_running = True
-        self._canvas, self._inbox = Canvas(self.res), events.Inbox()
+        self._canvas, self._inbox = PixelCanvas(self.res), events.EventQueue()
         self._panel = Panel(self.res)
-        self._window: Window | None = None
+        self._window: PygameWindow | None = None
         self._display: notebook.Display | None = None
         self.clear()
         if self.get_bool_environ("TI_GUI_SHOW", show_gui):
@@ -85,7 +85,9 @@ class GUI:
         if notebook.is_notebook():
             self._display = notebook.Display()
         elif has_screen() or os.environ.get("SDL_VIDEODRIVER"):
-            self._window = Window(self.name, self.res, self._inbox, is_fullscreen=is_fullscreen)
+            self._window = PygameWindow(
+                self.name, self.res, self._inbox, is_fullscreen=is_fullscreen
+            )
         else:
             log.warning("no screen: %r is drawn off-screen; gui.show('a.png') saves", self.name)
 
@@ -170,7 +172,7 @@ class GUI:
     def clear(self, color: int | None = None) -> None:
         """Fill the picture with one `color` (0xRRGGBB), by default the background's."""
         chosen = self.background_color if color is None else color
-        self._canvas.clear(int(shapes.colours("clear", chosen, 1)[0]))
+        self._canvas.clear(int(shape_arrays.colours("clear", chosen, 1)[0]))
 
     def get_image(self) -> Floats:
         """Pixels of this frame: f32[width, height, 4], red, green, blue, alpha from 0 to 1, from
@@ -183,11 +185,11 @@ class GUI:
         img: shape (width, height), scalars or vectors of 2 to 4 components, or a third axis of that
         length; floats from 0 to 1, or unsigned integers up to their maximum. Raises ToolError.
         """
-        self._canvas.set(cook(img, self.res))
+        self._canvas.set(image_to_pixels(img, self.res))
 
     def cook_image(self, img: Numbers | Texture) -> Floats:
         """Convert `img` to f32[width, height, 4], as `set_image` does. Raises ToolError."""
-        return cook(img, self.res)
+        return image_to_pixels(img, self.res)
 
     def contour(self, scalar_field: Numbers, normalize: bool = False) -> None:
         """Show a scalar field as colours from dark blue (0) to yellow (1).
@@ -195,7 +197,9 @@ class GUI:
         scalar_field: two axes, stretched over the window; normalize: map its minimum to 0 and its
         maximum to 1. Raises ToolError.
         """
-        values = stretch(diagrams.plane("contour", scalar_field).astype(np.float64), self.res)
+        values = resample_bilinear(
+            diagrams.plane("contour", scalar_field).astype(np.float64), self.res
+        )
         if normalize:
             least, greatest = values.min(), values.max()
             values = (values - least) / ((greatest - least) or 1.0)
@@ -209,8 +213,8 @@ class GUI:
         pos: centre (x, y), in fractions of the window from its lower left corner; color: 0xRRGGBB;
         radius: in pixels. Raises ToolError.
         """
-        at = shapes.point("circle", "pos", pos, self.res)
-        self._discs("circle", at, radius, shapes.colours("circle", color, 1))
+        at = shape_arrays.point("circle", "pos", pos, self.res)
+        self._discs("circle", at, radius, shape_arrays.colours("circle", color, 1))
 
     def circles(
         self,
@@ -225,15 +229,15 @@ class GUI:
         pos: a field of vectors or an array [n, 2]; radius, color: one for all, or an array of n;
         palette: colours indexed by `palette_indices`, an array of n integers. Raises ToolError.
         """
-        at = shapes.positions("circles", "pos", pos, self.res)
+        at = shape_arrays.positions("circles", "pos", pos, self.res)
         if palette is None:
-            colour = shapes.colours("circles", color, len(at))
+            colour = shape_arrays.colours("circles", color, len(at))
         else:
-            colour = shapes.from_palette("circles", palette, palette_indices, len(at))
+            colour = shape_arrays.from_palette("circles", palette, palette_indices, len(at))
         self._discs("circles", at, radius, colour)
 
     def _discs(self, who: str, at: Floats, radius: Numbers, colour: Floats) -> None:
-        self._canvas.add(shapes.discs(at, shapes.radii(who, radius, len(at)), colour))
+        self._canvas.add(shape_arrays.discs(at, shape_arrays.radii(who, radius, len(at)), colour))
 
     def line(
         self, begin: Numbers, end: Numbers, radius: float = 1, color: Numbers = 0xFFFFFF
@@ -243,8 +247,8 @@ class GUI:
         begin, end: (x, y) in fractions of the window; radius: half its width, in pixels; color:
         0xRRGGBB. Raises ToolError.
         """
-        a = shapes.point("line", "begin", begin, self.res)
-        b = shapes.point("line", "end", end, self.res)
+        a = shape_arrays.point("line", "begin", begin, self.res)
+        b = shape_arrays.point("line", "end", end, self.res)
         self._lines("line", a, b, radius, color)
 
     def lines(
@@ -255,15 +259,18 @@ class GUI:
         begin, end: [n, 2] each, in fractions of the window; radius (half the width, in pixels),
         color: one for all, or an array of n. Raises ToolError.
         """
-        a = shapes.positions("lines", "begin", begin, self.res)
-        b = shapes.positions("lines", "end", end, self.res)
+        a = shape_arrays.positions("lines", "begin", begin, self.res)
+        b = shape_arrays.positions("lines", "end", end, self.res)
         self._lines("lines", a, b, radius, color)
 
     def _lines(self, who: str, begin: Floats, end: Floats, radius: Numbers, color: Numbers) -> None:
         if len(begin) != len(end):
             raise ToolError(f"{who}: {len(begin)} lines begin, and {len(end)} end")
-        radius, colour = shapes.radii(who, radius, len(end)), shapes.colours(who, color, len(end))
-        self._canvas.add(shapes.segments(begin, end, radius, colour))
+        radius, colour = (
+            shape_arrays.radii(who, radius, len(end)),
+            shape_arrays.colours(who, color, len(end)),
+        )
+        self._canvas.add(shape_arrays.segments(begin, end, radius, colour))
 
     def triangle(self, a: Numbers, b: Numbers, c: Numbers, color: Numbers = 0xFFFFFF) -> None:
         """Draw a filled triangle.
@@ -272,20 +279,20 @@ class GUI:
         """
         corners = zip("abc", (a, b, c))
         self._triangles("triangle", color, *[
-            shapes.point("triangle", name, x, self.res) for name, x in corners
+            shape_arrays.point("triangle", name, x, self.res) for name, x in corners
         ])  # fmt: skip
 
     def triangles(self, a: Numbers, b: Numbers, c: Numbers, color: Numbers = 0xFFFFFF) -> None:
         """Draw filled triangles with corners a, b, c, [n, 2] each; color: one, or an array of n."""
         corners = zip("abc", (a, b, c))
         self._triangles("triangles", color, *[
-            shapes.positions("triangles", name, x, self.res) for name, x in corners
+            shape_arrays.positions("triangles", name, x, self.res) for name, x in corners
         ])  # fmt: skip
 
     def _triangles(self, who: str, color: Numbers, a: Floats, b: Floats, c: Floats) -> None:
         if not len(a) == len(b) == len(c):
             raise ToolError(f"{who}: {len(a)}, {len(b)} and {len(c)} corners")
-        self._canvas.add(shapes.triangles(a, b, c, shapes.colours(who, color, len(a))))
+        self._canvas.add(shape_arrays.triangles(a, b, c, shape_arrays.colours(who, color, len(a))))
 
     def rect(
         self, topleft: Numbers, bottomright: Numbers, radius: float = 1, color: Numbers = 0xFFFFFF
@@ -296,7 +303,7 @@ class GUI:
         pixels; color: 0xRRGGBB. Raises ToolError.
         """
         (left, top), (right, low) = (
-            shapes.point("rect", name, x, self.res)[0]
+            shape_arrays.point("rect", name, x, self.res)[0]
             for name, x in {"topleft": topleft, "bottomright": bottomright}.items()
         )
         corners = np.array([[left, top], [right, top], [right, low], [left, low]], np.float32)
@@ -310,8 +317,8 @@ class GUI:
         content: converted by `str`; pos: upper left corner (x, y) in fractions of the window;
         font_size: in pixels; color: 0xRRGGBB. Raises ToolError.
         """
-        x, y = shapes.point("text", "pos", pos, self.res)[0]
-        colour = int(shapes.colours("text", color, 1)[0])
+        x, y = shape_arrays.point("text", "pos", pos, self.res)[0]
+        colour = int(shape_arrays.colours("text", color, 1)[0])
         if not font_size > 0:
             raise ToolError(f"text: font_size is a positive number, not {font_size!r}")
         mask, _ = draw_text(str(content), font_size)
@@ -335,7 +342,7 @@ class GUI:
         `angle` (default 45 degrees) of the tip. Raises ToolError.
         """
         ends = {"orig": orig, "direction": direction}
-        a, b = (shapes.point("arrow", name, x, (1, 1)) for name, x in ends.items())
+        a, b = (shape_arrays.point("arrow", name, x, (1, 1)) for name, x in ends.items())
         self._arrows("arrow", a, b, radius, color, **kwargs)
 
     def arrows(
@@ -349,7 +356,7 @@ class GUI:
         """Draw arrows. orig, direction: [n, 2] each; radius, color: one for all, or an array of n;
         units and kwargs are those of `arrow`. Raises ToolError."""
         ends = {"orig": orig, "direction": direction}
-        a, b = (shapes.positions("arrows", name, x, (1, 1)) for name, x in ends.items())
+        a, b = (shape_arrays.positions("arrows", name, x, (1, 1)) for name, x in ends.items())
         self._arrows("arrows", a, b, radius, color, **kwargs)
 
     def _arrows(
@@ -360,10 +367,10 @@ class GUI:
         if count != len(direction):
             raise ToolError(f"{who}: {count} origins, and {len(direction)} directions")
         lines = diagrams.arrow_lines(orig, direction, tip_scale, angle)
-        begin, end = (shapes.to_pixels(x, self.res) for x in lines)
-        radius = np.tile(shapes.radii(who, radius, count), 3)
-        colour = np.tile(shapes.colours(who, color, count), 3)
-        self._canvas.add(shapes.segments(begin, end, radius, colour))
+        begin, end = (shape_arrays.to_pixels(x, self.res) for x in lines)
+        radius = np.tile(shape_arrays.radii(who, radius, count), 3)
+        colour = np.tile(shape_arrays.colours(who, color, count), 3)
+        self._canvas.add(shape_arrays.segments(begin, end, radius, colour))
 
     def arrow_field(
         self, direction: Numbers, radius: Numbers = 1, color: Numbers = 0xFFFFFF,
@@ -385,8 +392,8 @@ class GUI:
         distance of the outer discs from the edge, in grid spacings. Raises ToolError.
         """
         values = diagrams.plane("point_field", radius)
-        at = shapes.to_pixels(diagrams.grid(values.shape[:2], bound), self.res)
-        colour = shapes.colours("point_field", color, len(at))
+        at = shape_arrays.to_pixels(diagrams.grid(values.shape[:2], bound), self.res)
+        colour = shape_arrays.colours("point_field", color, len(at))
         self._discs("point_field", at, values.reshape(-1), colour)
 
     def vector_field(

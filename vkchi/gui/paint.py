@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.gui import coverage
-from vkchi.gui.shapes import IS_TRIANGLE, Floats, Shapes, from_hex
+from vkchi.gui.shape_arrays import IS_TRIANGLE, Floats, ShapeBatch, from_hex
 from vkchi.gui.touched_tiles import TILE, bin_shapes
 from vkchi.kernel import Kernel, func, kernel
+from vkchi.lang.compile_time import static
 from vkchi.lang.elementwise import min
 from vkchi.lang.matrix import Vector
-from vkchi.lang.static import static
-from vkchi.runtime import running
+from vkchi.runtime import find_runtime
 from vkchi.types import f32, i32, ndarray, template, vector
 from vkchi.types.lazy_numpy import np
 
@@ -25,7 +25,7 @@ from vkchi.types.lazy_numpy import np
 SHAPE_US, PIXEL_US, LIMIT_US = 60.0, 0.02, 6000.0
 
 
-def paint(pixels: Floats, shapes: Shapes) -> None:
+def paint(pixels: Floats, shapes: ShapeBatch) -> None:
     """Paint shapes into pixels, f32[w, h, 4], in place, in their order."""
     if not len(shapes.radius):
         return
@@ -38,7 +38,7 @@ def paint(pixels: Floats, shapes: Shapes) -> None:
 
 def is_work_for_device(boxes: np.ndarray[Any, Any]) -> bool:
     """True if there is much to paint, and no tape would record the painting."""
-    runtime = running()
+    runtime = find_runtime()
     if runtime is None or runtime.tape is not None:
         return False
     if boxes.shape[1] * SHAPE_US > LIMIT_US:
@@ -50,7 +50,7 @@ def is_work_for_device(boxes: np.ndarray[Any, Any]) -> bool:
 # --- by numpy ------------------------------------------------------------------------------------
 
 
-def paint_by_numpy(pixels: Floats, shapes: Shapes, boxes: np.ndarray[Any, Any]) -> None:
+def paint_by_numpy(pixels: Floats, shapes: ShapeBatch, boxes: np.ndarray[Any, Any]) -> None:
     """Paint the bounding box of each shape in turn."""
     colours = from_hex(shapes.colours)
     each = zip(shapes.points, shapes.radius, colours, boxes.T.tolist())
@@ -142,7 +142,7 @@ def make_kernel() -> Kernel:
 KERNEL = make_kernel()
 
 
-def paint_by_kernel(pixels: Floats, shapes: Shapes, boxes: np.ndarray[Any, Any]) -> None:
+def paint_by_kernel(pixels: Floats, shapes: ShapeBatch, boxes: np.ndarray[Any, Any]) -> None:
     """Paint all shapes in one launch, or in several if the tiles' lists are long."""
     rows = -(-pixels.shape[1] // TILE)
     has_alpha = bool((pixels[:, :, 3] != 1).any())  # else it stays 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vkchi.gui.shapes import Resolution, Shapes
+from vkchi.gui.shape_arrays import Resolution, ShapeBatch
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -25,7 +25,7 @@ VERTICAL = 1e30  # one over the width of an edge that has none
 MARGIN = 0.5  # pixels, more than rounding errors
 
 
-class Lot(NamedTuple):
+class TileBatch(NamedTuple):
     """A subset of the shapes, `chosen`, and its lists by tile.
 
     Tile t has the shapes order[starts[t]] up to order[starts[t + 1]], counted from the lot's first;
@@ -37,7 +37,7 @@ class Lot(NamedTuple):
     order: Array
 
 
-class Strips(NamedTuple):
+class TileColumns(NamedTuple):
     """Columns of tiles that shapes may cover, each from row `first` to row `last`; i32."""
 
     shape: Array
@@ -46,7 +46,7 @@ class Strips(NamedTuple):
     last: Array
 
 
-def bin_shapes(shapes: Shapes, boxes: Array, res: Resolution) -> Iterator[Lot]:
+def bin_shapes(shapes: ShapeBatch, boxes: Array, res: Resolution) -> Iterator[TileBatch]:
     """Divide the shapes, in order, into lots with at most about MOST_ENTRIES list entries."""
     spans = boxes >> LOG_TILE
     columns, rows = np.maximum(spans[1::2] - spans[0::2] + 1, 0).astype(np.int64)
@@ -56,11 +56,11 @@ def bin_shapes(shapes: Shapes, boxes: Array, res: Resolution) -> Iterator[Lot]:
         chosen = slice(begin, end)
         strips = cut_columns(spans[:, chosen], columns[chosen])
         if shapes.corners > 1 and columns[chosen] @ rows[chosen] >= LARGE * (end - begin):
-            strips = narrow(strips, Shapes(*(array[chosen] for array in shapes)))
-        yield Lot(chosen, *list_tiles(strips, res))
+            strips = narrow_columns(strips, ShapeBatch(*(array[chosen] for array in shapes)))
+        yield TileBatch(chosen, *list_tiles(strips, res))
 
 
-def cut_columns(spans: Array, columns: Array) -> Strips:
+def cut_columns(spans: Array, columns: Array) -> TileColumns:
     """Strips of shapes whose boxes have the given number of tile columns.
 
     spans: i32[4, n], their first and last columns and rows.
@@ -68,10 +68,10 @@ def cut_columns(spans: Array, columns: Array) -> Strips:
     shape = np.repeat(np.arange(len(columns), dtype=np.int32), columns)
     behind = (np.cumsum(columns) - columns).astype(np.int32)
     column = np.arange(len(shape), dtype=np.int32) + np.repeat(spans[0] - behind, columns)
-    return Strips(shape, column, spans[2][shape], spans[3][shape])
+    return TileColumns(shape, column, spans[2][shape], spans[3][shape])
 
 
-def narrow(strips: Strips, shapes: Shapes) -> Strips:
+def narrow_columns(strips: TileColumns, shapes: ShapeBatch) -> TileColumns:
     """Shrink strips to the region between the edges of lines and triangles."""
     far = np.maximum(shapes.radius, 0).astype(np.float64)[strips.shape] + MARGIN
     left = strips.column * TILE - far
@@ -99,7 +99,7 @@ def narrow(strips: Strips, shapes: Shapes) -> Strips:
     )
 
 
-def list_tiles(strips: Strips, res: Resolution) -> tuple[Array, Array]:
+def list_tiles(strips: TileColumns, res: Resolution) -> tuple[Array, Array]:
     """Lists of all tiles: `starts` and `order` of a lot."""
     columns, rows = (-(-n // TILE) for n in res)
     counts = np.maximum(strips.last - strips.first + 1, 0)

@@ -21,7 +21,7 @@ PLAIN, VERSIONED = b"dltensor", b"dltensor_versioned"
 TENSOR_AT = {PLAIN: 0, VERSIONED: 4 + 4 + 8 + 8 + 8}
 
 
-class Place(NamedTuple):
+class ArrayLocation(NamedTuple):
     """Location and layout of an array: strides in bytes, device as DLPack's (type, number)."""
 
     address: int
@@ -39,10 +39,10 @@ class TensorHead(ctypes.Structure):
     )  # fmt: skip
 
 
-class Shown:
+class ArrayInterface:
     """Object with an `__array_interface__` for numpy; keeps `keeper` alive."""
 
-    def __init__(self, place: Place, keeper: object) -> None:
+    def __init__(self, place: ArrayLocation, keeper: object) -> None:
         self.keeper = keeper
         self.__array_interface__ = {
             "data": (place.address, False), "shape": place.shape, "strides": place.strides,
@@ -64,9 +64,11 @@ def capsule_of(values: np.ndarray[Any, Any], max_version: tuple[int, int] | None
     return values.__dlpack__()
 
 
-def make_capsule(place: Place, keeper: object, max_version: tuple[int, int] | None) -> object:
+def make_capsule(
+    place: ArrayLocation, keeper: object, max_version: tuple[int, int] | None
+) -> object:
     """Capsule of memory that `keeper` keeps alive."""
-    made = capsule_of(np.asarray(Shown(place, keeper)), max_version)
+    made = capsule_of(np.asarray(ArrayInterface(place, keeper)), max_version)
     name = _name(made)
     head = TensorHead.from_address(_pointer(made, name) + TENSOR_AT[name])
     head.device_type, head.device_id = place.device

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from vkchi.errors import ArgumentError, DeviceError
-from vkchi.interop.capsules import Place, capsule_of, make_capsule
+from vkchi.interop.capsules import ArrayLocation, capsule_of, make_capsule
 from vkchi.interrupts.local import local
 from vkchi.types.lazy_numpy import is_number_of_numpy, np
 
@@ -34,7 +34,7 @@ LEGACY, NO_ORDER = 1, -1  # stream numbers of DLPack
 
 
 @runtime_checkable
-class Exporter(Protocol):
+class DLPackExporter(Protocol):
     """Object that can export a DLPack capsule."""
 
     def __dlpack__(self, *, stream: None = ...) -> Any: ...
@@ -62,10 +62,10 @@ def check_device(dl_device: tuple[int, int] | None) -> None:
 
 def cuda_device(runtime: Runtime) -> tuple[int, int]:
     """DLPack device of the memory shared with CUDA. Raises BufferError if none is shared."""
-    from vkchi.interop.cuda.link import Unlinked, find_link  # few programs need it
+    from vkchi.interop.cuda.link import LinkFailure, find_link  # few programs need it
 
     found = find_link(runtime)
-    if isinstance(found, Unlinked):
+    if isinstance(found, LinkFailure):
         raise BufferError(f"{NO_DLPACK} ({found.reason})")
     return CUDA, found.cuda.ordinal
 
@@ -96,11 +96,11 @@ def cuda_capsule(
         held = runtime.cuda.export(buffer, None if order == NO_ORDER else order)
     except DeviceError as e:
         raise BufferError(str(e)) from None
-    place = Place(held.address + offset, like.shape, like.strides, like.dtype, device)
+    place = ArrayLocation(held.address + offset, like.shape, like.strides, like.dtype, device)
     return make_capsule(place, held, max_version)
 
 
-def view_of_capsule(source: Exporter) -> NDArray[np.generic]:
+def view_of_capsule(source: DLPackExporter) -> NDArray[np.generic]:
     """Numpy view of host memory that another library exports.
 
     Raises ArgumentError for memory of other devices, and for dtypes that DLPack cannot export to
@@ -129,7 +129,7 @@ def view_of_foreign(source: object) -> NDArray[np.generic] | None:
     """
     if is_number_of_numpy(source):
         return None
-    if isinstance(source, Exporter):
+    if isinstance(source, DLPackExporter):
         return view_of_capsule(source)
     if hasattr(source, "__cuda_array_interface__"):
         raise ArgumentError(

@@ -12,7 +12,7 @@ import importlib.util
 from typing import Any
 
 from vkchi.errors import ArgumentError
-from vkchi.interrupts.imports import import_whole
+from vkchi.interrupts.imports import import_uninterrupted
 from vkchi.types import Scalar, cook, scalar_of_dtype, u1
 from vkchi.types.lazy_numpy import np
 
@@ -48,7 +48,7 @@ def to_pytorch_type(dtype: Any) -> Any:
 
     Raises ArgumentError; ImportError without torch.
     """
-    torch = import_whole("torch")
+    torch = import_uninterrupted("torch")
     t = to_taichi_type(dtype)
     return torch.bool if t is u1 else getattr(torch, t.dtype.name)
 

@@ -8,14 +8,14 @@ Chooses between the three ways: in place in CUDA memory, in place in host memory
 from __future__ import annotations
 
 from vkchi.errors import ArgumentError
-from vkchi.interop import dlpack, host
+from vkchi.interop import dlpack, host_views
 from vkchi.interop.in_place import host_arrays
 from vkchi.ndarray import Ndarray, ScalarNdarray
-from vkchi.runtime import await_host_memory, current
+from vkchi.runtime import await_host_memory, current_runtime
 from vkchi.types import scalar_of_dtype
 
 
-def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndarray:
+def from_dlpack(source: dlpack.DLPackExporter, /, *, copy: bool | None = None) -> Ndarray:
     """Return an ndarray with the values of a tensor of another library, on the current device.
 
     `source` is any object with `__dlpack__`. Shape and dtype are those of the tensor. The ndarray
@@ -28,20 +28,20 @@ def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndar
     - torch tensors whose memory holds other values (a pending negation, a resized storage);
     - dtypes without a kernel type.
     """
-    if not isinstance(source, dlpack.Exporter):
+    if not isinstance(source, dlpack.DLPackExporter):
         raise ArgumentError(f"{type(source).__name__} has no __dlpack__()")
-    if host.is_torch(source):
-        host.check_export(source)
-    if host.lies_in_cuda(source):
+    if host_views.is_torch(source):
+        host_views.check_export(source)
+    if host_views.is_cuda_array(source):
         from vkchi.interop.cuda.arrays import cuda_arrays  # few programs need it
 
-        return cuda_arrays(current()).take_over(source, copy=copy)
+        return cuda_arrays(current_runtime()).take_over(source, copy=copy)
     await_host_memory()
     values = dlpack.view_of_capsule(source)
     dtype = scalar_of_dtype(values.dtype)
     if dtype is None:
         raise ArgumentError(f"kernels have no type for DLPack's {values.dtype}")
-    taken = None if copy else host_arrays(current()).take_over(values)
+    taken = None if copy else host_arrays(current_runtime()).take_over(values)
     if taken is not None:
         return taken
     if copy is False:
@@ -49,6 +49,6 @@ def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndar
             "this tensor is copied: its memory cannot be used in place. Make the array here "
             "(ti.ndarray) and give it to the other library, which copies nothing"
         )
-    made = ScalarNdarray(current(), dtype, values.shape)
+    made = ScalarNdarray(current_runtime(), dtype, values.shape)
     made.put_unnoticed(values)
     return made

@@ -25,19 +25,19 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.fields.elements import choose_stored
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.interop.dtypes import to_taichi_type
 from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
-from vkchi.types.attributes import MOST_ALIGNED, PLAIN, ArrayArgument
+from vkchi.types.array_attributes import MOST_ALIGNED, PLAIN, ArrayArgument
 from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
-    from vkchi.interop.tensors import Tensors
+    from vkchi.interop.tensors import TensorPool
 
 MOST_IMPORTS = 256
 WORD_BYTES = 4
@@ -71,13 +71,13 @@ class HostNdarray(Ndarray):
         return self.start < other.end and other.start < self.end
 
 
-class TakenNdarray(HostNdarray, ScalarNdarray):
+class ForeignHostNdarray(HostNdarray, ScalarNdarray):
     """A user's ndarray in the memory of another library, which it keeps alive."""
 
     is_copy = False
 
 
-class Seen(NamedTuple):
+class HostArrayInfo(NamedTuple):
     """Memory of an array: the object that owns it, address, dtype and shape."""
 
     owner: Any
@@ -86,7 +86,7 @@ class Seen(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Fit(NamedTuple):
+class HostArrayType(NamedTuple):
     """Type of an array for kernels: element type, shape, size in bytes."""
 
     elem: Scalar | Tensor
@@ -94,21 +94,21 @@ class Fit(NamedTuple):
     size_bytes: int
 
 
-class Owner(weakref.ref[Any]):
+class OwnerReference(weakref.ref[Any]):
     """Weak reference to the owner of memory, with its key in the cache."""
 
     __slots__ = ("key",)
     key: Hashable
 
 
-class Imported(NamedTuple):
+class ImportedHostMemory(NamedTuple):
     """Imported memory: its owner, and an array over it."""
 
-    owner: Owner
+    owner: OwnerReference
     array: HostNdarray
 
 
-class Noted(NamedTuple):
+class CachedLookup(NamedTuple):
     """Cached lookup: properties of an object when last seen, and the array over its memory.
 
     Both references are weak. `where` is the address of a tensor's memory, or a pointer to that of a
@@ -133,11 +133,11 @@ class HostArrays:
         self.can_import = is_able and not runtime.options.debug
         ffi = runtime.device.heap.logical.vk.ffi
         self._cast, self._bytes = ffi.cast, ffi.from_buffer
-        self._known: dict[Hashable, Imported] = {}
-        self._noted: dict[int, Noted] = {}  # by `id` of the object
-        self._gone: deque[Owner] = deque()
-        self._readers: dict[type, Callable[[Any], Seen | None]] = {}
-        self.tensors: Tensors | None = None  # pool of torch tensors in memory of the device
+        self._known: dict[Hashable, ImportedHostMemory] = {}
+        self._noted: dict[int, CachedLookup] = {}  # by `id` of the object
+        self._gone: deque[OwnerReference] = deque()
+        self._readers: dict[type, Callable[[Any], HostArrayInfo | None]] = {}
+        self.tensors: TensorPool | None = None  # pool of torch tensors in memory of the device
 
     def __len__(self) -> int:
         return len(self._known)
@@ -174,7 +174,7 @@ class HostArrays:
             self._note(array, seen, element_axes, known.array)
         return known.array
 
-    def _note(self, array: Any, seen: Seen, element_axes: int, found: HostNdarray) -> None:
+    def _note(self, array: Any, seen: HostArrayInfo, element_axes: int, found: HostNdarray) -> None:
         """Cache the lookup of an array; a hit takes a third of the time."""
         is_numpys = type(array) is np.ndarray
         if not is_numpys and is_array_of_numpy(array):
@@ -182,12 +182,12 @@ class HostArrays:
         where = self._cast("char *", seen.address) if is_numpys else seen.address
         if len(self._noted) >= MOST_IMPORTS:
             self._noted.clear()
-        self._noted[id(array)] = Noted(
+        self._noted[id(array)] = CachedLookup(
             weakref.ref(array), is_numpys, seen.dtype, seen.shape, where, element_axes,
             weakref.ref(found),
         )  # fmt: skip
 
-    def _find_noted(self, noted: Noted, array: Any, element_axes: int) -> HostNdarray | None:
+    def _find_noted(self, noted: CachedLookup, array: Any, element_axes: int) -> HostNdarray | None:
         """The cached array of the same object, if the object is unchanged.
 
         A tensor with the same address has the same storage, or another view of it.
@@ -204,10 +204,10 @@ class HostArrays:
 
     # --- descriptions of arrays --------------------------------------------------------------
 
-    def _add_reader(self, array: Any) -> Callable[[Any], Seen | None]:
+    def _add_reader(self, array: Any) -> Callable[[Any], HostArrayInfo | None]:
         """Choose the function that describes arrays of a new class."""
         kind, torch = type(array), sys.modules.get("torch")
-        reader: Callable[[Any], Seen | None] = see_nothing
+        reader: Callable[[Any], HostArrayInfo | None] = see_nothing
         if is_array_of_numpy(array):
             reader = self._see_numpy if kind is np.ndarray else self._see_derived
         elif torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
@@ -215,7 +215,7 @@ class HostArrays:
         self._readers[kind] = reader
         return reader
 
-    def _see_numpy(self, array: np.ndarray[Any, Any]) -> Seen | None:
+    def _see_numpy(self, array: np.ndarray[Any, Any]) -> HostArrayInfo | None:
         if not (array.flags.carray and array.dtype.isnative and array.size):
             return None
         owner = array
@@ -225,9 +225,9 @@ class HostArrays:
             address = int(self._cast("uintptr_t", self._bytes(array)))
         except local(ValueError):  # a dtype without a buffer format
             return None
-        return Seen(owner, address, array.dtype, array.shape)
+        return HostArrayInfo(owner, address, array.dtype, array.shape)
 
-    def take_over(self, array: np.ndarray[Any, Any]) -> TakenNdarray | None:
+    def take_over(self, array: np.ndarray[Any, Any]) -> ForeignHostNdarray | None:
         """An ndarray in the memory of an array, which it keeps alive; None if not possible."""
         seen = self._see_numpy(array)
         if seen is None:
@@ -237,21 +237,23 @@ class HostArrays:
             if fit is None:
                 return None
             buffer = self._runtime.device.import_host(self._bytes(array), fit.size_bytes)
-            made = TakenNdarray(self._runtime, fit.elem, fit.shape, buffer)
+            made = ForeignHostNdarray(self._runtime, fit.elem, fit.shape, buffer)
         except DeviceError:
             return None
         self._runtime.exported.add(made)
         return made
 
-    def _see_derived(self, array: np.ndarray[Any, Any]) -> Seen | None:
+    def _see_derived(self, array: np.ndarray[Any, Any]) -> HostArrayInfo | None:
         try:
-            return self._see_numpy(host.plain(array))
+            return self._see_numpy(host_views.as_plain_array(array))
         except ArgumentError:
             return None
 
     # --- imports -----------------------------------------------------------------------------
 
-    def _import(self, key: tuple[int, Any, tuple[int, ...], int], owner: Any) -> Imported | None:
+    def _import(
+        self, key: tuple[int, Any, tuple[int, ...], int], owner: Any
+    ) -> ImportedHostMemory | None:
         try:
             fit = self.fit(*key)
             if fit is None:
@@ -261,16 +263,16 @@ class HostArrays:
             made = HostNdarray(self._runtime, fit.elem, fit.shape, buffer)
         except (ArgumentError, DeviceError):  # the copy reports the error, if it fails too
             return None
-        reference = Owner(owner, self._gone.append)
+        reference = OwnerReference(owner, self._gone.append)
         reference.key = key
         if len(self._known) >= MOST_IMPORTS:
             self._known.pop(next(iter(self._known)), None)
-        known = self._known[key] = Imported(reference, made)
+        known = self._known[key] = ImportedHostMemory(reference, made)
         return known
 
     def fit(
         self, address: int, dtype: Any, shape: tuple[int, ...], element_axes: int
-    ) -> Fit | None:
+    ) -> HostArrayType | None:
         """Type of contiguous memory for kernels; None if it cannot be used in place.
 
         Raises ArgumentError for a dtype without a kernel type.
@@ -287,7 +289,9 @@ class HostArrays:
             return None
         if choose_stored(self._runtime.device, scalar).dtype.itemsize != size:
             return None
-        return Fit(with_shape(scalar, tuple(shape[axes:])), tuple(shape[:axes]), size_bytes)
+        return HostArrayType(
+            with_shape(scalar, tuple(shape[axes:])), tuple(shape[:axes]), size_bytes
+        )
 
     def _forget(self) -> None:
         """Drop imports whose owner is gone."""
@@ -301,7 +305,7 @@ class HostArrays:
 type_of_torchs = cache(to_taichi_type)
 
 
-def see_tensor(tensor: Any) -> Seen | None:
+def see_tensor(tensor: Any) -> HostArrayInfo | None:
     """Memory of a torch tensor; None if it is not contiguous host memory."""
     try:
         if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
@@ -309,7 +313,7 @@ def see_tensor(tensor: Any) -> Seen | None:
         owner, address = tensor.untyped_storage(), tensor.data_ptr()
         if owner.data_ptr() + owner.nbytes() < address + tensor.nbytes:
             return None  # its storage was shrunk: the copy reports it
-        return Seen(owner, address, tensor.dtype, tensor.shape)
+        return HostArrayInfo(owner, address, tensor.dtype, tensor.shape)
     except local(RuntimeError, NotImplementedError):  # sparse, or a fake tensor of torch
         return None
 

@@ -19,7 +19,13 @@ from typing import Any
 
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.interop.dtypes import to_numpy_type
-from vkchi.interop.in_place import Fit, HostArrays, HostNdarray, Seen, host_arrays
+from vkchi.interop.in_place import (
+    HostArrayInfo,
+    HostArrays,
+    HostArrayType,
+    HostNdarray,
+    host_arrays,
+)
 from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime
 
@@ -27,7 +33,7 @@ MOST_SPARE, MOST_SPARE_BYTES = 64, 64 << 20
 Kind = tuple[Any, tuple[int, ...], int]  # (torch dtype, shape, number of element axes)
 
 
-class Owner(weakref.ref[Any]):
+class StorageReference(weakref.ref[Any]):
     """Weak reference to the torch storage of an array."""
 
     __slots__ = ("array", "kind")
@@ -35,7 +41,7 @@ class Owner(weakref.ref[Any]):
     kind: Kind
 
 
-class Tensors:
+class TensorPool:
     """Pool of the tensors created on one device.
 
     The counts of spare arrays are approximate after an exception.
@@ -43,8 +49,8 @@ class Tensors:
 
     def __init__(self, runtime: Runtime, hosts: HostArrays) -> None:
         self._runtime, self._hosts = runtime, hosts
-        self._owners: dict[int, Owner] = {}  # by start address
-        self._gone: deque[Owner] = deque()
+        self._owners: dict[int, StorageReference] = {}  # by start address
+        self._gone: deque[StorageReference] = deque()
         self._spare: dict[Kind, list[HostNdarray]] = {}
         self._spare_count = self._spare_bytes = 0
 
@@ -69,14 +75,14 @@ class Tensors:
         dtype, shape, _ = kind
         values = array.host.view(to_numpy_type(dtype)).reshape(shape)
         tensor = sys.modules["torch"].from_numpy(values)
-        owner = Owner(tensor.untyped_storage(), self._gone.append)
+        owner = StorageReference(tensor.untyped_storage(), self._gone.append)
         owner.array, owner.kind = array, kind
         self._owners[array.start] = owner
         return tensor
 
     def _make_array(self, kind: Kind) -> HostNdarray | None:
         try:
-            fit: Fit | None = self._hosts.fit(0, *kind)
+            fit: HostArrayType | None = self._hosts.fit(0, *kind)
             if fit is None:
                 return None
             buffer = self._runtime.device.lend(fit.size_bytes)
@@ -107,7 +113,7 @@ class Tensors:
             self._spare_bytes = sum(array.size_bytes for array in found)
         return self._spare_bytes < MOST_SPARE_BYTES
 
-    def find(self, seen: Seen, element_axes: int) -> HostNdarray | None:
+    def find(self, seen: HostArrayInfo, element_axes: int) -> HostNdarray | None:
         """The array of a whole tensor that this pool created; None for other memory."""
         owner = self._owners.get(seen.address)
         if owner is None or owner() is not seen.owner:
@@ -126,7 +132,7 @@ def new_tensor(runtime: Runtime, like: Any, shape: Sequence[int], dtype: Any, ax
     made = None
     if hosts.can_import and like.is_cpu:
         if hosts.tensors is None:
-            hosts.tensors = Tensors(runtime, hosts)
+            hosts.tensors = TensorPool(runtime, hosts)
         made = hosts.tensors.make((dtype, tuple(shape), axes))
     return like.new_empty(tuple(shape), dtype=dtype) if made is None else made
 

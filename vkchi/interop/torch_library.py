@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from vkchi.errors import MissingPackageError
-from vkchi.interrupts.imports import import_whole
+from vkchi.interrupts.imports import import_uninterrupted
 from vkchi.interrupts.local import local
 
 
@@ -20,7 +20,7 @@ def torch_library() -> Any:
     """The module `torch.library`. Raises MissingPackageError without torch 2.4 or later."""
     library: Any = None
     with suppress(ImportError):
-        library = import_whole("torch.library")
+        library = import_uninterrupted("torch.library")
     if not hasattr(library, "custom_op"):
         raise MissingPackageError("ti.torch_op needs torch 2.4 or later: pip install torch")
     return library
@@ -72,7 +72,7 @@ def is_recorded() -> Callable[[], bool]:
     return found
 
 
-def look_first(operator: Any, look: Callable[[Sequence[Any]], None]) -> None:
+def observe_calls(operator: Any, look: Callable[[Sequence[Any]], None]) -> None:
     """Call `look` with the arguments of each call of a torch operator, before autograd.
 
     This includes calls by other names, and forward mode. No effect if torch's internals differ from
@@ -138,7 +138,7 @@ def transforms_functions() -> Callable[[], bool]:
 
 
 @cache
-def disturbance() -> Callable[[], object]:
+def needs_full_dispatch() -> Callable[[], object]:
     """Predicate: true if more than autograd must see an operation.
 
     That is: modes, transforms of functions, traces, forward mode, profiles. Always true if torch

@@ -11,7 +11,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def remember(table: dict[K, V], key: K, value: V, most: int) -> None:
+def insert_bounded(table: dict[K, V], key: K, value: V, most: int) -> None:
     """Insert an entry and evict the oldest beyond `most`. Other threads may read the table."""
     table[key] = value
     while len(table) > most:

@@ -27,7 +27,7 @@ interrupt_again = ctypes.PYFUNCTYPE(None, *(ctypes.py_object,) * 3)(
 )
 
 
-def once(*deeds: partial[None]) -> Iterator[None]:
+def run_each_once(*deeds: partial[None]) -> Iterator[None]:
     """Iterator that runs one of these calls per step, each at most once.
 
     The calls are C functions that return None.
@@ -35,18 +35,18 @@ def once(*deeds: partial[None]) -> Iterator[None]:
     return map(partial.__call__, deeds)
 
 
-def when_all_gone(things: Iterable[T], deeds: Iterator[None]) -> list[weakref.ref[T]]:
+def finalize_after_all(things: Iterable[T], deeds: Iterator[None]) -> list[weakref.ref[T]]:
     """Weak references that run the iterator `deeds` when the last of the things dies.
 
-    `once` creates `deeds`. The references must be kept alive. References to the same thing run in
-    the opposite order of their creation.
+    `run_each_once` creates `deeds`. The references must be kept alive. References to the same thing
+    run in the opposite order of their creation.
     """
     held = list(things)
     steps: Iterator[Any] = chain(repeat(True, len(held) - 1), filter(None, deeds))
     return [weakref.ref(thing, partial(next, steps)) for thing in held]
 
 
-def handing_over(to: deque[Any]) -> property:
+def resurrecting_del(to: deque[Any]) -> property:
     """`__del__` of a class: appends the object to a deque, which resurrects it.
 
     Python reads the attribute `__del__` and calls the result: a `partial` that this property

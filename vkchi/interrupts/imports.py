@@ -25,25 +25,25 @@ from vkchi.interrupts.local import local
 T = TypeVar("T")
 
 
-def import_whole(name: str) -> ModuleType:
+def import_uninterrupted(name: str) -> ModuleType:
     """Import a module. Raises ImportError, and other exceptions of the import."""
     if name in sys.modules:
         return import_module(name)  # waits for an import in another thread
-    return do_apart(partial(import_module, name))
+    return run_in_thread(partial(import_module, name))
 
 
-def take_from(name: str, attribute: str) -> Any:
+def import_attribute(name: str, attribute: str) -> Any:
     """Attribute of a module, including submodules that are imported on access.
 
-    Raises AttributeError, and as `import_whole`.
+    Raises AttributeError, and as `import_uninterrupted`.
     """
-    found = vars(import_whole(name))
+    found = vars(import_uninterrupted(name))
     if attribute in found:
         return found[attribute]
-    return do_apart(partial(getattr, import_module(name), attribute))
+    return run_in_thread(partial(getattr, import_module(name), attribute))
 
 
-def do_apart(act: Callable[[], T]) -> T:
+def run_in_thread(act: Callable[[], T]) -> T:
     """Return or raise the outcome of a call in another thread, where no signal handler runs.
 
     An interrupt may follow any call here. `left` has `act` until the thread starts it, or until it

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.control import control_of, is_loop
+from vkchi.ir.control_ops import control_of, is_loop
 from vkchi.ir.core import Op, Param, Region, Value
 
 

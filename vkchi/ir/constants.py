@@ -30,16 +30,16 @@ def is_constant(v: Value) -> TypeGuard[Op]:
     return type(v) is Op and v.kind == "const"
 
 
-def number(v: Value) -> Number:
+def numeric_type_of(v: Value) -> Number:
     """Return the type of a value, which must be a scalar or a tensor."""
     assert isinstance(v.type, Scalar | Tensor)
     return v.type
 
 
-def constant(v: Value) -> Constant:
+def as_constant(v: Value) -> Constant:
     """Return the constant of a `const` op."""
     assert isinstance(v, Op)
-    return Constant(number(v), v.attr)
+    return Constant(numeric_type_of(v), v.attr)
 
 
 def constant_int(v: Value) -> int | None:
@@ -53,7 +53,7 @@ def constant_int(v: Value) -> int | None:
     return bits - (1 << t.bits) if t.kind == "i" and bits >> (t.bits - 1) else bits
 
 
-def is_same(a: Value, b: Value) -> bool:
+def is_equal_value(a: Value, b: Value) -> bool:
     """True if both are the same value or equal constants."""
     if a is b:
         return True

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.span import Span
 from vkchi.types import Array, Scalar, Tensor, Type, needs_wide
-from vkchi.types.attributes import PLAIN, Attributes
+from vkchi.types.array_attributes import PLAIN, Attributes
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.target.artifact import Fill
+    from vkchi.target.artifact import MemoryFill
 
-NO_FILLS: Mapping[str, tuple[Fill, ...]] = MappingProxyType({})
+NO_FILLS: Mapping[str, tuple[MemoryFill, ...]] = MappingProxyType({})
 
 
 class Value:
@@ -140,7 +140,7 @@ class Program:
 
     def __init__(
         self, name: str, funcs: tuple[Func, ...],
-        fills: Mapping[str, tuple[Fill, ...]] = NO_FILLS, *, has_next: bool = False,
+        fills: Mapping[str, tuple[MemoryFill, ...]] = NO_FILLS, *, has_next: bool = False,
     ) -> None:  # fmt: skip
         self.name, self.funcs, self.fills, self.has_next = name, funcs, fills, has_next
 
@@ -219,12 +219,12 @@ def is_wide(array: Value) -> bool:
     return needs_wide(count, t.stored.size_bytes)
 
 
-def shape_name(array: Value) -> str:
+def shape_source_name(array: Value) -> str:
     """Return the name of the array parameter whose shape this array has: its `like`, or its own."""
     return attributes_of(array).like or array.name
 
 
-def base_of(ptr: Value) -> Value:
+def base_memory(ptr: Value) -> Value:
     """Return the array or private variable that a pointer (or array) is derived from."""
     while isinstance(ptr, Op) and ptr.kind in ("elem", "member", "member_at", "address", "word"):
         ptr = ptr.args[0]

@@ -33,7 +33,7 @@ def evaluate(kind: str, args: Sequence[Any], attr: Any, t: Type) -> Any:
         result = call(args, attr, t)
     else:
         result = _meaning(kind)(*args)
-    return as_value(result, t, kind)
+    return checked_value(result, t, kind)
 
 
 def is_evaluable(kind: str) -> bool:
@@ -41,7 +41,7 @@ def is_evaluable(kind: str) -> bool:
     return kind in _CALLS or TABLE[kind].numpy is not None
 
 
-def as_value(result: Any, t: Type, kind: str = "value") -> Any:
+def checked_value(result: Any, t: Type, kind: str = "value") -> Any:
     """Return a numpy result as a value of type t. Raises InternalError if dtype or shape differ."""
     elem = scalar_of(t)
     if type(result) is elem.dtype.type and t is elem:
@@ -55,7 +55,7 @@ def as_value(result: Any, t: Type, kind: str = "value") -> Any:
 
 def zero_of(t: Type) -> Any:
     """Return the zero of type t."""
-    return as_value(np.zeros(shape_of(t), scalar_of(t).dtype), t)
+    return checked_value(np.zeros(shape_of(t), scalar_of(t).dtype), t)
 
 
 def _meaning(kind: str) -> Callable[..., Any]:

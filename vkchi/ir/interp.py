@@ -29,13 +29,13 @@ from math import prod
 from typing import Any
 
 from vkchi.errors import ArgumentError, InternalError
-from vkchi.ir.control import axes_of
+from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
-from vkchi.ir.evaluate import as_value, evaluate, is_evaluable
-from vkchi.ir.memory import ArrayValue, Place, WordPlace
-from vkchi.ir.memory_ops import constant_of
-from vkchi.ir.names import TEMP
+from vkchi.ir.evaluate import checked_value, evaluate, is_evaluable
+from vkchi.ir.interp_memory import ArrayValue, ElementPointer, WordPointer
+from vkchi.ir.memory_ops import address_constant
 from vkchi.ir.ops import ATOMICS, TABLE, WRITES
+from vkchi.ir.param_names import TEMP
 from vkchi.ir.pcg import first_state, next_state, output_of
 from vkchi.ir.report_ops import REPORTS
 from vkchi.ir.subgroup_reference import REFERENCE
@@ -47,7 +47,9 @@ from vkchi.types import Array, Type, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np
 
 DEFAULT_BLOCK = 64
-STEP_LIMIT = 10_000_000  # loop iterations per `run`; beyond it, a loop is taken to be infinite
+STEP_LIMIT = (
+    10_000_000  # loop iterations per `run_reference`; beyond it, a loop is taken to be infinite
+)
 SIZE_LIMIT = 1 << 26  # scalars per array: enough for examples and tests
 AXES_LIMIT = 32  # numpy's limit before 2.0
 
@@ -56,7 +58,7 @@ Watch = Callable[[Op, Any, "tuple[int, ...] | None"], None]
 Steps = Generator[None, None, tuple[Any, ...]]  # yields at barriers
 
 
-class Report(NamedTuple):
+class InterpreterReport(NamedTuple):
     """A message of a report op: its kind and site, the invocation, the values."""
 
     kind: str
@@ -69,10 +71,10 @@ class _Stopped(Exception):
     """Ends the invocation: a check failed, or a `leave` was executed."""
 
 
-def run(
+def run_reference(
     code: Func | Program,
     args: Mapping[str, Any],
-    reports: list[Report] | None = None,
+    reports: list[InterpreterReport] | None = None,
     compute: Compute = evaluate,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def run(
             for p in fn.params:
                 if p.name not in bound:
                     bound[p.name] = _bind(p, args)
-            _Dispatch(fn, bound, [] if reports is None else reports, compute, watch).run()
+            _DispatchRun(fn, bound, [] if reports is None else reports, compute, watch).run()
     return {name: v for name, v in bound.items() if isinstance(v, np.ndarray)}
 
 
@@ -119,7 +121,7 @@ def _bind(p: Param, args: Mapping[str, Any]) -> Any:
         raise ArgumentError(f"argument `{p.name}` ({t}) is missing")
     value = args[p.name]
     if not isinstance(t, Array):
-        return as_value(np.asarray(value).astype(scalar_of(t).dtype), t, p.name)
+        return checked_value(np.asarray(value).astype(scalar_of(t).dtype), t, p.name)
     element = shape_of(t.elem)
     fits = isinstance(value, np.ndarray) and value.dtype == scalar_of(t.elem).dtype
     fits = fits and value.ndim == t.ndim + len(element) and value.shape[t.ndim :] == element
@@ -132,11 +134,12 @@ def _bind(p: Param, args: Mapping[str, Any]) -> Any:
 # --- execution -------------------------------------------------------------------------------
 
 
-class _Dispatch:
+class _DispatchRun:
     """Execution of one Func. `env` holds the values defined so far."""
 
     def __init__(
-        self, fn: Func, bound: Mapping[str, Any], reports: list[Report], compute: Compute,
+        self, fn: Func, bound: Mapping[str, Any], reports: list[InterpreterReport],
+        compute: Compute,
         watch: Watch | None,
     ) -> None:  # fmt: skip
         self.fn, self.reports, self.compute, self.watch = fn, reports, compute, watch
@@ -222,7 +225,7 @@ class Invocation:
 
     def __init__(
         self,
-        dispatch: _Dispatch,
+        dispatch: _DispatchRun,
         env: dict[Value, Any],
         index: int,
         block: int,
@@ -256,7 +259,11 @@ class Invocation:
         args = [self.env[v] for v in op.args]
         act = _ACTS.get(op.kind)
         if act is not None:
-            if self.dispatch.watch is not None and op.kind in WRITES and type(args[0]) is Place:
+            if (
+                self.dispatch.watch is not None
+                and op.kind in WRITES
+                and type(args[0]) is ElementPointer
+            ):
                 self.dispatch.watch(op, args[0].array, args[0].index)
             return act(self, op, args)
         return self.dispatch.compute(op.kind, args, op.attr, op.type)
@@ -290,9 +297,9 @@ class Invocation:
         return ()
         yield
 
-    def local(self, op: Op, args: list[Any]) -> Place:
+    def local(self, op: Op, args: list[Any]) -> ElementPointer:
         """Return a new private variable with an initial value."""
-        return Place(np.array(args[0]), (), op.args[0].type)
+        return ElementPointer(np.array(args[0]), (), op.args[0].type)
 
     def shared_array(self, op: Op, args: list[Any]) -> ArrayValue:
         """Return the workgroup's shared array, created by its first use."""
@@ -326,7 +333,7 @@ class Invocation:
     def report(self, op: Op, args: list[Any]) -> None:
         reports = self.dispatch.reports
         if op.kind != "report_once" or not any(r.site == op.attr for r in reports):
-            reports.append(Report(op.kind, op.attr, int(args[0]), tuple(args[1:])))
+            reports.append(InterpreterReport(op.kind, op.attr, int(args[0]), tuple(args[1:])))
         if op.kind == "report_failure":
             raise _Stopped
 
@@ -372,9 +379,9 @@ _ACTS: dict[str, Act] = {
     "group_index": lambda run, op, args: np.int32(run.index // run.block),
     "group_size": lambda run, op, args: np.int32(run.block),
     "grid_size": lambda run, op, args: np.int32(run.grid),
-    "address": lambda run, op, args: args[0].cells(constant_of(op.attr), args[1:], op.type),
+    "address": lambda run, op, args: args[0].cells(address_constant(op.attr), args[1:], op.type),
     "size": lambda run, op, args: scalar_of(op.type).dtype.type(args[0].array.size),
-    "word": lambda run, op, args: WordPlace(args[0]),
+    "word": lambda run, op, args: WordPointer(args[0]),
     "word_shift": lambda run, op, args: np.uint32(0),
     "leave": Invocation.leave,
 }
@@ -384,6 +391,6 @@ _ACTS.update(dict.fromkeys(REPORTS, Invocation.report))
 _ACTS.update((kind, _alone(kind)) for kind in REFERENCE)
 
 
-def can_run(kind: str) -> bool:
+def is_interpretable(kind: str) -> bool:
     """True if the interpreter implements the op. Holds for every row of the table."""
     return kind in _ACTS or kind in _CONTROL or kind in ("barrier", "yield") or is_evaluable(kind)

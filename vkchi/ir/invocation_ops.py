@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vkchi.ir.intervals import natural
+from vkchi.ir.interval_rules import nonnegative
 from vkchi.ir.table import Effect, Trait, add_row
 
 _OWN, _SAME = Trait.PER_INVOCATION, Trait.UNIFORM
@@ -16,7 +16,7 @@ for _name, _doc, _traits in (
     ("subgroup_size", "invocations of a subgroup", _OWN | _SAME),
     ("subgroup_index", "index of this invocation in its subgroup", _OWN | _APART | _VARIES),
 ):
-    add_row(_name, " -> i32", None, _doc, traits=_traits, interval=natural)
+    add_row(_name, " -> i32", None, _doc, traits=_traits, interval=nonnegative)
 add_row(
     "random",
     " -> u32",

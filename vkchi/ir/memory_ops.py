@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.ir.core import bits_of
-from vkchi.ir.intervals import natural
+from vkchi.ir.interval_rules import nonnegative
 from vkchi.ir.sig import SignatureError
 from vkchi.ir.table import Effect, Trait, add_row, check_component, list_types
 from vkchi.target.magic import MAGIC
@@ -18,7 +18,7 @@ NATURAL = "natural"
 WIDEST = 4  # scalars per vectorized load or store
 
 
-def constant_of(attr: Any) -> int:
+def address_constant(attr: Any) -> int:
     """Return the constant offset of an `address` from its attr."""
     return int(attr[0] if isinstance(attr, tuple) else attr)
 
@@ -178,7 +178,7 @@ add_row(
     "the extent of axis `attr` of an array",
     attr="axis: int",
     traits=Trait.UNIFORM | Trait.FIXED,
-    interval=natural,
+    interval=nonnegative,
 )
 for _name in MAGIC:
     add_row(

@@ -9,7 +9,7 @@ A row has these columns:
 Other rows are in `memory_ops`, in `invocation_ops` (ops that depend on the invocation) and in
 `report_ops` (reports to the host).
 
-A new op needs a row here, its emission in `spirv/lower.py` and its derivative in
+A new op needs a row here, its emission in `spirv/instruction_selection.py` and its derivative in
 `autodiff/rules.py`. If users call it, it also needs a row in `lang/elementwise.py`.
 `tests/unit/test_tables.py` names missing ones. See also: CONTRIBUTING.md, "An op".
 
@@ -21,15 +21,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.ir import intervals, invocation_ops, meaning, report_ops
+from vkchi.ir import interval_rules, invocation_ops, report_ops, semantics
 from vkchi.ir.memory_ops import ATOMICS, READS, UPDATES, WRITES
-from vkchi.ir.sig import Signature, SignatureError
+from vkchi.ir.sig import OpSignature, SignatureError
 from vkchi.ir.table import (
     ALL,
     TABLE,
-    Control,
+    ControlSpec,
     Effect,
-    Row,
+    OpRow,
     Trait,
     add_row,
     check_component,
@@ -46,7 +46,7 @@ __all__ = [
     "FIXED", "GREATER", "GROUPED", "IDEMPOTENT", "LINEAR", "LOOPS", "MIRRORED", "NEGATED",
     "ORDERED", "PER_INVOCATION", "PLACES", "PLAIN_ACCESSES", "QUOTIENTS", "READS", "REMAINDERS",
     "REMAINDER_OF", "ROUNDED_DOWN", "SUMS", "SWAPS", "SYNCS", "TABLE", "TIED", "TRUTHS",
-    "UPDATES", "VARYING", "WRITES", "Control", "Effect", "Row", "Trait", "effect_of",
+    "UPDATES", "VARYING", "WRITES", "ControlSpec", "Effect", "OpRow", "Trait", "effect_of",
     "invocation_ops", "kinds_with", "report_ops",
 ]  # fmt: skip
 
@@ -65,55 +65,57 @@ BOTH = F64 | F32
 # (name, signature, numpy meaning, doc, traits, interval, monotone)
 _ELEMENTWISE: list[tuple[Any, ...]] = [
     ("add", "T:num, T -> T", np.add,
-     "sum; integers wrap", COMMUTES | COUNTS | RING | FACTORS, intervals.add, "++"),
+     "sum; integers wrap", COMMUTES | COUNTS | RING | FACTORS, interval_rules.add, "++"),
     ("sub", "T:num, T -> T", np.subtract,
-     "difference; integers wrap", COUNTS | RING | FACTORS, intervals.sub, "+-"),
+     "difference; integers wrap", COUNTS | RING | FACTORS, interval_rules.sub, "+-"),
     ("mul", "T:num, T -> T", np.multiply,
-     "product; integers wrap", COMMUTES | MERGES | COUNTS | RING | FACTORS, intervals.mul),
+     "product; integers wrap", COMMUTES | MERGES | COUNTS | RING | FACTORS, interval_rules.mul),
     ("div", "T:float, T -> T", np.divide, "quotient of floats", MAKES | F32),
-    ("floordiv", "T:num, T -> T", meaning.floordiv,
+    ("floordiv", "T:num, T -> T", semantics.floordiv,
      "quotient rounded down, as Python's //", DIVIDES | MERGES | MAKES | COUNTS,
-     intervals.floordiv),
-    ("mod", "T:num, T -> T", meaning.mod,
+     interval_rules.floordiv),
+    ("mod", "T:num, T -> T", semantics.mod,
      "remainder with the divisor's sign, as Python's %",
-     DIVIDES | REMAINDER | MAKES | COUNTS | FACTORS, intervals.mod),
-    ("truncdiv", "T:int, T -> T", meaning.truncdiv,
-     "quotient rounded toward zero, as C's /", DIVIDES | MERGES, intervals.truncdiv),
-    ("rem", "T:num, T -> T", meaning.rem,
+     DIVIDES | REMAINDER | MAKES | COUNTS | FACTORS, interval_rules.mod),
+    ("truncdiv", "T:int, T -> T", semantics.truncdiv,
+     "quotient rounded toward zero, as C's /", DIVIDES | MERGES, interval_rules.truncdiv),
+    ("rem", "T:num, T -> T", semantics.rem,
      "remainder with the dividend's sign, as C's %",
-     DIVIDES | REMAINDER | MAKES | FACTORS, intervals.rem),
-    ("neg", "T:num -> T", meaning.negate,
+     DIVIDES | REMAINDER | MAKES | FACTORS, interval_rules.rem),
+    ("neg", "T:num -> T", semantics.negate,
      "negation; integers wrap",
-     COUNTS | RING | CARRIES | ZERO | FACTORS, intervals.neg, "-"),
+     COUNTS | RING | CARRIES | ZERO | FACTORS, interval_rules.neg, "-"),
     ("abs", "T:num -> T", np.abs,
      "absolute value; the least integer stays itself",
-     CARRIES | ZERO | FACTORS, intervals.absolute),
-    ("sign", "T:num -> T", meaning.sign, "-1, 0 or 1", ZERO, intervals.sign, "+"),
+     CARRIES | ZERO | FACTORS, interval_rules.absolute),
+    ("sign", "T:num -> T", semantics.sign, "-1, 0 or 1", ZERO, interval_rules.sign, "+"),
     ("min", "T:num, T -> T", np.fmin,
      "the smaller; the other one if one is NaN",
-     COMMUTES | MERGES | COUNTS | CHOOSES | CARRIES | FACTORS, intervals.smaller, "++"),
+     COMMUTES | MERGES | COUNTS | CHOOSES | CARRIES | FACTORS, interval_rules.smaller, "++"),
     ("max", "T:num, T -> T", np.fmax,
      "the larger; the other one if one is NaN",
-     COMMUTES | MERGES | COUNTS | CHOOSES | CARRIES | FACTORS, intervals.larger, "++"),
-    ("pow", "T:float, T -> T", meaning.power, "power of floats", MAKES | BOTH),
+     COMMUTES | MERGES | COUNTS | CHOOSES | CARRIES | FACTORS, interval_rules.larger, "++"),
+    ("pow", "T:float, T -> T", semantics.power, "power of floats", MAKES | BOTH),
     ("and", "T:bits, T -> T", np.bitwise_and,
-     "bitwise and; logical for u1", COMMUTES | MERGES | LOGIC | FACTORS, intervals.bit_and),
+     "bitwise and; logical for u1", COMMUTES | MERGES | LOGIC | FACTORS, interval_rules.bit_and),
     ("or", "T:bits, T -> T", np.bitwise_or,
-     "bitwise or; logical for u1", COMMUTES | MERGES | LOGIC | FACTORS, intervals.bit_or),
+     "bitwise or; logical for u1", COMMUTES | MERGES | LOGIC | FACTORS, interval_rules.bit_or),
     ("xor", "T:bits, T -> T", np.bitwise_xor,
      "bitwise exclusive or; logical for u1",
-     COMMUTES | MERGES | LOGIC | FACTORS, intervals.bit_xor),
-    ("not", "T:bits -> T", meaning.invert,
-     "bitwise not; logical for u1", LOGIC, intervals.bit_not, "-"),
-    ("shl", "T:int, T -> T", meaning.shl,
-     "shift left; 0 if by the width or more", NONE, intervals.shl),
-    ("shr", "T:int, T -> T", meaning.shr,
-     "shift right by any amount, arithmetic for signed types", MERGES, intervals.shr),
-    ("popcnt", "T:int -> T", meaning.popcnt, "number of set bits", ZERO, intervals.bit_count),
-    ("clz", "T:int -> T", meaning.clz, "number of leading zero bits", NONE, intervals.bit_count),
-    ("trip_count", "T:int, T, T -> U(T)", meaning.trip_count,
+     COMMUTES | MERGES | LOGIC | FACTORS, interval_rules.bit_xor),
+    ("not", "T:bits -> T", semantics.invert,
+     "bitwise not; logical for u1", LOGIC, interval_rules.bit_not, "-"),
+    ("shl", "T:int, T -> T", semantics.shl,
+     "shift left; 0 if by the width or more", NONE, interval_rules.shl),
+    ("shr", "T:int, T -> T", semantics.shr,
+     "shift right by any amount, arithmetic for signed types", MERGES, interval_rules.shr),
+    ("popcnt", "T:int -> T", semantics.popcnt, "number of set bits", ZERO,
+     interval_rules.bit_count),
+    ("clz", "T:int -> T", semantics.clz, "number of leading zero bits", NONE,
+     interval_rules.bit_count),
+    ("trip_count", "T:int, T, T -> U(T)", semantics.trip_count,
      "length of Python's range(first, second, third), always exact; 0 if the third is 0",
-     MERGES | COUNTS, intervals.trip_count),
+     MERGES | COUNTS, interval_rules.trip_count),
     ("lt", "T:num, T -> B(T)", np.less, "less than", COMPARES),
     ("le", "T:num, T -> B(T)", np.less_equal, "less than or equal", COMPARES),
     ("gt", "T:num, T -> B(T)", np.greater, "greater than", COMPARES),
@@ -141,19 +143,19 @@ _ELEMENTWISE: list[tuple[Any, ...]] = [
     ("tanh", "T:float -> T", np.tanh, "hyperbolic tangent", ZERO | BOTH),
     ("floor", "T:float -> T", np.floor, "largest integer not above", ROUNDS | ZERO),
     ("ceil", "T:float -> T", np.ceil, "smallest integer not below", ROUNDS | ZERO),
-    ("round", "T:float -> T", meaning.round_even,
+    ("round", "T:float -> T", semantics.round_even,
      "nearest integer, halves to even", ROUNDS | ZERO | F64),
     ("trunc", "T:float -> T", np.trunc, "integer part", ROUNDS | ZERO | F64),
     ("stop_grad", "T:any -> T", lambda x: x,
-     "the same, without a derivative", IDENTITY | CARRIES | ZERO, intervals.first, "+"),
+     "the same, without a derivative", IDENTITY | CARRIES | ZERO, interval_rules.first, "+"),
     ("stop_first_grad", "T:any -> T", lambda x: x,
      "the same; its first derivative is added elsewhere",
-     IDENTITY | CARRIES | ZERO, intervals.first, "+"),
+     IDENTITY | CARRIES | ZERO, interval_rules.first, "+"),
     ("undefined_slope", "T:float -> T", lambda x: x,
      "the same; its derivative is NaN", IDENTITY | CARRIES | ZERO),
     ("with_derivative_of", "T:any, T, T -> T", lambda x, y, z: x,
      "the first; in derivatives the second, or the third where it is stored as it is",
-     IDENTITY | CARRIES, intervals.first),
+     IDENTITY | CARRIES, interval_rules.first),
 ]
 for _name, _sig, _numpy, _doc, *_more in _ELEMENTWISE:
     add_row(_name, _sig, _numpy, _doc, **dict(zip(("traits", "interval", "monotone"), _more)))
@@ -173,7 +175,7 @@ def _select(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
 
 
 def _cast(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
-    t = Signature("T:any -> R").infer(ts, given)
+    t = OpSignature("T:any -> R").infer(ts, given)
     if shape_of(ts[0]) != shape_of(given or ts[0]):
         raise SignatureError(f"cannot turn {ts[0]} into {given}: the shapes differ")
     return t
@@ -304,15 +306,15 @@ add_row(
     lambda c, a, b: np.where(c, a, b),
     "per component: second where first, else third",
     traits=MERGES | LOGIC | CARRIES,
-    interval=intervals.select,
+    interval=interval_rules.select,
 )
 add_row(
     "cast",
     _cast,
-    meaning.cast,
+    semantics.cast,
     "numeric conversion",
     traits=COUNTS | Trait.CONVERTS | ZERO | FACTORS,
-    interval=intervals.first,
+    interval=interval_rules.first,
 )
 add_row(
     "bitcast",
@@ -320,7 +322,7 @@ add_row(
     lambda a, dtype: np.ascontiguousarray(a).view(dtype).reshape(np.shape(a)),
     "same bits, other type",
     traits=COUNTS | Trait.CONVERTS | FACTORS,
-    interval=intervals.first,
+    interval=interval_rules.first,
 )
 add_row(
     "halves",
@@ -378,7 +380,7 @@ add_row(
     "the tensor with a component at a computed place replaced; none if outside",
     traits=CARRIES,
 )
-add_row("matmul", _matmul, meaning.matmul, "matrix times matrix or vector")
+add_row("matmul", _matmul, semantics.matmul, "matrix times matrix or vector")
 add_row(
     "transpose",
     _transpose,
@@ -387,7 +389,7 @@ add_row(
     traits=CARRIES | ZERO,
 )
 add_row("outer", _outer, np.multiply.outer, "outer product of two vectors")
-add_row("sum", "T:num.tensor -> E(T)", meaning.total, "sum of all components", traits=ZERO)
+add_row("sum", "T:num.tensor -> E(T)", semantics.total, "sum of all components", traits=ZERO)
 
 
 # --- control -------------------------------------------------------------------------------------
@@ -405,7 +407,7 @@ add_row(
     None,
     "(cond) {then} {else}: the regions yield the results",
     Effect.CONTROL,
-    control=Control(2, fixed=1, order="once"),
+    control=ControlSpec(2, fixed=1, order="once"),
 )
 add_row(
     "for",
@@ -415,7 +417,7 @@ add_row(
     "yields the next carried values; results: the last",
     Effect.CONTROL,
     attr="rolled: drivers should leave the loop as it is",
-    control=Control(1, fixed=2, order="serial", index_params=1),
+    control=ControlSpec(1, fixed=2, order="serial", index_params=1),
 )
 add_row(
     "while",
@@ -423,7 +425,7 @@ add_row(
     None,
     "(*first) {(*carried) yields u1} {(*carried) yields the next}: results: the last carried",
     Effect.CONTROL,
-    control=Control(2, fixed=0, order="serial", tests=True),
+    control=ControlSpec(2, fixed=0, order="serial", tests=True),
 )
 add_row(
     "parallel",
@@ -434,7 +436,7 @@ add_row(
     "body",
     Effect.CONTROL,
     attr="workgroup: its iterations, or a tuple of its length along each axis; None for any",
-    control=Control(1, fixed=ALL, order="parallel", index_params=ALL),
+    control=ControlSpec(1, fixed=ALL, order="parallel", index_params=ALL),
 )
 add_row("yield", _control, None, "ends a region, giving its values", Effect.CONTROL)
 

@@ -30,7 +30,7 @@ class SignatureError(TypeError):
     """Arguments that do not fit a signature; the sentence is in the user's vocabulary."""
 
 
-class Signature:
+class OpSignature:
     """A parsed signature. `args` and `result` hold the items as written."""
 
     __slots__ = ("args", "result", "text")

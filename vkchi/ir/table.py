@@ -10,8 +10,8 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.ir.intervals import Rule
-from vkchi.ir.sig import Signature, SignatureError
+from vkchi.ir.interval_rules import Rule
+from vkchi.ir.sig import OpSignature, SignatureError
 from vkchi.tuples import NamedTuple
 from vkchi.types import Tensor, Type
 
@@ -73,7 +73,7 @@ class Trait:
 ALL = -1  # all operands, or all parameters
 
 
-class Control(NamedTuple):
+class ControlSpec(NamedTuple):
     """Operands and regions of a control op.
 
     - fixed: number of leading operands that are not carried; the others are initial carried values.
@@ -94,7 +94,7 @@ class Control(NamedTuple):
 Infer = Callable[[tuple[Type, ...], Any, "Type | None"], "Type | None"]
 
 
-class Row(NamedTuple):
+class OpRow(NamedTuple):
     """One op.
 
     - attr: contents of `Op.attr`; "" for None.
@@ -111,12 +111,12 @@ class Row(NamedTuple):
     sig: str = ""
     attr: str = ""
     traits: int = Trait.NONE
-    control: Control | None = None
+    control: ControlSpec | None = None
     interval: Rule | None = None
     monotone: str = ""
 
 
-TABLE: dict[str, Row] = {}
+TABLE: dict[str, OpRow] = {}
 
 
 def add_row(
@@ -127,18 +127,18 @@ def add_row(
     effect: Effect = Effect.PURE,
     attr: str = "",
     traits: int = Trait.NONE,
-    control: Control | None = None,
+    control: ControlSpec | None = None,
     interval: Rule | None = None,
     monotone: str = "",
 ) -> None:
     infer, text = (_infer_by(sig), sig) if isinstance(sig, str) else (sig, "")
-    TABLE[name] = Row(
+    TABLE[name] = OpRow(
         name, effect, infer, numpy, doc, text, attr, traits, control, interval, monotone
     )
 
 
 def _infer_by(text: str) -> Infer:
-    signature = Signature(text)
+    signature = OpSignature(text)
     return lambda ts, attr, given: signature.infer(ts, given)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vkchi.ir.parse import parse, parse_func
 
 __all__ = [
-    "func_of",
+    "func_from_text",
     "ir_text",
     "parse",
     "parse_func",
@@ -78,11 +78,11 @@ def ir_text(fn: Func) -> IrText:
     ops = list(walk(fn.body))
     places = [numbers.setdefault(op.span, len(numbers)) for op in ops]
     places.append(numbers.setdefault(fn.span, len(numbers)))
-    hints = tuple(v.name for v in hinted(fn))
+    hints = tuple(v.name for v in hinted_values(fn))
     return IrText(print_func(fn), tuple(numbers), tuple(places), hints)
 
 
-def func_of(text: IrText) -> Func:
+def func_from_text(text: IrText) -> Func:
     """Deserialize a Func: the inverse of `ir_text`. Raises ValueError, CompilationError."""
     from vkchi.ir.parse import parse_func
 
@@ -90,12 +90,12 @@ def func_of(text: IrText) -> Func:
     *places, own = text.places
     for op, place in zip(walk(fn.body), places, strict=True):
         op.span = text.spans[place]
-    for v, name in zip(hinted(fn), text.hints, strict=True):
+    for v, name in zip(hinted_values(fn), text.hints, strict=True):
         v.name = name
     return Func(fn.name, fn.params, fn.body, text.spans[own])
 
 
-def hinted(fn: Func) -> Iterator[Value]:
+def hinted_values(fn: Func) -> Iterator[Value]:
     """Yield the values inside a Func whose names are hints."""
     for op in walk(fn.body):
         yield from op.results

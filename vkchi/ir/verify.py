@@ -70,7 +70,7 @@ from vkchi.ir.memory_ops import NATURAL
 from vkchi.ir.ops import ROLLED, TABLE, Effect
 from vkchi.ir.sig import SignatureError
 from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, i64, u1
-from vkchi.types.attributes import PLAIN
+from vkchi.types.array_attributes import PLAIN
 
 Types = tuple["Type | None", ...]
 _type_of = attrgetter("type")
@@ -96,7 +96,7 @@ def _is_size(attr: Any) -> bool:
     return _is_count(attr) and attr > 0
 
 
-def lengths_of(attr: Any) -> tuple[Any, ...]:
+def workgroup_lengths(attr: Any) -> tuple[Any, ...]:
     """Return a workgroup's lengths as a tuple."""
     return attr if type(attr) is tuple else (attr,)
 
@@ -114,7 +114,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "axis": _is_count,
     "site": _is_count,
     "scalars": lambda attr: type(attr) is int or _is_marked(attr),
-    "workgroup": lambda attr: attr is None or all(map(_is_size, lengths_of(attr))),
+    "workgroup": lambda attr: attr is None or all(map(_is_size, workgroup_lengths(attr))),
     "alignment": lambda attr: attr is None or (_is_count(attr) and attr.bit_count() == 1),
     "bits": lambda attr: True,  # rule 6
 }

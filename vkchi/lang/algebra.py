@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Algebra:
+class MatrixReductions:
     """Scalars in one or two axes."""
 
     __slots__ = ()

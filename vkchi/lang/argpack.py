@@ -14,10 +14,10 @@ from typing import Any
 from vkchi.errors import ArgumentError
 from vkchi.hooks import open_names
 from vkchi.lang.matrix import Matrix
-from vkchi.lang.struct import Struct, fit
+from vkchi.lang.struct import Struct, convert_to_type
 from vkchi.types import Scalar, Tensor, cook
-from vkchi.types.integers import wrapped
-from vkchi.types.structs import ArgPackType, StructType
+from vkchi.types.integers import wrap_integer
+from vkchi.types.struct_types import ArgPackType, StructType
 
 
 class ArgPack:
@@ -96,10 +96,10 @@ def _as_entry(name: str, note: Any, x: Any) -> Any:
         if not whole and (t.kind != "f" or not hasattr(x, "__float__")):
             raise ArgumentError(f"argument `{name}` of an argpack: {t} is needed, not {x!r}")
         if t.kind in "iu":
-            x = wrapped(int(x), t, f"argument `{name}` of an argpack")
-        return fit(t, x, name)
+            x = wrap_integer(int(x), t, f"argument `{name}` of an argpack")
+        return convert_to_type(t, x, name)
     if isinstance(t, Tensor | StructType):
-        return fit(t, x, name)
+        return convert_to_type(t, x, name)
     if isinstance(t, ArgPackType) and isinstance(x, dict):
         return make_pack(t, **x)
     return x

@@ -16,30 +16,38 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.lang.elementwise import abs, cast_numbers, entries_of, evaluate, max, select, sqrt
-from vkchi.lang.function import Function, Traced, function
-from vkchi.lang.jacobi import (
-    DOUBLE,
-    Precision,
-    diagonalize3,
-    direction,
-    exchange,
-    identity_like,
-    orthogonalize2,
-    orthogonalize3,
-    perpendicular,
-    rescale,
-    sort3,
-)
-from vkchi.lang.linear import read_rows, shape_of, shape_text
-from vkchi.lang.matrix import Matrix, pack
-from vkchi.lang.slopes import (
+from vkchi.lang.decomposition_derivatives import (
     Triple,
     eig_with_slopes,
     polar_with_slopes,
     svd_with_slopes,
     with_diagonal,
 )
+from vkchi.lang.elementwise import (
+    abs,
+    cast_numbers,
+    entries_of,
+    evaluate_elementwise,
+    max,
+    select,
+    sqrt,
+)
+from vkchi.lang.function import Function, Traced, language_function
+from vkchi.lang.jacobi import (
+    DOUBLE,
+    FloatPrecision,
+    diagonalize3,
+    identity_like,
+    normalize_or,
+    order_by_length,
+    orthogonalize2,
+    orthogonalize3,
+    perpendicular,
+    scale_to_one,
+    sort3,
+)
+from vkchi.lang.linear import read_rows, shape_of, shape_text
+from vkchi.lang.matrix import Matrix, pack
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -59,28 +67,28 @@ def from_columns(*columns: Any) -> Any:
     return pack(list(columns)).transpose()
 
 
-def svd2(m: Any, precision: Precision) -> Triple:
+def svd2(m: Any, precision: FloatPrecision) -> Triple:
     """U, S, V of a 2 by 2 matrix. S is descending and nonnegative, V is a rotation."""
     return svd_with_slopes(m, _svd2(m, precision), precision)
 
 
-def svd3(m: Any, precision: Precision) -> Triple:
+def svd3(m: Any, precision: FloatPrecision) -> Triple:
     """U, S, V of a 3 by 3 matrix. U and V are rotations. S descends by absolute value, and its
     last value has the sign of the determinant."""
     return svd_with_slopes(m, _svd3(m, precision), precision)
 
 
-def _svd2(m: Any, precision: Precision) -> Triple:
-    a, size = rescale(m, precision)
+def _svd2(m: Any, precision: FloatPrecision) -> Triple:
+    a, size = scale_to_one(m, precision)
     a0, a1 = columns_of(a)
-    b0, b1, v0, v1 = exchange(*orthogonalize2(a0, a1, precision))
+    b0, b1, v0, v1 = order_by_length(*orthogonalize2(a0, a1, precision))
     v = from_columns(v0, v1)
     u = orthogonal_factor2(a, precision) @ v
     numbers = [sqrt(b0.dot(b0)) * size, abs(columns_of(u)[1].dot(b1)) * size]
     return u, with_diagonal(numbers), v
 
 
-def orthogonal_factor2(a: Any, precision: Precision) -> Any:
+def orthogonal_factor2(a: Any, precision: FloatPrecision) -> Any:
     """The orthogonal matrix R nearest to a 2 by 2 matrix A: it maximizes the trace of R' A. For A
     close to the identity, the entries of R are as exact as the distance of A from it.
 
@@ -88,28 +96,28 @@ def orthogonal_factor2(a: Any, precision: Precision) -> Any:
     """
     side = select(a[0, 0] * a[1, 1] - a[0, 1] * a[1, 0] < 0.0, -1.0, 1.0)
     sum_of = pack([a[0, 0] + side * a[1, 1], a[1, 0] - side * a[0, 1]])
-    turn, _ = direction(sum_of, identity_like(sum_of)[0], precision)
+    turn, _ = normalize_or(sum_of, identity_like(sum_of)[0], precision)
     return pack([[turn.x, -side * turn.y], [turn.y, side * turn.x]])
 
 
-def _svd3(m: Any, precision: Precision) -> Triple:
-    a, size = rescale(m, precision)
+def _svd3(m: Any, precision: FloatPrecision) -> Triple:
+    a, size = scale_to_one(m, precision)
     b0, b1, b2, *v = sort3(orthogonalize3(columns_of(a), precision))
-    u0, s0 = direction(b0, identity_like(b0)[0], precision)
-    u1, _ = direction(b1 - u0 * u0.dot(b1), perpendicular(u0), precision)
-    u1, _ = direction(u1 - u0 * u0.dot(u1), u1, precision)
+    u0, s0 = normalize_or(b0, identity_like(b0)[0], precision)
+    u1, _ = normalize_or(b1 - u0 * u0.dot(b1), perpendicular(u0), precision)
+    u1, _ = normalize_or(u1 - u0 * u0.dot(u1), u1, precision)
     u2 = u0.cross(u1)
     numbers = [s0 * size, u1.dot(b1) * size, u2.dot(b2) * size]
     return from_columns(u0, u1, u2), with_diagonal(numbers), from_columns(*v)
 
 
-def polar2(m: Any, precision: Precision) -> tuple[Any, Any]:
+def polar2(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     """R, P of a 2 by 2 matrix: R is orthogonal, P is positive semidefinite."""
-    rotation = orthogonal_factor2(rescale(m, precision)[0], precision)
+    rotation = orthogonal_factor2(scale_to_one(m, precision)[0], precision)
     return polar_with_slopes(m, rotation, _svd2(m, precision), precision)
 
 
-def polar3(m: Any, precision: Precision) -> tuple[Any, Any]:
+def polar3(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     """R, P of a 3 by 3 matrix: R is a rotation. P has one negative eigenvalue if the determinant
     is negative."""
     u, s, v = _svd3(m, precision)
@@ -119,14 +127,14 @@ def polar3(m: Any, precision: Precision) -> tuple[Any, Any]:
 # --- eigenvalues ---------------------------------------------------------------------------------
 
 
-def sym_eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
+def sym_eig2(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     """Eigenvalues, descending, and eigenvectors as columns, of a symmetric 2 by 2 matrix. Only
     the lower triangle is read."""
     read = pack([[m[0, 0], m[1, 0]], [m[1, 0], m[1, 1]]])
     return eig_with_slopes(read, _sym_eig2(m, precision), precision)
 
 
-def sym_eig3(m: Any, precision: Precision) -> tuple[Any, Any]:
+def sym_eig3(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     """Eigenvalues, ascending, and eigenvectors as columns, of a symmetric 3 by 3 matrix. Only
     the upper triangle is read. The eigenvectors form a rotation; the last components of the
     first and third are nonnegative."""
@@ -134,21 +142,21 @@ def sym_eig3(m: Any, precision: Precision) -> tuple[Any, Any]:
     return eig_with_slopes(read, _sym_eig3(m, precision), precision)
 
 
-def _sym_eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
-    a, size = rescale(m, precision)
+def _sym_eig2(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
+    a, size = scale_to_one(m, precision)
     half, off = (a[0, 0] - a[1, 1]) * 0.5, a[1, 0]
     mean, radius = (a[0, 0] + a[1, 1]) * 0.5, sqrt(half * half + off * off)
     # (A - mean) has eigenvalues +-radius. Both formulas avoid cancellation.
     is_upper, side = half >= 0.0, select(off < 0.0, -1.0, 1.0)
     first = select(is_upper, radius + half, abs(off))
     second = select(is_upper, abs(off), radius - half)
-    v, _ = direction(pack([first, second]), pack([1.0, 0.0]), precision)
+    v, _ = normalize_or(pack([first, second]), pack([1.0, 0.0]), precision)
     vectors = pack([[v.x, -v.y], [v.y * side, v.x * side]])
     return pack([mean + radius, mean - radius]) * size, vectors
 
 
-def _sym_eig3(m: Any, precision: Precision) -> tuple[Any, Any]:
-    a, size = rescale(m, precision)
+def _sym_eig3(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
+    a, size = scale_to_one(m, precision)
     found = diagonalize3(a, precision)
     for p, q in ((0, 1), (0, 2), (1, 2)):
         is_more = found[p] > found[q]
@@ -160,11 +168,11 @@ def _sym_eig3(m: Any, precision: Precision) -> tuple[Any, Any]:
     return pack([w0, w1, w2]) * size, from_columns(v0, v2.cross(v0), v2)
 
 
-def eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
+def eig2(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     """Eigenvalues of a 2 by 2 matrix as rows (real, imaginary); the larger, or the one with
     positive imaginary part, comes first. Eigenvectors are columns (real, imaginary, real,
     imaginary)."""
-    a, size = rescale(m, precision)
+    a, size = scale_to_one(m, precision)
     half, mean = (a[0, 0] - a[1, 1]) * 0.5, (a[0, 0] + a[1, 1]) * 0.5
     square = half * half + a[0, 1] * a[1, 0]
     radius, is_real = sqrt(abs(square)), square >= 0.0
@@ -180,25 +188,25 @@ def eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
     return values, from_columns(first, second)
 
 
-def _real_vector(a: Any, half: Any, root: Any, otherwise: Any, precision: Precision) -> Any:
+def _real_vector(a: Any, half: Any, root: Any, otherwise: Any, precision: FloatPrecision) -> Any:
     """The eigenvector for the eigenvalue mean + root, by the one of two formulas with less
     rounding."""
     p, q = pack([half + root, a[1, 0]]), pack([a[0, 1], root - half])
     q = select(p.dot(q) < 0.0, -q, q)
     v = select(p.dot(p) >= q.dot(q), p, q)
-    return direction(v, otherwise, precision)[0]
+    return normalize_or(v, otherwise, precision)[0]
 
 
 # --- linear systems ------------------------------------------------------------------------------
 
 
-def quotient(x: Any, y: Any) -> Any:
+def divide_or_inf(x: Any, y: Any) -> Any:
     """x / y; inf or nan for y = 0, in Python scope too."""
     is_traced = isinstance(x, Traced) or isinstance(y, Traced)
-    return x / y if is_traced else evaluate(np.true_divide, x, y)
+    return x / y if is_traced else evaluate_elementwise(np.true_divide, x, y)
 
 
-def eliminate(m: Any, b: Any) -> Any:
+def gaussian_elimination(m: Any, b: Any) -> Any:
     """x with m @ x = b, by Gaussian elimination with partial pivoting; inf or nan if m is
     singular."""
     n = m.shape[0]
@@ -211,23 +219,23 @@ def eliminate(m: Any, b: Any) -> Any:
                 select(is_larger, rows[k], rows[i]),
             )
         for i in range(k + 1, n):
-            rows[i] = rows[i] - rows[k] * quotient(rows[i][k], rows[k][k])
+            rows[i] = rows[i] - rows[k] * divide_or_inf(rows[i][k], rows[k][k])
     found: list[Any] = [None] * n
     for i in reversed(range(n)):
         left = rows[i][n]
         for j in range(i + 1, n):
             left = left - rows[i][j] * found[j]
-        found[i] = quotient(left, rows[i][i])
+        found[i] = divide_or_inf(left, rows[i][i])
     return pack(found)
 
 
 # --- public functions ----------------------------------------------------------------------------
 
 # size of the matrix -> formula(matrix, precision)
-Formulas = dict[int, Callable[[Any, Precision], Any]]
+Formulas = dict[int, Callable[[Any, FloatPrecision], Any]]
 
 
-def formula_for(name: str, sizes: Formulas, m: Any) -> Callable[[Any, Precision], Any]:
+def formula_for(name: str, sizes: Formulas, m: Any) -> Callable[[Any, FloatPrecision], Any]:
     """The formula for the shape of m. Raises KernelTypeError."""
     shape = shape_of(m)
     if len(shape) == 2 and shape[0] == shape[1] and shape[0] in sizes:
@@ -260,7 +268,7 @@ def _decomposition(name: str, sizes: Formulas, doc: str) -> Any:
         m = _in_python(A)
         return tuple(_cast(x, dt) for x in formula_for(name, sizes, m)(m, DOUBLE))
 
-    return function(name, decompose, doc)
+    return language_function(name, decompose, doc)
 
 
 _TABLE: tuple[tuple[str, Formulas, str], ...] = (
@@ -283,7 +291,7 @@ svd, polar_decompose, sym_eig, eig = DECOMPOSITIONS
 def _solve(A: Any, b: Any, dt: Any = None) -> Any:
     m, v = _in_python(A), _in_python(b)
     check_system(m, v)
-    return _cast(eliminate(m, v), dt)
+    return _cast(gaussian_elimination(m, v), dt)
 
 
 solve = Function("solve", _solve, "x with A @ x = b, for a square A up to 4 by 4.")

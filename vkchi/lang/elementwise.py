@@ -7,7 +7,7 @@ a row for each function that is a single IR op.
     >>> sqrt(4.0)
     2.0
 
-See also: `frontend/elementwise.py` lowers the other functions in kernels.
+See also: `frontend/elementwise_calls.py` lowers the other functions in kernels.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
 from vkchi.interrupts.local import local
-from vkchi.ir import meaning
-from vkchi.lang.function import Function, function, python_function
+from vkchi.ir import semantics
+from vkchi.lang.function import Function, language_function, python_function
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, cook
-from vkchi.types.lazy_numpy import later, np
+from vkchi.types.lazy_numpy import NumpyFunction, np
 
 if TYPE_CHECKING:
     from vkchi.protocols import Binary, Cast, Folding, Language, Rounding, Same, Unary
@@ -48,7 +48,7 @@ def check_unmasked(values: Any) -> None:
         raise KernelTypeError("vectors and matrices have no masks: pass x.filled(value), or x.data")
 
 
-def evaluate(f: Callable[..., Any], *args: Any) -> Any:
+def evaluate_elementwise(f: Callable[..., Any], *args: Any) -> Any:
     """Apply f to the numpy arrays of args, and wrap the result like the first vector or matrix
     among args. Raises KernelTypeError."""
     try:
@@ -70,11 +70,11 @@ def cast_numbers(obj: Any, dtype: Any) -> Any:
     t = cook(dtype)
     if not isinstance(t, Scalar):
         raise KernelTypeError(f"{dtype!r} is not a number type such as ti.f32")
-    return evaluate(lambda v: np.asarray(v).astype(t.dtype)[()], obj)
+    return evaluate_elementwise(lambda v: np.asarray(v).astype(t.dtype)[()], obj)
 
 
 def _elementwise(name: str, f: Callable[..., Any], doc: str) -> Any:
-    return function(name, lambda *args: evaluate(f, *args), doc)
+    return language_function(name, lambda *args: evaluate_elementwise(f, *args), doc)
 
 
 # --- functions that are a single IR op -----------------------------------------------------------
@@ -167,8 +167,10 @@ isnan: Truths = _intrinsic("isnan", "class", "Whether each number is not a numbe
 isinf: Truths = _intrinsic("isinf", "class", "Whether each number is infinite.",
                    math="isinf", numpy="isinf", public="ti.math")
 # fmt: on
-atan2: Binary = _elementwise("atan2", later("arctan2"), "Angle of the point (x2, x1), in radians.")
-abs: Same = _elementwise("abs", later("abs"), "Absolute value.")
+atan2: Binary = _elementwise(
+    "atan2", NumpyFunction("arctan2"), "Angle of the point (x2, x1), in radians."
+)
+abs: Same = _elementwise("abs", NumpyFunction("abs"), "Absolute value.")
 
 
 def _sign(x: Any) -> Any:
@@ -187,7 +189,7 @@ sign: Floats = _intrinsic(
 
 def _mod(x: Any, y: Any) -> Any:
     whole = np.result_type(x, y, np.float32)
-    return meaning.mod(*np.broadcast_arrays(*(np.asarray(v, whole) for v in (x, y))))[()]
+    return semantics.mod(*np.broadcast_arrays(*(np.asarray(v, whole) for v in (x, y))))[()]
 
 
 mod: Binary = _elementwise(
@@ -198,7 +200,9 @@ mod: Binary = _elementwise(
 @python_function
 def frexp(x: Any) -> tuple[Any, Any]:
     """m, e with x = m * 2**e and 0.5 <= |m| < 1; x and 0 if x is 0, infinite or nan."""
-    return evaluate(lambda v: np.frexp(v)[0], x), evaluate(lambda v: np.frexp(v)[1], x)
+    return evaluate_elementwise(lambda v: np.frexp(v)[0], x), evaluate_elementwise(
+        lambda v: np.frexp(v)[1], x
+    )
 
 
 def _count(f: Callable[[int, int], int]) -> Callable[[Any], Any]:
@@ -231,7 +235,7 @@ clz: Bits = _intrinsic(
 
 def _rounding(name: str, f: Callable[[Any], Any], doc: str, *, numpy: str = "") -> Any:
     def rounded(x: Any, dtype: Any = None) -> Any:
-        r = evaluate(lambda v: f(np.asarray(v, np.result_type(v, np.float32)))[()], x)
+        r = evaluate_elementwise(lambda v: f(np.asarray(v, np.result_type(v, np.float32)))[()], x)
         return r if dtype is None else cast_numbers(r, dtype)
 
     function = Function(name, rounded, f"{doc} Cast to `dtype` if given, else a float.")
@@ -240,11 +244,15 @@ def _rounding(name: str, f: Callable[[Any], Any], doc: str, *, numpy: str = "") 
 
 
 floor: Rounding = _rounding(
-    "floor", later("floor"), "The largest integer not above x.", numpy="floor"
+    "floor", NumpyFunction("floor"), "The largest integer not above x.", numpy="floor"
 )
-ceil: Rounding = _rounding("ceil", later("ceil"), "The smallest integer not below x.", numpy="ceil")
+ceil: Rounding = _rounding(
+    "ceil", NumpyFunction("ceil"), "The smallest integer not below x.", numpy="ceil"
+)
 round: Rounding = _rounding(
-    "round", later("rint"), "The nearest integer; halves to even, in kernels away from zero."
+    "round",
+    NumpyFunction("rint"),
+    "The nearest integer; halves to even, in kernels away from zero.",
 )
 
 
@@ -252,16 +260,16 @@ def _of_many(name: str, f: Callable[[Any, Any], Any], doc: str) -> Any:
     def folded(*args: Any) -> Any:
         if not args:
             raise KernelTypeError(f"`{name}` needs at least one value")
-        return reduce(lambda x, y: evaluate(f, x, y), args)
+        return reduce(lambda x, y: evaluate_elementwise(f, x, y), args)
 
-    return function(name, folded, doc)
+    return language_function(name, folded, doc)
 
 
 max: Folding = _of_many(
-    "max", later("fmax"), "The largest of the arguments, component by component."
+    "max", NumpyFunction("fmax"), "The largest of the arguments, component by component."
 )
 min: Folding = _of_many(
-    "min", later("fmin"), "The smallest of the arguments, component by component."
+    "min", NumpyFunction("fmin"), "The smallest of the arguments, component by component."
 )
 
 
@@ -278,7 +286,9 @@ def _raw_div(x: Any, y: Any) -> Any:
 
 
 raw_div: Pair = _elementwise("raw_div", _raw_div, "x1 / x2 as C does it: integers truncate.")
-raw_mod: Pair = _elementwise("raw_mod", later("fmod"), "x1 % x2 as C does it: the sign of x1.")
+raw_mod: Pair = _elementwise(
+    "raw_mod", NumpyFunction("fmod"), "x1 % x2 as C does it: the sign of x1."
+)
 
 
 def _bit_shr(x: Any, y: Any) -> Any:
@@ -292,7 +302,7 @@ bit_shr: Pair = _elementwise(
 )
 
 
-cast: Cast = function(
+cast: Cast = language_function(
     "cast",
     cast_numbers,
     "obj with its numbers converted to `dtype`: toward zero, integers wrapping.",
@@ -308,10 +318,10 @@ def _bit_cast(obj: Any, dtype: Any) -> Any:
             a = a.astype(np.float32 if a.dtype.kind == "f" else np.int32)
         return np.ascontiguousarray(a).view(t.dtype).reshape(a.shape)[()]
 
-    return evaluate(reinterpret, obj)
+    return evaluate_elementwise(reinterpret, obj)
 
 
-bit_cast: Cast = function(
+bit_cast: Cast = language_function(
     "bit_cast",
     _bit_cast,
     "The number whose bits in `dtype` are those of obj; Python numbers are f32 and i32.",
@@ -329,17 +339,19 @@ def select(cond: Any, x1: Any, x2: Any) -> Any:
         chosen: Any = np.where(c, a, b)
         return chosen[()]
 
-    return evaluate(choose, cond, x1, x2)
+    return evaluate_elementwise(choose, cond, x1, x2)
 
 
-ifte: Language[[Any, Any, Any], Any] = function("ifte", select.python, select.__doc__)
+ifte: Language[[Any, Any, Any], Any] = language_function("ifte", select.python, select.__doc__)
 logical_and: Pair = _elementwise(
-    "logical_and", later("logical_and"), "Truth of both, per component."
+    "logical_and", NumpyFunction("logical_and"), "Truth of both, per component."
 )
 logical_or: Pair = _elementwise(
-    "logical_or", later("logical_or"), "Truth of either, per component."
+    "logical_or", NumpyFunction("logical_or"), "Truth of either, per component."
 )
-logical_not: Truths = _elementwise("logical_not", later("logical_not"), "Untruth, per component.")
+logical_not: Truths = _elementwise(
+    "logical_not", NumpyFunction("logical_not"), "Untruth, per component."
+)
 zero: Same = _elementwise("zero", lambda x: np.zeros_like(x)[()], "Zeros of x's type and shape.")
 one: Same = _elementwise("one", lambda x: np.ones_like(x)[()], "Ones of x's type and shape.")
 neg: Same = _elementwise("neg", operator.neg, "-x.")

@@ -79,12 +79,12 @@ def find_traced(args: tuple[Any, ...] | list[Any]) -> Traced | None:
     return None
 
 
-def function(name: str, python: Callable[..., Any] | None, doc: str | None) -> Any:
+def language_function(name: str, python: Callable[..., Any] | None, doc: str | None) -> Any:
     """A Function whose type is declared by the variable that holds it."""
     return Function(name, python, doc)
 
 
-def as_told(made: Any, fn: Callable[P, R]) -> Language[P, R]:
+def with_type_of(made: Any, fn: Callable[P, R]) -> Language[P, R]:
     """A Function with the static type of `fn`."""
     told: Language[P, R] = made
     return told
@@ -92,14 +92,14 @@ def as_told(made: Any, fn: Callable[P, R]) -> Language[P, R]:
 
 def composite(fn: Callable[P, R]) -> Language[P, R]:
     """Decorator: a Function of operators and other Functions, the same in both scopes."""
-    return as_told(Function(fn.__name__, fn, fn.__doc__, is_composite=True), fn)
+    return with_type_of(Function(fn.__name__, fn, fn.__doc__, is_composite=True), fn)
 
 
 def python_function(fn: Callable[P, R]) -> Language[P, R]:
     """Decorator: a Function that computes in Python scope; the frontend lowers it separately."""
-    return as_told(Function(fn.__name__, fn, fn.__doc__), fn)
+    return with_type_of(Function(fn.__name__, fn, fn.__doc__), fn)
 
 
 def kernel_function(fn: Callable[P, R]) -> Language[P, R]:
     """Decorator: a Function for kernels only; its body is unused."""
-    return as_told(Function(fn.__name__, None, fn.__doc__), fn)
+    return with_type_of(Function(fn.__name__, None, fn.__doc__), fn)

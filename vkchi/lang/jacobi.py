@@ -21,7 +21,7 @@ from vkchi.tuples import NamedTuple
 MOST_SWEEPS = 12
 
 
-class Precision(NamedTuple):
+class FloatPrecision(NamedTuple):
     """Constants of a float type: `epsilon` (distance from 1 to the next value), `smallest`
     (smallest value with a finite reciprocal), `tiny` (squares of smaller values lose precision)."""
 
@@ -30,21 +30,21 @@ class Precision(NamedTuple):
     tiny: float
 
 
-SINGLE = Precision(2.0**-23, 2.0**-126, 1e-17)
-DOUBLE = Precision(2.0**-52, 2.0**-1022, 1e-150)
+SINGLE = FloatPrecision(2.0**-23, 2.0**-126, 1e-17)
+DOUBLE = FloatPrecision(2.0**-52, 2.0**-1022, 1e-150)
 
 
-def rescale(m: Any, precision: Precision) -> tuple[Any, Any]:
+def scale_to_one(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     """Scale m to a largest component of 1, so that squares do not overflow. Return it and the
     inverse factor; for the zero matrix, itself and 1."""
     largest = abs(m).max()
     size = select(largest >= precision.smallest, largest, 1.0)
     inverse = 1.0 / size
-    inverse += inverse * (1.0 - size * inverse)  # Newton step, as in `turn`
+    inverse += inverse * (1.0 - size * inverse)  # Newton step, as in `jacobi_rotation`
     return m * inverse, size
 
 
-def turn(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
+def jacobi_rotation(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
     """Cosine and sine of the Jacobi rotation, by at most 45 degrees, that diagonalizes [[app,
     apq], [apq, aqq]]."""
     delta = aqq - app
@@ -57,16 +57,16 @@ def turn(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
     return cosine, tangent * cosine
 
 
-def turn_columns(bp: Any, bq: Any, precision: Precision) -> tuple[Any, Any]:
+def orthogonalizing_rotation(bp: Any, bq: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     """Cosine and sine of the rotation that makes two columns orthogonal. It is the identity if
     they are orthogonal up to rounding, which could otherwise cause a rotation by 45 degrees for
     equal lengths."""
     app, aqq, apq = bp.dot(bp), bq.dot(bq), bp.dot(bq)
     is_far = abs(apq) > precision.epsilon * sqrt(app) * sqrt(aqq)
-    return turn(app, aqq, select(is_far, apq, 0.0))
+    return jacobi_rotation(app, aqq, select(is_far, apq, 0.0))
 
 
-def turned(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
+def rotate_columns(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
     """Two columns, rotated."""
     return cosine * p - sine * q, sine * p + cosine * q
 
@@ -74,18 +74,18 @@ def turned(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
 # --- one-sided Jacobi: orthogonal columns --------------------------------------------------------
 
 
-def orthogonalize2(b0: Any, b1: Any, precision: Precision) -> tuple[Any, Any, Any, Any]:
+def orthogonalize2(b0: Any, b1: Any, precision: FloatPrecision) -> tuple[Any, Any, Any, Any]:
     """b0, b1, v0, v1: the columns of A V and V, for the rotation V that makes those of A V
     orthogonal. The second rotation removes the rounding error of the first."""
     v0, v1 = pack([1.0, 0.0]), pack([0.0, 1.0])
     for _ in range(2):
-        cosine, sine = turn_columns(b0, b1, precision)
-        b0, b1 = turned(cosine, sine, b0, b1)
-        v0, v1 = turned(cosine, sine, v0, v1)
+        cosine, sine = orthogonalizing_rotation(b0, b1, precision)
+        b0, b1 = rotate_columns(cosine, sine, b0, b1)
+        v0, v1 = rotate_columns(cosine, sine, v0, v1)
     return b0, b1, v0, v1
 
 
-def orthogonalize3(b: list[Any], precision: Precision) -> list[Any]:
+def orthogonalize3(b: list[Any], precision: FloatPrecision) -> list[Any]:
     """[b0, b1, b2, v0, v1, v2]: the columns of A V and V, for the rotation V that makes those of
     A V orthogonal."""
 
@@ -93,9 +93,11 @@ def orthogonalize3(b: list[Any], precision: Precision) -> list[Any]:
         columns, goes_on = list(state), None
         for p, q in ((0, 1), (0, 2), (1, 2)):
             bp, bq = columns[p], columns[q]
-            cosine, sine = turn_columns(bp, bq, precision)
-            columns[p], columns[q] = turned(cosine, sine, bp, bq)
-            columns[p + 3], columns[q + 3] = turned(cosine, sine, columns[p + 3], columns[q + 3])
+            cosine, sine = orthogonalizing_rotation(bp, bq, precision)
+            columns[p], columns[q] = rotate_columns(cosine, sine, bp, bq)
+            columns[p + 3], columns[q + 3] = rotate_columns(
+                cosine, sine, columns[p + 3], columns[q + 3]
+            )
             is_far = sine != 0.0
             goes_on = is_far if goes_on is None else goes_on | is_far
         return [*columns, goes_on]
@@ -109,7 +111,7 @@ def identity_like(v: Any) -> list[Any]:
     return [v * 0.0 + pack([float(i == j) for j in range(n)]) for i in range(n)]
 
 
-def exchange(bp: Any, bq: Any, vp: Any, vq: Any) -> tuple[Any, Any, Any, Any]:
+def order_by_length(bp: Any, bq: Any, vp: Any, vq: Any) -> tuple[Any, Any, Any, Any]:
     """The columns with the longer of bp and bq first. The swap is a rotation by 90 degrees, so V
     stays a rotation."""
     is_less = bp.dot(bp) < bq.dot(bq)
@@ -125,17 +127,17 @@ def sort3(columns: list[Any]) -> list[Any]:
     """[b0, b1, b2, v0, v1, v2] with b0 the longest and b2 the shortest."""
     c = list(columns)
     for p, q in ((0, 1), (0, 2), (1, 2)):
-        c[p], c[q], c[p + 3], c[q + 3] = exchange(c[p], c[q], c[p + 3], c[q + 3])
+        c[p], c[q], c[p + 3], c[q + 3] = order_by_length(c[p], c[q], c[p + 3], c[q + 3])
     return c
 
 
-def direction(b: Any, otherwise: Any, precision: Precision) -> tuple[Any, Any]:
+def normalize_or(b: Any, otherwise: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     """b scaled to length 1, and its length. For length 0 the unit vector `otherwise` is
     returned."""
     length = sqrt(b.dot(b))
     is_some = length > precision.tiny
     unit = b / select(is_some, length, 1.0)
-    unit += 0.5 * unit * (1.0 - unit.dot(unit))  # Newton step, as in `turn`
+    unit += 0.5 * unit * (1.0 - unit.dot(unit))  # Newton step, as in `jacobi_rotation`
     return select(is_some, unit, otherwise), length
 
 
@@ -152,18 +154,18 @@ def perpendicular(u: Any) -> Any:
 # --- two-sided Jacobi: diagonalization -----------------------------------------------------------
 
 
-def diagonalize3(m: Any, precision: Precision) -> list[Any]:
+def diagonalize3(m: Any, precision: FloatPrecision) -> list[Any]:
     """[w0, w1, w2, v0, v1, v2]: eigenvalues and eigenvectors of a symmetric 3 by 3 matrix. Only
     the upper triangle is read."""
 
     def rotate(app: Any, aqq: Any, apq: Any, apr: Any, aqr: Any, vp: Any, vq: Any) -> Any:
-        cosine, sine = turn(app, aqq, apq)
+        cosine, sine = jacobi_rotation(app, aqq, apq)
         moved = apq * (sine / cosine)
         return (
             app - moved,
             aqq + moved,
-            *turned(cosine, sine, apr, aqr),
-            *turned(cosine, sine, vp, vq),
+            *rotate_columns(cosine, sine, apr, aqr),
+            *rotate_columns(cosine, sine, vp, vq),
         )
 
     def sweep(*state: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.lang.elementwise import evaluate, rsqrt, sqrt
+from vkchi.lang.elementwise import evaluate_elementwise, rsqrt, sqrt
 from vkchi.lang.function import Traced
 from vkchi.types.lazy_numpy import np
 
@@ -27,7 +27,7 @@ def _is_zero(eps: Any) -> bool:
 def _reciprocal(x: Any) -> Any:
     """1 / x; inf or nan for 0, in Python scope too."""
     is_traced = isinstance(x, Traced)
-    return 1.0 / x if is_traced else evaluate(np.true_divide, 1.0, x)
+    return 1.0 / x if is_traced else evaluate_elementwise(np.true_divide, 1.0, x)
 
 
 def shape_of(x: Any) -> tuple[int, ...]:

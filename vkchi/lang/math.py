@@ -71,7 +71,7 @@ if TYPE_CHECKING:  # argument types and constructors
     from vkchi.protocols import VectorType as vec3
     from vkchi.protocols import VectorType as vec4
 else:
-    from vkchi.lang.construct import (
+    from vkchi.lang.type_calls import (
         ivec2,
         ivec3,
         ivec4,

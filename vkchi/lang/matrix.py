@@ -24,12 +24,12 @@ from vkchi.errors import (
 from vkchi.hooks import Hook, open_names
 from vkchi.interrupts.local import local
 from vkchi.lang import linear
-from vkchi.lang.algebra import Algebra
-from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate
+from vkchi.lang.algebra import MatrixReductions
+from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate_elementwise
 from vkchi.lang.function import python_function
 from vkchi.lang.swizzle import components_of, is_name
 from vkchi.types import Scalar, cook, promote, scalar_of_dtype
-from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy, later, np
+from vkchi.types.lazy_numpy import NumpyFunction, is_array_of_numpy, is_of_numpy, np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +80,7 @@ def scalar_type(dt: Any) -> Scalar | None:
     return t
 
 
-class Matrix(Algebra, Arithmetic):
+class Matrix(MatrixReductions, Arithmetic):
     """A vector (list of numbers) or matrix (list of rows).
 
     Elementwise operators accept a value of the same shape, a list, a numpy array or a number; `@`
@@ -180,7 +180,7 @@ class Matrix(Algebra, Arithmetic):
         if shape and shape != self.shape:
             text = [linear.shape_text(x if hasattr(x, "shape") else Matrix(x)) for x in (a, b)]
             raise KernelShapeError(f"operands have different shapes: {text[0]} and {text[1]}")
-        return self._declared(evaluate(f, a, b), getattr(other, "dt", None))
+        return self._declared(evaluate_elementwise(f, a, b), getattr(other, "dt", None))
 
     def _declared(self, found: Any, other: Scalar | None) -> Any:
         """Set `dt` of an operator's result to an operand's declared type, if the result has that
@@ -199,16 +199,16 @@ class Matrix(Algebra, Arithmetic):
         return matmul(other, self)
 
     def __neg__(self) -> Any:
-        return self._declared(evaluate(np.negative, self), None)
+        return self._declared(evaluate_elementwise(np.negative, self), None)
 
     def __pos__(self) -> Any:
         return self
 
     def __invert__(self) -> Any:
-        return self._declared(evaluate(np.invert, self), None)
+        return self._declared(evaluate_elementwise(np.invert, self), None)
 
     def __abs__(self) -> Any:
-        return self._declared(evaluate(np.abs, self), None)
+        return self._declared(evaluate_elementwise(np.abs, self), None)
 
     def __ne__(self, other: object) -> Any:
         found = self._apply(np.not_equal, self, other)
@@ -236,9 +236,10 @@ class Matrix(Algebra, Arithmetic):
             return NotImplemented
         if len(inputs) == 2:
             return self._apply(ufunc, *inputs)
-        return evaluate(ufunc, *inputs)
+        return evaluate_elementwise(ufunc, *inputs)
 
-    # --- methods shared with kernels, besides those of `Algebra` ---------------------------------
+    # --- methods shared with kernels, besides those of `MatrixReductions`
+    # ---------------------------------
 
     def normalized(self, eps: float = 0) -> Vector:
         """self / (norm() + eps)."""
@@ -418,10 +419,10 @@ _COMPARISONS = {
     "eq": "equal",
 }  # fmt: skip
 for _name, _f in _OPERATORS.items():
-    setattr(Matrix, f"__{_name}__", _operator(later(_f), False))
-    setattr(Matrix, f"__r{_name}__", _operator(later(_f), True))
+    setattr(Matrix, f"__{_name}__", _operator(NumpyFunction(_f), False))
+    setattr(Matrix, f"__r{_name}__", _operator(NumpyFunction(_f), True))
 for _name, _f in _COMPARISONS.items():
-    setattr(Matrix, f"__{_name}__", _operator(later(_f), False))
+    setattr(Matrix, f"__{_name}__", _operator(NumpyFunction(_f), False))
 
 
 # --- constructors --------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vkchi.lang.function import function, kernel_function
+from vkchi.lang.function import kernel_function, language_function
 
 if TYPE_CHECKING:
     from vkchi.protocols import Random
     from vkchi.types.hints import ScalarDType
 
-random: Random = function(
+random: Random = language_function(
     "random", None, "A float in [0, 1), or an integer of `dtype` with every bit random."
 )
 

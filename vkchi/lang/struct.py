@@ -12,16 +12,20 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from vkchi.errors import ArgumentError, KernelSyntaxError, KernelTypeError, nearest
+from vkchi.errors import ArgumentError, KernelSyntaxError, KernelTypeError, nearest_name
 from vkchi.hooks import open_names
-from vkchi.lang.construct import flatten, make_scalar, make_tensor
 from vkchi.lang.matrix import Matrix, Vector
+from vkchi.lang.type_calls import flatten, make_scalar, make_tensor
 from vkchi.types import SCALARS, Scalar, Tensor, losses
-from vkchi.types.integers import range_of
+from vkchi.types.integers import integer_range
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy, np
-from vkchi.types.structs import METHODS_KEY, StructType
+from vkchi.types.struct_types import METHODS_KEY, StructType
 
-RANGES = {t: range(range_of(t)[0], range_of(t)[1] + 1) for t in SCALARS.values() if t.kind in "iu"}
+RANGES = {
+    t: range(integer_range(t)[0], integer_range(t)[1] + 1)
+    for t in SCALARS.values()
+    if t.kind in "iu"
+}
 
 
 class _Listing:
@@ -67,7 +71,7 @@ class Struct:
         raise self._missing(name)
 
     def _missing(self, name: str) -> AttributeError:
-        close = nearest(name, self._names())
+        close = nearest_name(name, self._names())
         hint = f": did you mean `{close}`?" if close else ""
         return AttributeError(f"a struct with {', '.join(self._names())} has no `{name}`{hint}")
 
@@ -75,7 +79,9 @@ class Struct:
         if name not in vars(self):
             raise self._missing(name)
         t = None if self.__vkchi_type__ is None else self.__vkchi_type__.members[name]
-        vars(self)[name] = as_member(value) if t is None or isinstance(t, Scalar) else fit(t, value)
+        vars(self)[name] = (
+            as_member(value) if t is None or isinstance(t, Scalar) else convert_to_type(t, value)
+        )
 
     def __getitem__(self, name: str) -> Any:
         return members_of(self)[name]
@@ -211,7 +217,7 @@ def bind_method(method: Any, obj: Struct) -> Any:
 # --- calls of struct types -----------------------------------------------------------------------
 
 
-def arrange(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def bind_members(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments of a call of the type, by member; members without argument are absent.
 
     Raises KernelTypeError for surplus, unknown or duplicate arguments.
@@ -225,7 +231,7 @@ def arrange(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     given = dict(zip(names, args))
     for name, x in kwargs.items():
         if name not in t.members:
-            close = nearest(name, names)
+            close = nearest_name(name, names)
             raise KernelTypeError(
                 f"{t} has no member `{name}`",
                 help=f"did you mean `{close}`?" if close else f"it has {', '.join(names)}",
@@ -236,7 +242,7 @@ def arrange(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     return given
 
 
-def is_whole(t: StructType, args: tuple[Any, ...], kwargs: Any, names: Any) -> bool:
+def is_struct_copy(t: StructType, args: tuple[Any, ...], kwargs: Any, names: Any) -> bool:
     """True if the single argument of a call `S(other)` is a struct with the members of t, not
     its first member."""
     return len(args) == 1 and not kwargs and names is not None and set(names) == set(t.members)
@@ -247,9 +253,9 @@ def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
     Members are converted to their types; missing ones are zero. Raises KernelTypeError."""
     first = args[0] if args else None
     names = members_of(first).keys() if isinstance(first, dict | Struct) else None
-    if is_whole(t, args, kwargs, names):
+    if is_struct_copy(t, args, kwargs, names):
         args, kwargs = (), dict(members_of(first))
-    given = arrange(t, args, kwargs)
+    given = bind_members(t, args, kwargs)
     members = {name: _fit_member(m, given.get(name, 0), name) for name, m in t.members.items()}
     return make_value(members, t.methods, t)
 
@@ -259,14 +265,14 @@ def _fit_member(t: Any, x: Any, name: str) -> Any:
     in a call of its type."""
     if isinstance(t, StructType) and _is_number(x):
         return make_struct(t, x)
-    return fit(t, x, name)
+    return convert_to_type(t, x, name)
 
 
 def _is_number(x: Any) -> bool:
     return isinstance(x, bool | int | float) or is_number_of_numpy(x)
 
 
-def fit(t: Any, x: Any, name: str = "") -> Any:
+def convert_to_type(t: Any, x: Any, name: str = "") -> Any:
     """Convert x to type t. Raises KernelTypeError."""
     where = f" for the member `{name}`" if name else ""
     if isinstance(t, StructType):
@@ -276,32 +282,32 @@ def fit(t: Any, x: Any, name: str = "") -> Any:
     is_number = _is_number(x)
     is_several = isinstance(x, list | tuple | Matrix) or is_array_of_numpy(x)
     if isinstance(t, Tensor) and (is_number or is_several):
-        refuse_unfit(t.elem, flatten((x,)))
+        check_integer_range(t.elem, flatten((x,)))
         return make_tensor(t, x)
     if isinstance(t, Scalar) and is_number:
-        refuse_unfit(t, [x])
+        check_integer_range(t, [x])
         return make_scalar(t, x)
     raise KernelTypeError(f"{t} is needed{where}, not {x!r}")
 
 
-def refuse_unfit(t: Scalar, numbers: list[Any]) -> None:
+def check_integer_range(t: Scalar, numbers: list[Any]) -> None:
     """Raises ArgumentError for values out of range of the integer type t."""
     if t.kind in "iu" and not all(type(x) is int and x in RANGES[t] for x in numbers):
-        losses.refuse(np.asarray(numbers), losses.bounds_of(t))
+        losses.raise_on_loss(np.asarray(numbers), losses.bounds_of(t))
 
 
-def build(t: Any, leaves: Iterator[Any]) -> Any:
+def build_value(t: Any, leaves: Iterator[Any]) -> Any:
     """A value of type t whose scalars, vectors and matrices are taken from `leaves` in order."""
     if not isinstance(t, StructType):
         return next(leaves)
-    members = {name: build(m, leaves) for name, m in t.members.items()}
+    members = {name: build_value(m, leaves) for name, m in t.members.items()}
     return make_value(members, t.methods, t)
 
 
 # --- elements of fields --------------------------------------------------------------------------
 
 
-class Store(Protocol):
+class StructStore(Protocol):
     """Interface of a group of arrays, one per member of a struct type."""
 
     __vkchi_type__: StructType
@@ -312,10 +318,10 @@ class StructElement(Struct):
     """An element of a struct field; its members read and write the field's memory."""
 
     __slots__ = ("_index", "_store")
-    _store: Store
+    _store: StructStore
     _index: Any
 
-    def __init__(self, store: Store, index: Any) -> None:
+    def __init__(self, store: StructStore, index: Any) -> None:
         object.__setattr__(self, "_store", store)
         object.__setattr__(self, "_index", index)
         object.__setattr__(self, "_methods", store.__vkchi_type__.methods)

@@ -14,35 +14,41 @@ from vkchi import env
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import release_wholly
-from vkchi.lang.struct import build
+from vkchi.lang.struct import build_value
 from vkchi.launch.executable import Executable, make_cell
 from vkchi.launch.value_guards import Guard
 from vkchi.runtime import Runtime
 from vkchi.signature import Parameter
-from vkchi.signature.bound import Bound, Import, find_changed, is_mixed, tell_owners
-from vkchi.signature.wording import why_elsewhere
+from vkchi.signature.bound import (
+    BoundArguments,
+    ImportedArray,
+    has_mixed_scalar_types,
+    notify_torch,
+    written_imports,
+)
+from vkchi.signature.wording import other_device_message
 from vkchi.target.shader import REPORTS
 
 if TYPE_CHECKING:
     from vkchi.cache.compiled import Compiled
     from vkchi.ir.core import Func
-    from vkchi.launch.shapes import Build
-    from vkchi.races.watch import Watch
-    from vkchi.reports.delivery import Reports
+    from vkchi.launch.specialization import Build
+    from vkchi.races.watch import RaceWatch
+    from vkchi.reports.delivery import ReportBuffer
     from vkchi.span import Span
-    from vkchi.tape.derived import Derived
+    from vkchi.tape.derived import PlanCaches
     from vkchi.target.artifact import Interface
 
 
-NOTHING_SHARED: tuple[Import, ...] = ()
+NOTHING_SHARED: tuple[ImportedArray, ...] = ()
 
 
-def arrays_in(arg: Any) -> list[Any]:
+def member_arrays(arg: Any) -> list[Any]:
     """Return the members of a field of structs, or the argument itself as a list of one."""
     return arg.__vkchi_members__() if hasattr(type(arg), "__vkchi_members__") else [arg]
 
 
-def bind_gradient(bound: Bound, name: str, argument: str) -> None:
+def bind_gradient(bound: BoundArguments, name: str, argument: str) -> None:
     """Bind the gradient of an array argument. Raises ArgumentError if it has none."""
     gradient = getattr(bound.arrays[argument], "grad", None)
     if gradient is None:
@@ -55,7 +61,7 @@ def bind_gradient(bound: Bound, name: str, argument: str) -> None:
     bound.bind_array(name, gradient)
 
 
-def lives_of(arrays: dict[str, Storage | Reports]) -> list[Any]:
+def lifetime_tokens(arrays: dict[str, Storage | ReportBuffer]) -> list[Any]:
     """Return the lifetime tokens of the arrays, without duplicates."""
     lives = [getattr(array, "life", None) for array in arrays.values()]
     return list(dict.fromkeys(life for life in lives if life is not None))
@@ -78,7 +84,7 @@ class Plan:
     path = ""
     guard = Guard(None)
     renew: Callable[[tuple[Any, ...]], Plan] | None = None
-    watch: Watch | None = None
+    watch: RaceWatch | None = None
 
     def __init__(
         self,
@@ -98,21 +104,21 @@ class Plan:
         self.gradients = [(k, b[1]) for k, b in interface.bindings.items() if b[0] == "grad"]
         self.returns: list[Storage] = []
         arrays = self._find_arrays(interface, compiled.fields)
-        self.lives = lives_of(arrays)
+        self.lives = lifetime_tokens(arrays)
         self.executable = Executable(
             runtime, artifact, parameters, args, fixed=arrays, gradients=self.gradients,
             limits=interface.checks,
         )  # fmt: skip
         self.give_shapes(self.executable, compiled.read_func)
         self.checks = self.executable.checks
-        self.is_mixed = is_mixed(args)
+        self.is_mixed = has_mixed_scalar_types(args)
         self.written = {name for name in artifact.writes if name in artifact.arrays}
         self.read = {name for name in artifact.reads if name in artifact.arrays}
         # Keep the arrays alive that launches write to. Owners of passed fields keep those alive.
         passed = {
             id(array): (k, m)
             for k, arg in enumerate(args)
-            for m, array in enumerate(arrays_in(arg))
+            for m, array in enumerate(member_arrays(arg))
         }
         self.passed = {name: passed[id(a)] for name, a in arrays.items() if id(a) in passed}
         self.arrays = {name: a for name, a in arrays.items() if name not in self.passed}
@@ -142,10 +148,15 @@ class Plan:
         if not self.may_have_shapes or artifact.sites:
             return
         if artifact.has_next or executable.asks_extents:
-            from vkchi.launch.shapes import Origin, Shapes  # lazy: many programs have only fields
+            from vkchi.launch.specialization import (  # lazy: many programs have only fields
+                CodeSource,
+                ShapeSpecializer,
+            )
 
             home = None if what is None else self.home
-            executable.shapes = Shapes(executable, Origin(home, what or "", read, build))
+            executable.shapes = ShapeSpecializer(
+                executable, CodeSource(home, what or "", read, build)
+            )
 
     @cached_property
     def func(self) -> Func:
@@ -185,11 +196,11 @@ class Plan:
         return first_write(self.func, name)
 
     @cached_property
-    def derived(self) -> Derived:
+    def derived(self) -> PlanCaches:
         """Variants of the kernel that tapes and debug mode have made."""
-        from vkchi.tape.derived import Derived  # lazy: most programs have no gradients
+        from vkchi.tape.derived import PlanCaches  # lazy: most programs have no gradients
 
-        return Derived(self.executable.artifact.name, self.home)
+        return PlanCaches(self.executable.artifact.name, self.home)
 
     @property
     def is_plain(self) -> bool:
@@ -205,19 +216,19 @@ class Plan:
     def fields(self, args: tuple[Any, ...]) -> dict[str, Storage]:
         """Return the fields that a launch with these arguments uses, by parameter name."""
         found = {name: a for name, a in self.arrays.items() if isinstance(a, Storage)}
-        return found | {name: arrays_in(args[k])[m] for name, (k, m) in self.passed.items()}
+        return found | {name: member_arrays(args[k])[m] for name, (k, m) in self.passed.items()}
 
     def _find_arrays(
         self, interface: Interface, fields: Mapping[str, Storage]
-    ) -> dict[str, Storage | Reports]:
-        arrays: dict[str, Storage | Reports] = {}
+    ) -> dict[str, Storage | ReportBuffer]:
+        arrays: dict[str, Storage | ReportBuffer] = {}
         for name, binding in interface.bindings.items():
             if binding[0] == "field":
                 arrays[name] = fields[name]
                 if fields[name].device is not self.runtime.device:
                     fields[name].check_alive()
                     what = f"field `{name}`"
-                    raise ArgumentError(why_elsewhere(what, fields[name], self.runtime))
+                    raise ArgumentError(other_device_message(what, fields[name], self.runtime))
             elif binding[0] == "return":
                 cell = arrays[name] = make_cell(self.runtime, interface.returns[binding[1]])
                 self.returns.append(cell)
@@ -234,7 +245,7 @@ class Plan:
         return self.launch_in_place(args, NOTHING_SHARED, again)
 
     def launch_in_place(
-        self, args: tuple[Any, ...], shared: Sequence[Import], again: int | None = None
+        self, args: tuple[Any, ...], shared: Sequence[ImportedArray], again: int | None = None
     ) -> Any:
         """Like `launch`, with zero-copy arguments `shared`: arrays of other libraries."""
         lock = self.runtime.lock
@@ -257,8 +268,8 @@ class Plan:
                 for check in self.checks:
                     check(bound.flat)
                 if imports:
-                    changed = find_changed(imports, self)
-                    tell_owners(imports, changed, self, is_taped=self.runtime.is_taped)
+                    changed = written_imports(imports, self)
+                    notify_torch(imports, changed, self, is_taped=self.runtime.is_taped)
                 if self.sites:
                     self.runtime.reports.expect()
                 seeds = self.runtime.seeds(again) if self.draws else None
@@ -278,5 +289,5 @@ class Plan:
         if not self.returns:
             return None
         leaves = map(self.show, self.returns)
-        values = [build(t, leaves) for t in self.results]
+        values = [build_value(t, leaves) for t in self.results]
         return tuple(values) if self.returns_tuple else values[0]

@@ -15,7 +15,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
 from vkchi.vk.ring import STEP_BYTES
-from vkchi.vk.sequence import Command, Sequence
+from vkchi.vk.sequence import Command, CommandSequence
 
 if TYPE_CHECKING:
     from vkchi.device import Device
@@ -47,7 +47,7 @@ class ArgumentMemory:
             else c
             for c, pipeline, place in zip(commands, pipelines, self._places, strict=True)
         ]
-        self._sequences: dict[int, Sequence] = {}
+        self._sequences: dict[int, CommandSequence] = {}
 
     def run(self, commands: SequenceOf[Command], times: int = 1) -> None:
         """Execute all commands `times` times as one sequence, with the arguments in the blocks of

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vkchi.compiler import build
+from vkchi.compiler import build_artifact
 from vkchi.errors import (
     ArgumentError,
     DeviceError,
@@ -26,15 +26,15 @@ from vkchi.errors import (
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Op
-from vkchi.ir.interp import Report, run
+from vkchi.ir.interp import InterpreterReport, run_reference
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.launch import Plan, bind_gradient
 from vkchi.launch.executable import Executable
 from vkchi.progress import Bar
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import Parameter
-from vkchi.signature.bound import Bound
-from vkchi.signature.wording import describe
+from vkchi.signature.bound import BoundArguments
+from vkchi.signature.wording import describe_argument
 from vkchi.span import Span, render_carets, render_chain
 from vkchi.target.shader import REPORTS
 from vkchi.tuples import NamedTuple
@@ -73,7 +73,7 @@ class Case(NamedTuple):
     arrays: dict[str, Storage]
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """Result of a run: the final arrays, and the message of a failed check or ""."""
 
     arrays: Contents
@@ -96,18 +96,18 @@ def verify(
     Unsupported for kernels that draw random numbers.
     """
     if not isinstance(kernel, Kernel | BoundKernel):
-        raise ArgumentError(f"verify takes a ti.kernel, not {describe(kernel)}")
-    runtime = current()
+        raise ArgumentError(f"verify takes a ti.kernel, not {describe_argument(kernel)}")
+    runtime = current_runtime()
     with restoring(runtime.lock), runtime.lock:
         if runtime.tape is not None:
             raise ArgumentError("verify cannot be used inside a tape or ti.record()")
         case = kernel.examine(take_case, *args)
-        before = contents_of(case.arrays)
+        before = copy_arrays(case.arrays)
         writers: Writers = {}
         wanted = interpret(case, before, writers)
         agreeing: list[str] = []
         skipped: dict[str, str] = {}
-        for other in runtimes(runtime, tuple(devices)):
+        for other in selected_runtimes(runtime, tuple(devices)):
             label = other.device.info.name
             try:
                 found = run_on(other, case, before)
@@ -117,7 +117,7 @@ def verify(
             finally:
                 if other is not runtime:
                     other.close()
-            compare(case, label, wanted, found, writers, ulps)
+            compare_outcomes(case, label, wanted, found, writers, ulps)
             agreeing.append(label)
     return Verified(case.name, agreeing, sorted(case.plan.written), skipped)
 
@@ -137,13 +137,13 @@ def take_case(plan: Plan, args: tuple[Any, ...]) -> Case:
     return Case(name, plan, numbers, {**plan.fields(args), **bound.arrays})
 
 
-def contents_of(arrays: Mapping[str, Storage]) -> Contents:
+def copy_arrays(arrays: Mapping[str, Storage]) -> Contents:
     """Copy the contents of arrays, by name; names of one array share one copy."""
     found = {id(array): array.kept() for array in arrays.values()}
     return {name: found[id(array)] for name, array in arrays.items()}
 
 
-def copied(contents: Contents) -> Contents:
+def copy_contents(contents: Contents) -> Contents:
     """Copy contents; names that shared one array share one copy."""
     found = {id(values): values.copy() for values in contents.values()}
     return {name: found[id(values)] for name, values in contents.items()}
@@ -152,15 +152,15 @@ def copied(contents: Contents) -> Contents:
 # --- running -------------------------------------------------------------------------------------
 
 
-def interpret(case: Case, before: Contents, writers: Writers) -> Outcome:
+def interpret(case: Case, before: Contents, writers: Writers) -> RunOutcome:
     """Run the reference interpreter. Raises ArgumentError if it exceeds its limits."""
     numbers: dict[str, Any] = {}
     for p, arg in case.numbers:
-        bound = Bound(case.plan.runtime, [])
+        bound = BoundArguments(case.plan.runtime, [])
         p.bind(arg, bound)
         shape = getattr(p.type, "shape", ())
         numbers[p.name] = np.asarray(bound.flat).reshape(shape)
-    arrays, reports = copied(before), list[Report]()
+    arrays, reports = copy_contents(before), list[InterpreterReport]()
 
     def note(op: Op, array: Any, index: tuple[int, ...] | None) -> None:
         bar.advance()
@@ -169,15 +169,15 @@ def interpret(case: Case, before: Contents, writers: Writers) -> Outcome:
 
     try:
         with Bar(f"verify: {case.name}(), numbers that the reference wrote") as bar:
-            run(case.plan.func, {**arrays, **numbers}, reports, watch=note)
+            run_reference(case.plan.func, {**arrays, **numbers}, reports, watch=note)
     except InternalError as e:
         raise ArgumentError(f"verify: the interpreter gave up ({e}): give smaller arrays") from None
     failed = [r for r in reports if r.kind == "report_failure"]
     failure = case.plan.known_sites[failed[0].site].message(failed[0].values) if failed else ""
-    return Outcome(arrays, failure)
+    return RunOutcome(arrays, failure)
 
 
-def runtimes(mine: Runtime, names: tuple[str, ...]) -> Iterable[Runtime]:
+def selected_runtimes(mine: Runtime, names: tuple[str, ...]) -> Iterable[Runtime]:
     """Yield the current runtime and one for each other device, of those with matching names.
 
     The caller closes all but the current one. Raises ArgumentError if no device matches.
@@ -196,10 +196,10 @@ def runtimes(mine: Runtime, names: tuple[str, ...]) -> Iterable[Runtime]:
             yield Runtime(open_device(select=info.index), mine.options, mine.config)
 
 
-def run_on(runtime: Runtime, case: Case, before: Contents) -> Outcome:
+def run_on(runtime: Runtime, case: Case, before: Contents) -> RunOutcome:
     """Run the case on a device. Raises DeviceError if it does not support the kernel."""
     plan, device = case.plan, runtime.device
-    artifact = build(plan.func, runtime.options, device.caps)
+    artifact = build_artifact(plan.func, runtime.options, device.caps)
     sites = artifact.sites_among(plan.known_sites)
     parameters = [p for p, _ in case.numbers]
     values = tuple(arg for _, arg in case.numbers)
@@ -222,14 +222,14 @@ def run_on(runtime: Runtime, case: Case, before: Contents) -> Outcome:
             runtime.reports.deliver(sites, is_muted=True)
         except KernelAssertionError as e:
             failure = str(e)
-    return Outcome(contents_of(arrays), failure)
+    return RunOutcome(copy_arrays(arrays), failure)
 
 
 # --- comparing -----------------------------------------------------------------------------------
 
 
-def compare(
-    case: Case, label: str, wanted: Outcome, found: Outcome, writers: Writers, ulps: float
+def compare_outcomes(
+    case: Case, label: str, wanted: RunOutcome, found: RunOutcome, writers: Writers, ulps: float
 ) -> None:
     """Raise VerifyError if a device's outcome differs from the reference."""
     head = f"{case.name}() on {label} differs from the reference"
@@ -240,7 +240,7 @@ def compare(
         if name not in case.plan.written or wanted.failure:
             continue
         want, got = wanted.arrays[name], found.arrays[name]
-        off = distances(got, want)
+        off = ulp_distances(got, want)
         wrong = np.argwhere(off > (ulps if want.dtype.kind == "f" else 0))
         if len(wrong):
             index = tuple(int(k) for k in wrong[0])
@@ -258,7 +258,7 @@ def is_returned(name: str) -> bool:
     return name.startswith("return.")
 
 
-def distances(got: Any, want: Any) -> Any:
+def ulp_distances(got: Any, want: Any) -> Any:
     """Return elementwise distances: in units in the last place, or (integers) 0 or 1."""
     if want.dtype.kind != "f":
         return (got != want).astype(np.float64)

@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import RecompilationWarning
-from vkchi.frontend.reads import Path
+from vkchi.frontend.captured_values import Path
 from vkchi.launch.value_guards import Guard
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class Editions:
     def add(self, plan: Plan, args: tuple[Any, ...]) -> None:
         """Add the plan for new values; drop the oldest beyond the limits."""
         plans = self.plans
-        if plans and any(is_on_others(one.guard, args) for one in plans[MOST_ARRAYS - 1 :]):
-            others = [one for one in plans if is_on_others(one.guard, args)]
+        if plans and any(uses_replaced_arrays(one.guard, args) for one in plans[MOST_ARRAYS - 1 :]):
+            others = [one for one in plans if uses_replaced_arrays(one.guard, args)]
             for one in others[MOST_ARRAYS - 1 :]:
                 plans.remove(one)
         self.plans = [plan, *plans[: MOST_EDITIONS - 1]]
@@ -68,15 +68,15 @@ class Editions:
                 found.append((path, span))
         if found:  # report the first: derived properties change with it
             self.often.update(path for path, _ in found)
-            warn(name, *found[0])
+            warn_recompilation(name, *found[0])
 
 
-def is_on_others(guard: Guard, args: tuple[Any, ...]) -> bool:
+def uses_replaced_arrays(guard: Guard, args: tuple[Any, ...]) -> bool:
     """True if a plan uses an array that its path does not lead to any more."""
     return any(not one.is_current(args) for one in guard.watches if one.is_memory)
 
 
-def warn(name: str, path: Path, span: Span | None) -> None:
+def warn_recompilation(name: str, path: Path, span: Span | None) -> None:
     """Warn that a value changes often, at the line that reads it."""
     text = (
         f"{name}(): `{path}` has had more than {MOST_VALUES} values, and the kernel is compiled "

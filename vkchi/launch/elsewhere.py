@@ -13,19 +13,28 @@ from typing import Any
 
 from vkchi.device import open_device
 from vkchi.errors import DeviceError, KernelRuntimeError
-from vkchi.interrupts.blocks import Block
 from vkchi.interrupts.locks import restoring
-from vkchi.runtime import CHOSEN, Chosen, Runtime, Slot, all_runtimes, arch_of, current, innermost
+from vkchi.interrupts.safe_context import SafeContext
+from vkchi.runtime import (
+    CHOSEN,
+    DeviceContext,
+    Runtime,
+    RuntimeState,
+    all_runtimes,
+    arch_of,
+    current_runtime,
+    innermost_context,
+)
 from vkchi.target.config import Config
-from vkchi.target.devices import is_named
+from vkchi.target.devices import is_selected_by
 
 
-class DeviceBlock(Block):
+class DeviceBlock(SafeContext):
     """Context manager returned by `ti.device`: inside, kernels run and arrays are made on its
     device."""
 
     runtime: Runtime
-    above: Chosen | None = None
+    above: DeviceContext | None = None
 
     def __init__(self, name: str | int) -> None:
         self._name = name
@@ -42,7 +51,7 @@ class DeviceBlock(Block):
                 "this block of ti.device is entered already, here or in another thread: give each "
                 "`with` a ti.device(...) of its own"
             )
-        self.runtime, self.above = _runtime_on(self._name), innermost()
+        self.runtime, self.above = _runtime_on(self._name), innermost_context()
         self.enter()
         CHOSEN.set(self)
         return self
@@ -70,13 +79,13 @@ def device(name: str | int) -> DeviceBlock:
 
 def _runtime_on(name: str | int) -> Runtime:
     """Return the runtime of a device, and open it at first use."""
-    base = Slot.runtime or current()
-    with restoring(Slot.opening), Slot.opening:
+    base = RuntimeState.runtime or current_runtime()
+    with restoring(RuntimeState.opening), RuntimeState.opening:
         for runtime in all_runtimes():
-            if is_named(runtime.device.info, name):
+            if is_selected_by(runtime.device.info, name):
                 return runtime
         opened = open_device("any", name, fallback=False)
         config = Config({**vars(base.config), "arch": arch_of(opened, [])})
         made = Runtime(opened, base.options, config, deferred=base.deferred)
-        Slot.others.append(made)
+        RuntimeState.others.append(made)
         return made

@@ -24,26 +24,26 @@ from vkchi.errors import InternalError
 from vkchi.fields.storage import Storage
 from vkchi.launch.fitting import Fitted
 from vkchi.runtime import Runtime
-from vkchi.signature.bound import Bound
+from vkchi.signature.bound import BoundArguments
 from vkchi.target.artifact import Artifact, Dispatch
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import (
     SEED,
     SERIAL,
+    ArgumentSlot,
     Check,
     Count,
-    Slot,
     compile_counts,
-    dispatches_of,
-    mentions,
+    depends_on_argument,
+    split_grid,
 )
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, cell_of
-from vkchi.vk.pipelines import Filling
+from vkchi.vk.pipelines import BufferFills
 
 if TYPE_CHECKING:
-    from vkchi.launch.shapes import Shapes
-    from vkchi.reports.delivery import Reports
+    from vkchi.launch.specialization import ShapeSpecializer
+    from vkchi.reports.delivery import ReportBuffer
     from vkchi.signature import Parameter
 
 Place = tuple[str, str, int]  # (kind of slot, parameter, axis)
@@ -51,11 +51,11 @@ Place = tuple[str, str, int]  # (kind of slot, parameter, axis)
 Recorded = tuple[Any, bytes, tuple[int, int, int], frozenset[int], frozenset[int]]
 # (pipeline, [(counts and first iterations along the axes, workgroups) of each dispatch])
 Parts = tuple[Any, list[tuple[tuple[int, ...], tuple[int, int, int]]]]
-Fixed = Mapping[str, "Storage | Reports"]
+Fixed = Mapping[str, "Storage | ReportBuffer"]
 Arrays = Mapping[str, Storage]
 
 
-class Home(NamedTuple):
+class BufferRef(NamedTuple):
     """Location of an array: its buffer's key, the VkBuffer, and the offset in it."""
 
     key: int
@@ -63,7 +63,7 @@ class Home(NamedTuple):
     offset: int
 
 
-Homes = Mapping[str, Home]
+Homes = Mapping[str, BufferRef]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_FOUND = 64  # memoized grid parts per dispatch
 SEED_AT = 1  # index in the flat list, after the address of the trash
@@ -78,14 +78,14 @@ VALUE_FORMATS = {
 }  # fmt: skip
 
 
-def slot_format(slot: Slot) -> str:
+def slot_format(slot: ArgumentSlot) -> str:
     """Return the `struct` format letter of a slot."""
     if slot.kind == "value":
         return VALUE_FORMATS[slot.dtype]
     return "q" if slot.dtype in ("i64", "u64") else FORMATS[slot.kind]
 
 
-def block_format(slots: tuple[Slot, ...], size_bytes: int) -> str:
+def block_format(slots: tuple[ArgumentSlot, ...], size_bytes: int) -> str:
     """Return a `struct` format that places each slot at its offset and pads to the block's size."""
     text, at = "<", 0
     for slot in slots:
@@ -104,26 +104,26 @@ def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
     return read
 
 
-class Form(NamedTuple):
+class CodeVariant(NamedTuple):
     """One variant of an executable's code: the artifact, its dispatches, its temporary arrays."""
 
     artifact: Artifact
-    steps: Sequence[Step]
+    steps: Sequence[DispatchStep]
     temps: Arrays
 
 
 def make_form(
     runtime: Runtime, places: dict[Place, int], fixed: Homes, artifact: Artifact
-) -> Form:  # fmt: skip
+) -> CodeVariant:  # fmt: skip
     """Load another artifact of the same Func, for the same flat list (`places`).
 
     Raises DeviceError if memory for its temporaries cannot be allocated.
     """
     temps = {name: make_storage(runtime, t) for name, t in artifact.temps.items()}
     own = {name: array.buffer.address for name, array in temps.items()}
-    fixed = {**fixed, **homes_of(temps)}
-    steps = [Step(runtime, d, places, fixed, own) for d in artifact.dispatches]
-    return Form(artifact, steps, temps)
+    fixed = {**fixed, **buffer_refs(temps)}
+    steps = [DispatchStep(runtime, d, places, fixed, own) for d in artifact.dispatches]
+    return CodeVariant(artifact, steps, temps)
 
 
 class Executable:
@@ -160,11 +160,11 @@ class Executable:
         self.constants += [array.buffer.address for array in arrays.values()]
         self.given: dict[str, int] = {}
         self.places = self._lay_out(arrays, args, dict(gradients))
-        keys = homes_of(arrays)
-        self.steps = [Step(runtime, d, self.places, keys) for d in artifact.dispatches]
-        self.form = Form(artifact, self.steps, self.temps)
-        self.make_form = partial(make_form, runtime, self.places, homes_of(fixed))
-        self.shapes: Shapes | None = None  # set by `Plan.give_shapes`
+        keys = buffer_refs(arrays)
+        self.steps = [DispatchStep(runtime, d, self.places, keys) for d in artifact.dispatches]
+        self.form = CodeVariant(artifact, self.steps, self.temps)
+        self.make_form = partial(make_form, runtime, self.places, buffer_refs(fixed))
+        self.shapes: ShapeSpecializer | None = None  # set by `Plan.give_shapes`
         self.checks = [check.compiled(count_reader(self.places)) for check in limits]
 
     def _lay_out(
@@ -201,13 +201,15 @@ class Executable:
         kinds = {"dim", "size", *MAGIC}
         asked = {s.param for shader in shaders for s in shader.slots if s.kind in kinds}
         lengths = [axis.length for shader in shaders for axis in shader.grid.axes]
-        return any(name in asked or any(asks(n, name) for n in lengths) for name in arrays)
+        return any(
+            name in asked or any(depends_on_extent(n, name) for n in lengths) for name in arrays
+        )
 
-    def form_for(self, bound: Bound, launches: int = 1) -> Form:
+    def form_for(self, bound: BoundArguments, launches: int = 1) -> CodeVariant:
         """Return the code variant for a launch, and count `launches` launches of its shapes."""
         return self.form if self.shapes is None else self.shapes.form(bound.flat, launches)
 
-    def bind(self, args: tuple[Any, ...], arrays: Arrays = NOTHING) -> Bound:
+    def bind(self, args: tuple[Any, ...], arrays: Arrays = NOTHING) -> BoundArguments:
         """Bind the arguments and arrays of a launch. Raises ArgumentError.
 
         An array in `arrays` replaces an argument of that name; it must have the same shape.
@@ -226,9 +228,9 @@ class Executable:
             check(bound.flat)
         return bound
 
-    def bind_arguments(self, args: tuple[Any, ...]) -> Bound:
+    def bind_arguments(self, args: tuple[Any, ...]) -> BoundArguments:
         """Bind the parameters only. Raises ArgumentError."""
-        bound = Bound(self.runtime, self.constants)
+        bound = BoundArguments(self.runtime, self.constants)
         for parameter, arg in zip(self.parameters, args, strict=True):
             parameter.bind(arg, bound)
         return bound
@@ -241,11 +243,11 @@ class Executable:
             self.runtime, artifact, self.parameters, args, fixed=fixed, limits=self.limits
         )
 
-    def prepare(self, bound: Bound) -> list[Recorded]:
+    def prepare(self, bound: BoundArguments) -> list[Recorded]:
         """Return the commands of a launch, of the unspecialized code."""
         return [command for step in self.steps for command in step.prepare(bound)]
 
-    def launch(self, bound: Bound, seeds: Callable[[], int] | None = None) -> None:
+    def launch(self, bound: BoundArguments, seeds: Callable[[], int] | None = None) -> None:
         """Record the dispatches. `seeds` returns a fresh seed for each dispatch."""
         for step in self.form_for(bound).steps:
             if seeds is not None:
@@ -253,7 +255,7 @@ class Executable:
             step.record(bound)
 
 
-class Step:
+class DispatchStep:
     """One dispatch, or an equivalent fill command, ready to be recorded.
 
     - fixed: locations of arrays that are the same for every launch.
@@ -264,12 +266,12 @@ class Step:
         self, runtime: Runtime, dispatch: Dispatch, places: dict[Place, int], fixed: Homes,
         own: Mapping[str, int] = NOTHING,
     ) -> None:  # fmt: skip
-        filling = filling_of(dispatch, fixed)
+        filling = equivalent_filling(dispatch, fixed)
         shader, self._dispatch = dispatch.shader, None
         if filling is not None:
             shader = shader._replace(slots=(), size_bytes=0)
             alone = dispatch._replace(fills=())
-            self._dispatch = partial(Step, runtime, alone, places, fixed, own)
+            self._dispatch = partial(DispatchStep, runtime, alone, places, fixed, own)
         self.runtime, self.grid, self.slots = runtime, shader.grid, shader.slots
         self.pipeline = filling or runtime.device.load(shader)
         self.fitted = Fitted(runtime.device, shader, self.pipeline)
@@ -289,7 +291,7 @@ class Step:
         places |= {("ptr", name, 0): k for k, name in enumerate(own, len(places))}
         keys = [(s.kind, s.param, s.axis) for s in shader.slots]
         self.pack = struct.Struct(block_format(shader.slots, shader.size_bytes)).pack
-        self.pick = pick_all([places[self._known(key, places)] for key in keys])
+        self.pick = gather_getter([places[self._known(key, places)] for key in keys])
         self.reads = fixed_keys(dispatch.reads, fixed)
         self.writes = fixed_keys(dispatch.writes, fixed)
         self.arg_reads = tuple(sorted(dispatch.reads - fixed.keys()))
@@ -301,16 +303,16 @@ class Step:
             raise InternalError(f"no argument is bound to the slot {key}")
         return key
 
-    def as_dispatch(self) -> Step:
+    def as_dispatch(self) -> DispatchStep:
         """Return the dispatch itself if this step is an equivalent fill command."""
         return self if self._dispatch is None else self._dispatch()
 
-    def record(self, bound: Bound) -> None:
+    def record(self, bound: BoundArguments) -> None:
         """Record the dispatch; nothing if it has no iterations."""
         for command in self.prepare(bound):
             self.runtime.device.record(*command)
 
-    def prepare(self, bound: Bound) -> list[Recorded]:
+    def prepare(self, bound: BoundArguments) -> list[Recorded]:
         """Return the arguments of `Device.record` for this launch.
 
         There are none without iterations, and several if an axis exceeds the device's workgroup
@@ -340,19 +342,19 @@ class Step:
 
     def depends_on(self, name: str) -> bool:
         """True if an iteration count depends on the scalar argument `name`."""
-        return any(mentions(axis.length, name) for axis in self.grid.axes)
+        return any(depends_on_argument(axis.length, name) for axis in self.grid.axes)
 
     def _find_parts(self, numbers: tuple[int, ...]) -> Parts:
         """Compute and memoize the parts for iteration counts, followed by divisors."""
         pipeline, grid = self.pipeline, self.grid
         counts, divisors = numbers[: len(grid.axes)], numbers[len(grid.axes) :]
         magic = [number(n) for number, n in zip(self.magic, divisors, strict=True)]
-        if isinstance(pipeline, Filling):
-            parts = dispatches_of(SERIAL, (), ())
+        if isinstance(pipeline, BufferFills):
+            parts = split_grid(SERIAL, (), ())
         else:
             if len(counts) > 1 and min(counts) > 0:
                 pipeline, grid = self.fitted.choose(counts)
-            parts = dispatches_of(grid, counts, self.runtime.device.caps.workgroup_count)
+            parts = split_grid(grid, counts, self.runtime.device.caps.workgroup_count)
         if len(self.found) >= MOST_FOUND:
             self.found.clear()
         found = (
@@ -382,20 +384,21 @@ def make_storage(runtime: Runtime, t: Array) -> Storage:
     return Storage(runtime, t.elem, t.shape or (), stored=t.stored)
 
 
-def pick_all(indices: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+def gather_getter(indices: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
     """Return a function that gathers these indices of a list into a tuple."""
     if len(indices) > 1:
         return itemgetter(*indices)
     return (lambda flat: (flat[indices[0]],)) if indices else (lambda flat: ())
 
 
-def homes_of(arrays: Fixed) -> Homes:
+def buffer_refs(arrays: Fixed) -> Homes:
     return {
-        name: Home(array.buffer.key, *array.buffer.locate(0, 0)) for name, array in arrays.items()
+        name: BufferRef(array.buffer.key, *array.buffer.locate(0, 0))
+        for name, array in arrays.items()
     }
 
 
-def filling_of(dispatch: Dispatch, homes: Homes) -> Filling | None:
+def equivalent_filling(dispatch: Dispatch, homes: Homes) -> BufferFills | None:
     """Return fill commands equivalent to a dispatch.
 
     None if it does more than fill, or if the location of an array is unknown or unaligned.
@@ -404,7 +407,7 @@ def filling_of(dispatch: Dispatch, homes: Homes) -> Filling | None:
     if not found or len(found) < len(dispatch.fills) or any(home.offset % 4 for home, _ in found):
         return None
     fills = tuple([(home.block, home.offset, f.size_bytes, f.word) for home, f in found])
-    return Filling(dispatch.shader.name, fills)
+    return BufferFills(dispatch.shader.name, fills)
 
 
 def fixed_keys(names: frozenset[str], fixed: Homes) -> frozenset[int]:
@@ -412,8 +415,8 @@ def fixed_keys(names: frozenset[str], fixed: Homes) -> frozenset[int]:
     return frozenset(fixed[name].key for name in names if name in fixed)
 
 
-def asks(count: Count, array: str) -> bool:
+def depends_on_extent(count: Count, array: str) -> bool:
     """True if a count depends on an extent of the array."""
     if count[0] == "dim":
         return bool(count[1] == array)
-    return any(asks(part, array) for part in count[1:] if isinstance(part, tuple))
+    return any(depends_on_extent(part, array) for part in count[1:] if isinstance(part, tuple))

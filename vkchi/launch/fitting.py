@@ -42,7 +42,7 @@ class Fitted:
         """
         found = pipeline if pipeline.indirect else self._in_memory.get(pipeline)
         if found is None:
-            from vkchi.spirv.in_memory import in_memory  # lazy: few programs need it
+            from vkchi.spirv.indirect_arguments import in_memory  # lazy: few programs need it
 
             shader = in_memory(self._shaders[pipeline])
             found = self.device.load(shader) if shader.slots else pipeline
@@ -59,18 +59,20 @@ class Fitted:
         if choice is None:
             choice = self.found[key] = self._make(key)
         return (
-            choice if fits(choice[1].axes, counts, self.device.caps.workgroup_count) else self.plain
+            choice
+            if is_valid_for(choice[1].axes, counts, self.device.caps.workgroup_count)
+            else self.plain
         )
 
     def _make(self, counts: tuple[int, ...]) -> Choice:
         from vkchi.passes.cost_model import choose_tile  # lazy
-        from vkchi.spirv.reshape import reshaped
+        from vkchi.spirv.workgroup_shape import with_workgroup_shape
 
         grid = self.shader.grid
         tile = choose_tile(counts[::-1], self.device.caps, demand=grid.block)
         if tile is None:
             return self.plain
-        shader = reshaped(self.shader, tile[::-1])
+        shader = with_workgroup_shape(self.shader, tile[::-1])
         pipeline = self.device.load(shader)
         self._shaders[pipeline] = shader
         return pipeline, shader.grid
@@ -81,7 +83,7 @@ def idle_in(axes: Sequence[GridAxis], counts: Sequence[int]) -> float:
     return math.prod(-(-n // a.block) * a.block / n for n, a in zip(counts, axes, strict=True))
 
 
-def fits(axes: Sequence[GridAxis], counts: Sequence[int], limits: Sequence[int]) -> bool:
+def is_valid_for(axes: Sequence[GridAxis], counts: Sequence[int], limits: Sequence[int]) -> bool:
     """True if a shader without some bounds guards or base offsets is valid for these counts."""
     return all(
         (axis.guard or n % axis.block == 0) and (axis.has_base or n <= limit * axis.block)

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError, DeviceError, Unsupported
 from vkchi.fields.storage import Storage
-from vkchi.launch.executable import Place, Recorded, Step, homes_of
+from vkchi.launch.executable import DispatchStep, Place, Recorded, buffer_refs
 from vkchi.ndarray import Ndarray
-from vkchi.signature.aliasing import lie_apart
+from vkchi.signature.aliasing import are_disjoint_arguments
 from vkchi.vk.sequence import Command
 
 if TYPE_CHECKING:
     from vkchi.ir.core import Func, Param, Value
-    from vkchi.launch.replay import Launch
+    from vkchi.launch.replay import RecordedLaunch
     from vkchi.target.artifact import Artifact
-    from vkchi.types.attributes import Attributes
+    from vkchi.types.array_attributes import Attributes
     from vkchi.vk.pipelines import Runnable
 
 MOST_LAUNCHES = 16  # per dispatch
@@ -44,22 +44,24 @@ class Unit(Protocol):
         """
 
 
-def merge_launches(launches: Sequence[Launch]) -> list[tuple[Unit, list[Launch]]]:
+def merge_launches(launches: Sequence[RecordedLaunch]) -> list[tuple[Unit, list[RecordedLaunch]]]:
     """Fuse launches where possible; return each unit with the launches that it replaces."""
-    found: list[tuple[Unit, list[Launch]]] = []
-    group: list[Launch] = []
-    joined: Joined | None = None
+    found: list[tuple[Unit, list[RecordedLaunch]]] = []
+    group: list[RecordedLaunch] = []
+    joined: MergedFunc | None = None
     for one in launches:
-        longer = join([*group, one]) if group and may_follow(group, one) else None
+        longer = concatenate_launches([*group, one]) if group and may_merge(group, one) else None
         if longer is None:
-            found += finish(group, joined)
+            found += units_of(group, joined)
             group, joined = [one], None
         else:
             group, joined = [*group, one], longer
-    return found + finish(group, joined)
+    return found + units_of(group, joined)
 
 
-def finish(group: list[Launch], joined: Joined | None) -> list[tuple[Unit, list[Launch]]]:
+def units_of(
+    group: list[RecordedLaunch], joined: MergedFunc | None
+) -> list[tuple[Unit, list[RecordedLaunch]]]:
     """Return the units of one group of launches."""
     if joined is not None:
         merged = joined.build()
@@ -68,7 +70,7 @@ def finish(group: list[Launch], joined: Joined | None) -> list[tuple[Unit, list[
     return [(one, [one]) for one in group]
 
 
-def may_follow(group: Sequence[Launch], one: Launch) -> bool:
+def may_merge(group: Sequence[RecordedLaunch], one: RecordedLaunch) -> bool:
     """Cheap legality test, without IR: equal iteration counts and a common array."""
     last = group[-1]
     if len(group) >= MOST_LAUNCHES or not (is_single(last) and is_single(one)):
@@ -79,7 +81,7 @@ def may_follow(group: Sequence[Launch], one: Launch) -> bool:
     return counts[0] == counts[1] != () and not touched.isdisjoint(command.reads | command.writes)
 
 
-def is_single(one: Launch) -> bool:
+def is_single(one: RecordedLaunch) -> bool:
     """True if the launch is one dispatch of a kernel with IR, random draws and return values
     excluded."""
     plan = one.plan
@@ -91,19 +93,21 @@ def is_single(one: Launch) -> bool:
     )
 
 
-class Joined:
+class MergedFunc:
     """The Func of several launches, and the new names of each kernel's parameters."""
 
-    def __init__(self, launches: Sequence[Launch], fn: Func, names: list[dict[str, str]]) -> None:
+    def __init__(
+        self, launches: Sequence[RecordedLaunch], fn: Func, names: list[dict[str, str]]
+    ) -> None:
         self.launches, self.fn, self.names = launches, fn, names
 
     def build(self) -> Merged | None:
         """Build the dispatch; None if it is not a single one or cannot be compiled."""
-        from vkchi.compiler import build
+        from vkchi.compiler import build_artifact
 
         runtime = self.launches[0].plan.runtime
         try:
-            artifact = build(self.fn, runtime.options, runtime.device.caps)
+            artifact = build_artifact(self.fn, runtime.options, runtime.device.caps)
         except (CompilationError, DeviceError, Unsupported):
             return None
         if len(artifact.dispatches) != 1 or artifact.temps:
@@ -111,27 +115,27 @@ class Joined:
         return Merged(self.launches, artifact, self.names)
 
 
-def join(launches: Sequence[Launch]) -> Joined | None:
+def concatenate_launches(launches: Sequence[RecordedLaunch]) -> MergedFunc | None:
     """Return the concatenation of the launches as one Func, if fusion makes it one loop."""
-    from vkchi.ir.shaped import with_shapes
-    from vkchi.passes.fusion import is_one_loop
-    from vkchi.passes.pipeline import left_out
+    from vkchi.ir.shape_specialization import with_shapes
+    from vkchi.passes.fusion import fuses_to_one_loop
+    from vkchi.passes.pipeline import disabled_passes
 
-    if "fusion" in left_out():
+    if "fusion" in disabled_passes():
         return None
-    writer = Writer(launches)
+    writer = FuncConcatenator(launches)
     fn = writer.write()
-    if fn is None or not is_one_loop(fn):
+    if fn is None or not fuses_to_one_loop(fn):
         return None
     if any(one.form is not one.plan.executable.form for one in launches):
         fn = with_shapes(fn, writer.shapes)
-    return Joined(launches, fn, writer.names)
+    return MergedFunc(launches, fn, writer.names)
 
 
-class Writer:
+class FuncConcatenator:
     """Builds the Func of several launches, with one parameter per array."""
 
-    def __init__(self, launches: Sequence[Launch]) -> None:
+    def __init__(self, launches: Sequence[RecordedLaunch]) -> None:
         self.launches = launches
         self.names: list[dict[str, str]] = []
         self.params: dict[Any, Param] = {}
@@ -140,7 +144,7 @@ class Writer:
         self.shapes: dict[str, tuple[int, ...]] = {}  # of nonempty array arguments
         arrays = [list(one.arrays.values()) for one in launches]
         given = {id(a): a for found in arrays for a in found if isinstance(a, Ndarray)}
-        self.are_apart = lie_apart(list(given.values()))
+        self.are_apart = are_disjoint_arguments(list(given.values()))
 
     def write(self) -> Func | None:
         """Build the Func. None if arrays overlap, or if one is used with several types."""
@@ -201,10 +205,13 @@ class Merged:
     """Several launches as one dispatch, which `commands` records."""
 
     def __init__(
-        self, launches: Sequence[Launch], artifact: Artifact, names: Sequence[dict[str, str]]
+        self,
+        launches: Sequence[RecordedLaunch],
+        artifact: Artifact,
+        names: Sequence[dict[str, str]],
     ) -> None:
         arrays: dict[str, Storage] = {}
-        sources: dict[Place, tuple[Launch, int]] = {}  # owner and index of each scalar
+        sources: dict[Place, tuple[RecordedLaunch, int]] = {}  # owner and index of each scalar
         for one, new in zip(launches, names, strict=True):
             arrays.update({new[name]: a for name, a in one.arrays.items() if name in new})
             for (kind, name, axis), k in one.plan.executable.places.items():
@@ -212,7 +219,7 @@ class Merged:
         self._sources = list(sources.values())
         places = {place: k for k, place in enumerate(sources)}
         (dispatch,) = artifact.dispatches
-        self._step = Step(launches[0].plan.runtime, dispatch, places, homes_of(arrays))
+        self._step = DispatchStep(launches[0].plan.runtime, dispatch, places, buffer_refs(arrays))
         self.commands: list[Command] = []
         self.refresh()
 
@@ -229,7 +236,7 @@ class Merged:
             assert isinstance(command.args, bytearray)
             command.args[:] = args
 
-    def _commands_of(self, step: Step) -> list[Recorded]:
+    def _commands_of(self, step: DispatchStep) -> list[Recorded]:
         """Return the commands of a step for the current scalars of the launches."""
         flat = [one.numbers[k] for one, k in self._sources]
         return step.commands(flat, *step.keys({}))

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vkchi.launch.executable import Arrays, Executable, Form, Step
-    from vkchi.launch.shapes import Met
-    from vkchi.signature.bound import Bound
+    from vkchi.launch.executable import Arrays, CodeVariant, DispatchStep, Executable
+    from vkchi.launch.specialization import ShapeCounter
+    from vkchi.signature.bound import BoundArguments
 
 
 # A dispatch with constant iteration counts: (pipeline, pack, pick, flat list, workgroups,
@@ -38,22 +38,22 @@ class Prepared:
     __slots__ = ("executable", "fixed", "flat", "flats", "met", "names", "numbers", "steps")
 
     def __init__(
-        self, executable: Executable, bound: Bound, numbers: Sequence[tuple[int, str]]
+        self, executable: Executable, bound: BoundArguments, numbers: Sequence[tuple[int, str]]
     ) -> None:
         self.executable, self.flat = executable, bound.flat
         self.names = [name for _, name in numbers]
         self.numbers = [(k, executable.places["value", name, 0]) for k, name in numbers]
         shapes = executable.shapes
         met = None if shapes is None else shapes.meet(self.flat)
-        self.met: Met | None = met if met is not None and met.left else None
+        self.met: ShapeCounter | None = met if met is not None and met.left else None
         self._take(executable.form if met is None else met.form, bound.arrays)
 
-    def _take(self, form: Form, arrays: Arrays) -> None:
+    def _take(self, form: CodeVariant, arrays: Arrays) -> None:
         """Switch to this code variant.
 
         Interruptible: the next launch repeats it, as the shape counter is still set.
         """
-        self.steps: list[tuple[Step, frozenset[int], frozenset[int]]] = [
+        self.steps: list[tuple[DispatchStep, frozenset[int], frozenset[int]]] = [
             (step, *step.keys(arrays)) for step in form.steps
         ]
         self.flats = [self.flat]
@@ -74,7 +74,7 @@ class Prepared:
             del self.flats[0]
         self.fixed = fixed
 
-    def count(self, met: Met, arrays: Callable[[], Arrays]) -> None:
+    def count(self, met: ShapeCounter, arrays: Callable[[], Arrays]) -> None:
         """Count a launch of these shapes; switch to specialized code once there is some.
 
         `arrays` returns the arrays that were bound.

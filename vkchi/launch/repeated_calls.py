@@ -16,9 +16,9 @@ from vkchi.interrupts.locks import release_wholly
 from vkchi.launch import NOTHING_SHARED, Plan
 from vkchi.launch.prepared import Prepared
 from vkchi.ndarray import Ndarray
-from vkchi.signature.bound import Import, find_changed, tell_owners
+from vkchi.signature.bound import ImportedArray, notify_torch, written_imports
 from vkchi.tuples import NamedTuple
-from vkchi.types.integers import range_of
+from vkchi.types.integers import integer_range
 
 if TYPE_CHECKING:
     from vkchi.signature import Parameter
@@ -28,7 +28,7 @@ MOST_F32 = 3.4028235677973362e38
 OBJECTS = ("array", "template", "self")  # parameter kinds that are compared by identity
 
 
-class Number(NamedTuple):
+class ScalarArgument(NamedTuple):
     """A scalar argument within [low, high]: its index among the arguments, and its parameter's
     name."""
 
@@ -48,7 +48,7 @@ class RepeatedCall:
 
     def __init__(
         self, plan: Plan, args: tuple[Any, ...], objects: list[tuple[int, weakref.ref[Any]]],
-        numbers: list[Number],
+        numbers: list[ScalarArgument],
     ) -> None:  # fmt: skip
         self.plan, self.objects, self.numbers = plan, objects, numbers
         self.arrays = [
@@ -88,21 +88,23 @@ class RepeatedCall:
                 return False
         return True
 
-    def _share(self, shared: Sequence[Import]) -> object:
+    def _share(self, shared: Sequence[ImportedArray]) -> object:
         """Notify the owners of foreign arrays of writes, and hold them.
 
         With deferred execution the returned object holds them, else `held` does.
         """
         plan = self.plan
         if self.changed is None:
-            self.changed = find_changed(shared, plan)
-        tell_owners(shared, self.changed, plan, is_taped=plan.runtime.is_taped)
+            self.changed = written_imports(shared, plan)
+        notify_torch(shared, self.changed, plan, is_taped=plan.runtime.is_taped)
         owners = [one.owner for one in shared]
         held = plan.runtime.device.heap.hold(owners) if plan.runtime.deferred else None
         self.held.extend(owners if held is None else ())
         return held
 
-    def launch(self, args: tuple[Any, ...], shared: Sequence[Import] = NOTHING_SHARED) -> Any:
+    def launch(
+        self, args: tuple[Any, ...], shared: Sequence[ImportedArray] = NOTHING_SHARED
+    ) -> Any:
         """Launch like `Plan.launch_in_place`, without repeating its checks of foreign arrays."""
         plan = self.plan
         lock = plan.runtime.lock
@@ -132,7 +134,7 @@ class RepeatedCall:
             raise
 
 
-def note_repeated_call(
+def cache_call(
     plan: Plan, parameters: Sequence[Parameter], args: tuple[Any, ...]
 ) -> RepeatedCall | None:
     """Return a cache entry for calls with the same objects.
@@ -143,23 +145,23 @@ def note_repeated_call(
     if not is_plain or plan.executable.given:
         return None
     objects: list[tuple[int, weakref.ref[Any]]] = []
-    numbers: list[Number] = []
+    numbers: list[ScalarArgument] = []
     for k, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
         if parameter.kind in OBJECTS:
-            if not is_kept(parameter.kind, arg):
+            if not is_identified(parameter.kind, arg):
                 return None
             try:
                 objects.append((k, weakref.ref(arg)))
             except TypeError:
                 return None
         elif parameter.kind == "scalar" and parameter.type.kind != "b":
-            numbers.append(Number(k, parameter.name, *limits_of(parameter.type)))
+            numbers.append(ScalarArgument(k, parameter.name, *limits_of(parameter.type)))
         else:
             return None
     return RepeatedCall(plan, args, objects, numbers)
 
 
-def is_kept(kind: str, arg: Any) -> bool:
+def is_identified(kind: str, arg: Any) -> bool:
     """True if the identity of the argument determines everything that a launch needs of it."""
     if isinstance(arg, HostNdarray):
         return kind == "array"
@@ -172,4 +174,4 @@ def limits_of(t: Scalar) -> tuple[tuple[type, ...], float, float]:
     """Return the Python types and the range of scalars that are bound without conversion."""
     if t.kind == "f":
         return (float, int), -MOST_F32, MOST_F32
-    return (int,), *range_of(t)
+    return (int,), *integer_range(t)

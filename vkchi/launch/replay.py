@@ -1,9 +1,9 @@
 """Command replay: launches recorded once and executed again by one command, the basis of graphs.
 
-A launch of a recordable plan (`Plan.is_recordable`) consists of its dispatches only. `Launch` keeps
-its bound arguments, so a new scalar costs only its conversion and the packing of argument blocks.
-`Replay` keeps the commands of successive launches. If scalars change often, the commands read their
-arguments from memory, and are not recorded again.
+A launch of a recordable plan (`Plan.is_recordable`) consists of its dispatches only.
+`RecordedLaunch` keeps its bound arguments, so a new scalar costs only its conversion and the
+packing of argument blocks. `Replay` keeps the commands of successive launches. If scalars change
+often, the commands read their arguments from memory, and are not recorded again.
 
     replay = Replay([Launch("step", plan, (x, 0.1)), ...])
     replay.run(); replay.change([(0, 1)], 0.2); replay.run()
@@ -21,9 +21,9 @@ from vkchi.fields.storage import Storage
 from vkchi.launch.argument_memory import ArgumentMemory
 from vkchi.launch.executable import slot_format
 from vkchi.launch.merging import Merged, merge_launches
-from vkchi.signature.bound import Bound
-from vkchi.target.shader import SEED, mentions
-from vkchi.vk.sequence import Command, Sequence
+from vkchi.signature.bound import BoundArguments
+from vkchi.target.shader import SEED, depends_on_argument
+from vkchi.vk.sequence import Command, CommandSequence
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
@@ -41,7 +41,7 @@ RECORDED = 200  # launches counted for a recorded one, since it probably runs of
 Patch = tuple[Callable[..., None], Any, int, int]
 
 
-class Launch:
+class RecordedLaunch:
     """One launch of a recordable plan, with its arguments.
 
     - commands: the recorded commands.
@@ -91,7 +91,7 @@ class Launch:
         steps = [step.as_dispatch() for step in self.form.steps]
         return [Command(*found) for step in steps for found in step.prepare(self._bound)]
 
-    def _bind(self, args: tuple[Any, ...]) -> Bound:
+    def _bind(self, args: tuple[Any, ...]) -> BoundArguments:
         try:
             bound = self.plan.executable.bind_arguments(args)
         except ArgumentError as e:
@@ -121,7 +121,7 @@ class Launch:
 
     def numbers_of(self, k: int, value: Any) -> list[Any]:
         """Convert a value of parameter k to its scalars. Raises ArgumentError."""
-        fresh = Bound(self.plan.runtime, [])
+        fresh = BoundArguments(self.plan.runtime, [])
         try:
             self.plan.parameters[k].bind(value, fresh)
         except ArgumentError as e:
@@ -171,12 +171,12 @@ class Launch:
         shaders = [d.shader for d in self.form.artifact.dispatches]
         counts = [axis.length for shader in shaders for axis in shader.grid.axes]
         counts += [check.value for check in executable.limits]
-        if any(mentions(count, name) for count in counts):
+        if any(depends_on_argument(count, name) for count in counts):
             return at, None
         return at, [patch for patch, _ in self._patches_of(name)]
 
 
-def footprints(commands: list[Command]) -> list[tuple[frozenset[int], frozenset[int]]]:
+def access_keys(commands: list[Command]) -> list[tuple[frozenset[int], frozenset[int]]]:
     """Return the buffer keys that each command reads and writes."""
     return [(c.reads, c.writes) for c in commands]
 
@@ -184,7 +184,7 @@ def footprints(commands: list[Command]) -> list[tuple[frozenset[int], frozenset[
 class Replay:
     """A sequence of launches on one device. Precondition: the caller holds the runtime's lock."""
 
-    def __init__(self, launches: SequenceOf[Launch]) -> None:
+    def __init__(self, launches: SequenceOf[RecordedLaunch]) -> None:
         self.launches = launches
         self._runtime = launches[0].plan.runtime
         merged = merge_launches(launches)
@@ -197,8 +197,8 @@ class Replay:
         self._lives = list(dict.fromkeys(life for one in launches for life in one.plan.lives))
         self._drawing = [one for one in launches if one.plan.draws]
         self._watched = [one for one in launches if not one.plan.guard.is_constant]
-        self._sequences: dict[int, Sequence] = {}
-        self._last: Sequence | None = None  # of other scalars: the same barriers apply
+        self._sequences: dict[int, CommandSequence] = {}
+        self._last: CommandSequence | None = None  # of other scalars: the same barriers apply
         self._memory: ArgumentMemory | None = None
         self._rerecorded = 0  # number of commands
 
@@ -230,11 +230,11 @@ class Replay:
     def change(self, places: SequenceOf[tuple[int, int]], value: Any) -> None:
         """Set parameters to a value. Each place is (launch index, parameter index).
 
-        Raises like `Launch.change`.
+        Raises like `RecordedLaunch.change`.
         """
         self._forget_numbers()
         known: dict[tuple[str, Any], list[Any]] = {}
-        changed: dict[Merged | Launch, list[Command]] = {}  # with their old commands
+        changed: dict[Merged | RecordedLaunch, list[Command]] = {}  # with their old commands
         for launch, k in places:
             one = self.launches[launch]
             unit = self._merged.get(one, one)
@@ -250,7 +250,7 @@ class Replay:
                 unit.refresh()
             if unit.commands is not before:
                 self._memory = None
-                if footprints(unit.commands) != footprints(before):
+                if access_keys(unit.commands) != access_keys(before):
                     self._last = None
 
     def _forget_numbers(self) -> None:

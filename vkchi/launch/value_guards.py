@@ -16,8 +16,7 @@ from keyword import iskeyword
 from types import CodeType, FunctionType
 from typing import Any
 
-from vkchi.frontend.methods_seen import Seen, are_current
-from vkchi.frontend.reads import (
+from vkchi.frontend.captured_values import (
     NUMBERS,
     OF_PARENTS,
     Path,
@@ -29,6 +28,7 @@ from vkchi.frontend.reads import (
     parent_of,
     value_of,
 )
+from vkchi.frontend.methods_seen import Seen, are_current
 from vkchi.interrupts.local import local
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
@@ -38,7 +38,7 @@ CALLS_BEFORE = 2  # calls before a guard is compiled
 PREFIX = "_vk"  # of names in generated code
 
 
-class Watch(NamedTuple):
+class ValueTest(NamedTuple):
     """The test of one value. It keeps only the objects alive that the test needs."""
 
     path: Path
@@ -57,16 +57,16 @@ class Guard:
 
     def __init__(self, fn: Any, reads: Sequence[Read] = (), methods: tuple[Seen, ...] = ()) -> None:
         self.fn, self.methods = fn, methods
-        self.watches = [watch(read) for read in reads]
+        self.watches = [make_value_test(read) for read in reads]
         self.left = CALLS_BEFORE
         if not reads:
-            vars(self)["holds"] = partial(call_with, methods) if methods else always
+            vars(self)["holds"] = partial(call_with, methods) if methods else always_valid
 
     def holds(self, args: tuple[Any, ...]) -> bool:
         """True if all values and methods are unchanged. Generated code replaces this method."""
         self.left -= 1
         if self.left < 0:
-            found = vars(self)["holds"] = generate(self.fn, self.watches, self.methods)
+            found = vars(self)["holds"] = generate_guard(self.fn, self.watches, self.methods)
             return found(args)
         return next(self.changed(args), None) is None and are_current(self.methods)
 
@@ -87,16 +87,16 @@ def call_with(methods: tuple[Seen, ...], args: tuple[Any, ...]) -> bool:
     return are_current(methods)
 
 
-def always(args: tuple[Any, ...]) -> bool:
+def always_valid(args: tuple[Any, ...]) -> bool:
     """Guard of a kernel that read nothing."""
     return True
 
 
-def watch(read: Read) -> Watch:
+def make_value_test(read: Read) -> ValueTest:
     """Return the test of a value that was read."""
     test = read.test()
     fast = fast_test(read, test)
-    return Watch(read.path, read._replace(value=None), test, fast, is_memory(read.value))
+    return ValueTest(read.path, read._replace(value=None), test, fast, is_memory(read.value))
 
 
 def fast_test(read: Read, test: Test) -> tuple[str, tuple[Any, ...]]:
@@ -114,7 +114,7 @@ def fast_test(read: Read, test: Test) -> tuple[str, tuple[Any, ...]]:
     return "{0}({x})", (test,)
 
 
-class Text:
+class GuardSource:
     """Source of a guard, and the constants it refers to."""
 
     def __init__(self, fn: FunctionType) -> None:
@@ -155,7 +155,7 @@ class Text:
         """Return an expression for the key of an item."""
         return repr(key) if type(key) in (int, str) else self.constant(key)
 
-    def test(self, one: Watch) -> str:
+    def test(self, one: ValueTest) -> str:
         """Return an expression for a test."""
         if one.path.root.kind == "object":
             return f"{self.constant(one.is_current)}({PREFIX}args)"
@@ -170,11 +170,11 @@ def is_name(key: Any) -> bool:
     return isinstance(key, str) and key.isidentifier() and not iskeyword(key)
 
 
-def generate(
-    fn: FunctionType, watches: Sequence[Watch], methods: tuple[Seen, ...]
+def generate_guard(
+    fn: FunctionType, watches: Sequence[ValueTest], methods: tuple[Seen, ...]
 ) -> Callable[[tuple[Any, ...]], bool]:
     """Return a function that runs the tests, with the globals of the kernel's function."""
-    text = Text(fn)
+    text = GuardSource(fn)
     tests = [text.test(one) for one in watches]
     for held, name, item in methods:
         tests.append(f"{text.constant(held)}({name!r}) is {text.constant(item)}")
@@ -183,7 +183,7 @@ def generate(
     arguments = "".join([f"{PREFIX}arg{k} = {PREFIX}args[{k}]; " for k in text.arguments])
     body = f"{arguments}return {' and '.join(tests)}"
     names += [f"{PREFIX}type", f"{PREFIX}local", f"{PREFIX}error"]
-    code = compiled(tuple(names), body)
+    code = compile_guard(tuple(names), body)
     cells = dict(zip(names, given, strict=True))
     closure = tuple([cell_of(cells[name]) for name in code.co_freevars])
     return FunctionType(code, fn.__globals__, "guard", None, closure)
@@ -195,7 +195,7 @@ def cell_of(value: Any) -> Any:
 
 
 @lru_cache(256)
-def compiled(names: tuple[str, ...], body: str) -> CodeType:
+def compile_guard(names: tuple[str, ...], body: str) -> CodeType:
     """Compile a guard whose free variables are among these names."""
     text = (
         f"def make({', '.join(names)}):\n"

@@ -3,10 +3,10 @@
 from vkchi.errors import KernelRuntimeError as TaichiRuntimeError
 from vkchi.errors import KernelTypeError as TaichiTypeError
 from vkchi.errors import SolverWarning
-from vkchi.linalg.builder import SparseMatrixBuilder
+from vkchi.linalg.coo_matrix import SparseMatrix
 from vkchi.linalg.matrixfree import LinearOperator, MatrixFreeBICGSTAB, MatrixFreeCG
 from vkchi.linalg.solvers import SparseCG, SparseSolver
-from vkchi.linalg.sparse import SparseMatrix
+from vkchi.linalg.sparse_builder import SparseMatrixBuilder
 
 __all__ = [
     "LinearOperator", "MatrixFreeBICGSTAB", "MatrixFreeCG", "SolverWarning", "SparseCG",

@@ -1,8 +1,8 @@
 """Adjoint method for iterative solvers in tapes: derivatives of x in A x = b, where A is a kernel.
 
-`solved` records a solver run as one call of the tape. Its gradient solves the transposed system A^T
-s = dx once, with the same solver. s is the gradient of b. The arrays that A depends on get -s^T dA
-x, by the gradient of the kernel. The initial guess has no influence.
+`solve_on_tape` records a solver run as one call of the tape. Its gradient solves the transposed
+system A^T s = dx once, with the same solver. s is the gradient of b. The arrays that A depends on
+get -s^T dA x, by the gradient of the kernel. The initial guess has no influence.
 
 Preconditions: A is linear. The solver converged, and for `MatrixFreeCG` the matrix is symmetric;
 otherwise the gradient raises GradientError.
@@ -18,15 +18,15 @@ from typing import Any, Protocol
 
 from vkchi.algorithms.array_kernels import make_like
 from vkchi.errors import GradientError
-from vkchi.fields.elements import Access
+from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
-from vkchi.kernel import BoundKernel, Kernel, launch
+from vkchi.kernel import BoundKernel, Kernel, launch_or_record
 from vkchi.launch import Plan
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.span import user_span
-from vkchi.tape.by_itself import run_gradient
-from vkchi.tape.calls import Given as Launch
+from vkchi.tape.calls import LaunchRequest as Launch
 from vkchi.tape.custom import Recorded
+from vkchi.tape.kernel_grad import run_gradient
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -46,7 +46,7 @@ class Operator(Protocol):
 Solve = Callable[[Operator, Any, Any, float], bool]  # A, b, x, tol -> converged
 
 
-class System(NamedTuple):
+class LinearSystem(NamedTuple):
     """A system for a solver: `title` is the solver's name, `product` the kernel."""
 
     title: str
@@ -56,7 +56,7 @@ class System(NamedTuple):
     is_symmetric: bool
 
 
-class Product(NamedTuple):
+class MatrixProduct(NamedTuple):
     """The matrix product at the time of a solver run: a call of the kernel that sets Av to A @
     v."""
 
@@ -69,7 +69,7 @@ class Product(NamedTuple):
     def multiply(self, x: Vector) -> Vector:
         """A @ x."""
         self.v.put_unnoticed(x)
-        launch(self.name, self.plan, self.args)
+        launch_or_record(self.name, self.plan, self.args)
         return np.array(self.Av.contents())
 
     def multiply_transposed(self, x: Vector) -> Vector:
@@ -101,14 +101,16 @@ class Product(NamedTuple):
         return bool(abs(left.sum() - right.sum()) <= noise)
 
 
-def product_of(kernel: Kernel | BoundKernel, x: Any) -> Product:
+def product_of(kernel: Kernel | BoundKernel, x: Any) -> MatrixProduct:
     """The product by a kernel in its present state, for vectors like x."""
-    pairs = current().tape.solving
+    pairs = current_runtime().tape.solving
     key = type(x), x.dtype, x.shape, tuple(x.origin)
     if key not in pairs:  # shared: gradients run one at a time
         pairs[key] = tuple(make_like(x, needs_grad=True) for _ in range(2))
     v, Av = pairs[key]
-    return kernel.examine(lambda plan, args: Product(kernel_name(kernel), plan, args, v, Av), v, Av)
+    return kernel.examine(
+        lambda plan, args: MatrixProduct(kernel_name(kernel), plan, args, v, Av), v, Av
+    )
 
 
 def kernel_name(kernel: Kernel | BoundKernel) -> str:
@@ -117,7 +119,7 @@ def kernel_name(kernel: Kernel | BoundKernel) -> str:
     return str(found.__name__)
 
 
-class Given(NamedTuple):
+class FunctionOperator(NamedTuple):
     """A function of vectors as an operator."""
 
     multiply: Callable[[Vector], Vector]
@@ -127,10 +129,10 @@ class Given(NamedTuple):
         Ax.put_unnoticed(self.multiply(x.contents()))
 
 
-def solved(system: System, b: Any, x: Any, tol: float) -> bool:
+def solve_on_tape(system: LinearSystem, b: Any, x: Any, tol: float) -> bool:
     """Solve the system as one call of the current tape."""
-    tape = current().tape
-    x.tell(Access("fill"))  # the initial guess has no influence
+    tape = current_runtime().tape
+    x.tell(ArrayAccess("fill"))  # the initial guess has no influence
     product = product_of(system.product, x)
     inputs = product.inputs()
     tape.breaks.check_arrays(inputs.values())
@@ -142,7 +144,7 @@ def solved(system: System, b: Any, x: Any, tol: float) -> bool:
         gradient.solution = x.contents()
         return gradient.has_converged
 
-    gradient = Gradient(system, product, b, x, tol)
+    gradient = SolverGradient(system, product, b, x, tol)
     run.__name__ = system.title
     recorded = Recorded(run, is_skipped=False)
     recorded.grad = gradient
@@ -154,13 +156,15 @@ def solved(system: System, b: Any, x: Any, tol: float) -> bool:
     return found
 
 
-class Gradient:
+class SolverGradient:
     """Gradient of one solver run; `solution` is its result."""
 
     solution: Vector
     has_converged = False
 
-    def __init__(self, system: System, product: Product, b: Any, x: Any, tol: float) -> None:
+    def __init__(
+        self, system: LinearSystem, product: MatrixProduct, b: Any, x: Any, tol: float
+    ) -> None:
         self.system, self.product, self.b, self.x, self.tol = system, product, b, x, tol
         self.right = float(np.linalg.norm(b.contents().astype(np.float64)))
         self.span = user_span()
@@ -196,7 +200,7 @@ class Gradient:
         g.put_unnoticed(slope)
         least = LEAST[str(self.x.dtype)]
         tol = max(least, min(self.tol / self.right if self.right else least, 1e-4))
-        if not self.system.solve(Given(multiply), g, s, tol):
+        if not self.system.solve(FunctionOperator(multiply), g, s, tol):
             raise self._refuse("the system of the transposed matrix could not be solved", longer)
         found: Vector = s.contents().astype(np.float64)
         return found

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.linalg.factors import Factors, Square, Values, estimate_condition, factorize
+from vkchi.linalg.factors import Factors, SquareTriplets, Values, estimate_condition, factorize
 from vkchi.linalg.null_vectors import (
     NullSpaces,
-    balance,
+    equilibrate,
     find_blocks,
     find_null_spaces,
     guess_constant,
@@ -35,7 +35,7 @@ NOT_FINITE = "the matrix has entries that are not finite"
 NOT_FACTORISED = "the matrix is singular, and its null vectors could not be found"
 
 
-class Pinned(NamedTuple):
+class PinnedFactors(NamedTuple):
     """A singular matrix: factors of the pinned matrix, and its null spaces."""
 
     factors: Factors
@@ -52,34 +52,36 @@ class Pinned(NamedTuple):
         return blocks.remove(left, self.factors.solve_transposed(blocks.remove(right, b)))
 
 
-class Answer(NamedTuple):
+class DirectSolution(NamedTuple):
     """A solution in f64, with the factors that computed it."""
 
     x: Values
-    by: Factors | Pinned
+    by: Factors | PinnedFactors
 
 
 Outer = list[tuple[Values, Values]]
 
 
-class Direct:
+class DirectSolver:
     """A factorization of a matrix with entries of type `dtype`, by "LLT", "LDLT" or "LU".
 
     `failure` is the reason why it is unusable, or "". `pinned` is None unless the matrix is
     singular.
     """
 
-    def __init__(self, square: Square, solver_type: str, dtype: Any) -> None:
+    def __init__(self, square: SquareTriplets, solver_type: str, dtype: Any) -> None:
         self.square, self.dtype = square, dtype
         self.is_symmetric, self.is_llt = solver_type != "LU", solver_type == "LLT"
         self.precision = ROUNDINGS * float(np.finfo(dtype).eps)
         self.tolerance = TOLERANCES[f"f{8 * np.dtype(dtype).itemsize}"]
         self.condition = np.inf
-        self.pinned: Pinned | None = None
+        self.pinned: PinnedFactors | None = None
         self.factors: Factors | None = None
         self.failure = ""
         self._is_missed = self._is_searched = self._is_doubtful = False
-        self._nearly: Pinned | None = None  # set if the matrix is singular in its own precision
+        self._nearly: PinnedFactors | None = (
+            None  # set if the matrix is singular in its own precision
+        )
         if np.isfinite(square.numbers).all():
             self._factorize()
         else:
@@ -107,11 +109,11 @@ class Direct:
         elif self.pinned is None and self.factors is None:
             self.failure = NOT_FACTORISED
 
-    def _search(self, precision: float) -> Pinned | None:
+    def _search(self, precision: float) -> PinnedFactors | None:
         """The pinned matrix, if there are null vectors within `precision`. Sets `_is_missed` if
         the search failed."""
         blocks = find_blocks(self.square)
-        left, right = balance(self.square, is_symmetric=self.is_symmetric)
+        left, right = equilibrate(self.square, is_symmetric=self.is_symmetric)
         found = find_null_spaces(
             self.square.scale(left, right), blocks, is_symmetric=self.is_symmetric,
             precision=precision,
@@ -129,7 +131,7 @@ class Direct:
 
     def _pin(
         self, spaces: NullSpaces, balanced: NullSpaces, left: Values, right: Values
-    ) -> Pinned | None:
+    ) -> PinnedFactors | None:
         """The pinned matrix, with pins chosen for the matrix scaled by `left` and `right`. None
         if it is singular too, or not positive definite for "LLT"."""
         rows, columns = balanced.choose_pins(is_symmetric=self.is_symmetric)
@@ -147,11 +149,11 @@ class Direct:
             lambda b: left * solve_transposed(right * b),
             factors.is_definite,
         )
-        return Pinned(whole, spaces)
+        return PinnedFactors(whole, spaces)
 
     # --- solution ----------------------------------------------------------------------------
 
-    def solve(self, b: Values) -> Answer:
+    def solve(self, b: Values) -> DirectSolution:
         """The solution of A x = b. For a singular A it has the least residual and, among these, the
         least norm.
 
@@ -173,7 +175,7 @@ class Direct:
                 return other
         return found
 
-    def _solve_as_regular(self, b: Values, found: Answer) -> Answer:
+    def _solve_as_regular(self, b: Values, found: DirectSolution) -> DirectSolution:
         """Retry with the unpinned factors if `found` is no solution. A matrix that is singular
         up to rounding may be regular, such as triangular integer matrices."""
         if self.factors is None or (self.is_llt and not self.factors.is_definite):
@@ -185,10 +187,10 @@ class Direct:
             is_better = self.residual(b, other.x.astype(self.dtype)) <= self.tolerance
         return other if is_better else found
 
-    def _answer(self, b: Values, by: Factors | Pinned) -> Answer:
-        return Answer(self._refine(by.solve, self.square.multiply, b), by)
+    def _answer(self, b: Values, by: Factors | PinnedFactors) -> DirectSolution:
+        return DirectSolution(self._refine(by.solve, self.square.multiply, b), by)
 
-    def solve_transposed(self, b: Values, by: Factors | Pinned) -> Values:
+    def solve_transposed(self, b: Values, by: Factors | PinnedFactors) -> Values:
         """The solution of A^T x = b by given factors."""
         return self._refine(by.solve_transposed, self.square.multiply_transposed, b)
 
@@ -203,14 +205,14 @@ class Direct:
         x, by = self.solve(b)
         s = self.solve_transposed(slope, by)
         products = [(-s, x)]
-        if isinstance(by, Pinned):
+        if isinstance(by, PinnedFactors):
             blocks, _, right, _ = by.spaces
             null_part = slope - blocks.remove(right, slope)
             rest = b - self.square.multiply(x)
             products += [(self.solve_transposed(x, by), null_part), (rest, self._answer(s, by).x)]
-        return self.explain(b, Answer(x, by)), s, products
+        return self.explain(b, DirectSolution(x, by)), s, products
 
-    def explain(self, b: Values, found: Answer) -> str:
+    def explain(self, b: Values, found: DirectSolution) -> str:
         """The reason why x does not solve A x = b, or ""."""
         if not np.isfinite(b).all():
             return "the right side has numbers that are not finite"
@@ -220,19 +222,19 @@ class Direct:
         if residual <= self.tolerance:
             return ""
         size = f"the residual is {residual:.2g} times the right side"
-        if isinstance(found.by, Pinned):
+        if isinstance(found.by, PinnedFactors):
             return f"the matrix is singular and the right side not in its range: {size}"
         return f"the matrix is singular or too ill-conditioned: {size}"
 
     @property
-    def _best(self) -> Factors | Pinned:
+    def _best(self) -> Factors | PinnedFactors:
         found = self.pinned or self.factors
         assert found is not None
         return found
 
     def residual(self, b: Values, x: Values) -> float:
         """The norm of b - A x relative to the norm of b."""
-        return relative(b - self.square.multiply(x.astype(np.float64)), b)
+        return relative_norm(b - self.square.multiply(x.astype(np.float64)), b)
 
     def _refine(
         self, solve: Callable[[Values], Values], multiply: Callable[[Values], Values], b: Values
@@ -242,7 +244,7 @@ class Direct:
         x = solve(b)
         rest = b - multiply(x)
         for _ in range(REFINEMENTS):
-            if relative(rest, b) <= REFINED * self.tolerance:
+            if relative_norm(rest, b) <= REFINED * self.tolerance:
                 break
             better = x + solve(rest)
             smaller = b - multiply(better)
@@ -252,7 +254,7 @@ class Direct:
         return x
 
 
-def relative(rest: Values, b: Values) -> float:
+def relative_norm(rest: Values, b: Values) -> float:
     """The norm of `rest` relative to the norm of b."""
     norm = float(np.linalg.norm(b))
     return float(np.linalg.norm(rest)) / (norm or 1.0)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import Unsupported
-from vkchi.interrupts.imports import import_whole
+from vkchi.interrupts.imports import import_uninterrupted
 from vkchi.interrupts.local import local
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
@@ -26,7 +26,7 @@ MOST_DENSE = 4000  # rows without scipy
 ESTIMATES = 2  # iterations of the power method that estimate the norm of an inverse
 
 
-class Square(NamedTuple):
+class SquareTriplets(NamedTuple):
     """An `n` by `n` matrix as triplets in f64; duplicates are summed."""
 
     rows: Values
@@ -36,32 +36,32 @@ class Square(NamedTuple):
 
     def multiply(self, x: Values) -> Values:
         """A @ x, for a vector or each column of a matrix."""
-        return add_rows(self.rows, self.numbers, x, self.columns, self.n)
+        return scatter_add_rows(self.rows, self.numbers, x, self.columns, self.n)
 
     def multiply_transposed(self, x: Values) -> Values:
         """A^T @ x."""
-        return add_rows(self.columns, self.numbers, x, self.rows, self.n)
+        return scatter_add_rows(self.columns, self.numbers, x, self.rows, self.n)
 
-    def scale(self, left: Values, right: Values) -> Square:
+    def scale(self, left: Values, right: Values) -> SquareTriplets:
         """diag(left) A diag(right)."""
         numbers = left[self.rows] * self.numbers * right[self.columns]
         return self._replace(numbers=numbers)
 
-    def add(self, rows: Values, columns: Values, numbers: Values) -> Square:
+    def add(self, rows: Values, columns: Values, numbers: Values) -> SquareTriplets:
         """The sum with other triplets."""
         pairs = (self.rows, rows), (self.columns, columns), (self.numbers, numbers)
         i, j, x = map(np.concatenate, pairs)
-        return Square(i, j, x, self.n)
+        return SquareTriplets(i, j, x, self.n)
 
     def size(self) -> float:
         """The largest magnitude of an entry."""
         return float(np.abs(self.numbers).max(initial=0))
 
 
-def add_rows(where: Values, numbers: Values, x: Values, taken: Values, n: int) -> Values:
+def scatter_add_rows(where: Values, numbers: Values, x: Values, taken: Values, n: int) -> Values:
     """result[where[t]] += numbers[t] * x[taken[t]], for each column of x."""
     if x.ndim == 2:
-        return np.stack([add_rows(where, numbers, c, taken, n) for c in x.T], axis=1)
+        return np.stack([scatter_add_rows(where, numbers, c, taken, n) for c in x.T], axis=1)
     return np.bincount(where, numbers * x[taken], n) if len(where) else np.zeros(n)
 
 
@@ -74,7 +74,7 @@ class Factors(NamedTuple):
     is_definite: bool = False
 
 
-def factorize(square: Square, *, is_symmetric: bool) -> Factors | None:
+def factorize(square: SquareTriplets, *, is_symmetric: bool) -> Factors | None:
     """Factorize a matrix; symmetric ones without pivoting. None if a pivot is exactly zero.
 
     Raises Unsupported for large matrices without scipy.
@@ -82,8 +82,8 @@ def factorize(square: Square, *, is_symmetric: bool) -> Factors | None:
     if square.n == 0:
         return Factors(np.copy, np.copy, is_definite=True)
     try:
-        csc_matrix = import_whole("scipy.sparse").csc_matrix
-        splu = import_whole("scipy.sparse.linalg").splu
+        csc_matrix = import_uninterrupted("scipy.sparse").csc_matrix
+        splu = import_uninterrupted("scipy.sparse.linalg").splu
     except ImportError:
         return factorize_dense(square, is_symmetric=is_symmetric)
     rows, columns, numbers, n = square
@@ -104,7 +104,7 @@ def factorize(square: Square, *, is_symmetric: bool) -> Factors | None:
     return Factors(lu.solve, lambda b: lu.solve(b, "T"), is_definite)
 
 
-def factorize_dense(square: Square, *, is_symmetric: bool) -> Factors | None:
+def factorize_dense(square: SquareTriplets, *, is_symmetric: bool) -> Factors | None:
     """`factorize` without scipy. Raises Unsupported for large matrices."""
     rows, columns, numbers, n = square
     if n > MOST_DENSE:
@@ -131,7 +131,7 @@ def has_cholesky(dense: Values) -> bool:
     return True
 
 
-def estimate_condition(square: Square, factors: Factors) -> float:
+def estimate_condition(square: SquareTriplets, factors: Factors) -> float:
     """A lower estimate of the condition number, by the power method from a random vector.
     Infinite if the factors give inf or nan. Source: J. D. Dixon, "Estimating extremal
     eigenvalues and condition numbers of matrices", 1983."""

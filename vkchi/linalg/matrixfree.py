@@ -22,9 +22,9 @@ from vkchi.errors import GradientError, KernelRuntimeError, KernelTypeError
 from vkchi.fields.storage import Storage
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.lang.ndrange import grouped
-from vkchi.linalg.adjoint import Operator, Solve, System, solved
+from vkchi.linalg.adjoint import LinearSystem, Operator, Solve, solve_on_tape
 from vkchi.linalg.direct_solver import TOLERANCES
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.span import user_span
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, f32, f64
@@ -54,7 +54,7 @@ class LinearOperator:
 # --- vectors -------------------------------------------------------------------------------------
 
 
-class Vectors(NamedTuple):
+class VectorKernels(NamedTuple):
     """Vector kernels of the solvers for one scalar type."""
 
     dot: ArrayKernel  # (x, y): the sum of products
@@ -63,7 +63,7 @@ class Vectors(NamedTuple):
 
 
 @functools.cache
-def vectors_of(t: Scalar) -> Vectors:
+def vectors_of(t: Scalar) -> VectorKernels:
     """The vector kernels for scalar type t."""
 
     @on_arrays(returns=t)
@@ -83,10 +83,10 @@ def vectors_of(t: Scalar) -> Vectors:
         for i in grouped(y):
             y[i] = x[i] + a * y[i]
 
-    return Vectors(dot, add, scale_add)
+    return VectorKernels(dot, add, scale_add)
 
 
-def _check(who: str, b: Any, x: Any) -> Vectors:
+def _check(who: str, b: Any, x: Any) -> VectorKernels:
     """The vector kernels for b and x. Raises KernelTypeError, KernelRuntimeError."""
     for name, array in (("b", b), ("x", x)):
         check_array(who, name, array)
@@ -104,7 +104,7 @@ def _check(who: str, b: Any, x: Any) -> Vectors:
     return vectors_of(b.elem)
 
 
-def _set_residual(r: Any, v: Vectors, A: Operator, b: Any, x: Any, Ax: Any) -> None:
+def _set_residual(r: Any, v: VectorKernels, A: Operator, b: Any, x: Any, Ax: Any) -> None:
     """Set r to b - A x, with Ax as scratch. The index origins of b and x may differ."""
     r.copy_from(b)
     A.matvec(x, Ax)
@@ -112,7 +112,15 @@ def _set_residual(r: Any, v: Vectors, A: Operator, b: Any, x: Any, Ax: Any) -> N
 
 
 def _has_solved(
-    r: Any, v: Vectors, A: Operator, b: Any, x: Any, Ax: Any, tol: float, square: float, log: _Log
+    r: Any,
+    v: VectorKernels,
+    A: Operator,
+    b: Any,
+    x: Any,
+    Ax: Any,
+    tol: float,
+    square: float,
+    log: _Log,
 ) -> bool:
     """True if the residual has converged. The iterations' residual, of norm sqrt(`square`), must
     be below tol. The true residual b - A x must be below tol too, or small relative to b: they
@@ -147,11 +155,11 @@ def solve_with_gradient(
 ) -> bool:
     """Solve a system. In a tape, x gets a derivative if A is a kernel. Raises GradientError if a
     derivative would have to flow through the iterations."""
-    tape, product = current().tape, A.kernel
+    tape, product = current_runtime().tape, A.kernel
     if tape is None or tape.is_paused:
         return solve(A, b, x, tol)
     if tape.records_functions and product is not None and b.whole is not x.whole:
-        return solved(System(title, solve, product, A, is_symmetric), b, x, tol)
+        return solve_on_tape(LinearSystem(title, solve, product, A, is_symmetric), b, x, tol)
     try:
         return solve(A, b, x, tol)
     except GradientError as e:
@@ -191,7 +199,7 @@ def MatrixFreeCG(
 
 
 def conjugate_gradients(
-    A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: Vectors, log: _Log
+    A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: VectorKernels, log: _Log
 ) -> bool:
     """The iterations. Return True on convergence."""
     r, p, Ap = make_like(x), make_like(x), make_like(x)
@@ -241,7 +249,7 @@ def MatrixFreeBICGSTAB(
 
 
 def biconjugate_gradients(
-    A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: Vectors, log: _Log
+    A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: VectorKernels, log: _Log
 ) -> bool:
     """The iterations. Return True on convergence."""
     r, shadow, p, Ap, Ar = (make_like(x) for _ in range(5))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vkchi.linalg.factors import Square, Values, factorize
+from vkchi.linalg.factors import SquareTriplets, Values, factorize
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -30,7 +30,7 @@ LOST = 1e-12  # relative to a vector's length: below is rounding
 Operator = Callable[[Values], Values]
 
 
-class Blocks(NamedTuple):
+class ComponentBlocks(NamedTuple):
     """Connected components of a matrix's graph: a component label per index, and their number."""
 
     labels: Values
@@ -80,7 +80,7 @@ class NullSpaces(NamedTuple):
     """Null vectors of a matrix (`right`) and of its transpose (`left`). Each component has
     `ranks` of them, in the first columns."""
 
-    blocks: Blocks
+    blocks: ComponentBlocks
     left: Values
     right: Values
     ranks: Values
@@ -104,7 +104,7 @@ class NullSpaces(NamedTuple):
         return np.concatenate(found)
 
 
-def find_blocks(square: Square) -> Blocks:
+def find_blocks(square: SquareTriplets) -> ComponentBlocks:
     """Connected components, by hooking and pointer jumping. Source: Y. Shiloach and U. Vishkin,
     "An O(log n) parallel connectivity algorithm", 1982."""
     is_edge = (square.rows != square.columns) & (square.numbers != 0)
@@ -120,10 +120,10 @@ def find_blocks(square: Square) -> Blocks:
             break
         labels = new
     roots, labels = np.unique(labels, return_inverse=True)
-    return Blocks(labels.reshape(-1), len(roots))
+    return ComponentBlocks(labels.reshape(-1), len(roots))
 
 
-def balance(square: Square, *, is_symmetric: bool) -> tuple[Values, Values]:
+def equilibrate(square: SquareTriplets, *, is_symmetric: bool) -> tuple[Values, Values]:
     """Powers of two that scale rows and columns so that their largest entries are about 1. Source:
     D. Ruiz, "A scaling algorithm to equilibrate both rows and columns norms in matrices", 2001."""
     left = right = np.ones(square.n)
@@ -141,7 +141,7 @@ def balance(square: Square, *, is_symmetric: bool) -> tuple[Values, Values]:
     return left, right
 
 
-def guess_constant(square: Square, blocks: Blocks) -> NullSpaces | None:
+def guess_constant(square: SquareTriplets, blocks: ComponentBlocks) -> NullSpaces | None:
     """Constant null vectors: indicators of the components whose rows and columns sum to 0. None
     if there are none."""
     sums, noise = np.stack([square.numbers, np.abs(square.numbers)]), []
@@ -156,7 +156,7 @@ def guess_constant(square: Square, blocks: Blocks) -> NullSpaces | None:
 
 
 def find_null_spaces(
-    square: Square, blocks: Blocks, *, is_symmetric: bool, precision: float
+    square: SquareTriplets, blocks: ComponentBlocks, *, is_symmetric: bool, precision: float
 ) -> NullSpaces | None:
     """The null spaces of a balanced matrix. Singular values up to EXACT times the largest count as
     zero. So do those up to `precision` times the largest, if the next one is GAP times larger.
@@ -170,7 +170,7 @@ def find_null_spaces(
     products = square.multiply, square.multiply_transposed
     norm, spaces = estimate_norm(square), []
     for operator, product in list(zip(operators, products))[: 1 if is_symmetric else 2]:
-        found = iterate(operator, product, blocks, precision, norm)
+        found = inverse_iteration(operator, product, blocks, precision, norm)
         if found is None:
             return None
         spaces.append(found)
@@ -180,7 +180,7 @@ def find_null_spaces(
     return NullSpaces(blocks, left, right, ranks)
 
 
-def estimate_norm(square: Square) -> float:
+def estimate_norm(square: SquareTriplets) -> float:
     """The largest singular value, by the power method; 1 for the zero matrix."""
     v, norm = np.random.default_rng(1).standard_normal(square.n), 1.0
     for _ in range(POWERS):
@@ -191,7 +191,9 @@ def estimate_norm(square: Square) -> float:
     return math.sqrt(norm)
 
 
-def shifted_inverses(square: Square, *, is_symmetric: bool) -> tuple[Operator, Operator] | None:
+def shifted_inverses(
+    square: SquareTriplets, *, is_symmetric: bool
+) -> tuple[Operator, Operator] | None:
     """Operators whose dominant eigenvectors are the null vectors of a matrix and of its
     transpose."""
     n, every = square.n, np.arange(square.n)
@@ -200,7 +202,7 @@ def shifted_inverses(square: Square, *, is_symmetric: bool) -> tuple[Operator, O
         return None if shifted is None else (shifted.solve, shifted.solve)
     rows, columns, numbers, _ = square
     twice = np.arange(2 * n)
-    embedded = Square(
+    embedded = SquareTriplets(
         np.concatenate([rows, columns + n, twice]),
         np.concatenate([columns + n, rows, twice]),
         np.concatenate([numbers, numbers, np.repeat([SHIFT, -SHIFT], n)]),
@@ -215,8 +217,8 @@ def shifted_inverses(square: Square, *, is_symmetric: bool) -> tuple[Operator, O
     )
 
 
-def iterate(
-    operator: Operator, product: Operator, blocks: Blocks, precision: float, norm: float
+def inverse_iteration(
+    operator: Operator, product: Operator, blocks: ComponentBlocks, precision: float, norm: float
 ) -> tuple[Values, Values] | None:
     """Null vectors of a product, and their number per component; None if there are more than
     MOST."""

@@ -16,13 +16,13 @@ from vkchi.errors import GradientError, KernelRuntimeError, SolverWarning, warn_
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
 from vkchi.linalg.adjoint import ROUNDINGS
-from vkchi.linalg.direct_solver import Direct
-from vkchi.linalg.entries import Weighted
-from vkchi.linalg.factors import Square
-from vkchi.linalg.sparse import SparseMatrix
+from vkchi.linalg.coo_matrix import SparseMatrix
+from vkchi.linalg.direct_solver import DirectSolver
+from vkchi.linalg.factors import SquareTriplets
+from vkchi.linalg.scatter_functions import WeightedScatter
 from vkchi.ndarray import Ndarray
 from vkchi.span import user_span
-from vkchi.tape.hosted import compute
+from vkchi.tape.hosted import run_host_function
 from vkchi.types import cook, f32
 from vkchi.types.lazy_numpy import np
 
@@ -36,7 +36,7 @@ SOLVER_TYPES = ("LLT", "LDLT", "LU")
 ORDERINGS = ("AMD", "COLAMD")
 
 
-class Factorised:
+class FactorisedMatrix:
     """A factorized matrix. For "LLT" and "LDLT" only the lower triangle is read."""
 
     def __init__(self, matrix: SparseMatrix, solver_type: str) -> None:
@@ -44,7 +44,7 @@ class Factorised:
         self.n, self.dtype, self.solver_type = matrix.n, matrix.dtype.dtype, solver_type
         self.direct = self.factorize(self.numbers)
 
-    def factorize(self, numbers: Any) -> Direct:
+    def factorize(self, numbers: Any) -> DirectSolver:
         """Factorize the matrix with these entries."""
         rows, columns, numbers = self.rows, self.columns, numbers.astype(np.float64)
         if self.solver_type != "LU":
@@ -54,9 +54,11 @@ class Factorised:
                 np.concatenate([columns[low], rows[off]]),
                 np.concatenate([numbers[low], numbers[off]]),
             )
-        return Direct(Square(rows, columns, numbers, self.n), self.solver_type, self.dtype)
+        return DirectSolver(
+            SquareTriplets(rows, columns, numbers, self.n), self.solver_type, self.dtype
+        )
 
-    def of(self, numbers: Any) -> Direct:
+    def of(self, numbers: Any) -> DirectSolver:
         """The factorization for these entries, perhaps reused. Raises KernelRuntimeError if it
         fails."""
         is_same = numbers is self.numbers or np.array_equal(numbers, self.numbers)
@@ -66,14 +68,14 @@ class Factorised:
         return found
 
 
-class Solution:
+class DirectSolve:
     """x of A x = b as a function of b and of A's entries. `failure` is the reason why the last x
     is no solution, or ""."""
 
     who = "SparseSolver.solve()"
     failure = ""
 
-    def __init__(self, matrix: Factorised) -> None:
+    def __init__(self, matrix: FactorisedMatrix) -> None:
         self.matrix, self.span = matrix, user_span()
 
     def value(self, *inputs: Any) -> Any:
@@ -127,7 +129,7 @@ class SparseSolver:
             )
         self.dtype, self.solver_type, self.ordering = cook(dtype), solver_type, ordering
         self.matrix: SparseMatrix | None = None
-        self._factorised: Factorised | None = None
+        self._factorised: FactorisedMatrix | None = None
         self._failure, self._has_warned = "", False
 
     def compute(self, sparse_matrix: SparseMatrix) -> None:
@@ -150,7 +152,7 @@ class SparseSolver:
     def factorize(self, sparse_matrix: SparseMatrix) -> None:
         """Factorize the matrix; `info` tells if this succeeded."""
         self.analyze_pattern(sparse_matrix)
-        self._factorised = Factorised(sparse_matrix, self.solver_type)
+        self._factorised = FactorisedMatrix(sparse_matrix, self.solver_type)
         self._failure = self._factorised.direct.failure
 
     @overload
@@ -163,7 +165,8 @@ class SparseSolver:
         A singular matrix gives the solution of least norm. If b is not in its range, x has the
         least residual, `info` is false, and the first such x of the solver warns (SolverWarning).
 
-        Raises KernelRuntimeError before `compute`, and for a matrix that could not be factorized.
+        Raises KernelRuntimeError before `run_host_function`, and for a matrix that could not be
+        factorized.
         """
         if self.matrix is None:
             raise KernelRuntimeError("SparseSolver: call compute() before solve()")
@@ -172,9 +175,9 @@ class SparseSolver:
             raise KernelRuntimeError("SparseSolver: call factorize() before solve()")
         if failure := self._factorised.direct.failure:
             raise KernelRuntimeError(f"SparseSolver: the matrix could not be factorised: {failure}")
-        solution = Solution(self._factorised)
+        solution = DirectSolve(self._factorised)
         is_shown = not isinstance(b, Ndarray)
-        found: Ndarray | NDArray[np.number] = compute(
+        found: Ndarray | NDArray[np.number] = run_host_function(
             solution, (b, self._factorised.numbers), None if is_shown else self.matrix.dtype,
             is_shown=is_shown,
         )  # fmt: skip
@@ -213,8 +216,8 @@ class SparseCG:
 
     def solve(self) -> tuple[NDArray[np.number], bool]:
         """x as a numpy array, and True if it converged."""
-        search = Search(self)
-        x = compute(search, (self.b, self.A.entries[2], self.x0), is_shown=True)
+        search = ConjugateGradientSolve(self)
+        x = run_host_function(search, (self.b, self.A.entries[2], self.x0), is_shown=True)
         return x, search.is_done
 
 
@@ -222,8 +225,8 @@ def right_side(b: Column, n: int) -> NDArray[np.float64]:
     """A copy of the n scalars of b in numpy."""
     check_right_side("SparseCG", b, n)
     every = np.arange(n)
-    weighted = Weighted("SparseCG", every, 1, every, n, np.float64)
-    found: NDArray[np.float64] = compute(weighted, (b,), is_shown=True)
+    weighted = WeightedScatter("SparseCG", every, 1, every, n, np.float64)
+    found: NDArray[np.float64] = run_host_function(weighted, (b,), is_shown=True)
     return found
 
 
@@ -240,7 +243,7 @@ def is_symmetric(matrix: SparseMatrix, numbers: Any) -> bool:
     return bool((np.abs(numbers - others) <= noise * scale).all())
 
 
-class Search:
+class ConjugateGradientSolve:
     """Conjugate gradients as a differentiable function: x of A x = b, from b, A's entries and
     x0."""
 

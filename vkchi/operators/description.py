@@ -1,6 +1,6 @@
 """Description of a kernel for torch: inputs, outputs, and the values saved for its gradient.
 
-`Spec` also caches analyses of the kernel per combination of argument types.
+`OperatorSpec` also caches analyses of the kernel per combination of argument types.
 
     spec = Spec(cube, {"y": "x"}, None)
     spec.schema()       # "Tensor x"
@@ -18,9 +18,14 @@ from vkchi.errors import CompilationError, DeclarationError
 from vkchi.fields.storage import Storage
 from vkchi.interop.torch_library import plain_tensors
 from vkchi.kernel import BoundKernel, Kernel, looks_like_method
-from vkchi.operators.checks import read_shape
-from vkchi.operators.kept_fields import Made, Memories, Memory, are_current
-from vkchi.runtime import current
+from vkchi.operators.argument_checks import read_shape
+from vkchi.operators.field_snapshots import (
+    FieldSnapshots,
+    KernelValues,
+    SnapshotTable,
+    are_values_current,
+)
+from vkchi.runtime import current_runtime
 from vkchi.signature import (
     ArrayParameter,
     Parameter,
@@ -47,16 +52,16 @@ AnyKernel: TypeAlias = "Kernel | BoundKernel"
 SCALARS = {"f": "float", "i": "SymInt", "u": "SymInt", "b": "bool"}  # torch's types by scalar kind
 
 
-class Needs(NamedTuple):
+class SavedForGradient(NamedTuple):
     """Outputs and fields whose values a gradient reads; `fields` is None if unknown. `made`: the
     Python values for which this holds."""
 
     outputs: frozenset[str]
     fields: tuple[Storage, ...] | None
-    made: tuple[Made, ...] = ()
+    made: tuple[KernelValues, ...] = ()
 
 
-class Spec:
+class OperatorSpec:
     """A kernel as an operator: `inputs`, the names of its `tensors`, `outputs`, and the kernel
     of its `gradient`, if the user gave one."""
 
@@ -72,8 +77,8 @@ class Spec:
         arrays = [p for p in self.parameters if isinstance(p, ArrayParameter)]
         self.element_axes = {p.name: p.element_axes for p in arrays}
         self._known: weakref.ref[Any] | None = None  # the runtime of `_read`
-        self.memories = Memories(self.name)
-        self._read: dict[Any, Needs] = {}  # by kinds of arguments, see `kind_of`
+        self.memories = SnapshotTable(self.name)
+        self._read: dict[Any, SavedForGradient] = {}  # by kinds of arguments, see `kind_of`
 
     def check(self) -> None:
         """Raises DeclarationError if torch cannot call the kernel."""
@@ -132,9 +137,9 @@ class Spec:
         """Raises DeclarationError if the kernel writes an input: torch would not notice."""
         kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
 
-        def check(made: list[Made]) -> Needs:
-            examine(self.kernel, self._check_plan, given, made)
-            return Needs(frozenset(), ())
+        def check(made: list[KernelValues]) -> SavedForGradient:
+            analyse_plan(self.kernel, self._check_plan, given, made)
+            return SavedForGradient(frozenset(), ())
 
         self._recall(("written", *kinds), check)
 
@@ -150,10 +155,10 @@ class Spec:
         """Raises DeclarationError if the user's gradient writes tensors of torch."""
         kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
 
-        def check(made: list[Made]) -> Needs:
+        def check(made: list[KernelValues]) -> SavedForGradient:
             assert self.gradient is not None
-            examine(self.gradient, self._check_gradient_plan, given, made)
-            return Needs(frozenset(), ())
+            analyse_plan(self.gradient, self._check_gradient_plan, given, made)
+            return SavedForGradient(frozenset(), ())
 
         self._recall(("gradient", *kinds), check)
 
@@ -168,38 +173,42 @@ class Spec:
                 "variable or a field"
             )
 
-    def find_needs(self, arguments: Sequence[Any]) -> Needs:
+    def find_needs(self, arguments: Sequence[Any]) -> SavedForGradient:
         """Values besides inputs and output gradients that the gradient may read, given the
         kernel's arguments. These are read by the kernel, or by the user's gradient. For torch's
         fake tensors: all outputs."""
         if not all(is_real(a) for a in arguments):
-            return Needs(frozenset(self.outputs), None)
+            return SavedForGradient(frozenset(self.outputs), None)
         kinds = tuple([kind_of(a) for a in arguments])
         return self._recall(("needs", *kinds), partial(self._find_needs, arguments))
 
-    def _find_needs(self, arguments: Sequence[Any], made: list[Made]) -> Needs:
+    def _find_needs(self, arguments: Sequence[Any], made: list[KernelValues]) -> SavedForGradient:
         fields = self._find_fields(arguments, made)
         if self.gradient is not None:
             taken = frozenset(p.name for p in parameters_of(self.gradient))
-            return Needs(taken.intersection(self.outputs), fields)
-        used = examine(self.kernel, find_used, map(shape_on_host, arguments), made)
-        return Needs(used.intersection(self.outputs), fields)
+            return SavedForGradient(taken.intersection(self.outputs), fields)
+        used = analyse_plan(self.kernel, find_used, map(shape_on_host, arguments), made)
+        return SavedForGradient(used.intersection(self.outputs), fields)
 
-    def _find_fields(self, arguments: Sequence[Any], made: list[Made]) -> tuple[Storage, ...]:
+    def _find_fields(
+        self, arguments: Sequence[Any], made: list[KernelValues]
+    ) -> tuple[Storage, ...]:
         """The fields that the gradient may read."""
         given = [shape_on_host(a) for a in arguments]
         if self.gradient is None:
-            return examine(self.kernel, find_fields, given, made)
+            return analyse_plan(self.kernel, find_fields, given, made)
         named = {p.name: a for p, a in zip(self.parameters, given, strict=True)}
         slopes = {slope_of(k): a.new_empty(a.shape) for k, a in named.items() if is_tensor(a)}
         given = self.arrange_gradient({**named, **slopes})
-        return examine(self.gradient, find_fields, given, made)
+        return analyse_plan(self.gradient, find_fields, given, made)
 
-    def remember(self, needs: Needs) -> Memory | None:
+    def remember(self, needs: SavedForGradient) -> FieldSnapshots | None:
         """Snapshot of the fields that a gradient needs; None if they are unknown."""
         if needs.fields is None:
             return None
-        return Memory(self.name, needs.fields, is_needed=bool(needs.fields), made=needs.made)
+        return FieldSnapshots(
+            self.name, needs.fields, is_needed=bool(needs.fields), made=needs.made
+        )
 
     def remember_by(self, args: Sequence[Any], made: Sequence[torch.Tensor]) -> None:
         """Save the same snapshot keyed by the first output, for calls that autograd may not
@@ -207,11 +216,11 @@ class Spec:
         outputs = dict(zip(self.outputs, made, strict=True))
         arguments = self.arrange({**self.name_arguments(args), **outputs})
 
-        def find(made: list[Made]) -> Needs:
+        def find(made: list[KernelValues]) -> SavedForGradient:
             fields: tuple[Storage, ...] = ()
             with suppress(CompilationError):
                 fields = self._find_fields(arguments, made)
-            return Needs(frozenset(), fields)
+            return SavedForGradient(frozenset(), fields)
 
         found = self._recall(("fields", *map(kind_of, arguments)), find)
         memory = self.remember(found) if found.fields else None
@@ -223,26 +232,31 @@ class Spec:
         assert self.gradient is not None
         return [found[p.name] for p in parameters_of(self.gradient)]
 
-    def _recall(self, key: Any, find: Callable[[list[Made]], Needs]) -> Needs:
+    def _recall(
+        self, key: Any, find: Callable[[list[KernelValues]], SavedForGradient]
+    ) -> SavedForGradient:
         """The cached entry of a key, recomputed for another runtime or other Python values."""
-        runtime = current()
+        runtime = current_runtime()
         if self._known is None or self._known() is not runtime:
             self._known, self._read = weakref.ref(runtime), {}
         found = self._read.get(key)
-        if found is None or not are_current(found.made):
-            made: list[Made] = []
+        if found is None or not are_values_current(found.made):
+            made: list[KernelValues] = []
             found = self._read[key] = find(made)._replace(made=tuple(made))
         return found
 
 
-def examine(
-    kernel: AnyKernel, look: Callable[[Plan, Any], T], given: Iterable[Any], made: list[Made]
+def analyse_plan(
+    kernel: AnyKernel,
+    look: Callable[[Plan, Any], T],
+    given: Iterable[Any],
+    made: list[KernelValues],
 ) -> T:
     """Apply `look` to the kernel's plan. Appends the Python values that the kernel is compiled
     with to `made`."""
 
     def seen(plan: Plan, args: tuple[Any, ...]) -> T:
-        made.append(Made(plan.guard, plan.known(args)))
+        made.append(KernelValues(plan.guard, plan.known(args)))
         return look(plan, args)
 
     return kernel.examine(seen, *given)

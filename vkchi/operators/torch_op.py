@@ -22,18 +22,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.errors import ArgumentError, DeclarationError, TensorGradientError
-from vkchi.interop.torch_library import look_first, stack, torch_library
+from vkchi.interop.torch_library import observe_calls, stack, torch_library
 from vkchi.kernel import BoundKernel, Kernel
-from vkchi.operators.description import AnyKernel, Rule, Spec, slope_of
-from vkchi.operators.direct import (
+from vkchi.operators.description import AnyKernel, OperatorSpec, Rule, slope_of
+from vkchi.operators.execution import run_gradient, run_operator
+from vkchi.operators.fast_path import (
     call_directly,
     check_tangents,
-    differentiate,
     one_or_all,
     refuse_transforms,
-    save,
+    run_backward,
+    save_for_backward,
 )
-from vkchi.operators.running import run, run_gradient
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +93,7 @@ def torch_op(
         raise DeclarationError(f'outputs= is a dict, as {{"y": "x"}}, not {outputs!r}')
     if name is not None and not is_qualified(name):
         raise DeclarationError(f'name= is for torch, as "library::operator", not {name!r}')
-    spec = Spec(kernel, dict(outputs), gradient)
+    spec = OperatorSpec(kernel, dict(outputs), gradient)
     spec.check()
     return _define(spec, name or f"vkchi::{spec.name}_{next(_numbers)}")
 
@@ -104,7 +104,7 @@ def is_qualified(name: object) -> bool:
     return len(parts) == 2 and all(part.isidentifier() for part in parts)
 
 
-def _define(spec: Spec, name: str) -> Any:
+def _define(spec: OperatorSpec, name: str) -> Any:
     """Define the operator, and its derivative as a second opaque operator."""
     library = torch_library()
     results = ", ".join(["Tensor"] * len(spec.outputs))
@@ -122,18 +122,20 @@ def _define(spec: Spec, name: str) -> Any:
     )  # fmt: skip
     backward.register_fake(lambda *args: one_or_all(_fake_slopes(spec, args)))
     forward.register_autograd(
-        lambda ctx, *slopes: differentiate(spec, backward, ctx, slopes),
-        setup_context=lambda ctx, inputs, output: save(spec, ctx, inputs, as_tuple(output)),
+        lambda ctx, *slopes: run_backward(spec, backward, ctx, slopes),
+        setup_context=lambda ctx, inputs, output: save_for_backward(
+            spec, ctx, inputs, as_tuple(output)
+        ),
     )
-    backward.register_autograd(lambda ctx, *slopes: refuse_second(spec.name))
+    backward.register_autograd(lambda ctx, *slopes: raise_second_derivative(spec.name))
     for op in (forward, backward):
-        look_first(op, lambda args: refuse_transforms(spec.name, args))
+        observe_calls(op, lambda args: refuse_transforms(spec.name, args))
         if hasattr(op, "register_vmap"):  # torch 2.5
             op.register_vmap(_batch(op))
     return call_directly(forward, backward, spec)
 
 
-def refuse_second(who: str) -> None:
+def raise_second_derivative(who: str) -> None:
     """Raises TensorGradientError for second derivatives."""
     raise TensorGradientError(
         f"{who}() can be differentiated once: its gradient is a kernel without a derivative",
@@ -142,14 +144,14 @@ def refuse_second(who: str) -> None:
     )
 
 
-def _run(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
+def _run(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
     check_tangents(spec.name, args)
-    made = run(spec, args)
+    made = run_operator(spec, args)
     spec.remember_by(args, made)
     return made
 
 
-def _run_gradient(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
+def _run_gradient(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
     inputs, rest = args[: len(spec.inputs)], args[len(spec.inputs) :]
     slopes = dict(zip(spec.outputs, rest, strict=False))
     kept = {k: t for k, t in zip(spec.outputs, rest[len(slopes) :], strict=True) if t is not None}
@@ -157,7 +159,7 @@ def _run_gradient(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
     return list(run_gradient(spec, inputs, slopes, kept, spec.tensors, memory).values())
 
 
-def _fake(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
+def _fake(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
     return list(spec.make(spec.name_arguments(args), _make_fake).values())
 
 
@@ -165,7 +167,7 @@ def _make_fake(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, axe
     return like.new_empty(tuple(shape), dtype=dtype)
 
 
-def _fake_slopes(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
+def _fake_slopes(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
     given = spec.name_arguments(args[: len(spec.inputs)])
     return [given[name].new_empty(given[name].shape) for name in spec.tensors]
 

@@ -21,12 +21,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.alias import place_of
+from vkchi.analysis.alias import location_of
 from vkchi.analysis.mixing import is_numbered
-from vkchi.ir.axes import Order
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Op, Param, Value, walk
+from vkchi.ir.iteration_space import Order
 from vkchi.types import Array, Type
 
 
@@ -40,7 +40,7 @@ def find_order(op: Op) -> Order:
     return () if best == plain else best
 
 
-def digits_of(op: Op) -> tuple[Order, bool]:
+def iteration_digits(op: Op) -> tuple[Order, bool]:
     """Return the digits of the best order (never empty), and True if there is a rival axis. The
     rival is moved next to the fastest axis where possible."""
     plain = plain_order(op)
@@ -75,12 +75,12 @@ def best_of(votes: Counter[Order], plain: Order) -> Order:
     return best if votes[best] > votes[plain] else plain
 
 
-def orders_of(op: Op, axes: Sequence[Axis]) -> Iterator[Order]:
+def orders_of(op: Op, axes: Sequence[LoopAxis]) -> Iterator[Order]:
     """Yield the traversal order of each access whose indices use all axes, each once."""
     numbers: dict[Value, int] = {axis.param: k for k, axis in enumerate(axes)}
     for inner in walk(op.regions[0]):
         if inner.kind == "elem" and isinstance(inner.args[0], Param):
-            indices = place_of(inner).indices
+            indices = location_of(inner).indices
             found = [numbers.get(i.root) for i in indices if i.root is not None]
             if len(found) == len(indices) and set(found) == set(range(len(axes))):
                 offsets = [i.offset for i in indices]
@@ -88,7 +88,7 @@ def orders_of(op: Op, axes: Sequence[Axis]) -> Iterator[Order]:
 
 
 def order_in(
-    t: Type, found: Sequence[int | None], offsets: Sequence[int], axes: Sequence[Axis]
+    t: Type, found: Sequence[int | None], offsets: Sequence[int], axes: Sequence[LoopAxis]
 ) -> Iterator[Order]:
     """Yield the storage order of an array's elements, as digits of the loop's axes `found` in its
     indices.

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.intervals import Intervals, axes_in
+from vkchi.analysis.interval_analysis import Intervals, axes_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk
 from vkchi.ir.memory_ops import NATURAL
@@ -33,17 +33,17 @@ from vkchi.target.caps import SMALLEST, Caps
 from vkchi.types import WIDE_FROM, Ptr, u32
 
 
-def take_constants_apart(fn: Func, caps: Caps = SMALLEST) -> Func:
+def mark_constant_offsets(fn: Func, caps: Caps = SMALLEST) -> Func:
     """Mark the addresses whose constant may be added to the base."""
     if not caps.int64:
         return fn
-    shared = offsets_with_company(fn)
+    shared = multiuse_offsets(fn)
     if not shared and not has_kind(fn.body, LOOPS):
         return fn
     return Marker(fn, shared).run(fn)
 
 
-def offsets_with_company(fn: Func) -> set[Value]:
+def multiuse_offsets(fn: Func) -> set[Value]:
     """Return the offsets that are used with several constants."""
     constants: dict[Value, int] = {}
     return {

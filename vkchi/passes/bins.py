@@ -40,15 +40,15 @@ from vkchi.analysis.alias import EXITS, kinds_of_accesses
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.host_numbers import host_count
 from vkchi.analysis.mixing import may_partition
-from vkchi.ir.axes import Digit, Space
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, used_in, walk
+from vkchi.ir.iteration_space import IterationDigit, IterationSpace
 from vkchi.ir.ops import ATOMICS, PLACES, TABLE, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.passes.cost_model import Binning, plan_bins
 from vkchi.passes.map_grid import build_shared
-from vkchi.passes.reduce import differs, neutral, over_subgroup
-from vkchi.passes.share import Crowd, Shared
+from vkchi.passes.reduce import differs_from_identity, identity_of_kind, over_subgroup
+from vkchi.passes.share import ThreadBudget, WorkDistribution
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, i32, scalar_of, u32
@@ -56,7 +56,7 @@ from vkchi.types import Array, i32, scalar_of, u32
 SMALL_BITS = 32  # width for which every device has atomics in workgroup memory
 
 
-def bins(fn: Func, caps: Caps) -> Func:
+def privatize_histograms(fn: Func, caps: Caps) -> Func:
     """Privatize histograms in workgroup memory where that is profitable."""
     used = used_in(fn.body)
 
@@ -67,7 +67,7 @@ def bins(fn: Func, caps: Caps) -> Func:
         plan = plan_bins(host_count(op), [size_of(a.array) for a in found], caps)
         if plan is None:
             return None
-        Form(b, op, found[: plan.arrays], plan, caps).build(args)
+        HistogramEmitter(b, op, found[: plan.arrays], plan, caps).build(args)
         return ()
 
     return rebuild_loops(fn, visit)
@@ -109,8 +109,8 @@ def find_arrays(body: Region, used: set[Value]) -> list[Binned]:
     kinds = kinds_of_accesses(body)
     found: dict[Value, list[Op]] = {}
     for op in walk(body):
-        if op.kind in ATOMICS and is_small(base_of(op.args[0])):
-            found.setdefault(base_of(op.args[0]), []).append(op)
+        if op.kind in ATOMICS and is_small(base_memory(op.args[0])):
+            found.setdefault(base_memory(op.args[0]), []).append(op)
     if not found:
         return []
     unforeseen = Flow(body, unforeseen_values(body)).found
@@ -152,8 +152,8 @@ def size_of(array: Param) -> tuple[int, int]:
 Act = Callable[[Value], None]
 
 
-class Form:
-    """Emits a loop whose workgroups have bins; `bins` maps each array to its own."""
+class HistogramEmitter:
+    """Emits a loop whose workgroups have bins: `bins` maps each array to its own."""
 
     def __init__(
         self, b: Builder, op: Op, arrays: Sequence[Binned], plan: Binning, caps: Caps
@@ -165,10 +165,10 @@ class Form:
     def build(self, args: Sequence[Value]) -> None:
         """Append the loop with these bounds."""
         plan = self.plan
-        crowd = Crowd(plan.groups * plan.block, plan.block, self.caps.is_cpu, plan.least)
+        crowd = ThreadBudget(plan.groups * plan.block, plan.block, self.caps.is_cpu, plan.least)
         build_shared(self.b, self.op, args, crowd, self.run, plan.block)
 
-    def run(self, shared: Shared, t: Value) -> None:
+    def run(self, shared: WorkDistribution, t: Value) -> None:
         """Append the body of an invocation."""
         b = self.b
         for a in self.arrays:
@@ -239,7 +239,7 @@ class Form:
             b.span = a.atomic.span
 
             def act(e: Value, a: Binned = a) -> None:
-                none = neutral(b, a.atomic.kind, a.type.elem)
+                none = identity_of_kind(b, a.atomic.kind, a.type.elem)
                 b.emit("store", self.element(a.array, e), none)
 
             self.each(a, act)
@@ -273,8 +273,8 @@ class Form:
         """Return the indices of the element with linear index `e`."""
         b = self.b
         zero = b.const(0, i32)
-        digits = [Digit(k, b.const(n, i32)) for k, n in enumerate(a.shape)]
-        return Space((zero,) * len(digits), tuple(digits)).split(b, e)
+        digits = [IterationDigit(k, b.const(n, i32)) for k, n in enumerate(a.shape)]
+        return IterationSpace((zero,) * len(digits), tuple(digits)).split(b, e)
 
     def add(self, a: Binned, e: Value) -> None:
         """Append the atomic that adds an element's bin to the element. An invocation's own bins are
@@ -286,6 +286,6 @@ class Form:
         if self.plan.has_own and self.caps.subgroup_arithmetic:
             v = over_subgroup(b, kind, v)
             conditions.append(b.emit("subgroup_elect"))
-        conditions.append(differs(b, kind, v))
+        conditions.append(differs_from_identity(b, kind, v))
         is_mine = reduce(lambda x, y: b.emit("and", x, y), conditions)
         self.where(is_mine, lambda: b.emit(kind, place, v))

@@ -27,15 +27,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vkchi.analysis.lattice import INT_MAX, Extent, Fact, Product, Sym, extent_of, join, shift, top
+from vkchi.analysis.lattice import (
+    INT_MAX,
+    Extent,
+    Sym,
+    SymbolProduct,
+    ValueFact,
+    extent_of,
+    join_facts,
+    shift_fact,
+    top_fact,
+)
 from vkchi.analysis.ranges import Facts
 from vkchi.analysis.sums import split_offset
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of, carried_params, first_values
+from vkchi.ir.control_ops import axes_of, carried_params, initial_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
-from vkchi.ir.intervals import type_range
+from vkchi.ir.interval_rules import type_range
 from vkchi.ir.ops import Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.proved import REWRITES
@@ -44,7 +54,7 @@ from vkchi.types import Array, Scalar, Type, scalar_of
 DEEPEST_GUESS = 2
 
 
-def bounds(fn: Func) -> Func:
+def eliminate_bounds_checks(fn: Func) -> Func:
     """Mark every access that is proved in range, and apply rewrites based on ranges."""
     if not any(may_rewrite(op) for op in walk(fn.body)):
         return fn
@@ -123,14 +133,14 @@ def is_integer(t: Type) -> bool:
     return isinstance(t, Scalar) and t.kind in "iu"
 
 
-def lasting(f: Fact) -> Fact:
+def lasting(f: ValueFact) -> ValueFact:
     """Return the part of a fact that holds outside the region in which it was derived."""
-    return Fact(f.lo, f.hi, {s: c for s, c in f.ups.items() if is_lasting(s)})
+    return ValueFact(f.lo, f.hi, {s: c for s, c in f.ups.items() if is_lasting(s)})
 
 
 def is_lasting(s: Sym) -> bool:
     """True if a symbol has the same meaning in every region and iteration."""
-    if isinstance(s, Product):
+    if isinstance(s, SymbolProduct):
         return all(is_lasting(factor) for factor in s.factors)
     return isinstance(s, Extent)
 
@@ -180,7 +190,7 @@ class Prover:
         if is_check(op) and self.is_not_zero(op.args[0]):
             self.marked.append(op)
             return
-        sides: list[list[Fact]] = []
+        sides: list[list[ValueFact]] = []
         for region, truth in zip(op.regions, (True, False)):
             saved = self.facts.open()
             self.facts.assume(op.args[0], truth)
@@ -189,7 +199,7 @@ class Prover:
             sides.append(self.facts_of(region.yielded))
             self.facts.close(saved)
         for v, then, orelse in zip(op.results, *sides):
-            self.set_base(v, join(then, orelse, self.facts.least))
+            self.set_base(v, join_facts(then, orelse, self.facts.least))
 
     def is_not_zero(self, test: Value) -> bool:
         """True if the integer that a test compares with 0 is proved nonzero."""
@@ -200,21 +210,21 @@ class Prover:
     def loop(self, op: Op) -> None:
         """Analyze a `for` or `parallel`."""
         (body,) = op.regions
-        first, axes = self.facts_of(first_values(op)), axes_of(op)
+        first, axes = self.facts_of(initial_values(op)), axes_of(op)
         if self.is_counted(op):
             self.marked.append(op)
         saved = self.facts.open()
         lows = [self.facts.of(axis.begin).lo for axis in axes]
         for axis, low in zip(axes, lows):
-            self.facts.limit(axis.end, Fact(low + 1, self.facts.of(axis.end).hi))
+            self.facts.limit(axis.end, ValueFact(low + 1, self.facts.of(axis.end).hi))
         self.facts.forget()
         for axis, low in zip(axes, lows):
-            last = shift(self.facts.of(axis.end), -1)
-            self.facts.set_base(axis.param, Fact(low, last.hi, last.ups))
+            last = shift_fact(self.facts.of(axis.end), -1)
+            self.facts.set_base(axis.param, ValueFact(low, last.hi, last.ups))
         yielded = self.carry(carried_params(op), first, lambda: self._run_body(body))
         self.facts.close(saved)
         for v, a, b in zip(op.results, first, yielded):
-            self.set_base(v, join(a, b, self.facts.least))
+            self.set_base(v, join_facts(a, b, self.facts.least))
 
     def is_counted(self, op: Op) -> bool:
         """True if a loop has a constant trip count: begin and end are one value plus constants, and
@@ -226,7 +236,7 @@ class Prover:
         f, (low, high) = self.facts.of(root), type_range(scalar_of(root.type))
         return low <= f.lo + min(offsets_of(op)) and f.hi + max(offsets_of(op)) <= high
 
-    def _run_body(self, body: Region) -> list[Fact]:
+    def _run_body(self, body: Region) -> list[ValueFact]:
         self.region(body)
         return self.facts_of(body.yielded)
 
@@ -244,7 +254,7 @@ class Prover:
         for v, f in zip(op.results, left):
             self.set_base(v, f)
 
-    def _run_round(self, op: Op) -> list[Fact]:
+    def _run_round(self, op: Op) -> list[ValueFact]:
         """Analyze the condition region and the body; return facts of the yielded values.
         Precondition: the parameters of the condition region have facts."""
         cond, body = op.regions
@@ -255,7 +265,7 @@ class Prover:
         for old, new in zip(cond.params, body.params):
             if is_integer(new.type):
                 f = self.facts.of(old)
-                self.facts.set_base(new, Fact(f.lo, f.hi, f.ups))
+                self.facts.set_base(new, ValueFact(f.lo, f.hi, f.ups))
         yielded = self._run_body(body)
         self.facts.close(saved)
         return yielded
@@ -263,8 +273,8 @@ class Prover:
     # --- carried values
 
     def carry(
-        self, params: Sequence[Param], first: list[Fact], run: Callable[[], list[Fact]]
-    ) -> list[Fact]:
+        self, params: Sequence[Param], first: list[ValueFact], run: Callable[[], list[ValueFact]]
+    ) -> list[ValueFact]:
         """Analyze a loop under facts about its carried values that hold in every iteration. Returns
         the facts that the last `run` yielded."""
         guesses = [
@@ -289,16 +299,16 @@ class Prover:
     def _guess(self, p: Param, low: int | None) -> None:
         if is_integer(p.type):
             assert isinstance(p.type, Scalar)
-            widest = top(p.type)
+            widest = top_fact(p.type)
             least = widest.lo if low is None else low
-            self.facts.set_base(p, Fact(least, widest.hi))
+            self.facts.set_base(p, ValueFact(least, widest.hi))
 
-    def facts_of(self, values: Sequence[Value]) -> list[Fact]:
+    def facts_of(self, values: Sequence[Value]) -> list[ValueFact]:
         """Return the lasting facts of values; an unlimited fact for those that are not integers."""
-        nothing = Fact(-INT_MAX << 40, INT_MAX << 40)
+        nothing = ValueFact(-INT_MAX << 40, INT_MAX << 40)
         return [lasting(self.facts.of(v)) if is_integer(v.type) else nothing for v in values]
 
-    def set_base(self, v: Value, f: Fact) -> None:
+    def set_base(self, v: Value, f: ValueFact) -> None:
         """Set the fact of a result, if it is an integer."""
         if is_integer(v.type):
             self.facts.set_base(v, f)

@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from vkchi.ir.constants import constant_int, is_constant, is_same
-from vkchi.ir.control import carried_params, control_of, first_values, is_loop
+from vkchi.ir.constants import constant_int, is_constant, is_equal_value
+from vkchi.ir.control_ops import carried_params, control_of, initial_values, is_loop
 from vkchi.ir.core import Op, Region, Result, Value
 from vkchi.ir.ops import ROUNDED_DOWN, TABLE, Effect
 from vkchi.passes.carried import pruned_op
-from vkchi.passes.match import kind_of
+from vkchi.passes.match import scalar_kind_of
 from vkchi.types import Tensor, u1, with_shape
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def simplify_if(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
 
 def known_result(s: Simplifier, cond: Value, result: Value, a: Value, b: Value) -> Value:
     """Return the value that both regions yield, or the condition, else the result."""
-    if is_same(a, b):
+    if is_equal_value(a, b):
         return s.const(a.attr, a.type) if type(a) is Op and a.kind == "const" else a
     if a.type is u1 and is_constant(a) and is_constant(b):
         return cond if s.truth(a) else s.emit("not", cond)
@@ -74,7 +74,7 @@ def is_cheap(op: Op) -> bool:
     excluded; the latter take longer than a branch."""
     if op.kind in ROUNDED_DOWN and constant_int(op.args[1]) is None:
         return False
-    return kind_of(op.type) in ("i", "u", "b") and op.kind != "cast"
+    return scalar_kind_of(op.type) in ("i", "u", "b") and op.kind != "cast"
 
 
 def flatten(
@@ -90,7 +90,7 @@ def flatten(
 
 def choose(s: Simplifier, cond: Value, a: Value, b: Value, name: str) -> Value:
     """Return a if cond, else b; for scalars and tensors."""
-    if is_same(a, b):
+    if is_equal_value(a, b):
         return a
     t = a.type
     if isinstance(t, Tensor):
@@ -142,7 +142,7 @@ def drop_fixed_slots(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | Non
     fixed, index = control_of(op).fixed, control_of(op).index_params
     first = args[fixed:]
     slots = list(zip(carried_params(op), op.regions[-1].yielded, first, strict=True))
-    same = [k for k, (p, v, x) in enumerate(slots) if origin(v) is p or is_same(s.new(v), x)]
+    same = [k for k, (p, v, x) in enumerate(slots) if origin(v) is p or is_equal_value(s.new(v), x)]
     if not same:
         return None
     for region in op.regions:
@@ -156,7 +156,7 @@ def origin(v: Value) -> Value:
     while isinstance(v, Result) and is_loop(v.op):
         if origin(v.op.regions[-1].yielded[v.index]) is not carried_params(v.op)[v.index]:
             break
-        v = first_values(v.op)[v.index]
+        v = initial_values(v.op)[v.index]
     return v
 
 

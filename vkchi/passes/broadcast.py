@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 
-from vkchi.analysis.alias import ChangeTable, may_share
+from vkchi.analysis.alias import SideEffectTable, bases_may_alias
 from vkchi.analysis.dataflow import Flow
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
+from vkchi.ir.control_ops import axes_of
+from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_memory, walk
 from vkchi.ir.ops import (
     COMPARISONS,
     ORDERED,
@@ -41,7 +41,7 @@ from vkchi.ir.ops import (
 )
 from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
 from vkchi.passes.cost_model import BY_TURNS, subgroup_width
-from vkchi.passes.tiles import cut
+from vkchi.passes.tiles import split_into_tiles
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u1, u32
@@ -57,24 +57,24 @@ def broadcast_loads(fn: Func, caps: Caps) -> Func:
     width = subgroup_width(caps)
     if width == 1 or not (caps.is_cpu and caps.subgroup_ballot and caps.subgroup_vote):
         return fn
-    return load_by_turns(fn, width)
+    return load_cooperatively(fn, width)
 
 
-def load_by_turns(fn: Func, width: int) -> Func:
+def load_cooperatively(fn: Func, width: int) -> Func:
     """Like `broadcast_loads`, for subgroups of `width` lanes on any device."""
     grid = next((op for op in fn.body.ops if op.kind == "parallel"), None)
     if grid is None or all(op.kind != "for" for op in walk(grid.regions[0])):
         return fn
     return rebuild_chosen(
-        fn, "for", Finder(grid, width).turns,
-        lambda r, op, args, turns: Form(r, turns, width).build(op, args),
+        fn, "for", CooperativeLoadFinder(grid, width).turns,
+        lambda r, op, args, turns: CooperativeLoadEmitter(r, turns, width).build(op, args),
     )  # fmt: skip
 
 
 # --- which ---------------------------------------------------------------------------------------
 
 
-class Turns(NamedTuple):
+class CooperativeLoads(NamedTuple):
     """Cooperative loads of a loop. `loads`: each load, with the ops in the loop that compute its
     address. `asked`: the values that lanes must agree on."""
 
@@ -82,7 +82,7 @@ class Turns(NamedTuple):
     asked: list[Value]
 
 
-class Lanes(Flow):
+class LikelyDivergence(Flow):
     """Values that probably differ between neighboring lanes, computed from invocation numbers.
 
     Two kinds of results are assumed uniform: comparisons, and quotients whose divisor is unknown or
@@ -107,23 +107,23 @@ class Lanes(Flow):
         return op.args[0] is v and (n is None or n >= self.width)
 
 
-class Finder:
+class CooperativeLoadFinder:
     """Finds cooperative loads in the loop over invocations."""
 
     def __init__(self, grid: Op, width: int) -> None:
-        self.grid, self.width, self.changes = grid, width, ChangeTable()
+        self.grid, self.width, self.changes = grid, width, SideEffectTable()
 
     @cached_property
     def lanes(self) -> Collection[Value]:
         """Values that probably differ between neighboring lanes."""
-        return Lanes(self.grid, self.width).found
+        return LikelyDivergence(self.grid, self.width).found
 
     @cached_property
     def own(self) -> Collection[Value]:
         """Values that may differ between invocations."""
         return Flow(self.grid.regions[0], own_values(self.grid)).found
 
-    def turns(self, loop: Op) -> Turns | None:
+    def turns(self, loop: Op) -> CooperativeLoads | None:
         """Return the profitable cooperative loads of a serial loop, or None."""
         (axis,), body = axes_of(loop), loop.regions[0]
         if not (is_long(loop, self.width) and is_plain(body)):
@@ -136,7 +136,7 @@ class Finder:
         for op in body.ops:
             if op.kind != "load" or not is_small(op):
                 continue
-            if any(may_share(base_of(op.args[0]), base) for base in written):
+            if any(bases_may_alias(base_memory(op.args[0]), base) for base in written):
                 continue  # at any index: a later iteration may load the new value
             needed = Slice(body, axis.param, op)
             if needed.is_whole and not any(v in self.lanes for v in needed.outside):
@@ -147,7 +147,7 @@ class Finder:
         asked = [v for v in dict.fromkeys(outside) if not self.is_same(v)]
         is_cheap = len(asked) <= MOST_ASKED and all(is_word(v) for v in asked)
         is_short = count_ops(body) <= max(MOST_OPS, OPS_OF_A_LOAD * len(loads))
-        return Turns(loads, asked) if is_cheap and is_short else None
+        return CooperativeLoads(loads, asked) if is_cheap and is_short else None
 
     def is_same(self, v: Value) -> bool:
         """True if a value is provably uniform."""
@@ -237,10 +237,10 @@ class Slice:
 # --- form ----------------------------------------------------------------------------------------
 
 
-class Form:
+class CooperativeLoadEmitter:
     """Emits a loop with cooperative loads."""
 
-    def __init__(self, walker: Rebuilder, turns: Turns, width: int) -> None:
+    def __init__(self, walker: Rebuilder, turns: CooperativeLoads, width: int) -> None:
         self.b, self.map = walker.b, walker.map
         self.loads, self.asked = turns
         self.width = width
@@ -248,7 +248,7 @@ class Form:
     def build(self, loop: Op, args: Sequence[Value]) -> Sequence[Value]:
         """Append both versions of the loop; return the results."""
         b = self.b
-        tiles, rest = cut(b, args[0], args[1], self.width)
+        tiles, rest = split_into_tiles(b, args[0], args[1], self.width)
         can = self.agree()
         if constant_int(tiles) is None:
             can = b.emit("and", can, b.emit("gt", tiles, b.const(0, scalar_of(tiles.type))))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.ir.control import bodies_of, control_of, is_loop
+from vkchi.ir.control_ops import bodies_of, control_of, is_loop
 from vkchi.ir.core import Op, Region, Value
 from vkchi.ir.rebuild import Rebuilder
 

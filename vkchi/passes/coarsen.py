@@ -23,14 +23,14 @@ from math import prod
 from vkchi.analysis.alias import kinds_of_accesses
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.host_numbers import axis_length, host_length
-from vkchi.analysis.mixing import may_mix
-from vkchi.analysis.variance import Dependents
-from vkchi.ir.axes import as_i32
+from vkchi.analysis.mixing import may_interleave
+from vkchi.analysis.variance import AxisDependence
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
+from vkchi.ir.control_ops import axes_of
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in, walk
+from vkchi.ir.iteration_space import as_i32
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import least_threads
@@ -64,7 +64,7 @@ def may_coarsen(op: Op) -> bool:
     return (
         len(op.args) > 2
         and all(scalar_of(v.type) is i32 for v in op.args)
-        and may_mix(op)
+        and may_interleave(op)
         and host_length(op) is not None
     )
 
@@ -81,9 +81,9 @@ def choose_axis(op: Op, used: set[Value]) -> int | None:
         if x.kind in ATOMICS
         and x not in used
         and x.args[0] not in turning.found  # its address is invariant in serial loops
-        and kinds[base_of(x.args[0])] == {x.kind}
+        and kinds[base_memory(x.args[0])] == {x.kind}
     ]
-    found = [Dependents(body, axis.param).found for axis in axes_of(op)]
+    found = [AxisDependence(body, axis.param).found for axis in axes_of(op)]
     counts = [
         sum(x.args[0] not in f and any(x.args[0] in g for g in found if g is not f) for x in sums)
         for f in found

@@ -62,21 +62,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
-from vkchi.analysis.alias import may_share
+from vkchi.analysis.alias import bases_may_alias
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.variance import own_values
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, find_parallel, walk
+from vkchi.ir.cas_loops import same_bits
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, walk
 from vkchi.ir.ops import ATOMICS, PER_INVOCATION, PLACES, READS, WRITES
 from vkchi.ir.rebuild import rebuild
-from vkchi.ir.swaps import same_bits
 from vkchi.passes.legalize import (
     Args,
     by_components,
-    combined,
+    combined_value,
     expand_swap,
+    expansion_key,
     expansions,
-    key_of,
 )
 from vkchi.target.caps import Caps
 from vkchi.types import Array, Tensor, i32, scalar_of, u1, u32
@@ -94,7 +94,7 @@ def combine_lanes(fn: Func, caps: Caps) -> Func:
     if loop is None or caps.is_cpu or not can_ask:
         return fn
     body = loop.regions[0]
-    free = set(isolated(set(swapped(fn, caps)), body))
+    free = set(isolated(set(emulated_atomics(fn, caps)), body))
     apart = Flow(body, lane_values(body)).found if free else frozenset[Value]()
     found = {op for op in free if may_meet(op, body.params[-1], apart)}
     if not found or sum(width_of(op) for op in found) > MOST_ATOMICS:
@@ -126,9 +126,9 @@ def isolated(ops: Collection[Op], body: Region) -> Iterator[Op]:
     used = {v for op in walk(body) for v in op.args}
     for part in parts_of(body):
         for op in part:
-            base = base_of(op.args[0])
+            base = base_memory(op.args[0])
             if op in ops and not any(
-                (x.kind != op.kind or x in used) and may_share(base_of(x.args[0]), base)
+                (x.kind != op.kind or x in used) and bases_may_alias(base_memory(x.args[0]), base)
                 for x in part
             ):
                 yield op
@@ -146,7 +146,7 @@ def parts_of(body: Region) -> Iterator[list[Op]]:
     yield part
 
 
-def swapped(fn: Func, caps: Caps) -> Iterator[Op]:
+def emulated_atomics(fn: Func, caps: Caps) -> Iterator[Op]:
     """Yield the atomics that the device emulates by compare-and-swap, with unused results, outside
     elected branches."""
     ops, table = list(walk(fn.body)), expansions(caps)
@@ -154,7 +154,7 @@ def swapped(fn: Func, caps: Caps) -> Iterator[Op]:
     alone = {x for op in ops if is_elected(op) for x in walk(op.regions[0])}
     for op in ops:
         is_free = op.kind in ATOMICS and op not in used and op not in alone
-        if is_free and can_reduce(op, caps) and table.get(key_of(op)) is expand_swap:
+        if is_free and can_reduce(op, caps) and table.get(expansion_key(op)) is expand_swap:
             yield op
 
 
@@ -232,7 +232,7 @@ def emit_attempts(b: Builder, op: Op, args: Args) -> Value:
         b.emit("yield", b.emit("and", seen[1], b.emit("gt", seen[2], zero)))
     with b.region(*carried) as body:
         old, _, left = carried
-        new = b.emit("atomic_cas", args[0], old, combined(b, op, old, args))
+        new = b.emit("atomic_cas", args[0], old, combined_value(b, op, old, args))
         is_open = b.emit("not", same_bits(b, new, old))
         b.emit("yield", new, is_open, b.emit("sub", left, one))
     return b.while_((first, b.const(True, u1), b.const(ATTEMPTS, i32)), cond, body).results[1]

@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 
-from vkchi.analysis.alias import ChangeTable, place_of
-from vkchi.analysis.sums import Polynomial, Sums, constant_of, factor_of, terms_of
+from vkchi.analysis.alias import SideEffectTable, location_of
+from vkchi.analysis.sums import AffinePolynomials, Polynomial, constant_of, factor_of, terms_of
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of
+from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
 from vkchi.tuples import NamedTuple
@@ -30,7 +30,7 @@ from vkchi.types import Scalar, Tensor, scalar_of
 MOST_CARRIED = 8  # scalars that a loop carries for reuse
 
 
-class Load(NamedTuple):
+class ChainedLoad(NamedTuple):
     """A load in a loop, with its indices as polynomials. `at`: the number of iterations after which
     the first load of its chain accesses the same element."""
 
@@ -47,30 +47,30 @@ class Load(NamedTuple):
 
 
 # Loads of consecutive elements, one iteration apart; the last one is new in each iteration.
-Chain = list[Load]
+Chain = list[ChainedLoad]
 
 
 def common_loads(fn: Func) -> Func:
     """Carry loaded values from one iteration of a serial loop to the next."""
-    changes = ChangeTable()
+    changes = SideEffectTable()
     return rebuild_chosen(fn, "for", lambda loop: find_chains(loop, changes), carry)
 
 
 # --- which ---------------------------------------------------------------------------------------
 
 
-def find_chains(loop: Op, changes: ChangeTable) -> list[Chain]:
+def find_chains(loop: Op, changes: SideEffectTable) -> list[Chain]:
     """Return the chains of at least two loads in a loop that can share values."""
     loads = loads_of_several(loop)
     if not loads:
         return []
     (axis,) = axes_of(loop)
-    groups: dict[object, list[Load]] = {}
+    groups: dict[object, list[ChainedLoad]] = {}
     inner = {v for op in walk(loop.regions[0]) for v in op.results} | set(loop.regions[0].params)
     made = changes.of(loop.regions)
     for op in loads:
         load = moving_load(op, axis.param, inner)
-        if load is not None and not made.may_change(place_of(op.args[0])._replace(indices=())):
+        if load is not None and not made.may_change(location_of(op.args[0])._replace(indices=())):
             key = (load.elem.args[0], *[frozenset(terms_of(f).items()) for f in load.forms])
             groups.setdefault(key, []).append(load)
     chains = [c for g in groups.values() if len(g) > 1 for c in chains_of(g, axis.param)]
@@ -88,24 +88,24 @@ def loads_of_several(loop: Op) -> list[Op]:
     return [op for op, array in loads if count[array] > 1]
 
 
-def moving_load(op: Op, index: Param, inner: set[Value]) -> Load | None:
+def moving_load(op: Op, index: Param, inner: set[Value]) -> ChainedLoad | None:
     """Return a load whose indices are multiples of the loop's index plus invariants, or None."""
     (place,) = op.args
     assert isinstance(place, Op)
     if not all(isinstance(v.type, Scalar) for v in place.args[1:]):
         return None
-    forms = tuple(map(Sums().of, place.args[1:]))
+    forms = tuple(map(AffinePolynomials().of, place.args[1:]))
     if not any(factor_of(index, f) for f in forms):
         return None
     if any(v in inner and v is not index for f in forms for v in terms_of(f)):
         return None
-    return Load(op, forms)
+    return ChainedLoad(op, forms)
 
 
-def chains_of(group: Sequence[Load], index: Param) -> list[Chain]:
+def chains_of(group: Sequence[ChainedLoad], index: Param) -> list[Chain]:
     """Group loads whose indices differ in constants into chains of elements one iteration apart."""
     first = group[0]
-    found: dict[int, Load] = {}
+    found: dict[int, ChainedLoad] = {}
     for load in group:
         at = rounds_apart(first, load, index)
         if at is not None:
@@ -119,7 +119,7 @@ def chains_of(group: Sequence[Load], index: Param) -> list[Chain]:
     return [chain for chain in chains if len(chain) > 1]
 
 
-def rounds_apart(a: Load, b: Load, index: Param) -> int | None:
+def rounds_apart(a: ChainedLoad, b: ChainedLoad, index: Param) -> int | None:
     """Return the number of iterations after which `a` accesses the element of `b`, or None."""
     found: set[int] = set()
     for f, g in zip(a.forms, b.forms):
@@ -174,7 +174,7 @@ def carry(
     ]
 
 
-def load_first(r: Rebuilder, loop: Op, load: Load, begin: Value) -> Value:
+def load_first(r: Rebuilder, loop: Op, load: ChainedLoad, begin: Value) -> Value:
     """Append the load of a chain's value for the first iteration."""
     b, (axis,) = r.b, axes_of(loop)
     b.span = load.op.span

@@ -129,7 +129,7 @@ def is_worth_splitting(work: int, middle: int, strays: int, caps: Caps) -> bool:
     return caps.is_cpu and LAUNCHES * gain >= DISPATCH + OP * work
 
 
-def words_a_round(most: int, loads: int, rounds: int) -> int:
+def words_per_iteration(most: int, loads: int, rounds: int) -> int:
     """Return the words of each array to reduce in one iteration, a power of two, on a CPU. More
     words mean fewer iterations and more code."""
     words = [1 << k for k in range(most.bit_length())]
@@ -157,7 +157,7 @@ def is_worth_expanding(before: float, after: float, numbers: int, caps: Caps) ->
     return before >= after + HANDED * numbers + dispatch
 
 
-class Repeated(NamedTuple):
+class RepeatedLoads(NamedTuple):
     """Loads that short inner loops repeat in each iteration of an outer loop.
 
     - numbers: how many 32-bit scalars they load.
@@ -172,7 +172,7 @@ class Repeated(NamedTuple):
     is_alike: bool
 
 
-def is_worth_keeping(repeated: Repeated, caps: Caps) -> bool:
+def is_worth_hoisting_loads(repeated: RepeatedLoads, caps: Caps) -> bool:
     """True if the loads are best hoisted out of the outer loop and kept.
 
     On CPUs this pays even for many times the number of registers. A spilled value is one vector
@@ -185,7 +185,7 @@ def is_worth_keeping(repeated: Repeated, caps: Caps) -> bool:
     return not (repeated.is_alike and repeated.rounds >= BY_TURNS * subgroup_width(caps))
 
 
-def summing_threads(count: Count | None, caps: Caps) -> int | None:
+def reduction_threads(count: Count | None, caps: Caps) -> int | None:
     """Return the invocations that partition a reduction loop, a power of two; None for too few
     iterations."""
     most = most_threads(caps)
@@ -273,7 +273,7 @@ def fills_groups(count: Count, block: int) -> bool:
 # --- workgroups of several axes ------------------------------------------------------------------
 
 
-class Wish(NamedTuple):
+class PreferredTile(NamedTuple):
     """The preferred tile: `size` invocations, `width` of them along x. The size is mandatory if
     `is_demanded`."""
 
@@ -282,15 +282,19 @@ class Wish(NamedTuple):
     is_demanded: bool = False
 
 
-def wish_for(caps: Caps, *, is_square: bool, demand: int | None) -> Wish:
+def wish_for(caps: Caps, *, is_square: bool, demand: int | None) -> PreferredTile:
     """Return the best tile for unlimited extents."""
     most = caps.workgroup_invocations
     if demand is not None:
         width = TILE if is_square and demand >= TILE * TILE and not caps.is_cpu else ROW
-        return Wish(demand, min(width, demand), is_demanded=True)
+        return PreferredTile(demand, min(width, demand), is_demanded=True)
     if is_square and not caps.is_cpu:
-        return Wish(TILE * TILE, TILE) if most >= TILE * TILE else Wish(TILE * TILE // 4, TILE // 2)
-    return Wish(min(DEFAULT_BLOCK, most), ROW)
+        return (
+            PreferredTile(TILE * TILE, TILE)
+            if most >= TILE * TILE
+            else PreferredTile(TILE * TILE // 4, TILE // 2)
+        )
+    return PreferredTile(min(DEFAULT_BLOCK, most), ROW)
 
 
 @lru_cache(maxsize=1024)
@@ -324,7 +328,7 @@ def idle_in_row(extents: Sequence[int | None], caps: Caps) -> float:
     return -(-total // caps.subgroup_size) * caps.subgroup_size / total
 
 
-def tiles(extents: Sequence[int | None], caps: Caps, wish: Wish) -> list[tuple[int, ...]]:
+def tiles(extents: Sequence[int | None], caps: Caps, wish: PreferredTile) -> list[tuple[int, ...]]:
     """Return the candidate tiles that the device supports."""
     most = min(caps.workgroup_invocations, max(wish.size, LARGEST_EXACT_BLOCK))
     fast_first = [
@@ -338,7 +342,7 @@ def tiles(extents: Sequence[int | None], caps: Caps, wish: Wish) -> list[tuple[i
     ]
 
 
-def lengths(extent: int | None, most: int, caps: Caps, wish: Wish) -> list[int]:
+def lengths(extent: int | None, most: int, caps: Caps, wish: PreferredTile) -> list[int]:
     """Return candidate tile lengths along an axis: powers of two, and divisors of the extent."""
     found = {1 << k for k in range(most.bit_length())}
     if extent is not None and not wish.is_demanded:
@@ -348,7 +352,7 @@ def lengths(extent: int | None, most: int, caps: Caps, wish: Wish) -> list[int]:
 
 
 def cost_of(
-    tile: tuple[int, ...], extents: Sequence[int | None], caps: Caps, wish: Wish
+    tile: tuple[int, ...], extents: Sequence[int | None], caps: Caps, wish: PreferredTile
 ) -> tuple[float, float]:
     """Return a tile's invocations per iteration, idle ones included, and its cost."""
     idle, guards = 1.0, 0

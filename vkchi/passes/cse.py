@@ -21,7 +21,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value
 from vkchi.ir.ops import CHOICES, COMMUTATIVE, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder, Visit
-from vkchi.passes.match import kind_of
+from vkchi.passes.match import scalar_kind_of
 from vkchi.types import Type
 
 PURE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.PURE)
@@ -54,10 +54,10 @@ class Available:
 
 def may_swap(kind: str, args: tuple[Value, ...]) -> bool:
     """True if exchanged operands give the same bits, for a commutative op."""
-    return kind not in CHOICES or kind_of(args[0].type) != "f"
+    return kind not in CHOICES or scalar_kind_of(args[0].type) != "f"
 
 
-class Scope:
+class AvailabilityScope:
     """Context manager of an open region: on exit, its expressions become unavailable."""
 
     __slots__ = ("available", "mark", "opened")
@@ -83,7 +83,7 @@ class ScopedRebuilder(Rebuilder):
 
     def inside(self, *params: Param) -> AbstractContextManager[Region]:
         """Open a new region and a scope of available expressions."""
-        return Scope(self.available, self.b.region(*params))
+        return AvailabilityScope(self.available, self.b.region(*params))
 
     def merge(self, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...]:
         """Append a pure op unless an equal one is available; return the values of its results."""

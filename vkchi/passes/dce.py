@@ -24,10 +24,10 @@ from collections.abc import Sequence
 
 from vkchi.analysis.dataflow import closure
 from vkchi.ir.builder import Builder
-from vkchi.ir.control import bodies_of, control_of, deciding_values, first_values, is_loop
-from vkchi.ir.core import Func, Op, Region, Result, Value, base_of, used_in
-from vkchi.ir.names import HIDDEN
+from vkchi.ir.control_ops import bodies_of, control_of, control_operands, initial_values, is_loop
+from vkchi.ir.core import Func, Op, Region, Result, Value, base_memory, used_in
 from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.param_names import HIDDEN
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.carried import pruned_op
 
@@ -38,7 +38,7 @@ PRIVATE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.
 
 def remove_dead(fn: Func) -> Func:
     """Remove dead code; returns `fn` itself if there is none."""
-    return sweep(fn, Needs(fn))
+    return sweep(fn, Liveness(fn))
 
 
 def remove_unread(fn: Func) -> Func:
@@ -49,20 +49,20 @@ def remove_unread(fn: Func) -> Func:
     (`autodiff.refusals`).
     """
     hidden = frozenset(p for p in fn.params if p.name.startswith(HIDDEN))
-    made = sweep(fn, Needs(fn, hidden, ROOTS - {"random"}))
+    made = sweep(fn, Liveness(fn, hidden, ROOTS - {"random"}))
     used = used_in(made.body)
     params = tuple(p for p in made.params if p not in hidden or p in used)
     return made if params == made.params else Func(fn.name, params, made.body, fn.span)
 
 
-def sweep(fn: Func, needs: Needs) -> Func:
+def sweep(fn: Func, needs: Liveness) -> Func:
     """Keep only the needed ops and values."""
     if needs.all_needed():
         return fn
     return Sweeper(needs).run(fn)
 
 
-class Needs:
+class Liveness:
     """Liveness of a Func: `values` are the needed values, including ops."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Needs:
 
     def scan_effect(self, op: Op) -> None:
         """Record an op with an effect: a writer of private memory, or a root."""
-        base = base_of(op.args[0]) if op.args else None
+        base = base_memory(op.args[0]) if op.args else None
         if base in self.hidden or (isinstance(base, Op) and base.kind in PRIVATE):
             assert base is not None
             self.writers.setdefault(base, []).append(op)
@@ -112,7 +112,7 @@ class Needs:
             return self.follow_op(v)
         if isinstance(v, Result):
             found: list[Value] = [v.op, *[r.yielded[v.index] for r in bodies_of(v.op)]]
-            return [*found, first_values(v.op)[v.index]] if is_loop(v.op) else found
+            return [*found, initial_values(v.op)[v.index]] if is_loop(v.op) else found
         if v in self.hidden:
             return self.writers.get(v, ())
         op, slot = self.owners.get(v, (None, -1))
@@ -120,7 +120,7 @@ class Needs:
 
     def follow_op(self, op: Op) -> Sequence[Value]:
         """Return the values that a needed op makes needed."""
-        parent, found = self.parents[op], deciding_values(op) if op.regions else op.args
+        parent, found = self.parents[op], control_operands(op) if op.regions else op.args
         if parent is not None and parent not in self.met:
             self.met.add(parent)
             found = (*found, parent)
@@ -135,7 +135,7 @@ class Needs:
 class Sweeper(Rebuilder):
     """Copies the needed ops."""
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, needs: Liveness) -> None:
         super().__init__(self.visit_control)
         self.needs = needs
 

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from vkchi.analysis.access import Survey, Write
+from vkchi.analysis.dependence import DependenceTest, WriteAccess
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, used_in
 from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes.legalize import combined
+from vkchi.passes.legalize import combined_value
 
 
 def demote_atomics(fn: Func) -> Func:
@@ -47,7 +47,7 @@ def demote_but_sums(fn: Func) -> Func:
     return replace_atomics(fn, lambda _, write: write.op.kind != "atomic_add" or write.op in used)
 
 
-def private_atomics(survey: Survey) -> Iterator[Write]:
+def private_atomics(survey: DependenceTest) -> Iterator[WriteAccess]:
     """Yield the atomics that cannot conflict with another invocation."""
     for base, writes in survey.writes.items():
         atomics = [a for a in writes if a.op.kind in UPDATES]
@@ -58,11 +58,11 @@ def private_atomics(survey: Survey) -> Iterator[Write]:
 # --- rewriting ---------------------------------------------------------------------------------
 
 
-def replace_atomics(fn: Func, is_wanted: Callable[[Survey, Write], bool]) -> Func:
+def replace_atomics(fn: Func, is_wanted: Callable[[DependenceTest, WriteAccess], bool]) -> Func:
     """Replace the private atomics that `is_wanted` selects."""
-    serial = Survey([op for op in fn.body.ops if op.kind != "parallel"], None)
+    serial = DependenceTest([op for op in fn.body.ops if op.kind != "parallel"], None)
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
-    surveys = [serial, *(Survey(op.regions[0].ops, op) for op in loops)]
+    surveys = [serial, *(DependenceTest(op.regions[0].ops, op) for op in loops)]
     chosen = {a.op for s in surveys for a in private_atomics(s) if is_wanted(s, a)}
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -74,5 +74,5 @@ def replace_atomics(fn: Func, is_wanted: Callable[[Survey, Write], bool]) -> Fun
 def update(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
     """Append an atomic as plain ops; return the old value."""
     old = b.emit("load", args[0], name=op.name)
-    b.emit("store", args[0], combined(b, op, old, args))
+    b.emit("store", args[0], combined_value(b, op, old, args))
     return old

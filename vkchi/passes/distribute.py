@@ -23,16 +23,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from vkchi.analysis.mixing import may_mix
-from vkchi.analysis.shifts import Shifts, Sum, is_global
+from vkchi.analysis.mixing import may_interleave
+from vkchi.analysis.shifts import ScatterAdd, ScatterAnalysis, is_global
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in
 from vkchi.ir.ops import LOOPS, UPDATES, WRITES
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import is_worth_gathering
-from vkchi.passes.gather import without
+from vkchi.passes.gather import without_scatter_adds
 from vkchi.passes.memo import Memo
 from vkchi.passes.unroll_sums import MOST_ROUNDS
 from vkchi.target.caps import Caps
@@ -46,7 +46,7 @@ def distribute(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     used, known = used_in(fn.body), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not may_mix(op):
+        if not may_interleave(op):
             return None
         shifts = known.shifts(fn.body, op, used)
         groups = groups_in(shifts, caps)
@@ -54,18 +54,18 @@ def distribute(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
             return None
         for sums in groups:
             build(b, shifts, sums)
-        b.insert(without(op, {one.op for sums in groups for one in sums}))
+        b.insert(without_scatter_adds(op, {one.op for sums in groups for one in sums}))
         return ()
 
     return rebuild_loops(fn, visit)
 
 
-def groups_in(shifts: Shifts, caps: Caps) -> list[list[Sum]]:
+def groups_in(shifts: ScatterAnalysis, caps: Caps) -> list[list[ScatterAdd]]:
     """Return the profitable scatter-adds of a loop, grouped by target."""
     return [sums for sums in shifts.inner_targets() if is_worth_it(shifts, sums, caps)]
 
 
-def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
+def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps) -> bool:
     """True if the new loop has constant bounds, and the recomputation is profitable."""
     ends = ends_of(shifts, sums)
     lengths = [max(0, end - begin) for begin, end in zip(ends[::2], ends[1::2])]
@@ -79,12 +79,12 @@ def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
     return is_worth_gathering(len(sums), len(needed), prod(lengths), caps)
 
 
-def repeated_for(shifts: Shifts, sums: Sequence[Sum]) -> set[Op]:
+def repeated_for(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> set[Op]:
     """Return the ops that each iteration of the new loop recomputes."""
     return shifts.copied_for(sums, with_places=True).difference(sums[0].loops)
 
 
-def ends_of(shifts: Shifts, sums: Sequence[Sum]) -> list[int]:
+def ends_of(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> list[int]:
     """Return begin and end of each axis of the new loop; an empty list unless all are constants."""
     bounds = [v for axis in shifts.survey.own_axes for v in (axis.begin, axis.end)]
     found = [constant_int(v) for v in (*bounds, *(v for op in sums[0].loops for v in op.args))]
@@ -92,7 +92,7 @@ def ends_of(shifts: Shifts, sums: Sequence[Sum]) -> list[int]:
     return known if len(known) == len(found) else []
 
 
-def build(b: Builder, shifts: Shifts, sums: Sequence[Sum]) -> None:
+def build(b: Builder, shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> None:
     axes, loops = shifts.survey.own_axes, sums[0].loops
     params = [Param(i32, axis.param.name) for axis in axes]
     inner = [Param(i32, op.regions[0].params[0].name) for op in loops]
@@ -103,14 +103,14 @@ def build(b: Builder, shifts: Shifts, sums: Sequence[Sum]) -> None:
         for op, p in zip(loops, inner, strict=True):
             old = op.regions[0].params[0]
             known[old] = p if old.type is i32 else b.emit("bitcast", p, type=scalar_of(old.type))
-        Round(
+        IterationCopy(
             b, known, {one.op for one in sums}, loops, shifts.copied_for(sums, with_places=True)
         ).run(shifts.body.ops)
         b.emit("yield")
     b.parallel([b.const(n, i32) for n in ends_of(shifts, sums)], body)
 
 
-class Round(Cloner):
+class IterationCopy(Cloner):
     """Copies the `needed` ops of a body for one iteration of the loops `opened`. It writes only
     private memory, and the `sums`."""
 
@@ -130,7 +130,7 @@ class Round(Cloner):
             self.copy(op)
         elif op not in self.needed:
             return
-        elif op.kind not in WRITES or not is_global(base_of(op.args[0])):
+        elif op.kind not in WRITES or not is_global(base_memory(op.args[0])):
             super().visit(op)
         elif op.kind in UPDATES:
             self.map[op] = self.b.emit("load", self.get(op.args[0]))

@@ -14,7 +14,7 @@ Legality:
 
 - Iterations of a `parallel` run in any order, and atomic additions commute. So additions may run
   after the rest of the loop, if the loop does not access their elements otherwise
-  (`Shifts.are_unasked`).
+  (`ScatterAnalysis.are_unasked`).
 - A stored value has an element for each iteration of the loop and of the counted loops around the
   value. It is stored after its definition, and loaded at its uses under the same branches. The
   conditions of these are stored or recomputed as well.
@@ -31,37 +31,42 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
-from vkchi.analysis.access import Write
+from vkchi.analysis.dependence import WriteAccess
 from vkchi.analysis.footprint import element_under
-from vkchi.analysis.handing import Cut, cut_for, lengths_of, volume
-from vkchi.analysis.mixing import may_mix
-from vkchi.analysis.shifts import Shifts, is_global
+from vkchi.analysis.handing import (
+    RematerializationPlan,
+    executions_of,
+    lengths_of,
+    plan_rematerialization,
+)
+from vkchi.analysis.mixing import may_interleave
+from vkchi.analysis.shifts import ScatterAnalysis, is_global
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
-from vkchi.ir.control import axes_of, control_of
+from vkchi.ir.control_ops import axes_of, control_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in
-from vkchi.ir.names import TEMP
 from vkchi.ir.ops import READS
+from vkchi.ir.param_names import TEMP
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes import distribute, gather
 from vkchi.passes.cost_model import ATOMIC, LOADED, SAVED, is_worth_expanding
 from vkchi.passes.memo import Memo
 from vkchi.target.caps import Caps
 from vkchi.types import Array, Scalar, Tensor, i32, row_major, scalar_of, shape_of, u1, with_scalar
-from vkchi.types.attributes import MOST_ALIGNED, Attributes
+from vkchi.types.array_attributes import MOST_ALIGNED, Attributes
 
 MOST_BYTES = 1 << 27  # total size of the temporary arrays of a loop
 ALIGNED = Attributes(aligned=MOST_ALIGNED)
 Slots = Mapping[Value, Param]  # stored values and their temporary arrays
 
 
-def expand(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
+def expand_scalars(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Move scatter-adds to a second loop, where legal and profitable. Adds parameters for the
     temporary arrays, named `TEMP` plus a number; a launch must allocate them."""
     used, temps, known = used_in(fn.body), list[Param](), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not (may_mix(op) and gather.adds_floats(op, used)):
+        if not (may_interleave(op) and gather.adds_floats(op, used)):
             return None
         cut = find_cut(known.shifts(fn.body, op, used), caps)
         if cut is None:
@@ -79,7 +84,7 @@ def expand(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 # --- which sums ----------------------------------------------------------------------------------
 
 
-def find_cut(shifts: Shifts, caps: Caps) -> Cut | None:
+def find_cut(shifts: ScatterAnalysis, caps: Caps) -> RematerializationPlan | None:
     """Return the cut that separates a loop's scatter-adds; None if they stay."""
     wanted = sums_that_may_leave(shifts)
     costs = costs_in(shifts, caps) if wanted else {}
@@ -92,26 +97,26 @@ def find_cut(shifts: Shifts, caps: Caps) -> Cut | None:
 
 
 def try_cut(
-    shifts: Shifts, sums: Sequence[Op], before: Mapping[Op, float], caps: Caps
-) -> Cut | None:
+    shifts: ScatterAnalysis, sums: Sequence[Op], before: Mapping[Op, float], caps: Caps
+) -> RematerializationPlan | None:
     """Return a profitable cut for the given scatter-adds, or None.
 
     It moves those that `distribute` or `gather` can transform in the second loop. It also moves
     those in no serial loop, as their values are available there.
     """
-    cut = cut_for(shifts, sums)
+    cut = plan_rematerialization(shifts, sums)
     if cut is None or not cut.handed:
         return None
     after = costs_behind(cut, caps)
     chosen = [op for op in sums if op in after or not shifts.survey.loops[op]]
     if after and len(chosen) < len(sums):
-        cut = cut_for(shifts, chosen)
+        cut = plan_rematerialization(shifts, chosen)
     if not after or cut is None or not cut.handed:
         return None
     return cut if is_worth_it(cut, before, after, caps) else None
 
 
-def sums_that_may_leave(shifts: Shifts) -> list[Op]:
+def sums_that_may_leave(shifts: ScatterAnalysis) -> list[Op]:
     """Return the conflicting scatter-adds that may run after the loop."""
     return [
         write.op
@@ -122,17 +127,17 @@ def sums_that_may_leave(shifts: Shifts) -> list[Op]:
     ]
 
 
-def are_own(shifts: Shifts, base: Value, writes: Sequence[Write]) -> bool:
+def are_own(shifts: ScatterAnalysis, base: Value, writes: Sequence[WriteAccess]) -> bool:
     """True if iterations access disjoint elements of an array."""
     return shifts.survey.have_own(base, [element_under(write.op.args[0]) for write in writes])
 
 
-def is_known(shifts: Shifts, write: Write) -> bool:
+def is_known(shifts: ScatterAnalysis, write: WriteAccess) -> bool:
     """True if a scatter-add's subscripts are functions of loop indices."""
     return shifts.read_inner(write) is not None or len(shifts.read(write)) > 0
 
 
-def costs_in(shifts: Shifts, caps: Caps) -> dict[Op, float]:
+def costs_in(shifts: ScatterAnalysis, caps: Caps) -> dict[Op, float]:
     """Return the cost of each scatter-add that `distribute` or `gather` can move out of the
     loop."""
     costs: dict[Op, float] = {}
@@ -140,17 +145,17 @@ def costs_in(shifts: Shifts, caps: Caps) -> dict[Op, float]:
         for sums in taker.groups_in(shifts, caps):
             ops = {one.op for one in sums}
             repeated = taker.repeated_for(shifts, sums)
-            rounds = max(volume(shifts, op) for op in ops)
+            rounds = max(executions_of(shifts, op) for op in ops)
             costs.update(dict.fromkeys(ops, cost_of(repeated, rounds) / len(ops)))
     return costs
 
 
-def costs_behind(cut: Cut, caps: Caps) -> dict[Op, float]:
+def costs_behind(cut: RematerializationPlan, caps: Caps) -> dict[Op, float]:
     """Return the same costs for the second loop of a cut."""
     tail = Tail(Builder(), cut, slots_for(cut, 0))
     with tail.b.region() as region:
         loop = tail.build()
-    found = costs_in(Shifts(loop, used_in(region)), caps)
+    found = costs_in(ScatterAnalysis(loop, used_in(region)), caps)
     return {tail.original[op]: cost for op, cost in found.items()}
 
 
@@ -160,7 +165,7 @@ def cost_of(ops: Collection[Op], rounds: int) -> float:
 
 
 def is_worth_it(
-    cut: Cut, before: Mapping[Op, float], after: Mapping[Op, float], caps: Caps
+    cut: RematerializationPlan, before: Mapping[Op, float], after: Mapping[Op, float], caps: Caps
 ) -> bool:
     """True if the saved time exceeds the cost of the stored values, and the device has room."""
     types = [slot_type(cut, v) for v in cut.handed]
@@ -168,19 +173,19 @@ def is_worth_it(
         return False
     numbers = [prod(t.shape or ()) * t.scalars_per_element for t in types]
     sizes = [n * t.stored.size_bytes for n, t in zip(numbers, types, strict=True)]
-    alone = {op: ATOMIC * volume(cut.shifts, op) for op in cut.sums}
+    alone = {op: ATOMIC * executions_of(cut.shifts, op) for op in cut.sums}
     old, new = (sum(known.get(op, alone[op]) for op in cut.sums) for known in (before, after))
     return sum(sizes) <= MOST_BYTES and is_worth_expanding(old, new, sum(numbers), caps)
 
 
-def slots_for(cut: Cut, first: int) -> dict[Value, Param]:
+def slots_for(cut: RematerializationPlan, first: int) -> dict[Value, Param]:
     """Return the temporary array of each stored value, numbered from `first`."""
     return {
         v: Param(slot_type(cut, v), f"{TEMP}{first + k}", ALIGNED) for k, v in enumerate(cut.handed)
     }
 
 
-def slot_type(cut: Cut, v: Value) -> Array:
+def slot_type(cut: RematerializationPlan, v: Value) -> Array:
     """Return the type of a temporary array. Bools are stored as i32."""
     t, shape = v.type, tuple(lengths_of(cut.shifts, v))
     assert isinstance(t, Scalar | Tensor)
@@ -194,7 +199,7 @@ def slot_type(cut: Cut, v: Value) -> Array:
 class Half(Cloner):
     """Emits one of the two loops."""
 
-    def __init__(self, b: Builder, cut: Cut, slots: Slots) -> None:
+    def __init__(self, b: Builder, cut: RematerializationPlan, slots: Slots) -> None:
         super().__init__(b)
         self.cut, self.slots, self.loop = cut, slots, cut.shifts.loop
 
@@ -251,7 +256,7 @@ class Tail(Half):
     """The second loop: scatter-adds and recomputed ops. `original` maps copies of scatter-adds to
     the originals."""
 
-    def __init__(self, b: Builder, cut: Cut, slots: Slots) -> None:
+    def __init__(self, b: Builder, cut: RematerializationPlan, slots: Slots) -> None:
         super().__init__(b, cut, slots)
         self.original: dict[Op, Op] = {}
 

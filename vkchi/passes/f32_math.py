@@ -21,7 +21,7 @@ from vkchi.ir.constants import is_constant
 from vkchi.ir.num import Num
 from vkchi.ir.ops import Trait, kinds_with
 from vkchi.passes import powers
-from vkchi.passes.formula import polynomial, rest_of, short, where
+from vkchi.passes.formula import exact_remainder, polynomial, round_to_12_bits, where
 from vkchi.types import f32, i32
 
 # (f(x) - x) / x**3 by x**2: |x| <= 1/2, tan(pi/8), 1, 5/8
@@ -56,7 +56,7 @@ def div(x: Num, y: Num) -> Num:
     """
     quotient = x / y
     whole = quotient.op("round")
-    rest = rest_of(x, whole, y)
+    rest = exact_remainder(x, whole, y)
     power = (whole.bits(i32) & (255 << 23)).bits(f32)  # not above |whole|
     is_whole = abs(rest) * float(1 << 24) < power * abs(y)
     return where(is_whole, whole, quotient)
@@ -70,7 +70,7 @@ def sqrt(x: Num) -> Num:
     12 bits, and its square equals x.
     """
     root = x.op("sqrt")
-    near = short(root)
+    near = round_to_12_bits(root)
     return where((near * near).equals(x), near, root)
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.alias import Place, memory_of, place_of
+from vkchi.analysis.alias import MemoryLocation, alias_classes, location_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk
 from vkchi.ir.ops import PER_INVOCATION, READS, TABLE, WRITES, Effect
@@ -30,7 +30,9 @@ PART = 256
 LONGEST_REPEAT = 24  # ops
 ACCESSES = READS | WRITES
 PLAIN = (Effect.PURE, Effect.READ, Effect.WRITE, Effect.ATOMIC, Effect.CONTROL)
-Access = tuple[int, Op, Place]  # index of the top-level op in the loop's body, access, location
+Access = tuple[
+    int, Op, MemoryLocation
+]  # index of the top-level op in the loop's body, access, location
 
 
 def cut_long_loops(fn: Func) -> Func:
@@ -39,7 +41,7 @@ def cut_long_loops(fn: Func) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if not is_long(op):
             return None
-        parts = Loop(op.regions[0]).parts()
+        parts = FissionLoop(op.regions[0]).parts()
         if len(parts) < 2:
             return None
         for part in parts:
@@ -63,14 +65,14 @@ def is_plain(op: Op) -> bool:
     return op.kind == "local" or TABLE[op.kind].effect in PLAIN
 
 
-class Loop:
+class FissionLoop:
     """The body of a long loop, and the dependences in it (union-find over its ops)."""
 
     def __init__(self, body: Region) -> None:
         self.body, self.ops = body, body.ops[:-1]
         self.makers = {v: k for k, op in enumerate(self.ops) for v in op.results}
         self.accesses = list(self.find_accesses())
-        self.memory = memory_of({place.base for _, _, place in self.accesses})
+        self.memory = alias_classes({place.base for _, _, place in self.accesses})
         self.written = {
             self.memory[place.base] for _, op, place in self.accesses if op.kind in WRITES
         }
@@ -83,11 +85,11 @@ class Loop:
         for k, op in enumerate(self.ops):
             for inner in walk(Region((), [op])):
                 if inner.kind in ACCESSES:
-                    yield k, inner, place_of(inner.args[0])
+                    yield k, inner, location_of(inner.args[0])
 
     def note_repeat(self, op: Op) -> None:
         """Record an op that parts may recompute."""
-        is_read = op.kind == "load" and not self.is_written(place_of(op.args[0]))
+        is_read = op.kind == "load" and not self.is_written(location_of(op.args[0]))
         if op.regions or not (is_read or TABLE[op.kind].effect is Effect.PURE):
             return
         made_here = [v for v in op.args if v in self.makers]
@@ -96,7 +98,7 @@ class Loop:
             if size <= LONGEST_REPEAT:
                 self.repeats[op] = size
 
-    def is_written(self, place: Place) -> bool:
+    def is_written(self, place: MemoryLocation) -> bool:
         """True if the loop may write the array or private memory of a location."""
         return self.memory[place.base] in self.written
 
@@ -159,13 +161,13 @@ class Loop:
                 chosen[part_of[self.find(k)]].append(op)
         if len(chosen) < 2:
             return []
-        return [Part(self).make(ops) for ops in chosen]
+        return [FissionPart(self).make(ops) for ops in chosen]
 
 
-class Part(Rebuilder):
+class FissionPart(Rebuilder):
     """Emits the body of one part."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: FissionLoop) -> None:
         super().__init__(lambda b, op, args: None)
         self.loop = loop
         self.made: set[Value] = set()
@@ -198,13 +200,13 @@ def used_by(op: Op) -> list[Value]:
     return [v for inner in walk(Region((), [op])) for v in inner.args]
 
 
-def coordinates(place: Place) -> tuple[object, ...]:
+def coordinates(place: MemoryLocation) -> tuple[object, ...]:
     """Return the constant subscripts of a location, then its component; None for computed ones."""
     indices = [i.offset if i.root is None else None for i in place.indices]
     return (*indices, place.component if isinstance(place.component, int) else None)
 
 
-def fixed_axes(places: Sequence[Place]) -> list[int]:
+def fixed_axes(places: Sequence[MemoryLocation]) -> list[int]:
     """Return the coordinates that are constant in all locations, which share one base."""
     if any(place.base is not places[0].base for place in places):
         return []  # arrays that may alias at any offset

@@ -63,12 +63,12 @@ def two_product(a: Num, b: Num) -> Pair:
     return Pair(p, error)
 
 
-def short(x: Num) -> Num:
+def round_to_12_bits(x: Num) -> Num:
     """Round an f32 to 12 bits; values from 2**127 may become infinity."""
     return ((x.bits(i32) + (1 << 11)) & -(1 << 12)).bits(f32)
 
 
-def rest_of(x: Num, whole: Num, y: Num) -> Num:
+def exact_remainder(x: Num, whole: Num, y: Num) -> Num:
     """x - whole * y in f32, without rounding error under the following conditions.
 
     `whole` is an integer below 2**21, the result is at most 0.82 |y|, and |x| >= |y| >= 2**-100.
@@ -79,6 +79,6 @@ def rest_of(x: Num, whole: Num, y: Num) -> Num:
     than 2**(max(1, k - 9) + e), 2**(max(1, k - 10) + e), 2**(e + 1) and |y|. So it never has more
     than 24 bits.
     """
-    a, b = short(whole), short(y)
+    a, b = round_to_12_bits(whole), round_to_12_bits(y)
     c, d = whole - a, y - b
     return (((x - a * b) - a * d) - c * b) - c * d

@@ -14,18 +14,18 @@ from vkchi.ir.core import Op, Value
 from vkchi.types import Scalar
 
 
-def rounds_of(loop: Op) -> int | None:
+def constant_trip_count(loop: Op) -> int | None:
     """Return the trip count of a `for` if it is constant, else None."""
     begin, end = map(constant_int, loop.args[:2])
     return None if begin is None or end is None else max(0, end - begin)
 
 
-def size_of(ops: Sequence[Op], chosen: Collection[Op]) -> int:
+def unrolled_size(ops: Sequence[Op], chosen: Collection[Op]) -> int:
     """Return the number of ops, including nested ones, after unrolling the `chosen` loops."""
     total = 0
     for op in ops:
-        inside = sum(size_of(region.ops, chosen) for region in op.regions)
-        total += inside * (rounds_of(op) or 0) if op in chosen else 1 + inside
+        inside = sum(unrolled_size(region.ops, chosen) for region in op.regions)
+        total += inside * (constant_trip_count(op) or 0) if op in chosen else 1 + inside
     return total
 
 
@@ -53,7 +53,7 @@ class Unroller(Cloner):
         t = body.params[0].type
         assert begin is not None and isinstance(t, Scalar)
         values = [self.get(v) for v in op.args[2:]]
-        for k in range(rounds_of(op) or 0):
+        for k in range(constant_trip_count(op) or 0):
             self.b.span = op.span
             values = self.inline(body, (self.b.const(begin + k, t), *values))
         self.map.update(zip(op.results, values, strict=True))

@@ -26,15 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.alias import may_share
-from vkchi.analysis.crossing import Accesses, accesses_in, never_cross
-from vkchi.analysis.forms import Forms
-from vkchi.analysis.intervals import Intervals
-from vkchi.analysis.mixing import may_mix
+from vkchi.analysis.alias import bases_may_alias
+from vkchi.analysis.crossing import Accesses, accesses_in, may_fuse
+from vkchi.analysis.forms import ExactPolynomials
+from vkchi.analysis.interval_analysis import Intervals
+from vkchi.analysis.mixing import may_interleave
 from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk
 from vkchi.ir.ops import LOOPS, ORDERED, TIED, WRITES
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.axis_order import digits_of
+from vkchi.passes.axis_order import iteration_digits
 from vkchi.passes.dce import remove_dead
 from vkchi.passes.memo import Memo
 from vkchi.passes.simplify import simplify
@@ -44,7 +44,7 @@ MOST_ACCESSES = 64  # of a fused loop; drivers' compile time grows superlinearly
 SHORT = 16  # most accesses of fused loops without a common array
 
 
-class Joined(NamedTuple):
+class FusedLoop(NamedTuple):
     """A fused loop, and the ops that stood between its parts: those to run before it, and after
     it."""
 
@@ -58,7 +58,7 @@ def fuse_loops(fn: Func) -> Func:
     ops: list[Op] = []
     last: Op | None = None
     behind: list[Op] = []  # since the last loop
-    spaces = Spaces()
+    spaces = LoopFuser()
     *body, end = fn.body.ops
     for op in body:
         if op.kind != "parallel":
@@ -77,7 +77,7 @@ def fuse_loops(fn: Func) -> Func:
     return fn if ops == fn.body.ops else Func(fn.name, fn.params, Region((), ops), fn.span)
 
 
-def is_one_loop(fn: Func) -> bool:
+def fuses_to_one_loop(fn: Func) -> bool:
     """True if fusion leaves a kernel with one parallel loop, and nothing else that needs a
     dispatch."""
     found = fuse_loops(remove_dead(simplify(fn, Memo())))
@@ -86,13 +86,13 @@ def is_one_loop(fn: Func) -> bool:
     return is_single and not has_kind(Region((), beside), WRITES | ORDERED)
 
 
-class Spaces:
+class LoopFuser:
     """Fusion of the loops of one Func; caches normal forms of loop bounds."""
 
     def __init__(self) -> None:
-        self.forms = Forms(Intervals({}))
+        self.forms = ExactPolynomials(Intervals({}))
 
-    def join(self, first: Op, between: Sequence[Op], second: Op) -> Joined | None:
+    def join(self, first: Op, between: Sequence[Op], second: Op) -> FusedLoop | None:
         """Fuse two loops; None if that is illegal or not profitable."""
         if not self.are_same(first, second) or not is_worth_it(first, second):
             return None
@@ -100,13 +100,15 @@ class Spaces:
         if parts is None:
             return None
         loop, tail = append_body(first, second)
-        if not never_cross(first.regions[0].ops, tail, loop):
+        if not may_fuse(first.regions[0].ops, tail, loop):
             return None
-        return Joined(parts[0], loop, parts[1])
+        return FusedLoop(parts[0], loop, parts[1])
 
     def are_same(self, first: Op, second: Op) -> bool:
         """True if two loops have equal bounds, and their iterations may be interleaved."""
-        if len(first.args) != len(second.args) or not (may_mix(first) and may_mix(second)):
+        if len(first.args) != len(second.args) or not (
+            may_interleave(first) and may_interleave(second)
+        ):
             return False
         pairs = zip(first.args, second.args)
         return all(a is b or self.forms.key(a) == self.forms.key(b) for a, b in pairs)
@@ -133,7 +135,7 @@ def is_worth_it(first: Op, second: Op) -> bool:
         return False
     if all(has_kind(op.regions[0], LOOPS) for op in (first, second)):
         return False
-    return digits_of(first) == digits_of(second)
+    return iteration_digits(first) == iteration_digits(second)
 
 
 # --- what stands between -------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def used_by(op: Op) -> set[Value]:
 def are_independent(some: Accesses, others: Accesses) -> bool:
     """True if two groups of accesses have no memory dependence, so their order does not matter."""
     return not any(
-        may_share(a, b) and any(op.kind in WRITES for op in (*some[a], *others[b]))
+        bases_may_alias(a, b) and any(op.kind in WRITES for op in (*some[a], *others[b]))
         for a in some
         for b in others
     )

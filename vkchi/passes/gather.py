@@ -33,14 +33,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
-from vkchi.analysis.mixing import may_mix
-from vkchi.analysis.shifts import Place, Shift, Shifts, Sum, is_global
+from vkchi.analysis.mixing import may_interleave
+from vkchi.analysis.shifts import (
+    ScatterAdd,
+    ScatterAnalysis,
+    ScatterTarget,
+    SubscriptOffset,
+    is_global,
+)
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import Axis, is_loop
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, is_wide, used_in, walk
-from vkchi.ir.intervals import Interval
+from vkchi.ir.control_ops import LoopAxis, is_loop
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, is_wide, used_in, walk
+from vkchi.ir.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, UPDATES, WRITES
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.passes.cost_model import HUGE, is_worth_gathering
@@ -55,7 +61,7 @@ FARTHEST = 1 << 14  # largest shift or origin, so that 32-bit index arithmetic c
 FARTHEST_SHARED = 1 << 30  # largest index of an iteration that shares the last element
 
 
-class Reach(NamedTuple):
+class ScatterRange(NamedTuple):
     """Range of elements along an axis that scatter-adds may update.
 
     - by: range of the shift between an iteration's index and the element, or None if unknown.
@@ -72,7 +78,7 @@ class Reach(NamedTuple):
         """The last index of the array's axis, if it is known."""
         return self.first + self.extent - 1 if isinstance(self.extent, int) else None
 
-    def may_leave(self, by: Interval | None, every: int, axis: Axis) -> tuple[bool, bool]:
+    def may_leave(self, by: Interval | None, every: int, axis: LoopAxis) -> tuple[bool, bool]:
         """Return two bools: iterations that correspond to an element may lie below the loop's axis,
         or above it. The iteration is the element's index times `every` minus a shift within `by`.
         """
@@ -90,17 +96,17 @@ class Reach(NamedTuple):
 class Term(NamedTuple):
     """The scatter-adds with the same shifts, which one source iteration contributes."""
 
-    shifts: tuple[Shift, ...]
+    shifts: tuple[SubscriptOffset, ...]
     loops: tuple[Op, ...]
-    sums: tuple[Sum, ...]
+    sums: tuple[ScatterAdd, ...]
 
 
-def gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
+def scatter_to_gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Convert shifted scatter-adds to gathers, where legal and profitable."""
     used, known = used_in(fn.body), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not may_mix(op) or not adds_floats(op, used):
+        if not may_interleave(op) or not adds_floats(op, used):
             return None
         shifts = known.shifts(fn.body, op, used)
         groups = groups_in(shifts, caps)
@@ -108,7 +114,7 @@ def gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
             return None
         for sums in groups:
             Gathering(b, shifts, sums).build()
-        b.insert(without(op, {one.op for sums in groups for one in sums}))
+        b.insert(without_scatter_adds(op, {one.op for sums in groups for one in sums}))
         return ()
 
     return rebuild_loops(fn, visit)
@@ -125,21 +131,21 @@ def adds_floats(op: Op, used: set[Value]) -> bool:
     return len(adds) > 1 or any(x.kind in several for x in walk(op.regions[0]))
 
 
-def groups_in(shifts: Shifts, caps: Caps) -> list[list[Sum]]:
+def groups_in(shifts: ScatterAnalysis, caps: Caps) -> list[list[ScatterAdd]]:
     """Return the scatter-adds to convert, one group per new loop."""
     return [sums for sums in group(shifts) if is_worth_it(shifts, sums, caps)]
 
 
-def group(shifts: Shifts) -> list[list[Sum]]:
+def group(shifts: ScatterAnalysis) -> list[list[ScatterAdd]]:
     """Group the scatter-adds that one loop can gather."""
-    found: dict[tuple[Reach, ...], list[Sum]] = {}
+    found: dict[tuple[ScatterRange, ...], list[ScatterAdd]] = {}
     for sums in filter(fits, shifts.targets()):
         reach = tuple([reach_of(shifts, sums, k) for k in range(len(shifts.survey.own_axes))])
         found.setdefault(reach, []).extend(sums)
     return list(found.values())
 
 
-def fits(sums: Sequence[Sum]) -> bool:
+def fits(sums: Sequence[ScatterAdd]) -> bool:
     """True if index arithmetic near the array's bounds fits in 32 bits."""
     base = sums[0].place.base
     t = base.type
@@ -148,7 +154,7 @@ def fits(sums: Sequence[Sum]) -> bool:
     return not is_wide(base) and all(abs(first) <= FARTHEST for first in origin)
 
 
-def reach_of(shifts: Shifts, sums: Sequence[Sum], k: int) -> Reach:
+def reach_of(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], k: int) -> ScatterRange:
     """Return the elements along an axis that scatter-adds to one location may update."""
     place = sums[0].place
     index, t = place.axes.index(k), place.base.type
@@ -159,17 +165,17 @@ def reach_of(shifts: Shifts, sums: Sequence[Sum], k: int) -> Reach:
     ranges = [range_of(shifts, shift) if shift.every == 1 else None for shift in by]
     known = [r for r in ranges if r is not None and -FARTHEST <= r[0] <= r[1] <= FARTHEST]
     if len(known) < len(ranges):
-        return Reach(None, first, extent)
-    return Reach((min(r[0] for r in known), max(r[1] for r in known)), first, extent)
+        return ScatterRange(None, first, extent)
+    return ScatterRange((min(r[0] for r in known), max(r[1] for r in known)), first, extent)
 
 
-def range_of(shifts: Shifts, shift: Shift) -> Interval | None:
+def range_of(shifts: ScatterAnalysis, shift: SubscriptOffset) -> Interval | None:
     """Return the least and greatest value of a shift, or None if unknown. A periodic shift is (0,
     0): it reaches no other elements."""
     return (0, 0) if shift.modulus is not None else shifts.range_of(shift.by)
 
 
-def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
+def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps) -> bool:
     """True if fewer atomics repay the recomputation and the additional dispatches."""
     lengths = [(constant_int(a.begin), constant_int(a.end)) for a in shifts.survey.own_axes]
     known = [e - b for b, e in lengths if b is not None and e is not None]
@@ -186,22 +192,22 @@ def has_at_most(t: Type, n: int) -> bool:
     return isinstance(t, Array) and t.shape is not None and prod(t.shape) <= n
 
 
-def repeated_for(shifts: Shifts, sums: Sequence[Sum]) -> list[Op]:
+def repeated_for(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> list[Op]:
     """Return the recomputed ops, once for each source iteration of an element. Neighbors that share
     an element count once."""
     terms = [t for t in terms_of(sums) if not any(shift.nth for shift in t.shifts)]
     return [op for term in terms for op in shifts.copied_for(term.sums)]
 
 
-def terms_of(sums: Sequence[Sum]) -> list[Term]:
+def terms_of(sums: Sequence[ScatterAdd]) -> list[Term]:
     """Group scatter-adds by their shifts and enclosing serial loops."""
-    found: dict[tuple[tuple[Shift, ...], tuple[Op, ...]], list[Sum]] = {}
+    found: dict[tuple[tuple[SubscriptOffset, ...], tuple[Op, ...]], list[ScatterAdd]] = {}
     for one in sums:
         found.setdefault((one.shifts, one.loops), []).append(one)
     return [Term(*key, tuple(same)) for key, same in found.items()]
 
 
-def without(op: Op, gone: set[Op]) -> Op:
+def without_scatter_adds(op: Op, gone: set[Op]) -> Op:
     """Return the loop without these scatter-adds, whose results are unused."""
     walker = Rebuilder(lambda b, x, args: (args[1],) if x in gone else None)
     body = walker.region(op.regions[0])
@@ -214,9 +220,9 @@ def without(op: Op, gone: set[Op]) -> Op:
 class Gathering:
     """Emits one gather loop at the end of the region open in `b`."""
 
-    def __init__(self, b: Builder, shifts: Shifts, sums: Sequence[Sum]) -> None:
+    def __init__(self, b: Builder, shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> None:
         self.b, self.shifts, self.sums = b, shifts, sums
-        self.axes: list[Axis] = shifts.survey.own_axes
+        self.axes: list[LoopAxis] = shifts.survey.own_axes
         self.reach = [reach_of(shifts, sums, k) for k in range(len(self.axes))]
         self.places = list(dict.fromkeys(one.place for one in sums))
         self.made: dict[Value, Value] = {}  # invariant values of the old loop -> of this one
@@ -225,7 +231,7 @@ class Gathering:
         b, indices = self.b, [Param(axis.param.type, axis.param.name) for axis in self.axes]
         ends = [v for k in range(len(self.axes)) for v in self.ends(k)]
         with b.region(*indices) as body:
-            totals: dict[Place, Value] = {}
+            totals: dict[ScatterTarget, Value] = {}
             for one in self.sums:
                 t = one.op.args[1].type
                 assert isinstance(t, Scalar | Tensor)
@@ -240,7 +246,7 @@ class Gathering:
             b.emit("yield")
         b.parallel(ends, body)
 
-    def sum_of(self, place: Place) -> Sum:
+    def sum_of(self, place: ScatterTarget) -> ScatterAdd:
         """Return a scatter-add to this location."""
         return next(one for one in self.sums if one.place == place)
 
@@ -263,7 +269,7 @@ class Gathering:
         end = b.emit("max", end, b.const(first - by[1], t))
         return moved(begin, by[0]), moved(end, by[1])
 
-    def pointer(self, one: Sum, indices: Sequence[Value]) -> Value:
+    def pointer(self, one: ScatterAdd, indices: Sequence[Value]) -> Value:
         """Append the pointer to the element of an iteration of the new loop."""
         element = element_of(one.op)
         place = zip(one.place.axes, element.args[1:], strict=True)
@@ -276,8 +282,8 @@ class Gathering:
     # --- one term
 
     def add(
-        self, term: Term, indices: Sequence[Value], totals: Mapping[Place, Value]
-    ) -> dict[Place, Value]:
+        self, term: Term, indices: Sequence[Value], totals: Mapping[ScatterTarget, Value]
+    ) -> dict[ScatterTarget, Value]:
         """Append the contributions of a term; return the new totals."""
         places = list(dict.fromkeys(one.place for one in term.sums))
         values = self.rounds(term, indices, 0, [totals[p] for p in places], places)
@@ -285,7 +291,7 @@ class Gathering:
 
     def rounds(
         self, term: Term, indices: Sequence[Value], depth: int, values: Sequence[Value],
-        places: Sequence[Place],
+        places: Sequence[ScatterTarget],
     ) -> Sequence[Value]:  # fmt: skip
         """Append a term's serial loops from `depth` inward; return the totals."""
         if depth == len(term.loops):
@@ -301,7 +307,7 @@ class Gathering:
 
     def guarded(
         self, term: Term, indices: Sequence[Value], values: Sequence[Value],
-        places: Sequence[Place],
+        places: Sequence[ScatterTarget],
     ) -> Sequence[Value]:  # fmt: skip
         """Append the body for a source iteration, guarded by tests that the iteration exists."""
         b = self.b
@@ -318,7 +324,7 @@ class Gathering:
             b.emit("yield", *values)
         return b.if_(condition, then, orelse).results
 
-    def less(self, q: Value, shift: Shift) -> Value:
+    def less(self, q: Value, shift: SubscriptOffset) -> Value:
         """Append the source iteration's index: the element's index times `every`, minus the
         shift."""
         t = scalar_of(q.type)
@@ -361,7 +367,11 @@ class Gathering:
             yield self.b.emit("eq", q, self.b.const(shift.at, t))
 
     def copied(
-        self, term: Term, less: Sequence[Value], values: Sequence[Value], places: Sequence[Place]
+        self,
+        term: Term,
+        less: Sequence[Value],
+        values: Sequence[Value],
+        places: Sequence[ScatterTarget],
     ) -> Sequence[Value]:
         """Append the body of a source iteration; return the totals."""
         own = dict(self.made)
@@ -419,7 +429,7 @@ class Iteration(Cloner):
             self.run(op.regions[0].ops)
         elif op not in self.needed:
             return
-        elif op.kind not in WRITES or not is_global(base_of(op.args[0])):
+        elif op.kind not in WRITES or not is_global(base_memory(op.args[0])):
             super().visit(op)
         elif op.kind in UPDATES:
             self.map[op] = self.b.emit("load", self.get(op.args[0]))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.sums import Sums, constant_of, terms_of
+from vkchi.analysis.sums import AffinePolynomials, constant_of, terms_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, walk
 from vkchi.ir.ops import LINEAR
@@ -27,7 +27,7 @@ def order_indices(fn: Func) -> Func:
     if not wanted:
         return fn
     depths: dict[Value, int] = {}
-    note(fn.body, 0, depths)
+    record_depths(fn.body, 0, depths)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in wanted:
@@ -36,17 +36,17 @@ def order_indices(fn: Func) -> Func:
         indices = [ordered(walker, sums, old, new, depths) for old, new in pairs]
         return [b.emit("elem", args[0], *indices, attr=op.attr, name=op.name)]
 
-    walker, sums = Rebuilder(visit), Sums()
+    walker, sums = Rebuilder(visit), AffinePolynomials()
     return walker.run(fn)
 
 
-def note(region: Region, depth: int, depths: dict[Value, int]) -> None:
+def record_depths(region: Region, depth: int, depths: dict[Value, int]) -> None:
     """Record the nesting depth at which each value is defined."""
     depths.update((p, depth) for p in region.params)
     for op in region.ops:
         depths.update((v, depth) for v in op.results)
         for inner in op.regions:
-            note(inner, depth + 1, depths)
+            record_depths(inner, depth + 1, depths)
 
 
 def is_computed(v: Value) -> bool:
@@ -60,7 +60,7 @@ def is_computed(v: Value) -> bool:
 
 
 def ordered(
-    walker: Rebuilder, sums: Sums, old: Value, new: Value, depths: dict[Value, int]
+    walker: Rebuilder, sums: AffinePolynomials, old: Value, new: Value, depths: dict[Value, int]
 ) -> Value:
     """Return the subscript as a canonical sum, or `new` if the sum needs more ops."""
     if not is_computed(old):

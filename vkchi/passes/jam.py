@@ -31,19 +31,19 @@ from math import prod
 
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.host_numbers import axis_length
-from vkchi.analysis.mixing import may_mix
-from vkchi.analysis.sums import Sums, factor_of
-from vkchi.analysis.variance import Variance, is_private, loads_in_loops
+from vkchi.analysis.mixing import may_interleave
+from vkchi.analysis.sums import AffinePolynomials, factor_of
+from vkchi.analysis.variance import AxisVariance, is_private, loads_in_loops
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import Axis, axes_of, bodies_of, control_of, first_values, is_loop
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, has_kind, used_in, walk
+from vkchi.ir.control_ops import LoopAxis, axes_of, bodies_of, control_of, initial_values, is_loop
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, has_kind, used_in, walk
 from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.axis_order import find_order
-from vkchi.passes.cost_model import least_threads, words_a_round
-from vkchi.passes.walks import bits_at, step_of
+from vkchi.passes.cost_model import least_threads, words_per_iteration
+from vkchi.passes.walks import bits_at, stride_along
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Tensor, Type, f16, scalar_of
@@ -64,7 +64,7 @@ def jam(fn: Func, caps: Caps) -> Func:
     return fn
 
 
-def jam_sums(fn: Func, caps: Caps) -> Func:
+def jam_reductions(fn: Func, caps: Caps) -> Func:
     """Unroll-and-jam reductions over contiguous memory, on CPUs. It runs before `reduce`, which
     moves the reductions out of the loop; afterwards their terms are not adjacent."""
     if not caps.is_cpu:
@@ -79,7 +79,7 @@ def jam_by(fn: Func, factor: int, caps: Caps) -> Func:
     )
 
 
-def jam_loops(fn: Func, choose: Callable[[Op], Choice | None]) -> Func:
+def jam_loops(fn: Func, choose: Callable[[Op], JamPlan | None]) -> Func:
     """Unroll-and-jam each loop for which `choose` returns a plan."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -95,20 +95,20 @@ def jam_loops(fn: Func, choose: Callable[[Op], Choice | None]) -> Func:
 # --- when ----------------------------------------------------------------------------------------
 
 
-class Choice(NamedTuple):
+class JamPlan(NamedTuple):
     """Plan of an unroll-and-jam: the axis, the values that vary along it, and the unroll factor."""
 
     axis: int
-    variance: Variance
+    variance: AxisVariance
     factor: int
 
 
 def may_jam(op: Op) -> bool:
     """True if iterations of a `parallel` may be interleaved, and its body is small enough."""
-    return has_at_most(op, MOST_IN_WORDS) and may_mix(op)
+    return has_small_body(op, MOST_IN_WORDS) and may_interleave(op)
 
 
-def has_at_most(op: Op, most: int) -> bool:
+def has_small_body(op: Op, most: int) -> bool:
     """True if the body of a loop has at most `most` ops."""
     count, todo = 0, [op.regions[0]]
     while todo and count <= most:
@@ -119,24 +119,24 @@ def has_at_most(op: Op, most: int) -> bool:
     return count <= most
 
 
-def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
+def choose_axis(op: Op, factor: int, caps: Caps) -> JamPlan | None:
     """Return a plan for the axis along which most loads are shared; None if no axis is profitable.
 
     On a tie, an axis that shares more of the loads that differ between lanes wins, then an outer
     one. On GPUs, adjacent lanes load adjacent elements along the last axis. So that axis is chosen
     only if no load in a serial loop varies along it.
     """
-    if not has_kind(op.regions[0], ("for",)) or not has_at_most(op, MOST_OPS):
+    if not has_kind(op.regions[0], ("for",)) or not has_small_body(op, MOST_OPS):
         return None
     axes = axes_of(op)
-    lanes = Variance(op.regions[0], op.regions[0].params[-1])
-    best: tuple[tuple[float, int], Choice] | None = None
+    lanes = AxisVariance(op.regions[0], op.regions[0].params[-1])
+    best: tuple[tuple[float, int], JamPlan] | None = None
     for k, axis in enumerate(axes):
         if not has_enough(op, k, factor, caps):
             continue
         if factor != FACTORS[0] and not is_multiple(axis, factor):
             continue  # would need a remainder loop
-        variance = Variance(op.regions[0], axis.param)
+        variance = AxisVariance(op.regions[0], axis.param)
         loads = loads_in_loops(op.regions[0], variance)
         saved = sum(saving(load, loop, axis.param, variance) for load, loop in loads)
         if carried_scalars(op.regions[0], variance) * factor > MOST_CARRIED:
@@ -145,73 +145,73 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
             continue
         score = saved, sum(x in lanes.found and x not in variance.found for x, _ in loads)
         if 4 * saved >= len(loads) > 0 and (best is None or score > best[0]):
-            best = score, Choice(k, variance, factor)
+            best = score, JamPlan(k, variance, factor)
     return best and best[1]
 
 
-def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
+def choose_neighbours(op: Op, factor: int, caps: Caps) -> JamPlan | None:
     """Return a plan for the last axis if most accesses of straight-line code are contiguous along
     it, so that `neighbours` can vectorize them."""
     body, last = op.regions[0], len(op.args) // 2 - 1
     axis = axes_of(op)[last]
     index, first = axis.param, constant_int(axis.begin)
-    if factor != neighbours_of(op, caps) or not has_enough(op, last, factor, caps):
+    if factor != elements_per_access(op, caps) or not has_enough(op, last, factor, caps):
         return None
     if first is None or first % factor or not (caps.is_cpu or is_multiple(axis, factor)):
         return None  # not aligned; on GPUs the remainder branch costs more than it gains
-    if not caps.is_cpu and (len(body.ops) > MOST_STRAIGHT or not has_at_most(op, MOST_OPS)):
+    if not caps.is_cpu and (len(body.ops) > MOST_STRAIGHT or not has_small_body(op, MOST_OPS)):
         return None
-    return Choice(last, Variance(body, index), factor) if moves_along(op) else None
+    return JamPlan(last, AxisVariance(body, index), factor) if is_mostly_contiguous(op) else None
 
 
-def neighbours_of(op: Op, caps: Caps) -> int | None:
+def elements_per_access(op: Op, caps: Caps) -> int | None:
     """Return the best number of elements per access: a vector; on CPUs a word of 64 bits, or of 32
     for narrow types. None if the body is too large, or for narrow types on GPUs."""
     bits = min((bits_at(x) for x in op.regions[0].ops if x.kind in MEMORY), default=32)
     if not caps.is_cpu:
         return FACTORS[0] if bits >= 32 else None
     factor = FACTORS[1] if bits >= 32 else FACTORS[0]
-    return factor if has_at_most(op, MOST_IN_WORDS * FACTORS[1] // factor) else None
+    return factor if has_small_body(op, MOST_IN_WORDS * FACTORS[1] // factor) else None
 
 
-def moves_along(op: Op) -> bool:
+def is_mostly_contiguous(op: Op) -> bool:
     """True for straight-line code whose accesses are mostly contiguous along the last axis."""
     body, index = op.regions[0], axes_of(op)[-1].param
-    if not has_at_most(op, MOST_IN_WORDS) or not all(map(is_straight, body.ops)):
+    if not has_small_body(op, MOST_IN_WORDS) or not all(map(is_straight, body.ops)):
         return False
-    sums = Sums()
+    sums = AffinePolynomials()
     steps = [
-        step_of(x, index, sums)
+        stride_along(x, index, sums)
         for x in body.ops
-        if x.kind in MEMORY and not is_private(base_of(x.args[0]))
+        if x.kind in MEMORY and not is_private(base_memory(x.args[0]))
     ]
     moving = [step for step in steps if step != 0]
     return len(moving) >= 2 and 4 * sum(step == 1 for step in moving) >= 3 * len(moving)
 
 
-def choose_terms(op: Op, caps: Caps) -> Choice | None:
+def choose_terms(op: Op, caps: Caps) -> JamPlan | None:
     """Return a plan for the last axis if straight-line code reduces contiguous loads along it, in
     words of 64 bits. The reductions go to one element, or to elements that depend on the loads
     (`bins`)."""
-    body, last, factor = op.regions[0], len(op.args) // 2 - 1, neighbours_of(op, caps)
+    body, last, factor = op.regions[0], len(op.args) // 2 - 1, elements_per_access(op, caps)
     axis = axes_of(op)[last]
     first = constant_int(axis.begin)
     if factor is None or first is None or first % factor or not is_multiple(axis, factor):
         return None
     if any(x.regions for x in body.ops) or not has_enough(op, last, factor, caps):
         return None
-    variance, used = Variance(body, axis.param), used_in(body)
+    variance, used = AxisVariance(body, axis.param), used_in(body)
     accesses = [x for x in body.ops if x.kind in MEMORY]
     told = Flow(body, [x for x in accesses if x.kind == "load"]).found
-    sums_of = Sums()
-    steps = {step_of(x, axis.param, sums_of) for x in accesses if x.kind not in ATOMICS}
+    sums_of = AffinePolynomials()
+    steps = {stride_along(x, axis.param, sums_of) for x in accesses if x.kind not in ATOMICS}
     sums = [x for x in accesses if x.kind in ATOMICS]
     are_common = sums and all(is_common_sum(x, variance, used) for x in sums)
     are_told = sums and all(is_free_sum(x, used) and x.args[0] in told for x in sums)
     is_plain = all(x.kind == "load" or x.kind in ATOMICS for x in accesses)
     if not ((are_common or are_told) and is_plain and steps == {1}):
         return None
-    return Choice(last, variance, factor * words_of(op, factor) if are_common else factor)
+    return JamPlan(last, variance, factor * words_of(op, factor) if are_common else factor)
 
 
 def words_of(op: Op, factor: int) -> int:
@@ -221,14 +221,14 @@ def words_of(op: Op, factor: int) -> int:
     lengths = [axis_length(axis) for axis in axes]
     total = prod(n.lo if n is not None and n.lo == n.hi else 0 for n in lengths)
     while most > 1 and not (
-        is_multiple(axes[-1], most * factor) and has_at_most(op, MOST_OPS // most)
+        is_multiple(axes[-1], most * factor) and has_small_body(op, MOST_OPS // most)
     ):
         most //= 2
     loads = sum(x.kind == "load" for x in op.regions[0].ops)
-    return words_a_round(most, loads, total // factor)
+    return words_per_iteration(most, loads, total // factor)
 
 
-def is_common_sum(op: Op, variance: Variance, used: Collection[Value]) -> bool:
+def is_common_sum(op: Op, variance: AxisVariance, used: Collection[Value]) -> bool:
     """True for an atomic with an unused result whose address is invariant along the axis."""
     return is_free_sum(op, used) and op.args[0] not in variance.found
 
@@ -246,10 +246,10 @@ def is_straight(op: Op) -> bool:
     inner = [x for region in op.regions for x in walk(region)]
     accesses = [x for x in inner if x.kind in MEMORY]
     has_loops = any(is_loop(x) for x in (op, *inner))
-    return not has_loops and all(is_private(base_of(x.args[0])) for x in accesses)
+    return not has_loops and all(is_private(base_memory(x.args[0])) for x in accesses)
 
 
-def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:
+def saving(load: Op, loop: Op, index: Param, variance: AxisVariance) -> float:
     """Return the share of a load in a loop that unroll-and-jam saves.
 
     It is 1 if the load is invariant along the axis. It is slightly less if the next iteration of
@@ -263,7 +263,7 @@ def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:
     assert isinstance(place, Op)
     if load.kind != "load" or place.kind != "elem":
         return 0.0
-    forms, (axis,) = map(Sums().of, place.args[1:]), axes_of(loop)
+    forms, (axis,) = map(AffinePolynomials().of, place.args[1:]), axes_of(loop)
     steps = {(factor_of(index, f), factor_of(axis.param, f)) for f in forms} - {(0, 0)}
     return 0.9 if steps and all(a == b for a, b in steps) else 0.0
 
@@ -281,13 +281,13 @@ def has_enough(op: Op, k: int, factor: int, caps: Caps) -> bool:
     return total >= factor * least_threads(caps)
 
 
-def is_multiple(axis: Axis, factor: int) -> bool:
+def is_multiple(axis: LoopAxis, factor: int) -> bool:
     """True if an axis's trip count is known to be a multiple of `factor`."""
     ends = constant_int(axis.begin), constant_int(axis.end)
     return ends[0] is not None and ends[1] is not None and (ends[1] - ends[0]) % factor == 0
 
 
-def carried_scalars(region: Region, variance: Variance) -> int:
+def carried_scalars(region: Region, variance: AxisVariance) -> int:
     """Return the most scalars per copy that a serial loop carries and that vary along the axis."""
     most = 0
     for op in walk(region):
@@ -305,7 +305,7 @@ def scalars(t: Type) -> int:
 # --- form ----------------------------------------------------------------------------------------
 
 
-def build_jammed(b: Builder, op: Op, args: Sequence[Value], choice: Choice) -> None:
+def build_jammed(b: Builder, op: Op, args: Sequence[Value], choice: JamPlan) -> None:
     """Append the `parallel` with these bounds, over groups of iterations."""
     k, _, factor = choice
     begin, end = args[2 * k : 2 * k + 2]
@@ -336,7 +336,7 @@ def build_jammed(b: Builder, op: Op, args: Sequence[Value], choice: Choice) -> N
 
 
 def copy_guarded(
-    b: Builder, op: Op, ends: tuple[Value, Value], outer: dict[Value, Value], choice: Choice
+    b: Builder, op: Op, ends: tuple[Value, Value], outer: dict[Value, Value], choice: JamPlan
 ) -> None:
     """Append a branch: the jammed body for a full group, otherwise the remaining iterations."""
     start, end = ends
@@ -358,7 +358,7 @@ def copy_guarded(
 
 
 def copy_jammed(
-    b: Builder, op: Op, start: Value, outer: dict[Value, Value], choice: Choice
+    b: Builder, op: Op, start: Value, outer: dict[Value, Value], choice: JamPlan
 ) -> None:
     """Append the jammed body of the iterations from `start`."""
     body = op.regions[0]
@@ -376,7 +376,7 @@ class Jammer:
     """Copies ops in lockstep; `maps` holds the new values of each copy."""
 
     def __init__(
-        self, b: Builder, body: Region, variance: Variance, maps: list[dict[Value, Value]]
+        self, b: Builder, body: Region, variance: AxisVariance, maps: list[dict[Value, Value]]
     ) -> None:
         self.b, self.variance, self.maps = b, variance, maps
         self.used = used_in(body)
@@ -443,7 +443,7 @@ class Jammer:
         """Append one control op for all copies. Precondition: its condition or bounds are
         invariant."""
         fixed = [self.maps[0].get(v, v) for v in op.args[: control_of(op).fixed]]
-        first = self.each(first_values(op), op.results if op.kind != "if" else ())
+        first = self.each(initial_values(op), op.results if op.kind != "if" else ())
         regions = tuple([self.region(op, region) for region in op.regions])
         types = [v.type for v in regions[-1].yielded]
         new = Op(op.kind, (*fixed, *first), op.attr, None, op.span, op.name, regions, tuple(types))

@@ -30,7 +30,7 @@ from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Func, Op, Region, Result, Value
 from vkchi.ir.ops import SYNCS, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.predicate import will_be_straight
+from vkchi.passes.predicate import will_be_if_converted
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 
@@ -84,14 +84,14 @@ class Threader(Rebuilder):
         if first.kind != "if" or not first.results or self.runs_unasked(first):
             return None
         for known in (0, 1):
-            found = follow(ops, k, known)
+            found = longest_chain(ops, k, known)
             if len(found.ifs) > 1:
                 return found
         return None
 
     def runs_unasked(self, op: Op) -> bool:
         """True if `predicate` will turn the `if` into straight-line code."""
-        return self.is_straight and will_be_straight(op)
+        return self.is_straight and will_be_if_converted(op)
 
     def thread(self, chain: Chain) -> None:
         """Append a chain as one `if`."""
@@ -130,7 +130,7 @@ class Threader(Rebuilder):
             self.map.update((r, copy.map[r]) for r in op.results)
 
 
-def follow(ops: Sequence[Op], k: int, known: int) -> Chain:
+def longest_chain(ops: Sequence[Op], k: int, known: int) -> Chain:
     """Return the longest chain from op k whose conditions are constant in region `known`."""
     first = ops[k]
     values: dict[Value, Value] = dict(zip(first.results, first.regions[known].yielded, strict=True))
@@ -138,7 +138,7 @@ def follow(ops: Sequence[Op], k: int, known: int) -> Chain:
     between: list[Op] = []
     for length, op in enumerate(ops[k + 1 :], 2):
         if op.kind == "if" and is_result_of(op.args[0], found.ifs[-1]):
-            region = answered(op, values)
+            region = selected_region(op, values)
             if region is None or copied([*found.chosen, region]) > MOST_COPIED:
                 break
             values.update((r, values.get(v, v)) for r, v in zip(op.results, region.yielded))
@@ -159,7 +159,7 @@ def is_apart(op: Op, ifs: Sequence[Op]) -> bool:
     return not any(is_result_of(v, made) for v in op.args for made in ifs)
 
 
-def answered(op: Op, values: dict[Value, Value]) -> Region | None:
+def selected_region(op: Op, values: dict[Value, Value]) -> Region | None:
     """Return the region that an `if` selects, if its condition maps to a constant."""
     cond = values.get(op.args[0])
     if cond is None or not is_constant(cond):

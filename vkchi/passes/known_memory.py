@@ -9,8 +9,8 @@ nothing else.
 
 from __future__ import annotations
 
-from vkchi.analysis.alias import Place, are_distinct, is_visible, may_share
-from vkchi.analysis.sums import Index
+from vkchi.analysis.alias import MemoryLocation, are_distinct, bases_may_alias, is_visible
+from vkchi.analysis.sums import OffsetIndex
 from vkchi.ir.core import Value
 from vkchi.tuples import NamedTuple
 
@@ -18,7 +18,7 @@ Component = int | Value | None
 MOST_KNOWN = 64  # elements of one base; the limit keeps the pass linear
 
 
-class Element(NamedTuple):
+class KnownElement(NamedTuple):
     """Known values of one element: the whole, and components, which take precedence."""
 
     whole: Value | None = None
@@ -28,34 +28,36 @@ class Element(NamedTuple):
         """Return the value recorded for a component, or None."""
         return next((v for k, v in self.parts if k == component), None)
 
-    def loaded(self, component: Component, v: Value) -> Element:
+    def loaded(self, component: Component, v: Value) -> KnownElement:
         """Return the facts after v was loaded."""
         if component is None:
-            return Element(v)
-        return Element(self.whole, (*self.parts, (component, v)))
+            return KnownElement(v)
+        return KnownElement(self.whole, (*self.parts, (component, v)))
 
-    def stored(self, component: Component, v: Value) -> Element:
+    def stored(self, component: Component, v: Value) -> KnownElement:
         """Return the facts after v was stored."""
         if component is None:
-            return Element(v)
+            return KnownElement(v)
         if not isinstance(component, int):
-            return Element(None, ((component, v),))
-        return Element(self.whole, (*self.certain_parts(component), (component, v)))
+            return KnownElement(None, ((component, v),))
+        return KnownElement(self.whole, (*self.certain_parts(component), (component, v)))
 
-    def changed(self, component: Component) -> Element:
+    def changed(self, component: Component) -> KnownElement:
         """Return the facts after an unknown value was stored."""
-        return Element(None, self.certain_parts(component) if isinstance(component, int) else ())
+        return KnownElement(
+            None, self.certain_parts(component) if isinstance(component, int) else ()
+        )
 
     def certain_parts(self, changed: int) -> tuple[tuple[int | Value, Value], ...]:
         """Return the components that provably differ from the changed one."""
         return tuple([(k, v) for k, v in self.parts if isinstance(k, int) and k != changed])
 
 
-NOTHING = Element()
-Elements = dict[tuple[Index, ...], Element]
+NOTHING = KnownElement()
+Elements = dict[tuple[OffsetIndex, ...], KnownElement]
 
 
-class Known:
+class KnownMemory:
     """Known elements by base. `_before` has an entry per scope: the earlier facts of the bases that
     it changed."""
 
@@ -82,26 +84,26 @@ class Known:
                 self._visible[base] = None
         return elements
 
-    def element(self, place: Place) -> Element:
+    def element(self, place: MemoryLocation) -> KnownElement:
         """Return the known values of the element that contains a location."""
         elements = self._elements.get(place.base)
         return NOTHING if elements is None else elements.get(place.indices, NOTHING)
 
-    def learn(self, place: Place, element: Element) -> None:
+    def learn(self, place: MemoryLocation, element: KnownElement) -> None:
         """Record the values of the element that contains a location."""
         elements = self._own(place.base)
         elements[place.indices] = element
         if len(elements) > MOST_KNOWN:
             del elements[next(iter(elements))]
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: MemoryLocation) -> None:
         """Invalidate a location after a write of an unknown value, and all its may-aliases."""
         self.forget_others(place)
         elements = self._elements.get(place.base)
         if elements and place.indices in elements:
             self.learn(place, elements[place.indices].changed(place.component))
 
-    def forget_others(self, place: Place) -> None:
+    def forget_others(self, place: MemoryLocation) -> None:
         """Invalidate the other elements that may alias a written location."""
         elements = self._elements.get(place.base, {})
         met = [k for k in elements if k != place.indices and not are_distinct(k, place.indices)]
@@ -109,7 +111,7 @@ class Known:
             del self._own(place.base)[index]
         if is_visible(place.base):
             self._forget_bases(
-                [b for b in self._visible if b is not place.base and may_share(b, place.base)]
+                [b for b in self._visible if b is not place.base and bases_may_alias(b, place.base)]
             )
 
     def forget_visible(self) -> None:

@@ -25,12 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.alias import may_share
-from vkchi.analysis.crossing import never_cross
-from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.alias import bases_may_alias
+from vkchi.analysis.crossing import may_fuse
+from vkchi.analysis.interval_analysis import Intervals
 from vkchi.ir.builder import Builder
-from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, find_parallel, used_in, walk
+from vkchi.ir.control_ops import axes_of
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, used_in, walk
 from vkchi.ir.ops import LOOPS, PLAIN_ACCESSES, TABLE, TIED, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.cost_model import is_worth_lanes, subgroup_width
@@ -47,8 +47,8 @@ def share_lanes(fn: Func, caps: Caps) -> Func:
     width = min(subgroup_width(caps), caps.workgroup_invocations)
     if width == 1 or find_parallel(fn) is not None or not all(map(is_plain, walk(fn.body))):
         return fn
-    plan = Plan(fn, width)
-    return Form(plan).build(fn) if plan.is_worth_it else fn
+    plan = LanePlan(fn, width)
+    return LaneParallelizer(plan).build(fn) if plan.is_worth_it else fn
 
 
 def is_plain(op: Op) -> bool:
@@ -60,7 +60,7 @@ def is_plain(op: Op) -> bool:
 # --- roles ---------------------------------------------------------------------------------------
 
 
-class Touch(NamedTuple):
+class RoleAccess(NamedTuple):
     """A read or write of an array, with the role of the op that performs it."""
 
     role: str
@@ -68,7 +68,7 @@ class Touch(NamedTuple):
     is_write: bool
 
 
-class Plan:
+class LanePlan:
     """Assignment of a serial Func's ops to roles.
 
     `shared` holds the loops distributed over lanes, `spine` the loops and branches around them.
@@ -109,7 +109,7 @@ class Plan:
         rounds = end[1] - begin[0] if has_loops else end[0] - begin[1]
         if not is_worth_lanes(rounds, self.width):
             return False
-        return never_cross(body.ops, body.ops, loop, self.ranges)
+        return may_fuse(body.ops, body.ops, loop, self.ranges)
 
     def depth(self, region: Region) -> int:
         """Nesting depth of the innermost distributed loop."""
@@ -151,17 +151,17 @@ class Plan:
         it."""
         own = set(inside(op))
         touched = [x for x in own if x.kind == "store" and is_private(x)]
-        return any(base_of(x.args[0]) not in own for x in touched) or any(
+        return any(base_memory(x.args[0]) not in own for x in touched) or any(
             v in self.used for v in op.results
         )
 
-    def touches(self, op: Op) -> frozenset[Touch]:
+    def touches(self, op: Op) -> frozenset[RoleAccess]:
         """Array accesses of an op, with their roles."""
         if op in self.spine:
             return frozenset().union(*[self.touches(x) for r in op.regions for x in r.ops])
         role = self.role(op)
         return frozenset(
-            Touch(role, base_of(x.args[0]), x.kind == "store")
+            RoleAccess(role, base_memory(x.args[0]), x.kind == "store")
             for x in inside(op)
             if x.kind in PLAIN_ACCESSES and not is_private(x)
         )
@@ -180,14 +180,14 @@ def loops_in(op: Op) -> int:
 
 def is_private(access: Op) -> bool:
     """True if an access is to a private variable."""
-    base = base_of(access.args[0])
+    base = base_memory(access.args[0])
     return isinstance(base, Op) and base.kind == "local"
 
 
-def must_wait(before: frozenset[Touch], then: frozenset[Touch]) -> bool:
+def must_wait(before: frozenset[RoleAccess], then: frozenset[RoleAccess]) -> bool:
     """True if two sets of accesses have a dependence, other than within the first lane."""
     return any(
-        may_share(a.base, b.base)
+        bases_may_alias(a.base, b.base)
         for a in before
         for b in then
         if (a.is_write or b.is_write) and (a.role, b.role) != (FIRST, FIRST)
@@ -197,13 +197,13 @@ def must_wait(before: frozenset[Touch], then: frozenset[Touch]) -> bool:
 # --- rewriting -----------------------------------------------------------------------------------
 
 
-class Form(Rebuilder):
+class LaneParallelizer(Rebuilder):
     """Builds the distributed Func. `open` holds the accesses that may follow the last barrier."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LanePlan) -> None:
         super().__init__(self.visit_spine)
         self.plan = plan
-        self.open: frozenset[Touch] = frozenset()
+        self.open: frozenset[RoleAccess] = frozenset()
         self.lane = Param(i32, "lane")
         self.is_first: Value
 
@@ -243,7 +243,7 @@ class Form(Rebuilder):
         return op.results  # unused
 
     def control(
-        self, op: Op, args: tuple[Value, ...], touched: frozenset[Touch]
+        self, op: Op, args: tuple[Value, ...], touched: frozenset[RoleAccess]
     ) -> Sequence[Value]:
         """Emit a branch or loop of the spine. Its regions may follow any access of the op."""
         before = self.open | touched

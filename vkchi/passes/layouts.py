@@ -1,6 +1,6 @@
 """Address lowering: layouts turn array indices into offsets, addresses and accesses.
 
-`Access` is the protocol; `access.access_of` selects an implementation by the array's type.
+`LayoutAccess` is the protocol; `access.access_of` selects an implementation by the array's type.
 `Scalars` elements are at the offset given by the layout (`types.layout`). `packed` elements are a
 few bits of a word. Another implementation needs a class and a row in `access.ACCESSES`.
 
@@ -28,7 +28,7 @@ from typing import Protocol
 from vkchi.ir.core import Op, Value, attributes_of, is_wide
 from vkchi.ir.memory_ops import WIDEST
 from vkchi.ir.ops import ATOMICS
-from vkchi.passes.offsets import NOTHING, Offset, Sum, Writer, offset_of
+from vkchi.passes.offsets import NOTHING, ArithmeticBuilder, Offset, OffsetExpr, as_offset
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Array,
@@ -47,7 +47,7 @@ from vkchi.types import (
 from vkchi.types.layout import step_of_last
 
 
-class Place(NamedTuple):
+class ElementLocation(NamedTuple):
     """Location of an element, or of some of its components, before its address is formed.
 
     `stored` scalars of `array` begin at `offset` plus each of `components`. `width`, u32 or u64, is
@@ -55,7 +55,7 @@ class Place(NamedTuple):
     In packed layouts `components` are bit positions, and `bit` is added to each.
     """
 
-    access: Access
+    access: LayoutAccess
     array: Value
     stored: Scalar
     width: Scalar
@@ -66,31 +66,33 @@ class Place(NamedTuple):
     bit: Offset = NOTHING
 
 
-class Access(Protocol):
+class LayoutAccess(Protocol):
     """Protocol of a layout's accesses. All methods append ops to `w`."""
 
     def locate(
-        self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
-    ) -> Place:  # fmt: skip
+        self, w: ArithmeticBuilder, root: IndexedArray, indices: Sequence[Value], *, inside: bool
+    ) -> ElementLocation:  # fmt: skip
         """Return the location of an element. `inside`: the indices are proved to be in range."""
 
-    def part_at(self, w: Writer, place: Place, k: Value) -> Place:
+    def part_at(self, w: ArithmeticBuilder, place: ElementLocation, k: Value) -> ElementLocation:
         """Return the location of one component, selected by a run-time index that is clamped."""
 
-    def load(self, w: Writer, place: Place) -> Value:
+    def load(self, w: ArithmeticBuilder, place: ElementLocation) -> Value:
         """Load the value at a location."""
 
-    def store(self, w: Writer, place: Place, value: Value) -> None:
+    def store(self, w: ArithmeticBuilder, place: ElementLocation, value: Value) -> None:
         """Store a value at a location."""
 
-    def update(self, w: Writer, place: Place, kind: str, values: Sequence[Value]) -> Value:
+    def update(
+        self, w: ArithmeticBuilder, place: ElementLocation, kind: str, values: Sequence[Value]
+    ) -> Value:
         """Emit an atomic op of this kind; return the old value."""
 
-    def word(self, w: Writer, place: Place) -> tuple[Value, Value]:
+    def word(self, w: ArithmeticBuilder, place: ElementLocation) -> tuple[Value, Value]:
         """Return the address of the 32-bit word that holds a narrow scalar, and its first bit."""
 
 
-class Root(NamedTuple):
+class IndexedArray(NamedTuple):
     """An array to be indexed.
 
     `array` is the base of its addresses, `stored` the scalar type in memory, `shaped` the array
@@ -106,12 +108,14 @@ class Root(NamedTuple):
 # --- places --------------------------------------------------------------------------------------
 
 
-def component(place: Place, k: int) -> Place:
+def component(place: ElementLocation, k: int) -> ElementLocation:
     """Location of component k, a compile-time constant."""
     return place._replace(components=(place.components[k],), type=scalar_of(place.type))
 
 
-def way_to(w: Writer, components: tuple[int, ...], k: Value, t: Scalar) -> Offset:
+def component_offset(
+    w: ArithmeticBuilder, components: tuple[int, ...], k: Value, t: Scalar
+) -> Offset:
     """Offset of component k from the first component; k is clamped."""
     last = w.number(len(components) - 1, i32)
     k = w.op("max", w.op("min", k, last, type=i32), w.number(0, i32), type=i32)
@@ -121,7 +125,7 @@ def way_to(w: Writer, components: tuple[int, ...], k: Value, t: Scalar) -> Offse
     return w.index(_pick(w, components, k), t)
 
 
-def _pick(w: Writer, components: tuple[int, ...], k: Value) -> Value:
+def _pick(w: ArithmeticBuilder, components: tuple[int, ...], k: Value) -> Value:
     """Offset of component k from the first, for components at irregular distances."""
     result = w.number(components[-1] - components[0], i32)
     for j in range(len(components) - 2, -1, -1):
@@ -143,7 +147,7 @@ def runs_of(components: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple(runs)
 
 
-def address(w: Writer, place: Place, first: int, t: Scalar | Tensor) -> Value:
+def address(w: ArithmeticBuilder, place: ElementLocation, first: int, t: Scalar | Tensor) -> Value:
     """Address of a value of type t that begins at component offset `first`."""
     assert isinstance(place.array.type, Array)
     value, constant = place.offset.value, place.offset.constant + first
@@ -157,7 +161,7 @@ def address(w: Writer, place: Place, first: int, t: Scalar | Tensor) -> Value:
 # --- stored form of scalars ----------------------------------------------------------------------
 
 
-def from_stored(w: Writer, v: Value, t: Scalar) -> Value:
+def from_stored(w: ArithmeticBuilder, v: Value, t: Scalar) -> Value:
     """Decode a scalar of type t from its stored form, which holds its bits in the low bits."""
     stored = scalar_of(v.type)
     if stored is t:
@@ -169,7 +173,7 @@ def from_stored(w: Writer, v: Value, t: Scalar) -> Value:
     return w.bits(v, t)
 
 
-def to_stored(w: Writer, v: Value, stored: Scalar) -> Value:
+def to_stored(w: ArithmeticBuilder, v: Value, stored: Scalar) -> Value:
     """Encode a scalar in its stored form."""
     t = scalar_of(v.type)
     if stored is t:
@@ -179,7 +183,7 @@ def to_stored(w: Writer, v: Value, stored: Scalar) -> Value:
     return w.op("cast", v, type=stored) if t.bits < stored.bits else w.bits(v, stored)
 
 
-def parts_of(w: Writer, v: Value) -> list[Value]:
+def split_components(w: ArithmeticBuilder, v: Value) -> list[Value]:
     """Components of a scalar or tensor."""
     t = v.type
     if not isinstance(t, Tensor):
@@ -189,7 +193,7 @@ def parts_of(w: Writer, v: Value) -> list[Value]:
     return [w.op("extract", v, attr=k, type=t.elem) for k in range(t.size)]
 
 
-def whole_of(w: Writer, parts: list[Value], t: Scalar | Tensor) -> Value:
+def from_components(w: ArithmeticBuilder, parts: list[Value], t: Scalar | Tensor) -> Value:
     """Build a scalar or tensor from its components."""
     return w.op("pack", *parts, type=t) if isinstance(t, Tensor) else parts[0]
 
@@ -236,8 +240,8 @@ class Scalars:
     """
 
     def locate(
-        self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
-    ) -> Place:  # fmt: skip
+        self, w: ArithmeticBuilder, root: IndexedArray, indices: Sequence[Value], *, inside: bool
+    ) -> ElementLocation:  # fmt: skip
         t, ok = root.type, None
         if t.shape is None:
             wide = is_wide(root.array) or any(scalar_of(v.type).bits == 64 for v in indices)
@@ -247,51 +251,56 @@ class Scalars:
             layout = layout_of(t)
             width, components = u64 if is_wide(root.array) else u32, layout.components
             if inside or attributes_of(root.array).bare or not has_spare(t):
-                offset = offset_in(w, layout, indices, width)
-                ok = None if inside else verdict_on(w, t, indices, width)
+                offset = layout_offset(w, layout, indices, width)
+                ok = None if inside else bounds_check(w, t, indices, width)
             else:
                 offset = _spare_offset(w, t, indices, width)
-        return Place(self, root.array, root.stored, width, offset, ok, components, t.elem)
+        return ElementLocation(self, root.array, root.stored, width, offset, ok, components, t.elem)
 
-    def part_at(self, w: Writer, place: Place, k: Value) -> Place:
-        moved = way_to(w, place.components, k, place.width)
+    def part_at(self, w: ArithmeticBuilder, place: ElementLocation, k: Value) -> ElementLocation:
+        moved = component_offset(w, place.components, k, place.width)
         offset, first = w.plus(place.offset, moved, place.width), place.components[:1]
         return place._replace(offset=offset, components=first, type=scalar_of(place.type))
 
-    def load(self, w: Writer, place: Place) -> Value:
+    def load(self, w: ArithmeticBuilder, place: ElementLocation) -> Value:
         t, elem = place.type, scalar_of(place.type)
         if is_whole(place):
             return w.b.insert(load_op(address(w, place, place.components[0], t), w))
         parts: list[Value] = []
         for first, s in _chunks(place):
             found = w.b.insert(load_op(address(w, place, first, s), w))
-            parts += [from_stored(w, v, elem) for v in parts_of(w, found)]
-        return whole_of(w, parts, t)
+            parts += [from_stored(w, v, elem) for v in split_components(w, found)]
+        return from_components(w, parts, t)
 
-    def store(self, w: Writer, place: Place, value: Value) -> None:
+    def store(self, w: ArithmeticBuilder, place: ElementLocation, value: Value) -> None:
         if is_whole(place):
             store_op(address(w, place, place.components[0], place.type), value, w)
             return
-        at, parts = 0, [to_stored(w, v, place.stored) for v in parts_of(w, value)]
+        at, parts = 0, [to_stored(w, v, place.stored) for v in split_components(w, value)]
         for first, s in _chunks(place):
             count = s.size if isinstance(s, Tensor) else 1
-            store_op(address(w, place, first, s), whole_of(w, parts[at : at + count], s), w)
+            store_op(address(w, place, first, s), from_components(w, parts[at : at + count], s), w)
             at += count
 
-    def update(self, w: Writer, place: Place, kind: str, values: Sequence[Value]) -> Value:
-        """See `Access`. Exchange and compare-and-swap of floats operate on their bits as unsigned
-        integers, so floats are equal if their bits are."""
+    def update(
+        self, w: ArithmeticBuilder, place: ElementLocation, kind: str, values: Sequence[Value]
+    ) -> Value:
+        """See `LayoutAccess`.
+
+        Exchange and compare-and-swap of floats operate on their bits as unsigned integers, so
+        floats are equal if their bits are.
+        """
         elem, olds = scalar_of(place.type), []
         is_bitwise = elem.kind == "f" and kind not in ATOMICS
         word = scalar_named(f"u{elem.bits}") if is_bitwise else elem
-        columns = zip(place.components, *[parts_of(w, v) for v in values], strict=True)
+        columns = zip(place.components, *[split_components(w, v) for v in values], strict=True)
         for c, *parts in columns:
             args = (address(w, place, c, word), *[w.bits(v, word) for v in parts])
             old = w.b.insert(Op(kind, args, None, word, w.b.span))
             olds.append(w.bits(old, elem))
-        return whole_of(w, olds, place.type)
+        return from_components(w, olds, place.type)
 
-    def word(self, w: Writer, place: Place) -> tuple[Value, Value]:
+    def word(self, w: ArithmeticBuilder, place: ElementLocation) -> tuple[Value, Value]:
         at = address(w, place, place.components[0], place.stored)
         if place.stored.bits == u32.bits:
             return at, w.number(0, u32)
@@ -303,29 +312,29 @@ class Scalars:
 SCALARS = Scalars()
 
 
-def load_op(at: Value, w: Writer) -> Op:
+def load_op(at: Value, w: ArithmeticBuilder) -> Op:
     assert isinstance(at.type, Ptr)
     return Op("load", (at,), None, at.type.elem, w.b.span)
 
 
-def store_op(at: Value, value: Value, w: Writer) -> None:
+def store_op(at: Value, value: Value, w: ArithmeticBuilder) -> None:
     w.b.insert(Op("store", (at, value), None, None, w.b.span))
 
 
-def is_whole(place: Place) -> bool:
+def is_whole(place: ElementLocation) -> bool:
     """True if the value is stored contiguously in its own type and fits one access."""
     if not isinstance(place.type, Tensor):
         return place.stored is place.type
     return may_be_vectors(place) and len(runs_of(place.components)) == 1
 
 
-def may_be_vectors(place: Place) -> bool:
+def may_be_vectors(place: ElementLocation) -> bool:
     """True if vector accesses are possible: global memory, stored in the value's scalar type."""
     assert isinstance(place.array.type, Array)
     return place.stored is scalar_of(place.type) and place.array.type.space == "global"
 
 
-def _chunks(place: Place) -> list[tuple[int, Scalar | Tensor]]:
+def _chunks(place: ElementLocation) -> list[tuple[int, Scalar | Tensor]]:
     """Accesses that make up a location, as (first offset, type)."""
     if not may_be_vectors(place):
         return [(c, place.stored) for c in place.components]
@@ -333,15 +342,15 @@ def _chunks(place: Place) -> list[tuple[int, Scalar | Tensor]]:
     return [(c, Tensor.of(stored, (n,)) if n > 1 else stored) for c, n in runs]
 
 
-def offset_in(
-    w: Writer, layout: Layout, indices: Sequence[Value], t: Scalar
+def layout_offset(
+    w: ArithmeticBuilder, layout: Layout, indices: Sequence[Value], t: Scalar
 ) -> Offset:  # fmt: skip
     """Offset of the element according to the layout."""
     counted = [axis_index(w, layout, axis, v, t) for axis, v in enumerate(indices)]
-    return offset_of(layout.offset([Sum(w, index, t) for index in counted]))
+    return as_offset(layout.offset([OffsetExpr(w, index, t) for index in counted]))
 
 
-def axis_index(w: Writer, layout: Layout, axis: int, v: Value, t: Scalar) -> Offset:
+def axis_index(w: ArithmeticBuilder, layout: Layout, axis: int, v: Value, t: Scalar) -> Offset:
     """Index value relative to the first index of its axis.
 
     A 64-bit index that does not fit 32 bits saturates at the largest u32, which is out of range.
@@ -359,7 +368,9 @@ def axis_index(w: Writer, layout: Layout, axis: int, v: Value, t: Scalar) -> Off
     return Offset(w.op("cast", kept, type=t), 0)
 
 
-def _spare_offset(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Offset:
+def _spare_offset(
+    w: ArithmeticBuilder, t: Array, indices: Sequence[Value], width: Scalar
+) -> Offset:
     """Offset of an element, or of the spare element if it is out of range.
 
     With a single axis the index itself is clamped, because its product with the stride may wrap.
@@ -370,14 +381,16 @@ def _spare_offset(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) 
         index, limit = axis_index(w, layout, 0, indices[0], width), t.shape[0]
         step = t.scalars_per_element
     else:
-        index, limit, step = offset_in(w, layout, indices, width), layout.size, 1
+        index, limit, step = layout_offset(w, layout, indices, width), layout.size, 1
     if index.value is not None or not 0 <= index.constant < limit:
         last = w.number(limit, width)
         index = Offset(w.op("min", w.whole(index, width), last, type=width), 0)
     return w.times(index, step, width)
 
 
-def verdict_on(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Value | None:
+def bounds_check(
+    w: ArithmeticBuilder, t: Array, indices: Sequence[Value], width: Scalar
+) -> Value | None:
     """Bounds check: true if every index is in range; None if that is proved."""
     assert t.shape is not None
     inside: Value | None = None
@@ -391,7 +404,7 @@ def verdict_on(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> 
 
 
 def _dynamic_offset(
-    w: Writer, root: Root, indices: Sequence[Value], t: Scalar, inside: bool
+    w: ArithmeticBuilder, root: IndexedArray, indices: Sequence[Value], t: Scalar, inside: bool
 ) -> tuple[Offset, Value | None]:  # fmt: skip
     """Offset in an array of dynamic shape, clamped to the spare element.
 
@@ -412,12 +425,12 @@ def _dynamic_offset(
     return w.times(offset, n, t), ok
 
 
-def _extent(w: Writer, root: Root, axis: int, t: Scalar) -> Value:
+def _extent(w: ArithmeticBuilder, root: IndexedArray, axis: int, t: Scalar) -> Value:
     extent = w.op("shape", root.shaped, attr=axis, type=i32)
     return w.bits(extent, t) if t is u32 else w.op("cast", extent, type=t)
 
 
-def _element_limit(w: Writer, root: Root, t: Scalar) -> Value:
+def _element_limit(w: ArithmeticBuilder, root: IndexedArray, t: Scalar) -> Value:
     """Number of elements of an array of dynamic shape."""
     if root.type.ndim == 1:
         return _extent(w, root, 0, t)

@@ -27,12 +27,12 @@ from importlib import import_module
 
 from vkchi.errors import CompilationError, DeviceError, SubgroupWarning
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Value, base_of, has_kind, walk
+from vkchi.ir.cas_loops import emit_cas_loop, updated_value
+from vkchi.ir.core import Func, Op, Value, base_memory, has_kind, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
 from vkchi.ir.num import Num
 from vkchi.ir.ops import ATOMICS, EQUALITIES, UPDATES, Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
-from vkchi.ir.swaps import replaced, swap_until_done
 from vkchi.span import Span
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -53,7 +53,7 @@ Expand = Callable[[Builder, Op, Args], Value]
 Key = tuple[str, str, str]  # op kind, scalar type, memory space or ""
 
 
-class Row(NamedTuple):
+class LegalizationRow(NamedTuple):
     """One expansion.
 
     `needs` names Caps fields separated by `|`; a device with any of them skips the row. "never"
@@ -93,7 +93,7 @@ def legalize(fn: Func, caps: Caps) -> Func:
 def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:
     """Select the ops to expand, with their expansions."""
     kinds = table.kinds
-    keys = [(op, key_of(op)) for op in walk(fn.body) if op.kind in kinds]
+    keys = [(op, expansion_key(op)) for op in walk(fn.body) if op.kind in kinds]
     found = {op: table[key] for op, key in keys if key in table}
     if not MAY_BE_WHOLE.isdisjoint(op.kind for op in found):
         seen = values_seen_whole(fn)
@@ -101,7 +101,7 @@ def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:
     swapped = arrays_swapped(fn, table)
     if swapped:
         atomics = (op for op in walk(fn.body) if op.kind in ATOMICS)
-        found.update((op, expand_swap) for op in atomics if base_of(op.args[0]) in swapped)
+        found.update((op, expand_swap) for op in atomics if base_memory(op.args[0]) in swapped)
     return found
 
 
@@ -112,10 +112,10 @@ def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
     """
     found: set[Value] = set()
     for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():
-        if op.kind in UPDATES and key_of(op)[2] == "shared":
-            is_bitwise = op.kind not in ATOMICS or table.get(key_of(op)) is expand_swap
-            if is_bitwise and key_of(op)[1] in ("f32", "f64"):
-                found.add(base_of(op.args[0]))
+        if op.kind in UPDATES and expansion_key(op)[2] == "shared":
+            is_bitwise = op.kind not in ATOMICS or table.get(expansion_key(op)) is expand_swap
+            if is_bitwise and expansion_key(op)[1] in ("f32", "f64"):
+                found.add(base_memory(op.args[0]))
     return found
 
 
@@ -144,7 +144,7 @@ def values_seen_whole(fn: Func) -> set[Value]:
     return seen
 
 
-def key_of(op: Op) -> Key:
+def expansion_key(op: Op) -> Key:
     """Key of an op in the table. The type of the first argument decides."""
     t = op.args[0].type if op.args else op.type
     if isinstance(t, Ptr):
@@ -221,11 +221,11 @@ def check_exchanges(fn: Func, caps: Caps) -> None:
 
     This is no error, because the result may be unused, as in a scan that tests the lane afterwards.
     """
-    from vkchi.analysis.exchanges import beyond  # rarely needed
+    from vkchi.analysis.exchanges import out_of_range_exchanges  # rarely needed
 
     size = caps.subgroup_size
     said: dict[tuple[str, int, str], None] = {}  # in order
-    for op, (least, most) in beyond(fn, size):
+    for op, (least, most) in out_of_range_exchanges(fn, size):
         if op.span is not None:
             name, more = op.kind.removeprefix("subgroup_"), "" if least == most else " or more"
             text = f"{name} of {least}{more} goes beyond this device's subgroups of {size}"
@@ -264,7 +264,7 @@ def render(sentence: str, span: Span | None, help: str) -> str:
 
 def refuse_wide_atomic(b: Builder, op: Op, args: Args) -> Value:
     """Raise DeviceError for a 64-bit atomic."""
-    _, name, space = key_of(op)
+    _, name, space = expansion_key(op)
     where_ = "shared arrays" if space == "shared" else "arrays"
     raise DeviceError(
         render(
@@ -316,15 +316,15 @@ def refuse_function(b: Builder, op: Op, args: Args) -> Value:
 # --- atomics -------------------------------------------------------------------------------------
 
 
-def combined(b: Builder, op: Op, old: Value, args: Args) -> Value:
+def combined_value(b: Builder, op: Op, old: Value, args: Args) -> Value:
     """New value that an atomic stores over `old`."""
-    return replaced(b, op.kind, old, args[1:])
+    return updated_value(b, op.kind, old, args[1:])
 
 
 def expand_private(b: Builder, op: Op, args: Args) -> Value:
     """Expand an atomic on private memory to load and store."""
     old = b.emit("load", args[0])
-    b.emit("store", args[0], combined(b, op, old, args))
+    b.emit("store", args[0], combined_value(b, op, old, args))
     return old
 
 
@@ -332,7 +332,7 @@ def expand_swap(b: Builder, op: Op, args: Args) -> Value:
     """Expand an atomic to a compare-and-swap loop."""
     if isinstance(args[1].type, Tensor):
         return by_components(b, op, args, expand_swap)
-    return swap_until_done(b, args[0], lambda old: combined(b, op, old, args))
+    return emit_cas_loop(b, args[0], lambda old: combined_value(b, op, old, args))
 
 
 def expand_word(b: Builder, op: Op, args: Args) -> Value:
@@ -349,10 +349,10 @@ def expand_word(b: Builder, op: Op, args: Args) -> Value:
 
     def replaced(word: Value) -> Value:
         old = number_in(Num(b, word), shift, t)
-        new = bits_in_word(Num(b, combined(b, op, old.v, args)), t) << shift
+        new = bits_in_word(Num(b, combined_value(b, op, old.v, args)), t) << shift
         return ((Num(b, word) & ~(shift.number(ones) << shift)) | new).v
 
-    last = swap_until_done(b, b.emit("word", args[0]), replaced)
+    last = emit_cas_loop(b, b.emit("word", args[0]), replaced)
     return number_in(Num(b, last), shift, t).v
 
 
@@ -413,50 +413,58 @@ SENT = "subgroup_broadcast subgroup_first"
 EXCHANGES = f"{RELATIVE} {ANYWHERE} {SENT}"
 VOTES = "subgroup_all subgroup_any subgroup_all_equal"
 
-ROWS: tuple[Row, ...] = (
-    Row(ALL_ATOMICS, ANY, "never", expand_private, "local"),
-    Row(ALL_ATOMICS, NARROW, "never", expand_word, BOTH),
-    Row("atomic_add", "f64", "f64_atomic_add|i64_atomics", refuse_wide_atomic, "global"),
-    Row("atomic_add", "f64", "f64_atomic_add", expand_swap, "global"),
-    Row(OTHER_ATOMICS, WIDE, "i64_atomics", refuse_wide_atomic, "global"),
-    Row("atomic_add", "i64 u64", "i64_atomics", refuse_wide_atomic, "global"),
-    Row(ALL_ATOMICS, WIDE, "i64_atomics_shared", refuse_wide_atomic, "shared"),
-    Row("atomic_mul", f"{INTEGERS} f32 f64", "never", expand_swap, BOTH),
-    Row("atomic_add", "f32", "f32_atomic_add", expand_swap, "global"),
-    Row("atomic_add", "f32", "f32_atomic_add_shared", expand_swap, "shared"),
-    Row("atomic_min atomic_max", "f32", "f32_atomic_minmax", expand_swap, "global"),
-    Row("atomic_min atomic_max", "f32", "never", expand_swap, "shared"),
-    Row("atomic_add", "f64", "never", expand_swap, "shared"),
-    Row("atomic_min atomic_max", "f64", "never", expand_swap, BOTH),
-    Row(OF_F64, "f64", "int64", refuse_function),
-    Row(OF_F64, "f64", "never", late("functions:expand_f64")),
-    Row("pow", "f32", "float64", late("functions:expand_f32")),
-    Row("pow", "f32", "never", late("functions:expand_power")),
-    Row(OF_F32, "f32", "never", late("functions:expand_f32")),
-    Row(f"{OF_F64} div sqrt", "f16", "never", late("functions:expand_f16")),
-    Row(QUOTIENTS, "f64", "int64", refuse_function),
-    Row(QUOTIENTS, "f32 f64", "never", late("functions:expand_quotient")),
-    Row(QUOTIENTS, "f16", "never", late("functions:expand_quotient_f16")),
-    Row("popcnt clz", "i64 u64", "never", late("functions:count_wide")),
-    Row("popcnt clz", "i8 u8 i16 u16", "never", late("functions:count_narrow")),
-    Row(REDUCTIONS, ANY, "subgroup_arithmetic", refuse_subgroup),
-    Row(REDUCTIONS, "i64 u64", "subgroup_wide", refuse_wide_subgroup),
-    Row(REDUCTIONS, NARROW.removesuffix(" u1"), "never", late("subgroups:reduce_narrow")),
-    Row(RELATIVE, ANY, "subgroup_shuffle_relative", refuse_subgroup),
-    Row(ANYWHERE, ANY, "subgroup_shuffle", refuse_subgroup),
-    Row(
+ROWS: tuple[LegalizationRow, ...] = (
+    LegalizationRow(ALL_ATOMICS, ANY, "never", expand_private, "local"),
+    LegalizationRow(ALL_ATOMICS, NARROW, "never", expand_word, BOTH),
+    LegalizationRow(
+        "atomic_add", "f64", "f64_atomic_add|i64_atomics", refuse_wide_atomic, "global"
+    ),
+    LegalizationRow("atomic_add", "f64", "f64_atomic_add", expand_swap, "global"),
+    LegalizationRow(OTHER_ATOMICS, WIDE, "i64_atomics", refuse_wide_atomic, "global"),
+    LegalizationRow("atomic_add", "i64 u64", "i64_atomics", refuse_wide_atomic, "global"),
+    LegalizationRow(ALL_ATOMICS, WIDE, "i64_atomics_shared", refuse_wide_atomic, "shared"),
+    LegalizationRow("atomic_mul", f"{INTEGERS} f32 f64", "never", expand_swap, BOTH),
+    LegalizationRow("atomic_add", "f32", "f32_atomic_add", expand_swap, "global"),
+    LegalizationRow("atomic_add", "f32", "f32_atomic_add_shared", expand_swap, "shared"),
+    LegalizationRow("atomic_min atomic_max", "f32", "f32_atomic_minmax", expand_swap, "global"),
+    LegalizationRow("atomic_min atomic_max", "f32", "never", expand_swap, "shared"),
+    LegalizationRow("atomic_add", "f64", "never", expand_swap, "shared"),
+    LegalizationRow("atomic_min atomic_max", "f64", "never", expand_swap, BOTH),
+    LegalizationRow(OF_F64, "f64", "int64", refuse_function),
+    LegalizationRow(OF_F64, "f64", "never", late("functions:expand_f64")),
+    LegalizationRow("pow", "f32", "float64", late("functions:expand_f32")),
+    LegalizationRow("pow", "f32", "never", late("functions:expand_power")),
+    LegalizationRow(OF_F32, "f32", "never", late("functions:expand_f32")),
+    LegalizationRow(f"{OF_F64} div sqrt", "f16", "never", late("functions:expand_f16")),
+    LegalizationRow(QUOTIENTS, "f64", "int64", refuse_function),
+    LegalizationRow(QUOTIENTS, "f32 f64", "never", late("functions:expand_quotient")),
+    LegalizationRow(QUOTIENTS, "f16", "never", late("functions:expand_quotient_f16")),
+    LegalizationRow("popcnt clz", "i64 u64", "never", late("functions:count_wide")),
+    LegalizationRow("popcnt clz", "i8 u8 i16 u16", "never", late("functions:count_narrow")),
+    LegalizationRow(REDUCTIONS, ANY, "subgroup_arithmetic", refuse_subgroup),
+    LegalizationRow(REDUCTIONS, "i64 u64", "subgroup_wide", refuse_wide_subgroup),
+    LegalizationRow(
+        REDUCTIONS, NARROW.removesuffix(" u1"), "never", late("subgroups:reduce_narrow")
+    ),
+    LegalizationRow(RELATIVE, ANY, "subgroup_shuffle_relative", refuse_subgroup),
+    LegalizationRow(ANYWHERE, ANY, "subgroup_shuffle", refuse_subgroup),
+    LegalizationRow(
         f"{SENT} subgroup_ballot subgroup_ballot_wide warp_ballot",
         ANY,
         "subgroup_ballot",
         refuse_subgroup,
     ),
-    Row(VOTES, ANY, "subgroup_vote", refuse_subgroup),
-    Row("subgroup_ballot", "u1", "ballot_fits_word", refuse_ballot),
-    Row("warp_ballot", "u1", "ballot_exceeds_word", late("subgroups:ballot_in_subgroup")),
-    Row("warp_ballot subgroup_ballot_wide", "u1", "ballot_fits_long", refuse_wide_ballot),
-    Row("warp_ballot", "u1", "never", late("subgroups:ballot_in_half")),
-    Row(EXCHANGES, NARROW, "never", late("subgroups:exchange_narrow")),
-    Row(EXCHANGES, "i64 u64", "never", late("subgroups:exchange_wide")),
-    Row("subgroup_all_equal", NARROW, "never", late("subgroups:compare_narrow")),
-    Row("subgroup_all_equal", "i64 u64", "never", late("subgroups:compare_wide")),
+    LegalizationRow(VOTES, ANY, "subgroup_vote", refuse_subgroup),
+    LegalizationRow("subgroup_ballot", "u1", "ballot_fits_word", refuse_ballot),
+    LegalizationRow(
+        "warp_ballot", "u1", "ballot_exceeds_word", late("subgroups:ballot_in_subgroup")
+    ),
+    LegalizationRow(
+        "warp_ballot subgroup_ballot_wide", "u1", "ballot_fits_long", refuse_wide_ballot
+    ),
+    LegalizationRow("warp_ballot", "u1", "never", late("subgroups:ballot_in_half")),
+    LegalizationRow(EXCHANGES, NARROW, "never", late("subgroups:exchange_narrow")),
+    LegalizationRow(EXCHANGES, "i64 u64", "never", late("subgroups:exchange_wide")),
+    LegalizationRow("subgroup_all_equal", NARROW, "never", late("subgroups:compare_narrow")),
+    LegalizationRow("subgroup_all_equal", "i64 u64", "never", late("subgroups:compare_wide")),
 )

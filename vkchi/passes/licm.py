@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.alias import Changes, ChangeTable, place_of
+from vkchi.analysis.alias import SideEffects, SideEffectTable, location_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value
 from vkchi.ir.ops import FIXED, LOOPS, TABLE, Effect
@@ -29,13 +29,13 @@ PURE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.PUR
 
 def hoist_invariants(fn: Func) -> Func:
     """Hoist loop-invariant ops before their loops."""
-    return Hoister().run(fn)
+    return InvariantHoister().run(fn)
 
 
-class Hoister(Rebuilder):
+class InvariantHoister(Rebuilder):
     def __init__(self) -> None:
         super().__init__(self.visit_loop)
-        self.changes = ChangeTable()
+        self.changes = SideEffectTable()
 
     def visit_loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """Rewrite a loop's regions, then hoist its invariant ops."""
@@ -47,7 +47,7 @@ class Hoister(Rebuilder):
         unchanged = args == op.args and slim == op.regions
         return b.insert(op if unchanged else self.copy(op, args, slim)).results
 
-    def hoist_from(self, region: Region, changes: Changes) -> Region:
+    def hoist_from(self, region: Region, changes: SideEffects) -> Region:
         """Append the region's invariant ops before the loop; return the region without them."""
         moved = find_invariants(region, changes)
         if not moved:
@@ -57,7 +57,7 @@ class Hoister(Rebuilder):
         return Region(region.params, [op for op in region.ops if op not in moved])
 
 
-def find_invariants(region: Region, changes: Changes) -> dict[Op, None]:
+def find_invariants(region: Region, changes: SideEffects) -> dict[Op, None]:
     """Loop-invariant ops of a region, in order."""
     inside: set[Value] = set(region.params)
     free: set[Value] = set()
@@ -73,13 +73,13 @@ def find_invariants(region: Region, changes: Changes) -> dict[Op, None]:
     return moved
 
 
-def is_invariant(op: Op, inside: set[Value], changes: Changes) -> bool:
+def is_invariant(op: Op, inside: set[Value], changes: SideEffects) -> bool:
     """True if an op is invariant in a loop that defines the values `inside` and makes `changes`."""
     if op.kind not in PURE and op.kind != "load":
         return False
     if not inside.isdisjoint(op.args) or needs_loop(op):
         return False
-    return op.kind != "load" or not changes.may_change(place_of(op.args[0]))
+    return op.kind != "load" or not changes.may_change(location_of(op.args[0]))
 
 
 def needs_loop(op: Op) -> bool:

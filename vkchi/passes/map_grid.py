@@ -32,15 +32,15 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from vkchi.analysis.host_numbers import axis_length, host_count, host_length
-from vkchi.analysis.mixing import depends_on_neighbours, is_tied
+from vkchi.analysis.mixing import depends_on_invocation, depends_on_neighbours
 from vkchi.errors import DeviceError, InternalError
-from vkchi.ir.axes import Order, Space, space_of, total_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.control import axes_of
+from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
+from vkchi.ir.iteration_space import IterationSpace, Order, iteration_count, space_of
 from vkchi.ir.ops import LOOPS
 from vkchi.ir.rebuild import rebuild_loops
-from vkchi.passes.axis_order import digits_of, find_order
+from vkchi.passes.axis_order import find_order, iteration_digits
 from vkchi.passes.cost_model import (
     DEFAULT_BLOCK,
     choose_block,
@@ -51,8 +51,8 @@ from vkchi.passes.cost_model import (
     sharing_threads,
     subgroup_width,
 )
-from vkchi.passes.rows import build_row, copy_body, is_one_row, put_in_rows
-from vkchi.passes.share import Crowd, Shared, partition
+from vkchi.passes.rows import build_collapsed, collapse_loops, copy_body, is_one_row
+from vkchi.passes.share import ThreadBudget, WorkDistribution, partition_iterations
 from vkchi.passes.workgroup import pad_to_workgroup
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.target.options import Options
@@ -77,7 +77,7 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
         if not isinstance(op.attr, tuple):
             check_block(op, op.attr or options.block_dim, caps)
     fn = pad_to_workgroup(fn, caps)
-    fn = put_in_rows(fn, {op for op in fn.body.ops if op.kind == "parallel" and not can_cut(op)})
+    fn = collapse_loops(fn, {op for op in fn.body.ops if op.kind == "parallel" and not can_cut(op)})
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if isinstance(op.attr, tuple):
@@ -87,7 +87,7 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
         elif not build_grid(b, op, args, caps, op.attr or options.block_dim):
             if is_one_row(op):
                 return None
-            build_row(b, op, args)
+            build_collapsed(b, op, args)
         return ()
 
     return size_rows(rebuild_loops(fn, visit), caps, options)
@@ -112,7 +112,7 @@ def can_cut(op: Op) -> bool:
     It has one axis, its length is known to fit i32, or its iterations are not tied to
     invocations.
     """
-    return len(op.args) == 2 or host_length(op) is not None or not is_tied(op)
+    return len(op.args) == 2 or host_length(op) is not None or not depends_on_invocation(op)
 
 
 def wants_stride(op: Op, caps: Caps) -> bool:
@@ -120,7 +120,9 @@ def wants_stride(op: Op, caps: Caps) -> bool:
     length = host_length(op)
     if length is None:
         return True
-    return is_worth_sharing(length.hi, caps, is_light=is_light(op)) and not is_tied(op)
+    return is_worth_sharing(length.hi, caps, is_light=is_light(op)) and not depends_on_invocation(
+        op
+    )
 
 
 def is_light(op: Op) -> bool:
@@ -148,11 +150,11 @@ def share_iterations(
     if block is None and demand is None:
         most, block = sharing_threads(host_count(op), caps)
 
-    def run(shared: Shared, t: Value) -> None:
+    def run(shared: WorkDistribution, t: Value) -> None:
         shared.emit(b, t, lambda indices, number: copy_body(b, op, indices, number))
 
     is_cpu = caps.is_cpu and op.attr is None
-    crowd = Crowd(most, op.attr or subgroup_width(caps), is_cpu)
+    crowd = ThreadBudget(most, op.attr or subgroup_width(caps), is_cpu)
     build_shared(b, op, args, crowd, run, block)
 
 
@@ -160,8 +162,8 @@ def build_shared(
     b: Builder,
     op: Op,
     args: Sequence[Value],
-    crowd: Crowd,
-    run: Callable[[Shared, Value], None],
+    crowd: ThreadBudget,
+    run: Callable[[WorkDistribution, Value], None],
     block: int | None = None,
 ) -> None:
     """Append a `parallel` loop over the invocations of a crowd.
@@ -169,7 +171,7 @@ def build_shared(
     `run` appends the work of the invocation with the given index. The workgroup size is `block`, or
     the loop's own.
     """
-    shared = partition(b, op, args, crowd, find_order(op))
+    shared = partition_iterations(b, op, args, crowd, find_order(op))
     t = Param(i32, "t")
     with b.region(t) as region:
         run(shared, t)
@@ -185,7 +187,7 @@ def build_grid(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: 
     """Append a `parallel` loop along the axes of a grid; False if a grid does not fit."""
     if len(args) == 2 or depends_on_neighbours(op):
         return False
-    order, is_square = digits_of(op)
+    order, is_square = iteration_digits(op)
     slow = max(1, len(order) - MOST_AXES + 1)
     axes = [order[:slow], *[(digit,) for digit in order[slow:]]]
     extents = tuple([extent_in(op, digits) for digits in axes])
@@ -220,12 +222,16 @@ def build_axes(
     b.parallel([v for k in axes for v in args[2 * k : 2 * k + 2]], body, tile)
 
 
-def build_digits(b: Builder, op: Op, space: Space, slow: int, tile: tuple[int, ...]) -> None:
+def build_digits(
+    b: Builder, op: Op, space: IterationSpace, slow: int, tile: tuple[int, ...]
+) -> None:
     """Append the loop over a space's digits, with the first `slow` digits collapsed."""
     zero = b.const(0, i32)
-    first = Space(space.begins, space.digits[:slow])
-    ends = [total_of(b, first)]
-    ends += [total_of(b, Space(space.begins, (digit,))) for digit in space.digits[slow:]]
+    first = IterationSpace(space.begins, space.digits[:slow])
+    ends = [iteration_count(b, first)]
+    ends += [
+        iteration_count(b, IterationSpace(space.begins, (digit,))) for digit in space.digits[slow:]
+    ]
     params = [Param(i32, "t") for _ in ends]
     with b.region(*params) as body:
         values = [*first.split(b, params[0]), *params[1:]]

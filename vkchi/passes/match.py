@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from vkchi.ir import constants as ir
-from vkchi.ir.constants import Number, constant, is_power_of_two, is_same, number
+from vkchi.ir.constants import Number, as_constant, is_equal_value, is_power_of_two, numeric_type_of
 from vkchi.ir.core import Op, Value, constant_attr
 from vkchi.ir.ops import COMMUTATIVE
 from vkchi.tuples import NamedTuple
@@ -33,7 +33,7 @@ Env = dict[str, Value]
 Matcher = Callable[[Value, Env], bool]
 
 
-class Maker(Protocol):
+class RuleBuilder(Protocol):
     """Builder interface of rules.
 
     `emit` builds a simplified op, `result` the op that replaces the matched one, `const` a
@@ -51,10 +51,10 @@ class Maker(Protocol):
     def const(self, attr: Any, t: Type) -> Value: ...
 
 
-Build = Callable[[Maker, Env, Type], Value]
+Build = Callable[[RuleBuilder, Env, Type], Value]
 
 
-class Rule(NamedTuple):
+class CompiledRule(NamedTuple):
     """A compiled row.
 
     `needs` is the op kind required of each operand, "" for any. `operands` pairs operand numbers
@@ -67,7 +67,7 @@ class Rule(NamedTuple):
     operands: tuple[tuple[int, Matcher], ...]
     build: Build
 
-    def apply(self, s: Maker, args: Sequence[Value], attr: Any, t: Type) -> Value | None:
+    def apply(self, s: RuleBuilder, args: Sequence[Value], attr: Any, t: Type) -> Value | None:
         """Return the replacement of an op, or None if the rule does not match."""
         env: Env = {}
         for k, match in self.operands:
@@ -76,23 +76,23 @@ class Rule(NamedTuple):
         return self.build(s, env, t)
 
 
-class Node(NamedTuple):
+class PatternNode(NamedTuple):
     """A parsed pattern: an op with operands, or a leaf (letter or number)."""
 
     head: str
-    operands: tuple[Node, ...] = ()
+    operands: tuple[PatternNode, ...] = ()
 
 
-def compile_row(kinds: str, pattern: str, result: str) -> list[Rule]:
+def compile_row(kinds: str, pattern: str, result: str) -> list[CompiledRule]:
     """Return the rules of a row, one per order of commutative operands."""
     build = builder(parse(result), is_root=True)
     return [
-        Rule(n.head, kinds, tuple(map(need, n.operands)), ordered_matchers(n), build)
+        CompiledRule(n.head, kinds, tuple(map(need, n.operands)), ordered_matchers(n), build)
         for n in dict.fromkeys(orders(parse(pattern)))
     ]
 
 
-def ordered_matchers(node: Node) -> tuple[tuple[int, Matcher], ...]:
+def ordered_matchers(node: PatternNode) -> tuple[tuple[int, Matcher], ...]:
     """Matchers of a pattern's operands: numbers first, letters last."""
     numbered = sorted(
         enumerate(node.operands), key=lambda p: (not is_number(p[1]), need(p[1]) == "")
@@ -103,47 +103,47 @@ def ordered_matchers(node: Node) -> tuple[tuple[int, Matcher], ...]:
 # --- parsing -----------------------------------------------------------------------------------
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> PatternNode:
     """Parse a pattern; the outermost op has no parentheses. Raises ValueError."""
     tokens = re.findall(r"[()]|[^\s()]+", text)
     nodes = list(read(iter(tokens)))
     if len(nodes) > 1:
-        return Node(nodes[0].head, tuple(nodes[1:]))
+        return PatternNode(nodes[0].head, tuple(nodes[1:]))
     return nodes[0]
 
 
-def read(tokens: Iterator[str]) -> Iterator[Node]:
+def read(tokens: Iterator[str]) -> Iterator[PatternNode]:
     """Yield nodes up to the closing parenthesis or the end."""
     for token in tokens:
         if token == ")":
             return
         if token == "(":
             head, *operands = read(tokens)
-            yield Node(head.head, tuple(operands))
+            yield PatternNode(head.head, tuple(operands))
         else:
-            yield Node(token)
+            yield PatternNode(token)
 
 
-def orders(node: Node) -> list[Node]:
+def orders(node: PatternNode) -> list[PatternNode]:
     """All orders of the operands of commutative ops; constants stay on the right."""
-    combined: list[tuple[Node, ...]] = [()]
+    combined: list[tuple[PatternNode, ...]] = [()]
     for operand in node.operands:
         combined = [(*before, new) for before in combined for new in orders(operand)]
     swap = node.head in COMMUTATIVE and not any(is_constant(n) for n in node.operands)
     both = [(b, a) for a, b in combined] if swap else []
-    return [Node(node.head, operands) for operands in (*combined, *both)]
+    return [PatternNode(node.head, operands) for operands in (*combined, *both)]
 
 
-def is_number(node: Node) -> bool:
+def is_number(node: PatternNode) -> bool:
     return not node.operands and node.head[-1].isdigit()
 
 
-def is_constant(node: Node) -> bool:
+def is_constant(node: PatternNode) -> bool:
     """True if the node matches only constants."""
     return is_number(node) or node.head in ("C", "D", "P")
 
 
-def need(node: Node) -> str:
+def need(node: PatternNode) -> str:
     """Op kind that the node matches, "" for any."""
     if is_constant(node):
         return "const"
@@ -159,7 +159,7 @@ def number_attr(text: str, t: Number) -> Any:
     return constant_attr(float(text) if scalar_of(t).kind == "f" else int(text), t)
 
 
-def matcher(node: Node) -> Matcher:
+def matcher(node: PatternNode) -> Matcher:
     """Compile a node to a function that matches a value and binds letters."""
     if is_number(node):
         return match_number(node.head)
@@ -168,23 +168,23 @@ def matcher(node: Node) -> Matcher:
     letter, _, kinds = node.head.partition(":")
     if letter == "P":
         return lambda v, env: (
-            ir.is_constant(v) and bind(env, "P", v) and is_power_of_two(constant(v))
+            ir.is_constant(v) and bind(env, "P", v) and is_power_of_two(as_constant(v))
         )
     if letter in "CD":
         return lambda v, env: ir.is_constant(v) and bind(env, letter, v)
-    return lambda v, env: (not kinds or kind_of(v.type) in kinds) and bind(env, letter, v)
+    return lambda v, env: (not kinds or scalar_kind_of(v.type) in kinds) and bind(env, letter, v)
 
 
 def bind(env: Env, letter: str, v: Value) -> bool:
     """Bind a letter to v; False if it is bound to another value."""
-    return is_same(env.setdefault(letter, v), v)
+    return is_equal_value(env.setdefault(letter, v), v)
 
 
 def match_number(text: str) -> Matcher:
     """Matcher of constants of this value."""
 
     def match(v: Value, env: Env) -> bool:
-        return ir.is_constant(v) and v.attr == number_attr(text, number(v))
+        return ir.is_constant(v) and v.attr == number_attr(text, numeric_type_of(v))
 
     return match
 
@@ -200,7 +200,7 @@ def match_op(kind: str, operands: tuple[Matcher, ...]) -> Matcher:
     return match
 
 
-def kind_of(t: Type) -> str:
+def scalar_kind_of(t: Type) -> str:
     """Kind letter of the scalar of a scalar or tensor type; "" for other types."""
     if isinstance(t, Scalar):
         return t.kind
@@ -210,7 +210,7 @@ def kind_of(t: Type) -> str:
 # --- building ----------------------------------------------------------------------------------
 
 
-def builder(node: Node, *, is_root: bool = False) -> Build:
+def builder(node: PatternNode, *, is_root: bool = False) -> Build:
     """Compile a result, or an op in it, to a function that builds its value."""
     if is_number(node):
         return lambda s, env, t: s.const(number_attr(node.head, t), t)
@@ -219,7 +219,7 @@ def builder(node: Node, *, is_root: bool = False) -> Build:
     numbers = [is_number(n) for n in node.operands]
     parts = list(map(builder, node.operands))
 
-    def build(s: Maker, env: Env, t: Type) -> Value:
+    def build(s: RuleBuilder, env: Env, t: Type) -> Value:
         args: list[Any] = [
             None if late else part(s, env, t) for part, late in zip(parts, numbers, strict=True)
         ]

@@ -17,7 +17,7 @@ from vkchi.ir.core import Func, Op, Region, Value
 from vkchi.ir.ops import TABLE, Effect
 
 if TYPE_CHECKING:
-    from vkchi.analysis.shifts import Shifts
+    from vkchi.analysis.shifts import ScatterAnalysis
 
 _CONTROL = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.CONTROL)
 _CONTROL -= {"yield"}
@@ -38,7 +38,7 @@ class Memo:
         self.irreducible: set[Value] = set()
         self._kinds: dict[Region, frozenset[str]] = {}
         self._body: Region | None = None
-        self._shifts: dict[Op, Shifts] = {}
+        self._shifts: dict[Op, ScatterAnalysis] = {}
 
     def kinds(self, region: Region) -> frozenset[str]:
         """Op kinds in a region, including nested regions."""
@@ -50,14 +50,14 @@ class Memo:
             found = self._kinds[region] = frozenset(kinds)
         return found
 
-    def shifts(self, body: Region, loop: Op, used: set[Value]) -> Shifts:
+    def shifts(self, body: Region, loop: Op, used: set[Value]) -> ScatterAnalysis:
         """Scatter-add analysis of a loop, in a body that uses these values."""
         if self._body is not body:
             self._body, self._shifts = body, {}
         if loop not in self._shifts:
-            from vkchi.analysis.shifts import Shifts  # rarely needed
+            from vkchi.analysis.shifts import ScatterAnalysis  # rarely needed
 
-            self._shifts[loop] = Shifts(loop, used)
+            self._shifts[loop] = ScatterAnalysis(loop, used)
         return self._shifts[loop]
 
     def has(self, fn: Func, kinds: Iterable[str]) -> bool:

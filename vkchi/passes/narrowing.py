@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING
 from vkchi.analysis.lattice import Key
 from vkchi.analysis.ranges import resolve
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of
+from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Region, Value, walk
-from vkchi.ir.intervals import type_range
+from vkchi.ir.interval_rules import type_range
 from vkchi.passes.bounds import WALKS, Prover
 from vkchi.target.cautions import Caution
 from vkchi.types import Tensor, scalar_of
 
 if TYPE_CHECKING:
-    from vkchi.frontend.conversions import Noted
+    from vkchi.frontend.conversions import PendingCaution
 
 
-def unproved(fn: Func, noted: Iterable[Noted]) -> list[Caution]:
+def unproved_cautions(fn: Func, noted: Iterable[PendingCaution]) -> list[Caution]:
     """Return the cautions that are not proved unnecessary, in order."""
     casts = {n.op for n in noted if n.op is not None}
     lossy: set[Op] = set()

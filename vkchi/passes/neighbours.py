@@ -21,14 +21,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.alias import EXITS, Changes, ChangeTable, may_share
-from vkchi.analysis.multiples import MOST, Multiples
+from vkchi.analysis.alias import EXITS, SideEffects, SideEffectTable, bases_may_alias
+from vkchi.analysis.multiples import MOST, PowerOfTwoFactors
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_of, walk
+from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_memory, walk
 from vkchi.ir.memory_ops import WIDEST
 from vkchi.ir.ops import PLAIN_ACCESSES, READS, SYNCS, WRITES
-from vkchi.passes.layouts import from_stored, parts_of, to_stored, whole_of
-from vkchi.passes.offsets import Writer
+from vkchi.passes.layouts import from_components, from_stored, split_components, to_stored
+from vkchi.passes.offsets import ArithmeticBuilder
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_named, scalar_of, u1, u32, u64
@@ -37,7 +37,7 @@ FARTHEST = 128  # ops between merged accesses; bounds register pressure
 WORDS = (8, 4)  # bytes per word
 
 
-class Run(NamedTuple):
+class ScalarRun(NamedTuple):
     """Scalars `first` to `end` (exclusive) of an array, counted from `offset`."""
 
     array: Value
@@ -46,12 +46,12 @@ class Run(NamedTuple):
     first: int
     end: int
 
-    def meets(self, other: Run) -> bool:
+    def meets(self, other: ScalarRun) -> bool:
         """True if two runs from the same offset overlap."""
         return self.first < other.end and other.first < self.end
 
 
-class Chunk:
+class AccessChunk:
     """The scalars of `run` as one vectorized access.
 
     The access is a vector of `word`, each of which holds one or more scalars. `aligned` is the
@@ -60,7 +60,7 @@ class Chunk:
 
     __slots__ = ("aligned", "run", "word")
 
-    def __init__(self, run: Run, word: Scalar, aligned: int) -> None:
+    def __init__(self, run: ScalarRun, word: Scalar, aligned: int) -> None:
         self.run, self.word, self.aligned = run, word, aligned
 
     @property
@@ -81,14 +81,14 @@ class Chunk:
 
 def join_neighbours(fn: Func, caps: Caps = SMALLEST) -> Func:
     """Merge adjacent accesses into vector accesses."""
-    plan = Plan(caps)
+    plan = VectorizationPlan(caps)
     plan.region(fn.body)
     if not plan.chunks:
         return fn
-    return Joiner(plan, fn).run(fn)
+    return AccessVectorizer(plan, fn).run(fn)
 
 
-def run_of(op: Op) -> Run | None:
+def run_of(op: Op) -> ScalarRun | None:
     """Scalars that a load or store accesses, or None.
 
     None for addresses with a bounds check, and for workgroup or private memory.
@@ -103,7 +103,7 @@ def run_of(op: Op) -> Run | None:
     if not is_plain or at.args[-1].type is u1:
         return None
     offset = at.args[1] if len(at.args) > 1 else None
-    return Run(array, offset, scalar, at.attr, at.attr + count)
+    return ScalarRun(array, offset, scalar, at.attr, at.attr + count)
 
 
 # --- grouping ------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ Way = tuple[str, Value]  # op kind and array
 Start = tuple["Value | None", Scalar]  # offset and scalar type
 
 
-def candidates(runs: dict[Op, Run | None]) -> dict[Op, Run]:
+def candidates(runs: dict[Op, ScalarRun | None]) -> dict[Op, ScalarRun]:
     """Loads and stores that share an offset with another, or that access several scalars."""
     found = {op: run for op, run in runs.items() if run is not None}
     company = Counter((op.kind, run[:3]) for op, run in found.items())
@@ -123,25 +123,25 @@ def candidates(runs: dict[Op, Run | None]) -> dict[Op, Run]:
     }
 
 
-class Group:
+class AccessGroup:
     """Accesses that may be merged; `blocked` holds the writes since the first load."""
 
     def __init__(self, start: int) -> None:
         self.start = start
-        self.members: list[tuple[Op, Run]] = []
-        self.blocked: list[Run] = []
+        self.members: list[tuple[Op, ScalarRun]] = []
+        self.blocked: list[ScalarRun] = []
 
 
-class Plan:
+class VectorizationPlan:
     """Selects the `chunks` of each load and store to rewrite."""
 
     def __init__(self, caps: Caps) -> None:
-        self.runs: dict[Op, Run | None] = {}
-        self.likely: dict[Op, Run] = {}
+        self.runs: dict[Op, ScalarRun | None] = {}
+        self.likely: dict[Op, ScalarRun] = {}
         self.words = WORDS[0 if caps.int64 else 1 :] if caps.is_cpu else ()
-        self.multiples, self.changes = Multiples(), ChangeTable()
-        self.chunks: dict[Op, tuple[Chunk, ...]] = {}
-        self.groups: dict[Way, dict[Start, Group]] = {}
+        self.multiples, self.changes = PowerOfTwoFactors(), SideEffectTable()
+        self.chunks: dict[Op, tuple[AccessChunk, ...]] = {}
+        self.groups: dict[Way, dict[Start, AccessGroup]] = {}
         self.sharing: dict[tuple[Value, Value], bool] = {}
 
     def region(self, region: Region) -> None:
@@ -169,7 +169,7 @@ class Plan:
                 self.add(op, k)
         self.close_all()
 
-    def pass_regions(self, changes: Changes) -> None:
+    def pass_regions(self, changes: SideEffects) -> None:
         """Close the groups that nested regions may conflict with."""
         if changes.sync or changes.ends:
             self.close_all()
@@ -183,12 +183,12 @@ class Plan:
         """True if two arrays may alias (memoized)."""
         found = self.sharing.get((a, b))
         if found is None:
-            found = self.sharing[a, b] = may_share(a, b)
+            found = self.sharing[a, b] = bases_may_alias(a, b)
         return found
 
     def pass_access(self, op: Op) -> None:
         """Close the groups that an access may conflict with."""
-        run, base, writes = self.runs.get(op), base_of(op.args[0]), op.kind in WRITES
+        run, base, writes = self.runs.get(op), base_memory(op.args[0]), op.kind in WRITES
         for (kind, array), groups in self.groups.items():
             if not groups or (kind == "load" and not writes) or not self.may_share(array, base):
                 continue
@@ -214,7 +214,7 @@ class Plan:
             self.close(groups, [start])
             group = None
         if group is None:
-            group = groups[start] = Group(k)
+            group = groups[start] = AccessGroup(k)
         group.members.append((op, run))
 
     # --- splitting into chunks
@@ -223,20 +223,20 @@ class Plan:
         for groups in self.groups.values():
             self.close(groups, list(groups))
 
-    def close(self, groups: dict[Start, Group], starts: Sequence[Start]) -> None:
+    def close(self, groups: dict[Start, AccessGroup], starts: Sequence[Start]) -> None:
         """Close groups, and split their scalars into chunks."""
         for start in starts:
             members = sorted(groups.pop(start).members, key=lambda m: m[1].first)
             for near in stretches(members):
                 self.cut(near)
 
-    def cut(self, members: list[tuple[Op, Run]]) -> None:
+    def cut(self, members: list[tuple[Op, ScalarRun]]) -> None:
         """Split a contiguous run into chunks, if that takes fewer accesses."""
         run = members[0][1]._replace(end=max(r.end for _, r in members))
         if run.end - run.first == 1:
             return
         chunks = list(self.pieces(run))
-        old = [Chunk(r, r.scalar, r.scalar.size_bytes) for _, r in members]
+        old = [AccessChunk(r, r.scalar, r.scalar.size_bytes) for _, r in members]
         new = cost(chunks)
         is_same = len(members) == 1 and len(chunks) == len(old)
         if new >= cost(old) and not (is_same and chunks[0].aligned > run.scalar.size_bytes):
@@ -244,7 +244,7 @@ class Plan:
         for op, r in members:
             self.chunks[op] = tuple([c for c in chunks if c.run.meets(r)])
 
-    def pieces(self, run: Run) -> Iterator[Chunk]:
+    def pieces(self, run: ScalarRun) -> Iterator[AccessChunk]:
         """Split a run into aligned vectors, or into words if the device prefers them."""
         scalar, size = run.scalar, run.scalar.size_bytes
         by = MOST if run.offset is None else self.multiples.of(run.offset)
@@ -259,7 +259,7 @@ class Plan:
             if many == 1:
                 count = min(count, to_next(k, self.step(base // size, size)))
             part = run._replace(first=k, end=k + count)
-            yield Chunk(part, scalar if many == 1 else scalar_named(f"u{8 * word}"), aligned)
+            yield AccessChunk(part, scalar if many == 1 else scalar_named(f"u{8 * word}"), aligned)
             k += count
 
     def step(self, aligned: int, size: int) -> int:
@@ -273,9 +273,9 @@ def to_next(k: int, step: int) -> int:
     return step - k % step if k % step else WIDEST
 
 
-def stretches(members: list[tuple[Op, Run]]) -> Iterator[list[tuple[Op, Run]]]:
+def stretches(members: list[tuple[Op, ScalarRun]]) -> Iterator[list[tuple[Op, ScalarRun]]]:
     """Split accesses, sorted by start, at gaps."""
-    near: list[tuple[Op, Run]] = []
+    near: list[tuple[Op, ScalarRun]] = []
     end = 0
     for member in members:
         if near and member[1].first > end:
@@ -287,7 +287,7 @@ def stretches(members: list[tuple[Op, Run]]) -> Iterator[list[tuple[Op, Run]]]:
         yield near
 
 
-def cost(chunks: Sequence[Chunk]) -> tuple[int, int]:
+def cost(chunks: Sequence[AccessChunk]) -> tuple[int, int]:
     """Cost of chunks: words, then accesses."""
     return sum(c.lanes for c in chunks), len(chunks)
 
@@ -295,17 +295,17 @@ def cost(chunks: Sequence[Chunk]) -> tuple[int, int]:
 # --- rewriting -----------------------------------------------------------------------------------
 
 
-class Joiner(Writer):
+class AccessVectorizer(ArithmeticBuilder):
     """Rewrites accesses.
 
     `parts` holds the loaded scalars of each chunk, `waiting` the scalars to store.
     """
 
-    def __init__(self, plan: Plan, fn: Func) -> None:
+    def __init__(self, plan: VectorizationPlan, fn: Func) -> None:
         super().__init__(self.visit_access)
         self.chunks = plan.chunks
-        self.parts: dict[Chunk, list[Value]] = {}
-        self.waiting: dict[Chunk, dict[int, Value]] = {}
+        self.parts: dict[AccessChunk, list[Value]] = {}
+        self.waiting: dict[AccessChunk, dict[int, Value]] = {}
         uses = Counter(v for op in walk(fn.body) for v in op.args)
         uses.subtract(op.args[0] for op in self.chunks)
         self.unused = {op.args[0] for op in self.chunks if not uses[op.args[0]]}
@@ -322,7 +322,7 @@ class Joiner(Writer):
         self.store(op, args[1], chunks)
         return ()
 
-    def load(self, op: Op, chunks: Sequence[Chunk]) -> Value:
+    def load(self, op: Op, chunks: Sequence[AccessChunk]) -> Value:
         """Value of a load, assembled from its chunks."""
         run, t = run_of(op), op.type
         assert run is not None and isinstance(t, Scalar | Tensor)
@@ -330,25 +330,25 @@ class Joiner(Writer):
         for chunk in chunks:
             parts, start = self.loaded(chunk), chunk.run.first
             found += parts[max(run.first - start, 0) : run.end - start]
-        return whole_of(self, found, t)
+        return from_components(self, found, t)
 
-    def loaded(self, chunk: Chunk) -> list[Value]:
+    def loaded(self, chunk: AccessChunk) -> list[Value]:
         """Scalars of a chunk, which is loaded on first use."""
         if chunk not in self.parts:
             at, t = self.address(chunk), chunk.type
             whole = self.b.insert(Op("load", (at,), alignment(chunk), t, self.b.span))
-            words = parts_of(self, whole)
+            words = split_components(self, whole)
             self.parts[chunk] = [v for word in words for v in self.unpacked(word, chunk)]
         return self.parts[chunk]
 
-    def unpacked(self, word: Value, chunk: Chunk) -> Iterator[Value]:
+    def unpacked(self, word: Value, chunk: AccessChunk) -> Iterator[Value]:
         """Yield the scalars of a word, lowest bits first."""
         scalar, many = chunk.run.scalar, chunk.per_word
         if many == 1:
             yield word
             return
         if word.type is u64 and many == 2:
-            for half in parts_of(self, self.b.emit("halves", word)):
+            for half in split_components(self, self.b.emit("halves", word)):
                 yield from_stored(self, half, scalar)
             return
         for k in range(many):
@@ -356,24 +356,24 @@ class Joiner(Writer):
             low = self.op("shr", word, by, type=chunk.word) if k else word
             yield from_stored(self, low, scalar)
 
-    def store(self, op: Op, value: Value, chunks: Sequence[Chunk]) -> None:
+    def store(self, op: Op, value: Value, chunks: Sequence[AccessChunk]) -> None:
         """Record the scalars of a store; the last store of a chunk emits the access."""
         run = run_of(op)
         assert run is not None
-        for k, v in zip(range(run.first, run.end), parts_of(self, value), strict=True):
+        for k, v in zip(range(run.first, run.end), split_components(self, value), strict=True):
             chunk = next(c for c in chunks if c.run.first <= k < c.run.end)
             parts = self.waiting.setdefault(chunk, {})
             parts[k] = v
             if len(parts) == chunk.run.end - chunk.run.first:
                 self.stored(chunk, [parts[k] for k in sorted(parts)])
 
-    def stored(self, chunk: Chunk, parts: list[Value]) -> None:
+    def stored(self, chunk: AccessChunk, parts: list[Value]) -> None:
         many = chunk.per_word
         words = [self.packed(parts[k : k + many], chunk) for k in range(0, len(parts), many)]
-        args = (self.address(chunk), whole_of(self, words, chunk.type))
+        args = (self.address(chunk), from_components(self, words, chunk.type))
         self.b.insert(Op("store", args, alignment(chunk), None, self.b.span))
 
-    def packed(self, parts: list[Value], chunk: Chunk) -> Value:
+    def packed(self, parts: list[Value], chunk: AccessChunk) -> Value:
         """Pack scalars into a word."""
         if chunk.per_word == 1:
             return parts[0]
@@ -390,12 +390,12 @@ class Joiner(Writer):
             word = self.op("or", word, high, type=chunk.word)
         return word
 
-    def address(self, chunk: Chunk) -> Value:
+    def address(self, chunk: AccessChunk) -> Value:
         run, offset = chunk.run, chunk.run.offset
         args = (run.array,) if offset is None else (run.array, self.map.get(offset, offset))
         return self.op("address", *args, attr=run.first, type=Ptr.of(chunk.type, "global"))
 
 
-def alignment(chunk: Chunk) -> int | None:
+def alignment(chunk: AccessChunk) -> int | None:
     """Alignment attribute of an access; None if it is only that of its scalar."""
     return chunk.aligned if chunk.aligned > chunk.word.size_bytes else None

@@ -33,7 +33,7 @@ class Offset(NamedTuple):
 NOTHING = Offset(None, 0)
 
 
-class Writer(ScopedRebuilder):
+class ArithmeticBuilder(ScopedRebuilder):
     """A Rebuilder that emits integer arithmetic and reuses available ops."""
 
     def op(self, kind: str, *args: Value, type: Type, attr: Any = None) -> Value:
@@ -91,57 +91,59 @@ class Writer(ScopedRebuilder):
         return self.op("add", a.value, self.number(a.constant, t), type=t)
 
 
-class Sum:
+class OffsetExpr:
     """An offset with Python operators that emit ops.
 
-    Layout code computes with it as with an index. The other operand is an int or another `Sum`.
-    Differences wrap.
+    Layout code computes with it as with an index. The other operand is an int or another
+    `OffsetExpr`. Differences wrap.
     """
 
     __slots__ = ("offset", "type", "w")
 
-    def __init__(self, w: Writer, offset: Offset, t: Scalar) -> None:
+    def __init__(self, w: ArithmeticBuilder, offset: Offset, t: Scalar) -> None:
         self.w, self.offset, self.type = w, offset, t
 
-    def __add__(self, other: Sum | int) -> Sum:
+    def __add__(self, other: OffsetExpr | int) -> OffsetExpr:
         w, t = self.w, self.type
-        return Sum(w, w.plus(self.offset, offset_of(other), t), t)
+        return OffsetExpr(w, w.plus(self.offset, as_offset(other), t), t)
 
-    def __radd__(self, other: int) -> Sum:
+    def __radd__(self, other: int) -> OffsetExpr:
         w, t = self.w, self.type
-        return Sum(w, w.plus(Offset(None, other), self.offset, t), t)
+        return OffsetExpr(w, w.plus(Offset(None, other), self.offset, t), t)
 
-    def __sub__(self, other: Sum | int) -> Sum:
+    def __sub__(self, other: OffsetExpr | int) -> OffsetExpr:
         return self + other * -1
 
-    def __rsub__(self, other: int) -> Sum:
+    def __rsub__(self, other: int) -> OffsetExpr:
         return other + self * -1
 
-    def __mul__(self, other: Sum | int) -> Sum:
+    def __mul__(self, other: OffsetExpr | int) -> OffsetExpr:
         if isinstance(other, int):
-            return Sum(self.w, self.w.times(self.offset, other, self.type), self.type)
+            return OffsetExpr(self.w, self.w.times(self.offset, other, self.type), self.type)
         return self._apply("mul", operator.mul, other)
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: Sum | int) -> Sum:
+    def __floordiv__(self, other: OffsetExpr | int) -> OffsetExpr:
         return self._apply("floordiv", operator.floordiv, other)
 
-    def __mod__(self, other: Sum | int) -> Sum:
+    def __mod__(self, other: OffsetExpr | int) -> OffsetExpr:
         return self._apply("mod", operator.mod, other)
 
-    def __xor__(self, other: Sum | int) -> Sum:
+    def __xor__(self, other: OffsetExpr | int) -> OffsetExpr:
         return self._apply("xor", operator.xor, other)
 
-    def _apply(self, kind: str, f: Callable[[int, int], int], other: Sum | int) -> Sum:
-        a, b = self.offset, offset_of(other)
+    def _apply(
+        self, kind: str, f: Callable[[int, int], int], other: OffsetExpr | int
+    ) -> OffsetExpr:
+        a, b = self.offset, as_offset(other)
         w, t = self.w, self.type
         if a.value is None and b.value is None:
-            return Sum(w, Offset(None, f(a.constant, b.constant)), t)
+            return OffsetExpr(w, Offset(None, f(a.constant, b.constant)), t)
         found = w.op(kind, w.whole(a, t), w.whole(b, t), type=t)
-        return Sum(w, Offset(found, 0), t)
+        return OffsetExpr(w, Offset(found, 0), t)
 
 
-def offset_of(x: Sum | int) -> Offset:
-    """Convert a `Sum` or int to an offset."""
-    return x.offset if isinstance(x, Sum) else Offset(None, x)
+def as_offset(x: OffsetExpr | int) -> Offset:
+    """Convert a `OffsetExpr` or int to an offset."""
+    return x.offset if isinstance(x, OffsetExpr) else Offset(None, x)

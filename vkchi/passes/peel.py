@@ -25,19 +25,19 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from vkchi.analysis.conditions import NEVER
-from vkchi.analysis.intervals import Intervals, axes_in
-from vkchi.analysis.mixing import may_mix
+from vkchi.analysis.interval_analysis import Intervals, axes_in
+from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.work import known_work_of
-from vkchi.ir.axes import Digit, Space
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int, is_constant
-from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Param, Value, walk
-from vkchi.ir.intervals import Interval
+from vkchi.ir.interval_rules import Interval
+from vkchi.ir.iteration_space import IterationDigit, IterationSpace
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import is_worth_splitting
-from vkchi.passes.jam import has_at_most, moves_along, neighbours_of
+from vkchi.passes.jam import elements_per_access, has_small_body, is_mostly_contiguous
 from vkchi.passes.tiers import Tier
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -47,7 +47,7 @@ WIDEST = 16  # maximum width of an edge, in iterations
 MOST_OPS = 200  # of a body, which is duplicated
 
 
-class Span(NamedTuple):
+class AxisSplit(NamedTuple):
     """Range of a loop's axis, and the part `first` to `last` that is interior."""
 
     begin: int
@@ -70,7 +70,7 @@ def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
     """Split long loops into interior and edges, if profitable and not deferred to the next tier."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        ask = Questions(op) if may_split(op, caps) else None
+        ask = DecidableOps(op) if may_split(op, caps) else None
         spans = ask and find_middle(op, ask, caps)
         if not (ask and spans) or tier.leaves(op, fn):
             return None
@@ -86,7 +86,7 @@ def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
 
 def may_split(op: Op, caps: Caps) -> bool:
     """True if a `parallel` may be reordered, is small, and is long enough to gain from a split."""
-    if not (has_at_most(op, MOST_OPS) and may_mix(op)):
+    if not (has_small_body(op, MOST_OPS) and may_interleave(op)):
         return False
     sizes = [max(0, last - first) for first, last in ends_of(op)]
     is_known = len(sizes) == len(op.regions[0].params)
@@ -100,12 +100,12 @@ def ends_of(op: Op) -> list[tuple[int, int]]:
     return [(b, e) for b, e in zip(ends[::2], ends[1::2]) if b is not None and e is not None]
 
 
-def find_middle(op: Op, ask: Questions, caps: Caps) -> tuple[Span, ...] | None:
+def find_middle(op: Op, ask: DecidableOps, caps: Caps) -> tuple[AxisSplit, ...] | None:
     """Interior of a loop; None if a split is not profitable."""
     ends = ends_of(op)
-    spans = [Span(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(ends)]
-    if any(s.edge for s in spans) or moves_along(op):
-        spans[-1] = at_words(spans[-1], neighbours_of(op, caps) or 1)
+    spans = [AxisSplit(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(ends)]
+    if any(s.edge for s in spans) or is_mostly_contiguous(op):
+        spans[-1] = at_words(spans[-1], elements_per_access(op, caps) or 1)
     middle, strays = prod(s.middle for s in spans), size(spans, len(spans) - 1)
     total = prod(e - b for b, e in ends)
     if not total > middle >= 3 * total // 4:
@@ -114,7 +114,7 @@ def find_middle(op: Op, ask: Questions, caps: Caps) -> tuple[Span, ...] | None:
     return tuple(spans) if is_worth_splitting(work, middle, strays, caps) else None
 
 
-def at_words(s: Span, word: int) -> Span:
+def at_words(s: AxisSplit, word: int) -> AxisSplit:
     """Shrink an interior to whole words of `word` scalars."""
     return s._replace(first=s.first + -s.first % word, last=s.last - s.last % word)
 
@@ -125,7 +125,7 @@ def is_question(op: Op) -> bool:
     return asks and op.args[0].type is i32
 
 
-class Questions:
+class DecidableOps:
     """The ops of a loop's body that may have one outcome in most iterations."""
 
     def __init__(self, op: Op) -> None:
@@ -168,7 +168,7 @@ class Questions:
         return decide(x, known) is not None
 
 
-def whole_of(axis: Axis) -> Interval:
+def whole_of(axis: LoopAxis) -> Interval:
     """Interval of an index with constant bounds."""
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     assert begin is not None and end is not None
@@ -178,7 +178,7 @@ def whole_of(axis: Axis) -> Interval:
 # --- outcomes of ops -----------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
+class DecidedValue(NamedTuple):
     """Outcome of an op: a bool, or an operand minus a constant."""
 
     truth: bool | None
@@ -186,7 +186,7 @@ class Answer(NamedTuple):
     less: int = 0
 
 
-def decide(op: Op, known: Intervals) -> Answer | None:
+def decide(op: Op, known: Intervals) -> DecidedValue | None:
     """Outcome of an op, if it is the same for all values in the known intervals."""
     a, b = map(known.of, op.args)
     if a is None or b is None or a[0] > a[1] or b[0] > b[1]:
@@ -196,32 +196,34 @@ def decide(op: Op, known: Intervals) -> Answer | None:
     if op.kind in ("min", "max"):
         return decide_extreme(op, a, b)
     is_false, is_true = NEVER[op.kind]
-    return Answer(False) if is_false(a, b) else Answer(True) if is_true(a, b) else None
+    return DecidedValue(False) if is_false(a, b) else DecidedValue(True) if is_true(a, b) else None
 
 
-def decide_extreme(op: Op, a: Interval, b: Interval) -> Answer | None:
+def decide_extreme(op: Op, a: Interval, b: Interval) -> DecidedValue | None:
     """Outcome of a `min` or `max` whose operands' intervals do not overlap."""
     if a[0] < b[1] and b[0] < a[1]:
         return None
     greater = 0 if a[0] >= b[1] else 1
-    return Answer(None, greater if op.kind == "max" else 1 - greater)
+    return DecidedValue(None, greater if op.kind == "max" else 1 - greater)
 
 
-def decide_mod(op: Op, a: Interval) -> Answer | None:
+def decide_mod(op: Op, a: Interval) -> DecidedValue | None:
     """Outcome of a remainder whose quotient is known."""
     n = constant_int(op.args[1])
     if n is None or n <= 0 or a[0] // n != a[1] // n:
         return None
-    return Answer(None, 0, a[0] // n * n)
+    return DecidedValue(None, 0, a[0] // n * n)
 
 
 # --- rewriting -----------------------------------------------------------------------------------
 
 
-class Middle(Cloner):
+class InteriorCloner(Cloner):
     """Clones a body for the interior, with decided ops replaced."""
 
-    def __init__(self, b: Builder, map: dict[Value, Value], answers: Mapping[Op, Answer]) -> None:
+    def __init__(
+        self, b: Builder, map: dict[Value, Value], answers: Mapping[Op, DecidedValue]
+    ) -> None:
         super().__init__(b, map)
         self.answers = answers
 
@@ -233,7 +235,7 @@ class Middle(Cloner):
         else:
             self.map[op] = self.value(op, answer)
 
-    def value(self, op: Op, answer: Answer) -> Value:
+    def value(self, op: Op, answer: DecidedValue) -> Value:
         """Value of a decided op."""
         if answer.truth is not None:
             return self.b.const(answer.truth, u1)
@@ -243,7 +245,7 @@ class Middle(Cloner):
         return self.b.emit("sub", v, self.b.const(answer.less, i32))
 
 
-def build_middle(b: Builder, op: Op, ask: Questions, spans: Sequence[Span]) -> None:
+def build_middle(b: Builder, op: Op, ask: DecidableOps, spans: Sequence[AxisSplit]) -> None:
     """Append the loop over the interior."""
     body = op.regions[0]
     known = ask.intervals(
@@ -253,11 +255,11 @@ def build_middle(b: Builder, op: Op, ask: Questions, spans: Sequence[Span]) -> N
     answers = {x: answer for x, answer in found if answer is not None}
     params = [Param(p.type, p.name) for p in body.params]
     with b.region(*params) as new:
-        Middle(b, dict(zip(body.params, params, strict=True)), answers).body(body)
+        InteriorCloner(b, dict(zip(body.params, params, strict=True)), answers).body(body)
     b.parallel([b.const(n, i32) for s in spans for n in (s.first, s.last)], new)
 
 
-def build_edges(b: Builder, op: Op, spans: Sequence[Span]) -> None:
+def build_edges(b: Builder, op: Op, spans: Sequence[AxisSplit]) -> None:
     """Append the loop over the edges, slab by slab.
 
     The slab of an axis has this axis in an edge and the axes before it in the interior.
@@ -279,21 +281,21 @@ def build_edges(b: Builder, op: Op, spans: Sequence[Span]) -> None:
     b.parallel((b.const(0, i32), b.const(total, i32)), new)
 
 
-def size(spans: Sequence[Span], k: int) -> int:
+def size(spans: Sequence[AxisSplit], k: int) -> int:
     """Number of iterations in the slab of an axis."""
     before, after = spans[:k], spans[k + 1 :]
     return prod(s.middle for s in before) * spans[k].edge * prod(s.end - s.begin for s in after)
 
 
-def slab(b: Builder, t: Value, spans: Sequence[Span], k: int, offset: int) -> list[Value]:
+def slab(b: Builder, t: Value, spans: Sequence[AxisSplit], k: int, offset: int) -> list[Value]:
     """Indices of an iteration in the slab of axis k, which begins at iteration `offset`."""
     number = b.emit("sub", t, b.const(offset, i32)) if offset else t
     extents = [
         s.middle if j < k else s.edge if j == k else s.end - s.begin for j, s in enumerate(spans)
     ]
-    digits = tuple([Digit(j, b.const(n, i32)) for j, n in enumerate(extents)])
+    digits = tuple([IterationDigit(j, b.const(n, i32)) for j, n in enumerate(extents)])
     begins = tuple([b.const(s.first if j < k else s.begin, i32) for j, s in enumerate(spans)])
-    space = Space(begins, digits)
+    space = IterationSpace(begins, digits)
     indices = space.indices(b, space.split(b, number))
     s = spans[k]
     beyond = b.emit("add", indices[k], b.const(s.middle, i32))

@@ -34,7 +34,7 @@ from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.passes.simplify import Ruleset
-    from vkchi.target.artifact import Fill
+    from vkchi.target.artifact import MemoryFill
 
 Change = Callable[[Func], "Func | Program"]
 Given = Mapping[str, Any]  # caps, options, memo, tier
@@ -42,15 +42,15 @@ Check = Callable[[Func, str], None]  # called with the result of a pass and its 
 BRANCHES = LOOPS | {"if"}
 
 
-class Made(NamedTuple):
+class BuiltDispatches(NamedTuple):
     """Dispatches with their temporaries, and the dispatches that only fill arrays."""
 
     funcs: Sequence[Func]
     temps: Sequence[Param] = ()
-    fills: Mapping[str, tuple[Fill, ...]] = NO_FILLS
+    fills: Mapping[str, tuple[MemoryFill, ...]] = NO_FILLS
 
 
-class Entry(NamedTuple):
+class PassEntry(NamedTuple):
     """Location and requirements of a pass.
 
     - `where`: `module:function`.
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
     beside: Collection[str] = ()
 
 
-class Step(NamedTuple):
+class PassStep(NamedTuple):
     """A pass in the pipeline and the reason for its position.
 
     With `after`, the step runs only if one of those passes, in the same stage, changed the Func.
@@ -79,152 +79,166 @@ class Step(NamedTuple):
     after: tuple[str, ...] = ()
 
 
-ENTRIES: dict[str, Entry] = {
-    "simplify": Entry("simplify:simplify", "memo"),
-    "simplify_fast": Entry("simplify:simplify_fast", "memo"),
-    "cse": Entry("cse:merge_equal_ops"),
-    "dce": Entry("dce:remove_dead"),
-    "unread": Entry("dce:remove_unread"),
-    "forward": Entry("store_forwarding:forward_memory", needs=PLAIN_ACCESSES),
-    "dead_stores": Entry("store_forwarding:remove_dead_stores"),  # before differentiation
-    "licm": Entry("licm:hoist_invariants", needs=LOOPS),
-    "demote": Entry("demote:demote_atomics", needs=UPDATES),
-    "demote_all": Entry("demote:demote_all_atomics", needs=UPDATES),
-    "demote_but_sums": Entry("demote:demote_but_sums", needs=UPDATES),
-    "strength": Entry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
-    "distribute": Entry("distribute:distribute", "caps, memo", ("atomic_add",), several=True),
-    "expand": Entry("expand:expand", "caps, memo", ("atomic_add",), several=True),
-    "gather": Entry("gather:gather", "caps, memo", ("atomic_add",), several=True, beside=QUOTIENTS),
-    "reciprocals": Entry("reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())),
-    "peel": Entry("peel:peel", "caps, tier", ("parallel",)),
-    "split": Entry("split:split_dispatches"),
-    "coarsen": Entry("coarsen:coarsen", "caps", ATOMICS.keys()),
-    "bins": Entry("bins:bins", "caps", ATOMICS.keys()),
-    "reduce": Entry("reduce:reduce", "caps", ATOMICS.keys()),
-    "jam": Entry("jam:jam", "caps", ("parallel",)),
-    "jam_sums": Entry("jam:jam_sums", "caps", ATOMICS.keys()),
-    "indices": Entry("indices:order_indices", needs=("elem",)),
-    "commoning": Entry("commoning:common_loads", needs=("for",)),
-    "promote": Entry("promote:promote_elements", needs=BRANCHES),
-    "workgroup": Entry("workgroup:pad_to_workgroup", "caps", ("barrier",)),  # a part of map_grid
-    "remainders": Entry("remainders:turn_remainders", "caps", ("mod",)),
-    "predicate": Entry("predicate:predicate", "caps", ("if",)),
-    "jump_threading": Entry("jump_threading:thread_jumps", "caps", ("if",), several=True),
-    "unroll": Entry("unroll:unroll", "caps", ("for",)),
-    "unroll_sums": Entry("unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True),
-    "unroll_loads": Entry("unroll_loads:unroll_loads", "caps", ("for",), several=True),
-    "unroll_words": Entry("unroll_words:unroll_words", "caps", ("for",)),
-    "lanes": Entry("lanes:share_lanes", "caps", ("for",)),
-    "map_grid": Entry("map_grid:map_grid", "caps, options"),
-    "wide": Entry("wide:cut_wide_loops"),  # run by the compiler on frontend output
-    "bounds": Entry("bounds:bounds"),
-    "combine": Entry("combine:combine_lanes", "caps", ATOMICS.keys()),
-    "legalize": Entry("legalize:legalize", "caps"),
-    "access": Entry("access:lower_access"),
-    "neighbours": Entry("neighbours:join_neighbours", "caps", ("address",)),
-    "broadcast": Entry("broadcast:broadcast_loads", "caps", ("for",)),
-    "arithmetic": Entry("arithmetic:lower_arithmetic", "caps"),
-    "bases": Entry("bases:take_constants_apart", "caps", ("address",)),
-    "rounds": Entry("rounds:spell_rounds", "caps", ("for",)),
-    "stores_last": Entry("stores_last:keep_stores_back", "caps", ("store", *ATOMICS)),
-    "streams": Entry("streams:lower_random", needs=("random",)),
-    "roots": Entry("roots:compare_squares", needs=("sqrt",)),
-    "records": Entry("records:lower_reports", needs=REPORTS),
-    "fission": Entry("fission:cut_long_loops", needs=("parallel",)),
-    "fusion": Entry("fusion:fuse_loops", needs=("parallel",), several=True),
-    "shallow": Entry("shallow:keep_shallow"),  # run by the compiler on frontend output
+ENTRIES: dict[str, PassEntry] = {
+    "simplify": PassEntry("simplify:simplify", "memo"),
+    "simplify_fast": PassEntry("simplify:simplify_fast", "memo"),
+    "cse": PassEntry("cse:merge_equal_ops"),
+    "dce": PassEntry("dce:remove_dead"),
+    "unread": PassEntry("dce:remove_unread"),
+    "forward": PassEntry("store_forwarding:forward_memory", needs=PLAIN_ACCESSES),
+    "dead_stores": PassEntry("store_forwarding:remove_dead_stores"),  # before differentiation
+    "licm": PassEntry("licm:hoist_invariants", needs=LOOPS),
+    "demote": PassEntry("demote:demote_atomics", needs=UPDATES),
+    "demote_all": PassEntry("demote:demote_all_atomics", needs=UPDATES),
+    "demote_but_sums": PassEntry("demote:demote_but_sums", needs=UPDATES),
+    "strength": PassEntry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
+    "distribute": PassEntry("distribute:distribute", "caps, memo", ("atomic_add",), several=True),
+    "expand": PassEntry("expand:expand_scalars", "caps, memo", ("atomic_add",), several=True),
+    "gather": PassEntry(
+        "gather:scatter_to_gather", "caps, memo", ("atomic_add",), several=True, beside=QUOTIENTS
+    ),
+    "reciprocals": PassEntry("reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())),
+    "peel": PassEntry("peel:peel", "caps, tier", ("parallel",)),
+    "split": PassEntry("split:split_dispatches"),
+    "coarsen": PassEntry("coarsen:coarsen", "caps", ATOMICS.keys()),
+    "bins": PassEntry("bins:privatize_histograms", "caps", ATOMICS.keys()),
+    "reduce": PassEntry("reduce:reduce", "caps", ATOMICS.keys()),
+    "jam": PassEntry("jam:jam", "caps", ("parallel",)),
+    "jam_sums": PassEntry("jam:jam_reductions", "caps", ATOMICS.keys()),
+    "indices": PassEntry("indices:order_indices", needs=("elem",)),
+    "commoning": PassEntry("commoning:common_loads", needs=("for",)),
+    "promote": PassEntry("promote:promote_elements", needs=BRANCHES),
+    "workgroup": PassEntry(
+        "workgroup:pad_to_workgroup", "caps", ("barrier",)
+    ),  # a part of map_grid
+    "remainders": PassEntry("remainders:turn_remainders", "caps", ("mod",)),
+    "predicate": PassEntry("predicate:predicate", "caps", ("if",)),
+    "jump_threading": PassEntry("jump_threading:thread_jumps", "caps", ("if",), several=True),
+    "unroll": PassEntry("unroll:unroll", "caps", ("for",)),
+    "unroll_sums": PassEntry("unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True),
+    "unroll_loads": PassEntry("unroll_loads:unroll_loads", "caps", ("for",), several=True),
+    "unroll_words": PassEntry("unroll_words:unroll_words", "caps", ("for",)),
+    "lanes": PassEntry("lanes:share_lanes", "caps", ("for",)),
+    "map_grid": PassEntry("map_grid:map_grid", "caps, options"),
+    "wide": PassEntry("wide:cut_wide_loops"),  # run by the compiler on frontend output
+    "bounds": PassEntry("bounds:eliminate_bounds_checks"),
+    "combine": PassEntry("combine:combine_lanes", "caps", ATOMICS.keys()),
+    "legalize": PassEntry("legalize:legalize", "caps"),
+    "access": PassEntry("lower_access:lower_access"),
+    "neighbours": PassEntry("neighbours:join_neighbours", "caps", ("address",)),
+    "broadcast": PassEntry("broadcast:broadcast_loads", "caps", ("for",)),
+    "arithmetic": PassEntry("arithmetic:lower_arithmetic", "caps"),
+    "bases": PassEntry("bases:mark_constant_offsets", "caps", ("address",)),
+    "rounds": PassEntry("rounds:spell_rounds", "caps", ("for",)),
+    "stores_last": PassEntry("stores_last:keep_stores_back", "caps", ("store", *ATOMICS)),
+    "streams": PassEntry("streams:lower_random", needs=("random",)),
+    "roots": PassEntry("roots:compare_squares", needs=("sqrt",)),
+    "records": PassEntry("lower_reports:lower_reports", needs=REPORTS),
+    "fission": PassEntry("fission:cut_long_loops", needs=("parallel",)),
+    "fusion": PassEntry("fusion:fuse_loops", needs=("parallel",), several=True),
+    "shallow": PassEntry("shallow:limit_nesting"),  # run by the compiler on frontend output
 }
 
 # On the whole kernel, before it is split into dispatches.
-BEFORE_SPLIT: tuple[Step, ...] = (
-    Step("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
-    Step("dce", "what is dead must not travel between dispatches"),
-    Step("fusion", "the spaces of loops are known; each dispatch has less to load then"),
-    Step("expand", "what distribute and gather could not take, for what it takes to compute"),
-    Step("distribute", "coarsen, after the cut, makes strips of the new loops"),
-    Step("gather", "loops run over elements then, and ask whose these are, which peel answers"),
-    Step(
+BEFORE_SPLIT: tuple[PassStep, ...] = (
+    PassStep("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
+    PassStep("dce", "what is dead must not travel between dispatches"),
+    PassStep("fusion", "the spaces of loops are known; each dispatch has less to load then"),
+    PassStep("expand", "what distribute and gather could not take, for what it takes to compute"),
+    PassStep("distribute", "coarsen, after the cut, makes strips of the new loops"),
+    PassStep("gather", "loops run over elements then, and ask whose these are, which peel answers"),
+    PassStep(
         "simplify",
         "what one iteration computes that another one needs",
         ("expand", "distribute", "gather"),
     ),
-    Step("dce", "what iterations do besides what is gathered", ("expand", "distribute", "gather")),
-    Step("peel", "the edges of a loop are a dispatch; conditions are in few forms by now"),
-    Step("simplify", "branches that are known in the middle", ("peel",)),
-    Step("dce", "what only they needed", ("peel",)),
-    Step("fission", "last before the cut: more loops are more dispatches"),
+    PassStep(
+        "dce", "what iterations do besides what is gathered", ("expand", "distribute", "gather")
+    ),
+    PassStep("peel", "the edges of a loop are a dispatch; conditions are in few forms by now"),
+    PassStep("simplify", "branches that are known in the middle", ("peel",)),
+    PassStep("dce", "what only they needed", ("peel",)),
+    PassStep("fission", "last before the cut: more loops are more dispatches"),
 )
 
 # On each dispatch.
-PER_DISPATCH: tuple[Step, ...] = (
-    Step("unroll_sums", "before reduce, which takes sums whose places are known"),
-    Step("simplify", "and these places are numbers then", ("unroll_sums",)),
-    Step("demote", "loads and stores are what licm and forward understand"),
-    Step("licm", "before forward, which merges what came out of a loop with what stood there"),
-    Step("jump_threading", "before forward: a branch knows what its condition has loaded"),
-    Step("forward", "loads become values that the rules can see"),
-    Step(
+PER_DISPATCH: tuple[PassStep, ...] = (
+    PassStep("unroll_sums", "before reduce, which takes sums whose places are known"),
+    PassStep("simplify", "and these places are numbers then", ("unroll_sums",)),
+    PassStep("demote", "loads and stores are what licm and forward understand"),
+    PassStep("licm", "before forward, which merges what came out of a loop with what stood there"),
+    PassStep("jump_threading", "before forward: a branch knows what its condition has loaded"),
+    PassStep("forward", "loads become values that the rules can see"),
+    PassStep(
         "simplify",
         "what these left: components of packs, conditions now known",
         ("jump_threading", "forward"),
     ),
-    Step(
+    PassStep(
         "dce",
         "private places never read; reduce wants to see all uses of a place",
         ("jump_threading", "forward"),
     ),
-    Step("bounds", "reduce and map_grid hide that an index belongs to its loop"),
-    Step("coarsen", "makes serial loops for reduce to take sums out of"),
-    Step("simplify", "strips of constants, and equal ops of several lines", ("coarsen",)),
-    Step("licm", "places must be computed outside of the loop that sums", ("coarsen",)),
-    Step("jam_sums", "before reduce, after which terms of a sum are no neighbours"),
-    Step("bins", "before reduce, which takes out of serial loops what they need not do there"),
-    Step("reduce", "needs the final loops and places, and makes new ones"),
-    Step(
+    PassStep("bounds", "reduce and map_grid hide that an index belongs to its loop"),
+    PassStep("coarsen", "makes serial loops for reduce to take sums out of"),
+    PassStep("simplify", "strips of constants, and equal ops of several lines", ("coarsen",)),
+    PassStep("licm", "places must be computed outside of the loop that sums", ("coarsen",)),
+    PassStep("jam_sums", "before reduce, after which terms of a sum are no neighbours"),
+    PassStep("bins", "before reduce, which takes out of serial loops what they need not do there"),
+    PassStep("reduce", "needs the final loops and places, and makes new ones"),
+    PassStep(
         "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
     ),
-    Step("forward", "and so it meets other accesses of its place", ("reduce",)),
-    Step("promote", "after forward, which needs no place for straight code; jam copies places"),
-    Step("indices", "jam sees what varies by what indices are made of"),
-    Step("jam", "reduce makes serial loops; map_grid counts what is left of the axes"),
-    Step("indices", "and what jam adds to them; map_grid hides what they are made of", ("jam",)),
-    Step("simplify", "equal indices of neighbours side by side are one value", ("jam",)),
-    Step("forward", "what one of them loads, another need not", ("jam",)),
-    Step("unroll_loads", "jam shares what short loops load while they are loops"),
-    Step("simplify", "the places of rounds are numbers", ("unroll_loads",)),
-    Step("licm", "what all rounds of a loop around load", ("unroll_loads",)),
-    Step("forward", "several short loops load the same there", ("unroll_loads",)),
-    Step("bounds", "places of which it was not known there; map_grid blinds it", ("unroll_loads",)),
-    Step("commoning", "what jam laid side by side is what the next round loads"),
-    Step("remainders", "who reads remainders has; map_grid hides what indices run over"),
-    Step("lanes", "as map_grid, of what has no grid: reduce and bounds are through"),
-    Step("map_grid", "after reduce, which shares loops out, and what it blinds: demote, bounds"),
-    Step(
+    PassStep("forward", "and so it meets other accesses of its place", ("reduce",)),
+    PassStep("promote", "after forward, which needs no place for straight code; jam copies places"),
+    PassStep("indices", "jam sees what varies by what indices are made of"),
+    PassStep("jam", "reduce makes serial loops; map_grid counts what is left of the axes"),
+    PassStep(
+        "indices", "and what jam adds to them; map_grid hides what they are made of", ("jam",)
+    ),
+    PassStep("simplify", "equal indices of neighbours side by side are one value", ("jam",)),
+    PassStep("forward", "what one of them loads, another need not", ("jam",)),
+    PassStep("unroll_loads", "jam shares what short loops load while they are loops"),
+    PassStep("simplify", "the places of rounds are numbers", ("unroll_loads",)),
+    PassStep("licm", "what all rounds of a loop around load", ("unroll_loads",)),
+    PassStep("forward", "several short loops load the same there", ("unroll_loads",)),
+    PassStep(
+        "bounds", "places of which it was not known there; map_grid blinds it", ("unroll_loads",)
+    ),
+    PassStep("commoning", "what jam laid side by side is what the next round loads"),
+    PassStep("remainders", "who reads remainders has; map_grid hides what indices run over"),
+    PassStep("lanes", "as map_grid, of what has no grid: reduce and bounds are through"),
+    PassStep(
+        "map_grid", "after reduce, which shares loops out, and what it blinds: demote, bounds"
+    ),
+    PassStep(
         "simplify",
         "reduce and map_grid build without looking around",
         ("bins", "reduce", "jam", "indices", "lanes", "map_grid"),
     ),
-    Step(
+    PassStep(
         "licm",
         "what all iterations of an invocation share",
         ("bins", "reduce", "jam", "indices", "lanes", "map_grid"),
     ),
-    Step("predicate", "after bounds, which proves by branches; unroll takes loops without them"),
-    Step(
+    PassStep(
+        "predicate", "after bounds, which proves by branches; unroll takes loops without them"
+    ),
+    PassStep(
         "unroll", "what is known of loops' lengths is known; before neighbours, which joins loads"
     ),
-    Step("unroll_words", "as unroll: on other devices, of other loops"),
-    Step(
+    PassStep("unroll_words", "as unroll: on other devices, of other loops"),
+    PassStep(
         "simplify", "indices of rounds, what is equal now", ("predicate", "unroll", "unroll_words")
     ),
-    Step("forward", "what one round stores the next need not load", ("unroll_words",)),
-    Step("bounds", "the places that reduce made", ("reduce",)),
-    Step("roots", "who else asks for a root has been found out; legalize may write roots"),
-    Step("combine", "of atomics that are left, those that legalize writes as loops"),
-    Step("legalize", "all ops are there; what follows makes none that a device may lack"),
-    Step("strength", "last: bounds and the grid read the plain forms"),
-    Step("reciprocals", "of the divisions that strength writes"),
-    Step(
+    PassStep("forward", "what one round stores the next need not load", ("unroll_words",)),
+    PassStep("bounds", "the places that reduce made", ("reduce",)),
+    PassStep("roots", "who else asks for a root has been found out; legalize may write roots"),
+    PassStep("combine", "of atomics that are left, those that legalize writes as loops"),
+    PassStep("legalize", "all ops are there; what follows makes none that a device may lack"),
+    PassStep("strength", "last: bounds and the grid read the plain forms"),
+    PassStep("reciprocals", "of the divisions that strength writes"),
+    PassStep(
         "dce",
         "what these left unused",
         ("reduce", "jam", "indices", "lanes", "map_grid", "legalize", "roots"),
@@ -233,22 +247,24 @@ PER_DISPATCH: tuple[Step, ...] = (
 
 # On each dispatch, before it is emitted: expands the ops marked `LOWERED` in the op table.
 # Passes that analyze elements run before.
-LOWERING: tuple[Step, ...] = (
-    Step("access", "addresses are arithmetic like any other from here on"),
-    Step("licm", "the parts of addresses that a serial loop does not change", ("access",)),
-    Step("broadcast", "what an address is made of stands before its loop"),
-    Step("dce", "addresses in its tiles that only loads of others need", ("broadcast",)),
-    Step(
+LOWERING: tuple[PassStep, ...] = (
+    PassStep("access", "addresses are arithmetic like any other from here on"),
+    PassStep("licm", "the parts of addresses that a serial loop does not change", ("access",)),
+    PassStep("broadcast", "what an address is made of stands before its loop"),
+    PassStep("dce", "addresses in its tiles that only loads of others need", ("broadcast",)),
+    PassStep(
         "neighbours", "offsets are equal where they can be, and loads where they stay", ("access",)
     ),
-    Step("stores_last", "accesses are those that are emitted"),
-    Step("streams", "nobody asks any more whether a Func draws"),
-    Step("records", "until here, reports touch no memory"),
-    Step("arithmetic", "no pass reads divisions and lengths any more"),
-    Step("rounds", "loads that are joined need no offset of their own; bases takes constants away"),
-    Step("licm", "the terms of offsets that no round changes", ("rounds",)),
-    Step("dce", "the offsets as they were", ("rounds",)),
-    Step("bases", "last: what it says of addresses is for the emitter"),
+    PassStep("stores_last", "accesses are those that are emitted"),
+    PassStep("streams", "nobody asks any more whether a Func draws"),
+    PassStep("records", "until here, reports touch no memory"),
+    PassStep("arithmetic", "no pass reads divisions and lengths any more"),
+    PassStep(
+        "rounds", "loads that are joined need no offset of their own; bases takes constants away"
+    ),
+    PassStep("licm", "the terms of offsets that no round changes", ("rounds",)),
+    PassStep("dce", "the offsets as they were", ("rounds",)),
+    PassStep("bases", "last: what it says of addresses is for the emitter"),
 )
 
 # Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
@@ -268,7 +284,7 @@ USUAL = (
 )  # fmt: skip
 
 
-def left_out() -> frozenset[str]:
+def disabled_passes() -> frozenset[str]:
     """Return the passes that `VKCHI_PASSES` disables.
 
     Raises ArgumentError if one is not an optional pass.
@@ -320,7 +336,7 @@ def run_pass(name: str, fn: Func, given: Given) -> Any:
     return load_pass(name)(fn, *[given[name] for name in entry.takes.split(", ") if name])
 
 
-def may_apply(entry: Entry, fn: Func, memo: Memo) -> bool:
+def may_apply(entry: PassEntry, fn: Func, memo: Memo) -> bool:
     """True if a Func contains the ops that a pass needs."""
     if entry.needs and not memo.has(fn, entry.needs):
         return False
@@ -364,7 +380,7 @@ def given_to(fn: Func, caps: Caps, options: Options, memo: Memo) -> Given:
     return {"caps": caps, "options": options, "memo": memo, "tier": Tier(fn, options)}
 
 
-def optimise(
+def optimize_kernel(
     fn: Func, caps: Caps, options: Options, memo: Memo | None = None
 ) -> tuple[Program, tuple[Param, ...]]:
     """Return a kernel's dispatches for a device, and the temporaries that a launch provides.
@@ -372,7 +388,7 @@ def optimise(
     Dispatches without effects are left out. Raises InternalError if a pass breaks the IR.
     """
     given = given_to(fn, caps, options, memo or Memo())
-    clock = Clock(fn.name)
+    clock = PassTimer(fn.name)
     made = run_verified(lambda check: cut_dispatches(fn, given, clock, check), given, clock)
     kept = tuple(f for f in made.funcs if len(f.body.ops) > 1)
     used = {p for f in kept for p in f.params}
@@ -381,37 +397,43 @@ def optimise(
     return program, tuple(p for p in made.temps if p in used)
 
 
-def cut_dispatches(fn: Func, given: Given, clock: Clock, check: Check) -> Made:
+def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> BuiltDispatches:
     """Split a kernel into optimized dispatches and temporaries."""
     program, temps = load_pass("split")(run_passes(fn, BEFORE_SPLIT, given, check))
     clock.tick("split")
     fills = find_fills(program, given["caps"])
-    return Made([run_passes(f, PER_DISPATCH, given, check) for f in program.funcs], temps, fills)
+    return BuiltDispatches(
+        [run_passes(f, PER_DISPATCH, given, check) for f in program.funcs], temps, fills
+    )
 
 
-def find_fills(program: Program, caps: Caps) -> dict[str, tuple[Fill, ...]]:
+def find_fills(program: Program, caps: Caps) -> dict[str, tuple[MemoryFill, ...]]:
     """Return, by name, the dispatches that only fill arrays (CPUs only).
 
     A CPU driver executes a fill command faster than a small dispatch.
     """
-    if "fills" in left_out() or not caps.is_cpu:
+    if "fills" in disabled_passes() or not caps.is_cpu:
         return {}
     return {f.name: found for f in program.funcs if (found := fills_of(f))}
 
 
-def lower(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
+def lower_dispatch(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Lower a dispatch to the ops that the emitter supports.
 
     Raises InternalError if a pass breaks the IR.
     """
     given = given_to(fn, caps, Options(), memo or Memo())
-    clock = Clock(f"{fn.name}, lowered")
-    made = run_verified(lambda check: Made([run_passes(fn, LOWERING, given, check)]), given, clock)
+    clock = PassTimer(f"{fn.name}, lowered")
+    made = run_verified(
+        lambda check: BuiltDispatches([run_passes(fn, LOWERING, given, check)]), given, clock
+    )
     clock.show()
     return made.funcs[0]
 
 
-def run_verified(run: Callable[[Check], Made], given: Given, clock: Clock) -> Made:
+def run_verified(
+    run: Callable[[Check], BuiltDispatches], given: Given, clock: PassTimer
+) -> BuiltDispatches:
     """Run passes and verify the result.
 
     If the result is invalid or a pass raises, the passes run again with the verifier after each
@@ -441,10 +463,10 @@ def run_verified(run: Callable[[Check], Made], given: Given, clock: Clock) -> Ma
     raise failure
 
 
-def run_passes(fn: Func, steps: Sequence[Step], given: Given, check: Check) -> Func:
+def run_passes(fn: Func, steps: Sequence[PassStep], given: Given, check: Check) -> Func:
     """Run these steps on a Func. `check` is called with the result of each."""
     changed: set[str] = set()
-    is_fast, missing = given["options"].fast_math, left_out()
+    is_fast, missing = given["options"].fast_math, disabled_passes()
     for step in steps:
         if step.name in missing or (step.after and changed.isdisjoint(step.after)):
             continue
@@ -465,7 +487,7 @@ def is_mapped_alone(old: Func, new: Func) -> bool:
     )
 
 
-class Clock:
+class PassTimer:
     """Accumulates the time per pass; prints it if VKCHI_TIME is set."""
 
     def __init__(self, title: str) -> None:

@@ -17,7 +17,7 @@ from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Param, constant_array
 from vkchi.ir.num import Num
 from vkchi.passes.formula import where
-from vkchi.passes.quotient import any_of
+from vkchi.passes.quotient import any_component
 from vkchi.types import SCALARS, Scalar, f32, i32, scalar_of, with_scalar
 
 FRACTION, EXPONENT, SIGN = (1 << 23) - 1, 255 << 23, -(1 << 31)  # bit fields of an f32
@@ -79,7 +79,7 @@ def natural_power(x: Num, n: Num) -> Num:
     b, columns = x.b, (("result", x.v.type), ("square", x.v.type), ("left", n.v.type))
     seen = [Param(t, name) for name, t in columns]
     with b.region(*seen) as cond:
-        b.emit("yield", any_of(Num(b, seen[2]).op("ne", 0)).v)
+        b.emit("yield", any_component(Num(b, seen[2]).op("ne", 0)).v)
     carried = [Param(t, name) for name, t in columns]
     with b.region(*carried) as body:
         result, square, left = (Num(b, v) for v in carried)

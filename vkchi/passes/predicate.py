@@ -20,7 +20,7 @@ from itertools import chain
 
 from vkchi.analysis.variance import is_private
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Value, base_of
+from vkchi.ir.core import Func, Op, Value, base_memory
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.caps import Caps
@@ -37,10 +37,10 @@ def predicate(fn: Func, caps: Caps) -> Func:
 
 def straighten(fn: Func) -> Func:
     """If-convert branches with few loads."""
-    return Straightener().run(fn)
+    return IfConverter().run(fn)
 
 
-class Straightener(Rebuilder):
+class IfConverter(Rebuilder):
     """Rewrites inner branches first; an outer branch is judged by their results."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ def is_worth_it(ops: Sequence[Op]) -> bool:
     return all(op.kind == "load" or is_free(op) for op in ops) and all(map(is_global, loads))
 
 
-def will_be_straight(op: Op) -> bool:
+def will_be_if_converted(op: Op) -> bool:
     """True if an `if` will be converted, given its inner `if`s."""
     return is_worth_it(straight_ops(op))
 
@@ -99,7 +99,7 @@ def is_free(op: Op) -> bool:
 
 def is_global(load: Op) -> bool:
     """True if a load is from an array in a buffer, whose index can be clamped."""
-    place, base = load.args[0], base_of(load.args[0])
+    place, base = load.args[0], base_memory(load.args[0])
     t = place.type
     return (
         not is_private(base)

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.access import Survey
-from vkchi.analysis.alias import are_distinct, may_share, place_of
+from vkchi.analysis.alias import are_distinct, bases_may_alias, location_of
+from vkchi.analysis.dependence import DependenceTest
 from vkchi.analysis.mixing import keeps_order
-from vkchi.analysis.sums import Index
+from vkchi.analysis.sums import OffsetIndex
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, base_of, walk
+from vkchi.ir.core import Func, Op, Region, Value, base_memory, walk
 from vkchi.ir.ops import COMPONENTS, PLAIN_ACCESSES, READS, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.tuples import NamedTuple
@@ -34,7 +34,7 @@ from vkchi.types import Array, Ptr, Tensor
 FEWEST = 3  # accesses of an element for a gain
 
 
-class Access(NamedTuple):
+class ElementAccess(NamedTuple):
     """A load or store, the `elem` of its address, and the op of the body that contains it."""
 
     op: Op
@@ -47,13 +47,13 @@ class Access(NamedTuple):
         return self.op is self.outer
 
 
-class Element(NamedTuple):
+class ReplacedElement(NamedTuple):
     """An element to replace, with its accesses.
 
     It is loaded before op `start`, and written back if there are stores.
     """
 
-    accesses: Sequence[Access]
+    accesses: Sequence[ElementAccess]
     start: Op
     array: Value
     indices: tuple[Value, ...]
@@ -64,7 +64,7 @@ class Element(NamedTuple):
         return any(a.op.kind in WRITES for a in self.accesses)
 
 
-Groups = dict[tuple[Index, ...], list[Access]]
+Groups = dict[tuple[OffsetIndex, ...], list[ElementAccess]]
 
 
 def promote_elements(fn: Func) -> Func:
@@ -80,12 +80,12 @@ def promote_elements(fn: Func) -> Func:
 # --- legality and profitability ------------------------------------------------------------------
 
 
-def find_elements(loop: Op) -> list[Element]:
+def find_elements(loop: Op) -> list[ReplacedElement]:
     """Elements of a loop whose replacement is legal and profitable."""
     body = loop.regions[0]
     if keeps_order(body):
         return []
-    touched: dict[Value, list[Access] | None] = {}
+    touched: dict[Value, list[ElementAccess] | None] = {}
     for base, access in accesses_of(body):
         so_far = touched.setdefault(base, [])
         if access is None or so_far is None:
@@ -94,22 +94,22 @@ def find_elements(loop: Op) -> list[Element]:
             so_far.append(access)
     groups = {base: by_place(accesses) for base, accesses in touched.items() if accesses}
     worth = [base for base, of in groups.items() if any(map(is_worth_it, of.values()))]
-    alone = [b for b in worth if not any(o is not b and may_share(o, b) for o in touched)]
+    alone = [b for b in worth if not any(o is not b and bases_may_alias(o, b) for o in touched)]
     if not alone:
         return []
-    survey = Survey(body.ops, loop)
+    survey = DependenceTest(body.ops, loop)
     return [e for base in alone for e in elements_of(base, groups[base], survey, body)]
 
 
-def by_place(accesses: Sequence[Access]) -> Groups:
+def by_place(accesses: Sequence[ElementAccess]) -> Groups:
     """Group accesses by element."""
     groups: Groups = {}
     for access in accesses:
-        groups.setdefault(place_of(access.elem).indices, []).append(access)
+        groups.setdefault(location_of(access.elem).indices, []).append(access)
     return groups
 
 
-def accesses_of(body: Region) -> Iterator[tuple[Value, Access | None]]:
+def accesses_of(body: Region) -> Iterator[tuple[Value, ElementAccess | None]]:
     """Yield each array access of a body as (array, access).
 
     The access is None if it is not a plain load or store of an element.
@@ -118,7 +118,7 @@ def accesses_of(body: Region) -> Iterator[tuple[Value, Access | None]]:
         for op in (outer, *(x for region in outer.regions for x in walk(region))):
             if op.kind not in READS and op.kind not in WRITES:
                 continue
-            base = base_of(op.args[0])
+            base = base_memory(op.args[0])
             if not isinstance(base.type, Array):
                 continue
             place = op.args[0]
@@ -126,10 +126,12 @@ def accesses_of(body: Region) -> Iterator[tuple[Value, Access | None]]:
                 place = place.args[0]
             is_plain = op.kind in PLAIN_ACCESSES and isinstance(place, Op)
             plain = is_plain and isinstance(place, Op) and place.kind == "elem"
-            yield base, Access(op, outer, place) if plain and isinstance(place, Op) else None
+            yield base, ElementAccess(op, outer, place) if plain and isinstance(place, Op) else None
 
 
-def elements_of(base: Value, groups: Groups, survey: Survey, body: Region) -> Iterator[Element]:
+def elements_of(
+    base: Value, groups: Groups, survey: DependenceTest, body: Region
+) -> Iterator[ReplacedElement]:
     """Yield the elements of one array to replace."""
     writes = [a.op.args[0] for of in groups.values() for a in of if a.op.kind in WRITES]
     if not writes or not survey.is_private(base, writes):
@@ -151,7 +153,7 @@ def elements_of(base: Value, groups: Groups, survey: Survey, body: Region) -> It
             if start is None:  # defined before the loop, which has one iteration
                 continue
             attr = "inside" if any(op.attr == "inside" for op in plain) else None
-            yield Element(group, start, base, first.args[1:], attr)
+            yield ReplacedElement(group, start, base, first.args[1:], attr)
 
 
 def params_inside(body: Region) -> set[Value]:
@@ -164,7 +166,7 @@ def holds(op: Op, wanted: set[Op]) -> bool:
     return op in wanted or any(x in wanted for region in op.regions for x in walk(region))
 
 
-def is_worth_it(group: Sequence[Access]) -> bool:
+def is_worth_it(group: Sequence[ElementAccess]) -> bool:
     """True if replacing an element is profitable.
 
     It must be accessed often, also under control flow, and stored unconditionally. At least half
@@ -178,16 +180,16 @@ def is_worth_it(group: Sequence[Access]) -> bool:
     assert isinstance(t, Ptr)
     if not isinstance(t.elem, Tensor):
         return True
-    parts = {place_of(a.op.args[0]).component for a in group}
+    parts = {location_of(a.op.args[0]).component for a in group}
     return any(not isinstance(c, int) for c in parts) or 2 * len(parts) >= t.elem.size
 
 
 # --- rewriting -----------------------------------------------------------------------------------
 
 
-def promote(fn: Func, body: Region, elements: Sequence[Element]) -> Func:
+def promote(fn: Func, body: Region, elements: Sequence[ReplacedElement]) -> Func:
     """Replace these elements of a loop's body by private variables."""
-    starts: dict[Op, list[Element]] = {}
+    starts: dict[Op, list[ReplacedElement]] = {}
     for element in elements:
         starts.setdefault(element.start, []).append(element)
     of_elem = {a.elem: element for element in elements for a in element.accesses}
@@ -212,13 +214,13 @@ def promote(fn: Func, body: Region, elements: Sequence[Element]) -> Func:
     return Func(fn.name, fn.params, walker.region(fn.body), fn.span)
 
 
-def find_place(r: Rebuilder, element: Element) -> Op:
+def find_place(r: Rebuilder, element: ReplacedElement) -> Op:
     """Append the element's address."""
     array, *indices = [r.map.get(v, v) for v in (element.array, *element.indices)]
     return r.b.emit("elem", array, *indices, attr=element.attr)
 
 
-def open_place(r: Rebuilder, element: Element) -> Op:
+def open_place(r: Rebuilder, element: ReplacedElement) -> Op:
     """Append a private variable initialized with the element."""
     r.b.span = element.accesses[0].op.span
     name = element.accesses[0].elem.name

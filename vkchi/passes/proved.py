@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 from vkchi.analysis.lattice import INT_MAX
 from vkchi.analysis.ranges import Facts
-from vkchi.analysis.whole_quotients import DIGITS, Quotient, find_quotient
+from vkchi.analysis.whole_quotients import DIGITS, RoundedQuotient, find_quotient
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
-from vkchi.ir.intervals import type_range
+from vkchi.ir.interval_rules import type_range
 from vkchi.ir.num import Num
 from vkchi.passes.formula import where
 from vkchi.tuples import NamedTuple
@@ -78,7 +78,7 @@ def as_type(x: Num, t: Scalar) -> Num:
     return x if x.v.type is t else x.cast(t)
 
 
-def corrected(x: Num, y: Num, q: Quotient) -> Num:
+def corrected(x: Num, y: Num, q: RoundedQuotient) -> Num:
     """x // y by estimate and correction; for truncating quotients x must not be negative."""
     dividend, divisor = (Num(x.b, v) for v in q.quotient.args)
     guess = (dividend * (1.0 / divisor)).op("floor").cast(i32)

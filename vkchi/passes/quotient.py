@@ -41,14 +41,14 @@ from collections.abc import Callable
 
 from vkchi.ir.core import Op, Param, constant_array
 from vkchi.ir.num import Num
-from vkchi.passes.formula import rest_of, where
+from vkchi.passes.formula import exact_remainder, where
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, f32, f64, i32, i64
 
 STEP = 19
 
 
-class Format(NamedTuple):
+class FloatFormat(NamedTuple):
     """A binary float format: its type, same-width integer type, fraction bits, exponent bias."""
 
     elem: Scalar
@@ -76,10 +76,10 @@ class Format(NamedTuple):
         return ((exponent + self.bias) << self.digits).bits(self.elem)
 
 
-FORMATS = {f32: Format(f32, i32, 23, 127), f64: Format(f64, i64, 52, 1023)}
+FORMATS = {f32: FloatFormat(f32, i32, 23, 127), f64: FloatFormat(f64, i64, 52, 1023)}
 
 
-class Parts(NamedTuple):
+class DecomposedOperands(NamedTuple):
     """Decomposed operands.
 
     `size_a`, `size_b` are the bits without signs; the others are as in the module's docstring.
@@ -93,7 +93,7 @@ class Parts(NamedTuple):
     left: Num
 
 
-def take_apart(a: Num, b: Num, f: Format) -> Parts:
+def take_apart(a: Num, b: Num, f: FloatFormat) -> DecomposedOperands:
     """Decompose two floats; the result is arbitrary for zeros and non-finite values."""
     size_a, size_b = (x.bits(f.word) & ~least(f) for x in (a, b))
     m, ea = whole_part(size_a, f)
@@ -101,15 +101,15 @@ def take_apart(a: Num, b: Num, f: Format) -> Parts:
     scaled = raw.cast(f.elem).bits(f.word)  # exact; normal also for subnormal operands
     d = (scaled & f.fraction) | f.hidden
     eb = eb + (scaled >> f.digits) - (f.bias + f.digits)
-    return Parts(size_a, size_b, m, d, eb, ea - eb)
+    return DecomposedOperands(size_a, size_b, m, d, eb, ea - eb)
 
 
-def least(f: Format) -> int:
+def least(f: FloatFormat) -> int:
     """The sign bit, as an integer."""
     return -(1 << (f.word.bits - 1))
 
 
-def whole_part(size: Num, f: Format) -> tuple[Num, Num]:
+def whole_part(size: Num, f: FloatFormat) -> tuple[Num, Num]:
     """Return m and e of the value m * 2**(e - bias - digits)."""
     field = size >> f.digits
     is_normal = field > 0
@@ -117,7 +117,7 @@ def whole_part(size: Num, f: Format) -> tuple[Num, Num]:
     return (size & f.fraction) | hidden, where(is_normal, field, 1)
 
 
-def divide(parts: Parts, left: Num, f: Format) -> tuple[Num, Num]:
+def divide(parts: DecomposedOperands, left: Num, f: FloatFormat) -> tuple[Num, Num]:
     """Divide m * 2**left by d: quotient modulo the word, and remainder.
 
     They are 0 and m if left is negative.
@@ -128,7 +128,7 @@ def divide(parts: Parts, left: Num, f: Format) -> tuple[Num, Num]:
     names = ("quotient", "rest", "left")
     seen = [Param(word, name) for name in names]
     with b.region(*seen) as cond:
-        b.emit("yield", any_of(Num(b, seen[2]) >= 0).v)
+        b.emit("yield", any_component(Num(b, seen[2]) >= 0).v)
     carried = [Param(word, name) for name in names]
     with b.region(*carried) as body:
         quotient, rest, due = (Num(b, v) for v in carried)
@@ -138,7 +138,7 @@ def divide(parts: Parts, left: Num, f: Format) -> tuple[Num, Num]:
 
 
 def turn(
-    quotient: Num, rest: Num, left: Num, d: Num, inverse: Num, f: Format
+    quotient: Num, rest: Num, left: Num, d: Num, inverse: Num, f: FloatFormat
 ) -> tuple[Num, Num, Num]:
     """One iteration of the loop: a digit of the quotient. Finished components are unchanged."""
     is_due = left >= 0
@@ -155,14 +155,14 @@ def turn(
     )
 
 
-def any_of(truths: Num) -> Num:
+def any_component(truths: Num) -> Num:
     """True if any component is true."""
     if isinstance(truths.v.type, Scalar):
         return truths
     return truths.cast(i32).op("sum").op("ne", 0)
 
 
-def has_no_quotient(parts: Parts, f: Format, *, of_infinity: bool) -> Num:
+def has_no_quotient(parts: DecomposedOperands, f: FloatFormat, *, of_infinity: bool) -> Num:
     """True if an operand is not finite or the divisor is zero.
 
     With `of_infinity`, the divisor may be infinite.
@@ -171,7 +171,7 @@ def has_no_quotient(parts: Parts, f: Format, *, of_infinity: bool) -> Num:
     return (parts.size_a >= f.infinity) | (parts.size_b >= largest) | parts.size_b.equals(0)
 
 
-def remainder(a: Num, b: Num, f: Format, *, of_infinity: bool) -> tuple[Num, Num]:
+def remainder(a: Num, b: Num, f: FloatFormat, *, of_infinity: bool) -> tuple[Num, Num]:
     """|a| modulo |b|, and whether it is zero; NaN if there is no quotient."""
     parts = take_apart(a, b, f)
     bad = has_no_quotient(parts, f, of_infinity=of_infinity)
@@ -183,12 +183,12 @@ def remainder(a: Num, b: Num, f: Format, *, of_infinity: bool) -> tuple[Num, Num
     return where(bad, math.nan, size), rest.equals(0)
 
 
-def negative(x: Num, f: Format) -> Num:
+def negative(x: Num, f: FloatFormat) -> Num:
     """True if the sign bit is set."""
     return x.bits(f.word) < 0
 
 
-def slow_floordiv(a: Num, b: Num, f: Format) -> Num:
+def slow_floordiv(a: Num, b: Num, f: FloatFormat) -> Num:
     """`floordiv` for all operands."""
     parts = take_apart(a, b, f)
     rough = has_no_quotient(parts, f, of_infinity=False) | (parts.left > f.digits + 1)
@@ -198,7 +198,7 @@ def slow_floordiv(a: Num, b: Num, f: Format) -> Num:
     return where(rough, (a / b).op("floor"), where(signs_differ, -up, up))
 
 
-def slow_mod(a: Num, b: Num, f: Format) -> Num:
+def slow_mod(a: Num, b: Num, f: FloatFormat) -> Num:
     """`mod` for all operands."""
     size, is_zero = remainder(a, b, f, of_infinity=False)
     signed = where(negative(a, f), -size, size)
@@ -206,13 +206,13 @@ def slow_mod(a: Num, b: Num, f: Format) -> Num:
     return where(is_zero, abs(size), moved)
 
 
-def slow_rem(a: Num, b: Num, f: Format) -> Num:
+def slow_rem(a: Num, b: Num, f: FloatFormat) -> Num:
     """`rem` for all operands."""
     size, _ = remainder(a, b, f, of_infinity=True)
     return where(negative(a, f), -size, size)
 
 
-def format_of(x: Num) -> Format:
+def format_of(x: Num) -> FloatFormat:
     """Format of a float type."""
     t = x.v.type
     return FORMATS[t if isinstance(t, Scalar) else t.elem]  # type: ignore[attr-defined]
@@ -221,7 +221,7 @@ def format_of(x: Num) -> Format:
 # --- f32 with quotients below 2**21 --------------------------------------------------------------
 
 
-class Guess(NamedTuple):
+class QuotientEstimate(NamedTuple):
     """An integer near the quotient (0 for quotients below 1), and its remainder.
 
     `is_good`: both are exact for these operands.
@@ -232,7 +232,7 @@ class Guess(NamedTuple):
     is_good: Num
 
 
-def guess(a: Num, b: Num) -> Guess:
+def guess(a: Num, b: Num) -> QuotientEstimate:
     """Estimate a quotient and its remainder.
 
     The quotient is off by at most 2.5 * 2**-3, rounding adds 1/2; so |rest| is at most 0.82 |b|.
@@ -242,27 +242,27 @@ def guess(a: Num, b: Num) -> Guess:
     whole = quotient.op("round")
     zero = ((a.bits(i32) ^ b.bits(i32)) & least(FORMATS[f32])).bits(f32)
     is_good = (abs(whole) < 2.0**21) & (size > 2.0**-100) & (size < 2.0**100)
-    rest = where(is_small, a, rest_of(a, whole, b))
-    return Guess(where(is_small, zero, whole), rest, is_good)
+    rest = where(is_small, a, exact_remainder(a, whole, b))
+    return QuotientEstimate(where(is_small, zero, whole), rest, is_good)
 
 
-def is_below(g: Guess, b: Num) -> Num:
+def is_below(g: QuotientEstimate, b: Num) -> Num:
     """True if the estimate exceeds the floored quotient by one."""
     f = FORMATS[f32]
     return (negative(g.rest, f) ^ negative(b, f)) & ~g.rest.equals(0.0)
 
 
-def fast_floordiv(a: Num, b: Num, g: Guess) -> Num:
+def fast_floordiv(a: Num, b: Num, g: QuotientEstimate) -> Num:
     """`floordiv` for a good estimate."""
     return where(is_below(g, b), g.whole - 1.0, g.whole)
 
 
-def fast_mod(a: Num, b: Num, g: Guess) -> Num:
+def fast_mod(a: Num, b: Num, g: QuotientEstimate) -> Num:
     """`mod` for a good estimate."""
     return where(g.rest.equals(0.0), 0.0, where(is_below(g, b), g.rest + b, g.rest))
 
 
-def fast_rem(a: Num, b: Num, g: Guess) -> Num:
+def fast_rem(a: Num, b: Num, g: QuotientEstimate) -> Num:
     """`rem` for a good estimate."""
     is_less = negative(a, FORMATS[f32])
     rest = where(is_less, -g.rest, g.rest)
@@ -270,8 +270,8 @@ def fast_rem(a: Num, b: Num, g: Guess) -> Num:
     return where(is_less, -size, size)
 
 
-Slow = Callable[[Num, Num, Format], Num]
-Fast = Callable[[Num, Num, Guess], Num]
+Slow = Callable[[Num, Num, FloatFormat], Num]
+Fast = Callable[[Num, Num, QuotientEstimate], Num]
 
 
 def by_cases(a: Num, b: Num, fast: Fast, slow: Slow) -> Num:
@@ -284,7 +284,7 @@ def by_cases(a: Num, b: Num, fast: Fast, slow: Slow) -> Num:
         made.emit("yield", fast(a, b, g).v)
     with made.region() as orelse:
         made.emit("yield", slow(a, b, f).v)
-    is_good = any_of(~g.is_good).equals(False)
+    is_good = any_component(~g.is_good).equals(False)
     return Num(made, made.if_(is_good.v, then, orelse).results[0])
 
 

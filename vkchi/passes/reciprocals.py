@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from vkchi.analysis.intervals import Intervals, axes_in
+from vkchi.analysis.interval_analysis import Intervals, axes_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Value, find_parallel, walk
@@ -33,7 +33,7 @@ from vkchi.types import Array, i32, u32, u64
 Extent = tuple[Value, int]  # array and axis
 
 
-class Magic(NamedTuple):
+class MagicNumbers(NamedTuple):
     """Values for a divisor.
 
     `factor` is m as a u64. `shift` is l as a u32, or 31 + l as a u64 on CPUs. It is masked to
@@ -55,7 +55,7 @@ def multiply_instead(fn: Func, caps: Caps) -> Func:
     region = fn.body if loop is None else loop.regions[0]
     found = {op: extent for op in walk(region) if (extent := find(op, intervals))}
     first = next((op for op in region.ops if op in found or holds(op, found)), None)
-    known = dict[Extent, Magic]()
+    known = dict[Extent, MagicNumbers]()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op is first:
@@ -105,18 +105,18 @@ def is_small(v: Value, intervals: Intervals) -> bool:
     return is_sign and constant_int(sign.args[1]) == i32.bits - 1  # type: ignore[attr-defined]
 
 
-def emit(b: Builder, extent: Extent, caps: Caps) -> Magic:
+def emit(b: Builder, extent: Extent, caps: Caps) -> MagicNumbers:
     """Emit the magic numbers of a divisor, before all loops."""
     array, axis = extent
     m, length = (b.emit(kind, array, attr=axis) for kind in MAGIC)
     factor = b.emit("cast", m, type=u64)
     if caps.is_cpu:
         wide = b.emit("add", b.emit("cast", length, type=u64), b.const(31, u64))
-        return Magic(factor, b.emit("and", wide, b.const(u64.bits - 1, u64)))
-    return Magic(factor, b.emit("and", length, b.const(u32.bits - 1, u32)))
+        return MagicNumbers(factor, b.emit("and", wide, b.const(u64.bits - 1, u64)))
+    return MagicNumbers(factor, b.emit("and", length, b.const(u32.bits - 1, u32)))
 
 
-def divide(b: Builder, op: Op, args: Sequence[Value], by: Magic) -> Value:
+def divide(b: Builder, op: Op, args: Sequence[Value], by: MagicNumbers) -> Value:
     """Emit the quotient or remainder."""
     dividend, divisor = args
     if by.shift.type is u64:

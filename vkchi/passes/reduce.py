@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-from vkchi.analysis.alias import EXITS, may_share
+from vkchi.analysis.alias import EXITS, bases_may_alias
 from vkchi.analysis.host_numbers import host_count
 from vkchi.analysis.mixing import may_partition
 from vkchi.ir.builder import Builder
@@ -34,9 +34,9 @@ from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS, EXTREMES, LOOPS, PLACES, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.cost_model import subgroup_width, summing_threads
+from vkchi.passes.cost_model import reduction_threads, subgroup_width
 from vkchi.passes.map_grid import build_shared
-from vkchi.passes.share import Crowd, Shared
+from vkchi.passes.share import ThreadBudget, WorkDistribution
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, scalar_of, with_scalar
@@ -51,7 +51,7 @@ def reduce(fn: Func, caps: Caps) -> Func:
     return _Reducer(fn, caps).rebuilder.run(fn)
 
 
-class Claim(NamedTuple):
+class ReducibleAtomic(NamedTuple):
     """An atomic that a loop can take.
 
     Its address is `path` applied to `base`, an address or array from outside the loop.
@@ -74,10 +74,10 @@ def _key_of(v: Value) -> object:
     return (v.type, v.attr) if is_constant(v) else v
 
 
-class Sum(NamedTuple):
+class Accumulator(NamedTuple):
     """Claims of one address, and their private accumulator."""
 
-    claims: list[Claim]
+    claims: list[ReducibleAtomic]
     local: Op
 
 
@@ -118,17 +118,17 @@ class _Reducer:
         get = self.rebuilder.map.get
         return [get(v, v) for v in op.results]
 
-    def finish(self, b: Builder, found: Sum) -> None:
+    def finish(self, b: Builder, found: Accumulator) -> None:
         """Emit the atomic after a loop; guarded if the accumulator may still be the identity."""
         b.span = found.claims[0].atomic.span
         v, claim = b.emit("load", found.local), found.claims[0]
         is_scalar = isinstance(v.type, Scalar)
         if hides_nan(claim.atomic) or (is_scalar and all(c.guarded for c in found.claims)):
-            self.build_guarded(b, differs(b, claim.atomic.kind, v), claim, v)
+            self.build_guarded(b, differs_from_identity(b, claim.atomic.kind, v), claim, v)
         else:
             self.build_atomic(b, claim, v)
 
-    def build_guarded(self, b: Builder, condition: Value, claim: Claim, v: Value) -> None:
+    def build_guarded(self, b: Builder, condition: Value, claim: ReducibleAtomic, v: Value) -> None:
         """Emit the atomic under a condition."""
         with b.region() as then:
             self.build_atomic(b, claim, v)
@@ -139,7 +139,7 @@ class _Reducer:
 
     def parallel(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """Emit a `parallel` with accumulators, distributed over a fixed number of invocations."""
-        threads = summing_threads(host_count(op), self.caps)
+        threads = reduction_threads(host_count(op), self.caps)
         if threads is None or not may_partition(op):
             return None
         claims = find_claims(op, self.used, self.roots, self.locals)
@@ -151,16 +151,18 @@ class _Reducer:
             self.rebuilder.map.update(zip(body.params, indices, strict=True))
             self.rebuilder.ops(body.ops[:-1])
 
-        def run(shared: Shared, t: Value) -> None:
+        def run(shared: WorkDistribution, t: Value) -> None:
             sums = self.open_sums(b, claims)
             shared.emit(b, t, fill)
             for found in sums:
                 self.finish_subgroup(b, found)
 
-        build_shared(b, op, args, Crowd(threads, subgroup_width(self.caps), self.caps.is_cpu), run)
+        build_shared(
+            b, op, args, ThreadBudget(threads, subgroup_width(self.caps), self.caps.is_cpu), run
+        )
         return ()
 
-    def finish_subgroup(self, b: Builder, found: Sum) -> None:
+    def finish_subgroup(self, b: Builder, found: Accumulator) -> None:
         """Reduce an accumulator over the subgroup; one lane executes the atomic."""
         claim = found.claims[0]
         b.span = claim.atomic.span
@@ -171,24 +173,24 @@ class _Reducer:
         v = over_subgroup(b, claim.atomic.kind, v)
         condition = b.emit("subgroup_elect")
         if hides_nan(claim.atomic):
-            condition = b.emit("and", condition, differs(b, claim.atomic.kind, v))
+            condition = b.emit("and", condition, differs_from_identity(b, claim.atomic.kind, v))
         self.build_guarded(b, condition, claim, v)
 
     # --- accumulators
 
-    def open_sums(self, b: Builder, claims: Sequence[Claim]) -> list[Sum]:
+    def open_sums(self, b: Builder, claims: Sequence[ReducibleAtomic]) -> list[Accumulator]:
         """Emit accumulators for the claims of a loop."""
-        sums: dict[tuple[object, ...], Sum] = {}
+        sums: dict[tuple[object, ...], Accumulator] = {}
         for claim in claims:
             found = sums.get(claim.key)
             if found is None:
                 local = b.emit("local", identity(b, claim.atomic), name="sum")
-                found = sums[claim.key] = Sum([], local)
+                found = sums[claim.key] = Accumulator([], local)
             found.claims.append(claim)
             self.locals[claim.atomic] = found.local
         return list(sums.values())
 
-    def build_atomic(self, b: Builder, claim: Claim, v: Value) -> None:
+    def build_atomic(self, b: Builder, claim: ReducibleAtomic, v: Value) -> None:
         """Emit the atomic with its address recomputed.
 
         A proof of being in range is dropped unless the indices are constant: its condition may
@@ -212,10 +214,10 @@ def identity(b: Builder, atomic: Op) -> Op:
     """Identity in the type of the accumulator; f16 is accumulated in f32 and rounded once."""
     t = atomic.args[1].type
     assert isinstance(t, Scalar | Tensor)
-    return neutral(b, atomic.kind, with_scalar(t, f32) if scalar_of(t) is f16 else t)
+    return identity_of_kind(b, atomic.kind, with_scalar(t, f32) if scalar_of(t) is f16 else t)
 
 
-def neutral(b: Builder, kind: str, t: Scalar | Tensor) -> Op:
+def identity_of_kind(b: Builder, kind: str, t: Scalar | Tensor) -> Op:
     """Identity of an atomic of this kind."""
     bits = ATOMICS[kind].identity(scalar_of(t))
     return b.emit("const", attr=(bits,) * t.size if isinstance(t, Tensor) else bits, type=t)
@@ -230,12 +232,12 @@ def hides_nan(atomic: Op) -> bool:
     return atomic.kind in EXTREMES and scalar_of(atomic.args[1].type).kind == "f"
 
 
-def differs(b: Builder, kind: str, v: Value) -> Op:
+def differs_from_identity(b: Builder, kind: str, v: Value) -> Op:
     """Append a test that a value, or one of its components, differs from the identity."""
     if not isinstance(v.type, Tensor):
-        return b.emit("ne", v, neutral(b, kind, scalar_of(v.type)))
+        return b.emit("ne", v, identity_of_kind(b, kind, scalar_of(v.type)))
     parts = [b.emit("extract", v, attr=c) for c in range(v.type.size)]
-    first, *others = [differs(b, kind, part) for part in parts]
+    first, *others = [differs_from_identity(b, kind, part) for part in parts]
     for other in others:
         first = b.emit("or", first, other)
     return first
@@ -271,7 +273,7 @@ def find_roots(fn: Func) -> dict[Value, Value]:
 
 def find_claims(
     loop: Op, used: set[Value], roots: dict[Value, Value], taken: Container[Op]
-) -> list[Claim]:
+) -> list[ReducibleAtomic]:
     """Atomics that the loop can take, in program order.
 
     `used` holds all operands of ops, `roots` is from `find_roots`, `taken` holds the atomics
@@ -279,7 +281,7 @@ def find_claims(
     """
     defined: set[Value] = {v for region in loop.regions for v in region.params}
     kinds: dict[Value, set[str]] = {}  # accesses of the loop to each array
-    claims: list[Claim] = []
+    claims: list[ReducibleAtomic] = []
     for op, guarded in walk_guarded(loop.regions):
         defined.update(op.results)
         defined.update(p for region in op.regions for p in region.params)
@@ -305,7 +307,7 @@ def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[t
                 yield from walk_guarded(op.regions, guarded or op.kind == "if")
 
 
-def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> Claim | None:
+def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> ReducibleAtomic | None:
     """Claim of an atomic in a loop that defines these values, if its address is invariant."""
     path: list[Op] = []
     place = atomic.args[0]
@@ -317,7 +319,7 @@ def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> Claim | None:
             return None
         path.append(place)
         place = place.args[0]
-    return Claim(atomic, place, tuple(reversed(path)), guarded)
+    return ReducibleAtomic(atomic, place, tuple(reversed(path)), guarded)
 
 
 def is_free(root: Value, kinds: dict[Value, set[str]]) -> bool:
@@ -327,4 +329,4 @@ def is_free(root: Value, kinds: dict[Value, set[str]]) -> bool:
     """
     if len(kinds[root]) > 1 or "access" in kinds[root]:
         return False
-    return not any(other is not root and may_share(root, other) for other in kinds)
+    return not any(other is not root and bases_may_alias(root, other) for other in kinds)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.turns import Turn, Turns
+from vkchi.analysis.turns import DividendRange, NearRemainders
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, find_parallel, walk
 from vkchi.ir.rebuild import rebuild
@@ -36,7 +36,7 @@ def turn_remainders(fn: Func, caps: Caps) -> Func:
     loop = find_parallel(fn)
     if loop is None or not caps.is_cpu:
         return fn
-    turns = Turns(loop.regions[0].ops, loop)
+    turns = NearRemainders(loop.regions[0].ops, loop)
     found = {op: turn for op in walk(loop.regions[0]) if (turn := turns.find(op)) is not None}
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -48,7 +48,9 @@ def turn_remainders(fn: Func, caps: Caps) -> Func:
     return rebuild(fn, visit) if found else fn
 
 
-def build(b: Builder, op: Op, args: tuple[Value, ...], turn: Turn, *, is_natural: bool) -> Value:
+def build(
+    b: Builder, op: Op, args: tuple[Value, ...], turn: DividendRange, *, is_natural: bool
+) -> Value:
     """Emit a remainder. `is_natural`: the divisor is not negative."""
     dividend, divisor = args
     zero, near = b.const(0, i32), dividend

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant, is_constant
+from vkchi.ir.constants import as_constant, is_constant
 from vkchi.ir.core import Func, Op, Value, value_of, walk
 from vkchi.ir.rebuild import rebuild
 from vkchi.types import Scalar
@@ -67,7 +67,7 @@ def bound_of(op: Op, uses: Counter[Value]) -> float | None:
     t = root.type
     if not isinstance(t, Scalar) or t.name not in ("f32", "f64") or not is_constant(op.args[1]):
         return None
-    c = value_of(constant(op.args[1]).attr, t)
+    c = value_of(as_constant(op.args[1]).attr, t)
     return least_square(float(c), t.dtype, is_above=BOUNDS[op.kind][1])
 
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.sums import ONE, Polynomial, Sums, factor_of, terms_of
+from vkchi.analysis.sums import ONE, AffinePolynomials, Polynomial, factor_of, terms_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of
+from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Value, walk
-from vkchi.passes.offsets import Offset, Writer
+from vkchi.passes.offsets import ArithmeticBuilder, Offset
 from vkchi.target.caps import Caps
 from vkchi.types import Scalar, scalar_of
 
@@ -35,10 +35,10 @@ def spell_rounds(fn: Func, caps: Caps) -> Func:
         return fn
     rounds = short_loops(fn)
     shared = shared_offsets(fn, rounds) if rounds else {}
-    return Speller(shared, rounds).run(fn) if shared else fn
+    return OffsetReassociator(shared, rounds).run(fn) if shared else fn
 
 
-class OffsetSums(Sums):
+class OffsetSums(AffinePolynomials):
     """Polynomials modulo the width of offsets, regardless of signedness."""
 
     def read(self, v: Value) -> Polynomial:
@@ -88,7 +88,7 @@ def have_rounds_between(constants: set[int], offset: Polynomial, rounds: dict[Va
     return False
 
 
-class Speller(Writer):
+class OffsetReassociator(ArithmeticBuilder):
     """Rewrites `shared` offsets in addresses."""
 
     def __init__(self, shared: dict[Value, Polynomial], rounds: dict[Value, int]) -> None:

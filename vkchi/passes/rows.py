@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from vkchi.analysis.host_numbers import host_length
-from vkchi.ir.axes import guarded_total, space_of, total_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value
+from vkchi.ir.iteration_space import iteration_count, iteration_count_or_zero, space_of
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.passes.axis_order import find_order
 from vkchi.types import i32
@@ -24,19 +24,19 @@ def is_one_row(op: Op) -> bool:
     return len(op.args) == 2 and not find_order(op)
 
 
-def put_in_rows(fn: Func, wanted: Container[Op]) -> Func:
+def collapse_loops(fn: Func, wanted: Container[Op]) -> Func:
     """Collapse these loops to one axis."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in wanted or is_one_row(op):
             return None
-        build_row(b, op, args)
+        build_collapsed(b, op, args)
         return ()
 
     return rebuild_loops(fn, visit)
 
 
-def build_row(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
+def build_collapsed(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
     """Append a `parallel` loop, collapsed to one axis.
 
     If the number of iterations may exceed i32, it is checked at run time. A loop that is too
@@ -44,7 +44,7 @@ def build_row(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
     """
     space = space_of(b, args, find_order(op))
     is_known = host_length(op) is not None
-    total = total_of(b, space) if is_known else guarded_total(b, space)
+    total = iteration_count(b, space) if is_known else iteration_count_or_zero(b, space)
     t = Param(i32, "t")
     with b.region(t) as row:
         copy_body(b, op, space.indices(b, space.split(b, t)), t)

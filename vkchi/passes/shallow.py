@@ -36,15 +36,15 @@ BEARABLE = 72  # constructs around an op that drivers support; more is an error
 LEAST = 4  # constructs that may nest even inside that many loops
 
 
-def keep_shallow(fn: Func, deepest: int = DEEPEST) -> Func:
+def limit_nesting(fn: Func, deepest: int = DEEPEST) -> Func:
     """Limit the nesting of `if`s to `deepest` where possible; `fn` itself if none is deeper."""
     heights = find_heights(fn.body)
     if max(heights.values(), default=0) <= deepest:
         return fn
-    return Func(fn.name, fn.params, Flattener(heights, deepest).region(fn.body), fn.span)
+    return Func(fn.name, fn.params, NestingLimiter(heights, deepest).region(fn.body), fn.span)
 
 
-def refuse_deep(fn: Func) -> None:
+def check_nesting(fn: Func) -> None:
     """Raise KernelSyntaxError, naming the line, if loops and branches nest too deeply."""
     heights = find_heights(fn.body)
     if max(heights.values(), default=0) <= BEARABLE:
@@ -74,7 +74,7 @@ def measure(op: Op, heights: dict[Op, int]) -> int:
     return 1 + max(inner, default=0)
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One `if` on the path to the cut: the region taken, and the position of the next op in it."""
 
     op: Op
@@ -105,7 +105,7 @@ class Step(NamedTuple):
         return all(op.kind == "const" for op in self.after)
 
 
-class Group(NamedTuple):
+class StepGroup(NamedTuple):
     """Steps whose code behind the cut fits into one `if`.
 
     The steps from `first` (innermost) to `last` (outermost) only yield, except `first`.
@@ -115,14 +115,14 @@ class Group(NamedTuple):
     last: int
 
 
-class Pending(NamedTuple):
+class PendingIf(NamedTuple):
     """An `if` to emit, and the results of other ops that its results replace."""
 
     op: Op
     stands_for: tuple[tuple[Value, ...], ...] = ()
 
 
-class Flattener(Rebuilder):
+class NestingLimiter(Rebuilder):
     """Rewrites a Func. `depth` is the number of open constructs."""
 
     def __init__(self, heights: dict[Op, int], deepest: int) -> None:
@@ -143,7 +143,7 @@ class Flattener(Rebuilder):
             return self.fill_place(op, args)
         if op.kind != "if" or self.heights[op] <= self.room():
             return None
-        self.write([Pending(op)])
+        self.write([PendingIf(op)])
         return [self.map.get(r, r) for r in op.results]
 
     def fill_place(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
@@ -160,13 +160,13 @@ class Flattener(Rebuilder):
         assert isinstance(op.type, Ptr) and isinstance(op.type.elem, Scalar | Tensor)
         return self.b.emit(op.kind, self.b.const(0, op.type.elem), name=op.name)
 
-    def write(self, todo: list[Pending]) -> None:
+    def write(self, todo: list[PendingIf]) -> None:
         """Emit consecutive `if`s, cutting those that are too deep."""
         while todo:
             op, stands_for = todo.pop(0)
             steps = self.find_cut(op)
             if steps is not None:
-                todo[:0] = Cut(self, op, steps).make(stands_for)
+                todo[:0] = NestingCut(self, op, steps).make(stands_for)
                 continue
             new = self.keep(op, self.args(op))
             for results in (op.results, *stands_for):
@@ -174,7 +174,7 @@ class Flattener(Rebuilder):
 
     # --- finding the cut
 
-    def find_cut(self, op: Op) -> list[Step] | None:
+    def find_cut(self, op: Op) -> list[PathStep] | None:
         """Path to the first op half-way down that is too deep, or None."""
         room = self.room()
         return None if self.heights[op] <= room else next(self.ways(op, room, room // 2), None)
@@ -183,13 +183,13 @@ class Flattener(Rebuilder):
         """Number of constructs that may nest here."""
         return max(self.deepest - self.depth, LEAST)
 
-    def ways(self, op: Op, room: int, length: int) -> Iterator[list[Step]]:
+    def ways(self, op: Op, room: int, length: int) -> Iterator[list[PathStep]]:
         """Yield the paths of `length` steps from an `if` to ops that are too deep, in order."""
         for side, region in enumerate(op.regions):
             for at, inner in enumerate(region.ops):
                 if not inner.regions or self.heights[inner] < room:
                     continue
-                step = Step(op, side, at)
+                step = PathStep(op, side, at)
                 if length == 1:
                     yield [step]
                 elif inner.kind == "if":
@@ -197,10 +197,10 @@ class Flattener(Rebuilder):
                         yield [step, *rest]
 
 
-class Cut:
+class NestingCut:
     """Cuts one `if` at the end of a path through it. `groups` are in execution order."""
 
-    def __init__(self, walk: Flattener, op: Op, steps: list[Step]) -> None:
+    def __init__(self, walk: NestingLimiter, op: Op, steps: list[PathStep]) -> None:
         self.walk, self.b, self.op, self.steps = walk, walk.b, op, steps
         self.groups = list(group_steps(steps))
         self.flags = {g.first: Param(u1, "reached") for g in self.groups}
@@ -213,7 +213,7 @@ class Cut:
             for k in range(len(steps))
         ]
 
-    def make(self, stands_for: tuple[tuple[Value, ...], ...]) -> list[Pending]:
+    def make(self, stands_for: tuple[tuple[Value, ...], ...]) -> list[PendingIf]:
         """Emit the code before the cut; return the `if`s of the code behind it, in order."""
         walk = self.walk
         for v in self.used:
@@ -225,13 +225,13 @@ class Cut:
         for v in self.used:
             if is_made_again(v) and not is_place(v):
                 walk.b.insert(walk.copy(v, walk.args(v), ()))
-        made = [Pending(op, (self.steps[g.last].op.results,)) for g, op in self.behind.items()]
-        made[-1] = Pending(made[-1].op, (self.op.results, *stands_for))
+        made = [PendingIf(op, (self.steps[g.last].op.results,)) for g, op in self.behind.items()]
+        made[-1] = PendingIf(made[-1].op, (self.op.results, *stands_for))
         return made
 
     # --- behind the cut
 
-    def build_behind(self, g: Group) -> Op:
+    def build_behind(self, g: StepGroup) -> Op:
         """Build the `if` of one group, in terms of the old values.
 
         If its code was not reached, it yields the earlier results of its outer step.
@@ -251,7 +251,7 @@ class Cut:
         self.walk.heights[op] = measure(op, self.walk.heights)
         return op
 
-    def trace(self, v: Value, g: Group) -> Value:
+    def trace(self, v: Value, g: StepGroup) -> Value:
         """Value that an outer step of a group yields, in terms of its inner step's region."""
         for outer, inner in pairwise(self.steps[g.last : g.first + 1]):
             if isinstance(v, Result) and v.op is outer.inner:
@@ -317,7 +317,7 @@ class Cut:
             given = [self.value_of(v, step) for v in step.region.yielded]
         return given + [exported.get(v) or walk.map.get(v, v) for v in self.exports[k]]
 
-    def value_of(self, v: Value, step: Step) -> Value:
+    def value_of(self, v: Value, step: PathStep) -> Value:
         """Value yielded by a step that only yields; constants are recreated."""
         if isinstance(v, Op) and v in step.after:
             return self.b.emit("const", attr=v.attr, type=v.type)
@@ -329,14 +329,14 @@ class Cut:
         return self.b.const(0, v.type)
 
 
-def group_steps(steps: Sequence[Step]) -> Iterator[Group]:
+def group_steps(steps: Sequence[PathStep]) -> Iterator[StepGroup]:
     """Yield the groups, inner ones first."""
     first = len(steps) - 1
     while first >= 0:
         last = first
         while last > 0 and steps[last - 1].is_tail:
             last -= 1
-        yield Group(first, last)
+        yield StepGroup(first, last)
         first = last - 1
 
 

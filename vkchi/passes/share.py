@@ -36,10 +36,18 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from vkchi.analysis.host_numbers import host_length
-from vkchi.ir.axes import INT_MAX, Order, Space, as_i32, as_type, space_of, total_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.core import Op, Param, Value
+from vkchi.ir.iteration_space import (
+    INT_MAX,
+    IterationSpace,
+    Order,
+    as_i32,
+    as_type,
+    iteration_count,
+    space_of,
+)
 from vkchi.ir.ops import ROLLED
 from vkchi.passes.cost_model import FEW_ROUNDS, SPARE
 from vkchi.tuples import NamedTuple
@@ -52,7 +60,7 @@ Body = Callable[[Sequence[Value], Value], None]
 Step = Callable[[Value, Sequence[Value]], Sequence[Value]]
 
 
-class Crowd(NamedTuple):
+class ThreadBudget(NamedTuple):
     """Limits of a work distribution.
 
     - `most`: maximum number of invocations, a multiple of `width`.
@@ -67,7 +75,7 @@ class Crowd(NamedTuple):
     least: int = 0
 
 
-class Rows(NamedTuple):
+class RowPartition(NamedTuple):
     """Partition of constant extents by rows of `length` iterations.
 
     A row has `strips` of `long` iterations; a strip is a unit. Each group of `width` invocations
@@ -92,13 +100,13 @@ class Rows(NamedTuple):
         return self.long % self.width == 0 and self.strips * self.long == self.length
 
 
-class Share(NamedTuple):
+class RangePartition(NamedTuple):
     """Partition of a range of iterations that starts at `begin`.
 
     - `threads`: number of invocations, an i32; `width` of them run side by side.
     - `most`: maximum of iterations per invocation, an i32.
     - `total`: number of all iterations, a u32; None if each invocation has `most`.
-    - `is_cpu`: as in `Crowd`.
+    - `is_cpu`: as in `ThreadBudget`.
     - `may_wrap`: offsets may exceed 32 bits.
     """
 
@@ -111,18 +119,18 @@ class Share(NamedTuple):
     may_wrap: bool = False
 
 
-class Shared(NamedTuple):
+class WorkDistribution(NamedTuple):
     """A partitioned `parallel`.
 
     `space` holds its digits, or is None for a single axis. With `cut`, only those digits are
     partitioned, and each invocation iterates over the extents `outer` around them.
     """
 
-    share: Share
-    space: Space | None = None
-    cut: Space | None = None
+    share: RangePartition
+    space: IterationSpace | None = None
+    cut: IterationSpace | None = None
     outer: tuple[Value, ...] = ()
-    rows: Rows | None = None
+    rows: RowPartition | None = None
 
     @property
     def threads(self) -> Value:
@@ -160,12 +168,12 @@ class Shared(NamedTuple):
         return b.emit("lt", at, share.total)
 
     @property
-    def inner(self) -> Space:
+    def inner(self) -> IterationSpace:
         """The partitioned digits."""
         return self.cut or self.whole
 
     @property
-    def whole(self) -> Space:
+    def whole(self) -> IterationSpace:
         assert self.space is not None
         return self.space
 
@@ -179,7 +187,7 @@ class Shared(NamedTuple):
         body(self.inner.indices(b, self.inner.split(b, i)), i)
         return ()
 
-    def _in_rows(self, b: Builder, t: Value, rows: Rows, body: Body) -> None:
+    def _in_rows(self, b: Builder, t: Value, rows: RowPartition, body: Body) -> None:
         """Append an invocation's work in all units of its group."""
         width = b.const(rows.width, i32)
         group, lane = b.emit("floordiv", t, width), b.emit("mod", t, width)
@@ -197,7 +205,7 @@ class Shared(NamedTuple):
             b.emit("yield")
         b.for_(first, last, (), region)
 
-    def _unit(self, b: Builder, u: Value, lane: Value, rows: Rows, body: Body) -> None:
+    def _unit(self, b: Builder, u: Value, lane: Value, rows: RowPartition, body: Body) -> None:
         """Append an invocation's iterations in one unit."""
         row, start, end = u, lane, b.const(rows.length, i32)
         if rows.strips > 1:
@@ -278,30 +286,34 @@ class Shared(NamedTuple):
         return found[::-1]
 
 
-def partition(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Order = ()) -> Shared:
+def partition_iterations(
+    b: Builder, op: Op, args: Sequence[Value], crowd: ThreadBudget, order: Order = ()
+) -> WorkDistribution:
     """Partition the iterations of a `parallel` with these bounds.
 
     If the host computes the number of iterations, it fits i32, and there is at most one
     invocation per iteration.
     """
     if len(args) == 2 and not order:
-        return Shared(share_range(b, op, args, crowd))
+        return WorkDistribution(share_range(b, op, args, crowd))
     space = space_of(b, args, order)
     zero = b.const(0, i32)
     if host_length(op) is not None:
         rows = plan_rows(space, crowd) if op.attr is None else None
         if rows is not None:
             threads = b.const(rows.groups * rows.width, i32)
-            whole = Share(zero, threads, rows.width, b.const(rows.each, i32), None, crowd.is_cpu)
-            return Shared(whole, space, rows=rows)
-        total = total_of(b, space)
-        return Shared(share_range(b, op, (zero, total), crowd), space)
+            whole = RangePartition(
+                zero, threads, rows.width, b.const(rows.each, i32), None, crowd.is_cpu
+            )
+            return WorkDistribution(whole, space, rows=rows)
+        total = iteration_count(b, space)
+        return WorkDistribution(share_range(b, op, (zero, total), crowd), space)
     inner, outer, count = cut_space(b, space)
     pieces = share_count(b, zero, count, b.const(crowd.most, i32), crowd)
-    return Shared(pieces, space, inner, outer)
+    return WorkDistribution(pieces, space, inner, outer)
 
 
-def plan_rows(space: Space, crowd: Crowd) -> Rows | None:
+def plan_rows(space: IterationSpace, crowd: ThreadBudget) -> RowPartition | None:
     """Partition rows among a CPU's subgroups; None if rows are short or extents unknown."""
     extents = [constant_int(digit.extent) for digit in space.digits]
     known = [n for n in extents if n is not None]
@@ -315,10 +327,10 @@ def plan_rows(space: Space, crowd: Crowd) -> Rows | None:
     long = -(-length // (strips * crowd.width)) * crowd.width if strips > 1 else length
     strips = -(-length // long)
     each = -(-count * strips // groups)
-    return Rows(crowd.width, length, strips, long, count * strips, each)
+    return RowPartition(crowd.width, length, strips, long, count * strips, each)
 
 
-def cut_space(b: Builder, space: Space) -> tuple[Space, tuple[Value, ...], Value]:
+def cut_space(b: Builder, space: IterationSpace) -> tuple[IterationSpace, tuple[Value, ...], Value]:
     """Split a space into a part that i32 can count and outer extents.
 
     Returns the space with oversized extents replaced by 1, the replaced extents of all digits
@@ -339,7 +351,7 @@ def cut_space(b: Builder, space: Space) -> tuple[Space, tuple[Value, ...], Value
     return space._replace(digits=tuple(digits)), tuple(outer[::-1]), count
 
 
-def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd) -> Share:
+def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: ThreadBudget) -> RangePartition:
     """Partition the range of a single axis, the iterations of `op`."""
     begin, end = args
     first, last = constant_int(begin), constant_int(end)
@@ -349,7 +361,7 @@ def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd) -> Shar
         most = -(-n // limit)
         exact = most * limit == n
         total = None if exact else b.const(n, u32)
-        return Share(
+        return RangePartition(
             begin, b.const(limit, i32), crowd.width, b.const(most, i32), total, crowd.is_cpu
         )
     known = host_length(op) is not None  # the launch checks that it fits i32
@@ -364,7 +376,9 @@ def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd) -> Shar
     return shared._replace(may_wrap=False) if known and not crowd.least else shared
 
 
-def share_count(b: Builder, begin: Value, count: Value, threads: Value, crowd: Crowd) -> Share:
+def share_count(
+    b: Builder, begin: Value, count: Value, threads: Value, crowd: ThreadBudget
+) -> RangePartition:
     """Partition `count` iterations, a u32."""
     step = as_type(b, threads, u32)
     left = b.emit("ne", b.emit("mod", count, step), b.const(0, u32))
@@ -373,10 +387,12 @@ def share_count(b: Builder, begin: Value, count: Value, threads: Value, crowd: C
         most = b.emit("max", most, b.const(crowd.least, u32))
     # otherwise limit * most is at most 2**32
     may_wrap = crowd.most & (crowd.most - 1) != 0 or crowd.least > 1
-    return Share(begin, threads, crowd.width, as_i32(b, most), count, crowd.is_cpu, may_wrap)
+    return RangePartition(
+        begin, threads, crowd.width, as_i32(b, most), count, crowd.is_cpu, may_wrap
+    )
 
 
-def first_offset(b: Builder, share: Share, t: Value) -> Value:
+def first_offset(b: Builder, share: RangePartition, t: Value) -> Value:
     """Offset of invocation t's first iteration from `begin`, an i32."""
     width = b.const(share.width, i32)
     piece = b.emit("mul", share.most, width)
@@ -390,7 +406,7 @@ def first_offset(b: Builder, share: Share, t: Value) -> Value:
     return b.emit("select", fits, first, as_i32(b, share.total))
 
 
-def count_trips(b: Builder, share: Share, first: Value) -> Value:
+def count_trips(b: Builder, share: RangePartition, first: Value) -> Value:
     """Trip count of the invocation whose first offset is `first`, an i32."""
     if share.total is None:
         return share.most
@@ -399,7 +415,7 @@ def count_trips(b: Builder, share: Share, first: Value) -> Value:
     return b.emit("min", trips, share.most)
 
 
-def iteration(b: Builder, share: Share, first: Value, k: Value) -> Value:
+def iteration(b: Builder, share: RangePartition, first: Value, k: Value) -> Value:
     """The k-th iteration of the invocation whose first offset is `first`, an i32."""
     here = first if constant_int(share.begin) == 0 else b.emit("add", share.begin, first)
     return b.emit("add", here, b.emit("mul", k, b.const(share.width, i32)), name="i")

@@ -17,15 +17,15 @@ from functools import cache
 from typing import Any
 
 from vkchi.ir.builder import Builder, infer_type
-from vkchi.ir.constants import constant
+from vkchi.ir.constants import as_constant
 from vkchi.ir.core import Func, Op, Region, Value
 from vkchi.ir.ops import Trait, kinds_with
 from vkchi.passes import branches, structure
+from vkchi.passes.algebraic_rules import ROWS, Exactness, RuleRow
 from vkchi.passes.cse import PURE, ScopedRebuilder
 from vkchi.passes.fold import FOLDABLE, fold
-from vkchi.passes.match import Rule, compile_row, kind_of
+from vkchi.passes.match import CompiledRule, compile_row, scalar_kind_of
 from vkchi.passes.memo import Memo
-from vkchi.passes.rules import ROWS, Float, Row
 from vkchi.types import Type
 
 Apply = Callable[["Simplifier", Sequence[Value], Any, Type], "Value | None"]
@@ -38,11 +38,11 @@ class Ruleset:
     The rows of an op kind are compiled when the kind first occurs.
     """
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows: dict[str, list[Row]] = {}
+    def __init__(self, rows: Sequence[RuleRow]) -> None:
+        self.rows: dict[str, list[RuleRow]] = {}
         for row in rows:
             self.rows.setdefault(row.pattern.partition(" ")[0], []).append(row)
-        self.rules: dict[str, list[Rule]] = {}
+        self.rules: dict[str, list[CompiledRule]] = {}
         self.kinds = FOLDABLE | self.rows.keys() | structure.RULES.keys()
         self.plans: dict[tuple[Any, ...], tuple[Apply, ...]] = {}
 
@@ -59,7 +59,7 @@ class Ruleset:
         if kind in structure.RULES:
             yield structure.RULES[kind]
         for rule in self._rules_of(kind):
-            if kind_of(t) not in rule.kinds or len(rule.needs) != len(operand_kinds):
+            if scalar_kind_of(t) not in rule.kinds or len(rule.needs) != len(operand_kinds):
                 continue
             if all(need in ("", have) for need, have in zip(rule.needs, operand_kinds)):
                 yield rule.apply
@@ -68,7 +68,7 @@ class Ruleset:
         for kind in self.rows:
             self._rules_of(kind)
 
-    def _rules_of(self, kind: str) -> list[Rule]:
+    def _rules_of(self, kind: str) -> list[CompiledRule]:
         if kind not in self.rules:
             rows = self.rows.get(kind, ())
             self.rules[kind] = [r for row in rows for r in compile_row(*row[:3])]
@@ -77,7 +77,7 @@ class Ruleset:
 
 def _folder(kind: str) -> Apply:
     def apply(s: Simplifier, args: Sequence[Value], attr: Any, t: Type) -> Value | None:
-        bits = fold(kind, tuple(map(constant, args)), attr, t)
+        bits = fold(kind, tuple(map(as_constant, args)), attr, t)
         return None if bits is None else s.const(bits, t)
 
     return apply
@@ -86,7 +86,7 @@ def _folder(kind: str) -> Apply:
 @cache
 def exact_rules() -> Ruleset:
     """Rules that preserve results exactly."""
-    return Ruleset([row for row in ROWS if row.exactness is Float.EXACT])
+    return Ruleset([row for row in ROWS if row.exactness is Exactness.EXACT])
 
 
 @cache

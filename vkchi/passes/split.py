@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 
-from vkchi.analysis.alias import may_share
+from vkchi.analysis.alias import bases_may_alias
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, base_of, walk
-from vkchi.ir.names import TEMP
+from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, base_memory, walk
 from vkchi.ir.ops import LOOPS, PER_INVOCATION, PLACES, TABLE, Effect
+from vkchi.ir.param_names import TEMP
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
@@ -65,7 +65,7 @@ def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
     plan = _Plan(fn)
     built: list[tuple[tuple[Param, ...], Region]] = []
     for k in reversed(range(len(plan.segments))):
-        dispatch = _Dispatch(plan, k)
+        dispatch = _DispatchBuilder(plan, k)
         if dispatch.kept:
             built.append(dispatch.build())
     built.reverse()
@@ -92,7 +92,7 @@ def split_body(ops: Sequence[Op]) -> list[list[Op]]:
     return segments
 
 
-class Use(NamedTuple):
+class OpUse(NamedTuple):
     """Summary of an op of the body, including its nested ops.
 
     - `values`: parameters and values of the body that it uses, without duplicates.
@@ -105,20 +105,20 @@ class Use(NamedTuple):
     size: int
 
 
-def find_use(op: Op, outer: Container[Value]) -> Use:
+def find_use(op: Op, outer: Container[Value]) -> OpUse:
     """Summary of an op; `outer` holds the parameters and the body's values."""
     if not op.regions:
         is_write = op.kind in WRITES and op.args and isinstance(op.args[0].type, Ptr)
-        written = (base_of(op.args[0]),) if is_write else ()
-        return Use(op.args, frozenset((op.kind,)), written, 1)
+        written = (base_memory(op.args[0]),) if is_write else ()
+        return OpUse(op.args, frozenset((op.kind,)), written, 1)
     ops = [op, *(inner for region in op.regions for inner in walk(region))]
     values = dict.fromkeys([v for inner in ops for v in inner.args if v in outer])
     kinds = frozenset([inner.kind for inner in ops])
     bases: dict[Value, None] = {}
     if not kinds.isdisjoint(WRITES):
         places = (inner.args[0] for inner in ops if inner.kind in WRITES and inner.args)
-        bases = dict.fromkeys(base_of(v) for v in places if isinstance(v.type, Ptr))
-    return Use(tuple(values), kinds, tuple(bases), len(ops))
+        bases = dict.fromkeys(base_memory(v) for v in places if isinstance(v.type, Ptr))
+    return OpUse(tuple(values), kinds, tuple(bases), len(ops))
 
 
 def temporary_type(t: Scalar | Tensor) -> Array:
@@ -223,7 +223,7 @@ class _Plan:
 class _Costs:
     """Cost of recomputing the body's values in another segment."""
 
-    def __init__(self, segments: list[list[Op]], uses: dict[Op, Use]) -> None:
+    def __init__(self, segments: list[list[Op]], uses: dict[Op, OpUse]) -> None:
         self.written = [{v for op in ops for v in uses[op].written} for ops in segments]
         self._ops: dict[Value, int] = {}
         self._loads: dict[Value, tuple[tuple[int, Value], ...]] = {}  # segment and array of each
@@ -234,19 +234,19 @@ class _Costs:
     def allow(self, v: Value, k: int) -> bool:
         """True if recomputing v in segment k is legal and cheap."""
         return self._ops[v] <= LONGEST_RECOMPUTATION and all(
-            not may_share(base, written)
+            not bases_may_alias(base, written)
             for home, base in self._loads.get(v, ())
             for segment in self.written[home : k + 1]
             for written in segment
         )
 
-    def _count(self, k: int, op: Op, use: Use) -> None:
+    def _count(self, k: int, op: Op, use: OpUse) -> None:
         if not op.results:
             return
         loads: tuple[tuple[int, Value], ...] = ()
         total = use.size
-        if op.kind == "load" and isinstance(base_of(op.args[0]), Param):
-            loads = ((k, base_of(op.args[0])),)
+        if op.kind == "load" and isinstance(base_memory(op.args[0]), Param):
+            loads = ((k, base_memory(op.args[0])),)
         elif not use.kinds <= REPEATABLE:
             total = LONGEST_RECOMPUTATION + 1
         for v in use.values:
@@ -258,7 +258,7 @@ class _Costs:
                 self._loads[v] = tuple(dict.fromkeys(loads))
 
 
-class _Dispatch:
+class _DispatchBuilder:
     """Builds the Func of one segment.
 
     Segments are built from last to first, so that all spills requested by later ones are known.

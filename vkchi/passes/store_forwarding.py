@@ -22,18 +22,18 @@ from collections.abc import Callable, Sequence
 
 from vkchi.analysis.alias import (
     EXITS,
-    Changes,
-    ChangeTable,
-    Place,
+    MemoryLocation,
+    SideEffects,
+    SideEffectTable,
+    location_of,
     may_alias,
-    place_of,
 )
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import is_same
+from vkchi.ir.constants import is_equal_value
 from vkchi.ir.core import Func, Op, Value
 from vkchi.ir.ops import SYNCS, UPDATES
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.known_memory import Component, Element, Known
+from vkchi.passes.known_memory import Component, KnownElement, KnownMemory
 from vkchi.types import Ptr, Tensor, Type
 
 MOST_PENDING = 64  # stores; keeps the pass linear in large kernels
@@ -41,45 +41,45 @@ MOST_PENDING = 64  # stores; keeps the pass linear in large kernels
 
 def forward_memory(fn: Func) -> Func:
     """Remove redundant loads and stores."""
-    return Forwarder().walk.run(fn)
+    return StoreForwarder().walk.run(fn)
 
 
 def remove_dead_stores(fn: Func) -> Func:
     """Remove stores that a later store in their region overwrites before any read. Loads stay."""
-    return Clearer().walk.run(fn)
+    return DeadStoreEliminator().walk.run(fn)
 
 
-class Forwarder:
+class StoreForwarder:
     """Rewrites one Func. `known` holds the facts here, `pending` the stores not yet read."""
 
     def __init__(self) -> None:
         self.walk = Rebuilder(self.visit)
         self.b = self.walk.b
-        self.changes = ChangeTable()
-        self.places: dict[Value, Place] = {}
-        self.known = Known()
-        self.pending: dict[Place, Op] = {}
+        self.changes = SideEffectTable()
+        self.places: dict[Value, MemoryLocation] = {}
+        self.known = KnownMemory()
+        self.pending: dict[MemoryLocation, Op] = {}
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """Return the replacements of the op's results, or None to keep it."""
         visit = VISITS.get(op.kind)
         return None if visit is None else visit(self, op, args)
 
-    def place(self, ptr: Value) -> Place:
+    def place(self, ptr: Value) -> MemoryLocation:
         """Location of a pointer (memoized)."""
         found = self.places.get(ptr)
         if found is None:
-            found = self.places[ptr] = place_of(ptr)
+            found = self.places[ptr] = location_of(ptr)
         return found
 
-    def forget_changes(self, changes: Changes) -> None:
+    def forget_changes(self, changes: SideEffects) -> None:
         """Drop the facts that other ops may invalidate."""
         for place in changes.writes:
             self.known.forget(place)
         if changes.sync:
             self.known.forget_visible()
 
-    def changes_of(self, op: Op) -> Changes:
+    def changes_of(self, op: Op) -> SideEffects:
         """Effects of a control op on memory, in terms of rewritten values.
 
         A `local` with a rewritten initial value is a new op, so bases are mapped. Indices may
@@ -94,7 +94,7 @@ class Forwarder:
         )
         return found._replace(writes=writes, reads=reads)
 
-    def read(self, place: Place) -> None:
+    def read(self, place: MemoryLocation) -> None:
         """Record a read: pending stores that may alias it are live."""
         if self.pending:
             wanted = [p for p in self.pending if may_alias(p, place)]
@@ -113,7 +113,7 @@ class Forwarder:
             self.known.learn(place, self.known.element(place).loaded(place.component, v))
         return (v,)
 
-    def value_at(self, place: Place, t: Type) -> Value | None:
+    def value_at(self, place: MemoryLocation, t: Type) -> Value | None:
         """Known value of a location, built from the facts about its element."""
         element = self.known.element(place)
         if place.component is None:
@@ -124,7 +124,7 @@ class Forwarder:
             v = self.b.emit("extract", element.whole, attr=place.component)
         return v
 
-    def whole_value(self, element: Element, t: Type) -> Value | None:
+    def whole_value(self, element: KnownElement, t: Type) -> Value | None:
         """Known value of a whole element of type t."""
         if element.whole is not None:
             whole = element.whole
@@ -150,11 +150,11 @@ class Forwarder:
             del self.pending[next(iter(self.pending))]
         return ()
 
-    def element_before(self, place: Place) -> Element:
+    def element_before(self, place: MemoryLocation) -> KnownElement:
         """Facts about the element before a store."""
         return self.known.element(place)
 
-    def drop_covered(self, place: Place) -> None:
+    def drop_covered(self, place: MemoryLocation) -> None:
         """Remove pending stores that a store to the location overwrites."""
         covered = [place]
         if place.component is None:
@@ -174,12 +174,12 @@ class Forwarder:
     def visit_local(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """Handle a new variable, which holds its initial value."""
         new = self.walk.keep(op, args)
-        self.known.learn(self.place(new), Element(args[0]))
+        self.known.learn(self.place(new), KnownElement(args[0]))
         return new.results
 
     def visit_sync(self, op: Op, args: tuple[Value, ...]) -> None:
         """Handle a synchronization: it publishes own stores and may change visible memory."""
-        self.forget_changes(Changes(sync=True))
+        self.forget_changes(SideEffects(sync=True))
         self.pending.clear()
 
     def visit_exit(self, op: Op, args: tuple[Value, ...]) -> None:
@@ -201,7 +201,7 @@ class Forwarder:
 
     def visit_parallel(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """Drop all facts."""
-        self.known = Known()
+        self.known = KnownMemory()
         return self.visit_regions(op, args)
 
     def visit_regions(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
@@ -225,17 +225,17 @@ class Forwarder:
         return self.b.insert(new).results
 
 
-class Clearer(Forwarder):
+class DeadStoreEliminator(StoreForwarder):
     """Dead-store elimination only: nothing is known about memory.
 
     A store of the value already in memory stays, because it marks the location as written.
     """
 
-    def value_at(self, place: Place, t: Type) -> None:
+    def value_at(self, place: MemoryLocation, t: Type) -> None:
         """Return None: unknown."""
 
-    def element_before(self, place: Place) -> Element:
-        return Element()
+    def element_before(self, place: MemoryLocation) -> KnownElement:
+        return KnownElement()
 
 
 def remove_last(ops: list[Op], op: Op) -> None:
@@ -244,24 +244,24 @@ def remove_last(ops: list[Op], op: Op) -> None:
     del ops[at]
 
 
-def stands_already(element: Element, component: Component, v: Value) -> bool:
+def stands_already(element: KnownElement, component: Component, v: Value) -> bool:
     """True if the element is known to hold v already."""
     if component is not None:
         known = element.part(component)
     else:
         known = None if element.parts else element.whole
-    return known is not None and is_same(known, v)
+    return known is not None and is_equal_value(known, v)
 
 
-VISITS: dict[str, Callable[[Forwarder, Op, tuple[Value, ...]], Sequence[Value] | None]] = {
-    "load": Forwarder.visit_load,
-    "store": Forwarder.visit_store,
-    "local": Forwarder.visit_local,
-    "if": Forwarder.visit_if,
-    "for": Forwarder.visit_loop,
-    "while": Forwarder.visit_loop,
-    "parallel": Forwarder.visit_parallel,
-    **dict.fromkeys(UPDATES, Forwarder.visit_update),
-    **dict.fromkeys(SYNCS, Forwarder.visit_sync),
-    **dict.fromkeys(EXITS, Forwarder.visit_exit),
+VISITS: dict[str, Callable[[StoreForwarder, Op, tuple[Value, ...]], Sequence[Value] | None]] = {
+    "load": StoreForwarder.visit_load,
+    "store": StoreForwarder.visit_store,
+    "local": StoreForwarder.visit_local,
+    "if": StoreForwarder.visit_if,
+    "for": StoreForwarder.visit_loop,
+    "while": StoreForwarder.visit_loop,
+    "parallel": StoreForwarder.visit_parallel,
+    **dict.fromkeys(UPDATES, StoreForwarder.visit_update),
+    **dict.fromkeys(SYNCS, StoreForwarder.visit_sync),
+    **dict.fromkeys(EXITS, StoreForwarder.visit_exit),
 }

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from vkchi.analysis.alias import EXITS, may_alias, place_of
+from vkchi.analysis.alias import EXITS, location_of, may_alias
 from vkchi.analysis.variance import is_private
-from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in
+from vkchi.ir.core import Func, Op, Region, Value, base_memory, used_in
 from vkchi.ir.ops import ATOMICS, SYNCS, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.caps import Caps
@@ -34,10 +34,10 @@ def keep_stores_back(fn: Func, caps: Caps) -> Func:
     """Move loads before stores, unless the device is a CPU."""
     if caps.is_cpu:
         return fn
-    return Waiter(used_in(fn.body)).run(fn)
+    return StoreSinker(used_in(fn.body)).run(fn)
 
 
-class Waiter(Rebuilder):
+class StoreSinker(Rebuilder):
     """Reorders regions; `used` holds all operands of ops."""
 
     def __init__(self, used: Collection[Value]) -> None:
@@ -74,16 +74,16 @@ class Waiter(Rebuilder):
 
 def is_load(op: Op) -> bool:
     """True if an op loads from non-private memory."""
-    return op.kind == "load" and not is_private(base_of(op.args[0]))
+    return op.kind == "load" and not is_private(base_memory(op.args[0]))
 
 
 def is_write(op: Op) -> bool:
     """True if an op writes non-private memory."""
-    return op.kind in WRITES and not is_private(base_of(op.args[0]))
+    return op.kind in WRITES and not is_private(base_memory(op.args[0]))
 
 
 def behind_last(waiting: list[Op], load: Op) -> list[Op]:
     """The stores behind the last one that may alias a load."""
-    place = place_of(load.args[0])
-    meets = [k for k, op in enumerate(waiting) if may_alias(place_of(op.args[0]), place)]
+    place = location_of(load.args[0])
+    meets = [k for k, op in enumerate(waiting) if may_alias(location_of(op.args[0]), place)]
     return waiting[meets[-1] + 1 :] if meets else waiting

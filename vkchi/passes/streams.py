@@ -24,10 +24,10 @@ RANDOM = ("random",)
 
 def lower_random(fn: Func) -> Func:
     """Lower all `random` ops. Raises InternalError if the Func has no seed parameter."""
-    return Func(fn.name, fn.params, Streams(fn).stream(fn.body), fn.span)
+    return Func(fn.name, fn.params, RandomLowering(fn).stream(fn.body), fn.span)
 
 
-class Streams(Rebuilder):
+class RandomLowering(Rebuilder):
     """Rewrites one Func; `state` is the variable that holds the invocation's state."""
 
     def __init__(self, fn: Func) -> None:

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.intervals import Intervals, axes_in
+from vkchi.analysis.interval_analysis import Intervals, axes_in
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant, is_constant, is_power_of_two
+from vkchi.ir.constants import as_constant, is_constant, is_power_of_two
 from vkchi.ir.core import Func, Op, Region, Value, find_parallel, walk
 from vkchi.ir.ops import ROUNDED_DOWN
 from vkchi.ir.rebuild import Rebuilder
@@ -98,4 +98,4 @@ def divide_any(b: Builder, op: Op, args: Sequence[Value]) -> Value:
 
 def is_constant_power(v: Value) -> bool:
     """True if v is a constant power of two."""
-    return isinstance(v, Op) and v.kind == "const" and is_power_of_two(constant(v))
+    return isinstance(v, Op) and v.kind == "const" and is_power_of_two(as_constant(v))

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vkchi.ir.constants import constant_int, is_same
+from vkchi.ir.constants import constant_int, is_equal_value
 from vkchi.ir.core import Op, Value
 from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, TABLE
-from vkchi.passes.match import Maker
+from vkchi.passes.match import RuleBuilder
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1
 
 Args = Sequence[Value]
@@ -34,7 +34,7 @@ def tensor_size(t: Type) -> int:
 # --- components --------------------------------------------------------------------------------
 
 
-def component(s: Maker, v: Value, k: int) -> Value | None:
+def component(s: RuleBuilder, v: Value, k: int) -> Value | None:
     """Component k of a tensor, if it is known without an `extract` of v."""
     while (op := op_of(v, "insert")) and op.attr != k:
         v = op.args[0]
@@ -45,14 +45,14 @@ def component(s: Maker, v: Value, k: int) -> Value | None:
     return _COMPONENTS[op.kind](s, op, k)
 
 
-def _of_transpose(s: Maker, op: Op, k: int) -> Value | None:
+def _of_transpose(s: RuleBuilder, op: Op, k: int) -> Value | None:
     t = op.type
     assert isinstance(t, Tensor)
     row, column = divmod(k, t.m)
     return s.result("extract", op.args[0], attr=column * t.n + row)
 
 
-_COMPONENTS: dict[str, Callable[[Maker, Op, int], Value | None]] = {
+_COMPONENTS: dict[str, Callable[[RuleBuilder, Op, int], Value | None]] = {
     "pack": lambda s, op, k: op.args[k],
     "splat": lambda s, op, k: op.args[0],
     "const": lambda s, op, k: s.const(op.attr[k], scalar_of(op.type)),
@@ -61,7 +61,7 @@ _COMPONENTS: dict[str, Callable[[Maker, Op, int], Value | None]] = {
 }
 
 
-def extract(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def extract(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify `extract`.
 
     A known component is used directly. An `insert` of another component is skipped. Arithmetic
@@ -94,7 +94,7 @@ def is_of_indices(v: Value, depth: int = 0) -> bool:
     return op is not None and all(is_of_indices(x, depth + 1) for x in op.args)
 
 
-def extract_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def extract_at(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify a component access at a constant index, or in a splat."""
     if op := op_of(args[0], "splat"):
         return op.args[0]
@@ -105,7 +105,7 @@ def extract_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
     return s.result("extract", args[0], attr=min(max(k, 0), last))
 
 
-def insert(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def insert(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify `insert`: into a tensor of known components, of the same component, or repeated."""
     v, x = args
     if (op := op_of(x, "extract")) and op.args[0] is v and op.attr == attr:
@@ -120,7 +120,7 @@ def insert(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
     return None
 
 
-def insert_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def insert_at(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify an insertion at a constant index; out of range, it has no effect."""
     k = constant_int(args[2])
     if k is None:
@@ -129,12 +129,12 @@ def insert_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
     return s.result("insert", args[0], args[1], attr=k) if inside else args[0]
 
 
-def pack(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def pack(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify a `pack` of one tensor's components, or of equal values."""
     first = op_of(args[0], "extract")
     if first and first.args[0].type is t and _are_components(args, first.args[0]):
         return first.args[0]
-    if len(args) > 1 and all(is_same(v, args[0]) for v in args):
+    if len(args) > 1 and all(is_equal_value(v, args[0]) for v in args):
         return s.result("splat", args[0], type=t)
     return None
 
@@ -144,7 +144,7 @@ def _are_components(args: Args, v: Value) -> bool:
     return all(op and op.args[0] is v and op.attr == k for k, op in enumerate(ops))
 
 
-def transpose(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def transpose(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify a double transposition, or that of a splat."""
     op = op_of(args[0], "transpose", "splat")
     if op is None:
@@ -180,7 +180,7 @@ def is_direct(src: Scalar, mid: Scalar, dst: Scalar) -> bool:
     return integers and dst.bits <= mid.bits
 
 
-def cast(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def cast(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify a cast to the operand's type, or of a lossless cast."""
     (v,) = args
     if v.type is t:
@@ -192,7 +192,7 @@ def cast(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
     return s.result("cast", op.args[0], type=t) if is_direct(src, mid, dst) else None
 
 
-def bitcast(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def bitcast(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify a bitcast to the operand's type, or of a bitcast."""
     (v,) = args
     if v.type is t:
@@ -201,10 +201,10 @@ def bitcast(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
     return s.result("bitcast", op.args[0], type=t) if op else None
 
 
-def compare_truth(kind: str) -> Callable[[Maker, Args, Any, Type], Value | None]:
+def compare_truth(kind: str) -> Callable[[RuleBuilder, Args, Any, Type], Value | None]:
     """Rule for eq or ne: comparing a bool cast to a number with 0 or 1 needs no cast."""
 
-    def rule(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    def rule(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
         op, c = op_of(args[0], "cast"), constant_int(args[1])
         if op is None or op.args[0].type is not u1 or c not in (0, 1):
             return None
@@ -216,21 +216,21 @@ def compare_truth(kind: str) -> Callable[[Maker, Args, Any, Type], Value | None]
 # --- shapes and addresses ----------------------------------------------------------------------
 
 
-def shape(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def shape(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Replace an extent that is part of the array's type."""
     array = args[0].type
     assert isinstance(array, Array)
     return None if array.shape is None else s.const(array.shape[attr], i32)
 
 
-def largest(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def largest(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify the maximum of an extent and a constant of at most 0."""
     number = constant_int(args[1])
     is_extent = op_of(args[0], "shape") is not None
     return args[0] if is_extent and number is not None and number <= 0 else None
 
 
-def member_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+def member_at(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify the address of a component at a constant index, which is clamped."""
     k = constant_int(args[1])
     if k is None:

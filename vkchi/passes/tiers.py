@@ -11,7 +11,7 @@ bit-identical results: a pass may defer only work for which `analysis.opaque` pr
 from __future__ import annotations
 
 from vkchi.analysis.mixing import depends_on_tiling
-from vkchi.analysis.opaque import gives_the_same_bits
+from vkchi.analysis.opaque import is_bit_exact
 from vkchi.ir.core import Func, Op, Region, has_kind, walk
 from vkchi.ir.report_ops import REPORTS
 from vkchi.target.options import Options
@@ -44,7 +44,7 @@ class Tier:
         """
         if not (self.is_first and self._exact):
             return False
-        if 2 * size_of(loop.regions[0]) < size_of(fn.body) or not gives_the_same_bits(loop):
+        if 2 * size_of(loop.regions[0]) < size_of(fn.body) or not is_bit_exact(loop):
             return False
         if has_kind(self._fn.body, TOLD_APART) or depends_on_tiling(self._fn):
             return False

@@ -19,7 +19,7 @@ class Tiles(NamedTuple):
     rest: Value | None
 
 
-def cut(b: Builder, begin: Value, end: Value, size: int) -> Tiles:
+def split_into_tiles(b: Builder, begin: Value, end: Value, size: int) -> Tiles:
     """Append the split of a range into tiles of `size` iterations, at least two.
 
     The length is computed unsigned, so that it fits for every range.

@@ -24,11 +24,11 @@ from vkchi.analysis.variance import is_private
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Value, base_of
+from vkchi.ir.control_ops import axes_of
+from vkchi.ir.core import Func, Op, Param, Value, base_memory
 from vkchi.ir.ops import READS, TABLE, Effect
 from vkchi.ir.rebuild import rebuild_chosen
-from vkchi.passes.tiles import cut
+from vkchi.passes.tiles import split_into_tiles
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32, scalar_of
@@ -43,20 +43,20 @@ def unroll(fn: Func, caps: Caps) -> Func:
     """Partially unroll serial loops with loads, unless the device is a CPU."""
     if caps.is_cpu:
         return fn
-    return unroll_loops(fn, lambda loop: Way(ROUNDS) if is_worth_it(loop) else None)
+    return unroll_loops(fn, lambda loop: UnrollFactor(ROUNDS) if is_worth_it(loop) else None)
 
 
-class Way(NamedTuple):
+class UnrollFactor(NamedTuple):
     """Unroll factor, and the number of iterations peeled before."""
 
     rounds: int
     skipped: int = 0
 
 
-def unroll_loops(fn: Func, choose: Callable[[Op], Way | None]) -> Func:
+def unroll_loops(fn: Func, choose: Callable[[Op], UnrollFactor | None]) -> Func:
     """Partially unroll the serial loops for which `choose` returns a factor."""
     return rebuild_chosen(
-        fn, "for", choose, lambda r, op, args, way: Rounds(r.b, op, r.map, way).build(args)
+        fn, "for", choose, lambda r, op, args, way: PartialUnroller(r.b, op, r.map, way).build(args)
     )
 
 
@@ -72,8 +72,8 @@ def is_worth_it(loop: Op) -> bool:
         return False
     if axis.param.type is not i32 or len(ops) > MOST_OPS or any(op.regions for op in ops):
         return False
-    loaded = [op for op in ops if op.kind in READS and not is_private(base_of(op.args[0]))]
-    return all(map(is_quiet, ops)) and 0 < sum(map(words, loaded)) <= MOST_LOADED
+    loaded = [op for op in ops if op.kind in READS and not is_private(base_memory(op.args[0]))]
+    return all(map(is_quiet, ops)) and 0 < sum(map(registers_of, loaded)) <= MOST_LOADED
 
 
 def limit_of(v: Value) -> int | None:
@@ -86,11 +86,11 @@ def limit_of(v: Value) -> int | None:
 def is_quiet(op: Op) -> bool:
     """True if an op computes, loads, or stores to a private variable."""
     if op.kind == "store":
-        return is_private(base_of(op.args[0]))
+        return is_private(base_memory(op.args[0]))
     return op.kind == "load" or TABLE[op.kind].effect is Effect.PURE
 
 
-def words(load: Op) -> int:
+def registers_of(load: Op) -> int:
     """Registers that a loaded value occupies."""
     t = load.type
     assert isinstance(t, Scalar | Tensor)
@@ -100,17 +100,17 @@ def words(load: Op) -> int:
 # --- rewriting -----------------------------------------------------------------------------------
 
 
-class Rounds:
+class PartialUnroller:
     """Emits a partially unrolled loop."""
 
-    def __init__(self, b: Builder, loop: Op, known: dict[Value, Value], way: Way) -> None:
+    def __init__(self, b: Builder, loop: Op, known: dict[Value, Value], way: UnrollFactor) -> None:
         self.b, self.body, self.known, self.way = b, loop.regions[0], known, way
 
     def build(self, args: Sequence[Value]) -> Sequence[Value]:
         """Append the unrolled loop, with a remainder loop if needed; return the results."""
         b = self.b
         begin, first = self.skip(args[0], args[2:])
-        groups, rest = cut(b, begin, args[1], self.way.rounds)
+        groups, rest = split_into_tiles(b, begin, args[1], self.way.rounds)
         found = self.at_once(begin, groups, first)
         if rest is None:
             return found

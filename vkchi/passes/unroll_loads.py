@@ -26,18 +26,18 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import prod
 
-from vkchi.analysis.alias import Changes, ChangeTable, place_of
+from vkchi.analysis.alias import SideEffects, SideEffectTable, location_of
 from vkchi.analysis.dataflow import made_inside
 from vkchi.analysis.footprint import element_under
-from vkchi.analysis.variance import Variance, is_private
+from vkchi.analysis.variance import AxisVariance, is_private
 from vkchi.ir.builder import Builder
-from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Value, base_of, find_parallel, walk
+from vkchi.ir.control_ops import axes_of
+from vkchi.ir.core import Func, Op, Value, base_memory, find_parallel, walk
 from vkchi.ir.ops import LOOPS, TABLE, Effect
 from vkchi.ir.rebuild import rebuild_chosen
-from vkchi.passes.cost_model import Repeated, is_worth_keeping
-from vkchi.passes.full_unroll import Unroller, rounds_of, size_of
-from vkchi.passes.unroll import words
+from vkchi.passes.cost_model import RepeatedLoads, is_worth_hoisting_loads
+from vkchi.passes.full_unroll import Unroller, constant_trip_count, unrolled_size
+from vkchi.passes.unroll import registers_of
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 
@@ -46,24 +46,24 @@ Loops = tuple[Op, ...]
 
 def unroll_loads(fn: Func, caps: Caps) -> Func:
     """Unroll short loops whose loads can then be hoisted."""
-    chosen = Finder(fn, caps).chosen()
+    chosen = LoadUnrollSelector(fn, caps).chosen()
     return rebuild_chosen(
         fn, "for", lambda loop: chosen if loop in chosen.loops else None,
-        lambda r, op, args, chosen: Writer(r.b, dict(r.map), chosen).results(op),
+        lambda r, op, args, chosen: LoadUnroller(r.b, dict(r.map), chosen).results(op),
     )  # fmt: skip
 
 
-class Chosen(NamedTuple):
+class UnrollPlan(NamedTuple):
     """The loops to unroll, and the `elem` ops of the loads to hoist."""
 
     loops: set[Op]
     places: set[Op]
 
 
-class Writer(Unroller):
+class LoadUnroller(Unroller):
     """Unrolls loops; `elem` ops of hoistable loads lose the proof of being in range."""
 
-    def __init__(self, b: Builder, known: dict[Value, Value], chosen: Chosen) -> None:
+    def __init__(self, b: Builder, known: dict[Value, Value], chosen: UnrollPlan) -> None:
         super().__init__(b, known, chosen.loops)
         self.places = chosen.places
 
@@ -79,7 +79,7 @@ class Writer(Unroller):
 # --- selection -----------------------------------------------------------------------------------
 
 
-class Load(NamedTuple):
+class InvariantLoad(NamedTuple):
     """A load whose address is invariant in an outer loop, except for the indices of `loops`.
 
     Outer loops come first.
@@ -91,53 +91,53 @@ class Load(NamedTuple):
     @property
     def rounds(self) -> int:
         """Maximum number of distinct addresses that it loads from."""
-        return prod(rounds_of(loop) or 0 for loop in self.loops)
+        return prod(constant_trip_count(loop) or 0 for loop in self.loops)
 
 
-class Finder:
+class LoadUnrollSelector:
     """Selects the loops of a dispatch to unroll."""
 
     def __init__(self, fn: Func, caps: Caps) -> None:
-        self.fn, self.caps, self.changes = fn, caps, ChangeTable()
+        self.fn, self.caps, self.changes = fn, caps, SideEffectTable()
         self.loops: set[Op] = set()  # chosen so far, for any outer loop
-        self.size = size_of(fn.body.ops, ())
+        self.size = unrolled_size(fn.body.ops, ())
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> UnrollPlan:
         """Return the loops to unroll and the addresses of their loads."""
         loads = [
             load
             for outer in walk(self.fn.body)
-            if outer.kind in LOOPS and (outer.kind == "while" or rounds_of(outer) != 1)
+            if outer.kind in LOOPS and (outer.kind == "while" or constant_trip_count(outer) != 1)
             for load in self.loads_for(outer)
         ]
         places = {e for load in loads if (e := element_under(load.op.args[0])) is not None}
-        return Chosen(self.loops, places)
+        return UnrollPlan(self.loops, places)
 
-    def loads_for(self, outer: Op) -> list[Load]:
+    def loads_for(self, outer: Op) -> list[InvariantLoad]:
         """Loads worth hoisting out of an outer loop.
 
         Groups that need the fewest registers come first, as long as all fit together.
         """
         if not any(op.kind in LOOPS for region in outer.regions for op in region.ops):
             return []
-        chosen: list[Load] = []
-        found = Loads(outer, self.changes.of(outer.regions)).found
+        chosen: list[InvariantLoad] = []
+        found = InvariantLoadFinder(outer, self.changes.of(outer.regions)).found
         for loads in sorted(by_nest(found), key=numbers_of):
             loops = {loop for load in loads for loop in load.loops} | self.loops
             if copies_loops(loops):
                 continue
-            repeated = Repeated(
+            repeated = RepeatedLoads(
                 numbers_of([*chosen, *loads]),
                 max(load.rounds for load in loads),
-                size_of(self.fn.body.ops, loops) - self.size,
+                unrolled_size(self.fn.body.ops, loops) - self.size,
                 is_alike=all(map(self.is_alike, loads)),
             )
-            if is_worth_keeping(repeated, self.caps):
+            if is_worth_hoisting_loads(repeated, self.caps):
                 chosen += loads
                 self.loops = loops
         return chosen
 
-    def is_alike(self, load: Load) -> bool:
+    def is_alike(self, load: InvariantLoad) -> bool:
         """True if a load is subgroup-uniform, in uniform control flow."""
         varying = self.varying
         if varying is None:
@@ -145,10 +145,10 @@ class Finder:
         return load.op not in varying.decided and load.op.args[0] not in varying.found
 
     @cached_property
-    def varying(self) -> Variance | None:
+    def varying(self) -> AxisVariance | None:
         """Values that vary along the fastest axis; None for a dispatch of one invocation."""
         grid = find_parallel(self.fn)
-        return None if grid is None else Variance(grid.regions[0], axes_of(grid)[-1].param)
+        return None if grid is None else AxisVariance(grid.regions[0], axes_of(grid)[-1].param)
 
 
 def copies_loops(loops: Collection[Op]) -> bool:
@@ -157,25 +157,25 @@ def copies_loops(loops: Collection[Op]) -> bool:
     return any(op.kind in LOOPS and op not in loops for op in inside)
 
 
-def by_nest(loads: Sequence[Load]) -> Sequence[Sequence[Load]]:
+def by_nest(loads: Sequence[InvariantLoad]) -> Sequence[Sequence[InvariantLoad]]:
     """Group loads by the outermost loop to unroll for them."""
-    found: dict[Op, list[Load]] = {}
+    found: dict[Op, list[InvariantLoad]] = {}
     for load in loads:
         found.setdefault(load.loops[0], []).append(load)
     return [*found.values()]
 
 
-def numbers_of(loads: Sequence[Load]) -> int:
+def numbers_of(loads: Sequence[InvariantLoad]) -> int:
     """Number of 32-bit registers for the loads of all iterations."""
-    return sum(words(load.op) * load.rounds for load in loads)
+    return sum(registers_of(load.op) * load.rounds for load in loads)
 
 
-class Loads:
+class InvariantLoadFinder:
     """Finds the loads in an outer loop that repeat in each of its iterations (`found`)."""
 
-    def __init__(self, outer: Op, changes: Changes) -> None:
+    def __init__(self, outer: Op, changes: SideEffects) -> None:
         self.made, self.changes = frozenset(made_inside(outer)), changes
-        self.found: list[Load] = []
+        self.found: list[InvariantLoad] = []
         for region in outer.regions:
             for op in region.ops:
                 if op.kind in LOOPS:
@@ -184,10 +184,10 @@ class Loads:
     def search(self, loop: Op, around: Loops) -> None:
         """Visit the ops directly in a loop and in its inner loops; `around` ends with the loop."""
         for op in (op for region in loop.regions for op in region.ops):
-            if op.kind == "load" and not is_private(base_of(op.args[0])):
+            if op.kind == "load" and not is_private(base_memory(op.args[0])):
                 loops = self.needed(op, around)
                 if loops:
-                    self.found.append(Load(op, loops))
+                    self.found.append(InvariantLoad(op, loops))
             elif op.kind in LOOPS:
                 self.search(op, (*around, op))
 
@@ -197,7 +197,7 @@ class Loads:
         None if the address depends on other values of the outer loop, the loop may write the
         location, or a trip count is not constant.
         """
-        if self.changes.may_change(place_of(load.args[0])):
+        if self.changes.may_change(location_of(load.args[0])):
             return None
         indices = {loop.regions[0].params[0]: loop for loop in around if loop.kind == "for"}
         pending, used = [load.args[0]], set()
@@ -209,6 +209,6 @@ class Loads:
                 if not isinstance(v, Op) or TABLE[v.kind].effect is not Effect.PURE:
                     return None
                 pending += v.args
-        if any(rounds_of(loop) is None for loop in used):
+        if any(constant_trip_count(loop) is None for loop in used):
             return None
         return tuple([loop for loop in around if loop in used])

@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from vkchi.analysis.access import Survey, Write
+from vkchi.analysis.dependence import DependenceTest, WriteAccess
 from vkchi.analysis.footprint import element_under
-from vkchi.analysis.mixing import may_mix
+from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.shifts import WrappedSums, is_global
 from vkchi.analysis.sums import symbols_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild_loops
-from vkchi.passes.full_unroll import Unroller, rounds_of
+from vkchi.passes.full_unroll import Unroller, constant_trip_count
 
 MOST_ROUNDS = 64  # each needs its own registers
 MOST_OPS = 1024  # of all iterations; bounds compile time
@@ -34,7 +34,7 @@ def unroll_sums(fn: Func) -> Func:
     used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        chosen = find_loops(op, used) if may_mix(op) else set()
+        chosen = find_loops(op, used) if may_interleave(op) else set()
         if not chosen:
             return None
         body = op.regions[0]
@@ -49,7 +49,7 @@ def unroll_sums(fn: Func) -> Func:
 
 def find_loops(loop: Op, used: set[Value]) -> set[Op]:
     """Serial loops in a `parallel` to unroll."""
-    survey, sums = Survey(loop.regions[0].ops, loop), WrappedSums()
+    survey, sums = DependenceTest(loop.regions[0].ops, loop), WrappedSums()
     nests = [
         loops_of_place(survey, sums, write)
         for writes in survey.writes.values()
@@ -61,7 +61,7 @@ def find_loops(loop: Op, used: set[Value]) -> set[Op]:
     return {op for nest in nests if short.issuperset(nest) for op in nest}
 
 
-def loops_of_place(survey: Survey, sums: WrappedSums, write: Write) -> Sequence[Op]:
+def loops_of_place(survey: DependenceTest, sums: WrappedSums, write: WriteAccess) -> Sequence[Op]:
     """Serial loops whose indices determine the address of a reduction.
 
     Empty if the address also depends on the parallel index, or if a trip count is not constant.
@@ -71,7 +71,7 @@ def loops_of_place(survey: Survey, sums: WrappedSums, write: Write) -> Sequence[
         return ()
     symbols = {s for v in element.args[1:] for s in symbols_in(sums.of(v))}
     loops = [op for op in write.loops if not symbols.isdisjoint(op.regions[-1].params[:1])]
-    if not all(op.kind == "for" and rounds_of(op) is not None for op in loops):
+    if not all(op.kind == "for" and constant_trip_count(op) is not None for op in loops):
         return ()
     inner = {op.regions[0].params[0] for op in loops}
     is_shared = all(s in inner or (isinstance(s, Value) and survey.is_steady(s)) for s in symbols)
@@ -81,5 +81,5 @@ def loops_of_place(survey: Survey, sums: WrappedSums, write: Write) -> Sequence[
 def is_short(loop: Op, chosen: set[Op]) -> bool:
     """True if a loop's unrolled size, including its chosen inner loops, is within limits."""
     inner = [op for op in walk(loop.regions[0]) if op in chosen]
-    rounds = prod(rounds_of(op) or 0 for op in (loop, *inner))
+    rounds = prod(constant_trip_count(op) or 0 for op in (loop, *inner))
     return rounds <= MOST_ROUNDS and rounds * sum(1 for _ in walk(loop.regions[0])) <= MOST_OPS

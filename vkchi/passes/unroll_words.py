@@ -21,16 +21,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
-from vkchi.analysis.alias import may_share
+from vkchi.analysis.alias import bases_may_alias
 from vkchi.analysis.variance import is_private
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import Axis, axes_of
-from vkchi.ir.core import Func, Op, Value, base_of, find_parallel
+from vkchi.ir.control_ops import LoopAxis, axes_of
+from vkchi.ir.core import Func, Op, Value, base_memory, find_parallel
 from vkchi.ir.ops import PLAIN_ACCESSES, TABLE, Effect
-from vkchi.passes.broadcast import Lanes
+from vkchi.passes.broadcast import LikelyDivergence
 from vkchi.passes.cost_model import subgroup_width
-from vkchi.passes.unroll import ROUNDS, Way, unroll_loops
-from vkchi.passes.walks import Walks, bits_at
+from vkchi.passes.unroll import ROUNDS, UnrollFactor, unroll_loops
+from vkchi.passes.walks import StrideOneAccesses, bits_at
 from vkchi.target.caps import Caps
 from vkchi.types import i32, u16
 
@@ -41,10 +41,10 @@ def unroll_words(fn: Func, caps: Caps) -> Func:
     """Partially unroll serial loops with stride-one accesses, on CPUs."""
     if not caps.is_cpu:
         return fn
-    return unroll_loops(fn, Finder(fn, subgroup_width(caps)).way)
+    return unroll_loops(fn, WordUnrollSelector(fn, subgroup_width(caps)).way)
 
 
-class Finder:
+class WordUnrollSelector:
     """Selects the loops of a dispatch to unroll, for subgroups of `width` invocations."""
 
     def __init__(self, fn: Func, width: int) -> None:
@@ -57,15 +57,17 @@ class Finder:
         Precondition: the dispatch has a parallel loop.
         """
         assert self.grid is not None
-        return Lanes(self.grid, self.width).found
+        return LikelyDivergence(self.grid, self.width).found
 
-    def way(self, loop: Op) -> Way | None:
+    def way(self, loop: Op) -> UnrollFactor | None:
         """Unroll factor and peeled iterations of a loop; None if unrolling is not profitable."""
         ops, (axis,) = loop.regions[0].ops[:-1], axes_of(loop)
         if axis.param.type is not i32 or any(op.regions or not is_plain(op) for op in ops):
             return None
         accesses = [
-            op for op in ops if op.kind in PLAIN_ACCESSES and not is_private(base_of(op.args[0]))
+            op
+            for op in ops
+            if op.kind in PLAIN_ACCESSES and not is_private(base_memory(op.args[0]))
         ]
         if not accesses or may_mix_up(accesses):
             return None
@@ -82,19 +84,19 @@ class Finder:
         return any(op.kind == "load" and op.args[0] not in self.lanes for op in accesses)
 
 
-def choose_way(axis: Axis, accesses: Sequence[Op], rounds: int) -> Way | None:
+def choose_way(axis: LoopAxis, accesses: Sequence[Op], rounds: int) -> UnrollFactor | None:
     """Choose the peeled iterations so that half of the accesses are aligned to words, or None."""
     length = constant_length(axis)
     if length is not None and length < rounds:
         return None
-    walks = Walks(axis.param, axis.begin)
+    walks = StrideOneAccesses(axis.param, axis.begin)
     walking = list(filter(walks.is_walking, accesses))
     if 2 * len(walking) < len(accesses):
         return None
     most = 0 if length is None else min(ROUNDS, length - 2 * rounds + 1)
     counts = [sum(walks.is_aligned(op, k) for op in walking) for k in range(max(1, most))]
     best = max(counts)
-    return Way(rounds, counts.index(best)) if 2 * best >= len(accesses) else None
+    return UnrollFactor(rounds, counts.index(best)) if 2 * best >= len(accesses) else None
 
 
 def is_plain(op: Op) -> bool:
@@ -104,12 +106,12 @@ def is_plain(op: Op) -> bool:
 
 def may_mix_up(accesses: Sequence[Op]) -> bool:
     """True if a written array may alias another accessed one; accesses are then not merged."""
-    bases = {base_of(op.args[0]) for op in accesses}
-    written = {base_of(op.args[0]) for op in accesses if op.kind == "store"}
-    return any(a is not b and may_share(a, b) for a in written for b in bases)
+    bases = {base_memory(op.args[0]) for op in accesses}
+    written = {base_memory(op.args[0]) for op in accesses if op.kind == "store"}
+    return any(a is not b and bases_may_alias(a, b) for a in written for b in bases)
 
 
-def constant_length(axis: Axis) -> int | None:
+def constant_length(axis: LoopAxis) -> int | None:
     """Constant trip count, or None."""
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     return None if begin is None or end is None else end - begin

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from math import prod
 
-from vkchi.analysis.multiples import MOST, Multiples
-from vkchi.analysis.sums import Sums, constant_of, factor_of, terms_of
+from vkchi.analysis.multiples import MOST, PowerOfTwoFactors
+from vkchi.analysis.sums import AffinePolynomials, constant_of, factor_of, terms_of
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Op, Param, Value, attributes_of, base_of
+from vkchi.ir.core import Op, Param, Value, attributes_of, base_memory
 from vkchi.types import Array, scalar_of
 from vkchi.types.layout import step_of_last
 
 WORD = 8  # bytes that a CPU lane loads in one access
 
 
-def step_of(access: Op, index: Param, sums: Sums) -> int | None:
+def stride_along(access: Op, index: Param, sums: AffinePolynomials) -> int | None:
     """Stride of an access along an index in elements: 0, 1, or None for anything else."""
     place = access.args[0]
     if access.kind not in ("load", "store") or not isinstance(place, Op) or place.kind != "elem":
@@ -33,7 +33,7 @@ def step_of(access: Op, index: Param, sums: Sums) -> int | None:
 
 def bits_at(access: Op) -> int:
     """Stored bits of an accessed scalar; 32 for private variables."""
-    t = base_of(access.args[0]).type
+    t = base_memory(access.args[0]).type
     return t.stored.bits if isinstance(t, Array) else 32
 
 
@@ -65,16 +65,16 @@ def strides_of(t: Array) -> list[int] | None:
     return [axis[0].stride for axis in digits]
 
 
-class Walks:
+class StrideOneAccesses:
     """Stride-one accesses of a serial loop that begins at `begin`."""
 
     def __init__(self, index: Param, begin: Value) -> None:
         self.index, self.begin = index, begin
-        self.sums, self.multiples = Sums(), Multiples()
+        self.sums, self.multiples = AffinePolynomials(), PowerOfTwoFactors()
 
     def is_walking(self, access: Op) -> bool:
         """True if an access has stride one."""
-        return step_of(access, self.index, self.sums) == 1
+        return stride_along(access, self.index, self.sums) == 1
 
     def is_aligned(self, access: Op, skipped: int = 0) -> bool:
         """True if a stride-one access starts at a word boundary after `skipped` iterations.
@@ -83,7 +83,7 @@ class Walks:
         """
         place = access.args[0]
         assert isinstance(place, Op) and isinstance(place.args[0].type, Array)
-        t, base = place.args[0].type, base_of(place)
+        t, base = place.args[0].type, base_memory(place)
         strides = strides_of(t)
         if place.attr != "inside" or strides is None or t.space != "global":
             return False

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.types import i32, i64, u64
@@ -46,7 +46,7 @@ def is_wide(op: Op) -> bool:
     return any(a.param.type is i64 for a in axes) or (static_count(axes) or 0) > INT_MAX
 
 
-def static_count(axes: Sequence[Axis]) -> int | None:
+def static_count(axes: Sequence[LoopAxis]) -> int | None:
     """Number of iterations, if it is a compile-time constant."""
     ends = [(constant_int(a.begin), constant_int(a.end)) for a in axes]
     known = [(b, e) for b, e in ends if b is not None and e is not None]

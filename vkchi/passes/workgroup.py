@@ -31,12 +31,12 @@ from vkchi.analysis.host_numbers import BARRIERS, host_count, most_iterations
 from vkchi.analysis.uniformity import check_barriers
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, has_kind
 from vkchi.ir.invocation_ops import SPANS
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.passes.cost_model import choose_block, fills_groups
-from vkchi.passes.rows import put_in_rows
+from vkchi.passes.rows import collapse_loops
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, u32
 
@@ -67,7 +67,7 @@ def pad_to_workgroup(fn: Func, caps: Caps = SMALLEST) -> Func:
     if not wanted:
         return fn
     if any(len(op.args) > 2 for op in wanted):
-        return pad_to_workgroup(put_in_rows(fn, wanted), caps)
+        return pad_to_workgroup(collapse_loops(fn, wanted), caps)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in wanted:
@@ -104,7 +104,7 @@ def build_full(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
     (body,) = op.regions
     with b.region(index) as padded:
         inside = b.emit("lt", index, count)
-        copier = Copier(inside)
+        copier = PaddedBodyCopier(inside)
         copier.b = b
         i = b.emit("min", index, last)
         copier.map[body.params[0]] = i if constant_int(begin) == 0 else b.emit("add", begin, i)
@@ -127,7 +127,7 @@ def count_of(b: Builder, begin: Value, end: Value, most: int | None) -> Value:
     return b.emit("bitcast", count, type=i32)
 
 
-class Copier(Rebuilder):
+class PaddedBodyCopier(Rebuilder):
     """Copies a body with its effects restricted to invocations that are `inside`."""
 
     def __init__(self, inside: Value) -> None:
@@ -140,7 +140,7 @@ class Copier(Rebuilder):
             return self.hide(b, op, args)
         if effect_of(op.kind) not in EFFECTS or op.kind == "random":
             return None
-        base = base_of(op.args[0])
+        base = base_memory(op.args[0])
         if isinstance(base, Op) and base.kind == "local":
             return None
         return self.hide(b, op, args) or self.guard(b, op, args)

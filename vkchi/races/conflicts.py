@@ -1,8 +1,8 @@
 """Dependence test between iterations of a parallel loop: which accesses may conflict?
 
 Two iterations conflict if they access the same element and at least one of them writes.
-`find_conflicts` lists the pairs of accesses for which that cannot be excluded. `Feasible` removes
-pairs that the index ranges of a particular call exclude.
+`find_conflicts` lists the pairs of accesses for which that cannot be excluded. `FeasibleConflicts`
+removes pairs that the index ranges of a particular call exclude.
 
 Two accesses of an array are disjoint if
 
@@ -25,17 +25,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from vkchi.analysis.access import Survey
-from vkchi.analysis.alias import Place, may_share, place_of
-from vkchi.analysis.alias import may_meet as components_meet
-from vkchi.analysis.boxes import Box, Shaped, joined, may_meet
+from vkchi.analysis.alias import MemoryLocation, bases_may_alias, location_of
+from vkchi.analysis.alias import components_may_overlap as components_meet
+from vkchi.analysis.boxes import Box, Shaped, boxes_may_intersect, range_hull
+from vkchi.analysis.dependence import DependenceTest
 from vkchi.analysis.footprint import Footprint, element_of, element_under
 from vkchi.analysis.forms import is_wide_integer
-from vkchi.analysis.intervals import Intervals
-from vkchi.analysis.sums import Index, Symbol, symbols_in
+from vkchi.analysis.interval_analysis import Intervals
+from vkchi.analysis.sums import OffsetIndex, Symbol, symbols_in
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, uses_in, walk
+from vkchi.ir.control_ops import axes_of
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in, uses_in, walk
 from vkchi.ir.ops import EXTREMES, GREATER, TABLE, UPDATES, VARYING, Effect
 from vkchi.races.influence import only_raises_flag
 from vkchi.tuples import NamedTuple
@@ -64,9 +64,9 @@ def find_conflicts(fn: Func) -> list[Conflict]:
 
 def conflicts_in(loop: Op, used: set[Value]) -> Iterator[Conflict]:
     """Yield the conflicts in one loop."""
-    sites = Sites(loop)
+    sites = LoopAccesses(loop)
     for root in sites.writes:
-        if is_own(root, sites):
+        if is_private_memory(root, sites):
             continue
         places = sites.places(root, used)
         if sites.have_own(root, [element_under(op.args[0]) for op in places]):
@@ -89,26 +89,26 @@ def by_lines(ops: Iterable[Op]) -> list[Accesses]:
 
 
 def may_conflict(
-    sites: Sites, places: Mapping[Op, Place], some: Accesses, others: Accesses
+    sites: LoopAccesses, places: Mapping[Op, MemoryLocation], some: Accesses, others: Accesses
 ) -> bool:
     """True if two iterations may conflict in these accesses."""
     a, b = some[0], others[0]
     if len(some) > 1 or len(others) > 1:
-        return not commute(a, b)
+        return not accesses_commute(a, b)
     return may_disturb(sites, a, b) and not sites.are_apart(a, b, places)
 
 
-def is_own(root: Value, sites: Survey) -> bool:
+def is_private_memory(root: Value, sites: DependenceTest) -> bool:
     """True for memory that is private to an iteration, or shared by one workgroup."""
     return isinstance(root, Op) and (root.kind != "local" or root in sites.loops)
 
 
-def may_disturb(sites: Sites, a: Op, b: Op) -> bool:
+def may_disturb(sites: LoopAccesses, a: Op, b: Op) -> bool:
     """True if the result of two accesses to one element depends on their order."""
-    return not commute(a, b) and not (a.kind == b.kind == "store" and sites.agree(a, b))
+    return not accesses_commute(a, b) and not (a.kind == b.kind == "store" and sites.agree(a, b))
 
 
-def commute(a: Op, b: Op) -> bool:
+def accesses_commute(a: Op, b: Op) -> bool:
     """True if two accesses are of one kind that commutes."""
     return a.kind == b.kind and (a.kind == "load" or a.kind in COMMUTING)
 
@@ -120,7 +120,7 @@ def is_pure(op: Op) -> bool:
     return TABLE[op.kind].effect is Effect.PURE
 
 
-class Sites(Survey):
+class LoopAccesses(DependenceTest):
     """Accesses in the body of a loop."""
 
     def __init__(self, loop: Op) -> None:
@@ -131,15 +131,15 @@ class Sites(Survey):
         self.uses = uses_in(region)
         for op in walk(region):
             if op.kind == "load":
-                self.loads.setdefault(base_of(op.args[0]), []).append(op)
+                self.loads.setdefault(base_memory(op.args[0]), []).append(op)
 
-    def places(self, root: Value, used: set[Value]) -> dict[Op, Place]:
+    def places(self, root: Value, used: set[Value]) -> dict[Op, MemoryLocation]:
         """Accesses that write the root, or read it and use the result."""
         reads = [op for op in self.loads.get(root, ()) if op in used and not self.is_guard(op)]
-        if not any(other is not root and may_share(other, root) for other in self.writes):
+        if not any(other is not root and bases_may_alias(other, root) for other in self.writes):
             writes = [w.op for w in self.writes[root]]
             reads = [op for op in reads if not only_raises_flag(self.region, op, writes)]
-        return {op: place_of(op.args[0]) for op in (*reads, *(w.op for w in self.writes[root]))}
+        return {op: location_of(op.args[0]) for op in (*reads, *(w.op for w in self.writes[root]))}
 
     def is_guard(self, read: Op) -> bool:
         """True for a read that only skips an atomic extreme without effect.
@@ -157,7 +157,7 @@ class Sites(Survey):
             return False
         extreme = arms[0][0]
         k = GREATER[test.kind] if extreme.kind == "atomic_max" else 1 - GREATER[test.kind]
-        is_ours = place_of(extreme.args[0]) == place_of(read.args[0])
+        is_ours = location_of(extreme.args[0]) == location_of(read.args[0])
         same = self.is_same_value(test.args[k], extreme.args[1])
         return is_ours and same and test.args[1 - k] is read
 
@@ -168,11 +168,11 @@ class Sites(Survey):
         """
         if v is w or not (isinstance(v, Op) and isinstance(w, Op) and v.kind == w.kind == "load"):
             return v is w
-        root = base_of(v.args[0])
-        is_fixed = not any(may_share(root, other) for other in self.writes)
-        return is_fixed and place_of(v.args[0]) == place_of(w.args[0])
+        root = base_memory(v.args[0])
+        is_fixed = not any(bases_may_alias(root, other) for other in self.writes)
+        return is_fixed and location_of(v.args[0]) == location_of(w.args[0])
 
-    def are_apart(self, a: Op, b: Op, places: Mapping[Op, Place]) -> bool:
+    def are_apart(self, a: Op, b: Op, places: Mapping[Op, MemoryLocation]) -> bool:
         """True if two accesses of an array never access the same element in two iterations."""
         if not components_meet(places[a].component, places[b].component):
             return True
@@ -180,9 +180,11 @@ class Sites(Survey):
         if p is None or q is None:
             return False
         pairs = zip(places[a].indices, places[b].indices, strict=True)
-        return self.never_meet(base_of(p), p, q) or any(self.are_tickets(i, j) for i, j in pairs)
+        return self.never_meet(base_memory(p), p, q) or any(
+            self.are_tickets(i, j) for i, j in pairs
+        )
 
-    def is_fixed_index(self, i: Index) -> bool:
+    def is_fixed_index(self, i: OffsetIndex) -> bool:
         """True if an index is equal in all iterations."""
         return i.root is None or self.is_steady(i.root)
 
@@ -199,19 +201,19 @@ class Sites(Survey):
         """
         if not isinstance(v, Op) or v.kind != "atomic_add":
             return False
-        root = base_of(v.args[0])
-        if any(other is not root and may_share(other, root) for other in self.writes):
+        root = base_memory(v.args[0])
+        if any(other is not root and bases_may_alias(other, root) for other in self.writes):
             return False
         counts = (constant_int(w.op.args[1]) for w in self.writes[root] if w.op.kind != "store")
         is_counter = all(w.op.kind == "atomic_add" for w in self.writes[root])
         if not is_counter or not all(n is not None and n > 0 for n in counts):
             return False
-        place = place_of(v.args[0])
+        place = location_of(v.args[0])
         if isinstance(place.component, Value) and not self.is_steady(place.component):
             return False
         return all(i.root in determined or self.is_fixed_index(i) for i in place.indices)
 
-    def are_tickets(self, i: Index, j: Index) -> bool:
+    def are_tickets(self, i: OffsetIndex, j: OffsetIndex) -> bool:
         """True if two indices are different tickets of one counter plus the same constant."""
         v, w = i.root, j.root
         if v is None or w is None or i.offset != j.offset:
@@ -219,7 +221,7 @@ class Sites(Survey):
         if not (self.is_ticket(v, ()) and self.is_ticket(w, ())):
             return False
         assert isinstance(v, Op) and isinstance(w, Op)
-        return v is not w and place_of(v.args[0]) == place_of(w.args[0])
+        return v is not w and location_of(v.args[0]) == location_of(w.args[0])
 
     def agree(self, a: Op, b: Op) -> bool:
         """True if two stores to one element certainly store the same value."""
@@ -227,7 +229,7 @@ class Sites(Survey):
         p, q = (element_under(op.args[0]) for op in (a, b))
         if p is None or q is None or self.forms.key(v) != self.forms.key(w):
             return False
-        determined = self.same_places(base_of(p), p.args[1:], q.args[1:])
+        determined = self.same_places(base_memory(p), p.args[1:], q.args[1:])
         return determined is None or self.is_determined(v, determined)
 
     def is_determined(self, v: Value, determined: set[Symbol]) -> bool:
@@ -251,12 +253,12 @@ class Sites(Survey):
     def is_repeatable(self, op: Op) -> bool:
         """True if an op gives the same result in every iteration for the same operands."""
         if op.kind == "load":
-            return not any(may_share(base_of(op.args[0]), other) for other in self.writes)
+            return not any(bases_may_alias(base_memory(op.args[0]), other) for other in self.writes)
         is_pure_value = op.type is not None and is_pure(op)
         return is_pure_value and op.kind not in VARYING
 
 
-class Feasible:
+class FeasibleConflicts:
     """Feasibility of the conflicts of one Func in a particular call."""
 
     def __init__(self, fn: Func, conflicts: Sequence[Conflict]) -> None:
@@ -281,11 +283,11 @@ def is_feasible(m: Conflict, ranges: Intervals) -> bool:
         return False
     if not isinstance(m.root, Param):
         return True
-    if not may_meet(box_of(m.first, ranges), box_of(m.second, ranges)):
+    if not boxes_may_intersect(access_box(m.first, ranges), access_box(m.second, ranges)):
         return False
     if len(m.first) > 1 or len(m.second) > 1:
         return True
-    survey = Survey(m.loop.regions[0].ops, m.loop, ranges)
+    survey = DependenceTest(m.loop.regions[0].ops, m.loop, ranges)
     return not survey.never_meet(m.root, *(element_of(op.args[0]) for op in (*m.first, *m.second)))
 
 
@@ -296,8 +298,8 @@ def may_repeat(loop: Op, ranges: Intervals) -> bool:
     return min(lengths) > 0 and max(lengths) > 1
 
 
-def box_of(ops: Sequence[Op], ranges: Intervals) -> Box:
+def access_box(ops: Sequence[Op], ranges: Intervals) -> Box:
     """Bounding box of the elements that ops may access."""
     elements = dict.fromkeys(element_of(op.args[0]) for op in ops)
     boxes = [tuple(map(ranges.of, element.args[1:])) for element in elements]
-    return tuple(reduce(joined, axis) for axis in zip(*boxes))
+    return tuple(reduce(range_hull, axis) for axis in zip(*boxes))

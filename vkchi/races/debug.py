@@ -10,17 +10,17 @@ import warnings
 from typing import Any
 
 from vkchi.errors import DeviceError, KernelRaceWarning
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Func
 from vkchi.ir.rebuild import with_params
 from vkchi.launch import Plan
 from vkchi.ndarray import Ndarray
-from vkchi.races.detector import Group
-from vkchi.races.meeting import Races
-from vkchi.races.race import name_of, sentence
-from vkchi.tape.calls import describe_call, leaves_of
-from vkchi.tape.gradients import prepare
+from vkchi.races.detector import ConflictGroup
+from vkchi.races.meeting import KernelRaces
+from vkchi.races.race import memory_name, race_message
+from vkchi.tape.calls import describe_call, leaf_arguments
+from vkchi.tape.gradients import simplify_for_gradient
 
 
 class DetectingPlan(Plan):
@@ -48,7 +48,7 @@ class DetectingPlan(Plan):
             result = form.run(call, {**call.arrays, **own})
             numbers = form.result(own)
             for number in numbers:
-                warn(races, form.groups[number], self.derived.warned)
+                warn_conflict(races, form.groups[number], self.derived.warned)
             return result
 
     def _check(self, args: tuple[Any, ...]) -> None:
@@ -62,7 +62,7 @@ def shared_names(plan: Plan, args: tuple[Any, ...]) -> tuple[tuple[str, str], ..
     """Pairs of array parameters that are the same array: the later name, the first name."""
     seen: dict[str, Any] = {}
     found = []
-    for parameter, arg in leaves_of(plan, args):
+    for parameter, arg in leaf_arguments(plan, args):
         if parameter.kind == "array":
             first = next((name for name, other in seen.items() if is_same(arg, other)), "")
             if first:
@@ -76,23 +76,23 @@ def is_same(one: Any, other: Any) -> bool:
     """True if two arguments are the same array."""
     if isinstance(one, Ndarray) or isinstance(other, Ndarray):
         return one is other
-    first, second = host.view_of(one), host.view_of(other)
-    return first is not None and second is not None and host.is_same_view(first, second)
+    first, second = host_views.view_of(one), host_views.view_of(other)
+    return first is not None and second is not None and host_views.is_same_view(first, second)
 
 
-def make_races(fn: Func, shared: dict[str, str]) -> Races:
+def make_races(fn: Func, shared: dict[str, str]) -> KernelRaces:
     """Conflicts of a kernel in which the array parameters `shared` are merged with earlier ones."""
     params = {p.name: p for p in fn.params}
     fn = with_params(fn, {params[name]: params[first] for name, first in shared.items()})
-    return Races(prepare(fn, frozenset()), frozenset(), None, all_=True)
+    return KernelRaces(simplify_for_gradient(fn, frozenset()), frozenset(), None, all_=True)
 
 
-def warn(races: Races, group: Group, registry: dict[Any, Any]) -> None:
+def warn_conflict(races: KernelRaces, group: ConflictGroup, registry: dict[Any, Any]) -> None:
     """Warn about a conflict, once per pair of lines."""
     one, other = group.first[0].span, group.second[0].span
     if one is None or other is None:
         return
-    text = sentence(name_of(group.root), one, other, is_read=group.first[0].kind == "load")
+    text = race_message(memory_name(group.root), one, other, is_read=group.first[0].kind == "load")
     warnings.warn_explicit(
         f"{races.fn.name}(): {text}", KernelRaceWarning, one.file, one.line,
         registry=registry,

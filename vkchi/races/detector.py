@@ -2,15 +2,15 @@
 
 Instrumented kernels record which iterations access each element.
 
-`note` instruments a Func. For every group of possible conflicts it adds shadow cells, one set per
-scalar of the array:
+`instrument_races` instruments a Func. For every group of possible conflicts it adds shadow cells,
+one set per scalar of the array:
 
 - the least and the greatest iteration that read, changed or stored the scalar;
 - the least and the greatest value that was stored.
 
 A loop after each parallel loop compares the cells. It sets the elements of `raced` of the groups
-that conflict to 1, and clears the cells. `pruned` keeps only the ops of such a Func that determine
-the accessed elements.
+that conflict to 1, and clears the cells. `instrument_addresses` keeps only the ops of such a Func
+that determine the accessed elements.
 
 Two iterations conflict in an element if
 
@@ -29,17 +29,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-from vkchi.autodiff.emit import as_i32, components, place_in, places_at, store_if
+from vkchi.autodiff.emit import as_i32, place_in, places_at, scalar_components, store_if
 from vkchi.autodiff.instrument import shadow_of
 from vkchi.autodiff.versions import for_each_element
-from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in, walk
+from vkchi.ir.iteration_space import linear_iteration
 from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.pipeline import load_pass
 from vkchi.races.conflicts import Conflict
-from vkchi.races.influence import Influence, When, emit_when
+from vkchi.races.influence import AccessRelevance, RelevanceCondition, emit_when
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, f32, i32, scalar_of, u1, u32, u64
 
@@ -49,7 +49,7 @@ RACED, CELLS = ".raced", ".cells."
 READS, CHANGES, STORES, DIFFERS = "reads", "changes", "stores", "differs"
 
 
-class Group(NamedTuple):
+class ConflictGroup(NamedTuple):
     """Conflicts of one root in one loop with the same two source lines.
 
     In a group that `is_strict`, two stores conflict even if they store the same value.
@@ -62,7 +62,9 @@ class Group(NamedTuple):
     is_strict: bool
 
 
-def grouped(conflicts: Sequence[Conflict], strict: Container[Conflict] = ()) -> list[Group]:
+def group_by_lines(
+    conflicts: Sequence[Conflict], strict: Container[Conflict] = ()
+) -> list[ConflictGroup]:
     """Group conflicts by source lines."""
     found: dict[tuple[object, ...], list[Conflict]] = {}
     for m in conflicts:
@@ -70,7 +72,7 @@ def grouped(conflicts: Sequence[Conflict], strict: Container[Conflict] = ()) -> 
         key = (m.loop, m.root, *kinds, m in strict)
         found.setdefault(key, []).append(m)
     return [
-        Group(
+        ConflictGroup(
             those[0].loop, those[0].root, tuple(dict.fromkeys(op for m in those for op in m.first)),
             tuple(dict.fromkeys(op for m in those for op in m.second)), those[0] in strict,
         )
@@ -78,7 +80,7 @@ def grouped(conflicts: Sequence[Conflict], strict: Container[Conflict] = ()) -> 
     ]  # fmt: skip
 
 
-class Cells(NamedTuple):
+class ShadowCells(NamedTuple):
     """Shadow cells of some ops.
 
     - `who`: first and last iteration.
@@ -107,7 +109,7 @@ class Detector(NamedTuple):
     cells: dict[str, tuple[Value, int]]
 
 
-class Style(NamedTuple):
+class DetectorOptions(NamedTuple):
     """Options of the instrumentation.
 
     - `knows_values`: compare the stored values.
@@ -124,7 +126,7 @@ class Style(NamedTuple):
     reports: bool = False
 
 
-def note(fn: Func, groups: Sequence[Group], style: Style) -> Detector:
+def instrument_races(fn: Func, groups: Sequence[ConflictGroup], style: DetectorOptions) -> Detector:
     """Instrument a Func to detect which of these groups conflict."""
     return DetectorBuilder(fn, groups, style).make()
 
@@ -132,16 +134,18 @@ def note(fn: Func, groups: Sequence[Group], style: Style) -> Detector:
 class DetectorBuilder:
     """Builds an instrumented Func."""
 
-    def __init__(self, fn: Func, groups: Sequence[Group], style: Style) -> None:
+    def __init__(self, fn: Func, groups: Sequence[ConflictGroup], style: DetectorOptions) -> None:
         self.fn, self.groups, self.style = fn, groups, style
         reads = [op for g in groups for op in g.first if op.kind == "load"]
-        self.influence = Influence(fn, reads)
+        self.influence = AccessRelevance(fn, reads)
         self.roots: dict[str, tuple[Value, int]] = {}
         self.params: list[Param] = []
         self.pools: defaultdict[object, list[Param]] = defaultdict(list)
         self.turns: defaultdict[object, int] = defaultdict(int)
-        self.made: dict[tuple[object, ...], Cells] = {}
-        self.at: dict[Op, list[tuple[Op, Cells, str, tuple[When, ...], Op]]] = {}
+        self.made: dict[tuple[object, ...], ShadowCells] = {}
+        self.at: dict[
+            Op, list[tuple[Op, ShadowCells, str, tuple[RelevanceCondition, ...], Op]]
+        ] = {}
         self.raced = Param(Array.of(i32, 1), RACED)
         self.sides = [self._sides(g) for g in groups]
         self.loops = {g.loop for g in groups}
@@ -156,13 +160,13 @@ class DetectorBuilder:
 
     # --- cells
 
-    def _sides(self, g: Group) -> tuple[Cells, Cells]:
+    def _sides(self, g: ConflictGroup) -> tuple[ShadowCells, ShadowCells]:
         """Cells of both sides of a group."""
         if g.first[0].kind == "load":
             return self._cells(g, g.first, READS), self._cells(g, g.second, CHANGES)
         return self._cells(g, g.first, STORES), self._cells(g, g.second, STORES)
 
-    def _cells(self, g: Group, ops: tuple[Op, ...], role: str) -> Cells:
+    def _cells(self, g: ConflictGroup, ops: tuple[Op, ...], role: str) -> ShadowCells:
         key = (g.loop, g.root, ops, role)
         if key not in self.made:
             has_words = role == STORES and self.style.knows_values and ops[0].kind == "store"
@@ -170,23 +174,23 @@ class DetectorBuilder:
             pairs = [(self._param(g, LAST), self._param(g, NOBODY))]
             pairs += [(self._param(g, LAST), self._param(g, LEAST)) for _ in range(count)]
             differs = self._differs(g) if role == CHANGES and self.style.knows_values else ()
-            cells = self.made[key] = Cells(pairs[0], tuple(pairs[1:]), differs)
+            cells = self.made[key] = ShadowCells(pairs[0], tuple(pairs[1:]), differs)
             for op in ops:
                 self._note_at(op, cells, role, g.loop)
         return self.made[key]
 
-    def _differs(self, g: Group) -> tuple[Param, ...]:
+    def _differs(self, g: ConflictGroup) -> tuple[Param, ...]:
         """Cells of changed elements, shared by all groups of a loop."""
         key = (g.loop, g.root, DIFFERS)
         if key not in self.made:
             param = self._param(g, NOBODY)
-            cells = self.made[key] = Cells((param, param), differs=(param,))
+            cells = self.made[key] = ShadowCells((param, param), differs=(param,))
             for op in walk(g.loop.regions[0]):
-                if op.kind in WRITES and base_of(op.args[0]) is g.root:
+                if op.kind in WRITES and base_memory(op.args[0]) is g.root:
                     self._note_at(op, cells, DIFFERS, g.loop)
         return self.made[key].differs
 
-    def _param(self, g: Group, first: int) -> Param:
+    def _param(self, g: ConflictGroup, first: int) -> Param:
         """Allocate a cell array for a loop, reusing those of other loops."""
         turn = self.turns[g.loop, g.root, first]
         self.turns[g.loop, g.root, first] += 1
@@ -198,7 +202,7 @@ class DetectorBuilder:
             self.roots[param.name] = (g.root, first)
         return pool[turn]
 
-    def _note_at(self, op: Op, cells: Cells, role: str, loop: Op) -> None:
+    def _note_at(self, op: Op, cells: ShadowCells, role: str, loop: Op) -> None:
         """Schedule the recording of an access, with its condition."""
         endings = self.influence.endings(op) if role == READS else None
         if endings is None:
@@ -224,18 +228,24 @@ class DetectorBuilder:
             self.rebuilder.keep(op, args)
             self._compare(b, op)
             return ()
-        root = base_of(op.args[0]) if op.kind in WRITES else None
+        root = base_memory(op.args[0]) if op.kind in WRITES else None
         writes = self.style.writes
         if not isinstance(root, Param) or writes is None or root in writes:
             return None
         return [b.emit("load", args[0])] if op in self.used else op.results and [args[1]]
 
     def _emit(
-        self, b: Builder, op: Op, cells: Cells, role: str, whens: tuple[When, ...], loop: Op
+        self,
+        b: Builder,
+        op: Op,
+        cells: ShadowCells,
+        role: str,
+        whens: tuple[RelevanceCondition, ...],
+        loop: Op,
     ) -> None:
         """Emit the update of the cells at an access."""
         indices = [self.get(p) for p in loop.regions[0].params]
-        index = number_of(b, [self.get(v) for v in loop.args], indices)
+        index = linear_iteration(b, [self.get(v) for v in loop.args], indices)
         conditions = [emit_when(b, when, self.get) for when in whens]
         leaves_out = role == DIFFERS or (is_change(op, role) and op.kind == "atomic_add")
         parts = self._changed(b, op) if leaves_out and not whens else None
@@ -248,7 +258,7 @@ class DetectorBuilder:
                 b.emit(kind, place, number)
         for k, pair in enumerate(cells.words):
             for param, kind in zip(pair, ("atomic_min", "atomic_max")):
-                parts = components(b, self.get(op.args[1]))
+                parts = scalar_components(b, self.get(op.args[1]))
                 for place, part in zip(self._places(b, op, param), parts):
                     b.emit(kind, place, words_of(b, part)[k])
 
@@ -262,11 +272,14 @@ class DetectorBuilder:
         new = self.get(v)
         assert isinstance(new.type, Scalar | Tensor)
         old = b.emit("load", self.get(op.args[0])) if op.kind == "store" else b.const(0, new.type)
-        return [b.emit("ne", *pair) for pair in zip(components(b, old), components(b, new))]
+        return [
+            b.emit("ne", *pair)
+            for pair in zip(scalar_components(b, old), scalar_components(b, new))
+        ]
 
     def _places(self, b: Builder, op: Op, param: Param) -> list[Value]:
         """Addresses of the cells of an access, one per scalar."""
-        root = base_of(op.args[0])
+        root = base_memory(op.args[0])
         array: Value = param if isinstance(root, Param) else b.emit("elem", param)
         return places_at(b, place_in(b, op.args[0], array, self.get))
 
@@ -301,7 +314,7 @@ class DetectorBuilder:
     def _tell(self, b: Builder, number: int, found: Mapping[Param, Value]) -> None:
         """Emit a store to `raced` if a group conflicts in any component of an element."""
         is_met: Value = b.const(0, u1)
-        for parts in zip(*(components(b, v) for v in found.values())):
+        for parts in zip(*(scalar_components(b, v) for v in found.values())):
             is_met = b.emit("or", is_met, self._have_met(b, number, dict(zip(found, parts))))
         store_if(b, is_met, b.emit("elem", self.raced, b.const(number, i32)), b.const(1, i32))
 
@@ -357,17 +370,19 @@ def words_of(b: Builder, v: Value) -> list[Value]:
 # --- pruning -------------------------------------------------------------------------------------
 
 
-def pruned(fn: Func, groups: Sequence[Group], style: Style) -> Detector:
+def instrument_addresses(
+    fn: Func, groups: Sequence[ConflictGroup], style: DetectorOptions
+) -> Detector:
     """Instrument a Func reduced to the ops that determine the accessed elements.
 
     It detects possible conflicts, independent of the stored values.
     """
     needed: set[Value] = set()
     while True:
-        made = note(fn, groups, style._replace(knows_values=False, writes=needed))
+        made = instrument_races(fn, groups, style._replace(knows_values=False, writes=needed))
         func = load_pass("dce")(made.func)
-        loaded = {base_of(op.args[0]) for op in walk(func.body) if op.kind == "load"}
-        written = {base_of(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
+        loaded = {base_memory(op.args[0]) for op in walk(func.body) if op.kind == "load"}
+        written = {base_memory(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
         more = {root for root in loaded & written if isinstance(root, Param)} - needed
         if not more:
             return made._replace(func=func)

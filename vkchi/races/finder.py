@@ -24,20 +24,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from vkchi.autodiff.answers import GradientSpec
+from vkchi.autodiff.results import GradientSpec
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
-from vkchi.races.race import Doubt, Found, Race, name_of
-from vkchi.tape.calls import Call
-from vkchi.tape.derived import Asked
+from vkchi.races.race import Found, Race, UndecidedRace, memory_name
+from vkchi.tape.calls import KernelCall
+from vkchi.tape.derived import CachedQueries
 from vkchi.tape.derived import facts as tape_facts
 
 if TYPE_CHECKING:
     from vkchi.races import meeting as facts
-    from vkchi.races.meeting import Races, Trials
-    from vkchi.races.trials import Trial
+    from vkchi.races.meeting import KernelRaces, TrialSet
+    from vkchi.races.trials import TrialRun
 else:
-    facts = Asked("races.meeting", {"may_race": "bool"}, {"meeting": "tuple[int, ...]"})
+    facts = CachedQueries("races.meeting", {"may_race": "bool"}, {"meeting": "tuple[int, ...]"})
 
 MOST_KNOWN = 10_000  # memoized trials of calls with different scalars
 
@@ -67,20 +67,25 @@ class RaceFinder:
         self.trials = 0
 
     def look(
-        self, call: Call, names: frozenset[str], spec: GradientSpec | None, *, all_: bool = False
+        self,
+        call: KernelCall,
+        names: frozenset[str],
+        spec: GradientSpec | None,
+        *,
+        all_: bool = False,
     ) -> Found | None:
         """Return a certain or possible race in a call.
 
         With `all_`, races without effect on derivatives count, too.
         """
         found = self.examine(call, names, spec, all_=all_)
-        return found.race if isinstance(found, Doubt) else found
+        return found.race if isinstance(found, UndecidedRace) else found
 
     def examine(
-        self, call: Call, names: frozenset[str], spec: GradientSpec | None, *,
+        self, call: KernelCall, names: frozenset[str], spec: GradientSpec | None, *,
         all_: bool = False, must: bool = False,
-    ) -> Found | Doubt | None:  # fmt: skip
-        """Return a race in a call, or a `Doubt` if no trial can decide.
+    ) -> Found | UndecidedRace | None:  # fmt: skip
+        """Return a race in a call, or a `UndecidedRace` if no trial can decide.
 
         If memory is too short for a trial, the call counts as a race; with `must`, DeviceError is
         raised. Kernels named in `accept_races` of `ti.init` have no races.
@@ -105,10 +110,10 @@ class RaceFinder:
             return tuple(races.race_of(group, NO_MEMORY) for group in trials.groups)
         if numbers is None:
             race = tuple(races.race_of(group, DRAWN) for group in trials.groups)
-            return Doubt(names, spec, all_, race)
+            return UndecidedRace(names, spec, all_, race)
         return tuple(races.race_of(trials.groups[k]) for k in sorted(numbers)) or None
 
-    def _try(self, call: Call, races: Races, trials: Trials) -> frozenset[int] | None:
+    def _try(self, call: KernelCall, races: KernelRaces, trials: TrialSet) -> frozenset[int] | None:
         """Indices of the groups that conflict; None if no trial can decide."""
         if not trials.places.is_certain:
             return None
@@ -122,7 +127,7 @@ class RaceFinder:
             return None
         return numbers if self._is_lost(call, values) else values.find(call)
 
-    def _is_lost(self, call: Call, trial: Trial) -> bool:
+    def _is_lost(self, call: KernelCall, trial: TrialRun) -> bool:
         """True if a trial may read elements that the call itself overwrote."""
         if not self.has_run:
             return False
@@ -134,7 +139,7 @@ class RaceFinder:
 
         return find_stale(call, None, both, frozenset()) is not None
 
-    def _find(self, call: Call, races: Races, trial: Trial) -> frozenset[int]:
+    def _find(self, call: KernelCall, races: KernelRaces, trial: TrialRun) -> frozenset[int]:
         """Result of a trial, memoized."""
         key = trial.key(call)
         deciding = [call.arrays[name].whole for name in trial.needs]
@@ -153,18 +158,18 @@ class RaceFinder:
         return self.known[place][1]
 
 
-def check(race: Found | None, adjoints: Mapping[str, Storage]) -> None:
+def check_gradient_race(race: Found | None, adjoints: Mapping[str, Storage]) -> None:
     """Raise GradientError if a nonzero adjoint depends on a race."""
     for one in race or ():
         reached = [adjoints[name] for name in sorted(one.reaches) if name in adjoints]
         if any(array.to_numpy().any() for array in reached):
-            raise refuse(one)
+            raise race_error(one)
 
 
-def check_any(race: Found | None, duals: Mapping[str, Storage]) -> None:
+def check_forward_race(race: Found | None, duals: Mapping[str, Storage]) -> None:
     """Raise GradientError for a race in forward mode if any tangent is nonzero."""
     if race is not None and any(array.to_numpy().any() for array in duals.values()):
-        raise refuse(race[0])
+        raise race_error(race[0])
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -173,9 +178,9 @@ def check_any(race: Found | None, duals: Mapping[str, Storage]) -> None:
 SERIALLY = "or loop serially: ti.loop_config(serialize=True)"
 
 
-def refuse(race: Race, kind: type[GradientError] = GradientError) -> GradientError:
+def race_error(race: Race, kind: type[GradientError] = GradientError) -> GradientError:
     """The error for a race."""
-    one, other, name = race.group.first[0], race.group.second[0], name_of(race.group.root)
+    one, other, name = race.group.first[0], race.group.second[0], memory_name(race.group.root)
     if race.why:
         return kind(
             f"whether several iterations of one loop come to the same element of `{name}` is not "

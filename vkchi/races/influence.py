@@ -1,8 +1,8 @@
 """Relevance conditions of memory accesses: when may a value read, or a write, affect the result?
 
 A `select` or a factor of 0 may discard a value that was read, or the change that a write makes.
-`Influence` finds such conditions for one Func. They never depend on values that other iterations
-may change: an access with such a condition is always relevant.
+`AccessRelevance` finds such conditions for one Func. They never depend on values that other
+iterations may change: an access with such a condition is always relevant.
 
     x[i] = ti.select(is_red, 0.5 * (x[i - 1] + x[i + 1]), x[i])     # reads count if is_red
     x[i] += mask[i] * (x[i - 1] - x[i])                             # they count if mask[i] != 0
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 
-from vkchi.analysis.alias import place_of
+from vkchi.analysis.alias import location_of
 from vkchi.analysis.dataflow import Dependence, made_inside
-from vkchi.autodiff.emit import components
+from vkchi.autodiff.emit import scalar_components
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, base_of, constant_array, uses_in, walk
+from vkchi.ir.core import Func, Op, Region, Value, base_memory, constant_array, uses_in, walk
 from vkchi.ir.memory_ops import ATOMICS
 from vkchi.ir.ops import (
     IDEMPOTENT,
@@ -38,21 +38,21 @@ KEEPING = frozenset(("select", *(ATOMICS[kind].combine for kind in IDEMPOTENT)))
 MOST_STEPS = 1000  # limit on data-flow steps from a read
 
 
-class When(NamedTuple):
+class RelevanceCondition(NamedTuple):
     """A condition: `value` is True, False, or (None) nonzero, as `wanted` says."""
 
     value: Value
     wanted: bool | None
 
 
-class Ending(NamedTuple):
+class DiscardPoint(NamedTuple):
     """An op that discards the value read, unless all conditions hold."""
 
     anchor: Op
-    whens: tuple[When, ...]
+    whens: tuple[RelevanceCondition, ...]
 
 
-class Influence:
+class AccessRelevance:
     """Relevance conditions in one Func.
 
     `unsteady` are the reads whose value may depend on the order of iterations.
@@ -70,40 +70,43 @@ class Influence:
 
     # --- reads
 
-    def endings(self, read: Op) -> list[Ending] | None:
+    def endings(self, read: Op) -> list[DiscardPoint] | None:
         """The ops that may discard a value read, one on each of its data-flow paths.
 
         None if it counts unconditionally.
         """
-        found: dict[Ending, None] = {}
-        todo: list[tuple[Value, Ending | None]] = [(read, None)]
+        found: dict[DiscardPoint, None] = {}
+        todo: list[tuple[Value, DiscardPoint | None]] = [(read, None)]
         seen = set(todo)
         for v, ending in todo:  # a worklist: grows during iteration
             if len(todo) > MOST_STEPS:
                 return None
             for op in self.uses.get(v, ()):
-                if not is_pure(op):
+                if not computes_value(op):
                     if ending is None:
                         return None
                     found[ending] = None
                     continue
                 when = self._left_out(v, op)
                 whens = (*ending.whens, when) if ending is not None and when else (when,)
-                item = (op, ending if when is None else Ending(op, tuple(filter(None, whens))))
+                item = (
+                    op,
+                    ending if when is None else DiscardPoint(op, tuple(filter(None, whens))),
+                )
                 if item not in seen:
                     seen.add(item)
                     todo.append(item)
         return list(found)
 
-    def _left_out(self, v: Value, op: Op) -> When | None:
+    def _left_out(self, v: Value, op: Op) -> RelevanceCondition | None:
         """The condition under which an op's result depends on an operand; None for always."""
         if op.kind == "mul" and op.args[0] is not op.args[1]:
             other = op.args[1] if op.args[0] is v else op.args[0]
-            return When(other, None) if self.is_mask(other) else None
+            return RelevanceCondition(other, None) if self.is_mask(other) else None
         if op.kind == "select" and (op.args[1] is v) != (op.args[2] is v):
             cond = op.args[0]
             is_ours = cond is not v and cond not in self.unsteady
-            return When(cond, op.args[1] is v) if is_ours else None
+            return RelevanceCondition(cond, op.args[1] is v) if is_ours else None
         return None
 
     def is_mask(self, v: Value) -> bool:
@@ -112,7 +115,7 @@ class Influence:
 
     # --- writes
 
-    def change(self, write: Op) -> When | None:
+    def change(self, write: Op) -> RelevanceCondition | None:
         """The condition under which a write changes its element; None for always."""
         v = write.args[1]
         if write.kind == "atomic_add":
@@ -128,7 +131,7 @@ class Influence:
         if v.kind == "select" and v.args[0] not in self.unsteady:
             is_old = [self.is_old(x, write) for x in v.args[1:]]
             if is_old[0] != is_old[1]:
-                return When(v.args[0], is_old[1])
+                return RelevanceCondition(v.args[0], is_old[1])
         return None
 
     def may_keep(self, v: Value, write: Op) -> bool:
@@ -160,9 +163,9 @@ class Influence:
         """
         if not isinstance(v, Op) or v.kind != "load" or v not in self.in_loops:
             return False
-        return place_of(v.args[0]) == place_of(write.args[0])
+        return location_of(v.args[0]) == location_of(write.args[0])
 
-    def not_zero(self, v: Value) -> When | None:
+    def not_zero(self, v: Value) -> RelevanceCondition | None:
         """The condition under which a value may differ from 0; None for always."""
         while isinstance(v, Op) and v.kind in NEUTRAL and len(v.args) == 1:
             v = v.args[0]
@@ -170,15 +173,15 @@ class Influence:
             return None
         if v.kind == "mul":
             masks = [x for x in v.args if self.is_mask(x)]
-            return When(masks[0], None) if masks else None
+            return RelevanceCondition(masks[0], None) if masks else None
         if v.kind == "select" and v.args[0] not in self.unsteady:
             is_zero = [is_constant_zero(x) for x in v.args[1:]]
             if is_zero[0] != is_zero[1]:
-                return When(v.args[0], is_zero[1])
+                return RelevanceCondition(v.args[0], is_zero[1])
         return None
 
 
-def is_pure(op: Op) -> bool:
+def computes_value(op: Op) -> bool:
     """True if an op only computes a value, not an address."""
     return TABLE[op.kind].effect is Effect.PURE and not isinstance(op.type, Ptr)
 
@@ -187,7 +190,7 @@ def is_constant_zero(v: Value) -> bool:
     return isinstance(v, Op) and v.kind == "const" and not constant_array(v).any()
 
 
-def emit_when(b: Builder, when: When, get: Callable[[Value], Value]) -> Value:
+def emit_when(b: Builder, when: RelevanceCondition, get: Callable[[Value], Value]) -> Value:
     """Emit the condition as a bool: true if it holds for any component."""
     v = get(when.value)
     t = v.type
@@ -196,7 +199,7 @@ def emit_when(b: Builder, when: When, get: Callable[[Value], Value]) -> Value:
         v = b.emit("ne", v, b.const(0, t))
     elif when.wanted is False:
         v = b.emit("not", v)
-    return reduce(lambda x, y: b.emit("or", x, y), components(b, v))
+    return reduce(lambda x, y: b.emit("or", x, y), scalar_components(b, v))
 
 
 STATE = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.SYNC})
@@ -220,15 +223,17 @@ def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
     """
     stored = {bytes_of_constant(op.args[1]) if op.kind == "store" else None for op in writes}
     is_one = len(stored) == 1 and None not in stored
-    place = place_of(read.args[0])
+    place = location_of(read.args[0])
     moving = {v for op in walk(region) if op.kind in LOOPS for v in made_inside(op)}
     places = {place.component, *(i.root for i in place.indices)}
     has_state = any(effect_of(op.kind) in STATE and op.kind not in WRITES for op in walk(region))
     if not is_one or has_state or not moving.isdisjoint(places):
         return False
     decided = Dependence(region, [read], lambda op: ()).writes()
-    root = base_of(read.args[0])
-    return all(base_of(op.args[0]) is root and place_of(op.args[0]) == place for op in decided)
+    root = base_memory(read.args[0])
+    return all(
+        base_memory(op.args[0]) is root and location_of(op.args[0]) == place for op in decided
+    )
 
 
 def bytes_of_constant(v: Value) -> bytes | None:

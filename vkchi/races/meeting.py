@@ -1,7 +1,7 @@
 """Race queries for one kernel: possible conflicts, their effects, instrumented variants.
 
-`Races` holds the conflicts that matter. It builds the variants that decide if they occur in a call:
-trials on copies, and the instrumented run of the kernel itself.
+`KernelRaces` holds the conflicts that matter. It builds the variants that decide if they occur in a
+call: trials on copies, and the instrumented run of the kernel itself.
 """
 
 from __future__ import annotations
@@ -9,20 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.dataflow import Dependence
-from vkchi.autodiff.answers import GradientSpec
-from vkchi.autodiff.primal import Activity, name_under
-from vkchi.autodiff.reaching import Reach
-from vkchi.autodiff.refusals import is_adjoint
-from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
-from vkchi.ir.names import ADJOINT
+from vkchi.autodiff.gradient_checks import is_adjoint
+from vkchi.autodiff.primal import ActivityAnalysis, name_under
+from vkchi.autodiff.reaching import ReachingWrites
+from vkchi.autodiff.results import GradientSpec
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
 from vkchi.ir.ops import WRITES
-from vkchi.races.conflicts import Conflict, Feasible, find_conflicts
-from vkchi.races.detector import Group, Style, grouped, note, pruned
-from vkchi.races.race import Doubt, Race, name_of
-from vkchi.races.trials import Observed, Trial
-from vkchi.tape.calls import Call
+from vkchi.ir.param_names import ADJOINT
+from vkchi.races.conflicts import Conflict, FeasibleConflicts, find_conflicts
+from vkchi.races.detector import (
+    ConflictGroup,
+    DetectorOptions,
+    group_by_lines,
+    instrument_addresses,
+    instrument_races,
+)
+from vkchi.races.race import Race, UndecidedRace, memory_name
+from vkchi.races.trials import ObservedRun, TrialRun
+from vkchi.tape.calls import KernelCall
 from vkchi.tape.derived import Case, Names
-from vkchi.tape.gradients import prepare
+from vkchi.tape.gradients import simplify_for_gradient
 from vkchi.tape.questions import given_in, live
 from vkchi.tuples import NamedTuple
 
@@ -30,12 +36,12 @@ if TYPE_CHECKING:
     from vkchi.launch import Plan
 
 
-def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> Races:
+def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> KernelRaces:
     """Conflicts of a kernel, memoized per plan."""
 
-    def make() -> Races:
+    def make() -> KernelRaces:
         gradient = live(plan, spec).func if spec is not None else None
-        return Races(prepare(plan.func, names), names, gradient, all_=all_)
+        return KernelRaces(simplify_for_gradient(plan.func, names), names, gradient, all_=all_)
 
     return plan.derived.races.find((spec, names, all_), make)
 
@@ -59,20 +65,20 @@ def meeting(
 # --- effect on derivatives -----------------------------------------------------------------------
 
 
-class Matters:
+class ConflictRelevance:
     """Effect of conflicts on the derivatives with respect to the arrays `names`.
 
     `gradient` is the Func that runs in reverse mode; None for forward mode.
     """
 
     def __init__(self, fn: Func, names: frozenset[str], gradient: Func | None) -> None:
-        self.fn, self.active = fn, Activity(fn, names)
-        self.reach = Reach(fn)
+        self.fn, self.active = fn, ActivityAnalysis(fn, names)
+        self.reach = ReachingWrites(fn)
         self.depending: dict[frozenset[Value], set[str]] = {}
         self.again = {
             (op.kind == "load", op.span)
             for op in (walk(gradient.body) if gradient is not None else ())
-            if op.kind in ("load", *WRITES) and is_again(base_of(op.args[0]), op)
+            if op.kind in ("load", *WRITES) and is_again(base_memory(op.args[0]), op)
         }
 
     def reaches(self, m: Conflict) -> frozenset[str]:
@@ -84,14 +90,14 @@ class Matters:
         if self.is_strict(m):
             found |= self._flow(self._readers(m))
             if m.root in self.active.sources:
-                found.add(name_of(m.root))
+                found.add(memory_name(m.root))
         else:
             found |= self._flow(frozenset(op for op in m.first if op in self.active))
         if self.is_done_again(m):
             is_read = m.first[0].kind == "load"
             seeds = frozenset[Value](m.first) if is_read else self._readers(m)
             if seeds not in self.depending:
-                self.depending[seeds] = depending(self.fn, self.reach, seeds)
+                self.depending[seeds] = dependent_arrays(self.fn, self.reach, seeds)
             found |= self.depending[seeds] & self.active.stores.keys()
         return frozenset(found)
 
@@ -116,10 +122,10 @@ class Matters:
         return any((False, op.span) in self.again for op in (first, second))
 
 
-def depending(fn: Func, reach: Reach, seeds: frozenset[Value]) -> set[str]:
+def dependent_arrays(fn: Func, reach: ReachingWrites, seeds: frozenset[Value]) -> set[str]:
     """Arrays whose contents depend on these values through data, control or addresses."""
     writes = Dependence(fn.body, seeds, reach.readers).writes()
-    return {name_under(op) for op in writes if isinstance(base_of(op.args[0]), Param)}
+    return {name_under(op) for op in writes if isinstance(base_memory(op.args[0]), Param)}
 
 
 def is_again(root: Value, op: Op) -> bool:
@@ -127,13 +133,13 @@ def is_again(root: Value, op: Op) -> bool:
 
     It accesses the kernel's arrays or copies of them, not adjoints.
     """
-    return ADJOINT not in name_of(root) and not is_adjoint(root)
+    return ADJOINT not in memory_name(root) and not is_adjoint(root)
 
 
 # --- instrumented variants -----------------------------------------------------------------------
 
 
-def observe(call: Call, doubt: Doubt, func: Func) -> Observed | None:
+def observed_variant(call: KernelCall, doubt: UndecidedRace, func: Func) -> ObservedRun | None:
     """The instrumented variant that runs in place of `func`; None if no conflict is possible.
 
     `func` is the kernel, or its variant with a replay log.
@@ -142,13 +148,15 @@ def observe(call: Call, doubt: Doubt, func: Func) -> Observed | None:
     gradient = live(plan, spec).func if spec is not None else None
     races = plan.derived.races_in_run.find(
         (func, doubt.names, spec, doubt.all_),
-        lambda: Races(prepare(func, frozenset()), doubt.names, gradient, all_=doubt.all_),
+        lambda: KernelRaces(
+            simplify_for_gradient(func, frozenset()), doubt.names, gradient, all_=doubt.all_
+        ),
     )
     near = races.feasible.find(call.numbers, call.arrays)
     return races.observed(call, near) if near else None
 
 
-class Trials(NamedTuple):
+class TrialSet(NamedTuple):
     """Trials of some groups.
 
     `places` determines the accessed elements. `values` runs the whole kernel, and is built lazily.
@@ -156,12 +164,12 @@ class Trials(NamedTuple):
     The latter are keyed by `knows_old`.
     """
 
-    groups: list[Group]
-    places: Trial
-    values: dict[bool, Trial]
+    groups: list[ConflictGroup]
+    places: TrialRun
+    values: dict[bool, TrialRun]
 
 
-class Races:
+class KernelRaces:
     """Conflicts of a kernel: all, or those that affect derivatives.
 
     Derivatives are with respect to the arrays `names`.
@@ -174,7 +182,7 @@ class Races:
     ) -> None:
         self.fn = fn
         found = find_conflicts(fn)
-        matters = Matters(fn, names, gradient) if found else None
+        matters = ConflictRelevance(fn, names, gradient) if found else None
         self.reaches: dict[Conflict, frozenset[str]] = {}
         self.strict: set[Conflict] = set()
         for m in found:
@@ -186,40 +194,47 @@ class Races:
                     self.strict.add(m)
         self.active = matters.active if matters is not None else ()
         self.conflicts = sorted(self.reaches, key=self._rank)
-        self.feasible = Feasible(fn, self.conflicts)
-        self.trials: dict[tuple[int, ...], Trials] = {}
-        self.forms: dict[tuple[int, ...], Observed] = {}
-        self.known: dict[tuple[Trial, Any], frozenset[int]] = {}
+        self.feasible = FeasibleConflicts(fn, self.conflicts)
+        self.trials: dict[tuple[int, ...], TrialSet] = {}
+        self.forms: dict[tuple[int, ...], ObservedRun] = {}
+        self.known: dict[tuple[TrialRun, Any], frozenset[int]] = {}
 
     def _rank(self, m: Conflict) -> tuple[bool, bool]:
         """Sort key: the first of several conflicts in a call is reported."""
         return not self.reaches[m], m.first[0].kind != "load"
 
-    def trials_of(self, call: Call, near: tuple[int, ...]) -> Trials:
+    def trials_of(self, call: KernelCall, near: tuple[int, ...]) -> TrialSet:
         """The trials of some conflicts."""
         if near not in self.trials:
-            groups = grouped([self.conflicts[k] for k in near], self.strict)
-            places = Trial(call, self, groups, pruned(self.fn, groups, Style(knows_values=False)))
-            self.trials[near] = Trials(groups, places, {})
+            groups = group_by_lines([self.conflicts[k] for k in near], self.strict)
+            places = TrialRun(
+                call,
+                self,
+                groups,
+                instrument_addresses(self.fn, groups, DetectorOptions(knows_values=False)),
+            )
+            self.trials[near] = TrialSet(groups, places, {})
         return self.trials[near]
 
-    def values_of(self, call: Call, trials: Trials, *, knows_old: bool) -> Trial:
+    def values_of(self, call: KernelCall, trials: TrialSet, *, knows_old: bool) -> TrialRun:
         """The trial of the whole kernel, with values."""
         if knows_old not in trials.values:
-            style = Style(knows_values=True, knows_old=knows_old, active=self.active)
-            made = note(self.fn, trials.groups, style)
-            trials.values[knows_old] = Trial(call, self, trials.groups, made)
+            style = DetectorOptions(knows_values=True, knows_old=knows_old, active=self.active)
+            made = instrument_races(self.fn, trials.groups, style)
+            trials.values[knows_old] = TrialRun(call, self, trials.groups, made)
         return trials.values[knows_old]
 
-    def observed(self, call: Call, near: tuple[int, ...]) -> Observed:
+    def observed(self, call: KernelCall, near: tuple[int, ...]) -> ObservedRun:
         """The instrumented variant of the kernel that detects these conflicts."""
         if near not in self.forms:
-            groups = grouped([self.conflicts[k] for k in near], self.strict)
-            style = Style(knows_values=True, active=self.active, reports=True)
-            self.forms[near] = Observed(call, self, groups, note(self.fn, groups, style))
+            groups = group_by_lines([self.conflicts[k] for k in near], self.strict)
+            style = DetectorOptions(knows_values=True, active=self.active, reports=True)
+            self.forms[near] = ObservedRun(
+                call, self, groups, instrument_races(self.fn, groups, style)
+            )
         return self.forms[near]
 
-    def race_of(self, group: Group, why: str = "") -> Race:
+    def race_of(self, group: ConflictGroup, why: str = "") -> Race:
         """A race by a group, with the arrays whose derivatives it affects."""
         sides = set(group.first), set(group.second)
         those = [m for m in self.conflicts if m.first[0] in sides[0] and m.second[0] in sides[1]]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vkchi.autodiff.answers import GradientSpec
+from vkchi.autodiff.results import GradientSpec
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.races.detector import Group
+    from vkchi.races.detector import ConflictGroup
 
 
 class Race(NamedTuple):
@@ -19,7 +19,7 @@ class Race(NamedTuple):
     the conflict is only possible, not certain.
     """
 
-    group: Group
+    group: ConflictGroup
     reaches: frozenset[str]
     why: str = ""
 
@@ -27,12 +27,12 @@ class Race(NamedTuple):
 Found = tuple[Race, ...]  # races in a call, those that matter first; not empty
 
 
-def name_of(root: object) -> str:
+def memory_name(root: object) -> str:
     """The name of memory; empty if it has none."""
     return getattr(root, "name", "") or ""
 
 
-def sentence(array: str, one: Span, other: Span | None, *, is_read: bool) -> str:
+def race_message(array: str, one: Span, other: Span | None, *, is_read: bool) -> str:
     """Warning text for a conflict; its first access is a read (`is_read`) or a store."""
     where = "" if other is None or other == one else f" at {other.place}"
     if is_read:
@@ -46,7 +46,7 @@ def sentence(array: str, one: Span, other: Span | None, *, is_read: bool) -> str
     )
 
 
-class Doubt(NamedTuple):
+class UndecidedRace(NamedTuple):
     """Possible conflicts that only the run of the call can decide.
 
     They affect derivatives with respect to the arrays `names` in the gradient `spec`. With `all_`,

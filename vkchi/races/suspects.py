@@ -1,8 +1,8 @@
 """Race candidates: kernels to watch outside debug mode, selected at compile time.
 
 `may_race` is a filter that is cheap enough for every compilation. Most loops access one element of
-each array that they write, at the loop's indices. `candidates` are the conflicts of the other loops
-(`conflicts`) that a launch can prove:
+each array that they write, at the loop's indices. `race_candidates` are the conflicts of the other
+loops (`conflicts`) that a launch can prove:
 
 - by a witness (`witness`): the indices of both accesses follow from arguments and shapes;
 - by a trial (`watch`): a write at loaded indices, of a value that depends on a read of the same
@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from vkchi.compiling import compiling
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, has_kind, walk
+from vkchi.compile_state import compiling
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, has_kind, walk
 from vkchi.ir.ops import CONVERSIONS, GROUPED, SWAPS, SYNCS, TABLE, UPDATES, WRITES, Effect
 from vkchi.tuples import NamedTuple
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_DEPTH = 8  # depth of compared index expressions
 
 
-class Candidates(NamedTuple):
+class RaceCandidates(NamedTuple):
     """Conflicts of `func` that a witness may prove, and those that a trial may prove."""
 
     func: Func
@@ -51,7 +51,7 @@ def is_watched(module: str | None, fn: Func) -> bool:
     if (module or "").startswith("vkchi.") or not may_race(fn):
         return False
     with compiling(fn.name):
-        found = candidates(fn)
+        found = race_candidates(fn)
     return bool(found.by_witness or found.by_trial)
 
 
@@ -61,7 +61,7 @@ def loop_may_race(loop: Op) -> bool:
     accesses: dict[Value, list[Op]] = {}
     for op in walk(region):
         if op.kind == "load" or op.kind in WRITES:
-            accesses.setdefault(base_of(op.args[0]), []).append(op)
+            accesses.setdefault(base_memory(op.args[0]), []).append(op)
     those = [ops for root, ops in accesses.items() if isinstance(root, Param)]
     return any(map(is_suspicious, those, [region] * len(those))) and not is_ordered(region)
 
@@ -100,20 +100,20 @@ def unconverted(v: Value) -> Value:
 def key_of_place(ptr: Value) -> Hashable:
     """Structural key of an element's indices; None if they cannot be analyzed."""
     indices = indices_at(ptr)
-    return tuple(key_of(v, 0) for v in indices) if indices else None
+    return tuple(expression_key(v, 0) for v in indices) if indices else None
 
 
-def key_of(v: Value, depth: int) -> Hashable:
+def expression_key(v: Value, depth: int) -> Hashable:
     """Structural key of a value: equal for equal expressions in one iteration."""
     if not isinstance(v, Op) or TABLE[v.kind].effect is not Effect.PURE or depth > MOST_DEPTH:
         return v
-    return (v.kind, v.attr, v.type, *(key_of(x, depth + 1) for x in v.args))
+    return (v.kind, v.attr, v.type, *(expression_key(x, depth + 1) for x in v.args))
 
 
 # --- candidates ----------------------------------------------------------------------------------
 
 
-def candidates(fn: Func) -> Candidates:
+def race_candidates(fn: Func) -> RaceCandidates:
     """Conflicts of a Func that launches may prove."""
     from vkchi.passes.pipeline import load_pass
     from vkchi.races.conflicts import find_conflicts
@@ -121,8 +121,8 @@ def candidates(fn: Func) -> Candidates:
     for name in ("simplify", "dce"):
         fn = load_pass(name)(fn)
     found = [m for m in find_conflicts(fn) if is_candidate(m)]
-    facts = {loop: Loaded(loop) for loop in {m.loop for m in found}}
-    return Candidates(
+    facts = {loop: LoadedValues(loop) for loop in {m.loop for m in found}}
+    return RaceCandidates(
         fn, tuple(m for m in found if facts[m.loop].is_computable(m)),
         tuple(m for m in found if facts[m.loop].is_scattered(m)),
     )  # fmt: skip
@@ -143,7 +143,7 @@ def is_candidate(m: Conflict) -> bool:
     return is_plain and all(op.kind not in SWAPS for op in accesses)
 
 
-class Loaded:
+class LoadedValues:
     """Data-flow closure of the loads in a loop; control flow does not count."""
 
     def __init__(self, loop: Op) -> None:
@@ -171,7 +171,7 @@ class Loaded:
         if m.first[0].kind != "load":
             return False
         if m.root not in self.of_root:
-            reads = [op for op in self.loads if base_of(op.args[0]) is m.root]
+            reads = [op for op in self.loads if base_memory(op.args[0]) is m.root]
             self.of_root[m.root] = self._follow(reads)
         return any(
             self._has_loaded_indices(op) and op.args[1] in self.of_root[m.root]

@@ -1,6 +1,7 @@
 """Instrumented variants for race detection, and their shadow cells.
 
-`Observed` runs in place of the kernel. `Trial` runs before it, on copies of the arrays it writes.
+`ObservedRun` runs in place of the kernel. `TrialRun` runs before it, on copies of the arrays it
+writes.
 """
 
 from __future__ import annotations
@@ -8,36 +9,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.autodiff.refusals import find_changing
+from vkchi.autodiff.gradient_checks import find_nondeterministic
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Param, used_in
-from vkchi.races.detector import RACED, Detector, Group
+from vkchi.races.detector import RACED, ConflictGroup, Detector
 from vkchi.races.race import Found
-from vkchi.tape.calls import Call, leaves_of
+from vkchi.tape.calls import KernelCall, leaf_arguments
 from vkchi.tape.variants import Variant
 from vkchi.types import Array, Scalar, Tensor, i32
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.races.meeting import Races
+    from vkchi.races.meeting import KernelRaces
 
 
-class Noting(Variant):
+class InstrumentedVariant(Variant):
     """A variant instrumented to detect which of these groups conflict.
 
     A launch leaves its cells cleared, so that the next launch reuses them. An interrupted launch
     does not return them.
     """
 
-    def __init__(self, call: Call, groups: Sequence[Group], made: Detector) -> None:
+    def __init__(self, call: KernelCall, groups: Sequence[ConflictGroup], made: Detector) -> None:
         super().__init__(call, made.func)
         self.runtime = call.plan.runtime
         self.groups, self.cells = groups, made.cells
         self.types = {p.name: p.type for p in made.func.params if p.name in made.cells}
         self.memory: dict[str, Storage] = {}
 
-    def bind(self, call: Call) -> dict[str, Storage]:
+    def bind(self, call: KernelCall) -> dict[str, Storage]:
         """Allocate the shadow arrays of a launch. Raises DeviceError if memory is short."""
         own = {name: self._clear_cells(name, call.arrays) for name in self.cells}
         own[RACED] = Storage(self.runtime, i32, (len(self.groups),))
@@ -49,7 +50,7 @@ class Noting(Variant):
         self.memory |= {name: own[name] for name in self.cells}
         return [int(n) for n in numbers]
 
-    def try_out(self, call: Call) -> list[int]:
+    def try_out(self, call: KernelCall) -> list[int]:
         """Indices of the groups that conflict in a run on copies. Raises DeviceError."""
         with restoring(self.runtime.lock), self.runtime.lock:
             own = self.bind(call)
@@ -68,10 +69,12 @@ class Noting(Variant):
         return old
 
 
-class Observed(Noting):
+class ObservedRun(InstrumentedVariant):
     """An instrumented variant that runs in place of the kernel."""
 
-    def __init__(self, call: Call, races: Races, groups: Sequence[Group], made: Detector) -> None:
+    def __init__(
+        self, call: KernelCall, races: KernelRaces, groups: Sequence[ConflictGroup], made: Detector
+    ) -> None:
         super().__init__(call, groups, made)
         self.races = races
 
@@ -80,7 +83,7 @@ class Observed(Noting):
         return tuple(self.races.race_of(self.groups[k]) for k in self.result(own)) or None
 
 
-class Trial(Observed):
+class TrialRun(ObservedRun):
     """An instrumented variant that runs on copies, before the kernel.
 
     - `needs`: arrays that the result depends on.
@@ -88,28 +91,30 @@ class Trial(Observed):
     - `is_certain`: False if random numbers or the order of iterations affect the result.
     """
 
-    def __init__(self, call: Call, races: Races, groups: Sequence[Group], made: Detector) -> None:
+    def __init__(
+        self, call: KernelCall, races: KernelRaces, groups: Sequence[ConflictGroup], made: Detector
+    ) -> None:
         super().__init__(call, races, groups, made)
         used = used_in(made.func.body)
-        self.is_certain = not find_changing(made.func)
+        self.is_certain = not find_nondeterministic(made.func)
         given = [p for p in made.func.params if isinstance(p.type, Scalar | Tensor)]
         self.numbers = sorted(p.name for p in given if p in used)
         self.needs = sorted(self.artifact.reads & call.arrays.keys())
 
-    def key(self, call: Call) -> tuple[Any, ...] | None:
+    def key(self, call: KernelCall) -> tuple[Any, ...] | None:
         """Key of the scalars and shapes that the result depends on; None if one is unavailable."""
-        numbers = numbers_of(call)
+        numbers = scalar_arguments(call)
         if not numbers.keys() >= set(self.numbers):
             return None
         shapes = tuple([a.shape for a in call.arrays.values()])
         return (shapes, *(numbers[name] for name in self.numbers))
 
-    def find(self, call: Call) -> frozenset[int]:
+    def find(self, call: KernelCall) -> frozenset[int]:
         """Indices of the groups that conflict. Raises DeviceError if memory is short."""
         return frozenset(self.try_out(call))
 
 
-def numbers_of(call: Call) -> dict[str, Any]:
+def scalar_arguments(call: KernelCall) -> dict[str, Any]:
     """Scalar arguments by name: Python's and numpy's."""
-    leaves = leaves_of(call.plan, call.args)
+    leaves = leaf_arguments(call.plan, call.args)
     return {p.name: arg for p, arg in leaves if isinstance(arg, int | float | np.number)}

@@ -22,13 +22,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.cache.codec import add_records
-from vkchi.compiling import compiling
+from vkchi.compile_state import compiling
 from vkchi.errors import DeviceError
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.ir.core import Op, Value, walk
-from vkchi.races.race import name_of, sentence
+from vkchi.races.race import memory_name, race_message
 from vkchi.span import PACKAGE, Span
-from vkchi.tape.derived import Asked, Case, case_of
+from vkchi.tape.derived import CachedQueries, Case, case_of
 from vkchi.target.cautions import KINDS, Caution
 from vkchi.tuples import NamedTuple
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vkchi.analysis.boxes import Shaped
     from vkchi.launch import Plan
     from vkchi.races import watch as facts
-    from vkchi.races.suspects import Candidates
+    from vkchi.races.suspects import RaceCandidates
 
 MOST_LOOKS = 8  # examined calls of a kernel; each may have other shapes and integers
 MOST_TRIED = MOST_IN_ORDER = 1 << 16  # limits on the trip count of a loop
@@ -67,7 +67,7 @@ class Loops(NamedTuple):
 
 add_records(Proven, Loops)
 if not TYPE_CHECKING:
-    facts = Asked(
+    facts = CachedQueries(
         "races.watch",
         {"loops": "Loops"},
         {"proven": "tuple[Proven, ...]", "lengths": "dict[int, int]"},
@@ -77,11 +77,11 @@ if not TYPE_CHECKING:
 # --- queries -------------------------------------------------------------------------------------
 
 
-def candidates_of(plan: Plan) -> Candidates:
+def candidates_of(plan: Plan) -> RaceCandidates:
     """Candidates of a kernel, memoized per plan."""
-    from vkchi.races.suspects import candidates
+    from vkchi.races.suspects import race_candidates
 
-    return plan.derived.suspects.find(None, lambda: candidates(plan.func))
+    return plan.derived.suspects.find(None, lambda: race_candidates(plan.func))
 
 
 def numbers_of_loops(plan: Plan) -> dict[Span | None, int]:
@@ -102,10 +102,10 @@ def loops(plan: Plan) -> Loops:
 
 def proven(plan: Plan, case: Case) -> tuple[Proven, ...]:
     """One conflict per loop that has a witness in such a call; open conflicts included."""
-    from vkchi.races.witness import IF, Search
+    from vkchi.races.witness import IF, WitnessSearch
 
     numbers, made = numbers_of_loops(plan), candidates_of(plan)
-    search = Search(made.func, made.by_witness, dict(case[0]), dict(case[1]))
+    search = WitnessSearch(made.func, made.by_witness, dict(case[0]), dict(case[1]))
     found: dict[int, Proven] = {}
     for m in sorted(made.by_witness, key=lambda m: m.first[0].kind != "load"):
         loop = numbers[m.loop.span]
@@ -117,14 +117,14 @@ def proven(plan: Plan, case: Case) -> tuple[Proven, ...]:
 
 
 def described(loop: int, root: Value, one: Op, other: Op, *, is_open: bool = False) -> Proven:
-    return Proven(loop, name_of(root), one.kind == "load", one.span, other.span, is_open)
+    return Proven(loop, memory_name(root), one.kind == "load", one.span, other.span, is_open)
 
 
 def lengths(plan: Plan, case: Case) -> dict[int, int]:
     """Trip counts of the loops in such a call, if they are known."""
-    from vkchi.races.witness import Search
+    from vkchi.races.witness import WitnessSearch
 
-    search = Search(plan.func, (), dict(case[0]), dict(case[1]))
+    search = WitnessSearch(plan.func, (), dict(case[0]), dict(case[1]))
     found: dict[int, int] = {}
     for op in walk(plan.func.body):
         if op.kind == "parallel":
@@ -137,22 +137,22 @@ def lengths(plan: Plan, case: Case) -> dict[int, int]:
 
 def case_of_launch(plan: Plan, args: tuple[Any, ...]) -> Case:
     """Integers and shapes of a launch; nothing is bound or copied."""
-    from vkchi.tape.calls import leaves_of
+    from vkchi.tape.calls import leaf_arguments
 
     arrays: dict[str, Shaped] = dict(plan.fields(args))
     numbers: dict[str, int] = {}
     types = plan.executable.artifact.arrays
-    for parameter, arg in leaves_of(plan, args):
+    for parameter, arg in leaf_arguments(plan, args):
         if isinstance(arg, int):
             numbers[parameter.name] = int(arg)
         elif parameter.kind == "array" and parameter.name in types:
-            view = arg if hasattr(arg, "elem") else host.view_of(arg)
+            view = arg if hasattr(arg, "elem") else host_views.view_of(arg)
             if view is not None:
-                arrays[parameter.name] = Extents(tuple(view.shape)[: types[parameter.name].ndim])
+                arrays[parameter.name] = ShapeOnly(tuple(view.shape)[: types[parameter.name].ndim])
     return case_of(numbers, arrays)
 
 
-class Extents(NamedTuple):
+class ShapeOnly(NamedTuple):
     """The shape of an array."""
 
     shape: tuple[int, ...]
@@ -161,7 +161,7 @@ class Extents(NamedTuple):
 # --- watching ------------------------------------------------------------------------------------
 
 
-class Watch:
+class RaceWatch:
     """Examines the first calls of a kernel.
 
     `plans` are its variants by serialized loops. With `is_kept`, they are cached on disk.
@@ -200,7 +200,7 @@ class Watch:
             )
         for k in sorted(found.keys() - self.told):
             if k in in_order or not plan.runtime.options.debug:  # debug mode warns itself
-                tell(plan, found[k], is_in_order=k in in_order)
+                warn_race(plan, found[k], is_in_order=k in in_order)
             self.told.add(k)
         if self.left <= 0 and not self.plans and not in_order:
             plan.watch = None
@@ -209,25 +209,25 @@ class Watch:
 
 def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
     """Yield a conflict that a run on copies shows; nothing if memory is short."""
-    from vkchi.races.detector import Style, grouped, note
-    from vkchi.races.trials import Noting
-    from vkchi.races.witness import IF, Search
+    from vkchi.races.detector import DetectorOptions, group_by_lines, instrument_races
+    from vkchi.races.trials import InstrumentedVariant
+    from vkchi.races.witness import IF, WitnessSearch
     from vkchi.tape.calls import describe_call
 
     numbers, found = numbers_of_loops(plan), candidates_of(plan)
     given, shapes = case_of_launch(plan, args)
     with compiling(plan.derived.title):
-        search = Search(found.func, found.by_witness, dict(given), dict(shapes))
+        search = WitnessSearch(found.func, found.by_witness, dict(given), dict(shapes))
         is_open = [m for m in found.by_witness if search.find(m) == IF]
     some = [m for m in (*found.by_trial, *is_open) if numbers[m.loop.span] == loop]
     call = describe_call(plan.func.name, plan, args)
     if sum(call.arrays[name].size_bytes for name in plan.written & call.arrays.keys()) > MOST_BYTES:
         return
-    groups = grouped(some)
+    groups = group_by_lines(some)
     added = {op.args[1] for m in some for op in m.second if op.kind != "store"}
-    made = note(found.func, groups, Style(knows_values=True, active=added))
+    made = instrument_races(found.func, groups, DetectorOptions(knows_values=True, active=added))
     try:
-        met = Noting(call, groups, made).try_out(call)
+        met = InstrumentedVariant(call, groups, made).try_out(call)
     except DeviceError:
         return
     if met:
@@ -235,12 +235,12 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
         yield described(loop, group.root, group.first[0], group.second[0])
 
 
-def tell(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
+def warn_race(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
     """Warn about a conflict at the line of its first access. Python shows equal warnings once."""
-    one, other = outermost(race.first), outermost(race.second)
+    one, other = user_location(race.first), user_location(race.second)
     if one is None:
         return
-    text = sentence(race.array, one, other, is_read=race.is_read)
+    text = race_message(race.array, one, other, is_read=race.is_read)
     otherwise = f"read from a copy of `{race.array}`" if race.is_read else "let one iteration store"
     otherwise = f", or {otherwise}"
     if is_in_order:
@@ -252,7 +252,7 @@ def tell(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
     warnings.warn_explicit(caution.text(), kind, one.file, one.line, registry=SHOWN)
 
 
-def outermost(span: Span | None) -> Span | None:
+def user_location(span: Span | None) -> Span | None:
     """Location in the user's files; for code of this package, its caller."""
     while span is not None and span.file.startswith(PACKAGE):
         span = span.caller

@@ -30,14 +30,14 @@ from itertools import product
 from vkchi.analysis.alias import EXITS
 from vkchi.analysis.footprint import element_under
 from vkchi.errors import InternalError
-from vkchi.ir.control import axes_of, carried_params, first_values
+from vkchi.ir.control_ops import axes_of, carried_params, initial_values
 from vkchi.ir.core import (
     Func,
     Op,
     Param,
     Region,
     Value,
-    base_of,
+    base_memory,
     constant_array,
     has_kind,
     value_of,
@@ -45,8 +45,8 @@ from vkchi.ir.core import (
 )
 from vkchi.ir.evaluate import evaluate, is_evaluable
 from vkchi.ir.ops import GROUPED, IDEMPOTENT, SYNCS, TABLE, VARYING, WRITES, Effect
-from vkchi.races.conflicts import Conflict, commute
-from vkchi.races.influence import Influence, When
+from vkchi.races.conflicts import Conflict, accesses_commute
+from vkchi.races.influence import AccessRelevance, RelevanceCondition
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, scalar_of, u64
 from vkchi.types.lazy_numpy import np
@@ -64,7 +64,7 @@ Indices = tuple[int, ...]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-class Scope:
+class KnownValues:
     """Known values in one execution of a region; None for unknown values.
 
     Accesses keep their scope, so that values of later ops can be looked up too.
@@ -72,13 +72,13 @@ class Scope:
 
     __slots__ = ("known", "launch", "parent")
 
-    def __init__(self, launch: Launch, parent: Scope | None = None) -> None:
+    def __init__(self, launch: KnownLaunch, parent: KnownValues | None = None) -> None:
         self.launch, self.parent = launch, parent
         self.known: dict[Value, object] = {}
 
     def get(self, v: Value, depth: int = 0) -> object:
         """The value, or None if it is unknown."""
-        scope: Scope | None = self
+        scope: KnownValues | None = self
         while scope is not None:
             if v in scope.known:
                 return scope.known[v]
@@ -123,7 +123,7 @@ def kind_of(v: Value) -> str:
     return scalar_of(v.type).kind if isinstance(v.type, Scalar | Tensor) else ""
 
 
-class Access(NamedTuple):
+class ExecutedAccess(NamedTuple):
     """One execution of a load or write.
 
     `element` is None and `component` UNKNOWN if they are unknown. `is_certain` is True if it
@@ -134,18 +134,18 @@ class Access(NamedTuple):
     element: Indices | None
     component: object
     is_certain: bool
-    scope: Scope
+    scope: KnownValues
 
 
 UNKNOWN = object()  # an unknown component
 
 
-class Launch:
+class KnownLaunch:
     """Known values of a launch: integers and shapes by name."""
 
     def __init__(self, fn: Func, numbers: Mapping[str, int], shapes: Shapes) -> None:
         self.shapes = shapes
-        self.scope = Scope(self)
+        self.scope = KnownValues(self)
         for p in fn.params:
             if isinstance(p.type, Scalar) and p.name in numbers:
                 self.scope.known[p] = converted(numbers[p.name], p.type)
@@ -168,15 +168,15 @@ def converted(n: int, t: Scalar) -> object:
     return value_of(n % (1 << t.bits), t) if t.kind in "iu" else None
 
 
-class Search:
+class WitnessSearch:
     """Witness search in one Func with these integers and shapes."""
 
     def __init__(
         self, fn: Func, conflicts: Sequence[Conflict], numbers: Mapping[str, int], shapes: Shapes
     ) -> None:  # fmt: skip
-        self.launch = Launch(fn, numbers, shapes)
-        self.influence = Influence(fn, reads_of(conflicts))
-        self.traces: dict[Op, Traces] = {}
+        self.launch = KnownLaunch(fn, numbers, shapes)
+        self.influence = AccessRelevance(fn, reads_of(conflicts))
+        self.traces: dict[Op, IterationTraces] = {}
 
     def length(self, loop: Op) -> int | None:
         """Trip count of a parallel loop; None if it is unknown."""
@@ -198,11 +198,11 @@ class Search:
             return ""
         if loop not in self.traces:
             space = self.space(loop)
-            self.traces[loop] = Traces(self.launch, loop, space or [])
+            self.traces[loop] = IterationTraces(self.launch, loop, space or [])
         with np.errstate(all="ignore"):
             return self._find(conflict, self.traces[loop])
 
-    def _find(self, conflict: Conflict, traces: Traces) -> str:
+    def _find(self, conflict: Conflict, traces: IterationTraces) -> str:
         found = ""
         first, second = set(conflict.first), set(conflict.second)
         for point in traces.sample():
@@ -212,7 +212,7 @@ class Search:
                 for other, partner in traces.partners(access, point, first):
                     sides = self._counts(access), self._counts(partner)
                     is_read = partner.op.kind == "load"
-                    if "" in sides or not differ(partner, access):
+                    if "" in sides or not order_matters(partner, access):
                         continue
                     if not is_read or not traces.is_covered(other, partner):
                         found = IF
@@ -220,7 +220,7 @@ class Search:
                             return SURELY
         return found
 
-    def _counts(self, access: Access) -> str:
+    def _counts(self, access: ExecutedAccess) -> str:
         """SURELY if an access happens and affects the result; IF that depends on memory.
 
         Empty if it may not happen, has an unknown element, or has no effect.
@@ -235,13 +235,13 @@ class Search:
                 return ""
             when = self.influence.change(access.op)
             if when is not None:
-                return holds([when], access.scope)
+                return conditions_hold([when], access.scope)
             is_kept = self.influence.may_keep(v, access.op)
             return IF if is_kept and access.op.kind == "store" else SURELY
         endings = self.influence.endings(access.op)
         if endings is None:
             return SURELY
-        found = {holds(ending.whens, access.scope) for ending in endings}
+        found = {conditions_hold(ending.whens, access.scope) for ending in endings}
         return SURELY if SURELY in found else IF if IF in found else ""
 
 
@@ -260,7 +260,7 @@ def may_matter(conflict: Conflict) -> bool:
     first, second = conflict.first[0], conflict.second[0]
     if first.kind == "load":
         return not all(is_monotone(op) for op in conflict.second)
-    return not commute(first, second)
+    return not accesses_commute(first, second)
 
 
 def is_monotone(op: Op) -> bool:
@@ -268,7 +268,7 @@ def is_monotone(op: Op) -> bool:
     return op.kind in IDEMPOTENT
 
 
-def holds(whens: Iterable[When], scope: Scope) -> str:
+def conditions_hold(whens: Iterable[RelevanceCondition], scope: KnownValues) -> str:
     """SURELY if all conditions hold for at least one component, IF some are unknown; else empty."""
     found = SURELY
     for when in whens:
@@ -280,29 +280,32 @@ def holds(whens: Iterable[When], scope: Scope) -> str:
     return found
 
 
-def is_same_place(a: Access, b: Access) -> bool:
+def is_same_place(a: ExecutedAccess, b: ExecutedAccess) -> bool:
     """True if two accesses certainly share an address."""
     if a.element is None or a.element != b.element or UNKNOWN in (a.component, b.component):
         return False
     return a.component == b.component or a.component is None or b.component is None
 
 
-def is_put_back(access: Access) -> bool:
+def is_put_back(access: ExecutedAccess) -> bool:
     """True if an access stores the value that its iteration loaded from the same address.
 
-    The indices may be different expressions here, unlike in `Influence.is_old`.
+    The indices may be different expressions here, unlike in `AccessRelevance.is_old`.
     """
     v = access.op.args[1]
     if access.op.kind != "store" or not isinstance(v, Op) or v.kind != "load":
         return False
-    if base_of(v.args[0]) is not base_of(access.op.args[0]) or element_under(v.args[0]) is None:
+    if (
+        base_memory(v.args[0]) is not base_memory(access.op.args[0])
+        or element_under(v.args[0]) is None
+    ):
         return False
     component = component_at(v, access.scope)
     is_same = component == access.component and component is not UNKNOWN
     return is_same and element_at(v, access.scope) == access.element
 
 
-def differ(a: Access, b: Access) -> bool:
+def order_matters(a: ExecutedAccess, b: ExecutedAccess) -> bool:
     """True if the result of two accesses to one address depends on their order.
 
     Neither may add 0, and two stores must store values that certainly differ.
@@ -323,7 +326,7 @@ def differ(a: Access, b: Access) -> bool:
     return bool(np.any(np.abs(x - y) > LEAST_DIFFERENCE * np.maximum(np.abs(x), np.abs(y))))
 
 
-def adds_zero(access: Access, component: object) -> bool:
+def adds_zero(access: ExecutedAccess, component: object) -> bool:
     """True if an access adds 0 to a component of its element, or to all of it."""
     if access.op.kind != "atomic_add":
         return False
@@ -336,15 +339,15 @@ def adds_zero(access: Access, component: object) -> bool:
     return not parts.any()
 
 
-class Traces:
+class IterationTraces:
     """Memoized executions of iterations of one parallel loop."""
 
-    def __init__(self, launch: Launch, loop: Op, space: Sequence[range]) -> None:
+    def __init__(self, launch: KnownLaunch, loop: Op, space: Sequence[range]) -> None:
         self.launch, self.loop, self.space = launch, loop, space
         self.params = loop.regions[0].params
-        self.found: dict[Indices, list[Access]] = {}
+        self.found: dict[Indices, list[ExecutedAccess]] = {}
         self.points: list[Indices] | None = None
-        self.sampled: dict[tuple[Op, Indices], list[tuple[Indices, Access]]] = {}
+        self.sampled: dict[tuple[Op, Indices], list[tuple[Indices, ExecutedAccess]]] = {}
 
     def sample(self) -> list[Indices]:
         """Sampled iterations: a block at the beginning, one in the middle, and the last one."""
@@ -368,8 +371,8 @@ class Traces:
         return self.points
 
     def partners(
-        self, access: Access, point: Indices, ops: Iterable[Op]
-    ) -> Iterator[tuple[Indices, Access]]:
+        self, access: ExecutedAccess, point: Indices, ops: Iterable[Op]
+    ) -> Iterator[tuple[Indices, ExecutedAccess]]:
         """Yield accesses of other iterations with the same address, by one of these ops."""
         assert access.element is not None
         for op in ops:
@@ -381,23 +384,23 @@ class Traces:
                     if partner.op is op and other != point and is_same_place(partner, access):
                         yield other, partner
 
-    def of(self, point: Indices) -> list[Access]:
+    def of(self, point: Indices) -> list[ExecutedAccess]:
         """Accesses of an iteration, in order."""
         if point not in self.found:
             if len(self.found) >= MOST_TRIED:
                 return []
-            run = Execution()
+            run = SymbolicExecution()
             run.region(self.loop.regions[0], self._scope(point), is_certain=True)
             self.found[point] = run.accesses
         return self.found[point]
 
-    def _scope(self, point: Indices) -> Scope:
-        scope = Scope(self.launch, self.launch.scope)
+    def _scope(self, point: Indices) -> KnownValues:
+        scope = KnownValues(self.launch, self.launch.scope)
         for p, k in zip(self.params, point, strict=True):
             scope.known[p] = scalar_of(p.type).dtype.type(k)
         return scope
 
-    def guess(self, op: Op, access: Access, point: Indices) -> Iterator[Indices]:
+    def guess(self, op: Op, access: ExecutedAccess, point: Indices) -> Iterator[Indices]:
         """Yield iterations in which an op may have the address of an access of this iteration.
 
         Works if the op's indices are linear and each follows one axis.
@@ -435,13 +438,13 @@ class Traces:
                 scope.known[inner.regions[0].params[0]] = scope.get(inner.args[0])
         return element_at(op, scope)
 
-    def is_covered(self, point: Indices, read: Access) -> bool:
+    def is_covered(self, point: Indices, read: ExecutedAccess) -> bool:
         """True if an iteration may store to the element before it reads it."""
-        root = base_of(read.op.args[0])
+        root = base_memory(read.op.args[0])
         for access in self.of(point):
             if access.op is read.op and access.scope is read.scope:
                 return False
-            is_store = access.op.kind == "store" and base_of(access.op.args[0]) is root
+            is_store = access.op.kind == "store" and base_memory(access.op.args[0]) is root
             if is_store and (access.element is None or access.element == read.element):
                 return True
         return True
@@ -452,7 +455,7 @@ def moved(point: Indices, axis: int, by: int) -> Indices:
     return (*point[:axis], point[axis] + by, *point[axis + 1 :])
 
 
-def element_at(op: Op, scope: Scope) -> Indices | None:
+def element_at(op: Op, scope: KnownValues) -> Indices | None:
     """Element that a load or write accesses; None if it is unknown or out of range."""
     elem = element_under(op.args[0])
     if elem is None:
@@ -465,7 +468,7 @@ def element_at(op: Op, scope: Scope) -> Indices | None:
     return known if all(0 <= k < n for k, n in zip(known, shape)) else None
 
 
-def component_at(op: Op, scope: Scope) -> object:
+def component_at(op: Op, scope: KnownValues) -> object:
     """Component of the element that an op accesses; None for all components."""
     place = op.args[0]
     assert isinstance(place, Op)
@@ -477,14 +480,14 @@ def component_at(op: Op, scope: Scope) -> object:
     return UNKNOWN if found is None else found
 
 
-class Execution:
+class SymbolicExecution:
     """Symbolic execution of one iteration, which collects its accesses."""
 
     def __init__(self) -> None:
-        self.accesses: list[Access] = []
+        self.accesses: list[ExecutedAccess] = []
         self.may_have_ended = False
 
-    def region(self, region: Region, scope: Scope, *, is_certain: bool) -> list[object]:
+    def region(self, region: Region, scope: KnownValues, *, is_certain: bool) -> list[object]:
         """Execute a region; return the values that it yields."""
         for op in region.ops:
             certain = is_certain and not self.may_have_ended
@@ -500,32 +503,32 @@ class Execution:
                 self._unknown(op, scope)
         return [scope.get(v) for v in region.yielded]
 
-    def _access(self, op: Op, scope: Scope, *, is_certain: bool) -> None:
-        root = base_of(op.args[0])
+    def _access(self, op: Op, scope: KnownValues, *, is_certain: bool) -> None:
+        root = base_memory(op.args[0])
         if isinstance(root, Param):
             element = element_at(op, scope)
             place = component_at(op, scope)
-            self.accesses.append(Access(op, element, place, is_certain, scope))
+            self.accesses.append(ExecutedAccess(op, element, place, is_certain, scope))
 
-    def _if(self, op: Op, scope: Scope, *, is_certain: bool) -> None:
+    def _if(self, op: Op, scope: KnownValues, *, is_certain: bool) -> None:
         condition = scope.get(op.args[0])
         if condition is None:
             self._unknown(op, scope)
             return
         arm = op.regions[0 if condition else 1]
-        values = self.region(arm, Scope(scope.launch, scope), is_certain=is_certain)
+        values = self.region(arm, KnownValues(scope.launch, scope), is_certain=is_certain)
         scope.known.update(zip(op.results, values))
 
-    def _for(self, op: Op, scope: Scope, *, is_certain: bool) -> None:
+    def _for(self, op: Op, scope: KnownValues, *, is_certain: bool) -> None:
         begin, end = (scope.integer(v) for v in op.args[:2])
         if begin is None or end is None or len(self.accesses) > MOST_ACCESSES:
             self._unknown(op, scope)
             return
-        values = [scope.get(v) for v in first_values(op)]
+        values = [scope.get(v) for v in initial_values(op)]
         index, *_ = op.regions[0].params
         make = scalar_of(index.type).dtype.type
         for k in range(begin, min(end, begin + MOST_ROUNDS)):
-            inner = Scope(scope.launch, scope)
+            inner = KnownValues(scope.launch, scope)
             inner.known[index] = make(k)
             inner.known.update(zip(carried_params(op), values))
             values = self.region(op.regions[0], inner, is_certain=is_certain)
@@ -534,13 +537,13 @@ class Execution:
         else:
             scope.known.update(zip(op.results, values))
 
-    def _unknown(self, op: Op, scope: Scope) -> None:
+    def _unknown(self, op: Op, scope: KnownValues) -> None:
         """Execute regions in an unknown state.
 
         Their accesses are uncertain and their results unknown.
         """
         for region in op.regions:
-            inner = Scope(scope.launch, scope)
+            inner = KnownValues(scope.launch, scope)
             inner.known.update(dict.fromkeys(region.params))
             self.region(region, inner, is_certain=False)
         scope.known.update(dict.fromkeys(op.results))

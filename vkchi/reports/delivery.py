@@ -30,9 +30,9 @@ from vkchi.reports.sites import (
     LINE_WORDS,
     LINES_AT,
     LOST,
-    Record,
-    Site,
-    order_of,
+    ReportRecord,
+    ReportSite,
+    dispatch_order,
     read_lines,
     read_records,
 )
@@ -52,7 +52,7 @@ ERRORS: dict[str, type[KernelAssertionError]] = {
 }
 
 
-class Reports:
+class ReportBuffer:
     """The reports of one device's kernels.
 
     `buffer` is zero between launches. If an exception prevented delivery, its contents are
@@ -72,7 +72,7 @@ class Reports:
             self._device.fill(self.buffer, 0, self.buffer.size_bytes, 0)
         self._is_clear = False
 
-    def deliver(self, sites: dict[int, Site], *, is_muted: bool = False) -> None:
+    def deliver(self, sites: dict[int, ReportSite], *, is_muted: bool = False) -> None:
         """Wait for the recorded launch, then print, warn and raise its reports.
 
         `is_muted`: the launch is a replay; it neither prints nor warns.
@@ -96,10 +96,10 @@ class Reports:
                 self._warn(lines)
         except local(Exception):
             if failed:  # a failed check is more important than a print error
-                raise error_of(failed, failures) from None
+                raise check_error(failed, failures) from None
             raise
         if failed:
-            raise error_of(failed, failures)
+            raise check_error(failed, failures)
 
     def _read(self, at: int, count: int) -> Any:
         return np.frombuffer(self.buffer.read(at * WORD_BYTES, count * WORD_BYTES), "<u4")
@@ -107,7 +107,7 @@ class Reports:
     def _clear(self, at: int, count: int) -> None:
         self.buffer.write(at * WORD_BYTES, np.zeros(count, "<u4"))
 
-    def _warn(self, lines: list[Record]) -> None:
+    def _warn(self, lines: list[ReportRecord]) -> None:
         """Warn of overflows, by Python's default once per source line.
 
         Python compares the text, so the text of the first warning is reused whatever the later
@@ -124,7 +124,7 @@ class Reports:
                 )
 
 
-def print_lines(lines: list[Record], lost: int) -> None:
+def print_lines(lines: list[ReportRecord], lost: int) -> None:
     """Print the output of kernels' `print`.
 
     Raises ArgumentError if standard output is closed, OSError as Python's own print does.
@@ -133,12 +133,12 @@ def print_lines(lines: list[Record], lost: int) -> None:
     if lost:
         text += f"vkchi: {lost} more printed lines of this launch were lost: too many at once\n"
     try:
-        print(showable(text), end="")
+        print(escape_unencodable(text), end="")
     except local(ValueError) as e:
         raise ArgumentError(f"a kernel printed, but standard output takes nothing: {e}") from None
 
 
-def showable(text: str) -> str:
+def escape_unencodable(text: str) -> str:
     """Escape (`\\xe9`) the characters that standard output cannot encode.
 
     Python's own print would lose the whole text.
@@ -153,16 +153,16 @@ def showable(text: str) -> str:
         return text
 
 
-def read_failures(slots: Any, sites: dict[int, Site]) -> list[Record]:
+def read_failures(slots: Any, sites: dict[int, ReportSite]) -> list[ReportRecord]:
     """Failed checks in these slots, ordered by dispatch and invocation."""
-    found: list[Record] = []
+    found: list[ReportRecord] = []
     for at in range(0, len(slots), FAILURE_WORDS):
         site = sites[int(slots[at]) - 1]
         found += read_records(slots, site, [at])
-    return sorted(found, key=order_of)
+    return sorted(found, key=dispatch_order)
 
 
-def error_of(failed: list[Record], count: int) -> KernelAssertionError:
+def check_error(failed: list[ReportRecord], count: int) -> KernelAssertionError:
     """Error for the first failed check, with the number of others."""
     first = failed[0]
     message = first.site.message(first.values)

@@ -19,11 +19,11 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from vkchi.compat.unsupported import refuse
+from vkchi.compat.unsupported import missing_name_error
 from vkchi.errors import ArgumentError
 from vkchi.logs import logger
-from vkchi.reports.timings import KernelProfiler, Total
-from vkchi.runtime import current
+from vkchi.reports.timings import DispatchTotal, KernelProfiler
+from vkchi.runtime import current_runtime
 from vkchi.tuples import NamedTuple
 
 OFF = "kernels are not measured: use ti.init(kernel_profiler=True)"
@@ -40,7 +40,7 @@ class KernelProfilerQueryResult(NamedTuple):
 
 def _profiler() -> KernelProfiler | None:
     """The updated profiler; None, with a warning in the log, if profiling is off."""
-    found = current().profiler
+    found = current_runtime().profiler
     if found is None:
         logger().warning(OFF)
         return None
@@ -133,7 +133,7 @@ def clear_kernel_profiler_info() -> None:
 
 def set_kernel_profiler_toolkit(toolkit_name: str = "default") -> bool:
     """Return True if `toolkit_name` is "default", the only toolkit, and profiling is on."""
-    return toolkit_name == "default" and current().profiler is not None
+    return toolkit_name == "default" and current_runtime().profiler is not None
 
 
 def export_trace(path: str | os.PathLike[str]) -> None:
@@ -159,9 +159,9 @@ def export_trace(path: str | os.PathLike[str]) -> None:
 
 def print_scoped_profiler_info() -> None:
     """Print the compile times of kernels in milliseconds, a line per kernel, longest first."""
-    totals: dict[str, Total] = {}
-    for name, seconds in current().compiled:
-        totals.setdefault(name, Total()).add(seconds)
+    totals: dict[str, DispatchTotal] = {}
+    for name, seconds in current_runtime().compiled:
+        totals.setdefault(name, DispatchTotal()).add(seconds)
     rows = sorted(totals.items(), key=lambda row: -row[1].seconds)
     lines = [f"{1e3 * t.seconds:9.3f} ms {t.count:4} x  {name}" for name, t in rows]
     whole = sum(t.seconds for t in totals.values())
@@ -170,15 +170,15 @@ def print_scoped_profiler_info() -> None:
 
 def clear_scoped_profiler_info() -> None:
     """Discard the measured compile times."""
-    current().compiled.clear()
+    current_runtime().compiled.clear()
 
 
 def print_memory_profiler_info() -> None:
     """Print the used and free device memory in bytes."""
-    device = current().device
+    device = current_runtime().device
     lines = [f"{device.heap.used_bytes:15,} bytes in use", f"{device.free_bytes():15,} bytes free"]
     print_table(f"Memory of {device.name}", lines)
 
 
 def __getattr__(name: str) -> Any:
-    raise refuse(f"profiler.{name}")
+    raise missing_name_error(f"profiler.{name}")

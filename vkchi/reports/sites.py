@@ -1,6 +1,6 @@
 """Report sites and records as plain data: buffer layout, decoding, and message texts.
 
-A `Site` is a location in a kernel that may report: a `print`, an `assert`, a check of debug
+A `ReportSite` is a location in a kernel that may report: a `print`, an `assert`, a check of debug
 mode. The shader writes records, rows of 32-bit words, to a buffer with the following layout. The
 buffer is zero when a launch begins.
 
@@ -47,7 +47,7 @@ CARRIERS = {
 _FORMAT_OF_C = r"(?P<head>[-+ #0]*\d*(\.\d+)?)(hh?|ll?|[Lqjzt])?(?P<letter>[difFeEgG])"
 
 
-class Shown(NamedTuple):
+class ValuePlaceholder(NamedTuple):
     """Placeholder in a text: index of the value, and its format.
 
     `spec` is a format for `format_number`; "" selects Taichi's format.
@@ -57,7 +57,7 @@ class Shown(NamedTuple):
     spec: str = ""
 
 
-class Site(NamedTuple):
+class ReportSite(NamedTuple):
     """One location that reports.
 
     - `kind`: `line`, `overflow`, `assertion`, `depth` (of calls), `bounds`, `division` or `range`.
@@ -68,7 +68,7 @@ class Site(NamedTuple):
     """
 
     kind: str
-    parts: tuple[str | Shown, ...]
+    parts: tuple[str | ValuePlaceholder, ...]
     values: tuple[tuple[str, Shape], ...] = ()
     span: Span | None = None
     iteration: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -79,7 +79,7 @@ class Site(NamedTuple):
         shown = [p if isinstance(p, str) else self._show(values, p) for p in self.parts]
         return "".join(shown)
 
-    def _show(self, values: Sequence[Any], part: Shown) -> str:
+    def _show(self, values: Sequence[Any], part: ValuePlaceholder) -> str:
         name, shape = self.values[part.value]
         return show_numbers(values[part.value], name, shape, part.spec)
 
@@ -109,10 +109,10 @@ class Site(NamedTuple):
         return RECORD_HEAD + sum(count_words(*value) for value in self.values)
 
 
-class Record(NamedTuple):
+class ReportRecord(NamedTuple):
     """A decoded report of one invocation."""
 
-    site: Site
+    site: ReportSite
     thread: int
     values: tuple[Any, ...]
 
@@ -161,7 +161,7 @@ def decimals_of(t: Scalar) -> int:
     return 12 if t.bits == 64 else 6
 
 
-def sample_of(t: Scalar) -> Any:
+def format_sample(t: Scalar) -> Any:
     """Sample value of type t for checking a format."""
     return 1.5 if t.kind == "f" else 1
 
@@ -169,24 +169,26 @@ def sample_of(t: Scalar) -> Any:
 # --- records -------------------------------------------------------------------------------------
 
 
-def read_lines(words: Any, sites: dict[int, Site]) -> list[Record]:
+def read_lines(words: Any, sites: dict[int, ReportSite]) -> list[ReportRecord]:
     """Decode the records of lines in a u4 array, up to the first that does not fit.
 
     They are ordered by dispatch, then by invocation, then as reported.
     """
-    found: list[tuple[int, Record]] = []
-    for site, starts in find_records(words.tolist(), sites):
+    found: list[tuple[int, ReportRecord]] = []
+    for site, starts in record_starts(words.tolist(), sites):
         found += zip(starts, read_records(words, site, starts))
-    found.sort(key=lambda item: (*order_of(item[1]), item[0]))
+    found.sort(key=lambda item: (*dispatch_order(item[1]), item[0]))
     return [record for _, record in found]
 
 
-def order_of(record: Record) -> tuple[int, int]:
+def dispatch_order(record: ReportRecord) -> tuple[int, int]:
     """Sort key: dispatch and invocation."""
     return record.site.dispatch, record.thread
 
 
-def find_records(words: list[int], sites: dict[int, Site]) -> list[tuple[Site, list[int]]]:
+def record_starts(
+    words: list[int], sites: dict[int, ReportSite]
+) -> list[tuple[ReportSite, list[int]]]:
     """Return the start positions of the records of each site.
 
     Raises InternalError for an unknown site.
@@ -203,7 +205,7 @@ def find_records(words: list[int], sites: dict[int, Site]) -> list[tuple[Site, l
     return [(sites[head - 1], starts) for head, starts in found.items()]
 
 
-def read_records(words: Any, site: Site, starts: Sequence[int]) -> list[Record]:
+def read_records(words: Any, site: ReportSite, starts: Sequence[int]) -> list[ReportRecord]:
     """Decode the records of one site that begin at these words."""
     rows = words[np.add.outer(np.asarray(starts), np.arange(site.words))]
     columns, at = [], RECORD_HEAD
@@ -213,4 +215,4 @@ def read_records(words: Any, site: Site, starts: Sequence[int]) -> list[Record]:
         columns.append(column.reshape(-1, *shape).tolist())
         at += size
     values = zip(*columns) if columns else [()] * len(rows)
-    return [Record(site, k, v) for k, v in zip(rows[:, 1].tolist(), values)]
+    return [ReportRecord(site, k, v) for k, v in zip(rows[:, 1].tolist(), values)]

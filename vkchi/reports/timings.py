@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vkchi.logs import logger
-from vkchi.vk.timing import Timed, Timer
+from vkchi.vk.timing import DispatchTime, Timer
 
 if TYPE_CHECKING:
     from vkchi.device import Device
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_TRACED = 100_000  # dispatches with individual times; totals include all
 
 
-class Total:
+class DispatchTotal:
     """Count, total, minimum and maximum time of the dispatches of one name, in seconds."""
 
     __slots__ = ("count", "least", "most", "seconds")
@@ -44,14 +44,14 @@ class KernelProfiler:
         self.device.start_timing(self)
 
     def clear(self) -> None:
-        self.totals: dict[str, Total] = {}
-        self.trace: list[Timed] = []
+        self.totals: dict[str, DispatchTotal] = {}
+        self.trace: list[DispatchTime] = []
 
     def collect(self) -> None:
         """Collect the timer's results. Precondition: the device is idle."""
         found = self.timer.collect() if self.timer is not None else []
         for timed in found:
-            self.totals.setdefault(timed.name, Total()).add(timed.seconds)
+            self.totals.setdefault(timed.name, DispatchTotal()).add(timed.seconds)
         self.trace += found[: MOST_TRACED - len(self.trace)]
 
     def update(self) -> None:
@@ -65,7 +65,7 @@ class KernelProfiler:
         return sum(total.seconds for total in self.totals.values())
 
 
-def measure(device: Device) -> KernelProfiler | None:
+def start_profiler(device: Device) -> KernelProfiler | None:
     """Start measuring the dispatches of a device.
 
     None, with a warning in the log, if the device has no timestamps.

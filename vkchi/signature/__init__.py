@@ -17,24 +17,24 @@ from typing import Any
 from vkchi.errors import ArgumentError, KernelNameError, KernelSyntaxError
 from vkchi.fields.elements import choose_stored
 from vkchi.fields.storage import Storage
-from vkchi.fields.structs import StructNdarray
+from vkchi.fields.struct_arrays import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.hooks import Hook
-from vkchi.interop import dlpack, host
+from vkchi.interop import dlpack, host_views
 from vkchi.interop.in_place import host_arrays
-from vkchi.lang.contents import ById, contents
+from vkchi.lang.value_keys import IdentityKey, value_key
 from vkchi.ndarray import Ndarray
-from vkchi.runtime import Runtime, await_host_memory, current, has_several
-from vkchi.signature.aliasing import lie_apart
-from vkchi.signature.bound import Bound, Import, borrow
-from vkchi.signature.declared import Declared, Empty, declared
+from vkchi.runtime import Runtime, await_host_memory, current_runtime, has_several
+from vkchi.signature.aliasing import are_disjoint_arguments
+from vkchi.signature.bound import BoundArguments, ImportedArray, import_from_cuda
+from vkchi.signature.declared import DeclaredParameter, MissingAnnotation, declared_parameters
 from vkchi.signature.wording import (
+    array_hint,
     axes_text,
-    describe,
-    hint_for,
-    hint_for_number,
-    hint_for_tensor,
-    why_elsewhere,
+    describe_argument,
+    other_device_message,
+    scalar_hint,
+    tensor_hint,
     with_article,
 )
 from vkchi.span import Span
@@ -52,11 +52,11 @@ from vkchi.types import (
     template,
     with_shape,
 )
-from vkchi.types.attributes import MOST_ALIGNED, ArrayArgument, Attributes
-from vkchi.types.integers import range_of, wrapped
-from vkchi.types.lazy_numpy import is_array_of_numpy, is_real, is_whole, np
-from vkchi.types.misspelled import meant
-from vkchi.types.structs import ArgPackType, StructType
+from vkchi.types.array_attributes import MOST_ALIGNED, ArrayArgument, Attributes
+from vkchi.types.integers import integer_range, wrap_integer
+from vkchi.types.lazy_numpy import is_array_of_numpy, is_integer_scalar, is_real_scalar, np
+from vkchi.types.misspelled import suggest_annotation
+from vkchi.types.struct_types import ArgPackType, StructType
 
 # Array classes that need no conversion; extended on first use.
 NATIVE: set[type] = set()
@@ -81,7 +81,7 @@ class Parameter:
         """Return the argument's description for the frontend, given its part of the signature."""
         return ArgSpec(self.name, self.kind, self.type)
 
-    def bind(self, arg: Any, bound: Bound) -> None:
+    def bind(self, arg: Any, bound: BoundArguments) -> None:
         """Append the argument's scalars. Raises ArgumentError."""
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
@@ -110,7 +110,7 @@ class Parameter:
 ANNOTATIONS: dict[type, Callable[[str, Any], Parameter]] = {}
 
 
-class Groups:
+class GroupedParameters:
     """Factories of handlers for grouped parameters, set by `struct_params`."""
 
     structs, pack = Hook("parameter of structs"), Hook("parameter of a pack")
@@ -121,23 +121,23 @@ class ScalarParameter(Parameter):
 
     kind = "scalar"
 
-    def bind(self, arg: Any, bound: Bound) -> None:
+    def bind(self, arg: Any, bound: BoundArguments) -> None:
         t: Scalar = self.type
         if t.kind == "f":
-            if is_real(arg):
+            if is_real_scalar(arg):
                 bound.flat.append(self._rounded(arg))
                 return
-        elif is_whole(arg):
+        elif is_integer_scalar(arg):
             bound.flat.append(self._checked(int(arg)))
             return
-        why = f"{with_article(t.name)} number is needed, not {describe(arg)}"
-        raise self.refuse(why, hint_for_number(arg, self.name))
+        why = f"{with_article(t.name)} number is needed, not {describe_argument(arg)}"
+        raise self.refuse(why, scalar_hint(arg, self.name))
 
     def _rounded(self, arg: Any) -> float:
         try:
             value = float(arg)
         except OverflowError:
-            raise self.refuse(f"{describe(arg)} does not fit {self.type}") from None
+            raise self.refuse(f"{describe_argument(arg)} does not fit {self.type}") from None
         if abs(value) > MOST_F32 and self.type is not f64:
             return math.copysign(math.inf, value)
         return value
@@ -146,9 +146,9 @@ class ScalarParameter(Parameter):
         t: Scalar = self.type
         if t.kind == "b":
             return int(value != 0)
-        low, high = range_of(t)
+        low, high = integer_range(t)
         if not low <= value <= high:
-            return wrapped(value, t, f"argument `{self.name}`")
+            return wrap_integer(value, t, f"argument `{self.name}`")
         return value
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
@@ -160,26 +160,26 @@ class TensorParameter(Parameter):
 
     kind = "tensor"
 
-    def bind(self, arg: Any, bound: Bound) -> None:
+    def bind(self, arg: Any, bound: BoundArguments) -> None:
         t: Tensor = self.type
         try:
-            values = host.numbers_of(arg)
+            values = host_views.to_number_array(arg)
         except ArgumentError:
-            raise self.refuse(f"{t} is needed, not {describe(arg)}") from None
+            raise self.refuse(f"{t} is needed, not {describe_argument(arg)}") from None
         if values.shape != t.shape:
             shapes = f"shape {t.shape} is needed, not {values.shape}"
-            raise self.refuse(shapes, hint_for_tensor(t))
+            raise self.refuse(shapes, tensor_hint(t))
         if t.elem.kind in "iub" and values.dtype.kind == "f":
-            raise self.refuse(f"{t} is needed, not {describe(arg)}")
+            raise self.refuse(f"{t} is needed, not {describe_argument(arg)}")
         if t.elem.kind in "iu":
-            low, high = range_of(t.elem)
+            low, high = integer_range(t.elem)
             for value in values.reshape(-1).tolist():
                 if not low <= value <= high:
                     raise self.refuse(f"{value} does not fit {t.elem}")
-        bound.flat.extend(host.cast(values, t.elem).reshape(-1).tolist())
+        bound.flat.extend(host_views.cast(values, t.elem).reshape(-1).tolist())
 
     def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
-        return host.numbers_of(arg).copy()
+        return host_views.to_number_array(arg).copy()
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
         return [("value", self.name, k) for k in range(self.type.size)]
@@ -206,7 +206,9 @@ class ArrayParameter(Parameter):
         else:
             view = self._view(arg)
             if view is None:
-                raise self.refuse(f"an array is needed, not {describe(arg)}{hint_for(arg)}")
+                raise self.refuse(
+                    f"an array is needed, not {describe_argument(arg)}{array_hint(arg)}"
+                )
             inner = view.shape[max(0, view.ndim - self.element_axes) :]
             key = (view.dtype, view.ndim, inner, needs_wide(view.size, view.dtype.itemsize))
         try:
@@ -217,7 +219,7 @@ class ArrayParameter(Parameter):
 
     def _view(self, arg: Any) -> np.ndarray[Any, Any] | None:
         try:
-            return host.view_of(arg)
+            return host_views.view_of(arg)
         except ArgumentError as e:
             raise self.refuse(str(e)) from None
 
@@ -234,7 +236,7 @@ class ArrayParameter(Parameter):
             if 0 in inner:
                 raise self.refuse(f"elements of shape {inner} have no numbers")
             elem = with_shape(scalar, inner)
-            stored = choose_stored(current().device, scalar)
+            stored = choose_stored(current_runtime().device, scalar)
             t = Array.of(elem, ndim - len(inner), stored=stored)
             made = ArrayArgument.of(t, Attributes(wide=wide, aligned=MOST_ALIGNED))
         self.check(elem, made.type.ndim)
@@ -270,31 +272,31 @@ class ArrayParameter(Parameter):
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "array", signed, self.annotation.boundary)
 
-    def bind(self, arg: Any, bound: Bound) -> None:
+    def bind(self, arg: Any, bound: BoundArguments) -> None:
         array = arg if isinstance(arg, Ndarray) else self._import(arg, bound)
         if self._needs_grad and array.grad is None and not array.is_copy:
             raise self.refuse("an array with a gradient is needed: make it with needs_grad=True")
         if array.device is not bound.runtime.device:
             array.check_alive()
-            raise self.refuse(why_elsewhere("the array", array, bound.runtime))
+            raise self.refuse(other_device_message("the array", array, bound.runtime))
         bound.bind_array(self.name, array)
 
     def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
         return copies.get(self.name, arg)
 
-    def _import(self, arg: Any, bound: Bound) -> Ndarray:
-        view = host.view_of(arg)
+    def _import(self, arg: Any, bound: BoundArguments) -> Ndarray:
+        view = host_views.view_of(arg)
         assert view is not None
         t = self.sign(arg).type
         for other in bound.imports:
-            if other.array.elem is t.elem and host.is_same_view(other.view, view):
+            if other.array.elem is t.elem and host_views.is_same_view(other.view, view):
                 array = other.array
                 break
         else:
             array = Ndarray(bound.runtime, t.elem, view.shape[: t.ndim])
             array.put_unnoticed(view)
             array.is_copy = True
-        bound.imports.append(Import(self.name, view, array, arg))
+        bound.imports.append(ImportedArray(self.name, view, array, arg))
         return array
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
@@ -311,7 +313,7 @@ class TemplateParameter(Parameter):
     def sign(self, arg: Any) -> Any:
         if isinstance(arg, Ndarray | StructNdarray):
             raise self.refuse("an ndarray is no template: annotate it with ti.types.ndarray()")
-        return contents(arg)
+        return value_key(arg)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "template", None, arg)
@@ -323,7 +325,7 @@ class SelfParameter(TemplateParameter):
     kind = "self"
 
     def sign(self, arg: Any) -> Any:
-        return ById(arg)
+        return IdentityKey(arg)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         if not isinstance(arg, type) and not getattr(arg, "_data_oriented", False):
@@ -353,7 +355,7 @@ class Signer:
 
     def share(
         self, args: tuple[Any, ...], runtime: Runtime, *, is_launch: bool
-    ) -> tuple[tuple[Any, ...], list[Import]]:
+    ) -> tuple[tuple[Any, ...], list[ImportedArray]]:
         """Replace arrays in importable host memory by device arrays; also return the imports.
 
         For launches, arrays in CUDA memory are replaced too. Other arrays are copied later.
@@ -362,7 +364,7 @@ class Signer:
         find = hosts.find if hosts.can_import else None
         if has_several():
             await_host_memory(but=runtime)
-        shared: list[Import] = []
+        shared: list[ImportedArray] = []
         given = list(args)
         for k in self._arrays:
             arg = given[k]
@@ -372,17 +374,17 @@ class Signer:
             found = None if find is None else find(arg, parameter.element_axes)
             if found is not None:
                 given[k] = found
-                shared.append(Import(parameter.name, found.host, found, arg))
-            elif is_launch and host.lies_in_cuda(arg):
-                shared.append(borrow(parameter, arg, shared, runtime))
+                shared.append(ImportedArray(parameter.name, found.host, found, arg))
+            elif is_launch and host_views.is_cuda_array(arg):
+                shared.append(import_from_cuda(parameter, arg, shared, runtime))
                 given[k] = shared[-1].array
         return (tuple(given), shared) if shared else (args, shared)
 
     def _adopted(self, parameter: Parameter, arg: Any) -> Any:
-        if isinstance(arg, Storage) or is_array_of_numpy(arg) or host.is_torch(arg):
+        if isinstance(arg, Storage) or is_array_of_numpy(arg) or host_views.is_torch(arg):
             NATIVE.add(type(arg))
             return arg
-        if host.lies_in_cuda(arg):
+        if host_views.is_cuda_array(arg):
             return arg
         try:
             view = dlpack.view_of_foreign(arg)
@@ -405,7 +407,7 @@ class Signer:
                 if type(shape) is not tuple or len(shape) > ndim:
                     shape = tuple(shape)[:ndim]
                 key.append(first.setdefault(shape, k) if ndim else k)
-            key.append(lie_apart([args[k] for k in arrays]))
+            key.append(are_disjoint_arguments([args[k] for k in arrays]))
         return tuple(key)
 
     def specs(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[ArgSpec, ...]:
@@ -433,29 +435,29 @@ def identities_of(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[
 def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:
     """Return handlers for the function's parameters, by annotation. Raises KernelSyntaxError."""
     found: list[Parameter] = []
-    for k, p in enumerate(declared(fn)):
+    for k, p in enumerate(declared_parameters(fn)):
         if p.kind in ("*", "**"):
             raise KernelSyntaxError(
                 f"kernel {fn.__name__}() takes *{p.name}: kernels take a fixed list of arguments",
                 span_of_function(fn),
                 help="name every argument, or pass an ndarray",
             )
-        if k == 0 and is_method and p.annotation is Empty:
+        if k == 0 and is_method and p.annotation is MissingAnnotation:
             found.append(SelfParameter(p.name, None))
         else:
             found.append(make_parameter(fn, p))
     return found
 
 
-def make_parameter(fn: pytypes.FunctionType, p: Declared) -> Parameter:
+def make_parameter(fn: pytypes.FunctionType, p: DeclaredParameter) -> Parameter:
     """Return the handler for one annotated parameter. Raises KernelSyntaxError."""
     note = resolve_annotation(fn, p.annotation)
     found = parameter_of(p.name, note)
     if found is not None:
         return found
-    missing = note is Empty
+    missing = note is MissingAnnotation
     what = "has no type" if missing else f"has the annotation {note!r}, which is no kernel type"
-    written = meant(note) or "ti.f32, ti.types.ndarray() or ti.template()"
+    written = suggest_annotation(note) or "ti.f32, ti.types.ndarray() or ti.template()"
     raise KernelSyntaxError(
         f"argument `{p.name}` of kernel {fn.__name__}() {what}",
         span_of_function(fn),
@@ -468,9 +470,9 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
     if note is template or isinstance(note, template):
         return TemplateParameter(name, None)
     if isinstance(note.dtype if isinstance(note, ndarray) else note, StructType):
-        return Groups.structs(name, note)  # type: ignore[no-any-return]
+        return GroupedParameters.structs(name, note)  # type: ignore[no-any-return]
     if isinstance(note, ArgPackType):
-        return Groups.pack(name, note)  # type: ignore[no-any-return]
+        return GroupedParameters.pack(name, note)  # type: ignore[no-any-return]
     if note is ndarray or isinstance(note, ndarray):
         return ArrayParameter(name, note if isinstance(note, ndarray) else ndarray())
     for annotation, parameter in ANNOTATIONS.items():

@@ -9,12 +9,12 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 from typing import Any
 
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.interop.in_place import HostNdarray
 from vkchi.ndarray import Ndarray
 
 
-def lie_apart(arrays: list[Any]) -> bool:
+def are_disjoint_arguments(arrays: list[Any]) -> bool:
     """True if no arrays or gradients share device memory.
 
     Two arrays of the same or of overlapping host memory share it too, because such memory is
@@ -38,6 +38,6 @@ def lie_apart(arrays: list[Any]) -> bool:
     if gradients and not buffers.isdisjoint(map(id, gradients)):
         return False
     return len(others) < 2 or not any(
-        a is None or b is None or host.is_same_view(a, b)
-        for a, b in combinations(map(host.view_of, others), 2)
+        a is None or b is None or host_views.is_same_view(a, b)
+        for a, b in combinations(map(host_views.view_of, others), 2)
     )

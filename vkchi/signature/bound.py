@@ -1,7 +1,7 @@
 """Bound arguments of one call: scalars, arrays, and imports of host or CUDA memory.
 
-`Bound` collects the scalars that parameters append. It also checks that imported arrays may be
-written, copies results back, and notifies torch. A bound array contributes its address, its
+`BoundArguments` collects the scalars that parameters append. It also checks that imported arrays
+may be written, copies results back, and notifies torch. A bound array contributes its address, its
 number of scalars and its extents.
 """
 
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.interop.in_place import HostNdarray
-from vkchi.interop.written import check_view, expect_no_slope, is_recorded, tell_torch
+from vkchi.interop.torch_writes import check_view, forbid_leaf_gradient, is_recorded, report_write
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.interop.cuda.arrays import Loan
+    from vkchi.interop.cuda.arrays import CudaArgument
     from vkchi.span import Span
 
 
-class Import(NamedTuple):
+class ImportedArray(NamedTuple):
     """An argument in host or CUDA memory, and its device array.
 
     The device array is a copy, or the same memory in place. Arguments of the same memory share
@@ -38,10 +38,10 @@ class Import(NamedTuple):
     view: np.ndarray[Any, Any]
     array: Ndarray
     owner: Any
-    loan: Loan | None = None
+    loan: CudaArgument | None = None
 
 
-class Writer(Protocol):
+class WritingKernel(Protocol):
     """Protocol of a kernel: the names of the arrays that it writes and reads."""
 
     written: set[str]
@@ -55,7 +55,7 @@ class Writer(Protocol):
         """Source location of its first write to an argument, if known; may be slow."""
 
 
-class Bound:
+class BoundArguments:
     """Result of binding the arguments of one call.
 
     `flat` holds the scalars, `arrays` the arrays by name, `imports` the imported ones. `owners`
@@ -68,7 +68,7 @@ class Bound:
         self.runtime = runtime
         self.flat = list(constants)
         self.arrays: dict[str, Storage] = {}
-        self.imports: list[Import] = []
+        self.imports: list[ImportedArray] = []
         self.owners: list[object] = []
         self.held: Any = None
 
@@ -79,7 +79,7 @@ class Bound:
         self.flat.append(array.layout.size)
         self.flat.extend(array.shape)
 
-    def check_written(self, plan: Writer) -> None:
+    def check_written(self, plan: WritingKernel) -> None:
         """Raise ArgumentError if an import that the kernel writes cannot be copied back."""
         written = plan.written
         for one in self.imports:
@@ -94,13 +94,13 @@ class Bound:
                     f"argument `{one.name}`: the kernel writes to it{written_at(plan, one.name)},"
                     f" and this {'array' if one.loan else 'numpy array'} is read-only: pass a copy"
                 )
-            if host.overlaps_itself(one.view):
+            if host_views.overlaps_itself(one.view):
                 raise ArgumentError(
                     f"argument `{one.name}`: the kernel writes to it{written_at(plan, one.name)},"
                     " and several of its elements are the same memory: pass a copy"
                 )
 
-    def check_apart(self, plan: Writer, fields: Mapping[str, Storage]) -> None:
+    def check_apart(self, plan: WritingKernel, fields: Mapping[str, Storage]) -> None:
         """Raise ArgumentError if a copied import aliases memory that the kernel accesses
         directly.
 
@@ -115,7 +115,7 @@ class Bound:
             for name, array in others.items():
                 if not plan.written & {one.name, name}:
                     continue
-                if is_part_of(one, array):
+                if aliases_device_array(one, array):
                     changed = name if name in plan.written else one.name
                     raise ArgumentError(
                         f"argument `{one.name}` is memory of the device's array `{name}`, and the "
@@ -123,7 +123,7 @@ class Bound:
                         "it, or the array itself"
                     )
 
-    def check_types(self, plan: Writer) -> None:
+    def check_types(self, plan: WritingKernel) -> None:
         """Raise ArgumentError if written in-place imports overlap with different scalar types.
 
         Compiled code assumes that arrays of different types do not alias.
@@ -134,17 +134,17 @@ class Bound:
             if name in plan.written and is_met and a.stored is not b.stored:
                 raise self._refuse(name, other, plan)
 
-    def _refuse_overlap(self, one: Import, plan: Writer) -> ArgumentError:
+    def _refuse_overlap(self, one: ImportedArray, plan: WritingKernel) -> ArgumentError:
         other = next(other for other in self.imports if may_overlap(one, other))
         return self._refuse(one.name, other.name, plan)
 
-    def _refuse(self, name: str, other: str, plan: Writer) -> ArgumentError:
+    def _refuse(self, name: str, other: str, plan: WritingKernel) -> ArgumentError:
         return ArgumentError(
             f"arguments `{name}` and `{other}` overlap in memory, and the kernel writes to "
             f"`{name}`{written_at(plan, name)}: pass a copy of one of them"
         )
 
-    def share(self, shared: Sequence[Import]) -> None:
+    def share(self, shared: Sequence[ImportedArray]) -> None:
         """Add arguments that are used in place.
 
         Their owners are kept alive while this object exists and until the device has executed
@@ -159,7 +159,7 @@ class Bound:
             self.loans[0].link.lend(stream)
 
     @property
-    def loans(self) -> list[Loan]:
+    def loans(self) -> list[CudaArgument]:
         """Loans of CUDA memory, without duplicates."""
         return list({one.loan: None for one in self.imports if one.loan is not None})
 
@@ -176,7 +176,7 @@ class Bound:
             self.runtime.device.wait()
             self.owners.clear()
 
-    def _return_loans(self, loans: Sequence[Loan], written: set[str]) -> None:
+    def _return_loans(self, loans: Sequence[CudaArgument], written: set[str]) -> None:
         """Copy written loans back, and let CUDA's streams continue after the launch."""
         for stream in {loan.stream: None for loan in loans}:
             loans[0].link.take_back(stream)
@@ -189,17 +189,19 @@ class Bound:
     def import_gradient(self, name: str, argument: str) -> Ndarray | None:
         """Import a copy of the gradient of a torch argument as `name`; None if it has none."""
         one = next((one for one in self.imports if one.name == argument), None)
-        grad = host.make_grad(one.owner) if one is not None else None
+        grad = host_views.make_grad(one.owner) if one is not None else None
         if one is None or grad is None:
             return None
-        view = host.array_of_torch(grad)
+        view = host_views.array_of_torch(grad)
         array = Ndarray(self.runtime, one.array.elem, one.array.shape)
         array.put_unnoticed(view)
-        self.imports.append(Import(name, view, array, grad))
+        self.imports.append(ImportedArray(name, view, array, grad))
         return array
 
 
-def borrow(parameter: Any, arg: object, others: Sequence[Import], runtime: Runtime) -> Import:
+def import_from_cuda(
+    parameter: Any, arg: object, others: Sequence[ImportedArray], runtime: Runtime
+) -> ImportedArray:
     """Import an argument in CUDA memory; the same object is lent once per call.
 
     Raises ArgumentError if it cannot be imported.
@@ -211,10 +213,10 @@ def borrow(parameter: Any, arg: object, others: Sequence[Import], runtime: Runti
         loan = loan or cuda_arrays(runtime).lend(arg, parameter.element_axes)
     except ArgumentError as e:
         raise parameter.refuse(str(e)) from None
-    return Import(parameter.name, loan.view, loan.array, arg, loan)
+    return ImportedArray(parameter.name, loan.view, loan.array, arg, loan)
 
 
-def may_overlap(one: Import, other: Import) -> bool:
+def may_overlap(one: ImportedArray, other: ImportedArray) -> bool:
     """True if two arguments are different arrays whose memory may overlap."""
     a, b = one.array, other.array
     if a.buffer is b.buffer:
@@ -224,57 +226,57 @@ def may_overlap(one: Import, other: Import) -> bool:
             return False
         is_same = a.start == b.start and a.shape == b.shape
         return not (is_same and a.argument is b.argument)
-    return host.may_overlap(one.view, other.view)
+    return host_views.may_overlap(one.view, other.view)
 
 
-def is_mixed(args: Sequence[object]) -> bool:
+def has_mixed_scalar_types(args: Sequence[object]) -> bool:
     """True if in-place imports have several scalar types."""
     return len({a.stored for a in args if isinstance(a, HostNdarray)}) > 1
 
 
-def is_part_of(one: Import, array: Storage) -> bool:
+def aliases_device_array(one: ImportedArray, array: Storage) -> bool:
     """True if an imported argument shares memory with a device array."""
     if array.host is not None:
-        return one.loan is None and host.may_overlap(one.view, array.host)
+        return one.loan is None and host_views.may_overlap(one.view, array.host)
     a, b = one.array.buffer, array.buffer
     return a.address < b.address + b.size_bytes and b.address < a.address + a.size_bytes
 
 
-def memory_of(array: Ndarray) -> object:
+def memory_key(array: Ndarray) -> object:
     """Key that is equal for arguments of the same memory."""
     return array.start if isinstance(array, HostNdarray) else id(array.buffer)
 
 
-def written_at(plan: Writer, name: str) -> str:
+def written_at(plan: WritingKernel, name: str) -> str:
     """Message text: location of a kernel's first write to an argument."""
     span = plan.first_write(name)
     return f" at {span.place}" if span is not None else ""
 
 
-def find_changed(imports: Sequence[Import], plan: Writer) -> list[int]:
+def written_imports(imports: Sequence[ImportedArray], plan: WritingKernel) -> list[int]:
     """Positions of the imports whose memory a kernel writes, under any name."""
-    changed = {memory_of(one.array) for one in imports if one.name in plan.written}
-    return [k for k, one in enumerate(imports) if memory_of(one.array) in changed]
+    changed = {memory_key(one.array) for one in imports if one.name in plan.written}
+    return [k for k, one in enumerate(imports) if memory_key(one.array) in changed]
 
 
-def tell_owners(
-    imports: Sequence[Import], changed: Sequence[int], plan: Writer, *, is_taped: bool
+def notify_torch(
+    imports: Sequence[ImportedArray], changed: Sequence[int], plan: WritingKernel, *, is_taped: bool
 ) -> None:
     """Notify torch of the tensors that a kernel is about to write, those at positions `changed`.
 
     A tape checks leaves itself. Raises ArgumentError if torch forbids the write.
     """
-    tensors = [imports[k] for k in changed if host.is_torch(imports[k].owner)]
+    tensors = [imports[k] for k in changed if host_views.is_torch(imports[k].owner)]
     if not tensors:
         return
     for one in tensors if not is_taped else ():
         check_view(one.name, one.owner)
     for one in tensors:
-        tell_torch(one.name, one.owner, plan)
+        report_write(one.name, one.owner, plan)
     if not is_taped and any(
-        host.is_torch(one.owner) and is_recorded(one.owner)
+        host_views.is_torch(one.owner) and is_recorded(one.owner)
         for one in imports
         if one.name in plan.read
     ):
         for one in tensors:
-            expect_no_slope(one.owner, plan)
+            forbid_leaf_gradient(one.owner, plan)

@@ -17,11 +17,11 @@ VARARGS, VARKEYWORDS = 0x4, 0x8  # bits of `co_flags`
 WRAPPED = ("__wrapped__", "__signature__")  # attributes that declare another signature
 
 
-class Empty:
+class MissingAnnotation:
     """Marks a missing annotation."""
 
 
-class Declared(NamedTuple):
+class DeclaredParameter(NamedTuple):
     """A parameter; `kind` is `usual`, `keyword` (keyword-only), `*` or `**`."""
 
     name: str
@@ -29,10 +29,10 @@ class Declared(NamedTuple):
     kind: str = "usual"
 
 
-def declared(fn: FunctionType) -> list[Declared]:
+def declared_parameters(fn: FunctionType) -> list[DeclaredParameter]:
     """Return the parameters of a function, in order."""
     if any(hasattr(fn, name) for name in WRAPPED):
-        return inspected(fn)
+        return inspected_parameters(fn)
     code, notes = fn.__code__, fn.__annotations__
     usual, keywords = code.co_argcount, code.co_kwonlyargcount
     names = code.co_varnames
@@ -48,10 +48,13 @@ def declared(fn: FunctionType) -> list[Declared]:
     if code.co_flags & VARKEYWORDS:
         order.append(names[at])
         kinds.append("**")
-    return [Declared(name, notes.get(name, Empty), kind) for name, kind in zip(order, kinds)]
+    return [
+        DeclaredParameter(name, notes.get(name, MissingAnnotation), kind)
+        for name, kind in zip(order, kinds)
+    ]
 
 
-def inspected(fn: FunctionType) -> list[Declared]:
+def inspected_parameters(fn: FunctionType) -> list[DeclaredParameter]:
     """Parameters of a function that declares the signature of another one, by `inspect`."""
     import inspect
 
@@ -60,7 +63,7 @@ def inspected(fn: FunctionType) -> list[Declared]:
         inspect.Parameter.VAR_KEYWORD: "**",
     }  # fmt: skip
     return [
-        Declared(p.name, Empty if p.annotation is p.empty else p.annotation,
+        DeclaredParameter(p.name, MissingAnnotation if p.annotation is p.empty else p.annotation,
                  kinds.get(p.kind, "usual"))
         for p in inspect.signature(fn).parameters.values()
     ]  # fmt: skip

@@ -14,15 +14,15 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.fields.storage import Storage
-from vkchi.fields.structs import StructNdarray
+from vkchi.fields.struct_arrays import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.lang.argpack import ArgPack
 from vkchi.lang.struct import Struct, members_of
 from vkchi.signature import Parameter, parameter_of
-from vkchi.signature.bound import Bound
-from vkchi.signature.wording import describe
+from vkchi.signature.bound import BoundArguments
+from vkchi.signature.wording import describe_argument
 from vkchi.types import ndarray
-from vkchi.types.structs import ArgPackType, StructType
+from vkchi.types.struct_types import ArgPackType, StructType
 
 
 class GroupParameter(Parameter):
@@ -48,7 +48,7 @@ class GroupParameter(Parameter):
         specs = [p.spec(part, s) for (p, part), s in zip(self.pairs(arg), signed, strict=True)]
         return ArgSpec(self.name, self.kind, self.type, tuple(specs))
 
-    def bind(self, arg: Any, bound: Bound) -> None:
+    def bind(self, arg: Any, bound: BoundArguments) -> None:
         for p, part in self.pairs(arg):
             p.bind(part, bound)
 
@@ -88,7 +88,7 @@ class StructParameter(GroupParameter):
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
         if not isinstance(arg, Struct | dict):
-            raise self.refuse(f"{self.type} is needed, not {describe(arg)}")
+            raise self.refuse(f"{self.type} is needed, not {describe_argument(arg)}")
         parts = members_of(arg)
         if parts.keys() != self.members.keys():
             raise self.refuse(
@@ -104,7 +104,7 @@ class StructsParameter(GroupParameter):
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
         if not isinstance(arg, StructNdarray) or not self.type.is_like(arg.__vkchi_type__):
-            what = arg if isinstance(arg, StructNdarray) else describe(arg)
+            what = arg if isinstance(arg, StructNdarray) else describe_argument(arg)
             raise self.refuse(f"a ti.ndarray of {self.type} is needed, not {what}")
         return arg.__vkchi_arrays__
 
@@ -116,7 +116,7 @@ class PackParameter(GroupParameter):
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
         if not isinstance(arg, ArgPack) or arg.__vkchi_type__.members != self.type.members:
-            raise self.refuse(f"an {self.type} is needed, not {describe(arg)}")
+            raise self.refuse(f"an {self.type} is needed, not {describe_argument(arg)}")
         return arg.entries
 
     def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.fields.storage import Storage
-from vkchi.fields.structs import StructNdarray
-from vkchi.interop import host
+from vkchi.fields.struct_arrays import StructNdarray
+from vkchi.interop import host_views
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 from vkchi.types import Tensor
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy
 
 
-def why_elsewhere(what: str, array: Storage, runtime: Runtime) -> str:
+def other_device_message(what: str, array: Storage, runtime: Runtime) -> str:
     """Message: an array is on another device than the kernel."""
     here, there = runtime.device.info.name, array.device.info.name
     return (
@@ -32,7 +32,7 @@ def axes_text(n: int) -> str:
     return f"{n} axis" if n == 1 else f"{n} axes"
 
 
-def hint_for(arg: Any) -> str:
+def array_hint(arg: Any) -> str:
     """Help for an object that is no supported array; empty if it is not array-like."""
     if isinstance(arg, StructNdarray):
         return ": annotate it with ti.types.ndarray(dtype=...)"
@@ -42,7 +42,7 @@ def hint_for(arg: Any) -> str:
     return ": pass np.asarray(...) of it" if is_like and not is_of_numpy(arg) else ""
 
 
-def hint_for_number(arg: Any, name: str) -> str:
+def scalar_hint(arg: Any, name: str) -> str:
     """Help for an argument that does not fit the scalar parameter `name`."""
     if isinstance(arg, float):
         return f"convert it, int(...), or annotate `{name}` with ti.f32"
@@ -56,16 +56,16 @@ def hint_for_number(arg: Any, name: str) -> str:
     return f"pass a number, or annotate `{name}` with ti.template(), which takes anything"
 
 
-def hint_for_tensor(t: Tensor) -> str:
+def tensor_hint(t: Tensor) -> str:
     """Help for passing a vector or matrix as a list."""
     numbers = f"a list of {t.shape[-1]} numbers"
     return f"pass {numbers}" if t.m == 1 else f"pass {t.n} rows, each {numbers}"
 
 
-def describe(arg: Any) -> str:
+def describe_argument(arg: Any) -> str:
     """Description of an argument, for messages."""
     if is_array_of_numpy(arg):
         return f"a numpy array of {arg.dtype}, shape {arg.shape}"
     if isinstance(arg, Storage):
         return repr(arg)
-    return f"{type(arg).__name__} {host.shorten(arg)}"
+    return f"{type(arg).__name__} {host_views.short_repr(arg)}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from vkchi.errors import InternalError
 from vkchi.spirv import spec
-from vkchi.spirv.module import instructions
+from vkchi.spirv.module_builder import iterate_instructions
 from vkchi.types.lazy_numpy import np
 
 # Operands after the result's type and id: the name of an enumerant class, `id`, `number`, `string`.
@@ -42,7 +42,7 @@ GRAMMAR: dict[int, str] = {
     spec.OpTypePointer: "R StorageClass id",
     spec.OpTypeFunction: "R id id*",
     spec.OpConstant: "T literal",
-    spec.OpFunction: "T Control id",
+    spec.OpFunction: "T ControlMask id",
     spec.OpFunctionEnd: "",
     spec.OpVariable: "T StorageClass id*",
     spec.OpLoad: "T id MemoryAccess number*",
@@ -52,8 +52,8 @@ GRAMMAR: dict[int, str] = {
     spec.OpCompositeExtract: "T id number*",
     spec.OpControlBarrier: "id id id",
     spec.OpMemoryBarrier: "id id",
-    spec.OpLoopMerge: "id id Control",
-    spec.OpSelectionMerge: "id Control",
+    spec.OpLoopMerge: "id id ControlMask",
+    spec.OpSelectionMerge: "id ControlMask",
     spec.OpLabel: "R",
     spec.OpBranch: "id",
     spec.OpBranchConditional: "id id id",
@@ -66,7 +66,7 @@ for _code, _name in OPCODES.items():
         GRAMMAR[_code] = "T id GroupOperation id"
 
 
-class Control:
+class ControlMask:
     """Values of function, loop and selection control; only loops use DontUnroll."""
 
     None_, DontUnroll = 0, 2
@@ -74,7 +74,7 @@ class Control:
 
 ENUMERANTS: dict[str, dict[int, str]] = {
     c.__name__: {v: k.rstrip("_") for k, v in vars(c).items() if isinstance(v, int)}
-    for c in [*(c for c in vars(spec).values() if isinstance(c, type)), Control]
+    for c in [*(c for c in vars(spec).values() if isinstance(c, type)), ControlMask]
 }
 
 
@@ -97,7 +97,7 @@ class _Disassembler:
         self.count = 0
 
     def lines(self) -> Iterator[str]:
-        all_ = list(instructions(self.words))
+        all_ = list(iterate_instructions(self.words))
         for opcode, operands in all_:
             self._name(opcode, operands)
         yield f"; SPIR-V {self.words[1] >> 16}.{self.words[1] >> 8 & 0xFF}"

@@ -13,11 +13,11 @@ from vkchi.errors import DeviceError
 from vkchi.ir.core import Func
 from vkchi.spirv import spec
 from vkchi.spirv.emitter import Emitter
-from vkchi.spirv.lower import ROWS
-from vkchi.spirv.module import Words, instruction
+from vkchi.spirv.instruction_selection import ROWS
+from vkchi.spirv.module_builder import Words, encode_instruction
 from vkchi.spirv.spec import Decoration, ExecutionMode
 from vkchi.target.caps import Caps
-from vkchi.target.shader import Grid, Shader, Slot
+from vkchi.target.shader import ArgumentSlot, Grid, Shader
 from vkchi.types import f32, f64
 
 ENTRY = "main"
@@ -46,7 +46,7 @@ def emit(
     if caps.signed_zero_inf_nan_f32 and f32 in em.types and not is_fast:
         em.need("signed_zero_inf_nan_f32")
         mode = ExecutionMode.SignedZeroInfNanPreserve
-        em.m.modes += instruction(spec.OpExecutionMode, entry, mode, FLOAT_BITS)
+        em.m.modes += encode_instruction(spec.OpExecutionMode, entry, mode, FLOAT_BITS)
     needs = tuple(sorted(em.needs))
     lacking = [field for field in needs if not getattr(caps, field)]
     if lacking:
@@ -55,7 +55,7 @@ def emit(
     del em.arguments, em.ids  # break reference cycles through the emitter
     shader = Shader(name, words, slots, size_bytes, False, grid, needs)
     if size_bytes > min(caps.push_constant_bytes, PUSH_CONSTANT_LIMIT):
-        from vkchi.spirv.in_memory import in_memory  # few kernels need it
+        from vkchi.spirv.indirect_arguments import in_memory  # few kernels need it
 
         shader = in_memory(shader)
     if env.flag("VKCHI_DUMP_SPV"):
@@ -65,27 +65,27 @@ def emit(
     return shader
 
 
-def _write_function(em: Emitter) -> tuple[int, tuple[Slot, ...], int]:
+def _write_function(em: Emitter) -> tuple[int, tuple[ArgumentSlot, ...], int]:
     """Lower the body and join the parts; return the function's id, the slots, and the size of the
     argument block."""
     m = em.m
     void, entry, block = m.type(spec.OpTypeVoid), m.new_id(), em.block
     sizes = [axis.block for axis in em.grid.axes]
     mode = (ExecutionMode.LocalSize, *sizes, *[1] * (3 - len(sizes)))
-    m.modes += instruction(spec.OpExecutionMode, entry, *mode)
+    m.modes += encode_instruction(spec.OpExecutionMode, entry, *mode)
     em.lower([op for op in em.fn.body.ops if op not in em.survey.dead])
     loads, slots, size_bytes = em.arguments.finish()
     t_id = m.type(spec.OpTypeFunction, void)
-    head: Words = instruction(spec.OpFunction, void, entry, 0, t_id)
-    head += instruction(spec.OpLabel, block)
+    head: Words = encode_instruction(spec.OpFunction, void, entry, 0, t_id)
+    head += encode_instruction(spec.OpLabel, block)
     m.functions = [*head, *em.variables, *loads, *em.prologue, *em.code]
-    m.functions += instruction(spec.OpReturn) + instruction(spec.OpFunctionEnd)
+    m.functions += encode_instruction(spec.OpReturn) + encode_instruction(spec.OpFunctionEnd)
     if em.exact or f64 in em.types:
-        keep_apart(em)
+        forbid_contraction(em)
     return entry, slots, size_bytes
 
 
-def keep_apart(em: Emitter) -> None:
+def forbid_contraction(em: Emitter) -> None:
     """Forbid contraction of float operations (FMA): all if `exact`, else those on f64.
 
     The f64 functions are computed in parts that must be rounded separately.

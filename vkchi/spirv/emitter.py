@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import InternalError
 from vkchi.ir.core import Func, Op, Param, Value, bits_of
 from vkchi.spirv import spec
-from vkchi.spirv.arguments import Arguments
-from vkchi.spirv.module import Module, Words
+from vkchi.spirv.argument_block import Arguments
+from vkchi.spirv.emission_facts import EmissionFacts, survey_func
+from vkchi.spirv.module_builder import SpirvModule, Words
 from vkchi.spirv.spec import Capability, Decoration, StorageClass
-from vkchi.spirv.survey import Survey, survey_func
 from vkchi.target.caps import Caps
 from vkchi.target.shader import Grid
 from vkchi.types import Scalar, i32, u1, u32
 
 if TYPE_CHECKING:
-    from vkchi.spirv.memory import Place
+    from vkchi.spirv.pointers import Place
 
 Row = Callable[["Emitter", Op], "tuple[int, ...] | None"]
 
@@ -100,9 +100,9 @@ class Emitter:
         self, fn: Func, grid: Grid, caps: Caps, rows: dict[str, Row], *, exact: bool = False
     ) -> None:
         self.fn, self.grid, self.caps, self.rows, self.exact = fn, grid, caps, rows, exact
-        self.m = Module()
+        self.m = SpirvModule()
         self.arguments = Arguments(self)
-        self.survey: Survey = survey_func(fn)
+        self.survey: EmissionFacts = survey_func(fn)
         self.block = self.m.new_id()
         self.variables: Words = []
         self.prologue: Words = []
@@ -272,7 +272,9 @@ class Emitter:
         for op in ops:
             row = rows.get(op.kind)
             if row is None:
-                raise InternalError(f"spirv/lower.py has no row for `{op.kind}`; passes replace it")
+                raise InternalError(
+                    f"spirv/instruction_selection.py has no row for `{op.kind}`; passes replace it"
+                )
             result = row(self, op)
             if result is not None:
                 ids[op] = result

@@ -47,12 +47,12 @@ def builtin_part(em: Emitter, number: int, axis: int) -> int:
     return em.once(spec.OpCompositeExtract, em.type_id(u32), vector, axis)
 
 
-def signed(em: Emitter, value: int) -> int:
+def to_signed(em: Emitter, value: int) -> int:
     """Bitcast a u32 of the prologue to i32."""
     return em.once(spec.OpBitcast, em.type_id(i32), value)
 
 
-def has_rows(em: Emitter) -> bool:
+def needs_two_dimensions(em: Emitter) -> bool:
     """True if the launch may need more workgroups than fit the x dimension."""
     if len(em.grid.axes) != 1:
         return False
@@ -62,7 +62,7 @@ def has_rows(em: Emitter) -> bool:
     return split_groups(-(-int(axis.length[1]) // axis.block))[1] > 1
 
 
-def require_row(em: Emitter) -> None:
+def require_single_axis(em: Emitter) -> None:
     """Raise InternalError on a grid of several axes, whose workgroups have no single index."""
     if len(em.grid.axes) > 1:
         raise InternalError("a workgroup on a grid of several axes has no number")
@@ -70,9 +70,9 @@ def require_row(em: Emitter) -> None:
 
 def group_id(em: Emitter) -> int:
     """Index of the workgroup in the dispatch, as u32."""
-    require_row(em)
+    require_single_axis(em)
     x = builtin_part(em, BuiltIn.WorkgroupId, 0)
-    if not has_rows(em):
+    if not needs_two_dimensions(em):
         return x
     return em.once(spec.OpIAdd, em.type_id(u32), _row_start(em), x)
 
@@ -106,7 +106,7 @@ def global_id(em: Emitter) -> int:
             number = em.once(spec.OpIAdd, word, number, index_along(em, axis))
         return number
     x = builtin_part(em, BuiltIn.GlobalInvocationId, 0)
-    if not has_rows(em):
+    if not needs_two_dimensions(em):
         return x
     block = em.const(u32, em.grid.block)
     before = em.once(spec.OpIMul, em.type_id(u32), _row_start(em), block)
@@ -116,15 +116,15 @@ def global_id(em: Emitter) -> int:
 def lower_thread_index(em: Emitter, op: Op) -> tuple[int, ...]:
     if em.grid.is_serial:
         return (em.index(0),)
-    return (signed(em, global_id(em)),)
+    return (to_signed(em, global_id(em)),)
 
 
 def lower_local_index(em: Emitter, op: Op) -> tuple[int, ...]:
-    return (signed(em, builtin(em, BuiltIn.LocalInvocationIndex, 1)),)
+    return (to_signed(em, builtin(em, BuiltIn.LocalInvocationIndex, 1)),)
 
 
 def lower_group_index(em: Emitter, op: Op) -> tuple[int, ...]:
-    return (signed(em, group_id(em)),)
+    return (to_signed(em, group_id(em)),)
 
 
 def lower_group_size(em: Emitter, op: Op) -> tuple[int, ...]:
@@ -133,13 +133,13 @@ def lower_group_size(em: Emitter, op: Op) -> tuple[int, ...]:
 
 def lower_grid_size(em: Emitter, op: Op) -> tuple[int, ...]:
     """Number of launched invocations, which may exceed the number of iterations."""
-    require_row(em)
+    require_single_axis(em)
     groups, word = builtin_part(em, BuiltIn.NumWorkgroups, 0), em.type_id(u32)
-    if has_rows(em):
+    if needs_two_dimensions(em):
         rows = builtin_part(em, BuiltIn.NumWorkgroups, 1)
         groups = em.once(spec.OpIMul, word, groups, rows)
     size = em.once(spec.OpIMul, word, groups, em.const(u32, em.grid.block))
-    return (signed(em, size),)
+    return (to_signed(em, size),)
 
 
 # --- synchronization -----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import GradientError, GradientWarning
-from vkchi.hooks import load
+from vkchi.hooks import load_place
 
 if TYPE_CHECKING:
     from vkchi.tape.custom import grad_for, grad_replaced, no_grad
@@ -35,7 +35,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = load((f"tape.{PLACES[name]}", name))
+    found = globals()[name] = load_place((f"tape.{PLACES[name]}", name))
     return found
 
 

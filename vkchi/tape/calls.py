@@ -1,7 +1,7 @@
 """Kernel calls for differentiation: their arrays, integers, tensors and adjoints.
 
-`Given` is a launch before host arrays are copied, `Call` one after. `Copies` shares the device
-copies of host arrays between calls. `Gradients` are the adjoints of one call.
+`LaunchRequest` is a launch before host arrays are copied, `KernelCall` one after. `HostCopies`
+shares the device copies of host arrays between calls. `CallAdjoints` are the adjoints of one call.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from vkchi.autodiff.answers import GradientSpec, Request
+from vkchi.autodiff.results import GradientRequest, GradientSpec
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
-from vkchi.interop import host, leaves
+from vkchi.interop import host_views, leaf_gradients
 from vkchi.interop.in_place import HostNdarray, host_arrays
 from vkchi.interop.tensors import new_tensor, new_zeros
-from vkchi.ir.names import ADJOINT
+from vkchi.ir.param_names import ADJOINT
 from vkchi.launch import NOTHING_SHARED, Plan, bind_gradient
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import await_host_memory
 from vkchi.signature import Parameter
-from vkchi.signature.bound import Bound, Import
+from vkchi.signature.bound import BoundArguments, ImportedArray
 from vkchi.tape.derived import Case, case_of
 from vkchi.tape.repeated_taped_calls import RepeatedTapedCall, find_repeated, note_repeated
 from vkchi.tuples import NamedTuple
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NO_NAMES: frozenset[str] = frozenset()
 
 
-class Call(NamedTuple):
+class KernelCall(NamedTuple):
     """A kernel call, with host arrays copied to the device.
 
     - `args`: the arguments, with those copies in place of host arrays.
@@ -53,7 +53,7 @@ class Call(NamedTuple):
     numbers: dict[str, int]
     tensors: dict[str, Any]
     hosts: dict[str, Any]
-    imports: tuple[Import, ...]
+    imports: tuple[ImportedArray, ...]
     constants: frozenset[str]
     case: Case
     repeated: RepeatedTapedCall | None = None
@@ -65,10 +65,10 @@ class Call(NamedTuple):
 
 
 def describe_call(
-    name: str, plan: Plan, args: tuple[Any, ...], shared: Sequence[Import] = NOTHING_SHARED
-) -> Call:
-    """Build the `Call` of a launch; host arrays are copied, except for those in `shared`."""
-    bound = Bound(plan.runtime, [])
+    name: str, plan: Plan, args: tuple[Any, ...], shared: Sequence[ImportedArray] = NOTHING_SHARED
+) -> KernelCall:
+    """Build the `KernelCall` of a launch; host arrays are copied, except for those in `shared`."""
+    bound = BoundArguments(plan.runtime, [])
     bound.imports += shared
     for parameter, arg in zip(plan.parameters, args, strict=True):
         parameter.bind(arg, bound)
@@ -81,11 +81,11 @@ def describe_call(
     given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
     constants = constants_of(plan, args)
     wanted = [one for one in bound.imports if one.name not in constants]
-    tensors = {one.name: one.owner for one in wanted if host.has_grad(one.owner)}
+    tensors = {one.name: one.owner for one in wanted if host_views.has_grad(one.owner)}
     hosts = {one.name: one.view for one in bound.imports}
     arrays = {**plan.fields(args), **bound.arrays}
-    numbers = numbers_of(plan, args)
-    return Call(
+    numbers = integer_arguments(plan, args)
+    return KernelCall(
         name, plan, given, arrays, numbers, tensors, hosts, tuple(bound.imports),
         constants, case_of(numbers, arrays),
     )  # fmt: skip
@@ -93,13 +93,13 @@ def describe_call(
 
 def constants_of(plan: Plan, args: tuple[Any, ...]) -> frozenset[str]:
     """Read-only arrays whose annotation declares that they have no gradient."""
-    return frozenset(p.name for p, _ in leaves_of(plan, args) if p.is_constant) - plan.written
+    return frozenset(p.name for p, _ in leaf_arguments(plan, args) if p.is_constant) - plan.written
 
 
-def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -> Call:
-    """Build a `Call` from a repeated one: all arguments are scalars or device arrays."""
+def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -> KernelCall:
+    """Build a `KernelCall` from a repeated one: all arguments are scalars or device arrays."""
     numbers = repeated.numbers(args)
-    return Call(
+    return KernelCall(
         name, repeated.plan, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants,
         repeated.case(numbers), repeated,
     )  # fmt: skip
@@ -112,7 +112,7 @@ def keep_arguments(
     return tuple(p.keep(a, copies) for p, a in zip(plan.parameters, args, strict=True))
 
 
-def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def copied_where_read(call: KernelCall, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a launch, with device copies for host arrays that are only read."""
     if not call.hosts:
         return args
@@ -120,13 +120,13 @@ def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return keep_arguments(call.plan, args, {name: call.arrays[name] for name in read})
 
 
-class Copies:
+class HostCopies:
     """Memoized device copies of read-only host arrays: one per distinct contents."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[Any, ...], Storage] = {}
 
-    def share(self, call: Call) -> Call:
+    def share(self, call: KernelCall) -> KernelCall:
         """Return the call with equal earlier copies in place of its own."""
         found = {}
         for name, view in call.hosts.items():
@@ -145,16 +145,16 @@ def is_equal(a: Storage, b: Storage) -> bool:
     """True if two arrays of one type are known to hold equal bits."""
     if a.host is None or b.host is None:
         return False
-    return not host.changes(a.host, b.host).any()
+    return not host_views.changed_mask(a.host, b.host).any()
 
 
-def leaves_of(plan: Plan, args: tuple[Any, ...]) -> Iterator[tuple[Parameter, Any]]:
+def leaf_arguments(plan: Plan, args: tuple[Any, ...]) -> Iterator[tuple[Parameter, Any]]:
     """Yield parameters with their arguments; members of structs and packs separately."""
     for parameter, arg in zip(plan.parameters, args, strict=True):
         yield from parameter.leaves(arg)
 
 
-class Given:
+class LaunchRequest:
     """A requested launch and the memory it accesses. Host arrays are not copied."""
 
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
@@ -168,8 +168,8 @@ class Given:
     @cached_property
     def arrays(self) -> dict[str, Storage]:
         """Device arrays by parameter name."""
-        bound = Bound(self.plan.runtime, [])
-        for parameter, arg in leaves_of(self.plan, self.args):
+        bound = BoundArguments(self.plan.runtime, [])
+        for parameter, arg in leaf_arguments(self.plan, self.args):
             if parameter.kind != "array" or isinstance(arg, Ndarray):
                 parameter.bind(arg, bound)
         return {**self.plan.fields(self.args), **bound.arrays}
@@ -177,9 +177,9 @@ class Given:
     @cached_property
     def hosts(self) -> dict[str, Values]:
         """Numpy views of host arrays by parameter name."""
-        given = [(p.name, arg) for p, arg in leaves_of(self.plan, self.args)
+        given = [(p.name, arg) for p, arg in leaf_arguments(self.plan, self.args)
                  if p.kind == "array" and not isinstance(arg, Ndarray)]  # fmt: skip
-        return {name: view for name, arg in given if (view := host.view_of(arg)) is not None}
+        return {name: view for name, arg in given if (view := host_views.view_of(arg)) is not None}
 
     @cached_property
     def written(self) -> dict[str, Memory]:
@@ -188,7 +188,7 @@ class Given:
         return {name: memory for name, memory in both.items() if name in self.plan.written}
 
     @cached_property
-    def call(self) -> Call:
+    def call(self) -> KernelCall:
         """The call, with host arrays copied."""
         repeated = find_repeated(self.plan, self.args)
         if repeated is not None:
@@ -198,11 +198,11 @@ class Given:
         return found._replace(repeated=noted)
 
 
-def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
-    return {p.name: arg for p, arg in leaves_of(plan, args) if isinstance(arg, int)}
+def integer_arguments(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
+    return {p.name: arg for p, arg in leaf_arguments(plan, args) if isinstance(arg, int)}
 
 
-def clear(arrays: Iterable[Any]) -> None:
+def clear_arrays(arrays: Iterable[Any]) -> None:
     """Set these gradients or duals to 0, if they are allocated."""
     for array in list(arrays):
         if array.has_memory:
@@ -217,14 +217,14 @@ def adjoints_of(
     return {name: gradient for name, gradient in found.items() if gradient is not None}
 
 
-class Gradients:
+class CallAdjoints:
     """The adjoints of a call's arrays.
 
     For fields and ndarrays these are their companions. For torch tensors they are the `.grad`, in
     place or copied while a gradient runs. A tensor that is passed several times has one adjoint.
     """
 
-    def __init__(self, call: Call, known: Mapping[str, Storage] | None = None) -> None:
+    def __init__(self, call: KernelCall, known: Mapping[str, Storage] | None = None) -> None:
         self.call = call
         self.arrays = dict(adjoints_of(call.arrays, call.constants) if known is None else known)
         self.names = frozenset(self.arrays).union(call.tensors)  # arrays that have an adjoint
@@ -248,7 +248,7 @@ class Gradients:
         """Import a tensor's gradient in place, if the tensor itself is in place; else None."""
         if not isinstance(array, HostNdarray):
             return None
-        grad, axes = host.grad_of(tensor), len(shape_of(array.elem))
+        grad, axes = host_views.grad_of(tensor), len(shape_of(array.elem))
         if grad is None:
             grad = new_zeros(array.runtime, tensor, tensor.shape, tensor.dtype, axes)
         elif is_result:
@@ -269,13 +269,13 @@ class Gradients:
         """
         for tensor, array, grad, is_result in self.fetched.values():
             if grad is not None:
-                host.put_grad(tensor, grad)
+                host_views.put_grad(tensor, grad)
                 continue
             made = array.to_torch().reshape(tensor.shape)
-            if is_result or host.grad_of(tensor) is None:
+            if is_result or host_views.grad_of(tensor) is None:
                 tensor.grad = made
             else:
-                host.write_grad(tensor, made)
+                host_views.write_grad(tensor, made)
         self.fetched.clear()
         for name in self.call.tensors:
             self.arrays.pop(name, None)
@@ -298,13 +298,15 @@ class Fetched(NamedTuple):
 def copy_gradient(array: Storage, tensor: Any, *, is_result: bool) -> Fetched:
     """Copy a tensor's gradient to an array like `array`."""
     made = Ndarray(array.runtime, array.elem, array.shape)
-    grad = host.grad_of(tensor)
+    grad = host_views.grad_of(tensor)
     if grad is not None:
         made.from_torch(grad)
     return Fetched(tensor, made, None, is_result)
 
 
-def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> dict[str, Array]:
+def types_apart(
+    call: KernelCall, companions: Mapping[str, Storage], suffix: str
+) -> dict[str, Array]:
     """Types of gradients or duals whose layout differs from their array's, by parameter name.
 
     Raises GradientError if the index range differs.
@@ -324,8 +326,8 @@ def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> d
 
 
 def plan_gradient(
-    call: Call,
-    gradients: Gradients,
+    call: KernelCall,
+    gradients: CallAdjoints,
     invariant: frozenset[str] = frozenset(),
     constant: frozenset[str] = frozenset(),
     *,
@@ -346,7 +348,7 @@ def plan_gradient(
     from vkchi.tape.plan import GradientPlan
 
     check_aliases(call)
-    request = Request(gradients.names, invariant, constant, call.missing)
+    request = GradientRequest(gradients.names, invariant, constant, call.missing)
     types = tuple(types_apart(call, gradients.arrays, ADJOINT).items())
     spec = GradientSpec(request, types, is_second)
     known = call.plan.derived.gradients
@@ -358,8 +360,8 @@ def plan_gradient(
 
 def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     """Raise GradientError for a tensor that requires a gradient but is passed by value."""
-    for parameter, arg in leaves_of(plan, args):
-        if parameter.kind == "tensor" and host.is_torch(arg) and arg.requires_grad:
+    for parameter, arg in leaf_arguments(plan, args):
+        if parameter.kind == "tensor" and host_views.is_torch(arg) and arg.requires_grad:
             raise GradientError(
                 f"{name}(): the gradient of `{parameter.name}`, which is passed by value, would be "
                 "lost", plan.func.span,
@@ -367,7 +369,7 @@ def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
             )  # fmt: skip
 
 
-def counted_twice(call: Call, name: str) -> GradientError:
+def counted_twice(call: KernelCall, name: str) -> GradientError:
     """The error for a tensor whose gradient torch is accumulating: it would be added twice."""
     return GradientError(
         f"{call.name}(): the gradient of `{name}` would be counted twice: torch is going backward, "
@@ -376,24 +378,24 @@ def counted_twice(call: Call, name: str) -> GradientError:
     )  # fmt: skip
 
 
-def count_once(call: Call) -> None:
+def count_once(call: KernelCall) -> None:
     """Deduplicate gradients of tensors whose gradients torch is accumulating.
 
     If that is not possible, torch's backward raises GradientError.
     """
     for name, tensor in call.tensors.items():
-        if leaves.is_added_to(tensor):
-            leaves.count_once(tensor, counted_twice(call, name))
+        if leaf_gradients.is_added_to(tensor):
+            leaf_gradients.count_once(tensor, counted_twice(call, name))
 
 
-def check_leaves(call: Call) -> None:
+def check_leaves(call: KernelCall) -> None:
     """Raise GradientError for a tensor whose gradient would not reach its leaves.
 
     That is a tensor that torch computed from others, for example a view. It is also one whose
     gradient torch is accumulating before the tape adds to it.
     """
     for name, tensor in call.tensors.items():
-        if leaves.is_added_to(tensor):
+        if leaf_gradients.is_added_to(tensor):
             raise counted_twice(call, name)
         if not (tensor.is_leaf or tensor.retains_grad):
             raise GradientError(
@@ -404,13 +406,13 @@ def check_leaves(call: Call) -> None:
             )  # fmt: skip
 
 
-def make_grads(call: Call) -> None:
+def make_grads(call: KernelCall) -> None:
     """Create a zero `.grad` for tensors that have none, as Taichi does."""
     for tensor in call.tensors.values():
-        host.make_grad(tensor)
+        host_views.make_grad(tensor)
 
 
-def check_aliases(call: Call) -> None:
+def check_aliases(call: KernelCall) -> None:
     """Raise GradientError if two parameters alias and the kernel writes one or assumes no alias."""
     seen: dict[int, str] = {}
     for name, array in call.arrays.items():

@@ -18,11 +18,11 @@ from math import comb
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.progress import Bar
-from vkchi.tape.log import State, Step, put_back
-from vkchi.tape.snapshots import UNITS, Report
+from vkchi.tape.log import State, TapeStep, restore_array
+from vkchi.tape.snapshots import UNITS, TapeReport
 
 
-def bytes_of(memory: int | str) -> int:
+def parse_bytes(memory: int | str) -> int:
     """Parse a size in bytes: an integer, or a string such as "512MiB". Raises ArgumentError."""
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
@@ -34,18 +34,18 @@ def bytes_of(memory: int | str) -> int:
     return found
 
 
-class Replay:
+class CheckpointReplay:
     """Reverse sweep over steps with checkpoints, beginning at their common start state.
 
     The steps hold `held_bytes` of the memory budget themselves.
     """
 
-    def __init__(self, steps: Sequence[Step], start: State, held_bytes: int = 0) -> None:
+    def __init__(self, steps: Sequence[TapeStep], start: State, held_bytes: int = 0) -> None:
         self.steps, self.held_bytes, self.start = steps, held_bytes, start
         self.arrays, self.state_bytes = start.arrays, start.size_bytes
         self.repeated = self.kept = self.most = 0
 
-    def run(self, budget_bytes: int) -> Report:
+    def run(self, budget_bytes: int) -> TapeReport:
         """Run all gradients with as many states between start and end as the budget allows.
 
         The arrays hold their current contents again afterwards. Raises KernelRuntimeError if the
@@ -68,7 +68,7 @@ class Replay:
             self.end.repeat()
         states = 2 + self.most
         saved_bytes = states * self.state_bytes + self.held_bytes
-        return Report(len(self.steps), self.repeated, states, self.state_bytes, saved_bytes)
+        return TapeReport(len(self.steps), self.repeated, states, self.state_bytes, saved_bytes)
 
     def advance(self, first: int, last: int) -> None:
         """Repeat steps first … last - 1."""
@@ -76,7 +76,7 @@ class Replay:
             step.repeat()
         self.repeated += last - first
 
-    def differentiate(self, step: Step) -> None:
+    def differentiate(self, step: TapeStep) -> None:
         """Run the gradient of one step.
 
         A custom gradient (`needs_end`) works on the arrays as they are at the end of the tape, as
@@ -90,7 +90,7 @@ class Replay:
         step.run()
         self.end = State(self.start.arrays)
         for array in self.start.arrays[len(self.arrays) :]:  # only custom gradients write these
-            put_back(array, self.start.copies[id(array)][1])
+            restore_array(array, self.start.copies[id(array)][1])
 
     def reverse(self, first: int, last: int, slots: int, found: State) -> None:
         """Differentiate steps last - 1 … first.

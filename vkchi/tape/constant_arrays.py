@@ -4,9 +4,9 @@ A constant has no derivative, even in an array that has a `grad`.
 
 A solver may therefore begin with `x = 0` and keep its residual in arrays without a gradient.
 
-`Constants` belongs to one tape. It tracks arrays that were overwritten completely with constants
-since the tape began, and have received no derivative since. Some are constant only on condition
-that the values Python stored there (`fills`) are.
+`ConstantArrays` belongs to one tape. It tracks arrays that were overwritten completely with
+constants since the tape began, and have received no derivative since. Some are constant only on
+condition that the values Python stored there (`fills`) are.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from vkchi.autodiff.answers import GradientSpec, Outflow, Spans
+from vkchi.autodiff.results import DerivativeOutflow, GradientSpec, Spans
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
-from vkchi.tape.breaks import covering
-from vkchi.tape.calls import Call, Gradients, plan_gradient
+from vkchi.tape.calls import CallAdjoints, KernelCall, plan_gradient
 from vkchi.tape.derived import facts
-from vkchi.tape.ledger import Fill, Fills, Index, Ledger
+from vkchi.tape.ledger import Fills, Index, Ledger, PythonFill
+from vkchi.tape.lost_gradients import covering
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ NOTHING: frozenset[str] = frozenset()
 NO_FILLS: Fills = Fills()
 
 
-class Constants:
+class ConstantArrays:
     """Queries and updates of constant arrays; `fills` are the arrays that Python filled."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.fills: list[Fill] = []
+        self.fills: list[PythonFill] = []
 
     def note_fill(self, array: Storage, at: Index | None) -> None:
         """Record that Python overwrites an element, or (None) all of an array.
@@ -51,7 +51,7 @@ class Constants:
         if at is not None and len(at) == len(array.shape):
             account.puts.add(at)
         if at is None or len(account.puts) == math.prod(array.shape):
-            self.fills.append(Fill(array))
+            self.fills.append(PythonFill(array))
             account.puts.clear()
             account.fills = frozenset(self.fills[-1:])
 
@@ -62,7 +62,7 @@ class Constants:
             if fill.lost and gradient is not None:
                 fill.forbid(gradient)
 
-    def of(self, call: Call, names: frozenset[str]) -> dict[str, Fills]:
+    def of(self, call: KernelCall, names: frozenset[str]) -> dict[str, Fills]:
         """Return the constant arrays of a call among `names`, with the fills they depend on."""
         found = {}
         for name in names & call.arrays.keys():
@@ -72,7 +72,9 @@ class Constants:
                 found[name] = account.fills
         return found
 
-    def note_call(self, call: Call, flows: Flows, constant: Mapping[str, Fills]) -> None:
+    def note_call(
+        self, call: KernelCall, flows: DerivativeFlows, constant: Mapping[str, Fills]
+    ) -> None:
         """Update the accounts of arrays that a call wrote.
 
         The call read the arrays in `constant` as constants. An array that receives no derivative
@@ -87,7 +89,7 @@ class Constants:
                 self.ledger.open(array).fills = fills
 
 
-class Flows(NamedTuple):
+class DerivativeFlows(NamedTuple):
     """Destinations of derivatives in a call, under three assumptions about its arrays.
 
     - `none`: no array is constant.
@@ -97,9 +99,9 @@ class Flows(NamedTuple):
     Destinations in `surely` but not in `all` only have derivatives with respect to these fills.
     """
 
-    none: Outflow
-    surely: Outflow
-    all: Outflow
+    none: DerivativeOutflow
+    surely: DerivativeOutflow
+    all: DerivativeOutflow
     fills: Fills
 
     @property
@@ -110,7 +112,7 @@ class Flows(NamedTuple):
 
 
 def plan_where_known(
-    call: Call, gradients: Gradients, constant: Mapping[str, Fills]
+    call: KernelCall, gradients: CallAdjoints, constant: Mapping[str, Fills]
 ) -> GradientPlan:
     """Return the gradient of a call; the arrays `constant` may be treated as constants.
 
@@ -127,17 +129,19 @@ def plan_where_known(
         return made
 
 
-def flows_of(call: Call, spec: GradientSpec, constant: Mapping[str, Fills]) -> Flows:
+def flows_of(
+    call: KernelCall, spec: GradientSpec, constant: Mapping[str, Fills]
+) -> DerivativeFlows:
     none = facts.outflow(call.plan, spec, call.case, NOTHING)
     if not constant:
-        return Flows(none, none, none, NO_FILLS)
+        return DerivativeFlows(none, none, none, NO_FILLS)
     sure = [name for name, fills in constant.items() if not fills]
     surely, all_ = (
         facts.outflow(call.plan, spec, call.case, frozenset(names)) for names in (sure, constant)
     )
-    return Flows(none, surely, all_, NO_FILLS.union(*constant.values()))
+    return DerivativeFlows(none, surely, all_, NO_FILLS.union(*constant.values()))
 
 
-def pending(fills: Fills) -> Fills:
+def undecided_fills(fills: Fills) -> Fills:
     """Fills that are not yet decided to be constant."""
     return frozenset(fill for fill in fills if not fill.lost)

@@ -6,9 +6,9 @@ from typing import Any
 
 from vkchi.fields.storage import Storage
 from vkchi.kernel import func, kernel
+from vkchi.lang.compile_time import static
 from vkchi.lang.matrix import Vector
 from vkchi.lang.ndrange import grouped
-from vkchi.lang.static import static
 from vkchi.ndarray import Ndarray
 from vkchi.types import i32, ndarray, template
 

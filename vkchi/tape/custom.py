@@ -8,7 +8,7 @@ from typing import Any
 
 from vkchi.errors import KernelRuntimeError
 from vkchi.hooks import python_scope
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 
 class Recorded:
@@ -26,7 +26,7 @@ class Recorded:
         self.grad: Callable[..., Any] | None = do_nothing if is_skipped else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        tape = current().tape
+        tape = current_runtime().tape
         if tape is None or tape.is_paused:
             return self.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
         return tape.call_custom(self, args, kwargs)

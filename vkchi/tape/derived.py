@@ -2,7 +2,7 @@
 
 `facts` runs the queries of `tape.questions`. A query is a function of a plan and of plain values,
 and its result is plain data. Results are stored on disk (`cache.answers`), so the module that reads
-the IR is only imported for new queries. `Derived` holds those results, and one table per kind of
+the IR is only imported for new queries. `PlanCaches` holds those results, and one table per kind of
 object that is not stored on disk.
 
     facts.touched(plan, "writes", case_of({"t": 3}, {"x": x}))        # {"x": ((3, 3), (0, 7))}
@@ -16,29 +16,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from vkchi.analysis.boxes import Shaped
-from vkchi.autodiff.answers import GradientSpec
-from vkchi.cache.answers import Answers
-from vkchi.compiling import compiling
-from vkchi.hooks import Place, load
+from vkchi.autodiff.results import GradientSpec
+from vkchi.cache.query_cache import Answers
+from vkchi.compile_state import compiling
+from vkchi.hooks import Place, load_place
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.analysis.footprint import Footprint
     from vkchi.autodiff.instrument import Instrumented
-    from vkchi.autodiff.reaching import Outflows, Reach
-    from vkchi.cache.compiled import Home
+    from vkchi.autodiff.reaching import OutflowAnalysis, ReachingWrites
+    from vkchi.cache.compiled import CacheLocation
     from vkchi.ir.core import Func
     from vkchi.launch import Plan
-    from vkchi.races.meeting import Races
-    from vkchi.races.suspects import Candidates
+    from vkchi.races.meeting import KernelRaces
+    from vkchi.races.suspects import RaceCandidates
     from vkchi.tape import questions as facts
-    from vkchi.tape.gradients import Live
+    from vkchi.tape.gradients import GradientIR
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.repeated_taped_calls import RepeatedTapedCall
-    from vkchi.tape.traces import Node
+    from vkchi.tape.traces import TraceNode
     from vkchi.tape.variants import ForwardPlan, Variant
 
-__all__ = ["Asked", "Case", "Derived", "Memo", "Names", "case_of", "facts"]
+__all__ = ["CachedQueries", "Case", "PlanCaches", "MemoTable", "Names", "case_of", "facts"]
 K = TypeVar("K")
 V = TypeVar("V")
 MOST_NOTES = 256  # limit on `repeated` calls examined per plan
@@ -53,7 +53,7 @@ def case_of(numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> Case:
     return tuple(numbers.items()), shapes
 
 
-class Question(NamedTuple):
+class CachedQuery(NamedTuple):
     """A query: its function, the type of its result, and whether it depends on a call.
 
     `form` is the annotation of the result as a string, for `cache.codec`. The type itself is not
@@ -65,20 +65,20 @@ class Question(NamedTuple):
     is_of_call: bool
 
 
-class Asked:
+class CachedQueries:
     """Proxy for the queries of a module: one attribute per query.
 
-    `of_kernel` and `of_calls` map query names to result types (`Question.form`).
+    `of_kernel` and `of_calls` map query names to result types (`CachedQuery.form`).
     """
 
     def __init__(self, module: str, of_kernel: dict[str, str], of_calls: dict[str, str]) -> None:
         for forms in (of_kernel, of_calls):
             for name, form in forms.items():
-                question = Question((module, name), form, forms is of_calls)
-                setattr(self, name, partial(ask, question))
+                question = CachedQuery((module, name), form, forms is of_calls)
+                setattr(self, name, partial(run_query, question))
 
 
-def ask(question: Question, plan: Plan, *about: Any) -> Any:
+def run_query(question: CachedQuery, plan: Plan, *about: Any) -> Any:
     """Return the result of a query. Raises what the query raises."""
 
     asked = (question.place[1], *about)
@@ -88,12 +88,14 @@ def ask(question: Question, plan: Plan, *about: Any) -> Any:
         return find_out(question, plan, about, asked)
 
 
-def find_out(question: Question, plan: Plan, about: tuple[Any, ...], asked: tuple[Any, ...]) -> Any:
+def find_out(
+    question: CachedQuery, plan: Plan, about: tuple[Any, ...], asked: tuple[Any, ...]
+) -> Any:
     """Run a query, or load its result from disk."""
 
     def answer() -> Any:
         with compiling(plan.derived.title):
-            return load(question.place)(plan, *about)
+            return load_place(question.place)(plan, *about)
 
     is_lasting = not any(map(does_warn, about))
     return plan.derived.answers.find(
@@ -108,23 +110,23 @@ def does_warn(about: object) -> bool:
 
 
 if not TYPE_CHECKING:
-    facts = Asked(
+    facts = CachedQueries(
         "tape.questions",
         {
-            "along": "Along", "arrays_used": "Names", "check_reached": "None",
-            "depends_on_order": "bool", "differentiated": "Differentiated",
-            "kinds_of_writes": "dict[str, frozenset[str]]", "marked": "Marked",
+            "along": "ForwardKernel", "arrays_used": "Names", "check_reached": "None",
+            "depends_on_order": "bool", "differentiated": "CompiledGradient",
+            "kinds_of_writes": "dict[str, frozenset[str]]", "marked": "MarkingKernel",
             "invariant": "Names | None", "stores_constants": "bool",
             "strip_mined": "Artifact | None",
         },
         {
-            "covering": "int | None", "flow": "Flow", "outflow": "Outflow",
+            "covering": "int | None", "flow": "FlowTargets", "outflow": "DerivativeOutflow",
             "touched": "dict[str, Box]",
         },
     )  # fmt: skip
 
 
-class Memo(Generic[K, V]):
+class MemoTable(Generic[K, V]):
     """Memoization table; values are built at first lookup."""
 
     def __init__(self, title: str) -> None:
@@ -138,7 +140,7 @@ class Memo(Generic[K, V]):
         return self.found[key]
 
 
-class Derived:
+class PlanCaches:
     """Memoization tables of one kernel plan, mostly keyed by the set of differentiable arrays.
 
     - `repeated`: data shared by calls of the same arrays; `notes_left` limits their number.
@@ -146,22 +148,26 @@ class Derived:
     - `warned`: a registry of Python's `warnings`.
     """
 
-    def __init__(self, title: str, home: Home | None) -> None:
+    def __init__(self, title: str, home: CacheLocation | None) -> None:
         self.title, self.answers = title, Answers(home)
         # Keyed by the `id` of the arguments that are objects.
         self.repeated: dict[tuple[int, ...], RepeatedTapedCall] = {}
         self.notes_left = MOST_NOTES
-        self.traces: Node | None = None
-        self.footprints: Memo[str, Footprint] = Memo(title)
-        self.gradients: Memo[GradientSpec, GradientPlan] = Memo(title)
-        self.live: Memo[GradientSpec, Live] = Memo(title)
-        self.forward: Memo[tuple[str, Names], ForwardPlan] = Memo(title)
-        self.outflows: Memo[Names, Outflows] = Memo(title)
-        self.marked: Memo[tuple[GradientSpec | None, Names, Names], Variant] = Memo(title)
-        self.watched: Memo[tuple[Names, Func], tuple[Instrumented, Variant]] = Memo(title)
-        self.races: Memo[tuple[GradientSpec | None, Names, bool], Races] = Memo(title)
-        self.races_in_run: Memo[tuple[Func, Names, GradientSpec | None, bool], Races] = Memo(title)
-        self.reach: Memo[None, Reach] = Memo(title)
-        self.suspects: Memo[None, Candidates] = Memo(title)
-        self.watch: Memo[tuple[tuple[str, str], ...], Races] = Memo(title)
+        self.traces: TraceNode | None = None
+        self.footprints: MemoTable[str, Footprint] = MemoTable(title)
+        self.gradients: MemoTable[GradientSpec, GradientPlan] = MemoTable(title)
+        self.live: MemoTable[GradientSpec, GradientIR] = MemoTable(title)
+        self.forward: MemoTable[tuple[str, Names], ForwardPlan] = MemoTable(title)
+        self.outflows: MemoTable[Names, OutflowAnalysis] = MemoTable(title)
+        self.marked: MemoTable[tuple[GradientSpec | None, Names, Names], Variant] = MemoTable(title)
+        self.watched: MemoTable[tuple[Names, Func], tuple[Instrumented, Variant]] = MemoTable(title)
+        self.races: MemoTable[tuple[GradientSpec | None, Names, bool], KernelRaces] = MemoTable(
+            title
+        )
+        self.races_in_run: MemoTable[tuple[Func, Names, GradientSpec | None, bool], KernelRaces] = (
+            MemoTable(title)
+        )
+        self.reach: MemoTable[None, ReachingWrites] = MemoTable(title)
+        self.suspects: MemoTable[None, RaceCandidates] = MemoTable(title)
+        self.watch: MemoTable[tuple[tuple[str, str], ...], KernelRaces] = MemoTable(title)
         self.warned: dict[Any, Any] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.progress import track
 from vkchi.tape.log import State
 from vkchi.tape.requirements import check_array, set_loss
@@ -41,9 +41,11 @@ def check_tape(tape: Tape) -> None:
     end = State(tape.snapshots.start.arrays)
     for x, found in ((x, x.companion("grad")) for x in tape.grad_check):
         assert found is not None
-        slopes = differences(tape.run_again, tape.loss, x, None, tape.snapshots.start.repeat)
+        slopes = central_differences(
+            tape.run_again, tape.loss, x, None, tape.snapshots.start.repeat
+        )
         end.repeat()
-        compare(x, found.to_numpy(), slopes, None)
+        check_against_differences(x, found.to_numpy(), slopes, None)
 
 
 def check_inputs(who: str, inputs: Any) -> None:
@@ -54,7 +56,7 @@ def check_inputs(who: str, inputs: Any) -> None:
         check_array(f"{who}[{k}]", x)
 
 
-def differences(
+def central_differences(
     run: Callable[[], Any],
     loss: Any,
     x: Storage,
@@ -77,15 +79,17 @@ def differences(
             restore()
             x.from_numpy(moved)
             set_loss(loss, 0.0)
-            with host.unrecorded():
+            with host_views.without_autograd():
                 run()
-            ends.append((float(moved[place]), float(host.numbers_of(loss).reshape(-1)[0])))
+            ends.append(
+                (float(moved[place]), float(host_views.to_number_array(loss).reshape(-1)[0]))
+            )
         slopes[place] = (ends[0][1] - ends[1][1]) / (ends[0][0] - ends[1][0])
     x.from_numpy(before)
     return slopes
 
 
-def compare(
+def check_against_differences(
     x: Storage, found: np.ndarray[Any, Any], slopes: np.ndarray[Any, Any], tolerance: float | None
 ) -> None:
     """Raise GradientError at the first element whose gradient differs from `slopes`."""

@@ -14,12 +14,12 @@ from typing import Any
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.hooks import python_scope
-from vkchi.races.finder import check_any
-from vkchi.runtime import current
-from vkchi.tape.calls import Given, clear
+from vkchi.races.finder import check_forward_race
+from vkchi.runtime import current_runtime
+from vkchi.tape.calls import LaunchRequest, clear_arrays
 from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Index
-from vkchi.tape.log import blank
+from vkchi.tape.log import clear_elements
 from vkchi.tape.recording import Recording
 from vkchi.tape.requirements import check_alone, check_array, numbers_like
 from vkchi.types import shape_of
@@ -49,7 +49,7 @@ class FwdMode(Recording):
         self.losses: list[Storage] = list(given) if isinstance(given, list | tuple) else [given]
         self.param: Any = param
         self.seed, self.clear_gradients = seed, clear_gradients
-        super().__init__(current())
+        super().__init__(current_runtime())
 
     def __enter__(self) -> FwdMode:
         if self.state != "new":
@@ -60,7 +60,7 @@ class FwdMode(Recording):
         check_array("ti.ad.FwdMode: param", self.param, "dual")
         direction = direction_of(self.param, self.seed)
         if self.clear_gradients:
-            clear(self.runtime.duals)
+            clear_arrays(self.runtime.duals)
         self.param.dual.from_numpy(direction)
         self.enter()
         return self
@@ -81,7 +81,7 @@ class FwdMode(Recording):
             if not any(d is not None and d.whole is self.param.dual.whole for d in duals):
                 self.param.dual.fill(0)
 
-    def launch_noted(self, given: Given) -> Any:
+    def launch_noted(self, given: LaunchRequest) -> Any:
         """Run a kernel with tangents."""
         from vkchi.tape.variants import plan_forward
 
@@ -91,7 +91,7 @@ class FwdMode(Recording):
         found = plan_forward(call, duals, self.title)
         self.check(call, names)
         race = self.races.look(call, names, None)
-        check_any(race, duals)
+        check_forward_race(race, duals)
         result = found.run_along(call, given.args, duals)
         self.protect(f"{call.name}()", call.plan.written, call.arrays, {})
         self.note(call, facts.outflow(call.plan, names, call.case), {})
@@ -101,7 +101,7 @@ class FwdMode(Recording):
         """Clear the tangent of elements that Python overwrites with a constant."""
         dual = array.companion("dual")
         assert dual is not None
-        blank(dual, at)
+        clear_elements(dual, at)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function with a custom gradient like any other; that gradient is ignored."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.storage import Storage
 from vkchi.hooks import python_scope
-from vkchi.runtime import current
-from vkchi.tape.differences import check_inputs, compare, differences
+from vkchi.runtime import current_runtime
+from vkchi.tape.differences import central_differences, check_against_differences, check_inputs
 from vkchi.tape.requirements import check_alone, check_run
 from vkchi.tape.tape import Tape
 
@@ -35,7 +35,7 @@ def gradcheck(
     differences. tolerance: relative tolerance, also absolute at the scale of the largest
     derivative. Both default by dtype. Raises GradientError for the first element that differs.
     """
-    check_alone(current(), "ti.ad.gradcheck")
+    check_alone(current_runtime(), "ti.ad.gradcheck")
     check_run("ti.ad.gradcheck", run)
     given: Any = [inputs] if isinstance(inputs, Storage) else inputs
     check_inputs("ti.ad.gradcheck: inputs", given)
@@ -45,4 +45,4 @@ def gradcheck(
     gradients = [x.grad.to_numpy() for x in given]
     for x, before, found in zip(given, saved, gradients, strict=True):
         x.from_numpy(before)
-        compare(x, found, differences(run, loss, x, step), tolerance)
+        check_against_differences(x, found, central_differences(run, loss, x, step), tolerance)

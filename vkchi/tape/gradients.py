@@ -1,7 +1,7 @@
 """Compilation of derivatives: lowered kernel and differentiable arrays to shaders.
 
-`build_gradient` and `build_forward` run the steps of reverse and forward mode in order. `Live` is a
-gradient as IR and as compiled dispatches.
+`build_gradient` and `build_forward` run the steps of reverse and forward mode in order.
+`GradientIR` is a gradient as IR and as compiled dispatches.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from vkchi.analysis.dataflow import Flow, closure
 from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.host_numbers import trips_of
-from vkchi.analysis.loop_bounds import nest_of, widened
-from vkchi.autodiff.answers import GradientSpec, Request
-from vkchi.autodiff.forward import forward
-from vkchi.autodiff.minmax import serialise
-from vkchi.autodiff.primal import Activity
-from vkchi.autodiff.refusals import check_repeatable, check_second
-from vkchi.autodiff.replay_log import Draw, find_draws, known
-from vkchi.autodiff.reverse import Gradient, reverse, survey
+from vkchi.analysis.loop_bounds import nest_of, with_widest_bounds
+from vkchi.autodiff.forward import differentiate_forward
+from vkchi.autodiff.gradient_checks import check_repeatable, check_second
+from vkchi.autodiff.minmax import serialize_extremes
+from vkchi.autodiff.primal import ActivityAnalysis
+from vkchi.autodiff.replay_log import ReplayedOp, find_draws, replay_draws
+from vkchi.autodiff.results import GradientRequest, GradientSpec
+from vkchi.autodiff.reverse import GradientFunc, analyze_primal, differentiate_reverse
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.strip_mine import strip_mine
-from vkchi.compiler import build, show
+from vkchi.compiler import build_artifact, show_stage
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, uses_in, walk
-from vkchi.ir.names import DUAL
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, uses_in, walk
 from vkchi.ir.ops import EXTREMES, PER_INVOCATION, WRITES, Effect, Trait, effect_of, kinds_with
+from vkchi.ir.param_names import DUAL
 from vkchi.ir.rebuild import Rebuilder, with_params
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import load_pass
@@ -40,7 +40,7 @@ from vkchi.types import Array
 Types = Mapping[str, Array]  # by parameter name
 
 
-class Live(NamedTuple):
+class GradientIR(NamedTuple):
     """A gradient as IR and compiled dispatches.
 
     - `counting`: the kernel that counts iterations to size the buffers, if needed.
@@ -49,12 +49,12 @@ class Live(NamedTuple):
     - `draws`: the drawn values of the kernel that the gradient needs.
     """
 
-    made: Gradient
+    made: GradientFunc
     main: Artifact
     counting: Artifact | None
     needs: Footprint
     writes: Footprint
-    draws: tuple[Draw, ...]
+    draws: tuple[ReplayedOp, ...]
 
     @property
     def func(self) -> Func:
@@ -67,27 +67,31 @@ class Live(NamedTuple):
         return self.made.primal.fn
 
 
-def build_gradient(fn: Func, spec: GradientSpec, options: Options, caps: Caps) -> Live:
+def build_gradient(fn: Func, spec: GradientSpec, options: Options, caps: Caps) -> GradientIR:
     """Build the gradient of a lowered kernel. Raises GradientError."""
     request, types = spec.request, dict(spec.types)
     if spec.is_second:
-        return finish(fn, second(fn, request, types), (), options, caps)
+        return compile_gradient(fn, second_order_gradient(fn, request, types), (), options, caps)
     draws = draws_of(fn)
     if draws:  # check for lost derivatives before draws become buffer loads
-        survey(prepare(fn, request.differentiable), request._replace(invariant=frozenset()))
-    made = differentiate(known(fn, draws), request)
-    return finish(fn, made._replace(func=lay_out(made.func, types)), draws, options, caps)
+        analyze_primal(
+            simplify_for_gradient(fn, request.differentiable),
+            request._replace(invariant=frozenset()),
+        )
+    made = differentiate(replay_draws(fn, draws), request)
+    return compile_gradient(fn, made._replace(func=lay_out(made.func, types)), draws, options, caps)
 
 
-def draws_of(fn: Func) -> tuple[Draw, ...]:
+def draws_of(fn: Func) -> tuple[ReplayedOp, ...]:
     """Drawn values of a kernel (random numbers, atomic counters) that can be logged."""
     nest = nest_of(fn)
-    wide = {loop: made for loop in nest.loops.values() if (made := widened(loop, nest)) is not None
+    wide = {loop: made for loop in nest.loops.values() if (made := with_widest_bounds(loop,
+    nest)) is not None
             and trips_of(made, nest.given) is not None}  # fmt: skip
     return find_draws(fn, wide)
 
 
-def second(fn: Func, request: Request, types: Types) -> Gradient:
+def second_order_gradient(fn: Func, request: GradientRequest, types: Types) -> GradientFunc:
     """Directional derivative of the gradient, by forward mode over reverse mode.
 
     Every float array gets a `NAME..dual`. Raises GradientError.
@@ -95,34 +99,36 @@ def second(fn: Func, request: Request, types: Types) -> Gradient:
     made = differentiate(fn, request, is_second=True)
     check_second(made.primal)
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
-    func = along(made.func, request.differentiable | frozenset(own))
+    func = forward_func(made.func, request.differentiable | frozenset(own))
     verify(func)
     types = {**types, **{k + DUAL: t for k, t in types.items()}}
     return made._replace(func=lay_out(load_pass("unread")(func), types))
 
 
-def differentiate(fn: Func, request: Request, *, is_second: bool = False) -> Gradient:
+def differentiate(fn: Func, request: GradientRequest, *, is_second: bool = False) -> GradientFunc:
     """Reverse mode, followed by removal of unread results. Raises GradientError."""
-    made = reverse(prepare(fn, request.differentiable), request, is_second=is_second)
-    show("grad", made.func)
+    made = differentiate_reverse(
+        simplify_for_gradient(fn, request.differentiable), request, is_second=is_second
+    )
+    show_stage("grad", made.func)
     verify(made.func)
     made = made._replace(func=load_pass("unread")(made.func))
     check_repeatable(made.func)
     return made
 
 
-def finish(
-    fn: Func, made: Gradient, draws: Sequence[Draw], options: Options, caps: Caps
-) -> Live:  # fmt: skip
+def compile_gradient(
+    fn: Func, made: GradientFunc, draws: Sequence[ReplayedOp], options: Options, caps: Caps
+) -> GradientIR:  # fmt: skip
     """Compile a gradient and compute its footprints."""
     counting = None
     if made.counting is not None and made.saves_used():
-        counting = build(made.counting.func, exact_options(made.func, options), caps)
+        counting = build_artifact(made.counting.func, exact_options(made.func, options), caps)
     main = build_exact(made.func, options, caps)
     arrays = [p for p in fn.params if isinstance(p.type, Array)]
     found = {name for p in arrays for name in (p.name, p.name + DUAL)} & main.reads
     used = main.used | (counting.used if counting is not None else frozenset())
-    return Live(
+    return GradientIR(
         made, main, counting,
         Footprint(made.func, [p for p in made.func.params if p.name in found], {"load"}),
         Footprint(made.primal.fn, [p for p in arrays if p in made.primal.written], WRITES),
@@ -132,10 +138,10 @@ def finish(
 
 def build_exact(fn: Func, options: Options, caps: Caps) -> Artifact:
     """Compile the Func of a gradient."""
-    return build(fn, exact_options(fn, options), caps)
+    return build_artifact(fn, exact_options(fn, options), caps)
 
 
-def build_strip_mined(made: Gradient, options: Options, caps: Caps) -> Artifact | None:
+def build_strip_mined(made: GradientFunc, options: Options, caps: Caps) -> Artifact | None:
     """Strip-mining: compile the gradient with fewer invocations than iterations, to save memory.
 
     None if that is not possible, for example if a loop uses its invocation index.
@@ -146,9 +152,9 @@ def build_strip_mined(made: Gradient, options: Options, caps: Caps) -> Artifact 
     fn = strip_mine(made.func, frozenset((*names, *(name + DUAL for name in names))))
     if fn is None:
         return None
-    show("strip_mine", fn)
+    show_stage("strip_mine", fn)
     verify(fn)
-    return build(fn, exact_options(fn, options), caps)
+    return build_artifact(fn, exact_options(fn, options), caps)
 
 
 def build_forward(
@@ -158,10 +164,10 @@ def build_forward(
 
     If `put_in_place` changed the kernel, its ordinary results are only approximately equal.
     """
-    made = lay_out(along(prepare(fn, differentiable), differentiable), types)
-    show("grad", made)
+    made = lay_out(forward_func(simplify_for_gradient(fn, differentiable), differentiable), types)
+    show_stage("grad", made)
     verify(made)
-    return build(made, exact_options(made, options), caps)
+    return build_artifact(made, exact_options(made, options), caps)
 
 
 def exact_options(fn: Func, options: Options) -> Options:
@@ -173,10 +179,12 @@ def exact_options(fn: Func, options: Options) -> Options:
     return options._replace(exact=True, fast_math=False) if has_extremes else options
 
 
-def along(fn: Func, differentiable: frozenset[str]) -> Func:
+def forward_func(fn: Func, differentiable: frozenset[str]) -> Func:
     """Forward mode of a Func whose order-dependent operations are serialized first."""
-    made = serialise(fn, differentiable)
-    return forward(made if made is fn else load_pass("demote_but_sums")(made), differentiable)
+    made = serialize_extremes(fn, differentiable)
+    return differentiate_forward(
+        made if made is fn else load_pass("demote_but_sums")(made), differentiable
+    )
 
 
 def lay_out(fn: Func, types: Types) -> Func:
@@ -185,7 +193,7 @@ def lay_out(fn: Func, types: Types) -> Func:
     return with_params(fn, {p: Param(types[p.name], p.name, p.attributes) for p in given})
 
 
-def prepare(fn: Func, differentiable: frozenset[str]) -> Func:
+def simplify_for_gradient(fn: Func, differentiable: frozenset[str]) -> Func:
     """Simplify a lowered kernel before differentiation.
 
     Values with a substitute for derivatives are replaced by it. Dead code and needless atomics go.
@@ -202,22 +210,22 @@ def put_in_place(fn: Func, differentiable: frozenset[str]) -> Func:
     The kernel itself makes the reports. Returns `fn` itself if nothing is active.
     """
     found = {op for op in walk(fn.body) if is_choice(op)}
-    active = Activity(fn, differentiable).values if found else set()
+    active = ActivityAnalysis(fn, differentiable).values if found else set()
     ours = {op for op in found if op.args[1] in active}
-    return Chooser(fn, ours, active).run(fn) if ours else fn
+    return DerivativeChooser(fn, ours, active).run(fn) if ours else fn
 
 
 # Ops whose results hold scalars of their operands unchanged.
 MOVING = kinds_with(Trait.CARRIES) - {"with_derivative_of"} | {"cast"}
 
 
-class Moved(Flow):
+class CopyFlow(Flow):
     """Forward data flow: values and variables that hold copies of some values."""
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
         """Values that receive an operand unchanged."""
         if op.kind in WRITES:
-            root = base_of(op.args[0])
+            root = base_memory(op.args[0])
             return (root,) if v in op.args[1:] and isinstance(root, Op) else ()
         is_passed = op.kind == "yield" or op.regions or op.kind in MOVING
         return super().transfer(op, v) if is_passed else ()
@@ -228,10 +236,10 @@ def is_choice(v: Value) -> bool:
 
 
 def is_array_write(op: Op) -> bool:
-    return op.kind in WRITES and isinstance(base_of(op.args[0]), Param)
+    return op.kind in WRITES and isinstance(base_memory(op.args[0]), Param)
 
 
-class Chooser(Rebuilder):
+class DerivativeChooser(Rebuilder):
     """Replaces `with_derivative_of` by its second operand, except where the third is stored:
 
     - for direct stores to arrays;
@@ -260,7 +268,7 @@ class Chooser(Rebuilder):
             if is_choice(op.args[2]):
                 continue
             start: list[Value] = [op]
-            moved = written & Moved(fn.body, start).found
+            moved = written & CopyFlow(fn.body, start).found
             if moved:
                 self.beside.add(op.span)
             direct = closure(start, self.moved_to)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vkchi.fields.elements import Access
+from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
-from vkchi.runtime import running
+from vkchi.runtime import find_runtime
 from vkchi.tape.ledger import HostAccount
-from vkchi.tape.log import Step
+from vkchi.tape.log import TapeStep
 from vkchi.types import Scalar
 from vkchi.types.lazy_numpy import np
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Input = Storage | Values
 
 
-class Function(Protocol):
+class HostFunction(Protocol):
     """A differentiable function of arrays that runs on the host."""
 
     @property
@@ -38,14 +38,14 @@ class Function(Protocol):
         """Return the adjoints of the inputs, given that of the result. Raises GradientError."""
 
 
-class HostStep(Step):
+class HostStep(TapeStep):
     """A recorded host computation.
 
     Inputs and output are arrays, or accounts of earlier host results.
     """
 
     def __init__(
-        self, function: Function, inputs: Sequence[Storage | HostAccount | Values],
+        self, function: HostFunction, inputs: Sequence[Storage | HostAccount | Values],
         found: Sequence[Values], result: Values, output: Storage | HostAccount,
     ) -> None:  # fmt: skip
         self.function, self.inputs, self.output = function, inputs, output
@@ -102,8 +102,8 @@ def add_slope(x: Storage | HostAccount | Values, slope: Values) -> None:
         gradient.put_unnoticed(gradient.contents() + slope)
 
 
-def compute(
-    function: Function, inputs: Sequence[Input], elem: Scalar | None = None, *,
+def run_host_function(
+    function: HostFunction, inputs: Sequence[Input], elem: Scalar | None = None, *,
     is_shown: bool = False,
 ) -> Any:  # fmt: skip
     """Compute and record a function of arrays.
@@ -131,10 +131,10 @@ def tell_read(inputs: Sequence[Input]) -> None:
     """Notify the recording that Python reads these arrays."""
     for x in inputs:
         if isinstance(x, Storage):
-            x.tell(Access("read"))
+            x.tell(ArrayAccess("read"))
 
 
-class Copied:
+class IdentityFunction:
     """The identity: values that Python stored into an array unchanged."""
 
     who = "from_numpy()"
@@ -148,7 +148,7 @@ class Copied:
 
 def current_tape() -> Any:
     """The active recording, if any."""
-    runtime = running()
+    runtime = find_runtime()
     return runtime.tape if runtime is not None else None
 
 

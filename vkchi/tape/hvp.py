@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import ArgumentError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.hooks import python_scope
-from vkchi.interop import host
-from vkchi.ir.names import DUAL
-from vkchi.races.finder import check as check_race
+from vkchi.interop import host_views
+from vkchi.ir.param_names import DUAL
+from vkchi.races.finder import check_gradient_race as check_race
 from vkchi.races.race import Found
-from vkchi.runtime import Runtime, current
-from vkchi.tape.calls import Call, Given, Gradients, plan_gradient
+from vkchi.runtime import Runtime, current_runtime
+from vkchi.tape.calls import CallAdjoints, KernelCall, LaunchRequest, plan_gradient
 from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Index
-from vkchi.tape.log import Cut, blank
+from vkchi.tape.log import ConstantOverwrite, clear_elements
 from vkchi.tape.plan import GradientPlan
 from vkchi.tape.recording import Recording
 from vkchi.tape.requirements import check_alone, check_array, check_loss, check_run, numbers_like
-from vkchi.tape.steps import Entry
+from vkchi.tape.steps import RecordedCall
 from vkchi.tape.tape import clear_all_gradients
 from vkchi.tape.variants import plan_forward
 from vkchi.types import shape_of
@@ -50,14 +50,14 @@ def hvp(
     ArgumentError for another shape, GradientError if an operation has no derivative, and
     Unsupported for torch tensors and components of fields.
     """
-    runtime = current()
-    check_alone(runtime, Recorder.title)
-    check_run(Recorder.title, run)
+    runtime = current_runtime()
+    check_alone(runtime, HvpRecording.title)
+    check_run(HvpRecording.title, run)
     check_loss(loss)
     check_array("ti.ad.hvp: x", x)
     slopes = x.companion("grad")
     assert slopes is not None
-    if host.is_torch(loss) or slopes.whole is not slopes:
+    if host_views.is_torch(loss) or slopes.whole is not slopes:
         raise Unsupported(WHOLE)
     direction = numbers_like("ti.ad.hvp: v", x, v)
     if direction.shape != x.shape + shape_of(x.elem):
@@ -68,7 +68,7 @@ def hvp(
     assert gradient is not None
     clear_all_gradients()
     loss.fill(0)
-    recorder = Recorder(runtime, loss)
+    recorder = HvpRecording(runtime, loss)
     recorder.dual(x).from_numpy(direction)
     with recorder:
         run()
@@ -81,14 +81,14 @@ def hvp(
     return recorder.dual(slopes).to_numpy()
 
 
-class Along(Entry):
+class HvpCall(RecordedCall):
     """A recorded call whose gradient is differentiated along a direction.
 
     `memory` holds its arrays and their duals, or copies of their contents before the call.
     """
 
     def __init__(
-        self, recorder: Recorder, call: Call, gradients: Gradients, plan: GradientPlan,
+        self, recorder: HvpRecording, call: KernelCall, gradients: CallAdjoints, plan: GradientPlan,
         race: Found | None,
     ) -> None:  # fmt: skip
         super().__init__(call, gradients, plan, race)
@@ -105,7 +105,7 @@ class Along(Entry):
         self.plan.launch(self.call.args, {**self.memory, **own}, grads)
 
 
-class Recorder(Recording):
+class HvpRecording(Recording):
     """Records kernels and runs them in forward mode; `reverse` differentiates their gradients."""
 
     title = "ti.ad.hvp"
@@ -115,7 +115,7 @@ class Recorder(Recording):
         self.loss = loss
         self.duals: dict[int, tuple[Storage, Storage]] = {}
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> HvpRecording:
         self.enter()
         return self
 
@@ -127,10 +127,10 @@ class Recorder(Recording):
             self.duals[id(array)] = (array, made)
         return self.duals[id(array)][1]
 
-    def launch_noted(self, given: Given) -> Any:
+    def launch_noted(self, given: LaunchRequest) -> Any:
         """Run a kernel in forward mode, after saving the contents that it overwrites."""
         call, name, plan = given.call, given.name, given.plan
-        gradients = Gradients(call)
+        gradients = CallAdjoints(call)
         arrays = [call.arrays[name] for name in gradients.names]
         if call.tensors or any(array.whole is not array for array in arrays):
             raise Unsupported(f"{WHOLE}, as arguments of {name}()")
@@ -139,7 +139,7 @@ class Recorder(Recording):
         made = plan_gradient(call, gradients, is_second=True)
         self.check(call, gradients.names)
         race = self.races.look(call, gradients.names, made.spec)
-        entry = Along(self, call, gradients, made, race)
+        entry = HvpCall(self, call, gradients, made, race)
         boxes = self.save(call, entry, made)
         written = plan.written | {n + DUAL for n in plan.written}
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
@@ -156,8 +156,8 @@ class Recorder(Recording):
             raise Unsupported("ti.ad.hvp does not go through writes to components of fields")
         gradient = array.companion("grad")
         assert gradient is not None
-        blank(self.dual(array), at)
-        self.entries.append(Cut((gradient, self.dual(gradient)), at))
+        clear_elements(self.dual(array), at)
+        self.entries.append(ConstantOverwrite((gradient, self.dual(gradient)), at))
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Raise Unsupported: custom gradients have no derivative."""

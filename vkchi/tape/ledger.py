@@ -26,13 +26,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from vkchi.analysis.boxes import Box, may_meet
+from vkchi.analysis.boxes import Box, boxes_may_intersect
 from vkchi.errors import GradientError
-from vkchi.fields.elements import Access
+from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.span import Span, user_span
-from vkchi.tape.seen import Shown, is_part
+from vkchi.tape.exported_arrays import ExportedArray, shares_host_memory
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -43,7 +43,7 @@ Index = tuple[int, ...]
 Note = tuple[str, Span | None]
 
 
-class Fill:
+class PythonFill:
     """Values that Python stores into all of an array with a gradient inside a tape.
 
     They may be an input of the program or a constant. They count as an input as long as the
@@ -66,7 +66,7 @@ class Fill:
         gradient.fill(math.nan)
         gradient.watch = self.on_access
 
-    def on_access(self, gradient: Storage, access: Access) -> None:
+    def on_access(self, gradient: Storage, access: ArrayAccess) -> None:
         """Called before Python accesses the gradient. Raises GradientError for a read."""
         if access.kind == "read" or access.is_sum:
             raise GradientError(
@@ -79,10 +79,10 @@ class Fill:
             gradient.watch = None
 
 
-Fills = frozenset[Fill]
+Fills = frozenset[PythonFill]
 
 
-class Break(NamedTuple):
+class LostGradient(NamedTuple):
     """A lost gradient: memory that no derivative may flow through.
 
     It holds a value with a derivative but has no `grad`, or the bits of such a value, or an unknown
@@ -120,7 +120,7 @@ class Break(NamedTuple):
         return self.box, self.is_bits, self.fills
 
 
-class Held(NamedTuple):
+class LiveGradient(NamedTuple):
     """A part of an array that holds values with a derivative, and the write that stored them."""
 
     name: str
@@ -134,7 +134,7 @@ class Held(NamedTuple):
         return f"{self.who} puts a value with a derivative there", self.span
 
 
-class Use(NamedTuple):
+class InputUse(NamedTuple):
     """A part of a differentiable array that a recorded kernel has read; `find` returns the line."""
 
     name: str
@@ -148,64 +148,65 @@ class Use(NamedTuple):
         return f"{self.who} has used what it held before", self.find()
 
 
-class Uses:
+class InputUses:
     """Parts of one array that recorded kernels have read, indexed by the first axis."""
 
     def __init__(self) -> None:
-        self.at: dict[int | None, dict[Box, Use]] = {}
+        self.at: dict[int | None, dict[Box, InputUse]] = {}
 
     def __contains__(self, box: Box) -> bool:
         return box in self.at.get(point_of(box), ())
 
-    def add(self, use: Use) -> None:
+    def add(self, use: InputUse) -> None:
         """Add a part; of equal parts the first is kept."""
         self.at.setdefault(point_of(use.box), {}).setdefault(use.box, use)
 
-    def find(self, box: Box) -> Use | None:
+    def find(self, box: Box) -> InputUse | None:
         """Return a part that may intersect the box."""
         place = point_of(box)
         lists = self.at.values() if place is None else (self.at.get(k, {}) for k in (place, None))
         return next(
-            (one for known in lists for one in known.values() if may_meet(one.box, box)), None
+            (one for known in lists for one in known.values() if boxes_may_intersect(one.box, box)),
+            None,
         )
 
 
-def overwritten(
-    one: Held | Use, memory: Any, by: str, span: Span | None, box: Box = ()
-) -> Break:  # fmt: skip
+def lost_by_overwrite(
+    one: LiveGradient | InputUse, memory: Any, by: str, span: Span | None, box: Box = ()
+) -> LostGradient:  # fmt: skip
     """The lost gradient after `by` stored an unknown value over a held or used part."""
     ways = (("it was overwritten here", span),) if span is not None else ()
-    is_input = isinstance(one, Use)
-    return Break(memory, one.name, one.origin, box, ways=ways, by=by, is_input=is_input)
+    is_input = isinstance(one, InputUse)
+    return LostGradient(memory, one.name, one.origin, box, ways=ways, by=by, is_input=is_input)
 
 
-class Written(NamedTuple):
+class LoggedWrite(NamedTuple):
     """A write to a part of an array. `time` is the number of custom-gradient calls before it."""
 
     time: int
     who: str
 
 
-class Finder(Protocol):
+class CallMemory(Protocol):
     """A call and the arrays it read, by parameter name: live arrays, or copies of them."""
 
     memory: dict[str, Storage]
 
 
-class Holder(Finder, Protocol):
+class RecordedMemory(CallMemory, Protocol):
     """A recorded call: its position in the tape, and copies made before it was recorded."""
 
     kept: Mapping[str, Storage]
     position: int
 
 
-class Wanted(NamedTuple):
+class SnapshotRequest(NamedTuple):
     """A snapshot request: a call's gradient will read this part of an array.
 
     `name` is the array's parameter name.
     """
 
-    holder: Holder
+    holder: RecordedMemory
     name: str
     box: Box
 
@@ -220,37 +221,37 @@ class Wanted(NamedTuple):
         return found if found is not self.array else None
 
 
-class Wants:
+class SnapshotRequests:
     """Snapshot requests for one array, indexed by position on the first axis.
 
     A step of a time-indexed array requests a single position.
     """
 
     def __init__(self) -> None:
-        self.at: dict[int, list[Wanted]] = {}
-        self.others: list[Wanted] = []
+        self.at: dict[int, list[SnapshotRequest]] = {}
+        self.others: list[SnapshotRequest] = []
 
-    def add(self, wanted: Wanted) -> None:
+    def add(self, wanted: SnapshotRequest) -> None:
         place = point_of(wanted.box)
         (self.others if place is None else self.at.setdefault(place, [])).append(wanted)
 
-    def pop_meeting(self, box: Box | None) -> list[Wanted]:
+    def pop_meeting(self, box: Box | None) -> list[SnapshotRequest]:
         """Remove and return the requests whose part may intersect the box (None: all)."""
         place = None if box is None else point_of(box)
         if place is not None:
             lists = [self.at.get(place, []), self.others]
         else:
             lists = [*self.at.values(), self.others]
-        hit: list[Wanted] = []
+        hit: list[SnapshotRequest] = []
         for found in lists:
-            rest: list[Wanted] = []
+            rest: list[SnapshotRequest] = []
             for w in found:
-                (hit if box is None or may_meet(w.box, box) else rest).append(w)
+                (hit if box is None or boxes_may_intersect(w.box, box) else rest).append(w)
             found[:] = rest
         return hit
 
 
-class Holding:
+class MemoryAccount:
     """Derivative state of some memory.
 
     It records derivatives without a `grad` (`escapes`), derivatives with one (`held`), and the loss
@@ -262,26 +263,28 @@ class Holding:
     owner: Any
 
     def __init__(self) -> None:
-        self.escapes: dict[Any, Break] = {}
-        self.held: dict[Box, Held] = {}
-        self.loss: Break | None = None
-        self.writes: dict[Box, Written] = {}
+        self.escapes: dict[Any, LostGradient] = {}
+        self.held: dict[Box, LiveGradient] = {}
+        self.loss: LostGradient | None = None
+        self.writes: dict[Box, LoggedWrite] = {}
 
     @property
-    def escaping(self) -> list[Break]:
+    def escaping(self) -> list[LostGradient]:
         """Lost gradients that are not constants."""
         return [one for one in self.escapes.values() if not one.is_constant]
 
-    def finds(self, box: Box) -> Held | Use | None:
+    def finds(self, box: Box) -> LiveGradient | InputUse | None:
         """Return a part that holds a derivative and may intersect the box."""
-        return next((held for held in self.held.values() if may_meet(held.box, box)), None)
+        return next(
+            (held for held in self.held.values() if boxes_may_intersect(held.box, box)), None
+        )
 
-    def lose(self, found: Break) -> None:
+    def lose(self, found: LostGradient) -> None:
         """Record that an unknown value overwrote a part."""
         is_more = self.loss is not None and self.loss.box != found.box
         self.loss = found._replace(box=()) if is_more else found
 
-    def compare(self) -> Break | None:
+    def compare(self) -> LostGradient | None:
         """Return the loss by overwrites, as far as they were detected."""
         return self.loss
 
@@ -289,7 +292,7 @@ class Holding:
         """Save the current contents of memory that others write without notice."""
 
 
-class HostAccount(Holding):
+class HostAccount(MemoryAccount):
     """Account of a numpy array, or of the memory of a torch tensor, which may move.
 
     `contents` and torch's version counter describe the memory after the last kernel or host
@@ -299,7 +302,7 @@ class HostAccount(Holding):
     def __init__(self, view: Values) -> None:
         super().__init__()
         self._view, self.owner = view, None
-        self.used: Use | None = None  # set by the first kernel that reads it
+        self.used: InputUse | None = None  # set by the first kernel that reads it
         self.contents: Values | None = None
         self.slope: Values | None = None
 
@@ -311,7 +314,7 @@ class HostAccount(Holding):
     @property
     def memory(self) -> Values:
         """Numpy view of the current memory."""
-        return self._view if self.owner is None else host.array_of_torch(self.owner)
+        return self._view if self.owner is None else host_views.array_of_torch(self.owner)
 
     def remember(self) -> None:
         self.contents, self.seen = np.array(self.memory), self.version
@@ -324,7 +327,7 @@ class HostAccount(Holding):
             return False
         if (known.shape, known.dtype) != (now.shape, now.dtype):
             return False
-        return not host.changes(known, now).any()
+        return not host_views.changed_mask(known, now).any()
 
     @property
     def is_of_use(self) -> bool:
@@ -332,7 +335,7 @@ class HostAccount(Holding):
         is_used = self.used is not None
         return bool(self.escapes or self.held or self.writes or is_used or self.slope is not None)
 
-    def compare(self) -> Break | None:
+    def compare(self) -> LostGradient | None:
         """Detect writes by others to a tensor, and return the lost gradient, if any.
 
         A loss is an overwritten derivative, or an overwritten input that kernels have used.
@@ -340,7 +343,7 @@ class HostAccount(Holding):
         if self.owner is not None and not self.is_known:
             found = next(iter(self.held.values()), None) or self.used
             assert found is not None
-            self.loss = self.loss or overwritten(found, self.memory, "torch or numpy", None)
+            self.loss = self.loss or lost_by_overwrite(found, self.memory, "torch or numpy", None)
         return self.loss
 
     def follow(self, tensor: Any) -> None:
@@ -349,7 +352,7 @@ class HostAccount(Holding):
         self.remember()
 
 
-class Account(Holding):
+class Account(MemoryAccount):
     """Account of one array, which it keeps alive.
 
     - `version`: number of writes.
@@ -370,17 +373,17 @@ class Account(Holding):
         self.fills: Fills | None = None
         self.reads: set[Index | None] = set()
         self.puts: set[Index] = set()
-        self.uses = Uses()
-        self.wants = Wants()
+        self.uses = InputUses()
+        self.wants = SnapshotRequests()
         self.flags: Storage | None = None
-        self.shown: dict[int, Shown] = {}
+        self.shown: dict[int, ExportedArray] = {}
 
-    def holds(self, at: Index | None = None) -> Held | None:
+    def holds(self, at: Index | None = None) -> LiveGradient | None:
         """Return a part with a derivative, at an index or anywhere."""
         found = super().finds(box_at(self.array, at))
-        return found if isinstance(found, Held) else None
+        return found if isinstance(found, LiveGradient) else None
 
-    def finds(self, box: Box) -> Held | Use | None:
+    def finds(self, box: Box) -> LiveGradient | InputUse | None:
         """Return a part that holds a derivative, or a used input, and may intersect the box."""
         return super().finds(box) or self.uses.find(box)
 
@@ -389,7 +392,7 @@ class Account(Holding):
         """True if the last write was by Python and was recorded."""
         return self.version == self.last_version
 
-    def note_write(self, access: Access) -> None:
+    def note_write(self, access: ArrayAccess) -> None:
         """Record a write by Python. Adding a constant leaves the last writer unchanged."""
         if not access.is_sum:
             self.last_write = user_span()
@@ -427,7 +430,7 @@ class Ledger:
     """
 
     def __init__(
-        self, on_access: Callable[[Storage, Access], None], exported: Iterable[Storage] = ()
+        self, on_access: Callable[[Storage, ArrayAccess], None], exported: Iterable[Storage] = ()
     ) -> None:
         self.on_access, self.exported = on_access, exported
         self.accounts: dict[int, Account] = {}
@@ -438,7 +441,7 @@ class Ledger:
         if isinstance(memory, Storage):
             found = self.accounts.get(id(memory.whole))
             return () if found is None else (found,)
-        return [one for one in self.hosts if host.may_overlap(one.memory, memory)]
+        return [one for one in self.hosts if host_views.may_overlap(one.memory, memory)]
 
     def all(self) -> list[Account | HostAccount]:
         """All accounts."""
@@ -455,7 +458,9 @@ class Ledger:
         """
         if isinstance(memory, Storage):
             return self.accounts.get(id(memory.whole))
-        return next((one for one in self.hosts if host.is_same_view(one.memory, memory)), None)
+        return next(
+            (one for one in self.hosts if host_views.is_same_view(one.memory, memory)), None
+        )
 
     @overload
     def open(self, memory: Storage) -> Account: ...
@@ -480,9 +485,9 @@ class Ledger:
 
     def exports(self, memory: Memory) -> list[Storage]:
         """Exported arrays whose memory overlaps with an array or a numpy array."""
-        return [one for one in self.exported if is_part(one, memory)]
+        return [one for one in self.exported if shares_host_memory(one, memory)]
 
-    def find_shown(self, arrays: Iterable[Storage]) -> list[Shown]:
+    def find_shown(self, arrays: Iterable[Storage]) -> list[ExportedArray]:
         """Exported views that overlap with these arrays and have saved contents."""
         ids = {id(one): one for array in arrays for one in self.exports(array)}
         found = [(key, self.find(one)) for key, one in ids.items()]
@@ -516,7 +521,7 @@ class Ledger:
 
     def expect(self, array: Storage, contents: Values) -> None:
         """Save the contents that an exported array will have after the current operation."""
-        self.open(array).shown[id(array)] = Shown(array, contents)
+        self.open(array).shown[id(array)] = ExportedArray(array, contents)
 
     def close(self) -> None:
         """Stop watching the arrays, and drop all accounts."""

@@ -1,7 +1,7 @@
 """Steps of a recording, in execution order, and the steps that are not calls.
 
-`State` is a snapshot of arrays. `Cut` is a constant stored over a derivative. `put_back` and `move`
-copy and add whole arrays without notifying the recording.
+`State` is a snapshot of arrays. `ConstantOverwrite` is a constant stored over a derivative.
+`restore_array` and `copy_or_add` copy and add whole arrays without notifying the recording.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.bounded import remember
+from vkchi.interrupts.bounded import insert_bounded
 from vkchi.interrupts.locks import restoring
 from vkchi.launch.executable import Executable
 from vkchi.tape.ledger import Index
@@ -17,7 +17,7 @@ from vkchi.tape.ledger import Index
 MOST_MOVERS = 256  # limit on `runtime.movers`
 
 
-class Step:
+class TapeStep:
     """An action that can be repeated and differentiated.
 
     If `needs_end`, its gradient is a custom one. It reads the arrays as they are at the end of the
@@ -33,7 +33,7 @@ class Step:
         """Add to the adjoints. The arrays are in the state before the step."""
 
 
-class State(Step):
+class State(TapeStep):
     """Snapshot of some arrays. As a step, it is a write by Python, which is not differentiated."""
 
     def __init__(self, arrays: Iterable[Storage] = ()) -> None:
@@ -56,15 +56,15 @@ class State(Step):
     def repeat(self) -> None:
         """Restore the arrays, without notifying the recording."""
         for array, copy in self.copies.values():
-            put_back(array, copy)
+            restore_array(array, copy)
 
     def add(self) -> None:
         """Add the snapshot to the arrays, without notifying the recording."""
         for array, copy in self.copies.values():
-            move(array, copy, adds=True)
+            copy_or_add(array, copy, adds=True)
 
 
-class Cut(Step):
+class ConstantOverwrite(TapeStep):
     """A constant was stored to an element (None: to all); `derivatives` are its gradients."""
 
     def __init__(self, derivatives: tuple[Storage, ...], at: Index | None) -> None:
@@ -73,10 +73,10 @@ class Cut(Step):
     def run(self) -> None:
         """Clear the derivatives of the overwritten value."""
         for array in self.derivatives:
-            blank(array, self.at)
+            clear_elements(array, self.at)
 
 
-def blank(array: Storage, at: Index | None) -> None:
+def clear_elements(array: Storage, at: Index | None) -> None:
     """Store 0 to an element or a component of one, or (None) everywhere."""
     if at is None:
         array.fill(0)
@@ -88,28 +88,28 @@ def blank(array: Storage, at: Index | None) -> None:
 # --- copies without notification -----------------------------------------------------------------
 
 
-def put_back(array: Storage, copy: Storage) -> None:
+def restore_array(array: Storage, copy: Storage) -> None:
     """Restore an array from its copy, without notifying the recording."""
     if array.is_own:
         array.device.copy(copy.buffer, array.buffer, array.size_bytes)
     else:  # elements of other arrays are interleaved
-        move(array, copy, adds=False)
+        copy_or_add(array, copy, adds=False)
 
 
-def move(array: Storage, copy: Storage, *, adds: bool) -> None:
+def copy_or_add(array: Storage, copy: Storage, *, adds: bool) -> None:
     """Copy or add an array to another on the device."""
     with restoring(array.runtime.lock), array.runtime.lock:
-        executable = mover(array, adds=adds)
+        executable = compiled_copy(array, adds=adds)
         executable.launch(executable.bind((), {"target": array, "source": copy}))
 
 
-def mover(array: Storage, *, adds: bool) -> Executable:
+def compiled_copy(array: Storage, *, adds: bool) -> Executable:
     """Compiled copy or addition for arrays of this type and layout; memoized."""
     runtime, t = array.runtime, array.array_type
     found = runtime.movers.get((t, adds))
     if found is None:
         from vkchi.autodiff.versions import copy_array  # imported late: few layouts are interleaved
-        from vkchi.compiler import build
+        from vkchi.compiler import build_artifact
         from vkchi.ir.builder import Builder
         from vkchi.ir.core import Func, Param
 
@@ -118,6 +118,6 @@ def mover(array: Storage, *, adds: bool) -> Executable:
             copy_array(b, source, target, adds=adds)
             b.emit("yield")
         fn = Func("move", (target, source), body)
-        found = Executable(runtime, build(fn, runtime.options, runtime.device.caps))
-        remember(runtime.movers, (t, adds), found, MOST_MOVERS)
+        found = Executable(runtime, build_artifact(fn, runtime.options, runtime.device.caps))
+        insert_bounded(runtime.movers, (t, adds), found, MOST_MOVERS)
     return found

@@ -21,32 +21,32 @@ from typing import TYPE_CHECKING
 from vkchi.analysis.boxes import (
     Box,
     add_box,
+    box_intersection,
+    boxes_may_intersect,
     full_box,
     is_covered,
     is_inside,
-    may_meet,
-    meeting,
-    within,
+    with_known_axes,
 )
 from vkchi.errors import GradientError
-from vkchi.fields.elements import Access
+from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.launch import Plan
 from vkchi.span import Span, user_span
-from vkchi.tape.calls import Given, numbers_of
+from vkchi.tape.calls import LaunchRequest, integer_arguments
 from vkchi.tape.derived import case_of, facts
-from vkchi.tape.ledger import Account, Holding, HostAccount, Ledger, Written, box_at
+from vkchi.tape.ledger import Account, HostAccount, Ledger, LoggedWrite, MemoryAccount, box_at
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.tape.calls import Call
+    from vkchi.tape.calls import KernelCall
     from vkchi.tape.ledger import Memory, Values
 
     Left = tuple[Values, Values]  # a numpy array and its saved contents
 
 
-class Stale(NamedTuple):
+class ChangedView(NamedTuple):
     """A numpy array that others have changed since a call.
 
     `then` are its contents when the gradient began; `where` is True for changed elements.
@@ -58,8 +58,10 @@ class Stale(NamedTuple):
 
     def stands_in(self, memory: Values) -> bool:
         """True if the overlap with `memory` still holds a changed element."""
-        starts = host.addresses(self.view)[self.where & ~host.changes(self.then, self.view)]
-        start, end = host.bounds(memory)
+        starts = host_views.element_addresses(self.view)[
+            self.where & ~host_views.changed_mask(self.then, self.view)
+        ]
+        start, end = host_views.address_range(memory)
         return bool(((starts < end) & (starts + self.view.itemsize > start)).any())
 
 
@@ -70,9 +72,9 @@ class MutationLog:
         self.ledger, self.time = ledger, 0
         self.since: int | None = None
         self.reader = ""
-        self.restored: dict[Holding, list[Box]] = {}  # written by the running gradient
+        self.restored: dict[MemoryAccount, list[Box]] = {}  # written by the running gradient
         self.left: Sequence[Left] = []  # host memory after the call
-        self.stale: list[Stale] = []  # changed before the gradient began
+        self.stale: list[ChangedView] = []  # changed before the gradient began
 
     def end_call(self) -> int:
         """Record the end of a call with a custom gradient; return the new time."""
@@ -87,9 +89,9 @@ class MutationLog:
         if self.since is not None:
             self.restore(account, box)
         elif not (isinstance(account, Account) and account.array.is_gradient):
-            account.writes[box] = Written(self.time, who)
+            account.writes[box] = LoggedWrite(self.time, who)
 
-    def note_views(self, launch: Call | Given) -> None:
+    def note_views(self, launch: KernelCall | LaunchRequest) -> None:
         """Record the writes of a launch to host memory."""
         for name in launch.plan.written & launch.hosts.keys():
             self.note(launch.hosts[name], (), f"{launch.name}()")
@@ -102,8 +104,10 @@ class MutationLog:
         """
         self.since, self.reader, self.restored = since, reader, {}
         self.left = left
-        changed = [(view, host.changes(known, view)) for view, known in left]
-        self.stale = [Stale(view, view.copy(), where) for view, where in changed if where.any()]
+        changed = [(view, host_views.changed_mask(known, view)) for view, known in left]
+        self.stale = [
+            ChangedView(view, view.copy(), where) for view, where in changed if where.any()
+        ]
         try:
             yield
         finally:
@@ -132,43 +136,45 @@ class MutationLog:
                 "it again before it reads it",
             )  # fmt: skip
 
-    def restore(self, account: Holding, box: Box) -> None:
+    def restore(self, account: MemoryAccount, box: Box) -> None:
         """Record a write by the running gradient."""
         boxes = self.restored.setdefault(account, [])
         if isinstance(account, Account):
-            add_box(boxes, within(box, full_of(account.array)))
+            add_box(boxes, with_known_axes(box, full_of(account.array)))
 
-    def is_restored(self, one: Holding, memory: Memory) -> bool:
+    def is_restored(self, one: MemoryAccount, memory: Memory) -> bool:
         """True if the running gradient has overwritten all host memory that is read."""
         if one not in self.restored or not isinstance(one, HostAccount):
             return False
-        return not isinstance(memory, Storage) and host.spans(one.memory, memory)
+        return not isinstance(memory, Storage) and host_views.covers_memory(one.memory, memory)
 
-    def is_left(self, one: Holding, part: Box, box: Box) -> bool:
+    def is_left(self, one: MemoryAccount, part: Box, box: Box) -> bool:
         """True if the box may contain overwritten elements that the gradient has not restored."""
-        if not may_meet(part, box) or not isinstance(one, Account):
-            return may_meet(part, box)
+        if not boxes_may_intersect(part, box) or not isinstance(one, Account):
+            return boxes_may_intersect(part, box)
         full = full_of(one.array)
-        read = meeting(within(part, full), within(box, full))
+        read = box_intersection(with_known_axes(part, full), with_known_axes(box, full))
         return read is not None and not is_covered(read, self.restored.get(one, ()), full)
 
-    def is_stale(self, view: Values, writes: Sequence[Written]) -> bool:
+    def is_stale(self, view: Values, writes: Sequence[LoggedWrite]) -> bool:
         """True if host memory has been changed by others since the call.
 
         Contents decide for memory that the call left known. For other memory the logged writes
         decide.
         """
-        near = [one for one in self.stale if host.may_overlap(one.view, view)]
+        near = [one for one in self.stale if host_views.may_overlap(one.view, view)]
         if any(one.stands_in(view) for one in near):
             return True
-        return bool(writes) and not any(host.is_same_view(view, known) for known, _ in self.left)
+        return bool(writes) and not any(
+            host_views.is_same_view(view, known) for known, _ in self.left
+        )
 
-    def check_launch(self, given: Given, arrays: Mapping[str, Storage]) -> dict[str, Box]:
+    def check_launch(self, given: LaunchRequest, arrays: Mapping[str, Storage]) -> dict[str, Box]:
         """Check an unrecorded launch: its reads raise, its writes to host memory are recorded.
 
         Returns the parts of arrays that it writes.
         """
-        plan, case = given.plan, case_of(numbers_of(given.plan, given.args), arrays)
+        plan, case = given.plan, case_of(integer_arguments(given.plan, given.args), arrays)
         read = facts.touched(plan, "loads", case) if self.since is not None else {}
         memory: dict[str, Memory] = {**arrays, **given.hosts}
         self.check_all(partial(first_load, plan), read, memory, partial(is_redefined, given))
@@ -196,7 +202,7 @@ class MutationLog:
                     if not is_redefined(name):
                         raise
 
-    def note_access(self, array: Storage, access: Access) -> None:
+    def note_access(self, array: Storage, access: ArrayAccess) -> None:
         """Check a read or record a write by Python."""
         box = box_at(array, access.at)
         if access.kind == "read":
@@ -216,7 +222,7 @@ def first_load(plan: Plan, name: str) -> Span | None:
     return footprint(plan, "loads").span_of(name)
 
 
-def is_redefined(given: Given, key: str) -> bool:
+def is_redefined(given: LaunchRequest, key: str) -> bool:
     """True if a launch reads only elements of an array that it has stored itself."""
     from vkchi.tape.staleness import find_stale
 

@@ -8,12 +8,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
-from vkchi.autodiff.answers import Differentiated, GradientSpec, Size
-from vkchi.cache.answers import text_of
+from vkchi.autodiff.results import CompiledGradient, GradientSpec, SaveBufferSize
+from vkchi.cache.query_cache import text_of
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.names import COUNT, DUAL, WIDTH
+from vkchi.ir.param_names import COUNT, DUAL, WIDTH
 from vkchi.launch import Plan
 from vkchi.launch.executable import Arrays, Executable, count_reader
 from vkchi.runtime import Runtime
@@ -24,10 +24,10 @@ from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.autodiff.replay_log import Draw
+    from vkchi.autodiff.replay_log import ReplayedOp
     from vkchi.ir.core import Func
-    from vkchi.tape.calls import Call
-    from vkchi.tape.gradients import Live
+    from vkchi.tape.calls import KernelCall
+    from vkchi.tape.gradients import GradientIR
     from vkchi.tape.repeated_taped_calls import RepeatedTapedCall
     from vkchi.tape.replays import ReplayLog
     from vkchi.target.artifact import Artifact
@@ -83,7 +83,7 @@ def has_nan(array: Storage) -> bool:
     return bool(np.isnan(array.to_numpy()).any())
 
 
-def undefined(made: Differentiated) -> GradientError:
+def undefined_gradient_error(made: CompiledGradient) -> GradientError:
     """The error for a NaN gradient, due to vectors of a decomposition without derivative."""
     first, *more = made.undefined.values()
     return GradientError(
@@ -96,10 +96,10 @@ def undefined(made: Differentiated) -> GradientError:
     )  # fmt: skip
 
 
-class Room:
+class BufferShape:
     """Shape of one buffer in a launch: positions times invocations."""
 
-    def __init__(self, size: Size, places: dict[tuple[str, str, int], int]) -> None:
+    def __init__(self, size: SaveBufferSize, places: dict[tuple[str, str, int], int]) -> None:
         self.size, read = size, count_reader(places)
         self.counts = [compile_count(n, read) if n is not None else None for n in size.counts]
         self.is_known = None not in size.counts
@@ -128,7 +128,7 @@ class GradientPlan:
         # Mutable copies, each with the array it copies.
         self.own = [(name, of) for k, of in made.copies.items()
                     for name in (k, k + DUAL) if name in self.main.used]  # fmt: skip
-        self.rooms = [Room(size, self.main.places) for size in made.sizes]
+        self.rooms = [BufferShape(size, self.main.places) for size in made.sizes]
         self.buffers: dict[str, Storage] = {}
         # Built on demand: when memory is short, and if there are draws.
         self.strip_mined: tuple[Executable | None] | None = None
@@ -146,14 +146,14 @@ class GradientPlan:
         self.plan.give_shapes(self.main, lambda: self.live.func, build, what)
 
     @property
-    def live(self) -> Live:
+    def live(self) -> GradientIR:
         """IR of the gradient."""
         from vkchi.tape.questions import live  # imports the IR; rarely needed
 
         return live(self.plan, self.spec)
 
     @property
-    def draws(self) -> tuple[Draw, ...]:
+    def draws(self) -> tuple[ReplayedOp, ...]:
         """Drawn values of the kernel that the gradient needs."""
         return self.live.draws if self.made.has_draws else ()
 
@@ -161,11 +161,11 @@ class GradientPlan:
         """Source line where the gradient first reads an array."""
         return self.live.needs.span_of(name)
 
-    def needs(self, call: Call) -> dict[str, Box]:
+    def needs(self, call: KernelCall) -> dict[str, Box]:
         """Parts of arrays that the gradient reads, with the contents before the call."""
         return facts.touched(self.plan, "loads", call.case, self.spec)
 
-    def writes(self, call: Call) -> dict[str, Box]:
+    def writes(self, call: KernelCall) -> dict[str, Box]:
         """Parts of arrays that the kernel overwrites in a call."""
         return facts.touched(self.plan, "writes", call.case, self.spec)
 
@@ -184,7 +184,7 @@ class GradientPlan:
             is_bad = any(has_nan(array) for array in watched.values())
             self._launch(args, arrays, adjoints, repeated)
             if not is_bad and any(has_nan(array) for array in watched.values()):
-                raise undefined(self.made)
+                raise undefined_gradient_error(self.made)
 
     def _launch(
         self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays,

@@ -9,31 +9,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vkchi.analysis import alias
-from vkchi.analysis.boxes import Box, Shaped, filled_by, may_meet
+from vkchi.analysis.boxes import Box, Shaped, boxes_may_intersect, first_filling_segment
 from vkchi.analysis.footprint import Footprint
-from vkchi.autodiff import refusals
-from vkchi.autodiff.answers import (
+from vkchi.autodiff import gradient_checks
+from vkchi.autodiff.buffers import save_buffer_size
+from vkchi.autodiff.instrument import instrument_stores
+from vkchi.autodiff.primal import ActivityAnalysis, BitDependence, is_smooth_array, name_under
+from vkchi.autodiff.reaching import ArrayShape, OutflowAnalysis, ReachingWrites, spans_of
+from vkchi.autodiff.results import (
     PUT_THERE,
-    Along,
-    Differentiated,
-    Flow,
+    CompiledGradient,
+    DerivativeOutflow,
+    FlowTargets,
+    ForwardKernel,
     GradientSpec,
-    Marked,
     MarkedOp,
-    Outflow,
-    let_pass,
-    lost,
+    MarkingKernel,
+    lost_derivative_error,
+    raise_or_warn,
 )
-from vkchi.autodiff.buffers import size_of
-from vkchi.autodiff.instrument import mark
-from vkchi.autodiff.primal import Activity, Bits, is_smooth_array, name_under
-from vkchi.autodiff.reaching import Extents, Outflows, Reach, spans_of
-from vkchi.compiler import build
-from vkchi.ir.core import Param, Value, base_of, walk
+from vkchi.compiler import build_artifact
+from vkchi.ir.core import Param, Value, base_memory, walk
 from vkchi.ir.ops import READS, WRITES
 from vkchi.tape.derived import Case, Names
 from vkchi.tape.gradients import (
-    Live,
+    GradientIR,
     build_forward,
     build_gradient,
     build_strip_mined,
@@ -53,7 +53,7 @@ KINDS = {"loads": frozenset({"load"}), "reads": READS, "writes": WRITES}
 
 def given_in(case: Case) -> tuple[dict[str, int], dict[str, Shaped]]:
     """Integers and array shapes of a call."""
-    return dict(case[0]), {name: Extents(shape) for name, shape in case[1]}
+    return dict(case[0]), {name: ArrayShape(shape) for name, shape in case[1]}
 
 
 # --- footprints ----------------------------------------------------------------------------------
@@ -88,45 +88,45 @@ def arrays_used(plan: Plan) -> Names:
     """Arrays whose values a kernel uses; arrays that it only adds to are not."""
     used = {arg for op in walk(plan.func.body) for arg in op.args}
     reads = [op for op in walk(plan.func.body) if op.kind in READS]
-    bases = [base_of(op.args[0]) for op in reads if op.kind != "atomic_add" or op in used]
+    bases = [base_memory(op.args[0]) for op in reads if op.kind != "atomic_add" or op in used]
     return frozenset(base.name for base in bases if isinstance(base, Param))
 
 
 def stores_constants(plan: Plan) -> bool:
     """True if a kernel only stores values that do not depend on floats in memory."""
     fn = plan.func
-    active = Activity(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
+    active = ActivityAnalysis(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
     is_store = all(kinds == {"store"} for kinds in alias.kinds_of_writes(fn.body.ops).values())
     return is_store and not (active.stores or active.escapes)
 
 
 def depends_on_order(plan: Plan) -> bool:
     """True if the results of a kernel may differ from run to run."""
-    return refusals.depends_on_order(plan.func)
+    return gradient_checks.depends_on_order(plan.func)
 
 
 # --- gradients -----------------------------------------------------------------------------------
 
 
-def live(plan: Plan, spec: GradientSpec) -> Live:
+def live(plan: Plan, spec: GradientSpec) -> GradientIR:
     """A gradient as IR, memoized per plan. Raises GradientError."""
     options, caps = plan.runtime.options, plan.runtime.device.caps
     return plan.derived.live.find(spec, lambda: build_gradient(plan.func, spec, options, caps))
 
 
-def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
+def differentiated(plan: Plan, spec: GradientSpec) -> CompiledGradient:
     """The compiled gradient of a kernel. Raises GradientError."""
     one = live(plan, spec)
     made, active = one.made, one.made.primal.active
     undefined = [op.span for op in walk(one.kernel.body) if op.kind == "undefined_slope"]
-    return Differentiated(
+    return CompiledGradient(
         one.kernel.name,
         one.main,
         one.counting,
         made.copies,
         made.counting.copies if made.counting is not None else {},
         made.adjoints,
-        tuple(size_of(save, one.kernel) for save in made.saves_used()),
+        tuple(save_buffer_size(save, one.kernel) for save in made.saves_used()),
         spans_of(active.stores),
         spans_of(active.escapes),
         {str(k): span for k, span in enumerate(dict.fromkeys(undefined))},
@@ -139,7 +139,7 @@ def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
 
     `constants` are exempt.
     """
-    refusals.check_reaches(live(plan, spec).made.primal, constants)
+    gradient_checks.check_reaches(live(plan, spec).made.primal, constants)
 
 
 def strip_mined(plan: Plan, spec: GradientSpec) -> Artifact | None:
@@ -148,22 +148,22 @@ def strip_mined(plan: Plan, spec: GradientSpec) -> Artifact | None:
     return build_strip_mined(live(plan, spec).made, options, caps)
 
 
-def along(plan: Plan, names: Names, types: Types, missing: str) -> Along:
+def along(plan: Plan, names: Names, types: Types, missing: str) -> ForwardKernel:
     """The kernel in forward mode for these arrays. Raises GradientError.
 
     `types` as in `GradientSpec`, `missing` as in `Request`.
     """
-    for op, reader in reach(plan).losses(Activity(plan.func, names), names):
-        error = lost(name_under(op), reader.span, PUT_THERE, op.span, "dual")
-        let_pass(error, missing, plan.derived.warned)
+    for op, reader in reach(plan).losses(ActivityAnalysis(plan.func, names), names):
+        error = lost_derivative_error(name_under(op), reader.span, PUT_THERE, op.span, "dual")
+        raise_or_warn(error, missing, plan.derived.warned)
     options, caps = plan.runtime.options, plan.runtime.device.caps
     artifact = build_forward(plan.func, names, dict(types), options, caps)
-    return Along(artifact, put_in_place(plan.func, names) is not plan.func)
+    return ForwardKernel(artifact, put_in_place(plan.func, names) is not plan.func)
 
 
 def outflow(
     plan: Plan, by: GradientSpec | Names, case: Case, constant: Names = NONE
-) -> Outflow:  # fmt: skip
+) -> DerivativeOutflow:  # fmt: skip
     """Arrays into which a call puts derivatives, if the arrays in `constant` are constants.
 
     `by` is a gradient, or the set of arrays with tangents in forward mode.
@@ -171,7 +171,7 @@ def outflow(
     if isinstance(by, GradientSpec):
         found = live(plan, by).made.outflows
     else:
-        found = plan.derived.outflows.find(by, lambda: Outflows(plan.func, by))
+        found = plan.derived.outflows.find(by, lambda: OutflowAnalysis(plan.func, by))
     return found.of(*given_in(case), constant)
 
 
@@ -186,25 +186,25 @@ def invariant(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Nam
     return find_invariant(fn, names)
 
 
-def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names) -> Marked:
+def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names) -> MarkingKernel:
     """The kernel, instrumented to mark the elements it stores.
 
     With a `spec`, it is the simplified kernel that the gradient is built from.
     """
     fn = plan.func if spec is None else live(plan, spec).kernel
-    made = mark(fn, names, invariant, find_reading(fn))
-    artifact = build(made.func, plan.runtime.options, plan.runtime.device.caps)
+    made = instrument_stores(fn, names, invariant, find_reading(fn))
+    artifact = build_artifact(made.func, plan.runtime.options, plan.runtime.device.caps)
     shadows = {k: (p.name, p.type) for k, p in made.shadows.items() if isinstance(p.type, Array)}
     ops = [MarkedOp(op.kind, name_under(op), op.span) for op in made.ops]
-    return Marked(artifact, shadows, tuple(ops))
+    return MarkingKernel(artifact, shadows, tuple(ops))
 
 
 # --- data flow between arrays --------------------------------------------------------------------
 
 
-def reach(plan: Plan) -> Reach:
+def reach(plan: Plan) -> ReachingWrites:
     """Reaching definitions: the reads of a kernel that may see its own writes."""
-    return plan.derived.reach.find(None, lambda: Reach(plan.func))
+    return plan.derived.reach.find(None, lambda: ReachingWrites(plan.func))
 
 
 def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
@@ -217,31 +217,33 @@ def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
         return None
     full = known.full(name, dict(case[1])[name])
     found = known.must_write.boxes(*given_in(case))
-    return filled_by([c for c in found if c.name == name], box, full)
+    return first_filling_segment([c for c in found if c.name == name], box, full)
 
 
-def flow(plan: Plan, name: str, box: Box, end: int | None, is_bits: bool, case: Case) -> Flow:
+def flow(
+    plan: Plan, name: str, box: Box, end: int | None, is_bits: bool, case: Case
+) -> FlowTargets:
     """Destinations of values that depend smoothly on the contents of a box before the call.
 
     Without a box it is the whole array. `end` is the segment that overwrites it, if one does.
     """
     known, reads = reach(plan), reads_of(plan, name, box, end, case)
     if not reads:
-        return Flow({}, {}, {})
+        return FlowTargets({}, {}, {})
     if is_bits:
-        bits, values = known.spread(reads, Bits)
+        bits, values = known.spread(reads, BitDependence)
         smooth = known.flow(frozenset(known.made_of(values)))
     else:
-        smooth, values = known.spread(reads, Activity)
+        smooth, values = known.spread(reads, ActivityAnalysis)
         seeds = known.taken_bits(values)
-        bits = known.spread(frozenset(seeds), Bits)[0] if seeds else {}
-    return Flow(*map(spans_of, (smooth, known.staying(smooth), known.staying(bits))))
+        bits = known.spread(frozenset(seeds), BitDependence)[0] if seeds else {}
+    return FlowTargets(*map(spans_of, (smooth, known.staying(smooth), known.staying(bits))))
 
 
 def reads_of(plan: Plan, name: str, box: Box, end: int | None, case: Case) -> frozenset[Value]:
     """The ops of a call that may read the contents of a box before the call."""
     known, read = reach(plan), touched(plan, "reads", case).get(name)
-    if name not in known.params or read is None or not may_meet(read, box):
+    if name not in known.params or read is None or not boxes_may_intersect(read, box):
         return frozenset()
     last = len(known.segments) if end is None else end
     return frozenset(known.reads_of(known.params[name], 0, last))

@@ -20,7 +20,7 @@ from __future__ import annotations
 from vkchi.analysis.alias import kinds_at
 from vkchi.analysis.dataflow import Dependence
 from vkchi.autodiff.instrument import STORES
-from vkchi.ir.core import Func, Op, Param, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Param, base_memory, used_in, walk
 from vkchi.ir.ops import EXTREMES, WRITES
 
 
@@ -54,7 +54,7 @@ def find_invariant(fn: Func, names: frozenset[str]) -> frozenset[str]:
     repeatable = find_repeatable(fn)
     writes: dict[str, list[Op]] = {name: [] for name in names}
     for op in walk(fn.body):
-        root = base_of(op.args[0]) if op.kind in WRITES else None
+        root = base_memory(op.args[0]) if op.kind in WRITES else None
         if isinstance(root, Param) and root.name in names:
             writes[root.name].append(op)
     found = frozenset(

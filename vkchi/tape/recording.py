@@ -10,35 +10,35 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
-from vkchi.autodiff.answers import WORDS, Outflow
-from vkchi.fields.elements import Access
+from vkchi.autodiff.results import WORDS, DerivativeOutflow
+from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
-from vkchi.interrupts.blocks import Block
+from vkchi.interop import host_views
+from vkchi.interrupts.safe_context import SafeContext
 from vkchi.launch import Plan
 from vkchi.ndarray import Ndarray
 from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
 from vkchi.span import user_span
-from vkchi.tape.breaks import Breaks, overwrite
-from vkchi.tape.calls import Call, Given, Gradients
-from vkchi.tape.constant_arrays import Constants
-from vkchi.tape.hosted import Copied, Function, HostStep
+from vkchi.tape.calls import CallAdjoints, KernelCall, LaunchRequest
+from vkchi.tape.constant_arrays import ConstantArrays
+from vkchi.tape.hosted import HostFunction, HostStep, IdentityFunction
 from vkchi.tape.ledger import (
     Account,
-    Break,
-    Holder,
     HostAccount,
     Index,
+    InputUse,
     Ledger,
-    Use,
-    Wanted,
+    LostGradient,
+    RecordedMemory,
+    SnapshotRequest,
     box_at,
 )
-from vkchi.tape.log import Cut, Step
+from vkchi.tape.log import ConstantOverwrite, TapeStep
+from vkchi.tape.lost_gradients import LostGradients, ends_derivative
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.snapshots import Snapshots
-from vkchi.tape.steps import Custom, drop_copies
+from vkchi.tape.steps import CustomGradientCall, drop_copies
 from vkchi.tuples import NamedTuple
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
@@ -51,18 +51,18 @@ if TYPE_CHECKING:
 NOTES = ("entries", "ledger", "breaks", "constants", "mutation_log", "snapshots", "races")
 
 
-class Inside(NamedTuple):
+class FunctionContext(NamedTuple):
     """Context of a function whose kernels are not recorded one by one.
 
     `custom` is a call that is recorded as a whole, `skipped` the name of an undifferentiated
     function.
     """
 
-    custom: Custom | None
+    custom: CustomGradientCall | None
     skipped: str | None
 
 
-class Recording(Block):
+class Recording(SafeContext):
     """Tracks which arrays hold derivatives, and where derivatives are lost.
 
     Derivatives are in the arrays' companions of this `kind`: grad or dual.
@@ -85,11 +85,11 @@ class Recording(Block):
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
         self.runtime, self.thread, self.budget_bytes = runtime, get_ident(), budget_bytes
         self.solving: dict[Any, tuple[Any, ...]] = {}
-        self.inside: dict[int, Inside] = {}
+        self.inside: dict[int, FunctionContext] = {}
         self.state = "new"
 
     @property
-    def custom(self) -> Custom | None:
+    def custom(self) -> CustomGradientCall | None:
         """The call recorded as a whole that this thread is inside."""
         found = self.inside.get(get_ident()) if self.inside else None
         return found.custom if found is not None else None
@@ -116,9 +116,9 @@ class Recording(Block):
 
     def begin_notes(self) -> None:
         """Create the attributes in NOTES."""
-        self.entries: list[Step] = []
+        self.entries: list[TapeStep] = []
         ledger = self.ledger = Ledger(self.on_access, self.runtime.exported)
-        self.breaks, self.constants = Breaks(ledger), Constants(ledger)
+        self.breaks, self.constants = LostGradients(ledger), ConstantArrays(ledger)
         self.mutation_log = MutationLog(ledger)
         self.snapshots = Snapshots(self.budget_bytes, ledger)
         self.races = RaceFinder(lambda array: ledger.open(array).version)  # last of NOTES
@@ -143,14 +143,14 @@ class Recording(Block):
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel, after detecting writes by others to its exported arrays."""
-        given = Given(name, plan, args)
+        given = LaunchRequest(name, plan, args)
         arrays = given.arrays.values() if self.runtime.exported else ()
         self.ledger.look(arrays)
         result = self.launch_noted(given)
         self.ledger.show(arrays)
         return result
 
-    def launch_noted(self, given: Given) -> Any:
+    def launch_noted(self, given: LaunchRequest) -> Any:
         """Run a kernel, and record it if required."""
         raise NotImplementedError
 
@@ -159,14 +159,14 @@ class Recording(Block):
         for entry in reversed(self.entries):
             entry.run()
 
-    def check(self, call: Call, names: frozenset[str]) -> None:
+    def check(self, call: KernelCall, names: frozenset[str]) -> None:
         """Raise GradientError, or warn, if a derivative is lost on its way to arrays of the call.
 
         `names` are the arrays that have a gradient.
         """
         self.breaks.check(call, names, self.kind, self.under(call))
 
-    def under(self, call: Call) -> list[tuple[str, Break]]:
+    def under(self, call: KernelCall) -> list[tuple[str, LostGradient]]:
         """Lost gradients in host arguments that alias exported arrays holding derivatives."""
         found = []
         for name in call.hosts.keys() - call.constants:
@@ -176,10 +176,10 @@ class Recording(Block):
                 held = account.holds() if account.fills is None else None
                 origins = [one.origin for one in account.escaping]
                 origins += [held.origin] if held is not None else []
-                found += [(name, Break(view, name, origin)) for origin in origins]
+                found += [(name, LostGradient(view, name, origin)) for origin in origins]
         return found
 
-    def note(self, call: Call, flow: Outflow, boxes: Mapping[str, Box]) -> None:
+    def note(self, call: KernelCall, flow: DerivativeOutflow, boxes: Mapping[str, Box]) -> None:
         """Record where a call stored derivatives; `boxes` are the parts of arrays it wrote."""
         self.breaks.note_escapes(call, flow.escapes)
         self.breaks.note_escapes(call, flow.bits, is_bits=True)
@@ -191,7 +191,7 @@ class Recording(Block):
                     [view], array, "that is memory of an array, into which it went here"
                 )
 
-    def save(self, call: Call, holder: Holder, made: GradientPlan) -> dict[str, Box]:
+    def save(self, call: KernelCall, holder: RecordedMemory, made: GradientPlan) -> dict[str, Box]:
         """Request snapshots of the contents that a call's gradient will read.
 
         Returns the parts of arrays that the call writes.
@@ -201,7 +201,7 @@ class Recording(Block):
             if array.is_gradient:
                 holder.memory[key] = array.copied()  # gradients change without notification
             else:
-                self.snapshots.want(Wanted(holder, key, box))
+                self.snapshots.want(SnapshotRequest(holder, key, box))
         return made.writes(call)
 
     def protect(
@@ -223,7 +223,9 @@ class Recording(Block):
         if self.snapshots.is_over and not was_over:
             drop_copies(self.entries)
 
-    def note_gradient(self, call: Call, gradients: Gradients, needs: Iterable[str]) -> None:
+    def note_gradient(
+        self, call: KernelCall, gradients: CallAdjoints, needs: Iterable[str]
+    ) -> None:
         """Record that `kernel.grad` added to gradients, after reading the arrays `needs`."""
         if self.state != "recording":
             return
@@ -233,12 +235,12 @@ class Recording(Block):
             if name not in call.tensors:
                 adjoints[name] = gradients.arrays[name].whole
                 self.ledger.open(gradients.arrays[name]).change(is_whole=True)
-            elif (view := host.view_of(host.grad_of(call.tensors[name]))) is not None:
+            elif (view := host_views.view_of(host_views.grad_of(call.tensors[name]))) is not None:
                 adjoints[name] = view
         if not self.is_paused:
             self.breaks.note_gradient(call, adjoints, needs, self.kind)
 
-    def on_access(self, array: Storage, access: Access) -> None:
+    def on_access(self, array: Storage, access: ArrayAccess) -> None:
         """Called before Python accesses an array. Values written by Python have no derivative."""
         self.leave_trace()
         self.mutation_log.note_access(array, access)
@@ -253,7 +255,7 @@ class Recording(Block):
             account.change(is_whole=access.at is None or not is_ours)
             if is_ours and array.whole is self.loss:
                 account.note_write(access)
-            is_cut = overwrite(account, array, access, is_ours=is_ours)
+            is_cut = ends_derivative(account, array, access, is_ours=is_ours)
             if not is_ours:
                 self.written_inside(account, array)
             elif is_cut:
@@ -283,7 +285,7 @@ class Recording(Block):
         """Record that Python stored a constant over a derivative."""
         gradient = array.companion("grad")
         assert gradient is not None
-        self.entries.append(Cut((gradient,), at))
+        self.entries.append(ConstantOverwrite((gradient,), at))
         account = self.ledger.open(array)
         account.is_cut = True
         if at is None and account.array is array:
@@ -321,7 +323,7 @@ class Recording(Block):
         return account if is_known else None
 
     def record(
-        self, function: Function, inputs: Sequence[Memory], found: Sequence[Values],
+        self, function: HostFunction, inputs: Sequence[Memory], found: Sequence[Values],
         result: Values, output: Memory,
     ) -> None:  # fmt: skip
         """Record a host computation.
@@ -337,7 +339,7 @@ class Recording(Block):
         here = user_span()
         for x in inputs:
             if isinstance(x, Storage) and x.companion(self.kind) is not None:
-                use = Use(repr(x), function.who, lambda: here, box_at(x))
+                use = InputUse(repr(x), function.who, lambda: here, box_at(x))
                 self.ledger.open(x).uses.add(use)
         known = [self.computed(x) or x for x in inputs]
         if isinstance(output, Storage):
@@ -359,22 +361,22 @@ class Recording(Block):
         self.breaks.hold(array, repr(array), who, user_span())
         self.ledger.show((array.whole,))
 
-    def holding(self, array: Memory) -> list[Break]:
+    def holding(self, array: Memory) -> list[LostGradient]:
         """Derivatives in an array, matrix or tensor that a computation on the host would lose."""
         found = self.breaks.of(array)
         if isinstance(array, Storage) and array.companion(self.kind) is not None:
             held = self.breaks.holds(array)
             origin = (f"{array!r} has a {WORDS[self.kind]}", None) if held is None else held.origin
-            found = [*found, Break(array.whole, repr(array), origin)]
+            found = [*found, LostGradient(array.whole, repr(array), origin)]
         if not isinstance(array, Storage):
             origins = [held.origin for one in self.ledger.near(array) for held in one.held.values()]
             account = self.ledger.find(array)
             if account is not None and account.slope is not None:
                 origins += [("the matrix is made of values with a derivative", None)]
-            found += [Break(array, "", origin) for origin in origins]
+            found += [LostGradient(array, "", origin) for origin in origins]
         return found
 
-    def lost_in(self, array: Memory) -> list[Break]:
+    def lost_in(self, array: Memory) -> list[LostGradient]:
         """Lost gradients in an array, except those that storing the array unchanged would keep."""
         is_known = self.computed(array) is not None
         return [t for t in self.breaks.of(array) if not (t.is_shown and is_known)]
@@ -402,9 +404,9 @@ class Recording(Block):
             self.note_detached([values], array, "Python put it into an array here")
             return
         self.ledger.open(array).loss = None  # overwritten with known values
-        self.record(Copied(), [values], [values], values, array)
+        self.record(IdentityFunction(), [values], [values], values, array)
         if array in self.runtime.exported:
-            self.ledger.expect(array, host.cast(values, array.compute))
+            self.ledger.expect(array, host_views.cast(values, array.compute))
 
     def copy_tensor(self, target: Storage, tensor: Any) -> bool:
         """Record a copy from a torch tensor that requires a gradient. Return True if it was copied.
@@ -413,15 +415,15 @@ class Recording(Block):
         """
         self.leave_trace()
         can_record = self.records_functions and not self.is_paused
-        if not (can_record and target.compute.kind == "f" and host.has_grad(tensor)):
+        if not (can_record and target.compute.kind == "f" and host_views.has_grad(tensor)):
             return False
         if tuple(tensor.shape) == target.shape + shape_of(target.elem):
             from vkchi.tape.copies import copy_tensor  # rarely needed
 
             copy_tensor(target, tensor)
             return True
-        target.from_numpy(host.array_of_torch(tensor))
-        lost = Break(target, "", ("a tensor that requires a gradient was copied", None))
+        target.from_numpy(host_views.array_of_torch(tensor))
+        lost = LostGradient(target, "", ("a tensor that requires a gradient was copied", None))
         self.breaks.pass_on([lost], target, "it was put into an array here")
         return True
 

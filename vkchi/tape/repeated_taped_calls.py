@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from vkchi.buffer import IMPORTED
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
-from vkchi.interrupts.bounded import remember
+from vkchi.interrupts.bounded import insert_bounded
 from vkchi.launch.prepared import Prepared
-from vkchi.launch.repeated_calls import RepeatedCall, note_repeated_call
+from vkchi.launch.repeated_calls import RepeatedCall, cache_call
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
@@ -77,7 +77,7 @@ class RepeatedTapedCall:
         found = self.cases.get(key)
         if found is None:
             found = key, self.shapes
-            remember(self.cases, key, found, MOST_CASES)
+            insert_bounded(self.cases, key, found, MOST_CASES)
         return found
 
     def gradient(self, adjoints: Mapping[str, Storage]) -> GradientPlan | None:
@@ -144,14 +144,14 @@ def note_repeated(
     derived = plan.derived
     if not derived.notes_left or any(isinstance(a, HostNdarray) for a in arrays.values()):
         return None
-    call = note_repeated_call(plan, plan.parameters, args)
+    call = cache_call(plan, plan.parameters, args)
     if call is None:
         return None
     derived.notes_left -= 1
     if not call.takes(args):  # scalars that change when bound, as 2.0 ** 200 to f32
         return None
     made = RepeatedTapedCall(plan, call, arrays, constants)
-    remember(derived.repeated, objects_among(plan, args), made, MOST_REPEATED)
+    insert_bounded(derived.repeated, objects_among(plan, args), made, MOST_REPEATED)
     return made
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from vkchi.analysis.host_numbers import host_number
 from vkchi.analysis.loop_bounds import sums_under
-from vkchi.autodiff.buffers import size_of
-from vkchi.autodiff.refusals import gone
+from vkchi.autodiff.buffers import save_buffer_size
+from vkchi.autodiff.gradient_checks import nondeterminism_error
 from vkchi.autodiff.replay_log import record_draws
 from vkchi.fields.storage import Storage
-from vkchi.ir.intervals import type_range
+from vkchi.ir.interval_rules import type_range
 from vkchi.launch.executable import count_reader
-from vkchi.tape.calls import Call
-from vkchi.tape.plan import GradientPlan, Room, new_buffer
+from vkchi.tape.calls import KernelCall
+from vkchi.tape.plan import BufferShape, GradientPlan, new_buffer
 from vkchi.tape.variants import Variant
 from vkchi.target.shader import compile_count
 from vkchi.types import Scalar
@@ -20,11 +20,11 @@ from vkchi.types import Scalar
 class ReplayLog(Variant):
     """A kernel instrumented to log its draws (`Entry.drawn`); built once per gradient."""
 
-    def __init__(self, call: Call, made: GradientPlan) -> None:
+    def __init__(self, call: KernelCall, made: GradientPlan) -> None:
         plan = call.plan
         super().__init__(call, record_draws(plan.func, made.draws))
         places = self.executable.places
-        self.rooms = [Room(size_of(d.save, plan.func), places) for d in made.draws]
+        self.rooms = [BufferShape(save_buffer_size(d.save, plan.func), places) for d in made.draws]
         read = count_reader(places)
         self.sums = [
             (draw.op, type_range(v.type), compile_count(number.expr, read))
@@ -32,7 +32,7 @@ class ReplayLog(Variant):
             if isinstance(v.type, Scalar) and (number := host_number(v)) is not None
         ]  # fmt: skip
 
-    def bind(self, call: Call) -> dict[str, Storage]:
+    def bind(self, call: KernelCall) -> dict[str, Storage]:
         """Allocate the buffers of a call's draws.
 
         Raises DeviceError if they are too large, GradientError if their size is unknown.
@@ -40,7 +40,7 @@ class ReplayLog(Variant):
         flat = self.executable.bind(call.args, call.arrays).flat
         for op, (least, most), value in self.sums:
             if not least <= value(flat) <= most:
-                raise gone(op)
+                raise nondeterminism_error(op)
         made = {}
         for room in self.rooms:
             size, shape = room.size, room.shape(flat)
@@ -48,7 +48,7 @@ class ReplayLog(Variant):
         return made
 
 
-def replay_log_of(call: Call, made: GradientPlan) -> ReplayLog:
+def replay_log_of(call: KernelCall, made: GradientPlan) -> ReplayLog:
     """Return the replay log of a gradient, built at first use."""
     if made.replay_log is None:
         made.replay_log = ReplayLog(call, made)

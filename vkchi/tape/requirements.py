@@ -7,7 +7,7 @@ from typing import Any
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
@@ -52,7 +52,7 @@ def check_place(loss: Any, runtime: Runtime) -> None:
 
 def check_loss(loss: Any) -> None:
     """Raise KernelRuntimeError or ArgumentError for a value that cannot be a loss."""
-    if host.is_torch(loss):
+    if host_views.is_torch(loss):
         check_tensor_loss(loss)
         return
     if not isinstance(loss, Storage):
@@ -110,14 +110,14 @@ def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
 
 def set_loss(loss: Any, value: float) -> None:
     """Set a loss that `check_loss` has accepted."""
-    if host.is_torch(loss):
+    if host_views.is_torch(loss):
         loss.detach().fill_(value)
     else:
         loss.fill(value)
 
 
 def seed_loss(loss: Any) -> None:
-    if not host.is_torch(loss):
+    if not host_views.is_torch(loss):
         loss.grad.fill(1.0)
     elif loss.grad is None:
         loss.grad = loss.detach().clone().fill_(1.0)

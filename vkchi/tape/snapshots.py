@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from vkchi.analysis.boxes import Box, rows_of
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.tape.ledger import Finder, Ledger, Wanted, Wants
+from vkchi.tape.ledger import CallMemory, Ledger, SnapshotRequest, SnapshotRequests
 from vkchi.tape.log import State
 from vkchi.tuples import NamedTuple
 
@@ -23,13 +23,13 @@ UNLIMITED = 1 << 62  # bytes; saves everything, and the state at the start
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
-def in_units(size_bytes: int) -> str:
+def format_bytes(size_bytes: int) -> str:
     """Format a size in bytes for people."""
     unit = next((u for u in ("GiB", "MiB", "KiB") if size_bytes >= UNITS[u]), "")
     return f"{size_bytes / UNITS[unit]:.1f} {unit}" if unit else f"{size_bytes} bytes"
 
 
-class Report(NamedTuple):
+class TapeReport(NamedTuple):
     """Number of calls and repeated calls of a tape, and the memory it saved."""
 
     calls: int
@@ -40,14 +40,15 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         if not self.repeated:
-            return f"{self.calls} calls, {in_units(self.saved_bytes)} saved, none recomputed"
+            return f"{self.calls} calls, {format_bytes(self.saved_bytes)} saved, none recomputed"
         return (
-            f"{self.calls} calls, up to {self.states} states of {in_units(self.state_bytes)} kept "
-            f"at once ({in_units(self.saved_bytes)}), {self.repeated} calls recomputed"
+            f"{self.calls} calls, up to {self.states} states of {format_bytes(self.state_bytes)} "
+            f"kept "
+            f"at once ({format_bytes(self.saved_bytes)}), {self.repeated} calls recomputed"
         )
 
 
-class Save(NamedTuple):
+class SnapshotCopy(NamedTuple):
     """A copy of parts of an array, and the calls that requested it.
 
     `holders` are their positions in the tape, with the array's parameter name in each.
@@ -56,12 +57,12 @@ class Save(NamedTuple):
     boxes: list[Box]
     holders: list[tuple[int, str]]
 
-    def find(self, calls: Sequence[Finder]) -> Storage:
+    def find(self, calls: Sequence[CallMemory]) -> Storage:
         """The array, as the first call has it."""
         position, name = self.holders[0]
         return calls[position].memory[name]
 
-    def make(self, calls: Sequence[Finder], saved_bytes: int) -> Storage:
+    def make(self, calls: Sequence[CallMemory], saved_bytes: int) -> Storage:
         """Make the copy and store it in the calls. Raises DeviceError.
 
         `saved_bytes` is the size of earlier copies, for the error message.
@@ -101,7 +102,7 @@ class Snapshots:
         self.start = State()
         self.rewritten: dict[int, Storage] = {}
         self.saved_bytes = 0
-        self.saves: list[Save] = []
+        self.saves: list[SnapshotCopy] = []
         self.is_over = self.is_reversing = False
 
     @property
@@ -109,7 +110,7 @@ class Snapshots:
         """True if calls may have to be repeated."""
         return self.budget_bytes not in (None, UNLIMITED)
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: SnapshotRequest) -> None:
         """Request that a part of an array keeps its contents."""
         account = self.ledger.open(wanted.array)
         if not self.is_over:
@@ -140,7 +141,7 @@ class Snapshots:
             self.start.keep(array)
         wants = self.ledger.open(array).wants
         hit = wants.pop_meeting(box)
-        found: dict[int, list[Wanted]] = {}
+        found: dict[int, list[SnapshotRequest]] = {}
         for w in hit:
             found.setdefault(id(w.array), []).append(w)
         try:
@@ -151,9 +152,9 @@ class Snapshots:
                 wants.add(w)
             raise
 
-    def save_for(self, those: list[Wanted]) -> None:
+    def save_for(self, those: list[SnapshotRequest]) -> None:
         """Copy an array for these requests. Raises DeviceError."""
-        save = Save([w.box for w in those], [(w.holder.position, w.name) for w in those])
+        save = SnapshotCopy([w.box for w in those], [(w.holder.position, w.name) for w in those])
         self.saves.append(save)
         copy = those[0].copy or copy_of(those[0].array, save.boxes, self.saved_bytes)
         self.count(copy.size_bytes)
@@ -167,7 +168,7 @@ class Snapshots:
         if budget is not None and self.saved_bytes > budget:
             self.is_over = True
             for account in self.ledger.accounts.values():
-                account.wants = Wants()
+                account.wants = SnapshotRequests()
 
     def close(self) -> None:
         """Drop the initial state."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vkchi.analysis.boxes import Box
-from vkchi.autodiff.answers import GradientSpec, MarkedOp
+from vkchi.autodiff.results import GradientSpec, MarkedOp
 from vkchi.fields.storage import Storage
-from vkchi.ir.names import NOTED
-from vkchi.tape.calls import Call
+from vkchi.ir.param_names import NOTED
+from vkchi.tape.calls import KernelCall
 from vkchi.tape.derived import facts
 from vkchi.tape.variants import Variant
 from vkchi.types import Array, i32, shape_of
@@ -19,7 +19,10 @@ from vkchi.types.lazy_numpy import np
 
 
 def find_stale(
-    call: Call, spec: GradientSpec | None, written: Mapping[str, Box], invariant: frozenset[str]
+    call: KernelCall,
+    spec: GradientSpec | None,
+    written: Mapping[str, Box],
+    invariant: frozenset[str],
 ) -> MarkedOp | None:
     """Return an access after which rerunning the kernel gives other values, or None.
 

@@ -1,7 +1,7 @@
 """Steps of a tape that are calls: they can be repeated and differentiated.
 
-`Launch` is a call that is not differentiated, `Entry` one that is. `Custom` is a call of a function
-with a custom gradient.
+`CallStep` is a call that is not differentiated, `RecordedCall` one that is. `CustomGradientCall` is
+a call of a function with a custom gradient.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
-from vkchi.races.finder import check as check_race
-from vkchi.races.race import Doubt, Found
-from vkchi.tape.calls import Call, Gradients
+from vkchi.races.finder import check_gradient_race as check_race
+from vkchi.races.race import Found, UndecidedRace
+from vkchi.tape.calls import CallAdjoints, KernelCall
 from vkchi.tape.derived import facts
-from vkchi.tape.log import State, Step
+from vkchi.tape.log import State, TapeStep
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from vkchi.ir.core import Func
-    from vkchi.races.trials import Observed
+    from vkchi.races.trials import ObservedRun
     from vkchi.tape.ledger import Ledger, Values
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.replays import ReplayLog
     from vkchi.tape.variants import Variant
 
 
-class Launch(Step):
+class CallStep(TapeStep):
     """A call that can be repeated.
 
     `race` is the race between its iterations, if any was found. `results` are copies of the arrays
@@ -41,7 +41,7 @@ class Launch(Step):
     calls then find equal values in every repetition.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: KernelCall) -> None:
         self.call, self.draws = call, call.plan.runtime.draws
         self.results: State | None = None
         self.race: Found | None = None
@@ -73,7 +73,7 @@ class Launch(Step):
         self.call.plan.launch(self.call.args, self.draws)
 
 
-class Entry(Launch):
+class RecordedCall(CallStep):
     """A recorded call.
 
     - `memory`: its arrays, or copies of their contents before the call.
@@ -87,23 +87,27 @@ class Entry(Launch):
     kept: Mapping[str, Storage] = MappingProxyType({})
 
     def __init__(
-        self, call: Call, gradients: Gradients, plan: GradientPlan, race: Found | Doubt | None
+        self,
+        call: KernelCall,
+        gradients: CallAdjoints,
+        plan: GradientPlan,
+        race: Found | UndecidedRace | None,
     ) -> None:
         super().__init__(call)
         self.gradients, self.plan = gradients, plan
         self.memory = dict(call.arrays)
         self.log: ReplayLog | None = None
-        self.observed: Observed | None = None
+        self.observed: ObservedRun | None = None
         if plan.made.has_draws:
             from vkchi.tape.replays import replay_log_of  # imports the IR; few kernels draw
 
             self.log = replay_log_of(call, plan)
         self.drawn = self.log.bind(call) if self.log is not None else {}
-        self.race = None if isinstance(race, Doubt) else race
-        if isinstance(race, Doubt):
-            from vkchi.races.meeting import observe  # imports the IR; rarely needed
+        self.race = None if isinstance(race, UndecidedRace) else race
+        if isinstance(race, UndecidedRace):
+            from vkchi.races.meeting import observed_variant  # imports the IR; rarely needed
 
-            self.observed = observe(call, race, self.func)
+            self.observed = observed_variant(call, race, self.func)
             self.race = race.race if self.observed is not None else None
 
     @property
@@ -117,7 +121,7 @@ class Entry(Launch):
         return self.call.plan.func if self.form is None else self.form.func
 
     def launch(
-        self, call: Call, args: tuple[Any, ...], again: int | None = None,
+        self, call: KernelCall, args: tuple[Any, ...], again: int | None = None,
         flags: Ledger | None = None,
     ) -> Any:  # fmt: skip
         """Run the kernel, or the variant that this call needs; return the kernel's result.
@@ -170,7 +174,7 @@ def as_it_is(arg: Any) -> Any:
     return copy.deepcopy(arg) if type(arg) in (Vector, Matrix, Struct) else arg
 
 
-class Custom(Step):
+class CustomGradientCall(TapeStep):
     """A recorded call of a Python function with a custom gradient.
 
     - `end`: time at which the call ended (`mutation_log`).
@@ -187,7 +191,7 @@ class Custom(Step):
         self.args = tuple(map(as_it_is, args))
         self.kwargs = {name: as_it_is(arg) for name, arg in kwargs.items()}
         self.end = 0
-        self.steps: list[Step] = []
+        self.steps: list[TapeStep] = []
         self.views: list[Values] = []
         self.left: list[tuple[Values, Values]] = []
 
@@ -231,12 +235,12 @@ class Custom(Step):
             ) from None
 
 
-def launches_in(entries: Iterable[Any]) -> Iterator[Launch]:
+def launches_in(entries: Iterable[Any]) -> Iterator[CallStep]:
     """Yield the kernel calls among steps, and inside of them."""
     for entry in entries:
-        if isinstance(entry, Launch):
+        if isinstance(entry, CallStep):
             yield entry
-        elif isinstance(entry, Custom):
+        elif isinstance(entry, CustomGradientCall):
             yield from launches_in(entry.steps)
 
 
@@ -254,7 +258,7 @@ def tensors_written(entries: Iterable[Any]) -> list[Any]:
 def drop_copies(entries: Iterable[Any]) -> None:
     """Drop the snapshots of single calls."""
     for entry in entries:
-        if isinstance(entry, Entry):
+        if isinstance(entry, RecordedCall):
             entry.memory = dict(entry.call.arrays)
 
 

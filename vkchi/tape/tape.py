@@ -21,45 +21,45 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
-from vkchi.autodiff.answers import GradientSpec
+from vkchi.autodiff.results import GradientSpec
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
 from vkchi.hooks import python_scope
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.interrupts.local import local
 from vkchi.interrupts.locks import restoring
 from vkchi.launch import Plan
-from vkchi.races.finder import refuse as refuse_race
-from vkchi.races.race import Doubt, Found
-from vkchi.runtime import current
+from vkchi.races.finder import race_error as refuse_race
+from vkchi.races.race import Found, UndecidedRace
+from vkchi.runtime import current_runtime
 from vkchi.tape.calls import (
-    Call,
-    Copies,
-    Given,
-    Gradients,
+    CallAdjoints,
+    HostCopies,
+    KernelCall,
+    LaunchRequest,
     check_leaves,
     check_numbers,
-    clear,
+    clear_arrays,
     copied_where_read,
-    leaves_of,
+    integer_arguments,
+    leaf_arguments,
     make_grads,
-    numbers_of,
 )
-from vkchi.tape.constant_arrays import flows_of, pending, plan_where_known
+from vkchi.tape.constant_arrays import flows_of, plan_where_known, undecided_fills
 from vkchi.tape.derived import case_of, facts
 from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
-from vkchi.tape.recording import Inside, Recording
+from vkchi.tape.recording import FunctionContext, Recording
 from vkchi.tape.requirements import check_alone, check_loss, check_place, seed_loss, set_loss
-from vkchi.tape.snapshots import UNLIMITED, Report
+from vkchi.tape.snapshots import UNLIMITED, TapeReport
 from vkchi.tape.steps import (
-    Custom,
-    Entry,
-    Launch,
+    CallStep,
+    CustomGradientCall,
+    RecordedCall,
     check_repeatable,
     drop_copies,
     tensors_written,
 )
-from vkchi.tape.traces import Followed, Trace, may_be_traced
+from vkchi.tape.traces import Trace, TracedCall, may_be_traced
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ if TYPE_CHECKING:
     from vkchi.types.hints import Tensors
 
 
-class Noted(NamedTuple):
+class CallAnalysis(NamedTuple):
     """Analysis of a call before it runs.
 
     `constant` are the arrays that it finds constant, with the fills they depend on. `boxes` are the
     parts of arrays that it writes.
     """
 
-    entry: Entry
+    entry: RecordedCall
     constant: Mapping[str, Fills]
     boxes: Mapping[str, Box]
 
@@ -107,9 +107,9 @@ class Tape(Recording):
         self.loss: Any = loss
         self.clear_gradients = clear_gradients
         self.validation, self.grad_check = validation, grad_check
-        super().__init__(current(), budget_of(memory, UNLIMITED if grad_check else None))
-        self.report: Report | None = None  # set after the gradients
-        self.copies = Copies()
+        super().__init__(current_runtime(), budget_of(memory, UNLIMITED if grad_check else None))
+        self.report: TapeReport | None = None  # set after the gradients
+        self.copies = HostCopies()
         self.failed: str | None = None  # name of an aborted call
         is_plain = self.budget_bytes is None and not (validation or grad_check)
         self.trace = Trace(is_followed=is_plain)
@@ -204,26 +204,26 @@ class Tape(Recording):
             for tensor, before in tensors:
                 new, tensor.grad = tensor.grad, before
                 if new is not None:
-                    host.write_grad(tensor, before.detach() + new)
+                    host_views.write_grad(tensor, before.detach() + new)
 
     def is_left_over(self, gradient: Storage) -> bool:
         """True if a gradient may be nonzero before the tape's gradients run."""
         account = self.ledger.find(gradient)
         return not self.clear_gradients or (account is not None and account.version > 0)
 
-    def grad_once(self) -> Report:
+    def grad_once(self) -> TapeReport:
         """Run the gradients from complete snapshots."""
         seed_loss(self.loss)
         self.reverse()
-        return Report(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
+        return TapeReport(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
 
-    def grad_again(self) -> Report:
+    def grad_again(self) -> TapeReport:
         """Run the gradients with checkpointing, if the snapshots exceed the budget."""
-        from vkchi.tape.checkpoints import Replay
+        from vkchi.tape.checkpoints import CheckpointReplay
 
         drop_copies(self.entries)
         held_bytes = check_repeatable(self.entries)
-        replay = Replay(self.entries, self.snapshots.start, held_bytes)
+        replay = CheckpointReplay(self.entries, self.snapshots.start, held_bytes)
         seed_loss(self.loss)
         assert self.snapshots.budget_bytes is not None
         return replay.run(self.snapshots.budget_bytes)
@@ -231,14 +231,14 @@ class Tape(Recording):
     def run_again(self) -> None:
         """Repeat the calls without recording them."""
         for entry in self.entries:
-            if isinstance(entry, Custom):
+            if isinstance(entry, CustomGradientCall):
                 entry.call()
             else:
                 entry.repeat()
 
     # --- traces ----------------------------------------------------------------------------------
 
-    def find_followed(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Followed | None:
+    def find_followed(self, name: str, plan: Plan, args: tuple[Any, ...]) -> TracedCall | None:
         """Find a call in the trace of earlier tapes; None after any other event than a call."""
         if self.is_noting:
             return None
@@ -256,7 +256,7 @@ class Tape(Recording):
             if not self.is_noting:
                 self.note_done(self.trace.done)
 
-    def note_done(self, done: Sequence[Followed]) -> None:
+    def note_done(self, done: Sequence[TracedCall]) -> None:
         """Analyze calls that ran from a trace."""
         before = self.failed
         if done:
@@ -267,7 +267,7 @@ class Tape(Recording):
             self.note_flows(self.note_call(step.call, step))
         self.failed = before
 
-    def grow_trace(self, entry: Entry) -> None:
+    def grow_trace(self, entry: RecordedCall) -> None:
         """Append an analyzed call to the trace, for later tapes to follow."""
         trace = self.trace
         if trace.is_over:
@@ -328,12 +328,12 @@ class Tape(Recording):
             if is_refused or get_ident() != self.thread:
                 self.failed = before
             if not (is_refused or get_ident() == self.thread):
-                self.breaks.lose_results(Given(name, plan, args), self.kind)
+                self.breaks.lose_results(LaunchRequest(name, plan, args), self.kind)
             raise
         self.failed = before
         return result
 
-    def launch_noted(self, given: Given) -> Any:
+    def launch_noted(self, given: LaunchRequest) -> Any:
         """Run a kernel, and record it if required."""
         if self.is_paused and not (self.skipped and self.is_reset(given)):
             self.leave_trace()
@@ -355,34 +355,34 @@ class Tape(Recording):
         self.grow_trace(entry)
         return result
 
-    def note_call(self, call: Call, done: Followed | None = None) -> Noted:
+    def note_call(self, call: KernelCall, done: TracedCall | None = None) -> CallAnalysis:
         """Analyze a call and save the contents that it overwrites. Raises GradientError.
 
         `done` is the traced call if it has run already.
         """
-        gradients = Gradients(call, None if done is None else done.adjoints)
+        gradients = CallAdjoints(call, None if done is None else done.adjoints)
         constant = self.constants.of(call, gradients.names)
         made = plan_where_known(call, gradients, constant)
         made.reserve(call.args, call.arrays)
         self.check(call, gradients.names)
         race = self.find_race(call, gradients.names, made.spec)
-        self.check_race(None if isinstance(race, Doubt) else race)
+        self.check_race(None if isinstance(race, UndecidedRace) else race)
         self.entries += self.snapshots.take_rewritten()
-        entry = Entry(call, gradients, made, race)
+        entry = RecordedCall(call, gradients, made, race)
         entry.position = len(self.entries)
         if done is not None:
             entry.kept = done.memory
         boxes = self.save(call, entry, made)
         self.snapshots.saves = []
         self.protect(f"{call.name}()", call.plan.written, call.arrays, boxes)
-        return Noted(entry, constant, boxes)
+        return CallAnalysis(entry, constant, boxes)
 
-    def note_flows(self, noted: Noted) -> None:
+    def note_flows(self, noted: CallAnalysis) -> None:
         """Append a finished call to the entries, and record where it stored derivatives."""
         entry, constant, boxes = noted
         self.entries.append(entry)
         call, made = entry.call, entry.plan
-        constant = {name: pending(fills) for name, fills in constant.items()}
+        constant = {name: undecided_fills(fills) for name, fills in constant.items()}
         flows = flows_of(call, made.spec, constant)
         self.constants.note_call(call, flows, constant)
         self.breaks.note_escapes(call, flows.given, fills=flows.fills)
@@ -391,9 +391,9 @@ class Tape(Recording):
         self.note(call, left, boxes)
 
     def find_race(
-        self, call: Call, names: frozenset[str], spec: GradientSpec
-    ) -> Found | Doubt | None:
-        """Return a race in a call, or a `Doubt`.
+        self, call: KernelCall, names: frozenset[str], spec: GradientSpec
+    ) -> Found | UndecidedRace | None:
+        """Return a race in a call, or a `UndecidedRace`.
 
         All races count under validation or in limited memory, where calls may be repeated.
         Otherwise only those that affect a derivative.
@@ -406,7 +406,7 @@ class Tape(Recording):
         if race is not None and self.validation:
             raise refuse_race(race[0], DataAccessError)
 
-    def launch_unrecorded(self, given: Given) -> Any:
+    def launch_unrecorded(self, given: LaunchRequest) -> Any:
         """Run a kernel inside a function that is recorded as a whole, or inside its gradient."""
         step, plan, who = self.note_step(given), given.plan, self.skipped
         arrays = step.call.arrays if step is not None else given.arrays
@@ -422,31 +422,31 @@ class Tape(Recording):
             step.keep_results(self.snapshots)
         if self.custom is not None:
             self.hold(given, f"{self.custom.function.__name__}()", boxes)
-            self.breaks.use(given, case_of(numbers_of(plan, given.args), arrays), self.kind)
+            self.breaks.use(given, case_of(integer_arguments(plan, given.args), arrays), self.kind)
         return result
 
-    def hold(self, given: Given, who: str, boxes: Mapping[str, Box]) -> None:
+    def hold(self, given: LaunchRequest, who: str, boxes: Mapping[str, Box]) -> None:
         """Record the writes of a kernel in a function with a custom gradient as derivatives."""
         span = given.plan.func.span
         for name in given.plan.written & given.arrays.keys():
             if given.arrays[name].companion("grad") is not None:
                 self.breaks.hold(given.arrays[name], name, who, span, boxes.get(name))
-        for p, arg in leaves_of(given.plan, given.args):
-            if p.name in given.plan.written and host.is_torch(arg) and arg.requires_grad:
+        for p, arg in leaf_arguments(given.plan, given.args):
+            if p.name in given.plan.written and host_views.is_torch(arg) and arg.requires_grad:
                 self.breaks.hold(arg, p.name, who, span)
 
-    def note_step(self, given: Given) -> Launch | None:
+    def note_step(self, given: LaunchRequest) -> CallStep | None:
         """Record an undifferentiated kernel call, so that it can be repeated in limited memory."""
         if not (self.custom or self.skipped) or self.snapshots.budget_bytes is None:
             return None
-        step = Launch(given.call)
+        step = CallStep(given.call)
         if self.snapshots.is_limited:
             step.race = self.races.look(step.call, frozenset(), None, all_=True)
         steps = self.custom.steps if self.custom else self.entries
         steps += [*self.snapshots.take_rewritten(), step]
         return step
 
-    def is_reset(self, given: Given) -> bool:
+    def is_reset(self, given: LaunchRequest) -> bool:
         """True if an undifferentiated kernel stores constants over a derivative.
 
         Such a kernel is recorded after all: its gradient clears that derivative.
@@ -462,13 +462,13 @@ class Tape(Recording):
             with self.whole_call(function, None):
                 return function.__wrapped__(*args, **kwargs)
         self.ledger.look_at_all()
-        custom = Custom(self.mutation_log, function, args, kwargs)
+        custom = CustomGradientCall(self.mutation_log, function, args, kwargs)
         self.entries += [*self.snapshots.take_rewritten(), *self.breaks.unknown(), custom]
         with self.whole_call(function, custom), self.breaks.ignoring():
             return function.__wrapped__(*args, **kwargs)
 
     @contextmanager
-    def whole_call(self, function: Any, custom: Custom | None) -> Iterator[None]:
+    def whole_call(self, function: Any, custom: CustomGradientCall | None) -> Iterator[None]:
         """Context of a function whose kernels are not recorded one by one.
 
         An exception may be caught by the program. After an interrupt the state is unknown, and the
@@ -478,7 +478,7 @@ class Tape(Recording):
         skipped = f"{name}(), which is not differentiated" if custom is None else None
         if custom is not None or get_ident() == self.thread:  # others record kernels singly
             self.failed = before or name
-        self.inside[get_ident()] = Inside(custom, skipped)
+        self.inside[get_ident()] = FunctionContext(custom, skipped)
         try:
             yield
             has_ended = True
@@ -498,12 +498,12 @@ def budget_of(memory: int | str | None, usual: int | None) -> int | None:
     """The `memory` argument in bytes. Raises ArgumentError."""
     if memory is None:
         return usual
-    from vkchi.tape.checkpoints import bytes_of
+    from vkchi.tape.checkpoints import parse_bytes
 
-    return bytes_of(memory)
+    return parse_bytes(memory)
 
 
 @python_scope
 def clear_all_gradients() -> None:
     """Set the gradients of all fields and ndarrays to 0; those of torch tensors are unchanged."""
-    clear(current().gradients)
+    clear_arrays(current_runtime().gradients)

@@ -17,24 +17,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.storage import Storage
-from vkchi.tape.calls import Call, adjoints_of, repeat_call
-from vkchi.tape.log import Step
+from vkchi.tape.calls import KernelCall, adjoints_of, repeat_call
+from vkchi.tape.log import TapeStep
 from vkchi.tape.repeated_taped_calls import find_repeated
 
 if TYPE_CHECKING:
-    from vkchi.fields.elements import Access
+    from vkchi.fields.elements import ArrayAccess
     from vkchi.launch import Plan
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.repeated_taped_calls import RepeatedTapedCall
-    from vkchi.tape.snapshots import Save
-    from vkchi.tape.steps import Entry
+    from vkchi.tape.snapshots import SnapshotCopy
+    from vkchi.tape.steps import RecordedCall
 
 MOST_NODES = 1 << 14  # limit per tree; the next tape starts a new tree
 Key = tuple[int, tuple[tuple[str, int], ...]]  # serial of the `RepeatedTapedCall`, integers
-Watcher = Callable[[Storage, "Access"], None]
+Watcher = Callable[[Storage, "ArrayAccess"], None]
 
 
-class Node:
+class TraceNode:
     """A call in a trace tree: the copies made before it, and the calls that may follow.
 
     `loss` is the loss of the last tape that ended here without an error. `count` is the number of
@@ -43,13 +43,13 @@ class Node:
 
     __slots__ = ("after", "count", "loss", "saves")
 
-    def __init__(self, saves: Sequence[Save] = ()) -> None:
+    def __init__(self, saves: Sequence[SnapshotCopy] = ()) -> None:
         self.saves, self.count = saves, 0
-        self.after: dict[Key, Node] = {}
+        self.after: dict[Key, TraceNode] = {}
         self.loss: weakref.ref[Any] | None = None
 
 
-class Followed(Step):
+class TracedCall(TapeStep):
     """A call that follows a trace and has not been analyzed.
 
     `memory` holds its arrays, or copies of their contents before the call; `adjoints` their
@@ -57,7 +57,7 @@ class Followed(Step):
     """
 
     def __init__(
-        self, node: Node, name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...],
+        self, node: TraceNode, name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...],
         memory: dict[str, Storage], adjoints: Mapping[str, Storage], made: GradientPlan,
         position: int,
     ) -> None:  # fmt: skip
@@ -66,7 +66,7 @@ class Followed(Step):
         self.position = position
 
     @property
-    def call(self) -> Call:
+    def call(self) -> KernelCall:
         return repeat_call(self.name, self.repeated, self.args)
 
     def repeat(self) -> None:
@@ -88,10 +88,10 @@ class Trace:
 
     def __init__(self, *, is_followed: bool) -> None:
         self.is_over = not is_followed
-        self.root: Node | None = None
-        self.node: Node | None = None
+        self.root: TraceNode | None = None
+        self.node: TraceNode | None = None
         self.length = self.saved_bytes = 0
-        self.done: list[Followed] = []
+        self.done: list[TracedCall] = []
         self._watched: dict[int, Storage] = {}
         self._known: set[int] = set()  # serials of calls whose arrays are watched
 
@@ -101,15 +101,15 @@ class Trace:
         """Leave the tree for good."""
         self.is_over, self.node = True, None
 
-    def begin(self, plan: Plan) -> Node:
+    def begin(self, plan: Plan) -> TraceNode:
         """Return the root of the trace tree of a kernel."""
         derived = plan.derived
         if derived.traces is None or derived.traces.count >= MOST_NODES:
-            derived.traces = Node()
+            derived.traces = TraceNode()
         self.root = self.node = derived.traces
         return derived.traces
 
-    def grow(self, call: Call, saves: Sequence[Save]) -> None:
+    def grow(self, call: KernelCall, saves: Sequence[SnapshotCopy]) -> None:
         """Append a call, with the copies made before it."""
         assert call.repeated is not None
         node = self.node or self.begin(call.plan)
@@ -118,7 +118,7 @@ class Trace:
         found = node.after.get(key)
         if found is None and self.root.count < MOST_NODES:
             self.root.count += 1
-            found = node.after[key] = Node(tuple(saves))
+            found = node.after[key] = TraceNode(tuple(saves))
         if found is None:
             self.leave()
         self.node, self.length = found, self.length + 1
@@ -130,7 +130,7 @@ class Trace:
 
     # --- following the tree ----------------------------------------------------------------------
 
-    def find(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Followed | None:
+    def find(self, name: str, plan: Plan, args: tuple[Any, ...]) -> TracedCall | None:
         """Return the next call if an earlier tape did it after the same calls."""
         repeated = None if self.is_over else find_repeated(plan, args)
         if repeated is None:
@@ -144,9 +144,9 @@ class Trace:
         made = repeated.gradient(adjoints)
         if made is None:
             return None
-        return Followed(found, name, repeated, args, memory, adjoints, made, self.length)
+        return TracedCall(found, name, repeated, args, memory, adjoints, made, self.length)
 
-    def launch(self, step: Followed, watcher: Watcher) -> Any:
+    def launch(self, step: TracedCall, watcher: Watcher) -> Any:
         """Run a call of the trace and return its result. Raises DeviceError if memory is short."""
         step.made.reserve(step.args, step.memory)
         if step.repeated.serial not in self._known:
@@ -186,7 +186,7 @@ def key_of(repeated: RepeatedTapedCall, numbers: Mapping[str, int]) -> Key:
     return repeated.serial, tuple(numbers.items())
 
 
-def may_be_traced(entry: Entry) -> bool:
+def may_be_traced(entry: RecordedCall) -> bool:
     """True if the analysis of a call depends only on this call and earlier ones.
 
     Its inputs are the kernel, the arrays and the integers.

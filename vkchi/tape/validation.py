@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.autodiff.instrument import Instrumented, watch
+from vkchi.autodiff.instrument import Instrumented, instrument_reads
 from vkchi.autodiff.primal import name_under
 from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func, Op, Param
-from vkchi.ir.names import NOTED
+from vkchi.ir.param_names import NOTED
 from vkchi.launch.executable import Arrays
 from vkchi.span import Span
-from vkchi.tape.calls import Call
+from vkchi.tape.calls import KernelCall
 from vkchi.tape.ledger import Account, Ledger
 from vkchi.tape.variants import Variant
 from vkchi.types import Array, i32
@@ -20,7 +20,7 @@ from vkchi.types import Array, i32
 Read = tuple[str, Span | None]
 
 
-def run_watched(call: Call, ledger: Ledger, func: Func, own: Arrays) -> Any:
+def run_watched(call: KernelCall, ledger: Ledger, func: Func, own: Arrays) -> Any:
     """Run the instrumented variant of a kernel; return the kernel's result.
 
     `own` are additional arrays of the variant. Raises DataAccessError if the kernel overwrites an
@@ -31,7 +31,7 @@ def run_watched(call: Call, ledger: Ledger, func: Func, own: Arrays) -> Any:
     reads: list[Read] = plan.runtime.watched_reads  # numbered from 1
 
     def make() -> tuple[Instrumented, Variant]:
-        made = watch(func, names, len(reads) + 1)
+        made = instrument_reads(func, names, len(reads) + 1)
         reads.extend((call.name, op.span) for op in made.reads)
         return made, Variant(call, made.func)
 
@@ -42,7 +42,7 @@ def run_watched(call: Call, ledger: Ledger, func: Func, own: Arrays) -> Any:
     result = variant.run(call, {**call.arrays, **own, **watching, NOTED: noted})
     for op, number in zip(made.ops, noted.to_numpy()):
         if number:
-            raise refuse(call, op, reads[number - 1])
+            raise data_access_error(call, op, reads[number - 1])
     return result
 
 
@@ -55,7 +55,7 @@ def flags_of(account: Account, shadow: Param) -> Storage:
     return account.flags
 
 
-def refuse(call: Call, op: Op, read: Read) -> DataAccessError:
+def data_access_error(call: KernelCall, op: Op, read: Read) -> DataAccessError:
     """The error for a broken data-access rule."""
     reader, span = read
     return DataAccessError(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import GradientError
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.names import DUAL
+from vkchi.ir.param_names import DUAL
 from vkchi.launch.executable import Arrays
-from vkchi.signature.bound import find_changed, tell_owners
-from vkchi.tape.calls import Call, types_apart
+from vkchi.signature.bound import notify_torch, written_imports
+from vkchi.tape.calls import KernelCall, types_apart
 from vkchi.tape.derived import facts
 from vkchi.target.artifact import Artifact
 from vkchi.target.shader import REPORTS
@@ -29,18 +29,18 @@ class Variant:
 
     func: Func  # set if built from a Func
 
-    def __init__(self, call: Call, made: Func | Artifact) -> None:
+    def __init__(self, call: KernelCall, made: Func | Artifact) -> None:
         plan = self.plan = call.plan
         if not isinstance(made, Artifact):
-            from vkchi.compiler import build  # import takes 0.1 s
+            from vkchi.compiler import build_artifact  # import takes 0.1 s
 
             self.func = made
-            made = build(made, plan.runtime.options, plan.runtime.device.caps)
+            made = build_artifact(made, plan.runtime.options, plan.runtime.device.caps)
         self.artifact, self.sites = made, made.sites_among(plan.known_sites)
         fixed = {REPORTS: plan.runtime.reports} if self.sites else {}
         self.executable = plan.executable.derive(made, call.args, fixed)
 
-    def run(self, call: Call, arrays: Arrays, again: int | None = None) -> Any:
+    def run(self, call: KernelCall, arrays: Arrays, again: int | None = None) -> Any:
         """Run the call on these arrays by name, and return the kernel's result.
 
         `again` as in `Plan.launch`.
@@ -49,8 +49,8 @@ class Variant:
         with restoring(runtime.lock), runtime.lock:
             bound = self.executable.bind(call.args, arrays)
             if call.hosts:
-                changed = find_changed(call.imports, plan)
-                tell_owners(call.imports, changed, plan, is_taped=runtime.is_taped)
+                changed = written_imports(call.imports, plan)
+                notify_torch(call.imports, changed, plan, is_taped=runtime.is_taped)
             if self.sites:
                 runtime.reports.expect()
             self.executable.launch(bound, runtime.seeds(again) if plan.draws else None)
@@ -60,7 +60,7 @@ class Variant:
                 runtime.reports.deliver(self.sites, is_muted=again is not None)
             return plan.result()
 
-    def dry_run(self, call: Call, own: Arrays) -> None:
+    def dry_run(self, call: KernelCall, own: Arrays) -> None:
         """Run the call on copies of the arrays it writes. Raises DeviceError if memory is short.
 
         Only the arrays in `own` keep results. Failing checks of the kernel raise as usual.
@@ -79,7 +79,7 @@ class ForwardPlan(Variant):
     If its ordinary results are only approximate (`is_apart`), it runs on copies, before the kernel.
     """
 
-    def __init__(self, call: Call, duals: Arrays) -> None:
+    def __init__(self, call: KernelCall, duals: Arrays) -> None:
         types = tuple(types_apart(call, duals, DUAL).items())
         made = facts.along(call.plan, frozenset(duals), types, call.missing)
         self.is_apart = made.is_apart
@@ -87,7 +87,7 @@ class ForwardPlan(Variant):
             self._check_repeatable(call)
         super().__init__(call, made.artifact)
 
-    def _check_repeatable(self, call: Call) -> None:
+    def _check_repeatable(self, call: KernelCall) -> None:
         """Raise GradientError if a second run of the kernel may give other values."""
         why = "draws random numbers" if call.plan.draws else "depends on the order of iterations"
         if call.plan.draws or facts.depends_on_order(call.plan):
@@ -97,7 +97,7 @@ class ForwardPlan(Variant):
                 help="do that in a kernel of its own, and keep what it gives in a field",
             )  # fmt: skip
 
-    def run_along(self, call: Call, args: tuple[Any, ...], duals: Arrays) -> Any:
+    def run_along(self, call: KernelCall, args: tuple[Any, ...], duals: Arrays) -> Any:
         """Run the call, store the tangents of its results, and return the kernel's result."""
         own = {k + DUAL: v for k, v in duals.items()}
         if not self.is_apart:
@@ -106,7 +106,7 @@ class ForwardPlan(Variant):
         return call.plan.launch(args)
 
 
-def plan_forward(call: Call, duals: Arrays, of: str) -> ForwardPlan:
+def plan_forward(call: KernelCall, duals: Arrays, of: str) -> ForwardPlan:
     """The forward mode of a call, memoized per plan; `of` names the owner of the duals.
 
     Raises GradientError.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vkchi.reports.sites import Site
+from vkchi.reports.sites import ReportSite
 from vkchi.span import Span
 from vkchi.target.cautions import Caution
 from vkchi.target.shader import Check, Count, Shader
@@ -21,7 +21,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type
 
 
-class Fill(NamedTuple):
+class MemoryFill(NamedTuple):
     """Set the first `size_bytes` bytes of an array to a repeated 32-bit word."""
 
     name: str
@@ -36,7 +36,7 @@ class Dispatch(NamedTuple):
     shader: Shader
     reads: frozenset[str]
     writes: frozenset[str]
-    fills: tuple[Fill, ...] = ()
+    fills: tuple[MemoryFill, ...] = ()
 
 
 class IrText(NamedTuple):
@@ -88,7 +88,7 @@ class Artifact(NamedTuple):
     def writes(self) -> frozenset[str]:
         return frozenset(name for d in self.dispatches for name in d.writes)
 
-    def sites_among(self, known: Sequence[Site]) -> dict[int, Site]:
+    def sites_among(self, known: Sequence[ReportSite]) -> dict[int, ReportSite]:
         """Return the remaining report sites with their dispatch; `known` are all of the
         kernel's."""
         if not known:
@@ -118,7 +118,7 @@ class Interface(NamedTuple):
     returns: tuple[Scalar | Tensor, ...]
     results: tuple[Type, ...]
     returns_tuple: bool
-    sites: tuple[Site, ...]
+    sites: tuple[ReportSite, ...]
     checks: tuple[Check, ...]
     cautions: tuple[Caution, ...] = ()
 

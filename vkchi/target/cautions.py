@@ -52,7 +52,7 @@ class Caution(NamedTuple):
         return KernelTypeError(self.sentence, self.span, help=self.advice)
 
 
-def tell(cautions: Iterable[Caution]) -> None:
+def issue_warnings(cautions: Iterable[Caution]) -> None:
     """Issue the warnings at their source lines; by default Python shows one per line and kind."""
     for caution in cautions:
         warn_line(caution.text(), KINDS[caution.kind], caution.span)

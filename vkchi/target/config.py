@@ -88,16 +88,16 @@ def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
     value."""
     found = {name: value for name, value in given.items() if value is not None}
     for name, value in found.items():
-        refuse_other_kind(name, value)
+        check_option_type(name, value)
     for name, default in DEFAULTS.items():
         variable = f"TI_{name.upper()}"
         text = environ.get(variable, "")
         if text and name not in found:
-            found[name] = parse(variable, text, default)
+            found[name] = parse_variable(variable, text, default)
     return found
 
 
-def refuse_other_kind(name: str, value: Any) -> None:
+def check_option_type(name: str, value: Any) -> None:
     """Raise ArgumentError if the value's type does not fit the option.
 
     That is a non-bool for a switch (`debug="no"` would count as true), or a string for a number.
@@ -110,7 +110,7 @@ def refuse_other_kind(name: str, value: Any) -> None:
         raise ArgumentError(f"{name} is {VALUES[kind]}, not {value!r}")
 
 
-def parse(variable: str, text: str, default: Any) -> Any:
+def parse_variable(variable: str, text: str, default: Any) -> Any:
     """Convert the text of an environment variable to the type of the option's default."""
     kind = type(default)
     try:
@@ -120,7 +120,7 @@ def parse(variable: str, text: str, default: Any) -> Any:
         raise ArgumentError(f"{variable} is {text!r}, and may be {what}") from None
 
 
-def idle_options(options: Mapping[str, Any]) -> Iterator[str]:
+def options_without_effect(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield a message for each given option that has no effect."""
     for name in options:
         if name in WITHOUT_EFFECT:

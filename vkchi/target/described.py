@@ -25,7 +25,7 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "known")
 ENDING = ".json"
 
 
-class Described(NamedTuple):
+class DeviceDescription(NamedTuple):
     """A described device: name, capabilities, RADV family, source of the data."""
 
     name: str
@@ -39,7 +39,7 @@ def known_names() -> list[str]:
     return sorted(f.removesuffix(ENDING) for f in os.listdir(FOLDER) if f.endswith(ENDING))
 
 
-def find_described(name: str) -> Described | None:
+def find_described(name: str) -> DeviceDescription | None:
     """Return the device described by a JSON file (given by path) or by a shipped description (given
     by name), or None if `name` is neither. Raises ArgumentError for an invalid file."""
     if name.endswith(ENDING):
@@ -47,18 +47,18 @@ def find_described(name: str) -> Described | None:
     return read_described(os.path.join(FOLDER, name + ENDING)) if name in known_names() else None
 
 
-def read_described(path: str) -> Described:
+def read_described(path: str) -> DeviceDescription:
     """Read a device description from a file. Raises ArgumentError."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-        return described_by(found, os.path.basename(path).removesuffix(ENDING))
+        return parse_description(found, os.path.basename(path).removesuffix(ENDING))
     except local(OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else e
         raise ArgumentError(f"{path} describes no device: {reason}") from None
 
 
-def described_by(found: Any, name: str) -> Described:
+def parse_description(found: Any, name: str) -> DeviceDescription:
     """Convert parsed JSON to a device description. Raises ValueError."""
     if not isinstance(found, dict) or not isinstance(found.get("caps"), dict):
         raise ValueError('it has no "caps"')
@@ -71,7 +71,7 @@ def described_by(found: Any, name: str) -> Described:
     size = given.get("subgroup_size", SMALLEST.subgroup_size)
     sizes = {"subgroup_least": size, "subgroup_most": size}
     caps = SMALLEST._replace(**{**sizes, **given})
-    return Described(texts["name"] or name, caps, *list(texts.values())[1:])
+    return DeviceDescription(texts["name"] or name, caps, *list(texts.values())[1:])
 
 
 def read_field(field: str, value: Any) -> Any:

@@ -37,12 +37,12 @@ def select_device(infos: list[DeviceInfo], select: str | int) -> int:
     """Return the index of the first device that `select`, an index or part of a name, matches.
     Raises DeviceError if there is none."""
     for info in infos:
-        if is_named(info, select):
+        if is_selected_by(info, select):
             return info.index
     raise DeviceError(f"no Vulkan device matches {select!r}; there {list_names(infos)}")
 
 
-def is_named(info: DeviceInfo, select: str | int) -> bool:
+def is_selected_by(info: DeviceInfo, select: str | int) -> bool:
     """True if an index or part of a name matches this device."""
     if not isinstance(select, str) or select.isdecimal():
         return str(select) == str(info.index)

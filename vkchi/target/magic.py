@@ -38,15 +38,18 @@ from collections.abc import Callable
 WIDTH = 32
 
 
-def shift(n: int) -> int:
+def magic_shift_of(n: int) -> int:
     """The shift l for divisor `n`; 0 counts as 1."""
     return (max(n, 1) - 1).bit_length()
 
 
-def factor(n: int, width: int = WIDTH) -> int:
+def magic_multiplier(n: int, width: int = WIDTH) -> int:
     """The multiplier m for divisor `n`, which fits in a word of `width` bits; 0 counts as 1."""
     n = max(n, 1)
-    return int(((1 << (width - 1 + shift(n))) + n - 1) // n)
+    return int(((1 << (width - 1 + magic_shift_of(n))) + n - 1) // n)
 
 
-MAGIC: dict[str, Callable[[int], int]] = {"magic_factor": factor, "magic_shift": shift}
+MAGIC: dict[str, Callable[[int], int]] = {
+    "magic_factor": magic_multiplier,
+    "magic_shift": magic_shift_of,
+}

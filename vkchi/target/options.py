@@ -20,7 +20,7 @@ IN_CODE = (
 )
 
 
-class Shelf(Protocol):
+class CodeStore(Protocol):
     """Protocol of a store of compiled code: a header and bytes for each key."""
 
     @property
@@ -34,7 +34,7 @@ class Shelf(Protocol):
     def is_empty(self) -> bool:
         """True if the store has no entries."""
 
-    def of_device(self, name: str) -> Shelf:
+    def of_device(self, name: str) -> CodeStore:
         """Return the same store for a program on another device."""
 
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
@@ -83,7 +83,7 @@ class Options(NamedTuple):
     first_tier: bool = False
     in_order: tuple[int, ...] = ()
     strict: bool = False
-    cache: Shelf | None = None
+    cache: CodeStore | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Options) and self[:-1] == other[:-1]

@@ -45,7 +45,7 @@ REPORTS, SEED = ".reports", ".seed"  # report buffer; seed of random numbers
 MAX_GROUPS = 65535  # in x, on every device; excess workgroups are placed in y
 
 
-class Slot(NamedTuple):
+class ArgumentSlot(NamedTuple):
     """One value of the argument block, by `kind`:
 
     - `ptr`: 64-bit device address of array `param`.
@@ -113,7 +113,7 @@ class Shader(NamedTuple):
 
     name: str
     words: bytes
-    slots: tuple[Slot, ...]
+    slots: tuple[ArgumentSlot, ...]
     size_bytes: int
     indirect: bool
     grid: Grid
@@ -130,16 +130,16 @@ def floor_modulo(a: int, b: int) -> int:
     return a % b if b else 0
 
 
-def trip_count(begin: int, end: int, step: int) -> int:
+def range_length(begin: int, end: int, step: int) -> int:
     """The trip count of `range(begin, end, step)`, of any magnitude; 0 if the step is 0."""
     return max(0, -((begin - end) // step)) if step else 0
 
 
-def mentions(count: Count, name: str) -> bool:
+def depends_on_argument(count: Count, name: str) -> bool:
     """True if a count depends on the argument called `name`."""
     if count[0] in ("arg", "item"):
         return bool(count[1] == name)
-    return any(mentions(part, name) for part in count[1:] if isinstance(part, tuple))
+    return any(depends_on_argument(part, name) for part in count[1:] if isinstance(part, tuple))
 
 
 def count_text(count: Count, read: Read) -> str:
@@ -178,7 +178,7 @@ def compile_count(count: Count, read: Read) -> Callable[[Any], int]:
     """Compile a count to a function of the launch's values, passed as `f` (see `Read`). A negative
     result means no iterations. Raises InternalError."""
     text = f"lambda f: {count_text(count, read)}"
-    names = {"div": floor_divide, "mod": floor_modulo, "trips": trip_count}
+    names = {"div": floor_divide, "mod": floor_modulo, "trips": range_length}
     function: Callable[[Any], int] = eval(text, names)
     return function
 
@@ -189,7 +189,7 @@ def compile_counts(counts: Sequence[Count], read: Read) -> Callable[[Any], tuple
         known = tuple([int(count[1]) for count in counts])
         return lambda f: known
     text = "".join(f"{count_text(count, read)}, " for count in counts)
-    names = {"div": floor_divide, "mod": floor_modulo, "trips": trip_count}
+    names = {"div": floor_divide, "mod": floor_modulo, "trips": range_length}
     function: Callable[[Any], tuple[int, ...]] = eval(f"lambda f: ({text})", names)
     return function
 
@@ -233,7 +233,7 @@ def split_groups(groups: int) -> tuple[int, int]:
 Part = tuple[tuple[int, ...], tuple[int, int, int]]
 
 
-def dispatches_of(grid: Grid, counts: Sequence[int], limits: Sequence[int]) -> list[Part]:
+def split_grid(grid: Grid, counts: Sequence[int], limits: Sequence[int]) -> list[Part]:
     """Split a grid into dispatches of at most `limits` workgroups along x, y and z. The list is
     empty if an axis has no iterations. Raises InternalError if an axis needs several dispatches but
     has no `base`."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError, Unsupported
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.interrupts.local import local
 from vkchi.types.lazy_numpy import np
 
@@ -67,7 +67,7 @@ def to_pixels(img: Numbers) -> np.ndarray[Any, Any]:
 
     The source is a field, ndarray, numpy array or torch tensor. Raises ToolError for other objects.
     """
-    values = to_bytes(host.numbers_of(img))
+    values = to_bytes(host_views.to_number_array(img))
     if values.ndim == 2:
         values = values[:, :, np.newaxis]
     if values.ndim != 3 or values.shape[2] not in (1, 3, 4) or values.size == 0:
@@ -146,7 +146,7 @@ def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]
 
     Raises ToolError for sizes that are no positive integers.
     """
-    values = host.numbers_of(img)
+    values = host_views.to_number_array(img)
     h = w if h is None else h
     if any(not isinstance(n, int | np.integer) or n < 1 for n in (w, h)) or values.ndim < 2:
         raise ToolError(f"imresize takes an image and positive integers, not {w!r} and {h!r}")

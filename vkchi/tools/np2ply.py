@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ToolError, warn_user
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.logs import logger
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
@@ -112,7 +112,7 @@ class PLYWriter:
 
     def add_faces(self, indices: Numbers) -> None:
         """Add faces, given by the vertex numbers of their corners, one face after the other."""
-        values = host.numbers_of(indices)
+        values = host_views.to_number_array(indices)
         shape = self.face_indices.shape
         if values.size != self.face_indices.size:
             raise ToolError(f"add_faces: {shape[0]} times {shape[1]} corners, not {values.size}")
@@ -216,7 +216,7 @@ def make_channels(
         text = f"`{key}` is left out: PLY has no type {data_type!r}; it has {has}"
         warn_user(text, RuntimeWarning)
         return []
-    values = host.numbers_of(data)
+    values = host_views.to_number_array(data)
     if values.ndim not in (1, 2) or len(values) != count:
         raise ToolError(f"`{key}`: {count} numbers or rows are needed, not shape {values.shape}")
     columns = {key: values} if values.ndim == 1 else {

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.interrupts.local import local
 from vkchi.logs import logger
 from vkchi.tools.image import import_pillow, imwrite
@@ -71,9 +71,9 @@ class VideoManager:
         An odd last row or column is left out, since films need even sizes. Raises ToolError for
         other objects.
         """
-        values = even(host.numbers_of(img))
+        values = crop_to_even(host_views.to_number_array(img))
         if self.post_processor is not None:
-            values = host.numbers_of(self.post_processor.process(values))
+            values = host_views.to_number_array(self.post_processor.process(values))
         name = FRAME_NAME % self.frame_counter
         imwrite(values, os.path.join(self.frame_directory, name))
         if self.width is None:
@@ -163,7 +163,7 @@ def find_ffmpeg() -> str:
         ) from None
 
 
-def even(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def crop_to_even(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Drop an odd last row and column. Raises ToolError for arrays of fewer than two axes."""
     if values.ndim < 2 or min(values.shape[:2]) < 2:
         raise ToolError(

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from vkchi.errors import ToolError
-from vkchi.interop import host
+from vkchi.interop import host_views
 from vkchi.types.lazy_numpy import np
 
 _ORDER = "LittleEndian" if sys.byteorder == "little" else "BigEndian"
@@ -26,7 +26,7 @@ def write_vtk(scalar_field: Any, filename: Any) -> None:
     Each value belongs to one cell, a unit square or cube: element (i, j, k) lies between the points
     (i, j, k) and (i + 1, j + 1, k + 1). Raises ToolError for other arrays.
     """
-    values = host.numbers_of(scalar_field)
+    values = host_views.to_number_array(scalar_field)
     if values.ndim not in (2, 3) or values.size == 0:
         raise ToolError(f"write_vtk takes a 2D or 3D scalar field, not one of shape {values.shape}")
     values = values.reshape((*values.shape, 1)[:3])

@@ -15,7 +15,7 @@ from vkchi.hooks import open_names
 from vkchi.types.core import SCALARS as SCALARS
 from vkchi.types.core import Array as Array
 from vkchi.types.core import Defaults as Defaults
-from vkchi.types.core import Following as Following
+from vkchi.types.core import DefaultTensor as DefaultTensor
 from vkchi.types.core import Ptr as Ptr
 from vkchi.types.core import Scalar as Scalar
 from vkchi.types.core import Tensor as Tensor
@@ -62,10 +62,10 @@ from vkchi.types.layout import AxisTerm as AxisTerm
 from vkchi.types.layout import Layout as Layout
 from vkchi.types.layout import needs_wide as needs_wide
 from vkchi.types.layout import row_major as row_major
-from vkchi.types.structs import ArgPackType, StructType
+from vkchi.types.struct_types import ArgPackType, StructType
 
 if TYPE_CHECKING:  # not imported above; `open_names` loads them on demand
-    from vkchi.linalg.builder import sparse_matrix_builder as sparse_matrix_builder
+    from vkchi.linalg.sparse_builder import sparse_matrix_builder as sparse_matrix_builder
     from vkchi.types.formats import rw_texture as rw_texture
     from vkchi.types.formats import texture as texture
     from vkchi.types.hints import DType, ScalarDType, TensorDType
@@ -181,7 +181,7 @@ class ndarray:
 
 def is_tensor(t: object) -> bool:
     """True if t is a vector or matrix type."""
-    return isinstance(t, Tensor | Following)
+    return isinstance(t, Tensor | DefaultTensor)
 
 
 def is_signed(t: object) -> bool:

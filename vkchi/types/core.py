@@ -313,7 +313,7 @@ def cook(dtype: Any) -> Any:
         return Defaults.ip
     if dtype is bool:
         return u1
-    if isinstance(dtype, Following):
+    if isinstance(dtype, DefaultTensor):
         return dtype.type
     return scalar_of_dtype(dtype) if is_numpy_loaded() and is_dtype(dtype) else dtype
 
@@ -329,7 +329,7 @@ def is_dtype(dtype: Any) -> bool:
     return is_class or isinstance(dtype, np.dtype)
 
 
-class Following:
+class DefaultTensor:
     """A vector or matrix type with a default scalar type: `ti.math.vec3`, `ivec2`, `mat4`.
 
     `kind` is f, i or u: default_fp, default_ip, or the unsigned integer of default_ip's width. It
@@ -367,7 +367,7 @@ class Following:
         return self.name
 
     def __reduce__(self) -> Any:
-        return (Following, (self.name, self.kind, self.shape))
+        return (DefaultTensor, (self.name, self.kind, self.shape))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.type(*args, **kwargs)

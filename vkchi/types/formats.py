@@ -1,6 +1,6 @@
 """Texture formats, and the annotations `ti.types.texture` and `ti.types.rw_texture`.
 
-See also: `lang/texture.py` converts values.
+See also: `lang/texture_sampling.py` converts values.
 
     >>> texel_of(Format.rgba8)
     Texel(scalar='u8', channels=4, kind='unorm', order='rgba')

@@ -8,12 +8,12 @@ from typing import Any, Protocol, SupportsIndex, TypeAlias, TypedDict
 
 from numpy.typing import NDArray
 
-from vkchi.fields.axes import Axes
+from vkchi.fields.constructors import ComponentOrder
 from vkchi.fields.field import Field
-from vkchi.fields.make import Order
+from vkchi.fields.tree_axes import Axes
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
-from vkchi.types import Following, Scalar, Tensor
+from vkchi.types import DefaultTensor, Scalar, Tensor
 from vkchi.types.lazy_numpy import np
 
 Number: TypeAlias = "float | np.number | np.bool_"
@@ -23,13 +23,13 @@ Array: TypeAlias = "NDArray[np.number | np.bool_]"
 ScalarDType: TypeAlias = (
     "Scalar | type[float | int | bool] | type[np.generic] | np.dtype[np.generic]"
 )
-TensorDType: TypeAlias = "Tensor | Following | type[Matrix]"
+TensorDType: TypeAlias = "Tensor | DefaultTensor | type[Matrix]"
 DType: TypeAlias = "ScalarDType | TensorDType"
 
 class Placing(TypedDict, total=False):
     """Options for the memory layout of a field."""
 
-    layout: Order
+    layout: ComponentOrder
     dynamic_index: bool
 
 class FieldOptions(Placing, total=False):

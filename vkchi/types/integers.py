@@ -13,23 +13,23 @@ from vkchi.types.lazy_numpy import np
 
 
 @cache
-def range_of(t: Scalar) -> tuple[int, int]:
+def integer_range(t: Scalar) -> tuple[int, int]:
     """Minimum and maximum of an integer type."""
     if t.kind == "i":
         return -(1 << t.bits - 1), (1 << t.bits - 1) - 1
     return 0, (1 << t.bits) - 1
 
 
-def wrapped(value: int, t: Scalar, name: str) -> int:
+def wrap_integer(value: int, t: Scalar, name: str) -> int:
     """Convert an integer to type t, modulo 2**bits, with a warning if it does not fit.
 
     `name` describes the argument in messages. Raises ArgumentError for negative numbers of unsigned
     types, and for numbers beyond 64 bits.
     """
-    low, high = range_of(t)
+    low, high = integer_range(t)
     if low <= value <= high:
         return value
-    low, high = range_of(SCALARS[f"{t.kind}64"])
+    low, high = integer_range(SCALARS[f"{t.kind}64"])
     if not low <= value <= high:
         raise ArgumentError(f"{name}: {value} does not fit {t}")
     found = int(np.array(value, f"{t.kind}8").astype(t.dtype))

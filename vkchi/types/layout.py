@@ -21,10 +21,10 @@ from vkchi.hooks import Hook
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.types.quantised import Quantised
+    from vkchi.types.quant_encoding import Quantised
 
 
-class Digit(NamedTuple):
+class LayoutDigit(NamedTuple):
     """A mixed-radix component of an index: `index // divisor % values`, with its stride in
     scalars."""
 
@@ -66,7 +66,7 @@ class Layout(Protocol):
         Uses only `+ - * // % ^` on the indices and integers.
         """
 
-    def digits(self, shape: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...] | None:
+    def digits(self, shape: tuple[int, ...]) -> tuple[tuple[LayoutDigit, ...], ...] | None:
         """The digits of each axis, outermost first; None if the offset is not the sum of digit
         times stride."""
 
@@ -105,9 +105,9 @@ class Affine(NamedTuple):
     def offset(self, index: Sequence[Any]) -> Any:
         return sum_of_digits(index, self.axes)
 
-    def digits(self, shape: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...]:
+    def digits(self, shape: tuple[int, ...]) -> tuple[tuple[LayoutDigit, ...], ...]:
         return tuple(
-            tuple(Digit(m or -(-extent // d), stride, d) for d, m, stride in terms)
+            tuple(LayoutDigit(m or -(-extent // d), stride, d) for d, m, stride in terms)
             for extent, terms in zip(shape, self.axes, strict=True)
         )
 
@@ -148,7 +148,7 @@ def reach_of(shape: tuple[int, ...], axes: tuple[tuple[AxisTerm, ...], ...]) -> 
     return least, most
 
 
-def check_reach(shape: tuple[int, ...], layout: Layout) -> None:
+def check_layout_range(shape: tuple[int, ...], layout: Layout) -> None:
     """Raises ValueError if a layout read from a file exceeds its array."""
     words = getattr(layout, "words", layout)
     if not isinstance(words, Affine) or any(extent < 0 for extent in shape):
@@ -223,7 +223,9 @@ def row_major(shape: tuple[int, ...], components: int) -> Affine:
     return Affine(axes, tuple(range(components)), step)
 
 
-def whole_digits(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[Digit, ...], ...] | None:
+def whole_digits(
+    shape: tuple[int, ...], layout: Layout
+) -> tuple[tuple[LayoutDigit, ...], ...] | None:
     """The digits of each axis, if every combination of their values belongs to an index."""
     found = layout.digits(shape)
     counts = None if found is None else tuple([prod([d.values for d in axis]) for axis in found])

@@ -14,11 +14,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from vkchi.interrupts.imports import take_from
+from vkchi.interrupts.imports import import_attribute
 
 __all__ = [
-    "is_array_of_numpy", "is_number_of_numpy", "is_numpy_loaded", "is_of_numpy", "is_real",
-    "is_whole", "later", "np",
+    "is_array_of_numpy", "is_number_of_numpy", "is_numpy_loaded", "is_of_numpy", "is_real_scalar",
+    "is_integer_scalar", "NumpyFunction", "np",
 ]  # fmt: skip
 
 
@@ -29,7 +29,7 @@ class _Lazy:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        found = take_from(self._name, name)
+        found = import_attribute(self._name, name)
         setattr(self, name, found)
         return found
 
@@ -60,22 +60,22 @@ def is_number_of_numpy(value: object) -> TypeGuard[np.generic]:
     return "numpy" in sys.modules and isinstance(value, np.generic)
 
 
-def is_whole(arg: Any) -> bool:
+def is_integer_scalar(arg: Any) -> bool:
     """True if arg is a Python or numpy integer or bool."""
     return isinstance(arg, int) or (is_of_numpy(arg) and isinstance(arg, np.integer | np.bool_))
 
 
-def is_real(arg: Any) -> bool:
+def is_real_scalar(arg: Any) -> bool:
     """True if arg is a Python or numpy scalar that is not complex."""
     return (
         isinstance(arg, float)
-        or is_whole(arg)
+        or is_integer_scalar(arg)
         or (is_of_numpy(arg) and isinstance(arg, np.floating))
     )
 
 
-class later:
-    """A numpy function by name, resolved when called: `later("add")(1, 2)`."""
+class NumpyFunction:
+    """A numpy function by name, resolved when called: `NumpyFunction("add")(1, 2)`."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name

@@ -16,15 +16,15 @@ from typing import Any
 from vkchi.errors import ArgumentError, ConversionWarning, warn_line
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
-from vkchi.types.integers import range_of
+from vkchi.types.integers import integer_range
 from vkchi.types.lazy_numpy import np
-from vkchi.types.quantised import Fixed, Quantised, Whole
+from vkchi.types.quant_encoding import QuantFixed, QuantInt, Quantised
 
 CHUNK = 1 << 15  # values
 FEW = 16  # values; up to that many are checked faster without numpy
 
 
-class Bounds(NamedTuple):
+class ValueBounds(NamedTuple):
     """The values that a type represents.
 
     `whole`: the integers from `low` to `high`. Otherwise: the reals between `low` and `high`,
@@ -39,29 +39,29 @@ class Bounds(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def bounds_of(t: Scalar | Quantised) -> Bounds | None:
+def bounds_of(t: Scalar | Quantised) -> ValueBounds | None:
     """The bounds of a type.
 
     None for types that accept every number as documented: bools, and small floats, which saturate.
     """
-    if isinstance(t, Whole):
+    if isinstance(t, QuantInt):
         least = -(1 << t.bits - 1) if t.slot.kind == "i" else 0
-        return Bounds(repr(t), True, least, least + (1 << t.bits) - 1)
-    if isinstance(t, Fixed) and t.bits < 32:  # with 32 bits, values saturate
+        return ValueBounds(repr(t), True, least, least + (1 << t.bits) - 1)
+    if isinstance(t, QuantFixed) and t.bits < 32:  # with 32 bits, values saturate
         least = -(1 << t.bits - 1) if t.signed else 0
         low, high = least - 0.5, least + (1 << t.bits) - 0.5
-        return Bounds(repr(t), False, low * t.scale, high * t.scale)
+        return ValueBounds(repr(t), False, low * t.scale, high * t.scale)
     if isinstance(t, Quantised) or t.kind == "b":
         return None
     if t.kind in "iu":
-        return Bounds(str(t), True, *range_of(t), t.dtype)
+        return ValueBounds(str(t), True, *integer_range(t), t.dtype)
     most, digits = float(np.finfo(t.dtype).max), np.finfo(t.dtype).nmant
     half = 2.0 ** (np.finfo(t.dtype).maxexp - digits - 2)  # half an ulp, which rounds up
     edge = most + half if t.bits < 64 else most
-    return Bounds(str(t), False, -edge, edge, t.dtype)
+    return ValueBounds(str(t), False, -edge, edge, t.dtype)
 
 
-class Lost(NamedTuple):
+class LossCounts(NamedTuple):
     """Number of values with a lost fraction, number out of range, and the first such value.
 
     `place` is its flat position.
@@ -73,7 +73,7 @@ class Lost(NamedTuple):
     place: int
 
 
-def find(values: np.ndarray[Any, Any], bounds: Bounds | None) -> Lost | None:
+def find_losses(values: np.ndarray[Any, Any], bounds: ValueBounds | None) -> LossCounts | None:
     """The values that do not fit; None if all do."""
     if bounds is None or not values.size:
         return None
@@ -94,10 +94,10 @@ def find(values: np.ndarray[Any, Any], bounds: Bounds | None) -> Lost | None:
                     first = chunk[bad[0]].item(), at + int(bad[0])
                 fractions, beyond = fractions + int(np.sum(cut)), beyond + int(out.sum())
             at += chunk.size
-    return None if first is None else Lost(fractions, beyond, *first)
+    return None if first is None else LossCounts(fractions, beyond, *first)
 
 
-def holds(bounds: Bounds, number: Any) -> bool:
+def holds(bounds: ValueBounds, number: Any) -> bool:
     """True if a number certainly fits."""
     if bounds.whole:
         return bool(bounds.low <= number <= bounds.high and number % 1 == 0)
@@ -116,7 +116,7 @@ def chunks(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
         )  # fmt: skip
 
 
-def fits(chunk: np.ndarray[Any, Any], bounds: Bounds) -> bool:
+def fits(chunk: np.ndarray[Any, Any], bounds: ValueBounds) -> bool:
     """True if all values of a chunk fit; False if there is a NaN."""
     low, high = chunk.min().item(), chunk.max().item()
     is_inside = bounds.low < low and high < bounds.high
@@ -125,7 +125,7 @@ def fits(chunk: np.ndarray[Any, Any], bounds: Bounds) -> bool:
     return is_inside and not (is_cut and (np.trunc(chunk) != chunk).any())
 
 
-def out_of_range(chunk: np.ndarray[Any, Any], bounds: Bounds) -> np.ndarray[Any, Any]:
+def out_of_range(chunk: np.ndarray[Any, Any], bounds: ValueBounds) -> np.ndarray[Any, Any]:
     """Mask of values out of range. Infinities and NaN are out of range only for integer types."""
     low, high = bounds.low, bounds.high
     if chunk.dtype.kind in "iu":
@@ -145,7 +145,7 @@ def out_of_range(chunk: np.ndarray[Any, Any], bounds: Bounds) -> np.ndarray[Any,
 # --- messages ------------------------------------------------------------------------------------
 
 
-def describe(lost: Lost, bounds: Bounds, values: np.ndarray[Any, Any]) -> str:
+def describe_losses(lost: LossCounts, bounds: ValueBounds, values: np.ndarray[Any, Any]) -> str:
     """The counts, and the first value with its index."""
     said = [f"{lost.fractions} with a fraction"] if lost.fractions else []
     if lost.beyond:
@@ -158,29 +158,31 @@ def describe(lost: Lost, bounds: Bounds, values: np.ndarray[Any, Any]) -> str:
     return f"{found}; the first is {lost.number} at [{where}]"
 
 
-def warn(values: np.ndarray[Any, Any], bounds: Bounds | None, *, is_strict: bool) -> None:
+def warn_on_loss(
+    values: np.ndarray[Any, Any], bounds: ValueBounds | None, *, is_strict: bool
+) -> None:
     """Warn, once per line of user code, about values that do not fit.
 
     Raises ArgumentError if `is_strict`.
     """
-    lost = find(values, bounds)
+    lost = find_losses(values, bounds)
     if lost is None or bounds is None:
         return
     text = f"an array of {bounds.name} takes numbers that do not fit: "
-    text += describe(lost, bounds, values)
+    text += describe_losses(lost, bounds, values)
     if is_strict:
         raise ArgumentError(text)
     warn_line(text, ConversionWarning)
 
 
-def refuse(
-    values: np.ndarray[Any, Any], bounds: Bounds | None, *, is_strict: bool = False
+def raise_on_loss(
+    values: np.ndarray[Any, Any], bounds: ValueBounds | None, *, is_strict: bool = False
 ) -> None:  # fmt: skip
     """Raises ArgumentError for a value that an integer type does not hold.
 
     A value that becomes infinite in a float type gives a warning, or the error if `is_strict`.
     """
-    lost = find(values, bounds)
+    lost = find_losses(values, bounds)
     if lost is None or bounds is None:
         return
     why = "has a fraction" if lost.fractions else "is out of its range"
@@ -191,7 +193,7 @@ def refuse(
     raise ArgumentError(f"{text}\nhelp: {help_for(lost, bounds)}")
 
 
-def help_for(lost: Lost, bounds: Bounds) -> str:
+def help_for(lost: LossCounts, bounds: ValueBounds) -> str:
     """A help line: a type or conversion that fits the value."""
     if lost.fractions:
         return f"write int({lost.number})"

@@ -15,19 +15,19 @@ ARRAYS = {
     "numpy.ndarray": "ti.types.ndarray()",
     "torch.Tensor": "ti.types.ndarray()",
     "vkchi.ndarray.Ndarray": "ti.types.ndarray()",
-    "vkchi.fields.make.field": "ti.template()",
+    "vkchi.fields.constructors.field": "ti.template()",
     "vkchi.fields.field.Field": "ti.template()",
 }
 
 
-def meant_value(note: object) -> str:
+def suggest_tensor_type(note: object) -> str:
     """The vector or matrix type to write instead of an annotation; "" if there is none."""
     return VALUES.get(_path(note), "")
 
 
-def meant(note: object) -> str:
+def suggest_annotation(note: object) -> str:
     """The argument type to write instead of an annotation; "" if there is none."""
-    return meant_value(note) or ARRAYS.get(_path(note), "")
+    return suggest_tensor_type(note) or ARRAYS.get(_path(note), "")
 
 
 def _path(note: object) -> str:

@@ -1,6 +1,6 @@
 """Numpy arrays with the operators in which number encodings are written.
 
-`Lanes` implements `quantised.Lane` for numpy; `ir.num.Num` does for values of kernels.
+`NumpyLanes` implements `quantised.Lane` for numpy; `ir.num.Num` does for values of kernels.
 
     >>> (Lanes(np.float32([1.5])).cast(i32) << 2).v
     array([4], dtype=int32)
@@ -14,7 +14,7 @@ from vkchi.types.core import Scalar
 from vkchi.types.lazy_numpy import np
 
 
-class Lanes:
+class NumpyLanes:
     """An array of one type; Python scalars beside it are converted to that type."""
 
     __slots__ = ("v",)
@@ -23,74 +23,74 @@ class Lanes:
     def __init__(self, v: Any) -> None:
         self.v = np.asarray(v)
 
-    def like(self, x: Lanes | float) -> Any:
+    def like(self, x: NumpyLanes | float) -> Any:
         """x as an array of the same type."""
-        return x.v if isinstance(x, Lanes) else np.asarray(x, self.v.dtype)
+        return x.v if isinstance(x, NumpyLanes) else np.asarray(x, self.v.dtype)
 
-    def apply(self, f: Any, *others: Lanes | float) -> Lanes:
+    def apply(self, f: Any, *others: NumpyLanes | float) -> NumpyLanes:
         """Apply a numpy function to this and others, without warnings about overflow."""
         with np.errstate(all="ignore"):
-            return Lanes(f(self.v, *[self.like(x) for x in others]))
+            return NumpyLanes(f(self.v, *[self.like(x) for x in others]))
 
-    def number(self, x: float) -> Lanes:
+    def number(self, x: float) -> NumpyLanes:
         """A scalar of the same type."""
-        return Lanes(self.like(x))
+        return NumpyLanes(self.like(x))
 
-    def cast(self, elem: Scalar) -> Lanes:
+    def cast(self, elem: Scalar) -> NumpyLanes:
         """Convert to another type; integers wrap."""
         return self.apply(lambda v: v.astype(elem.dtype))
 
-    def bits(self, elem: Scalar) -> Lanes:
+    def bits(self, elem: Scalar) -> NumpyLanes:
         """Reinterpret as another type of the same width."""
-        return Lanes(self.v.view(elem.dtype))
+        return NumpyLanes(self.v.view(elem.dtype))
 
-    def where(self, yes: Lanes | float, no: Lanes | float) -> Lanes:
+    def where(self, yes: NumpyLanes | float, no: NumpyLanes | float) -> NumpyLanes:
         """Select `yes` where this mask is true, else `no`; one of them must be typed."""
-        typed = yes if isinstance(yes, Lanes) else no
-        assert isinstance(typed, Lanes)
-        return Lanes(np.where(self.v, typed.like(yes), typed.like(no)))
+        typed = yes if isinstance(yes, NumpyLanes) else no
+        assert isinstance(typed, NumpyLanes)
+        return NumpyLanes(np.where(self.v, typed.like(yes), typed.like(no)))
 
-    def equals(self, x: Lanes | float) -> Lanes:
+    def equals(self, x: NumpyLanes | float) -> NumpyLanes:
         """Elementwise equality."""
         return self.apply(np.equal, x)
 
-    def at_least(self, other: Lanes | float) -> Lanes:
+    def at_least(self, other: NumpyLanes | float) -> NumpyLanes:
         """Elementwise maximum."""
         return self.apply(np.maximum, other)
 
-    def at_most(self, other: Lanes | float) -> Lanes:
+    def at_most(self, other: NumpyLanes | float) -> NumpyLanes:
         """Elementwise minimum."""
         return self.apply(np.minimum, other)
 
-    def __lt__(self, x: Lanes | float) -> Lanes:
+    def __lt__(self, x: NumpyLanes | float) -> NumpyLanes:
         return self.apply(np.less, x)
 
-    def __abs__(self) -> Lanes:
+    def __abs__(self) -> NumpyLanes:
         return self.apply(np.abs)
 
-    def __invert__(self) -> Lanes:
+    def __invert__(self) -> NumpyLanes:
         return self.apply(np.invert)
 
-    def __xor__(self, x: Lanes | int) -> Lanes:
+    def __xor__(self, x: NumpyLanes | int) -> NumpyLanes:
         return self.apply(np.bitwise_xor, x)
 
-    def __add__(self, x: Lanes | float) -> Lanes:
+    def __add__(self, x: NumpyLanes | float) -> NumpyLanes:
         return self.apply(np.add, x)
 
-    def __sub__(self, x: Lanes | float) -> Lanes:
+    def __sub__(self, x: NumpyLanes | float) -> NumpyLanes:
         return self.apply(np.subtract, x)
 
-    def __mul__(self, x: Lanes | float) -> Lanes:
+    def __mul__(self, x: NumpyLanes | float) -> NumpyLanes:
         return self.apply(np.multiply, x)
 
-    def __and__(self, x: Lanes | int) -> Lanes:
+    def __and__(self, x: NumpyLanes | int) -> NumpyLanes:
         return self.apply(np.bitwise_and, x)
 
-    def __or__(self, x: Lanes | int) -> Lanes:
+    def __or__(self, x: NumpyLanes | int) -> NumpyLanes:
         return self.apply(np.bitwise_or, x)
 
-    def __lshift__(self, x: Lanes | int) -> Lanes:
+    def __lshift__(self, x: NumpyLanes | int) -> NumpyLanes:
         return self.apply(np.left_shift, x)
 
-    def __rshift__(self, x: Lanes | int) -> Lanes:
+    def __rshift__(self, x: NumpyLanes | int) -> NumpyLanes:
         return self.apply(np.right_shift, x)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import ArgumentError
 from vkchi.types.core import Defaults, Scalar, cook, f32, f64, scalar_named
-from vkchi.types.quantised import MANTISSA, Fixed, Floating, Whole
+from vkchi.types.quant_encoding import MANTISSA, QuantFixed, QuantFloat, QuantInt
 
 if TYPE_CHECKING:
     from vkchi.types.hints import ScalarDType
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["fixed", "float", "int"]
 
 
-def int(bits: builtins.int, signed: bool = True, compute: ScalarDType | None = None) -> Whole:
+def int(bits: builtins.int, signed: bool = True, compute: ScalarDType | None = None) -> QuantInt:
     """Integer type of `bits` bits, 1 to 64; a value that does not fit keeps its low bits.
 
     signed: with negative numbers. compute: its type in kernels; by default the default integer
@@ -30,12 +30,12 @@ def int(bits: builtins.int, signed: bool = True, compute: ScalarDType | None = N
         known: Scalar = Defaults.ip if signed else scalar_named(f"u{Defaults.ip.bits}")
     else:
         known = _integer(compute)
-    return Whole(bits, bool(signed), known)
+    return QuantInt(bits, bool(signed), known)
 
 
 def fixed(bits: builtins.int, signed: bool = True, max_value: builtins.float = 1.0,
           compute: ScalarDType | None = None,
-          scale: builtins.float | None = None) -> Fixed:  # fmt: skip
+          scale: builtins.float | None = None) -> QuantFixed:  # fmt: skip
     """Fixed-point type: integer multiples of a step, stored in `bits` bits, 1 to 32.
 
     The step is `scale`; by default, the one whose largest multiple is just below `max_value`.
@@ -55,11 +55,11 @@ def fixed(bits: builtins.int, signed: bool = True, max_value: builtins.float = 1
             f"quant.fixed: the step from one number to the next is {scale}: from {1 / most} to "
             f"{most} is possible"
         )
-    return Fixed(bits, bool(signed), known, builtins.float(scale))
+    return QuantFixed(bits, bool(signed), known, builtins.float(scale))
 
 
 def float(exp: builtins.int, frac: builtins.int, signed: bool = True,
-          compute: ScalarDType | None = None) -> Floating:  # fmt: skip
+          compute: ScalarDType | None = None) -> QuantFloat:  # fmt: skip
     """Floating-point type with `exp` bits for the exponent, 1 to 8, and `frac` bits for the rest.
 
     `frac` includes the sign bit if `signed`, and is at most 23 without it. compute: its type in
@@ -67,7 +67,7 @@ def float(exp: builtins.int, frac: builtins.int, signed: bool = True,
     """
     _check_bits(exp, 8, "float: exp")
     _check_bits(frac, MANTISSA + bool(signed), "float: frac")
-    return Floating(exp, frac, bool(signed), _float(compute))
+    return QuantFloat(exp, frac, bool(signed), _float(compute))
 
 
 def _check_bits(bits: builtins.int, most: builtins.int, what: str) -> None:

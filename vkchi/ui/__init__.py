@@ -31,9 +31,9 @@ from vkchi.ui.constants import (
     TAB,
     UP,
 )
-from vkchi.ui.packages import require as check_ggui_availability
+from vkchi.ui.imgui_widgets import Gui
+from vkchi.ui.packages import require_ggui as check_ggui_availability
 from vkchi.ui.scene import Scene
-from vkchi.ui.widgets import Gui
 from vkchi.ui.window import Window
 
 __all__ = [

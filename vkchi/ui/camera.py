@@ -32,7 +32,7 @@ class ProjectionMode(IntEnum):
     Orthogonal = 1
 
 
-class Input(Protocol):
+class InputSource(Protocol):
     """State of keys and the mouse."""
 
     def is_pressed(self, *keys: str) -> bool: ...
@@ -55,15 +55,15 @@ class Camera:
 
     def position(self, x: float, y: float, z: float) -> None:
         """Set the camera's position."""
-        self.curr_position = vector(x, y, z)
+        self.curr_position = float_vector(x, y, z)
 
     def lookat(self, x: float, y: float, z: float) -> None:
         """Set the target, which appears in the centre of the image."""
-        self.curr_lookat = vector(x, y, z)
+        self.curr_lookat = float_vector(x, y, z)
 
     def up(self, x: float, y: float, z: float) -> None:
         """Set the up direction."""
-        self.curr_up = vector(x, y, z)
+        self.curr_up = float_vector(x, y, z)
 
     def projection_mode(self, mode: int) -> None:
         """Set the projection: a `ti.ui.ProjectionMode` (0 perspective, 1 orthographic)."""
@@ -143,7 +143,7 @@ class Camera:
 
     def track_user_inputs(
         self,
-        window: Input,
+        window: InputSource,
         movement_speed: float = 1.0,
         yaw_speed: float = 2.0,
         pitch_speed: float = 2.0,
@@ -162,7 +162,7 @@ class Camera:
         cursor = window.get_cursor_pos()
         if hold_key is None or window.is_pressed(hold_key):
             before = self._cursor or cursor
-            front = turned(
+            front = rotate_direction(
                 front,
                 (before[0] - cursor[0]) * yaw_speed * frames,
                 (cursor[1] - before[1]) * pitch_speed * frames,
@@ -172,7 +172,7 @@ class Camera:
         self.lookat(*(eye + front))
 
 
-def turned(front: Floats, yaw: float, pitch: float) -> Floats:
+def rotate_direction(front: Floats, yaw: float, pitch: float) -> Floats:
     """A unit vector rotated about the vertical and in elevation, which is limited below 90
     degrees."""
     around = math.atan2(front[0], front[2]) + yaw
@@ -183,6 +183,6 @@ def turned(front: Floats, yaw: float, pitch: float) -> Floats:
     )
 
 
-def vector(x: float, y: float, z: float) -> Matrix:
+def float_vector(x: float, y: float, z: float) -> Matrix:
     """A Vector of three floats."""
     return Vector([float(x), float(y), float(z)])

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ToolError
 from vkchi.gui import diagrams
-from vkchi.gui.image import colour_map
+from vkchi.gui.pixels import colour_map
 from vkchi.texture import Texture
 from vkchi.types.lazy_numpy import np
-from vkchi.ui import shapes
-from vkchi.ui.packages import require
-from vkchi.ui.reused import Pool
+from vkchi.ui import draw_calls
+from vkchi.ui.draw_calls import GREY, DrawCall, Numbers
+from vkchi.ui.object_pool import ObjectPool
+from vkchi.ui.packages import require_ggui
 from vkchi.ui.scene import Scene
-from vkchi.ui.shapes import GREY, Numbers, Shape
 
 if TYPE_CHECKING:
     from vkchi.ui.picture import Image, Layer
@@ -33,16 +33,16 @@ class Canvas:
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.size = size
-        self.background: shapes.Colour = (0.0, 0.0, 0.0)
+        self.background: draw_calls.Colour = (0.0, 0.0, 0.0)
         self.is_touched = True
         self._layers: list[Layer] = []
-        self._pool, self._scenes = Pool(), list[Scene]()
+        self._pool, self._scenes = ObjectPool(), list[Scene]()
         self._images: dict[tuple[int, int], list[Image]] = {}
         self._used: list[Image] = []
 
     def set_background_color(self, color: Any) -> None:
         """Set the background colour: red, green, blue from 0 to 1."""
-        self.background, self.is_touched = shapes.colour_of("set_background_color", color), True
+        self.background, self.is_touched = draw_calls.colour_of("set_background_color", color), True
 
     def set_image(self, img: Any) -> None:
         """Fill the window with an image, interpolated linearly if the sizes differ.
@@ -52,7 +52,7 @@ class Canvas:
         or u8. Raises ToolError.
         """
         values = image_bytes(img)
-        require()
+        require_ggui()
         from vkchi.ui.picture import Image
 
         shape = (values.shape[0], values.shape[1])
@@ -83,7 +83,7 @@ class Canvas:
         per_vertex_color, per_vertex_radius: values per disc, in place of the common ones. Raises
         ToolError."""
         self._put(
-            shapes.balls(
+            draw_calls.draw_balls(
                 "circles", 2, centers, radius, color, per_vertex_color, per_vertex_radius
             )
         )  # fmt: skip
@@ -96,7 +96,7 @@ class Canvas:
         `indices`. `width` is a fraction of the window's height. Raises ToolError."""
         pixels = width * self.size[1]
         self._put(
-            shapes.lines("lines", 2, vertices, pixels, indices, color, per_vertex_color)
+            draw_calls.draw_lines("lines", 2, vertices, pixels, indices, color, per_vertex_color)
         )  # fmt: skip
 
     def triangles(
@@ -105,7 +105,7 @@ class Canvas:
         """Draw triangles of three consecutive vertices, or of three consecutive `indices`.
         Raises ToolError."""
         self._put(
-            shapes.surface(
+            draw_calls.draw_surface(
                 "triangles", 2, vertices, indices, None, color, per_vertex_color
             )
         )  # fmt: skip
@@ -123,12 +123,12 @@ class Canvas:
 
     def scene(self, scene: Scene) -> None:
         """Draw a scene over the previous layers, and empty it."""
-        require()
+        require_ggui()
         self._layers.append(scene.take(self.size[0] / self.size[1]))
         self._scenes.append(scene)
         self.is_touched = True
 
-    def _put(self, shape: Shape) -> None:
+    def _put(self, shape: DrawCall) -> None:
         drawn = self._pool.put(shape)
         if drawn is not None:
             self._add(drawn)
@@ -162,7 +162,7 @@ class Canvas:
 def image_bytes(img: Any) -> Numbers:
     """Convert the argument of `set_image` to u8[w, h, 4]. As in Taichi, floats are clamped to 0
     to 1 and truncated to multiples of 1/255. Raises ToolError."""
-    values = shapes.seen("set_image", "the image", texels(img))
+    values = draw_calls.read_in_place("set_image", "the image", texels(img))
     if values.ndim == 2:
         values = values[:, :, None]
     if values.ndim == 4 and values.shape[3] == 1:  # from ti.Matrix.field(3, 1, ...)

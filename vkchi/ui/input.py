@@ -16,19 +16,19 @@ KEYS = {
 BUTTONS = {1: c.LMB, 2: c.RMB, 3: c.MMB}
 
 
-class Event(NamedTuple):
+class InputEvent(NamedTuple):
     """A key or button event: pressed (`ti.ui.PRESS`) or released (`ti.ui.RELEASE`)."""
 
     type: str
     key: str
 
 
-class Inbox:
+class InputState:
     """Queued events, pressed keys, and the cursor position as fractions of the window, from the
     lower left."""
 
     def __init__(self) -> None:
-        self.events: deque[Event] = deque()
+        self.events: deque[InputEvent] = deque()
         self.pressed: set[str] = set()
         self.cursor = (0.0, 0.0)
 
@@ -44,7 +44,7 @@ class Inbox:
 
     def _put(self, is_down: bool, key: str) -> None:
         (self.pressed.add if is_down else self.pressed.discard)(key)
-        self.events.append(Event(c.PRESS if is_down else c.RELEASE, key))
+        self.events.append(InputEvent(c.PRESS if is_down else c.RELEASE, key))
 
 
 def name_of(key: str) -> str:

@@ -15,21 +15,21 @@ from pygfx.renderers.wgpu import BaseShader, Binding, get_shared, register_wgpu_
 from pygfx.renderers.wgpu.engine.update import ensure_wgpu_object
 
 from vkchi.types.lazy_numpy import np
+from vkchi.ui.draw_calls import DrawCall
 from vkchi.ui.shaders import SQUARES, TEXTS
-from vkchi.ui.shapes import Shape
 
 USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST
 
 
-class Drawn(gfx.WorldObject):
+class ShapeObject(gfx.WorldObject):
     """A shape in the renderer's memory."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DrawCall) -> None:
         super().__init__(None, ShapeMaterial(shape))
         self.count = (0, 0)
         self.buffers = {name: make_buffer(values) for name, values in shape.arrays.items()}
 
-    def put(self, shape: Shape) -> None:
+    def put(self, shape: DrawCall) -> None:
         """Replace the contents by a shape with an equal key; its arrays are copied immediately."""
         queue = get_shared().device.queue
         for name, values in shape.arrays.items():
@@ -57,7 +57,7 @@ class ShapeMaterial(gfx.Material):
 
     uniform_type = dict(gfx.Material.uniform_type, color="4xf4", size="f4")
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DrawCall) -> None:
         is_flat = "flat" in shape.switches
         super().__init__(alpha_mode="solid", depth_test=not is_flat, depth_write=not is_flat)
         self.kind, self.switches = shape.kind, shape.switches
@@ -66,13 +66,13 @@ class ShapeMaterial(gfx.Material):
         }
 
 
-@register_wgpu_render_function(Drawn, ShapeMaterial)
+@register_wgpu_render_function(ShapeObject, ShapeMaterial)
 class ShapeShader(BaseShader):
     """Template variables and bindings for a shape's shader."""
 
     type = "render"
 
-    def __init__(self, drawn: Drawn) -> None:
+    def __init__(self, drawn: ShapeObject) -> None:
         super().__init__(drawn)
         material = drawn.material
         self["kind"] = material.kind
@@ -86,7 +86,9 @@ class ShapeShader(BaseShader):
         self["pos"] = material.widths["positions"]
         self["colour"] = material.widths.get("colors", 0)
 
-    def get_bindings(self, drawn: Drawn, shared: Any, scene: Any) -> dict[int, dict[int, Binding]]:
+    def get_bindings(
+        self, drawn: ShapeObject, shared: Any, scene: Any
+    ) -> dict[int, dict[int, Binding]]:
         bindings = [
             Binding("u_stdinfo", "buffer/uniform", shared.uniform_buffer),
             Binding("u_wobject", "buffer/uniform", drawn.uniform_buffer),
@@ -99,7 +101,7 @@ class ShapeShader(BaseShader):
         self.define_bindings(0, numbered)
         return {0: numbered}
 
-    def get_pipeline_info(self, drawn: Drawn, shared: Any) -> dict[str, str]:
+    def get_pipeline_info(self, drawn: ShapeObject, shared: Any) -> dict[str, str]:
         is_square = drawn.material.kind in SQUARES
         topologies = wgpu.PrimitiveTopology
         return {
@@ -109,7 +111,7 @@ class ShapeShader(BaseShader):
             "cull_mode": wgpu.CullMode.none,
         }
 
-    def get_render_info(self, drawn: Drawn, shared: Any) -> dict[str, tuple[int, ...]]:
+    def get_render_info(self, drawn: ShapeObject, shared: Any) -> dict[str, tuple[int, ...]]:
         return {"indices": drawn.count}
 
     def get_code(self) -> str:

@@ -14,9 +14,9 @@ PACKAGES = {
 
 
 @functools.cache
-def require() -> None:
+def require_ggui() -> None:
     """Raises MissingPackageError if a package is not installed."""
-    lacking = [name for package, name in PACKAGES.items() if not find(package)]
+    lacking = [name for package, name in PACKAGES.items() if not is_installed(package)]
     if lacking:
         raise MissingPackageError(
             f"ti.ui needs {', '.join(lacking)}, which is not installed: "
@@ -24,6 +24,6 @@ def require() -> None:
         )
 
 
-def find(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """True if a package can be imported."""
     return importlib.util.find_spec(package) is not None

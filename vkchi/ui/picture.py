@@ -15,7 +15,7 @@ import wgpu
 from pygfx.renderers.wgpu import WgpuRenderer, select_adapter, set_wgpu_limits
 
 from vkchi.interrupts.local import suppress
-from vkchi.runtime import running
+from vkchi.runtime import find_runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -40,7 +40,7 @@ class Layer(NamedTuple):
     lights: tuple[tuple[Triple, Triple], ...] = ()
 
 
-class Eye(gfx.Camera):
+class MatrixCamera(gfx.Camera):
     """A camera with given matrices."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Eye(gfx.Camera):
         return self._matrix
 
 
-class Picture:
+class FrameRenderer:
     """An image that is redrawn in each frame; `target` is a canvas, or a texture for off-screen
     rendering."""
 
@@ -73,7 +73,7 @@ class Picture:
         )  # fmt: skip
         self.blender = self.renderer._blender
         self.blender.texture_info["color"]["format"] = FORMAT
-        self._eye, self._lights = Eye(), list[gfx.PointLight]()
+        self._eye, self._lights = MatrixCamera(), list[gfx.PointLight]()
         self._ambient = gfx.AmbientLight(intensity=1)
         self._background = gfx.Background(None, gfx.BackgroundMaterial())
         if not isinstance(target, gfx.Texture):
@@ -145,7 +145,7 @@ class Picture:
 def choose_adapter() -> None:
     """Select the GPU of the kernels for pygfx, which has one device per process. Raise its
     buffer limits to the maximum."""
-    runtime = running()
+    runtime = find_runtime()
     if runtime is None:
         return
     for adapter in wgpu.gpu.enumerate_adapters_sync():

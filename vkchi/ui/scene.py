@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.ui import shapes
+from vkchi.ui import draw_calls
 from vkchi.ui.camera import Camera
-from vkchi.ui.reused import Pool
-from vkchi.ui.shapes import GREY, Shape
+from vkchi.ui.draw_calls import GREY, DrawCall
+from vkchi.ui.object_pool import ObjectPool
 
 if TYPE_CHECKING:
     from vkchi.ui.picture import Layer
@@ -35,7 +35,7 @@ class Scene:
         self._ambient: Triple = (0.0, 0.0, 0.0)
         self._lights: list[tuple[Triple, Triple]] = []
         self._objects: list[Any] = []
-        self._pool = Pool()
+        self._pool = ObjectPool()
 
     def set_camera(self, camera: Camera) -> None:
         """Set the camera."""
@@ -43,12 +43,12 @@ class Scene:
 
     def ambient_light(self, color: Any) -> None:
         """Set the colour of the ambient light, which persists over frames."""
-        self._ambient = shapes.colour_of("ambient_light", color)
+        self._ambient = draw_calls.colour_of("ambient_light", color)
 
     def point_light(self, pos: Any, color: Any) -> None:
         """Add a light at a position, without attenuation by distance; for one frame."""
-        place = shapes.point_of("point_light", "pos", pos)
-        self._lights.append((place, shapes.colour_of("point_light", color)))
+        place = draw_calls.point_of("point_light", "pos", pos)
+        self._lights.append((place, draw_calls.colour_of("point_light", color)))
 
     def particles(
         self, centers: Any, radius: float, color: Any = GREY, per_vertex_color: Any = None,
@@ -61,7 +61,7 @@ class Scene:
         of 3 or 4. index_offset, index_count: the range to draw. Raises ToolError.
         """
         self._put(
-            shapes.balls(
+            draw_calls.draw_balls(
                 "particles", 3, centers, radius, color, per_vertex_color, per_vertex_radius,
                 index_offset, index_count,
             )
@@ -77,7 +77,7 @@ class Scene:
         ToolError."""
         offsets = (vertex_offset, vertex_count, index_offset, index_count)
         self._put(
-            shapes.lines(
+            draw_calls.draw_lines(
                 "lines", 3, vertices, width, indices, color, per_vertex_color, offsets
             )
         )  # fmt: skip
@@ -101,7 +101,7 @@ class Scene:
         Raises ToolError.
         """
         self._put(
-            shapes.surface(
+            draw_calls.draw_surface(
                 "mesh", 3, vertices, indices, normals, color, per_vertex_color,
                 switches_of(two_sided, show_wireframe),
                 (vertex_offset, vertex_count, index_offset, index_count),
@@ -118,13 +118,13 @@ class Scene:
         """Draw one instance of a mesh per transform, from `instance_offset` on. A transform is a
         [4, 4] matrix for column vectors [x, y, z, 1]. Other parameters are as in `mesh`. Raises
         ToolError."""
-        shape = shapes.surface(
+        shape = draw_calls.draw_surface(
             "mesh_instance", 3, vertices, indices, normals, color, per_vertex_color,
             switches_of(two_sided, show_wireframe),
             (vertex_offset, vertex_count, index_offset, index_count),
         )  # fmt: skip
         if transforms is not None:
-            columns = shapes.transforms_of(
+            columns = draw_calls.transforms_of(
                 "mesh_instance", transforms, instance_offset, instance_count
             )
             shape = shape._replace(
@@ -132,7 +132,7 @@ class Scene:
             )
         self._put(shape)
 
-    def _put(self, shape: Shape) -> None:
+    def _put(self, shape: DrawCall) -> None:
         drawn = self._pool.put(shape)
         if drawn is not None:
             self._objects.append(drawn)

@@ -26,13 +26,13 @@ from vkchi.tools.image import has_screen, imwrite
 from vkchi.types.lazy_numpy import np
 from vkchi.ui.canvas import Canvas
 from vkchi.ui.constants import PRESS, RELEASE
-from vkchi.ui.input import Event, Inbox
-from vkchi.ui.packages import require
+from vkchi.ui.imgui_widgets import Gui
+from vkchi.ui.input import InputEvent, InputState
+from vkchi.ui.packages import require_ggui
 from vkchi.ui.scene import Scene
-from vkchi.ui.widgets import Gui
 
 if TYPE_CHECKING:
-    from vkchi.ui.picture import Picture
+    from vkchi.ui.picture import FrameRenderer
     from vkchi.ui.screen import Screen
 
 Floats = np.ndarray[Any, Any]
@@ -57,25 +57,27 @@ class Window:
         fps_limit: float = 1000,
         pos: tuple[int, int] = (100, 100),
     ) -> None:
-        require()
-        from vkchi.ui.picture import Picture, make_texture
+        require_ggui()
+        from vkchi.ui.picture import FrameRenderer, make_texture
 
         self.name, size = str(name), (int(res[0]), int(res[1]))
         if min(size) < 1 or fps_limit <= 0:
             raise ToolError(f"Window: res {res!r} and fps_limit {fps_limit!r} are not positive")
         self.fps_limit, self._due = fps_limit, 0.0
-        self._inbox, self._event = Inbox(), Event("", "")
+        self._inbox, self._event = InputState(), InputEvent("", "")
         self._is_running, self._is_open, self._is_drawn = True, True, False
         self._screen: Screen | None = None
         self._display: notebook.Display | None = None
         self._gui: Gui | None = None
         found = self._open(size, pos, vsync) if show_window else None
-        self._picture: Picture = found or Picture(make_texture(size))
+        self._picture: FrameRenderer = found or FrameRenderer(make_texture(size))
         self._canvas, self._scene = Canvas(self._size(size)), Scene()
 
-    def _open(self, size: tuple[int, int], pos: tuple[int, int], vsync: bool) -> Picture | None:
+    def _open(
+        self, size: tuple[int, int], pos: tuple[int, int], vsync: bool
+    ) -> FrameRenderer | None:
         """The image of an on-screen window; None if there is no screen."""
-        from vkchi.ui.picture import Picture
+        from vkchi.ui.picture import FrameRenderer
 
         if notebook.is_notebook():
             self._display = notebook.Display()
@@ -88,7 +90,7 @@ class Window:
         screen = None
         try:
             screen = Screen(self.name, size, pos=pos, vsync=vsync, listen=self._take)
-            found = Picture(screen.canvas)
+            found = FrameRenderer(screen.canvas)
         except local(RuntimeError) as error:  # the device cannot present
             if screen is not None:
                 screen.close()
@@ -233,15 +235,15 @@ class Window:
                 self._is_running = False
 
     @property
-    def event(self) -> Event:
+    def event(self) -> InputEvent:
         """The last event returned by `get_event`, with `key` and `type`."""
         return self._event
 
     @event.setter
-    def event(self, value: Event) -> None:
+    def event(self, value: InputEvent) -> None:
         self._event = value
 
-    def get_events(self, tag: str | None = None) -> list[Event]:
+    def get_events(self, tag: str | None = None) -> list[InputEvent]:
         """Remove and return the queued events of one kind, `ti.ui.PRESS` or `ti.ui.RELEASE`, or
         of both for None. Others stay queued. Raises ToolError for other tags."""
         if tag not in (None, PRESS, RELEASE):

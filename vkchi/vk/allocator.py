@@ -27,7 +27,7 @@ FIRST_BLOCK_BYTES = 64 << 20
 DOUBLINGS = 2
 
 
-class Span(NamedTuple):
+class MemorySpan(NamedTuple):
     """Part of block `number`: `size_bytes` from `offset`, both multiples of 256."""
 
     block: Any
@@ -78,7 +78,7 @@ class Allocator:
     def list_blocks(self) -> list[Any]:
         return [block.block for block in list(self._blocks.values())]
 
-    def allocate(self, size_bytes: int) -> Span:
+    def allocate(self, size_bytes: int) -> MemorySpan:
         """A span of at least `size_bytes`, disjoint from all live spans.
 
         Raises OutOfMemory if `make_block` does.
@@ -89,7 +89,7 @@ class Allocator:
         self.used_bytes += size
         return span
 
-    def free(self, span: Span) -> None:
+    def free(self, span: MemorySpan) -> None:
         """Free a span that `allocate` returned, exactly once."""
         block = self._blocks[span.number]
         offset, size = span.offset, span.size_bytes
@@ -110,7 +110,7 @@ class Allocator:
         for number in [n for n, block in self._blocks.items() if block.is_empty]:
             self._drop(number)
 
-    def rebuild(self, live: Iterable[Span]) -> None:
+    def rebuild(self, live: Iterable[MemorySpan]) -> None:
         """Rebuild the free lists from the live spans."""
         ends = dict.fromkeys(self._blocks, 0)
         self._free.clear()
@@ -155,11 +155,11 @@ class Allocator:
         self._add_free(number, 0, total_bytes)
         return number
 
-    def _take(self, number: int, offset: int, size: int) -> Span:
+    def _take(self, number: int, offset: int, size: int) -> MemorySpan:
         rest = self._remove_free(number, offset) - size
         if rest:
             self._add_free(number, offset + size, rest)
-        return Span(self._blocks[number].block, number, offset, size)
+        return MemorySpan(self._blocks[number].block, number, offset, size)
 
     def _add_free(self, number: int, offset: int, size: int) -> None:
         block = self._blocks[number]

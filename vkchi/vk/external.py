@@ -1,9 +1,9 @@
 """Export of memory and semaphores as operating-system handles, and the kinds a driver supports.
 
-A handle is a file descriptor, on Windows an NT handle; `Exporter` abstracts from both. An opaque
-handle is understood only by the driver that created it, and by CUDA for NVIDIA's. The importer must
-repeat the parameters of the allocation (`Payload`). A dma-buf carries them itself. Source: Vulkan,
-VK_KHR_external_memory_fd, VK_KHR_external_semaphore_fd, and _win32 of both.
+A handle is a file descriptor, on Windows an NT handle; `HandleExporter` abstracts from both. An
+opaque handle is understood only by the driver that created it, and by CUDA for NVIDIA's. The
+importer must repeat the parameters of the allocation (`Payload`). A dma-buf carries them itself.
+Source: Vulkan, VK_KHR_external_memory_fd, VK_KHR_external_semaphore_fd, and _win32 of both.
 
     exporter = find_exporter(logical)
     payload = exporter.export_memory(memory, size_bytes, type_index)
@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import DeviceError
-from vkchi.target.handles import OPAQUE_FD, OPAQUE_WIN32, Payload
+from vkchi.target.memory_handles import OPAQUE_FD, OPAQUE_WIN32, Payload
 from vkchi.vk.physical import BUFFER_USAGE
 from vkchi.vk.raw import Vulkan
 
@@ -41,7 +41,7 @@ class Win32Info(ctypes.Structure):
     )  # fmt: skip
 
 
-class Exporter(Protocol):
+class HandleExporter(Protocol):
     """Conversion of a device's memory and semaphores to handles."""
 
     kind: int
@@ -115,7 +115,7 @@ class Win32Exporter:
         return found
 
 
-def find_exporter(logical: Logical) -> Exporter | None:
+def find_exporter(logical: Logical) -> HandleExporter | None:
     """The exporter of a device; None if its driver cannot export memory."""
     is_windows = sys.platform == "win32"
     exporter = Win32Exporter(logical) if is_windows else FdExporter(logical)
@@ -127,7 +127,7 @@ def find_exporter(logical: Logical) -> Exporter | None:
     return exporter if features & can else None
 
 
-def choose_exporter(logical: Logical) -> Exporter | None:
+def choose_exporter(logical: Logical) -> HandleExporter | None:
     """The exporter for arrays that CUDA may use; None if the device or the `cuda` package is
     missing."""
     if logical.physical.vendor != "nvidia" or find_spec("cuda") is None:

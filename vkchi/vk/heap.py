@@ -24,17 +24,17 @@ from functools import partial
 from typing import Any
 
 from vkchi.errors import DeviceError
-from vkchi.interrupts.callbacks import once, when_all_gone
-from vkchi.target.handles import Payload
+from vkchi.interrupts.callbacks import finalize_after_all, run_each_once
+from vkchi.target.memory_handles import Payload
 from vkchi.tuples import NamedTuple
-from vkchi.vk.allocator import Allocator, Span, round_up
-from vkchi.vk.external import Exporter
-from vkchi.vk.handles import Held, ReleaseQueue
+from vkchi.vk.allocator import Allocator, MemorySpan, round_up
+from vkchi.vk.external import HandleExporter
+from vkchi.vk.lifetimes import ReleaseQueue, RetainedObjects
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory import (
+from vkchi.vk.memory_blocks import (
     MIB,
-    Block,
-    Placement,
+    MemoryBlock,
+    MemoryPlacement,
     import_block,
     import_payload,
     make_block,
@@ -44,10 +44,10 @@ from vkchi.vk.raw import OutOfMemory
 
 EVER = 1 << 62  # later than any submission
 IMPORTED = -1  # block number of imported memory
-Left = dict[int, tuple[Block, list[Any]]]  # blocks, with the live pointers into each
+Left = dict[int, tuple[MemoryBlock, list[Any]]]  # blocks, with the live pointers into each
 
 
-class Memory(NamedTuple):
+class HeapMemory(NamedTuple):
     """A span, and the pointer that keeps it alive.
 
     The pointer is the host address of the first byte. If the host cannot access the memory, it is
@@ -55,7 +55,7 @@ class Memory(NamedTuple):
     """
 
     pointer: Any
-    span: Span
+    span: MemorySpan
 
 
 class _Live(NamedTuple):
@@ -65,7 +65,7 @@ class _Live(NamedTuple):
     """
 
     place: Any
-    span: Span
+    span: MemorySpan
     holder: weakref.ref[Any]
 
 
@@ -77,11 +77,11 @@ class Heap:
     """
 
     def __init__(
-        self, logical: Logical, placement: Placement, exporter: Exporter | None = None
+        self, logical: Logical, placement: MemoryPlacement, exporter: HandleExporter | None = None
     ) -> None:
         self.logical, self.exporter = logical, exporter
         self.waiting_bytes = 0
-        self.released, self._held = ReleaseQueue(), Held(logical.vk.ffi)
+        self.released, self._held = ReleaseQueue(), RetainedObjects(logical.vk.ffi)
         self.deques = (*self.released.deques, *self._held.released.deques)
         self._live: dict[int, _Live] = {}
         self._is_torn = False
@@ -99,7 +99,7 @@ class Heap:
         with all commands recorded before that."""
         return self._held.hold(thing)
 
-    def import_host(self, pointer: Any, size_bytes: int) -> Memory:
+    def import_host(self, pointer: Any, size_bytes: int) -> HeapMemory:
         """Import the host memory at a pointer, which is kept alive, in whole pages around it.
 
         Raises DeviceError if the driver does not accept it, and for memory of this heap.
@@ -112,24 +112,24 @@ class Heap:
         start = address // step * step
         pages = round_up(address + size_bytes - start, step)
         block = import_block(self.logical, start, pages, self.hold(pointer))
-        return Memory(pointer, Span(block, IMPORTED, address - start, size_bytes))
+        return HeapMemory(pointer, MemorySpan(block, IMPORTED, address - start, size_bytes))
 
-    def import_payload(self, payload: Payload, size_bytes: int) -> Memory:
+    def import_payload(self, payload: Payload, size_bytes: int) -> HeapMemory:
         """Import the memory of an external handle; the driver owns the handle afterwards.
 
         Raises DeviceError; the caller then still owns the handle.
         """
         return self.part_of(import_payload(self.logical, payload, size_bytes), 0, size_bytes)
 
-    def part_of(self, block: Block, offset: int, size_bytes: int) -> Memory:
+    def part_of(self, block: MemoryBlock, offset: int, size_bytes: int) -> HeapMemory:
         """Part of an imported block, which it keeps alive."""
         start = block.pointer
         if start is None:
             start = self.logical.vk.ffi.cast("char *", block.address)
         pointer = self.logical.vk.ffi.gc(start + offset, [block].append)  # keeps the block alive
-        return Memory(pointer, Span(block, IMPORTED, offset, size_bytes))
+        return HeapMemory(pointer, MemorySpan(block, IMPORTED, offset, size_bytes))
 
-    def allocate(self, size_bytes: int) -> Memory:
+    def allocate(self, size_bytes: int) -> HeapMemory:
         """Allocate at least `size_bytes`. Raises OutOfMemory, or DeviceError above the device's
         limit."""
         self._rebuild()
@@ -142,7 +142,7 @@ class Heap:
         pointer = ffi.gc(place, self.released.add)
         self._live[id(place)] = _Live(place, span, weakref.ref(pointer))
         self._is_torn = False
-        return Memory(pointer, span)
+        return HeapMemory(pointer, span)
 
     def sweep(self, recorded: int, completed: int) -> None:
         """Free due memory. New releases become due after submission number `recorded`."""
@@ -199,10 +199,10 @@ class Heap:
         Returns the weak references, which must be kept alive.
         """
         calls, device, null = self.logical.calls, self.logical.handle, self.logical.vk.NULL
-        made = when_all_gone([view for _, views in left.values() for view in views], ending)
+        made = finalize_after_all([view for _, views in left.values() for view in views], ending)
         for block, views in left.values():
             buffer, memory = (cell[0] for cell in block.cells)
-            made += when_all_gone(views, once(
+            made += finalize_after_all(views, run_each_once(
                 partial(calls.vkDestroyBuffer, device, buffer, null),
                 partial(calls.vkFreeMemory, device, memory, null),
             ))  # fmt: skip
@@ -227,8 +227,8 @@ class Heap:
 
 
 def _make_block(
-    logical: Logical, size_bytes: int, placement: Placement, exporter: Exporter | None
-) -> Block:
+    logical: Logical, size_bytes: int, placement: MemoryPlacement, exporter: HandleExporter | None
+) -> MemoryBlock:
     """A new block. Falls back to a block without export if the driver cannot make an exportable
     one."""
     if exporter is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from vkchi import env
 from vkchi.errors import DeviceError
-from vkchi.interrupts.callbacks import interrupt_again, once
+from vkchi.interrupts.callbacks import interrupt_again, run_each_once
 from vkchi.vk.manifests import explain_broken_files, explain_choice
 from vkchi.vk.raw import INCOMPATIBLE_DRIVER, INSTALL_HINT, NoDriver, OutOfMemory, Vulkan
 
@@ -40,9 +40,11 @@ class Instance:
         self.has_validation = env.is_on("VKCHI_VALIDATE")
         self._callback = self._new_callback() if self.has_validation else None
         self.handle = handle = self._create()
-        self.ending: Iterator[None] = once(partial(vk.lib.vkDestroyInstance, handle, vk.NULL))
+        self.ending: Iterator[None] = run_each_once(
+            partial(vk.lib.vkDestroyInstance, handle, vk.NULL)
+        )
         if self.has_validation:
-            self.ending = chain(once(self._listen(handle)), self.ending)
+            self.ending = chain(run_each_once(self._listen(handle)), self.ending)
 
     def _listen(self, handle: Any) -> partial[None]:
         """Create the debug messenger; return the call that destroys it."""

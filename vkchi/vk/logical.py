@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from vkchi.interrupts.callbacks import once
-from vkchi.vk.handles import Handles
+from vkchi.interrupts.callbacks import run_each_once
+from vkchi.vk.lifetimes import HandleTable
 from vkchi.vk.physical import EXTENSIONS, FEATURES, Physical, new_feature_chain
 from vkchi.vk.raw import DeviceCalls, Vulkan
 
@@ -42,11 +42,11 @@ class Logical:
         out = vk.ffi.new("VkQueue *")
         self.calls.vkGetDeviceQueue(handle, physical.queue_family, 0, out)
         self.queue = out[0]
-        self.ending = once(partial(self.calls.vkDestroyDevice, handle, vk.NULL))
-        self._handles = {kind: Handles(vk, handle, self.calls, kind) for kind in KINDS}
+        self.ending = run_each_once(partial(self.calls.vkDestroyDevice, handle, vk.NULL))
+        self._handles = {kind: HandleTable(vk, handle, self.calls, kind) for kind in KINDS}
         self.deques = [d for handles in self._handles.values() for d in handles.released.deques]
 
-    def handles(self, kind: str) -> Handles:
+    def handles(self, kind: str) -> HandleTable:
         return self._handles[kind]
 
     def sweep(self, recorded: int, completed: int) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from vkchi import env
 from vkchi.errors import DeviceError
-from vkchi.target.options import Shelf
+from vkchi.target.options import CodeStore
 from vkchi.vk.logical import Logical
 from vkchi.vk.raw import SUCCESS
 
@@ -38,7 +38,7 @@ class PipelineCache:
 
     def __init__(self, logical: Logical) -> None:
         self._logical = logical
-        self._shelf: Shelf | None = None
+        self._shelf: CodeStore | None = None
         self._cell: Any = None
         self._key, self._parts = "", dict[str, str]()
         self._header = b""
@@ -50,7 +50,7 @@ class PipelineCache:
             "VkPipelineCreationFeedbackCreateInfo", pPipelineCreationFeedback=self._feedback
         )
 
-    def keep_on(self, shelf: Shelf | None) -> None:
+    def keep_on(self, shelf: CodeStore | None) -> None:
         """Persist the cache on a shelf, and load it from there. Call before any pipeline is
         created.
 
@@ -90,7 +90,7 @@ class PipelineCache:
         elif len(data) > HEADER.size and data != self._kept:
             self._put(self._shelf, data)
 
-    def _put(self, shelf: Shelf, data: bytes) -> None:
+    def _put(self, shelf: CodeStore, data: bytes) -> None:
         physical = self._logical.physical
         header = {
             "kind": "pipelines", "name": "", "signature": physical.driver,

@@ -19,7 +19,7 @@ from vkchi.vk.physical import Physical
 from vkchi.vk.pipeline_cache import PipelineCache
 
 if TYPE_CHECKING:
-    from vkchi.vk.statistics import Executable
+    from vkchi.vk.statistics import PipelineExecutable
 
 
 ADDRESS_BYTES = 8
@@ -44,11 +44,11 @@ class Pipeline:
         self._cell, self.handle, self.layout = cell, cell[0], layout
 
 
-class Filling:
+class BufferFills:
     """Memory fills recorded in place of a pipeline's dispatch: each sets a range to one 32-bit
     word.
 
-    `fills` has one (VkBuffer, offset, bytes, word) per range.
+    `needs_full_subgroups` has one (VkBuffer, offset, bytes, word) per range.
     """
 
     __slots__ = ("__weakref__", "fills", "name")
@@ -62,7 +62,7 @@ class Filling:
             fill(commands, *one)
 
 
-Runnable = Pipeline | Filling
+Runnable = Pipeline | BufferFills
 
 
 class Pipelines:
@@ -84,15 +84,20 @@ class Pipelines:
         self.cache.count()
         return Pipeline(shader, cell, layout)
 
-    def explain(self, shader: Shader, subgroup_size: int) -> tuple[Executable, ...]:
+    def explain(self, shader: Shader, subgroup_size: int) -> tuple[PipelineExecutable, ...]:
         """Statistics and disassembly that the driver reports for a shader; empty if it reports
         none.
 
         Compiles the shader again. Raises as `make`.
         """
-        from vkchi.vk.statistics import CAPTURE_STATISTICS, CAPTURE_TEXTS, read_executables, tells
+        from vkchi.vk.statistics import (
+            CAPTURE_STATISTICS,
+            CAPTURE_TEXTS,
+            read_executables,
+            reports_statistics,
+        )
 
-        if not tells(self._logical):
+        if not reports_statistics(self._logical):
             return ()
         flags, vk = CAPTURE_STATISTICS | CAPTURE_TEXTS, self._logical.vk
         cell, _ = self._compile(shader, subgroup_size, flags, vk.NULL, vk.NULL)
@@ -112,7 +117,8 @@ class Pipelines:
             sizes = vk.new(required, requiredSubgroupSize=subgroup_size)
         stage = vk.new(
             "VkPipelineShaderStageCreateInfo", pNext=sizes, module=module[0],
-            flags=FULL_SUBGROUPS if fills(shader, subgroup_size, logical.physical) else 0,
+            flags=FULL_SUBGROUPS if needs_full_subgroups(shader, subgroup_size,
+            logical.physical) else 0,
             stage=vk.const.VK_SHADER_STAGE_COMPUTE_BIT, pName=entry,
         )  # fmt: skip
         info = vk.new(
@@ -175,7 +181,7 @@ def required_subgroup(shader: Shader, caps: Caps, physical: Physical) -> int:
     return size if is_asked and is_possible else 0
 
 
-def fills(shader: Shader, subgroup_size: int, physical: Physical) -> bool:
+def needs_full_subgroups(shader: Shader, subgroup_size: int, physical: Physical) -> bool:
     """True if the pipeline must request full subgroups.
 
     Needs a device with the feature, a required subgroup size, and a workgroup whose first axis is a

@@ -20,7 +20,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from vkchi.errors import DeviceError
-from vkchi.vk.external import Exporter, can_export_timelines, make_timeline
+from vkchi.vk.external import HandleExporter, can_export_timelines, make_timeline
 from vkchi.vk.logical import Logical
 from vkchi.vk.raw import SUCCESS, TIMEOUT
 
@@ -97,7 +97,7 @@ class Queue:
         )  # fmt: skip
         return submission, signals, len(cells)
 
-    def publish(self, exporter: Exporter | None) -> int:
+    def publish(self, exporter: HandleExporter | None) -> int:
         """A new handle of a timeline that every later submission sets to its number.
 
         Others can wait for submissions by it, without the host. Submissions made before are done

@@ -65,7 +65,7 @@ class DeviceLost(DeviceError):
     """The device is lost; the recorder raises for every later call."""
 
 
-class Memory(bytearray):
+class StructMemory(bytearray):
     """Memory of a struct or an array that keeps the objects it points to alive.
 
     A destructor (`ffi.gc`) must not do this. The garbage collector runs the destructors of a whole
@@ -93,7 +93,7 @@ class Vulkan:
 
         A `bytes` value becomes a C string, a list an array of the field's item type.
         """
-        memory = Memory(self.ffi.sizeof(name))
+        memory = StructMemory(self.ffi.sizeof(name))
         struct = self.ffi.from_buffer(name + " *", memory)
         structure_type, types = self._types.get(name) or self._describe(name)
         if structure_type is not None:
@@ -124,7 +124,7 @@ class Vulkan:
             strings = [value[0] for value in strings]
         kind = f"{pointer_type.item.cname}[]"
         made = self.ffi.new(kind, strings)
-        memory = Memory(self.ffi.buffer(made))
+        memory = StructMemory(self.ffi.buffer(made))
         memory.kept = [values, strings]
         return self.ffi.from_buffer(kind, memory)
 

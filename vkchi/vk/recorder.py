@@ -23,18 +23,18 @@ from threading import Condition, RLock, get_ident
 from time import monotonic
 from typing import Any, Protocol
 
-from vkchi.compiling import tell
+from vkchi.compile_state import start_progress_line
 from vkchi.errors import DeviceError
 from vkchi.interrupts.locks import release_wholly, restoring
+from vkchi.vk.copy_on_write import CopyOnWriteHooks
 from vkchi.vk.external import find_exporter, make_timeline
-from vkchi.vk.guards import Guarded
 from vkchi.vk.logical import Logical
-from vkchi.vk.pipelines import Filling, Pipeline, Runnable
+from vkchi.vk.pipelines import BufferFills, Pipeline, Runnable
 from vkchi.vk.queue import SLICE_NS, Outgoing, Queue
 from vkchi.vk.raw import DeviceLost
 from vkchi.vk.ring import Ring
-from vkchi.vk.sequence import COMPUTE_POINT, COMPUTE_STAGE, Command, Sequence
-from vkchi.vk.timing import Measurement, Timer, Timing
+from vkchi.vk.sequence import COMPUTE_POINT, COMPUTE_STAGE, Command, CommandSequence
+from vkchi.vk.timing import DispatchTiming, Measurement, Timer
 
 FIRST_BATCH, LARGEST_BATCH = 8, 64  # commands per submission; few if the device is idle
 LONGEST_LEAVE_S = 10.0  # limit for other threads to leave their waits
@@ -59,7 +59,7 @@ class Peer(Protocol):
         """Release the peer; the device is closing."""
 
 
-class Recorder(Guarded):
+class CommandRecorder(CopyOnWriteHooks):
     """Records commands for one queue.
 
     `busy`: commands are recorded, or may still be running. `peer`: while it is active, each command
@@ -143,7 +143,7 @@ class Recorder(Guarded):
                 read |= reads
                 written |= writes
                 if pipeline is not self._bound:
-                    if isinstance(pipeline, Filling):
+                    if isinstance(pipeline, BufferFills):
                         pipeline.record(self._fill, commands)
                         return self.count_command()
                     self._bound = None
@@ -182,7 +182,9 @@ class Recorder(Guarded):
         finally:
             self._timing = timing
 
-    def sequence(self, commands: list[Command], like: Sequence | None = None) -> Sequence:
+    def sequence(
+        self, commands: list[Command], like: CommandSequence | None = None
+    ) -> CommandSequence:
         """Record dispatches to be run by `execute`.
 
         like: a sequence whose commands differ only in their arguments. Raises DeviceError.
@@ -191,9 +193,9 @@ class Recorder(Guarded):
             self.require_open()
             is_counted = any(c.indirect for c in commands)
             order = self._count_info if is_counted else self._order_info
-            return Sequence(self._logical, commands, order, like)
+            return CommandSequence(self._logical, commands, order, like)
 
-    def execute(self, sequence: Sequence) -> None:
+    def execute(self, sequence: CommandSequence) -> None:
         """Record all dispatches of a sequence as one command. They are not timed."""
         with restoring(self._lock), self._lock:
             commands = self.begin_command(sequence.reads, sequence.writes)
@@ -336,7 +338,7 @@ class Recorder(Guarded):
             number = self._queue.submitted
             self._waiting.add(get_ident())
         loaded, self.loaded = self.loaded, ""  # some drivers compile at a shader's first run
-        telling = tell(f"first run of {loaded}") if loaded else None
+        telling = start_progress_line(f"first run of {loaded}") if loaded else None
         try:
             self._queue.wait(number)
         except DeviceLost as error:
@@ -397,7 +399,7 @@ class Recorder(Guarded):
 
     # --- profiling -------------------------------------------------------------------------
 
-    def timing(self) -> Timing:
+    def timing(self) -> DispatchTiming:
         """Measure each dispatch recorded in the block, one at a time; `dispatches` is filled at its
         end.
 
@@ -405,7 +407,7 @@ class Recorder(Guarded):
         >>> t.dispatches
         [('step', 0.0012)]
         """
-        return Timing(self)
+        return DispatchTiming(self)
 
     @property
     def can_time(self) -> bool:

@@ -17,14 +17,14 @@ from typing import Any
 from vkchi.errors import InternalError
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory import HOST, Block, make_block
+from vkchi.vk.memory_blocks import HOST, MemoryBlock, make_block
 from vkchi.vk.queue import Queue
 
 STEP_BYTES = 64
 MOST_CHUNKS = 16
 
 
-class Piece(NamedTuple):
+class RingSlice(NamedTuple):
     """Part of a chunk: host pointer, device address, VkBuffer and offset."""
 
     pointer: Any
@@ -39,12 +39,12 @@ class Ring:
     def __init__(self, logical: Logical, queue: Queue, chunk_bytes: int) -> None:
         self._logical, self._queue = logical, queue
         self.chunk_bytes = chunk_bytes
-        self._full: deque[tuple[int, Block]] = deque()
-        self._chunk: Block | None = None
+        self._full: deque[tuple[int, MemoryBlock]] = deque()
+        self._chunk: MemoryBlock | None = None
         self._offset = 0
         self._last = 0
 
-    def allocate(self, size_bytes: int, recorded: int) -> Piece:
+    def allocate(self, size_bytes: int, recorded: int) -> RingSlice:
         """A piece that is valid until submission number `recorded` is done.
 
         Raises InternalError for a piece larger than a chunk.
@@ -55,9 +55,9 @@ class Ring:
         offset = self._offset
         self._last = recorded
         self._offset = offset + -(-size_bytes // STEP_BYTES) * STEP_BYTES
-        return Piece(chunk.pointer + offset, chunk.address + offset, chunk.buffer, offset)
+        return RingSlice(chunk.pointer + offset, chunk.address + offset, chunk.buffer, offset)
 
-    def _turn(self, size_bytes: int, recorded: int) -> Block:
+    def _turn(self, size_bytes: int, recorded: int) -> MemoryBlock:
         """Switch to another chunk: the oldest if it is free, else a new one."""
         if size_bytes > self.chunk_bytes:
             raise InternalError(f"a piece of {size_bytes} bytes is larger than a chunk")

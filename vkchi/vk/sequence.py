@@ -20,8 +20,8 @@ from typing import Any
 
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory import HOST, Block, make_block
-from vkchi.vk.pipelines import Filling, Pipeline, Runnable
+from vkchi.vk.memory_blocks import HOST, MemoryBlock, make_block
+from vkchi.vk.pipelines import BufferFills, Pipeline, Runnable
 from vkchi.vk.ring import STEP_BYTES
 
 COMPUTE_POINT = 1  # VK_PIPELINE_BIND_POINT_COMPUTE
@@ -44,7 +44,7 @@ class Command(NamedTuple):
     indirect: tuple[Any, int] | None = None
 
 
-class Sequence:
+class CommandSequence:
     """`count` dispatches in the secondary command buffer at the pointer `cell`.
 
     `reads`, `writes`: keys of all buffers that they access. `like`: a sequence whose commands
@@ -57,7 +57,7 @@ class Sequence:
         logical: Logical,
         commands: SequenceOf[Command],
         order: Any,
-        like: Sequence | None = None,
+        like: CommandSequence | None = None,
     ) -> None:
         self.count = len(commands)
         if like is None:
@@ -103,7 +103,7 @@ class Sequence:
         vk.check(calls.vkBeginCommandBuffer(cell[0], info), "recording a graph")
         return cell
 
-    def _make_blocks(self, commands: SequenceOf[Command]) -> Block | None:
+    def _make_blocks(self, commands: SequenceOf[Command]) -> MemoryBlock | None:
         """Memory for arguments that are too long for push constants."""
         sizes = [
             c.pipeline.args_bytes
@@ -120,7 +120,7 @@ class Sequence:
         for (pipeline, args, groups, _, _, indirect), is_after in zip(commands, self._barriers):
             if is_after:
                 barrier(target, order)
-            if isinstance(pipeline, Filling):
+            if isinstance(pipeline, BufferFills):
                 assert indirect is None, "nothing but a dispatch is left out by the device"
                 pipeline.record(calls.vkCmdFillBuffer, target)
                 continue

@@ -35,7 +35,7 @@ MACHINE_CODE = (
 )  # substrings of their names
 
 
-class Executable(NamedTuple):
+class PipelineExecutable(NamedTuple):
     """One piece of machine code. Drivers may compile several per shader; the last is the widest."""
 
     name: str
@@ -55,12 +55,12 @@ class Executable(NamedTuple):
         return self.texts[names[-1]] if names else ""
 
 
-def tells(logical: Logical) -> bool:
+def reports_statistics(logical: Logical) -> bool:
     """True if the driver reports statistics."""
     return FEATURE in logical.physical.features
 
 
-def read_executables(logical: Logical, pipeline: Any) -> tuple[Executable, ...]:
+def read_executables(logical: Logical, pipeline: Any) -> tuple[PipelineExecutable, ...]:
     """Executables of a pipeline that was created with both capture flags. Raises DeviceError."""
     vk, calls = logical.vk, logical.calls
     whole = vk.new("VkPipelineInfoKHR", pipeline=pipeline)
@@ -72,7 +72,7 @@ def read_executables(logical: Logical, pipeline: Any) -> tuple[Executable, ...]:
     )
 
 
-def _read(logical: Logical, pipeline: Any, index: int, name: str, row: Any) -> Executable:
+def _read(logical: Logical, pipeline: Any, index: int, name: str, row: Any) -> PipelineExecutable:
     vk, calls = logical.vk, logical.calls
     one = vk.new("VkPipelineExecutableInfoKHR", pipeline=pipeline, executableIndex=index)
     kind = "VkPipelineExecutableStatisticKHR"
@@ -85,7 +85,7 @@ def _read(logical: Logical, pipeline: Any, index: int, name: str, row: Any) -> E
     texts = _list(logical, call, kind, one, buffers)
     pairs = zip(texts, buffers, strict=True)
     written = {text(t.name).decode(): text(b).decode(errors="replace") for t, b in pairs}
-    return Executable(name, row.subgroupSize, numbers, written)
+    return PipelineExecutable(name, row.subgroupSize, numbers, written)
 
 
 def _list(

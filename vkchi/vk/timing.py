@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from vkchi.errors import DeviceError
-from vkchi.interrupts.blocks import Block
+from vkchi.interrupts.safe_context import SafeContext
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
 
 
-class Timed(NamedTuple):
+class DispatchTime(NamedTuple):
     """Duration of a dispatch in seconds, and its start on the device's clock."""
 
     name: str
@@ -57,7 +57,7 @@ class Timer:
         """Record the timestamp after it."""
         self._write(commands, 2 * len(self._names) - 1)
 
-    def collect(self) -> list[Timed]:
+    def collect(self) -> list[DispatchTime]:
         """Times of the dispatches since the last call; the device must be idle.
 
         Dispatches whose recording an exception interrupted are left out.
@@ -76,7 +76,9 @@ class Timer:
         mask = (1 << logical.physical.timestamp_bits) - 1
         second = logical.physical.timestamp_ns * 1e-9
         return [
-            Timed(name, ((ticks[4 * i + 2] - ticks[4 * i]) & mask) * second, ticks[4 * i] * second)
+            DispatchTime(
+                name, ((ticks[4 * i + 2] - ticks[4 * i]) & mask) * second, ticks[4 * i] * second
+            )
             for i, name in enumerate(names)
             if ticks[4 * i + 1] and ticks[4 * i + 3]
         ]
@@ -101,7 +103,7 @@ class Measurement(Protocol):
         """Read the timer's results; the device is idle."""
 
 
-class Measuring(Protocol):
+class TimingRecorder(Protocol):
     """A recorder that can measure dispatches."""
 
     def start_timing(self, timing: Measurement) -> None:
@@ -111,15 +113,15 @@ class Measuring(Protocol):
         """Stop to measure."""
 
 
-class Timing(Block):
+class DispatchTiming(SafeContext):
     """Measurement of a `with` block: `dispatches` has (shader name, seconds), in order."""
 
-    def __init__(self, recorder: Measuring) -> None:
+    def __init__(self, recorder: TimingRecorder) -> None:
         self._recorder = recorder
         self.dispatches: list[tuple[str, float]] = []
         self.timer: Timer | None = None
 
-    def __enter__(self) -> Timing:
+    def __enter__(self) -> DispatchTiming:
         self.enter()
         self._recorder.start_timing(self)
         return self

@@ -11,9 +11,9 @@ import vkchi as ti
 
 
 def has_f64() -> bool:
-    from vkchi.runtime import current
+    from vkchi.runtime import current_runtime
 
-    return current().device.caps.can_store("f64")
+    return current_runtime().device.caps.can_store("f64")
 
 
 class Curve:

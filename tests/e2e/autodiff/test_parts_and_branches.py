@@ -11,7 +11,7 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.autodiff.slopes import check, make, refuse
-from vkchi.analysis.boxes import Box, Covered, filled_by
+from vkchi.analysis.boxes import Box, Covered, first_filling_segment
 
 N, ROWS = 4, 3
 LOST = "the gradient flows through `y`, which has none"
@@ -283,16 +283,19 @@ def covers(*boxes: Box) -> list[Covered]:
 
 def test_boxes_that_fill_another() -> None:
     top, bottom = ((0, 1), (0, 5)), ((2, 3), (0, 5))
-    assert filled_by(covers(FULL), (), FULL) == 0
-    assert filled_by(covers(top, bottom, FULL), (), FULL) == 1
-    assert filled_by(covers(top), (), FULL) is None
-    assert filled_by(covers(top), ((1, 1), None), FULL) == 0
-    assert filled_by(covers(((0, 3), (0, 2)), ((0, 3), (2, 4))), (), FULL) is None
-    assert filled_by(covers(((0, 3), (0, 2)), ((1, 2), (3, 9)), bottom, top), (), FULL) == 3
-    assert filled_by([], ((3, 2), None), FULL) is None
+    assert first_filling_segment(covers(FULL), (), FULL) == 0
+    assert first_filling_segment(covers(top, bottom, FULL), (), FULL) == 1
+    assert first_filling_segment(covers(top), (), FULL) is None
+    assert first_filling_segment(covers(top), ((1, 1), None), FULL) == 0
+    assert first_filling_segment(covers(((0, 3), (0, 2)), ((0, 3), (2, 4))), (), FULL) is None
+    assert (
+        first_filling_segment(covers(((0, 3), (0, 2)), ((1, 2), (3, 9)), bottom, top), (), FULL)
+        == 3
+    )
+    assert first_filling_segment([], ((3, 2), None), FULL) is None
 
 
 def test_numbers_that_are_left_are_those_of_no_box() -> None:
     rows = [((r, r), (0, 5)) for r in range(4)]
-    assert filled_by(covers(*rows), (), FULL) == 3
-    assert filled_by(covers(*rows[:3]), (), FULL) is None
+    assert first_filling_segment(covers(*rows), (), FULL) == 3
+    assert first_filling_segment(covers(*rows[:3]), (), FULL) is None

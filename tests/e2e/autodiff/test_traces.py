@@ -14,7 +14,7 @@ import vkchi as ti
 from vkchi.errors import DeviceError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.launch.repeated_calls import RepeatedCall
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 from vkchi.tape.traces import MOST_NODES, Trace
 
 pytestmark = pytest.mark.device
@@ -109,7 +109,7 @@ def test_the_second_tape_follows_the_first(world: World, followed: list[str]) ->
     found = [world.slopes(world.usual) for _ in range(3)]
     assert found == [USUAL] * 3
     assert followed[-7:] == ["scale", "square"] * 3 + ["add_up"]
-    assert current().tape is None
+    assert current_runtime().tape is None
     assert world.x.watch is world.y.watch is None
 
 

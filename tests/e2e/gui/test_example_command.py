@@ -11,8 +11,8 @@ import pytest
 import vkchi as ti
 from tests.e2e.gui.test_scene_examples import need_what_draws
 from vkchi.cli.example import arguments_for, is_drawn, list_examples, main, title_of
-from vkchi.runtime import current
-from vkchi.ui.packages import require
+from vkchi.runtime import current_runtime
+from vkchi.ui.packages import require_ggui
 
 
 def forget_examples() -> None:
@@ -45,13 +45,13 @@ def test_packages_that_are_missing(capsys, monkeypatch, own_runtime: None) -> No
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main(["torch_padding"]) == 1
     assert capsys.readouterr().err == "torch_padding needs torch: pip install 'vkchi[torch]'\n"
-    monkeypatch.setattr("vkchi.ui.packages.find", lambda package: False)
-    require.cache_clear()
+    monkeypatch.setattr("vkchi.ui.packages.is_installed", lambda package: False)
+    require_ggui.cache_clear()
     try:
         assert main(["cloth3d", "--headless", "--frames", "1"]) == 1
         assert re.fullmatch(r".*needs pygfx, .*vkchi\[ggui\].*\n", capsys.readouterr().err)
     finally:
-        require.cache_clear()
+        require_ggui.cache_clear()
         forget_examples()
 
 
@@ -84,7 +84,7 @@ def test_every_one_draws_what_moves(name: str, tmp_path: Path, capsys, own_runti
     path = list_examples()[name]
     if "stage.run" in path.read_text():
         need_what_draws()
-    if "SwiftShader" in current().device.info.name:
+    if "SwiftShader" in current_runtime().device.info.name:
         pytest.skip("in full size, on a second driver that takes minutes")
     learns = ["--rounds", "4"] if "learning.run" in path.read_text() else []
     arguments = ["--headless", "--frames", "3", "--save", str(tmp_path / name), *learns]

@@ -10,7 +10,7 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.gui.conftest import FOLDER, Load
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 # Rounds, and the loss that is reached in them: what the programs themselves ask for.
 CALL = re.compile(r"learning\.run\((\w+), [^\n]*?rounds=(\d+), goal=(-?[\d.e-]+)")
@@ -32,7 +32,7 @@ def test_they_are_all_here() -> None:
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_loss_is_reached(name: str, load: Load) -> None:
     make, rounds, goal = PROBLEMS[name]
-    if "SwiftShader" in current().device.info.name:
+    if "SwiftShader" in current_runtime().device.info.name:
         pytest.skip("a second processor's rounding leads descents elsewhere, and takes a minute")
     problem = getattr(load(name), make)()
     losses = load("learning").descend(problem, rounds, goal)

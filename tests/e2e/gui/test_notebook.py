@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from vkchi.errors import MissingPackageError
-from vkchi.ui.packages import require
+from vkchi.ui.packages import require_ggui
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,7 +45,7 @@ def test_the_notebook(kernel_name: str) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     notebook = nbformat.read(ROOT / "examples" / "first_steps.ipynb", as_version=4)
     try:
-        require()
+        require_ggui()
     except MissingPackageError:
         notebook.cells.pop()
     nbclient.NotebookClient(notebook, timeout=100, kernel_name=kernel_name).execute()

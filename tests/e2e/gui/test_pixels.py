@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.gui import paint, shapes, touched_tiles
+from vkchi.gui import paint, shape_arrays, touched_tiles
 
 W, H = 24, 16
 MIDDLES = np.stack(np.meshgrid(np.arange(W) + 0.5, np.arange(H) + 0.5, indexing="ij"), -1)
@@ -300,7 +300,7 @@ def test_text() -> None:
 # --- the two ways to paint -----------------------------------------------------------------------
 
 
-def some_shapes(kinds: str, n: int) -> shapes.Shapes:
+def some_shapes(kinds: str, n: int) -> shape_arrays.ShapeBatch:
     """Shapes in and around a window of 90 x 70 pixels: small and large ones, and one that goes far
     beyond it."""
     res, random = np.array([90, 70], np.float32), np.random.default_rng(7)
@@ -311,13 +311,13 @@ def some_shapes(kinds: str, n: int) -> shapes.Shapes:
     colour = random.integers(0, 1 << 24, n).astype(np.uint32)
     radius = (random.random(n) * 5 - 1).astype(np.float32)
     parts = {
-        "discs": lambda: shapes.discs(a, radius, colour),
-        "lines": lambda: shapes.segments(a, b, radius, colour),
-        "triangles": lambda: shapes.triangles(a, b, c, colour),
+        "discs": lambda: shape_arrays.discs(a, radius, colour),
+        "lines": lambda: shape_arrays.segments(a, b, radius, colour),
+        "triangles": lambda: shape_arrays.triangles(a, b, c, colour),
     }
-    mixed = shapes.join([parts[kind]() for kind in kinds.split()])
+    mixed = shape_arrays.join_batches([parts[kind]() for kind in kinds.split()])
     order = random.permutation(len(mixed.radius))
-    return shapes.Shapes(*(x[order] for x in mixed))
+    return shape_arrays.ShapeBatch(*(x[order] for x in mixed))
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.25])
@@ -344,8 +344,8 @@ def test_tiles_have_the_shapes_that_touch_them_and_few_others() -> None:
     size = 40 * touched_tiles.TILE
     ends = np.array([[0.0, 0.0], [size - 1.0, size - 1.0]], np.float32)
     colour = np.zeros(2, np.uint32)
-    lines = shapes.segments(ends[[0, 1]], ends[[1, 0]], np.ones(2, np.float32), colour)
-    half = shapes.triangles(
+    lines = shape_arrays.segments(ends[[0, 1]], ends[[1, 0]], np.ones(2, np.float32), colour)
+    half = shape_arrays.triangles(
         *(np.array([x], np.float32) for x in (*ends, (0, size - 1))), colour[:1]
     )
     found = {"lines": lines, "half": half}

@@ -11,14 +11,14 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import MissingPackageError
-from vkchi.ui.packages import require
+from vkchi.ui.packages import require_ggui
 
 Load = Callable[[str], ModuleType]
 
 
 def need_what_draws() -> None:
     try:
-        require()
+        require_ggui()
     except MissingPackageError as error:
         pytest.skip(str(error))
 

@@ -82,7 +82,7 @@ def lacks() -> Callable[[str], bool]:
     """`lacks("f64")`: whether the device cannot compute with or store a type."""
     if IS_TAICHI:
         return lambda name: False
-    from vkchi.runtime import current
+    from vkchi.runtime import current_runtime
 
-    caps = current().device.caps
+    caps = current_runtime().device.caps
     return lambda name: not (caps.has_type(name) and caps.can_store(name))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 pytestmark = pytest.mark.ours("simt-on-cpu", run=False)
 
@@ -556,7 +556,7 @@ def test_too_much_shared_memory() -> None:
 
 
 def test_shared_vectors_and_indices_that_may_be_outside_take_their_memory() -> None:
-    most = current().device.caps.shared_bytes
+    most = current_runtime().device.caps.shared_bytes
     x, at = ti.Vector.field(4, ti.f32, BLOCK), ti.field(ti.i32, BLOCK)
 
     def run(n: int) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from vkchi.errors import MissingPackageError
-from vkchi.ui.packages import require
+from vkchi.ui.packages import require_ggui
 
 
 @pytest.fixture(scope="session", autouse=True)
 def what_draws() -> None:
     """Skip where the extra `ggui` is not installed, or wgpu finds no device."""
     try:
-        require()
+        require_ggui()
     except MissingPackageError as error:
         pytest.skip(str(error))
     import wgpu

@@ -8,7 +8,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import ToolError
-from vkchi.ui import shapes
+from vkchi.ui import draw_calls
 
 W, H = 200, 100
 
@@ -306,14 +306,14 @@ def test_wrong_arguments(canvas, message: str) -> None:
 def test_what_is_read_in_place() -> None:
     """Memory of the device that is the host's, and host memory, goes to the renderer as it is."""
     values = np.zeros((5, 3), np.float32)
-    assert np.shares_memory(shapes.vectors("test", "x", values, 3), values)
+    assert np.shares_memory(draw_calls.vectors_of_widths("test", "x", values, 3), values)
     field, array = field_of(values), ti.Vector.ndarray(3, ti.f32, 5)
     indices = ti.field(ti.i32, 6)
     if field.host is None:
         pytest.skip("the device's memory is not the host's")
     for x in (field, array):
-        assert np.shares_memory(shapes.vectors("test", "x", x, 3), x.host)
-    assert np.shares_memory(shapes.indices("test", indices), indices.host)
+        assert np.shares_memory(draw_calls.vectors_of_widths("test", "x", x, 3), x.host)
+    assert np.shares_memory(draw_calls.vertex_indices("test", indices), indices.host)
     torch = pytest.importorskip("torch")
     tensor = torch.zeros((5, 3))
-    assert np.shares_memory(shapes.vectors("test", "x", tensor, 3), tensor.numpy())
+    assert np.shares_memory(draw_calls.vectors_of_widths("test", "x", tensor, 3), tensor.numpy())

@@ -10,7 +10,7 @@ import pytest
 
 import vkchi as ti
 from tests.devices import errors_of
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_frames_between_launches(window) -> None:
 
 
 def has_i64() -> bool:
-    caps = current().device.caps
+    caps = current_runtime().device.caps
     return bool(caps.has_type("i64") and caps.can_store("i64"))
 
 
@@ -78,7 +78,9 @@ def test_inside_a_tape(window) -> None:
 
 
 def test_both_are_on_one_device(window) -> None:
-    assert window._picture.renderer.device.adapter.info["device"] == current().device.info.name
+    assert (
+        window._picture.renderer.device.adapter.info["device"] == current_runtime().device.info.name
+    )
 
 
 @pytest.mark.parametrize("first", ["kernels", "windows"])

@@ -13,7 +13,7 @@ import pytest
 import vkchi as ti
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
 from vkchi.ui import packages
-from vkchi.ui.input import Inbox
+from vkchi.ui.input import InputState
 
 W, H = 200, 150
 
@@ -65,11 +65,11 @@ def test_wrong_windows() -> None:
 
 
 def test_without_what_draws(monkeypatch) -> None:
-    packages.require.cache_clear()
-    monkeypatch.setattr(packages, "find", lambda package: package != "pygfx")
+    packages.require_ggui.cache_clear()
+    monkeypatch.setattr(packages, "is_installed", lambda package: package != "pygfx")
     with pytest.raises(MissingPackageError, match=r'ti.ui needs pygfx, .*"vkchi\[ggui\]"'):
         ti.ui.Window("test", (3, 3))
-    packages.require.cache_clear()
+    packages.require_ggui.cache_clear()
 
 
 def test_without_a_screen(monkeypatch, caplog) -> None:
@@ -114,7 +114,7 @@ def test_events(window) -> None:
 
 
 def test_names_of_keys() -> None:
-    inbox = Inbox()
+    inbox = InputState()
     names = ["Shift", "Alt", "Control", "Escape", "Enter", "Tab", "Backspace", "ArrowDown",
              "ArrowLeft", "ArrowRight", "CapsLock", "5", "F1"]  # fmt: skip
     for name in names:

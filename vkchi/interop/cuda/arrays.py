@@ -24,10 +24,15 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.fields.elements import choose_stored
-from vkchi.interop.capsules import Place, Shown
-from vkchi.interop.cuda.driver import Identity
-from vkchi.interop.cuda.link import Link, Stream, Unlinked, find_link
-from vkchi.interop.cuda.others import Seen, note_use, see, show_to_torch
+from vkchi.interop.capsules import ArrayInterface, ArrayLocation
+from vkchi.interop.cuda.driver import AllocationIdentity
+from vkchi.interop.cuda.foreign_arrays import (
+    CudaArrayInfo,
+    as_torch_tensor,
+    describe_array,
+    record_stream_use,
+)
+from vkchi.interop.cuda.link import Link, LinkFailure, Stream, find_link
 from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
@@ -58,14 +63,14 @@ class CudaNdarray(Ndarray):
         self.attach(buffer, is_own=True)
 
 
-class TakenCudaNdarray(CudaNdarray, ScalarNdarray):
+class ForeignCudaNdarray(CudaNdarray, ScalarNdarray):
     """A user's ndarray in the memory of a CUDA array, which it keeps alive."""
 
     is_copy = False
     keeper: object
 
 
-class Fit(NamedTuple):
+class CudaArrayType(NamedTuple):
     """Type of an array for kernels: element type, shape, size in bytes."""
 
     elem: Scalar | Tensor
@@ -73,7 +78,7 @@ class Fit(NamedTuple):
     size_bytes: int
 
 
-class Loan:
+class CudaArgument:
     """A CUDA array as an argument of one call.
 
     `array`: the ndarray that stands for it. `view`: a numpy array with its CUDA address. `copied`:
@@ -81,12 +86,12 @@ class Loan:
     """
 
     def __init__(
-        self, link: Link, source: object, seen: Seen, array: Ndarray, copied: int | None
+        self, link: Link, source: object, seen: CudaArrayInfo, array: Ndarray, copied: int | None
     ) -> None:
         self.link, self.source, self.seen = link, source, seen
         self.array, self.copied = array, copied
-        place = Place(seen.address, seen.shape, seen.strides, seen.dtype, (0, 0))
-        self.view = np.asarray(Shown(place, None))
+        place = ArrayLocation(seen.address, seen.shape, seen.strides, seen.dtype, (0, 0))
+        self.view = np.asarray(ArrayInterface(place, None))
         if seen.is_read_only:
             self.view.flags.writeable = False
 
@@ -105,7 +110,7 @@ class Loan:
 
     def end(self) -> None:
         """Release the staging buffer after the call's host part."""
-        note_use(self.source, self.link.cuda.ordinal)
+        record_stream_use(self.source, self.link.cuda.ordinal)
         if isinstance(self.array, CudaNdarray) and self.copied is not None:
             self.link.arrays.keep(self.seen.stream, self.array, self.copied)
 
@@ -119,12 +124,12 @@ class Loan:
             self.link.cuda.copy(*ends, size_bytes, seen.stream)
             return
         source: Any = self.source
-        ours = show_to_torch(there, seen, self.link.cuda.ordinal)
+        ours = as_torch_tensor(there, seen, self.link.cuda.ordinal)
         target, origin = (source.detach(), ours) if is_back else (ours, source.detach())
         target.copy_(origin)
 
 
-class Imported:
+class ImportedAllocation:
     """A CUDA allocation imported as a whole into Vulkan, from CUDA address `start` on.
 
     `owners` are the owners of the arrays seen in it. It is kept until all are gone.
@@ -140,23 +145,23 @@ class CudaArrays:
 
     def __init__(self, runtime: Runtime, link: Link) -> None:
         self._runtime, self.link = runtime, link
-        self._imported: OrderedDict[Identity, Imported] = OrderedDict()
+        self._imported: OrderedDict[AllocationIdentity, ImportedAllocation] = OrderedDict()
         self._gone: deque[Any] = deque()
-        self._refused: set[Identity] = set()
+        self._refused: set[AllocationIdentity] = set()
         self._staged: OrderedDict[Any, list[tuple[CudaNdarray, int]]] = OrderedDict()
 
-    def lend(self, source: object, element_axes: int) -> Loan:
+    def lend(self, source: object, element_axes: int) -> CudaArgument:
         """Make a CUDA array usable as an argument. Raises ArgumentError if it is not supported."""
         if self._gone:
             self._forget()
-        seen = see(source, self.link.cuda)
+        seen = describe_array(source, self.link.cuda)
         fit = self._fit(seen, element_axes)
         buffer = self._find(source, seen, fit) if is_word_wise(seen, fit.size_bytes) else None
         if buffer is not None:
             array, copied = CudaNdarray(self._runtime, fit.elem, fit.shape, buffer), None
         else:
             array, copied = self._stage(seen, fit)
-        return Loan(self.link, source, seen, array, copied)
+        return CudaArgument(self.link, source, seen, array, copied)
 
     def take_over(self, source: object, *, copy: bool | None) -> Ndarray:
         """An ndarray of a CUDA array, in its memory if possible.
@@ -165,27 +170,27 @@ class CudaArrays:
         copy made on the device. Raises BufferError if `copy` is False and a copy is necessary;
         ArgumentError.
         """
-        seen = see(source, self.link.cuda)
+        seen = describe_array(source, self.link.cuda)
         fit = self._fit(seen, 0)
         buffer = None
         if copy is not True and is_word_wise(seen, fit.size_bytes):
             buffer = self._find(source, seen, fit)
         if buffer is not None:
-            made = TakenCudaNdarray(self._runtime, fit.elem, fit.shape, buffer)
+            made = ForeignCudaNdarray(self._runtime, fit.elem, fit.shape, buffer)
             made.keeper = self.link.hold(seen.address, source, seen.stream)
-            note_use(source, self.link.cuda.ordinal)
+            record_stream_use(source, self.link.cuda.ordinal)
             self._runtime.exported.add(made)
             return made
         if copy is False:
             raise BufferError(NO_PLACE)
         copied = ScalarNdarray(self._runtime, fit.elem, fit.shape)
-        loan = Loan(self.link, source, seen, copied, self.link.map(copied.buffer))
+        loan = CudaArgument(self.link, source, seen, copied, self.link.map(copied.buffer))
         self.link.take_back(loan.stream)  # after the launch that fills it with zeros
         loan.bring()
         self.link.lend(loan.stream)
         return copied
 
-    def _fit(self, seen: Seen, element_axes: int) -> Fit:
+    def _fit(self, seen: CudaArrayInfo, element_axes: int) -> CudaArrayType:
         scalar = scalar_of_dtype(seen.dtype)
         if scalar is None:
             raise ArgumentError(f"kernels have no type for numpy's {seen.dtype}")
@@ -194,11 +199,11 @@ class CudaArrays:
         if axes < 0 or stored.dtype.itemsize != seen.dtype.itemsize:
             raise ArgumentError("memory of CUDA's that this device keeps otherwise: pass x.cpu()")
         elem = with_shape(scalar, tuple(seen.shape[axes:]))
-        return Fit(elem, tuple(seen.shape[:axes]), prod(seen.shape) * seen.dtype.itemsize)
+        return CudaArrayType(elem, tuple(seen.shape[:axes]), prod(seen.shape) * seen.dtype.itemsize)
 
     # --- in place ------------------------------------------------------------------------------
 
-    def _find(self, source: object, seen: Seen, fit: Fit) -> Buffer | None:
+    def _find(self, source: object, seen: CudaArrayInfo, fit: CudaArrayType) -> Buffer | None:
         """Buffer over the array's memory, vkchi's or imported; None if it must be copied."""
         device, size_bytes = self._runtime.device, fit.size_bytes
         own = self.link.find_own(seen.address, size_bytes)
@@ -211,7 +216,7 @@ class CudaArrays:
         block, offset = known.buffer.place()
         return device.part_of(block, offset + at, size_bytes)
 
-    def _find_imported(self, source: object, address: int) -> Imported | None:
+    def _find_imported(self, source: object, address: int) -> ImportedAllocation | None:
         identity = self.link.cuda.identify(address)
         if identity is None or identity in self._refused:
             return None
@@ -229,7 +234,7 @@ class CudaArrays:
             known.owners[id(owner)] = weakref.ref(owner, self._gone.append)
         return known
 
-    def _import(self, address: int) -> Imported | None:
+    def _import(self, address: int) -> ImportedAllocation | None:
         """Import a CUDA allocation; None if that is not possible (the caller copies)."""
         found = self.link.cuda.find_exportable(address)
         if found is None:
@@ -240,7 +245,7 @@ class CudaArrays:
         except DeviceError:
             payload.close()
             return None
-        return Imported(found.start, buffer)
+        return ImportedAllocation(found.start, buffer)
 
     def _forget(self) -> None:
         """Release imported allocations without owners."""
@@ -252,7 +257,7 @@ class CudaArrays:
 
     # --- copies --------------------------------------------------------------------------------
 
-    def _stage(self, seen: Seen, fit: Fit) -> tuple[CudaNdarray, int]:
+    def _stage(self, seen: CudaArrayInfo, fit: CudaArrayType) -> tuple[CudaNdarray, int]:
         """A staging buffer that no other argument of this call uses.
 
         Its next use is on the same stream, and therefore ordered.
@@ -274,7 +279,7 @@ class CudaArrays:
             self._staged.popitem(last=False)
 
 
-def is_word_wise(seen: Seen, size_bytes: int) -> bool:
+def is_word_wise(seen: CudaArrayInfo, size_bytes: int) -> bool:
     """True if kernels can use an array in place.
 
     It must be contiguous and aligned. Narrow elements must fill whole words, because kernels may
@@ -289,7 +294,7 @@ def is_word_wise(seen: Seen, size_bytes: int) -> bool:
 def cuda_arrays(runtime: Runtime) -> CudaArrays:
     """The CUDA arrays of a runtime. Raises ArgumentError if it shares no memory with CUDA."""
     link = find_link(runtime)
-    if isinstance(link, Unlinked):
+    if isinstance(link, LinkFailure):
         raise ArgumentError(f"memory of CUDA's, and {link.reason}: pass x.cpu()")
     if link.arrays is None:
         link.arrays = CudaArrays(runtime, link)

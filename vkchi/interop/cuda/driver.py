@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from vkchi.errors import DeviceError
 from vkchi.interrupts.local import local
-from vkchi.target.handles import OPAQUE_FD, OPAQUE_WIN32, Payload, close_handle
+from vkchi.target.memory_handles import OPAQUE_FD, OPAQUE_WIN32, Payload, close_handle
 from vkchi.tuples import NamedTuple
 
 NO_BINDINGS = "the Python package cuda-bindings is missing: pip install 'vkchi[cuda]'"
@@ -29,14 +29,14 @@ FD_TYPE = "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"
 SUCCESS = 0
 
 
-class Found(NamedTuple):
+class ExportableAllocation(NamedTuple):
     """An exportable CUDA allocation: its start address, and a new handle of it."""
 
     start: int
     payload: Payload
 
 
-class Identity(NamedTuple):
+class AllocationIdentity(NamedTuple):
     """A CUDA allocation: its device, its unique number, its start address.
 
     The number is 0 if CUDA counts none, as for some virtual memory.
@@ -83,10 +83,10 @@ class CudaDriver(Protocol):
     def copy(self, target: int, source: int, size_bytes: int, stream: int) -> None:
         """Copy device memory on a stream."""
 
-    def identify(self, pointer: int) -> Identity | None:
+    def identify(self, pointer: int) -> AllocationIdentity | None:
         """The allocation that contains an address; None if CUDA does not report it."""
 
-    def find_exportable(self, pointer: int) -> Found | None:
+    def find_exportable(self, pointer: int) -> ExportableAllocation | None:
         """The allocation that contains an address, with a new handle; None if none."""
 
     def synchronize(self) -> None:
@@ -105,8 +105,8 @@ class Driver:
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
 
     def _call(self, name: str, *args: Any) -> Any:
-        """Call a CUDA function; see `call`."""
-        return call(self._cu, name, *args)
+        """Call a CUDA function; see `call_cuda`."""
+        return call_cuda(self._cu, name, *args)
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
@@ -170,7 +170,7 @@ class Driver:
         with self._entered():
             self._call("cuMemcpyDtoDAsync", target, source, size_bytes, stream)
 
-    def identify(self, pointer: int) -> Identity | None:
+    def identify(self, pointer: int) -> AllocationIdentity | None:
         names = self._cu.CUpointer_attribute
         wanted = (
             names.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, names.CU_POINTER_ATTRIBUTE_BUFFER_ID,
@@ -181,9 +181,9 @@ class Driver:
                 found = [int(self._call("cuPointerGetAttribute", w, pointer)) for w in wanted]
         except DeviceError:
             return None
-        return Identity(*found)
+        return AllocationIdentity(*found)
 
-    def find_exportable(self, pointer: int) -> Found | None:
+    def find_exportable(self, pointer: int) -> ExportableAllocation | None:
         with self._entered():
             held: list[Any] = []
             try:
@@ -199,7 +199,7 @@ class Driver:
                 for allocation in held:
                     self._call("cuMemRelease", allocation)
 
-    def _export(self, allocation: Any, start: int, size_bytes: int) -> Found | None:
+    def _export(self, allocation: Any, start: int, size_bytes: int) -> ExportableAllocation | None:
         kind = getattr(self._cu.CUmemAllocationHandleType, FD_TYPE)
         made = self._call("cuMemGetAllocationPropertiesFromHandle", allocation)
         try:
@@ -209,7 +209,7 @@ class Driver:
         if int(made.location.id) != self.ordinal or not can:
             return None
         handle = int(self._call("cuMemExportToShareableHandle", allocation, kind, 0))
-        return Found(start, Payload(handle, OPAQUE_FD, size_bytes))
+        return ExportableAllocation(start, Payload(handle, OPAQUE_FD, size_bytes))
 
     # --- synchronization -------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class Driver:
         self._call("cuDevicePrimaryCtxRelease", self._device)
 
 
-def call(module: Any, name: str, *args: Any) -> Any:
+def call_cuda(module: Any, name: str, *args: Any) -> Any:
     """Call a CUDA function; return its results without the error code. Raises DeviceError."""
     error, *results = getattr(module, name)(*args)
     if int(error) != SUCCESS:
@@ -263,7 +263,7 @@ def load_bindings() -> Any:
     except ImportError:
         raise DeviceError(NO_BINDINGS) from None
     try:
-        call(driver, "cuInit", 0)
+        call_cuda(driver, "cuInit", 0)
     except local(RuntimeError) as error:  # raised by the package if there is no driver
         raise DeviceError(f"no CUDA driver: {str(error).splitlines()[0]}") from None
     return driver
@@ -276,9 +276,9 @@ def open_driver(uuid: bytes, module: Any = None) -> CudaDriver:
     """
     cu = load_bindings() if module is None else module
     ask = "cuDeviceGetUuid_v2" if hasattr(cu, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
-    count = call(cu, "cuDeviceGetCount")
+    count = call_cuda(cu, "cuDeviceGetCount")
     for ordinal in range(count):
-        if bytes(call(cu, ask, call(cu, "cuDeviceGet", ordinal)).bytes)[:16] == uuid:
+        if bytes(call_cuda(cu, ask, call_cuda(cu, "cuDeviceGet", ordinal)).bytes)[:16] == uuid:
             return Driver(cu, ordinal)
     raise DeviceError(
         f"none of CUDA's {count} devices is this Vulkan device: CUDA_VISIBLE_DEVICES may hide it, "

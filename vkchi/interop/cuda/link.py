@@ -44,7 +44,7 @@ NOT_SHARED = (
 )
 
 
-class Held:
+class ExportedMemory:
     """Exported memory, kept alive while this object is referenced. `address` is CUDA's."""
 
     __slots__ = ("__weakref__", "address", "memory")
@@ -53,11 +53,11 @@ class Held:
         self.address, self.memory = address, memory
 
 
-GONE: weakref.ref[Held] = weakref.ref(Held(0, None))
+GONE: weakref.ref[ExportedMemory] = weakref.ref(ExportedMemory(0, None))
 MOST_NOTED = 256
 
 
-class Mapped(NamedTuple):
+class MappedBlock(NamedTuple):
     """A block imported into CUDA: the memory object, and its address range."""
 
     block: Finalizer[Any]
@@ -76,9 +76,9 @@ class Stream:
     def __init__(self, number: int, cell: Any, timeline: Any) -> None:
         self.number, self.cell, self.timeline = number, cell, timeline
         self.value = 0
-        self.holders: list[weakref.ref[Held]] = []
+        self.holders: list[weakref.ref[ExportedMemory]] = []
 
-    def living(self) -> list[weakref.ref[Held]]:
+    def living(self) -> list[weakref.ref[ExportedMemory]]:
         """The living holders; plus one dead entry if any died, so that their work is still waited
         for."""
         found = [held for held in self.holders if held() is not None]
@@ -91,7 +91,7 @@ class Link:
     def __init__(self, device: Device, kind: int, cuda: CudaDriver) -> None:
         self._device, self._kind, self.cuda = device, kind, cuda
         self._timeline = cuda.import_timeline(kind, device.publish())
-        self._mapped: dict[int, Mapped] = {}
+        self._mapped: dict[int, MappedBlock] = {}
         self._streams: dict[int, Stream] = {}
         self._live: list[Stream] = []
         self._awaited = 0
@@ -117,7 +117,7 @@ class Link:
                 known = self._map_block(block)
             return known.start + offset
 
-    def _map_block(self, block: Any) -> Mapped:
+    def _map_block(self, block: Any) -> MappedBlock:
         payload = self._device.export(block)
         memory = self.cuda.import_memory(payload)
         finalizer = Finalizer(block, self._device.finalizers.append)
@@ -127,7 +127,7 @@ class Link:
         except DeviceError:
             self.cuda.destroy_memory(memory)
             raise
-        made = self._mapped[id(block)] = Mapped(finalizer, memory, start, block.size_bytes)
+        made = self._mapped[id(block)] = MappedBlock(finalizer, memory, start, block.size_bytes)
         return made
 
     def _unmap(self, key: int, finalizer: Finalizer[Any]) -> None:
@@ -137,7 +137,7 @@ class Link:
             self._mapped.pop(key)
             self._drop(known)
 
-    def _drop(self, mapped: Mapped) -> None:
+    def _drop(self, mapped: MappedBlock) -> None:
         self.cuda.unmap(mapped.start)
         self.cuda.destroy_memory(mapped.memory)
 
@@ -152,16 +152,16 @@ class Link:
 
     # --- synchronization -----------------------------------------------------------------------
 
-    def export(self, buffer: Buffer, number: int | None) -> Held:
+    def export(self, buffer: Buffer, number: int | None) -> ExportedMemory:
         """Export a buffer's memory to a stream (None: to a consumer without synchronization).
 
         The stream waits for earlier launches, and later launches wait for the stream.
         """
         return self.hold(self.map(buffer), buffer.pointer, number)
 
-    def hold(self, address: int, memory: Any, number: int | None) -> Held:
+    def hold(self, address: int, memory: Any, number: int | None) -> ExportedMemory:
         """The same for memory that both APIs can already access, such as imported CUDA memory."""
-        held = Held(address, memory)
+        held = ExportedMemory(address, memory)
         if number is not None:
             with self._locked():
                 stream = self.stream(number)
@@ -241,27 +241,27 @@ class Link:
                 end()
 
 
-class Unlinked(NamedTuple):
+class LinkFailure(NamedTuple):
     """Reason why a runtime's device has no link."""
 
     reason: str
 
 
-def find_link(runtime: Runtime) -> Link | Unlinked:
+def find_link(runtime: Runtime) -> Link | LinkFailure:
     """The link of a runtime's device to CUDA, created at first use; or the reason why there is
     none."""
     with restoring(runtime.lock), runtime.lock:
-        found: Link | Unlinked | None = runtime.cuda
+        found: Link | LinkFailure | None = runtime.cuda
         if found is None:
             found = runtime.cuda = _open(runtime.device)
         return found
 
 
-def _open(device: Device) -> Link | Unlinked:
+def _open(device: Device) -> Link | LinkFailure:
     exporter = device.heap.exporter
     if device.unified or exporter is None:
-        return Unlinked(NOT_SHARED.format(name=device.info.name))
+        return LinkFailure(NOT_SHARED.format(name=device.info.name))
     try:
         return Link(device, exporter.kind, open_driver(device.info.uuid))
     except DeviceError as error:
-        return Unlinked(f"{device.info.name} shares no memory with CUDA: {error}")
+        return LinkFailure(f"{device.info.name} shares no memory with CUDA: {error}")

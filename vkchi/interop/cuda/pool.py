@@ -23,7 +23,7 @@ from typing import Any
 from vkchi.cache.folder import find_folder
 from vkchi.cache.store import fault_of
 from vkchi.errors import DeviceError, MissingPackageError
-from vkchi.interrupts.imports import import_whole
+from vkchi.interrupts.imports import import_uninterrupted
 from vkchi.interrupts.local import local
 
 SOURCE = Path(__file__).with_name("pool.c")
@@ -40,7 +40,7 @@ def torch_memory() -> AbstractContextManager[None]:
     """
     torch: Any = None
     with suppress(ImportError):
-        torch = import_whole("torch")
+        torch = import_uninterrupted("torch")
     if not hasattr(getattr(torch, "cuda", None), "MemPool"):
         raise MissingPackageError("ti.torch_memory needs torch 2.5 or later: pip install torch")
     if not torch.cuda.is_available():

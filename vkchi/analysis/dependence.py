@@ -1,0 +1,182 @@
+"""Dependence test for `parallel` loops: do two iterations ever access the same element?
+
+The subscripts of an access are polynomials (`forms`) in the loop's indices and other values. The
+test assumes that two accesses have equal subscripts and solves for the indices (`equations`). If
+all loop indices must then be equal, or there is no solution, no two iterations conflict.
+
+Out-of-range accesses are harmless but read arbitrary values. Subscripts have 32 bits, except in
+arrays that are wide.
+
+See also: `must_write` (elements that are certainly written), `footprint` (elements that may be
+accessed).
+
+    >>> Survey(body.ops, loop).is_private(x, [place_of_x_i, place_of_x_i])
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.analysis.alias import MemoryLocation, bases_may_alias, location_of
+from vkchi.analysis.equations import determine
+from vkchi.analysis.footprint import element_under
+from vkchi.analysis.interval_analysis import Intervals
+from vkchi.analysis.iterations import INDEX_BITS, Iterations, Loops
+from vkchi.analysis.lattice import extent_of
+from vkchi.analysis.sums import (
+    Polynomial,
+    Symbol,
+    minus,
+    plus,
+    polynomial_constant,
+    symbol_polynomial,
+    symbols_in,
+)
+from vkchi.ir.core import Op, Value, base_memory, is_wide
+from vkchi.ir.ops import WRITES
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array
+
+MOST_PLACES = 16  # elements that are compared pairwise
+
+
+class WriteAccess(NamedTuple):
+    """An op that writes memory, its location, and the serial loops around it, outermost first."""
+
+    op: Op
+    place: MemoryLocation
+    loops: Loops
+
+
+class DependenceTest(Iterations):
+    """The writes of a `parallel`, or of ops outside one (one invocation), with conflict tests."""
+
+    noted = WRITES
+
+    def __init__(self, ops: Sequence[Op], loop: Op | None, ranges: Intervals | None = None) -> None:
+        self.writes: dict[Value, list[WriteAccess]] = {}
+        super().__init__(ops, loop, ranges)
+
+    def note(self, op: Op, loops: Loops) -> None:
+        """Record a write."""
+        write = WriteAccess(op, location_of(op.args[0]), loops)
+        self.writes.setdefault(base_memory(op.args[0]), []).append(write)
+
+    # --- queries
+
+    def is_private(self, base: Value, ptrs: Sequence[Value]) -> bool:
+        """True if each invocation accesses elements of its own through these pointers."""
+        if self.loop is None:
+            return True
+        if isinstance(base, Op):
+            return base in self.loops and (base.kind == "local" or has_own_axis(base, ptrs))
+        if any(other is not base and bases_may_alias(base, other) for other in self.writes):
+            return False
+        return self.have_own(base, [element_under(p) for p in ptrs])
+
+    def have_own(self, base: Value, elements: Sequence[Op | None]) -> bool:
+        """True if no two iterations access the same element of an array by these `elem` ops."""
+        known = [e for e in elements if e is not None]
+        if len(known) < len(elements):
+            return False
+        axes = list(zip(*(e.args[1:] for e in known)))
+        common = [axis[0] for axis in axes if self.are_alike(axis)]
+        if self.is_one_iteration(self.same_places(base, common, common)):
+            return True
+        if len(common) == len(axes):
+            return False
+        some = list({tuple(map(self.forms.key, e.args[1:])): e for e in known}.values())
+        return len(some) <= MOST_PLACES and all(
+            self.never_meet(base, a, b) for k, a in enumerate(some) for b in some[k:]
+        )
+
+    def are_alike(self, values: Sequence[Value]) -> bool:
+        """True if all values have the same value number."""
+        first, key = values[0], self.forms.key
+        return all(v is first or key(v) == key(first) for v in values)
+
+    def never_meet(self, base: Value, a: Op, b: Op) -> bool:
+        """True if no two iterations access the same element by `a` and `b`."""
+        if self.is_one_iteration(self.same_places(base, a.args[1:], b.args[1:])):
+            return True
+        pairs = list(zip(a.args[1:], b.args[1:], strict=True))
+        return any(self.lies_beside(v, w) or self.lies_beside(w, v) for v, w in pairs)
+
+    def lies_beside(self, v: Value, fixed: Value) -> bool:
+        """True if subscript v never equals the loop-invariant subscript `fixed`.
+
+        v must be a loop index plus an invariant. All its values are greater than `fixed`, or all
+        are less.
+        """
+        own, other = self.forms.exact(v), self.forms.exact(fixed)
+        if own is None or other is None or self.has_varying(other):
+            return False
+        rest = minus(own, other)
+        for axis in self.own_axes:
+            away = minus(rest, symbol_polynomial(axis.param))
+            begin, end = self.forms.exact(axis.begin), self.forms.exact(axis.end)
+            if begin is None or end is None or self.has_varying(away):
+                continue
+            least, beyond = (
+                polynomial_constant(plus(away, begin)),
+                polynomial_constant(plus(away, end)),
+            )
+            if (least is not None and least > 0) or (beyond is not None and beyond <= 0):
+                return True
+        return False
+
+    def has_varying(self, p: Polynomial) -> bool:
+        """True if a polynomial may vary between iterations or within one."""
+        return any(map(self.differs, symbols_in(p)))
+
+    def same_places(
+        self, base: Value, some: Sequence[Value], others: Sequence[Value]
+    ) -> set[Symbol] | None:
+        """Symbols that must be equal if two executions access one element by these subscripts.
+
+        None if no such executions exist.
+        """
+        return determine(self, some, others, bits_of_indices(base), extents_of(base))
+
+    def is_one_iteration(self, determined: set[Symbol] | None) -> bool:
+        """True if the determined symbols imply that both executions are the same iteration.
+
+        None means that no two executions exist, which also counts.
+        """
+        return determined is None or all(index in determined for index in self.indices)
+
+    def is_fixed(self, write: WriteAccess) -> bool:
+        """True if the innermost serial loop around a write always writes the same element."""
+        if not write.loops:
+            return False
+        used = [i.root for i in write.place.indices if i.root is not None]
+        if isinstance(write.place.component, Value):
+            used.append(write.place.component)
+        return not any(write.loops[-1] in self.loops.get(v, ()) for v in used)
+
+
+def has_own_axis(shared: Op, ptrs: Sequence[Value]) -> bool:
+    """True if some axis of a workgroup array is indexed by `local_index` in all these accesses."""
+    elements = [element_under(p) for p in ptrs]
+    if shared.kind != "shared" or None in elements:
+        return False
+    axes = zip(*(e.args[1:] for e in elements if e is not None))
+    return any(all(is_own_place(v) for v in axis) for axis in axes)
+
+
+def is_own_place(v: Value) -> bool:
+    return isinstance(v, Op) and v.kind == "local_index"
+
+
+def bits_of_indices(base: Value) -> int:
+    """Number of subscript bits that are significant."""
+    return 64 if is_wide(base) else INDEX_BITS
+
+
+def extents_of(base: Value) -> list[Symbol]:
+    """The dynamic extents of an array; all are at least 1 if an element is accessed."""
+    t = base.type
+    if not isinstance(t, Array) or t.shape is not None:
+        return []
+    return [extent_of(base, k) for k in range(t.ndim)]

@@ -1,0 +1,372 @@
+"""`ti.aot.Module`: collects kernels, fields and graphs, compiled to be saved.
+
+A kernel is saved for one signature: array types, texture formats, template values. Equal shapes and
+disjoint memory of array arguments are not assumed, so the code is valid for all calls. Fields that
+kernels use but that were not added are included under names that begin with `.`.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from vkchi.aot import text_table
+from vkchi.aot.capabilities import caps_of, portable
+from vkchi.aot.export import EXPORTED
+from vkchi.aot.files import CONTENT, write_archive, write_folder
+from vkchi.aot.json_format import Saved, SavedField, SavedGraph, SavedKernel, write_saved
+from vkchi.aot.parameters import example_of, is_bound, parameter_tree
+from vkchi.cache.version import compiler_version
+from vkchi.compile_state import compiling
+from vkchi.errors import ArgumentError
+from vkchi.fields.storage import Storage
+from vkchi.graph import Arg, ArgKind, Graph
+from vkchi.kernel import BoundKernel, Kernel, find_compiled
+from vkchi.lang.matrix import Matrix
+from vkchi.ndarray import ndarray
+from vkchi.runtime import Arch, current_runtime
+from vkchi.signature import Parameter, read_parameters
+from vkchi.signature.wording import describe_argument
+from vkchi.span import Span
+from vkchi.texture import Texture
+from vkchi.types.formats import Format
+from vkchi.types.lazy_numpy import is_real_scalar, np
+
+AnyKernel = Kernel | BoundKernel
+
+
+class KernelTemplate:
+    """A kernel with template parameters, in a module.
+
+    Each `instantiate` saves it for other template values, as NAME[parameter=value,...].
+    """
+
+    def __init__(self, kernel: AnyKernel, module: Module) -> None:
+        self._kernel, self._module = kernel, module
+
+    def instantiate(self, **values: Any) -> None:
+        """Add the kernel for these template values: fields of the module, or numbers.
+
+        Raises ArgumentError for other values.
+        """
+        parts = [f"{key}={self._module.word_for(value)}" for key, value in values.items()]
+        name = f"{self._kernel.__name__}[{','.join(parts)}]"  # type: ignore[union-attr]
+        self._module.add_kernel(self._kernel, values, name)
+
+
+class Module:
+    """Kernels, fields and graphs to be saved as files.
+
+    arch: ti.vulkan, since all code is SPIR-V for Vulkan. caps: capabilities that devices must have
+    (names of `ti.DeviceCapability`); by default those of the current device. Raises
+    KernelRuntimeError before `init`. Source: Taichi's `ti.aot.Module`.
+    """
+
+    def __init__(self, arch: Arch | None = None, caps: Iterable[str] | None = None) -> None:
+        self._runtime = current_runtime()
+        if (
+            arch is not None
+            and arch.name != "vulkan"
+            and arch != vars(self._runtime.config)["arch"]
+        ):
+            warnings.warn(f"modules are made for Vulkan, not for {arch}", stacklevel=2)
+        device = self._runtime.device.caps
+        names = list(caps or ())
+        self._caps = caps_of(names, device) if names else portable(device)
+        self._added: dict[str, Any] = {}
+        self._fields: dict[str, Storage] = {}
+        self._kernels: dict[str, SavedKernel] = {}
+        self._graphs: dict[str, SavedGraph] = {}
+
+    # --- fields ----------------------------------------------------------------------------------
+
+    def add_field(self, name: str, field: Any) -> None:
+        """Add `field` under `name`; members of a field of structs as NAME.MEMBER.
+
+        Raises ArgumentError for anything but a field, and for a name in use.
+        """
+        check_name("add_field", name)
+        self._added[name] = field
+        for path, one in leaves_of(name, field):
+            if path in self._fields:
+                raise ArgumentError(f"add_field: the module has a field `{path}` already")
+            if not isinstance(one, Storage) or not hasattr(one, "snode"):
+                raise ArgumentError(f"add_field takes a field, not {describe_argument(one)}")
+            self._fields[path] = one
+
+    def word_for(self, value: Any) -> str:
+        """Return a template value as text. Raises ArgumentError."""
+        if is_real_scalar(value):
+            return str(value)
+        for name, field in self._added.items():
+            if field is value:
+                return name
+        raise ArgumentError(
+            f"instantiate() takes numbers and fields of the module, not "
+            f"{describe_argument(value)}: add "
+            "fields with add_field() first"
+        )
+
+    def _name_of(self, field: Storage, path: Any) -> str:
+        for name, known in self._fields.items():
+            if known is field:
+                return name
+            for kind in ("grad", "dual"):
+                if vars(known).get("companions", {}).get(kind) is field:
+                    return self._keep(f"{name}.{kind}", field)
+        return self._keep(f".{path}", field)
+
+    def _keep(self, name: str, field: Storage) -> str:
+        found, n = name, 1
+        while self._fields.setdefault(found, field) is not field:
+            n += 1
+            found = f"{name}-{n}"
+        return found
+
+    # --- kernels ---------------------------------------------------------------------------------
+
+    def add_kernel(
+        self,
+        kernel_fn: AnyKernel,
+        template_args: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Add the kernel `kernel_fn` under `name`, by default its own.
+
+        template_args: values by parameter name. Give template values, and sample arrays or textures
+        if annotations do not determine the type.
+
+        Raises ArgumentError for anything but a kernel, for a name in use, and for parameters of
+        unknown type. Raises the errors of compilation.
+        """
+        kernel, first = unbind_kernel(kernel_fn)
+        found = name or kernel.__vkchi_func__.__name__
+        check_name("add_kernel", found)
+        if found in self._kernels:
+            raise ArgumentError(f"add_kernel: the module has a kernel `{found}` already")
+        given = dict(template_args or {})
+        parameters = read_parameters(kernel.__vkchi_func__, kernel.is_method)
+        names = [p.name for p in parameters][len(first) :]
+        unknown = [key for key in given if key not in names]
+        if unknown:
+            raise ArgumentError(
+                f"add_kernel: {found}() has no parameter {unknown[0]}: there are {', '.join(names)}"
+            )
+        given |= dict(zip([p.name for p in parameters], first))
+        self._kernels[found] = self._compile(kernel, parameters, given)
+
+    @contextmanager
+    def add_kernel_template(self, kernel_fn: AnyKernel) -> Iterator[KernelTemplate]:
+        """Context manager for `instantiate`, which adds `kernel_fn` for given template values.
+
+        Raises ArgumentError for anything but a kernel.
+        """
+        unbind_kernel(kernel_fn)
+        yield KernelTemplate(kernel_fn, self)
+
+    def add_exported(self) -> None:
+        """Add all kernels that `ti.aot.export` marked."""
+        for one in EXPORTED:
+            self.add_kernel(one.kernel, one.template_types, one.name)
+
+    def _compile(
+        self, kernel: Kernel, parameters: list[Parameter], given: Mapping[str, Any]
+    ) -> SavedKernel:
+        runtime, fn = self._runtime, kernel.__vkchi_func__
+        if current_runtime() is not runtime:
+            raise ArgumentError("this module was made before ti.init: make it again")
+        try:
+            args = [example_of(p, given.get(p.name)) for p in parameters]
+            signs = [p.sign(arg) for p, arg in zip(parameters, args)]
+        except ArgumentError as e:
+            raise ArgumentError(f"{fn.__name__}(): {e}") from None
+        specs = tuple(p.spec(a, s) for p, a, s in zip(parameters, args, signs))
+        with runtime.lock, compiling(fn.__name__):
+            made = find_compiled(fn, specs, runtime.options, self._caps)
+        bound = [(p, s) for p, s in zip(parameters, signs) if is_bound(p)]
+        fields = {}
+        for name, field in made.fields.items():
+            path = made.interface.bindings[name][-1]
+            fields[name] = self._name_of(field, path)
+        artifact, interface = strip_folders(
+            (made.artifact._replace(ir=None, work=()), made.interface._replace(cautions=()))
+        )
+        return SavedKernel(
+            tuple(parameter_tree(p, s) for p, s in bound), fields, artifact, interface
+        )
+
+    # --- graphs ----------------------------------------------------------------------------------
+
+    def add_graph(
+        self, name: str, graph: Graph, template_args: Mapping[str, Any] | None = None
+    ) -> None:
+        """Add `graph` with its kernels, under `name`.
+
+        template_args: by argument, textures whose format the kernels are compiled for, unless the
+        argument states it; the default is rgba8.
+
+        Raises ArgumentError for anything but a graph, and for arrays passed to dispatch(), since
+        they are memory of this process.
+        """
+        if not isinstance(graph, Graph):
+            raise ArgumentError(
+                f"add_graph takes what compile() gave, not {describe_argument(graph)}"
+            )
+        check_name("add_graph", name)
+        if name in self._graphs:
+            raise ArgumentError(f"add_graph: the module has a graph `{name}` already")
+        for key in graph.args:
+            check_name("add_graph", key)
+        samples = {key: example_for(arg) for key, arg in graph.args.items() if is_example(arg)}
+        for key, value in (template_args or {}).items():
+            if key not in samples:
+                there = ", ".join(samples) or "none"
+                raise ArgumentError(f"add_graph: no array or texture is called {key}: {there}")
+            graph.args[key].read(value)
+            samples[key] = value
+        nodes = []
+        for k, node in enumerate(graph.nodes):
+            kernel, _ = unbind_kernel(node.kernel)
+            parameters = read_parameters(kernel.__vkchi_func__, kernel.is_method)
+            pairs = list(zip(parameters, node.given, strict=True))
+            given = {p.name: a for p, a in pairs if not is_bound(p)}
+            given |= {p.name: samples[a.name] for p, a in pairs if is_example(a)}
+            saved = self._compile(kernel, parameters, given)
+            entries = tuple(entry_of(p, a) for p, a in pairs if is_bound(p))
+            nodes.append((self._keep_hidden(f".{name}.{k}", saved), entries))
+        arguments = {key: tree_of(arg) for key, arg in graph.args.items()}
+        self._graphs[name] = SavedGraph(arguments, tuple(nodes))
+
+    def _keep_hidden(self, name: str, saved: SavedKernel) -> str:
+        """Store a kernel under `name`, unless the module has an equal one; return the name used."""
+        for known, other in self._kernels.items():
+            if known[0] == "." and other == saved:
+                return known
+        self._kernels[name] = saved
+        return name
+
+    # --- saving ----------------------------------------------------------------------------------
+
+    def save(self, filepath: str | os.PathLike[str], filename: str = "") -> None:
+        """Write the module into the folder `filepath`, which is created if needed.
+
+        filename: accepted for compatibility with old Taichi programs, and ignored. Raises OSError.
+        Raises ModuleError if the folder has a checksum file of other files.
+        """
+        write_folder(os.fspath(filepath), self._files())
+
+    def archive(self, filepath: str | os.PathLike[str]) -> None:
+        """Write the module into one file; `filepath` must end in .tcm. Raises ArgumentError,
+        OSError."""
+        path = os.fspath(filepath)
+        if not path.endswith(".tcm"):
+            raise ArgumentError(f"archive: a file name that ends in .tcm is needed, not {path}")
+        write_archive(path, self._files())
+
+    def _files(self) -> dict[str, bytes]:
+        blocks: dict[int, int] = {}
+        sizes: list[int] = []
+        fields = {}
+        for name, field in self._fields.items():
+            field.materialise()  # type: ignore[attr-defined]
+            part: Any = field.buffer
+            whole, start = getattr(part, "_whole", part), getattr(part, "_start", 0)
+            block = blocks.setdefault(whole.key, len(blocks))
+            if block == len(sizes):
+                sizes.append(whole.size_bytes)
+            fields[name] = SavedField(repr(field.array_type), block, start)
+        compiler = compiler_version()[:16]
+        saved = Saved(
+            compiler, self._caps, tuple(sizes), fields, self._kernels, self._graphs,
+        )  # fmt: skip
+        content = [f"kernel:{name}" for name in self._kernels if name[0] != "."]
+        content += [f"cgraph:{name}" for name in self._graphs]
+        files = write_saved(saved)
+        files[text_table.NAME] = text_table.write_table(saved, files)
+        return {**files, CONTENT: "\n".join(content).encode()}
+
+
+def check_name(who: str, name: Any) -> None:
+    """Raise ArgumentError unless the name is a string without spaces and a leading dot."""
+    if not isinstance(name, str) or not name.isprintable() or name[:1] in ("", ".") or " " in name:
+        raise ArgumentError(f"{who}: a name without spaces is needed, not {name!r}")
+
+
+def unbind_kernel(kernel_fn: Any) -> tuple[Kernel, tuple[Any, ...]]:
+    """Return a kernel and the object it is bound to. Raises ArgumentError for anything else."""
+    if isinstance(kernel_fn, BoundKernel):
+        return kernel_fn.func, kernel_fn.args  # type: ignore[return-value]
+    if not isinstance(kernel_fn, Kernel):
+        raise ArgumentError(f"a module takes a ti.kernel, not {describe_argument(kernel_fn)}")
+    return kernel_fn, ()
+
+
+def leaves_of(name: str, field: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a field with its name, or the members of a field of structs with their paths."""
+    arrays = getattr(field, "__vkchi_arrays__", None)
+    if arrays is None:
+        yield name, field
+        return
+    for member, one in arrays.items():
+        yield from leaves_of(f"{name}.{member}", one)
+
+
+def strip_folders(value: Any) -> Any:
+    """Strip folders from the file names of all spans in records, and put the names in angle
+    brackets.
+
+    So a shipped module does not reveal paths of the machine it was made on.
+    """
+    if isinstance(value, Span):
+        caller = None if value.caller is None else strip_folders(value.caller)
+        return value._replace(file=f"<{os.path.basename(value.file).strip('<>')}>", caller=caller)
+    if isinstance(value, dict):
+        return {k: strip_folders(v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        parts = [strip_folders(v) for v in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
+
+
+# --- graphs' arguments ----------------------------------------------------------------------------
+
+
+def is_example(a: Any) -> bool:
+    """True if a graph argument determines the types its kernels are compiled for."""
+    return isinstance(a, Arg) and not a.is_number
+
+
+def example_for(arg: Arg) -> Any:
+    """Return a sample value of the argument."""
+    ones = (1,) * arg.ndim
+    if arg.tag is ArgKind.NDARRAY:
+        return ndarray(arg.dtype, ones)
+    return Texture(arg.fmt or Format.rgba8, ones)
+
+
+def entry_of(p: Parameter, a: Any) -> tuple[str, Any]:
+    """Return a kernel's argument in a graph as JSON. Raises ArgumentError for arrays."""
+    if isinstance(a, Arg):
+        return ("arg", a.name)
+    if isinstance(a, bool | np.bool_):
+        return ("value", bool(a))
+    if is_real_scalar(a):
+        return ("value", float(a) if isinstance(a, float | np.floating) else int(a))
+    if p.kind == "tensor":
+        values = a.to_list() if isinstance(a, Matrix) else np.asarray(a).tolist()
+        return ("value", values)
+    raise ArgumentError(
+        f"add_graph: argument `{p.name}` was given {describe_argument(a)} in dispatch(), which "
+        f"is memory of "
+        "this process: make it a ti.graph.Arg"
+    )
+
+
+def tree_of(arg: Arg) -> dict[str, Any]:
+    """Return a graph argument as JSON."""
+    dtype = None if arg.dtype is None else repr(arg.dtype)
+    fmt = None if arg.fmt is None else arg.fmt.name
+    return {"tag": arg.tag.name, "dtype": dtype, "ndim": arg.ndim, "fmt": fmt}

@@ -1,0 +1,507 @@
+"""Over-approximation of a kernel's inputs: a digest of every Python object that its code can reach.
+
+The survey runs without lowering the kernel. It starts at the kernel's function:
+- from a function to every global and closure variable whose name occurs in its source;
+- into objects, classes and modules by the attributes whose names occur in any visited source.
+
+So it reaches at least the objects that lowering reads. An object without a digest makes the kernel
+uncacheable: a random generator, a file, an instance of a C class. Digests are over content. `id` is
+used only to detect shared objects, which are encoded by number.
+
+    survey = Survey(kernel.__vkchi_func__); survey.parts      # {"global n_grid": "int 128", ...}
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from copy import copy
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
+from typing import Any
+
+from vkchi.cache.provenance import (
+    OWN,
+    PLAIN,
+    STATELESS,
+    is_in_c,
+    is_of_python,
+    is_own_builtin,
+    is_vkchi_module,
+    may_be_user_supplied,
+)
+from vkchi.cache.referenced_names import (
+    CHANGING,
+    REACHING,
+    TYPED,
+    code_of,
+    globals_in,
+    names_in,
+    odd_words,
+    shows_objects,
+    without_comments,
+    words_of,
+)
+from vkchi.cache.static_getattr import held_by, own_or_held
+from vkchi.cache.store import digest
+from vkchi.errors import VkchiError
+from vkchi.fields.storage import Storage
+from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.source import read_block
+from vkchi.hooks import PublicModule
+from vkchi.interrupts.local import local
+from vkchi.lang.matrix import Matrix
+from vkchi.ndarray import Ndarray
+from vkchi.span import PACKAGE
+from vkchi.types import DefaultTensor, Type, ndarray, ref, template
+from vkchi.types.array_attributes import ArrayArgument
+from vkchi.types.lazy_numpy import is_numpy_loaded, np
+from vkchi.types.struct_types import StructType
+
+MANGLED = r"_\w+?(__\w+)"
+OF_TEXTURES = f"{OWN}.types.formats"  # a name, to avoid loading the module
+OF_KERNELS = ("__vkchi_func__", "__wrapped__", "__func__", "__self__")  # visited separately
+OF_ITSELF = ("__name__", "__qualname__", "__doc__", "__module__")  # assignable attributes
+MOST_BYTES = 16 << 20  # largest array that is digested
+MOST_OBJECTS = 20_000
+# Methods that Python calls implicitly only to create, copy or format objects. They are skipped
+# unless some visited code does that.
+_SILENT = """
+    __init__ __new__ __repr__ __str__ __hash__ __del__ __reduce__ __reduce_ex__ __getstate__
+    __setstate__ __init_subclass__ __class_getitem__ __post_init__ __copy__ __deepcopy__
+    __replace__ __format__ __sizeof__ __dir__ __subclasshook__
+"""
+SILENT = frozenset(_SILENT.split())
+# Attributes filled by one walk.
+TABLES = ("parts", "owners", "functions", "fields", "structs", "seen", "kinds")
+# Classes of the standard library; Python's version determines their methods.
+AS_THEY_ARE = (object, type, SimpleNamespace, enum.Enum, enum.IntEnum, enum.Flag, enum.IntFlag)
+
+
+class NoDigestError(Exception):
+    """An object that a kernel may read has no digest."""
+
+
+class KernelSurvey:
+    """The digests of a kernel's inputs: `parts`, by name. Raises Unknown.
+
+    `functions`, `fields` and `structs` are in order of discovery, which is equal for equal `parts`.
+    """
+
+    def __init__(self, fn: FunctionType, args: Iterable[ArgSpec] = ()) -> None:
+        self.fn, self.args = fn, tuple(args)
+        self.texts: dict[FunctionType, str] = {}  # sources
+        self.bare: dict[FunctionType, tuple[str, tuple[int, ...]]] = {}  # sources without comments
+        self.shows = False  # True if code may create, copy or format objects of unnamed classes
+        self.words: dict[FunctionType, set[str]] = {}  # names in each function
+        # Names in all visited code; the kernel's own often suffice.
+        self.names: frozenset[str] = frozenset(self._words(fn, self._text(fn)))
+        while True:  # fixpoint: repeat until no new names are found
+            before = self.names, self.shows
+            self._start()
+            self.names |= self.mentioned
+            if (self.names, self.shows) == before:
+                return
+
+    def _start(self) -> None:
+        self.parts: dict[str, str] = {}
+        self.owners: dict[str, Any] = {}  # the object of each part
+        self.functions: dict[FunctionType, int] = {}
+        self.fields: list[Storage] = []
+        self.structs: list[StructType] = []
+        self.seen: dict[int, tuple[int, Any]] = {}  # with the object, so that its id is not reused
+        self.kinds: dict[type, int] = {}  # classes of visited objects
+        self.mentioned: set[str] = set()
+        self._function(self.fn, "kernel")
+        for arg in self.args:
+            self._argument(arg)
+
+    @property
+    def classes(self) -> list[type]:
+        """The visited classes, and the classes of visited objects."""
+        named = [value for _, value in self.seen.values() if isinstance(value, type)]
+        return [*self.kinds, *named]
+
+    def _argument(self, arg: ArgSpec) -> None:
+        name = f"argument {arg.name}"
+        self.parts[name] = f"{arg.kind} {self.see(arg.type, name)}"
+        if arg.kind in ("struct", "structs", "pack"):
+            for member in arg.value:
+                self._argument(member)
+        elif arg.value is not None:
+            self.parts[f"value of {name}"] = self.see(arg.value, name)
+
+    # --- functions
+
+    def _function(self, fn: FunctionType, path: str) -> str:
+        number = self.functions.get(fn)
+        if number is not None:
+            return f"function {number}"
+        number = self.functions[fn] = len(self.functions)
+        where = f"{fn.__module__}.{fn.__qualname__}"
+        is_own = fn.__code__.co_filename.startswith(PACKAGE)
+        if not is_own or number == 0:
+            text = self._text(fn)
+            self._source(fn, text)
+            self._globals(fn, text)
+            self._attributes(vars(fn), path)
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+            try:
+                value = cell.cell_contents
+            except local(ValueError):  # an empty cell
+                continue
+            self._part(f"{name} of {fn.__qualname__}", value)
+        for k, value in enumerate((*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())):
+            self._part(f"default {k} of {fn.__qualname__}", value)
+        for name, note in fn.__annotations__.items():
+            if number or name == "return":  # a kernel's argument types come from the call
+                self._part(f"annotation {name} of {fn.__qualname__}", note)
+        own = self._words_of_itself(fn)
+        if own:
+            self.parts[f"names of function {number}"] = digest(repr(x).encode() for x in own)
+        return f"function {number} {where if is_own else ''}"
+
+    def _source(self, fn: FunctionType, text: str) -> None:
+        name = f"source of {fn.__qualname__}"
+        while name in self.owners:
+            name += "'"
+        self.owners[name] = fn
+        self.parts[name] = digest([text.encode(), code_of(fn)])
+
+    def _text(self, fn: FunctionType) -> str:
+        if fn in self.bare:
+            return self.bare[fn][0]
+        self.shows |= shows_objects(fn)
+        is_textless = fn.__code__.co_filename == TYPED or fn.__name__ == "<lambda>"
+        if is_textless and fn is self.fn:
+            raise NoDigestError(f"{fn.__qualname__} stands in no file")
+        try:
+            text = "" if is_textless else "".join(read_block(fn))
+        except VkchiError as e:
+            raise NoDigestError(str(e)) from None
+        bare = without_comments(text)
+        odd = odd_words(fn, bare[0])
+        if odd:
+            raise NoDigestError(f"{fn.__qualname__} says {min(odd)}")
+        if text:
+            self.texts[fn], self.bare[fn] = text, bare
+        return bare[0]
+
+    def _globals(self, fn: FunctionType, text: str) -> None:
+        needed, words = globals_in(fn.__code__), self._words(fn, text)
+        attributes = names_in(fn.__code__) - needed
+        self.mentioned |= words
+        for name in sorted(words):
+            if name in fn.__globals__:
+                part, value = f"{name} in {fn.__module__}", fn.__globals__[name]
+                if name in needed:
+                    self._part(part, value)
+                elif isinstance(value, PLAIN):  # may be named in the source, unless as an attribute
+                    if name not in attributes:
+                        self._try_part(part, value)
+                elif name not in fn.__code__.co_varnames or isinstance(value, Type):
+                    self._try_part(part, value)
+            elif name in needed and not is_own_builtin(name):
+                self._part(f"{name} in builtins", vars(builtins)[name])
+
+    def _words(self, fn: FunctionType, text: str) -> set[str]:
+        """Return all names that a function may refer to."""
+        if fn not in self.words:
+            self.words[fn] = names_in(fn.__code__) | words_of(text)
+        return self.words[fn]
+
+    def _try_part(self, name: str, value: Any) -> None:
+        """Add a global that only a comment, string, attribute or variable annotation names.
+
+        Only types, which have digests, are valid as such annotations. So a value without a digest
+        is skipped: the survey is restored.
+        """
+        held = dict(vars(self))
+        copies = {key: copy(table) for key, table in held.items() if key in TABLES}
+        try:
+            self._part(name, value)
+        except NoDigestError:
+            vars(self).update(copies)
+
+    def _part(self, name: str, value: Any) -> None:
+        """Add the digest of a value under a name, made unique by appended primes.
+
+        Several values have one name if, for example, a function has several closures.
+        """
+        while name in self.owners and self.owners[name] is not value:
+            name += "'"
+        if name not in self.owners:
+            self.owners[name], self.parts[name] = value, ""
+            self.parts[name] = self.see(value, name)
+
+    # --- values
+
+    def see(self, value: Any, path: str) -> str:
+        """Return the digest of a value, or its text if that is short. Raises Unknown."""
+        if type(value) in PLAIN:
+            text = f"{type(value).__name__} {value!r}"
+            return text if len(text) < 80 else digest([text.encode()])
+        if isinstance(value, Type | ArrayArgument) and not isinstance(value, StructType):
+            return f"type {value}"
+        found = self.seen.get(id(value))
+        if found is not None:
+            return f"as {found[0]}"
+        if len(self.seen) > MOST_OBJECTS:
+            raise NoDigestError("too many objects")
+        self.seen[id(value)] = (len(self.seen), value)
+        for kinds, look in digest_methods():
+            if isinstance(value, kinds):
+                return look(self, value, path)
+        return self._object(value, path)
+
+    def _several(self, values: Iterable[Any], path: str) -> str:
+        return digest(self.see(v, path).encode() for v in values)
+
+    def _numpy(self, value: Any, path: str) -> str:
+        if value.nbytes > MOST_BYTES or value.dtype.hasobject:
+            raise NoDigestError(f"{path} is an array of {value.nbytes} bytes")
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
+            raise NoDigestError(f"{path} is a {type(value).__name__}")
+        return f"numpy {value.dtype!r} {value.shape} {digest([value.tobytes()])}"
+
+    def _dtype(self, value: np.dtype[Any], path: str) -> str:
+        if value.hasobject:
+            raise NoDigestError(f"{path} is a dtype of objects")
+        return f"dtype {value!r}"
+
+    def _field(self, value: Storage, path: str) -> str:
+        if isinstance(value, Ndarray):
+            raise NoDigestError(f"{path} is an ndarray")
+        try:
+            array = value.__vkchi_array__()  # type: ignore[attr-defined]
+            known = value.__vkchi_attributes__().words()  # type: ignore[attr-defined]
+        except VkchiError as e:
+            raise NoDigestError(f"{path}: {e}") from None
+        text = " ".join(["field", type(value).__name__, str(array), *known])
+        self.fields.append(value)
+        text += self._blocks(getattr(value, "node", None), path)
+        part = getattr(value, "component_of", None)
+        if part is not None:
+            text += f" component {part[1]} of {self.see(part[0], path)}"
+        for kind in ("grad", "dual"):
+            companion = getattr(value, kind, None)
+            if companion is not None and getattr(companion, "has_place", True):
+                text += f" {kind} {self.see(companion, path)}"
+        return text
+
+    def _blocks(self, node: Any, path: str) -> str:
+        """Digest the blocks that contain a field.
+
+        Kernels reach them by the field's parents. In sparse blocks, deactivation affects their
+        other fields.
+        """
+        if node is None:
+            return ""
+        found = [f"{node.tree.top.outline if node.sparse_path else node.way}"]
+        for block in node.sparse_path:
+            numbers = (block.activity.numbers, block.activity.chosen)
+            found.append(f"{block.way} {self._several(numbers, path)}")
+        return " ".join(found)
+
+    def _struct_type(self, value: StructType, path: str) -> str:
+        self.structs.append(value)
+        members = self._several(value.members.items(), path)
+        return f"struct {value} {members} {self._several(value.methods.items(), path)}"
+
+    def _struct_arrays(self, value: Any, path: str) -> str:
+        arrays = self._several(value.__vkchi_arrays__.items(), path)
+        return f"structs {self.see(value.__vkchi_type__, path)} {arrays}"
+
+    def _matrix(self, value: Matrix, path: str) -> str:
+        return f"matrix {value.dt} {value.shape} {self._several(value.entries, path)}"
+
+    def _sequence(self, value: Any, path: str) -> str:
+        if type(value) not in (list, tuple, dict):
+            raise NoDigestError(f"{path} is a {type(value).__name__}")
+        items = value.items() if isinstance(value, dict) else value
+        return f"{type(value).__name__} {len(value)} {self._several(items, path)}"
+
+    def _enum(self, value: enum.Enum, path: str) -> str:
+        number = self.see(value.value, path)
+        held = self._attributes(vars(value), path)
+        return f"enum {self._kind(type(value), path)} {value.name} {number} {held}"
+
+    def _module(self, value: ModuleType, path: str) -> str:
+        name, held = value.__name__, vars(value)
+        is_plain = type(value) in (ModuleType, PublicModule)
+        if not is_plain or (name == "numpy" and "random" in self.names):
+            raise NoDigestError(f"{path} is a {type(value).__name__} {name}")
+        if is_vkchi_module(name) or name in ("math", "numpy", "builtins"):
+            held = {key: found for key, found in held.items() if may_be_user_supplied(found)}
+        elif "__getattr__" in held:
+            self._part(f"__getattr__ of {path}", held["__getattr__"])
+        version = getattr(value, "__version__", "")
+        return f"module {name} {version} {self._attributes(held, path)}"
+
+    def _attributes(self, held: Any, path: str) -> str:
+        """Digest the attributes whose names occur in a source."""
+        found = []
+        for name in sorted(filter(self._is_said, held), key=str):
+            found.append(str(name))
+            self._part(f"{name} of {path}", held[name])
+        return ", ".join(found)
+
+    def _is_said(self, name: Any) -> bool:
+        """True if a source contains this name, also in its unmangled form."""
+        if name in self.names:
+            return True
+        mangled = re.fullmatch(MANGLED, name) if isinstance(name, str) and name[:1] == "_" else None
+        return mangled is not None and mangled[1] in self.names
+
+    def _callable(self, value: Any, path: str) -> str:
+        if isinstance(value, functools.partial):
+            parts = (value.func, value.args, value.keywords)
+            return f"partial {self._several(parts, path)}"
+        if isinstance(value, MethodType):
+            return f"method {self._several((value.__func__, value.__self__), path)}"
+        if isinstance(value, property):
+            return f"property {self.see(value.fget, path)}"
+        if isinstance(value, staticmethod | classmethod):
+            self.shows |= isinstance(value, classmethod)  # it may create an object
+            return f"{type(value).__name__} {self.see(value.__func__, path)}"
+        return f"cached {self.see(value.func, path)}"
+
+    def _builtin(self, value: Any, path: str) -> str:
+        module = getattr(value, "__module__", None) or ""
+        name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
+        is_known = any(getattr(m, name, None) is value for m in (math, builtins, np))
+        if not is_known or name in CHANGING | REACHING:
+            raise NoDigestError(f"{path} is {value!r}")
+        return f"builtin {module}.{name}"
+
+    def _class(self, value: type, path: str) -> str:
+        name = f"class {value.__module__}.{value.__qualname__}"
+        if is_vkchi_module(value.__module__) or any(
+            getattr(module, value.__name__, None) is value for module in (builtins, np)
+        ):
+            return name
+        kind = type(value)
+        if not is_of_python(kind):
+            name += f" {self._kind(kind, path)}"
+        return f"{name} {self._members_of(value, path, frozenset())}"
+
+    def _kind(self, cls: type, path: str) -> str:
+        """Digest the class of an object, as far as the object's behaviour depends on it."""
+        if cls not in self.kinds:
+            self.kinds[cls] = len(self.kinds)
+            members = self._members_of(cls, path, frozenset() if self.shows else SILENT)
+            return f"{cls.__module__}.{cls.__qualname__} {members}"
+        return f"kind {self.kinds[cls]}"
+
+    def _members_of(self, cls: type, path: str, silent: frozenset[str]) -> str:
+        """Digest the members of a Python class that code names or that Python calls implicitly."""
+        found = []
+        for base in cls.__mro__:
+            is_value = issubclass(cls, enum.Enum) and base in PLAIN
+            if base in AS_THEY_ARE or is_value or is_vkchi_module(base.__module__):
+                continue
+            if is_in_c(base):
+                raise NoDigestError(f"{path} is a {cls.__qualname__}, which is not Python's")
+            held = {
+                name: member
+                for name, member in vars(base).items()
+                if not isinstance(member, STATELESS)
+            }
+            for name in sorted(held):
+                member = held[name]
+                is_special = name[:2] == name[-2:] == "__" and not isinstance(member, type)
+                if not is_special or name in silent:
+                    continue
+                if name in SILENT and not self.shows and is_of_python(member):
+                    continue
+                if callable(member) or hasattr(type(member), "__get__"):
+                    found.append(f"{name} {self.see(member, f'{path}.{name}')}".encode())
+            found.append(self._attributes(held, path).encode())
+        if issubclass(cls, enum.Enum) and not silent:  # its metaclass iterates over its members
+            for name, member in cls.__members__.items():
+                found.append(f"{name} {self.see(member.value, f'{path}.{name}')}".encode())
+        found += [f"{x} {text}".encode() for x, text in self._words_of_itself(cls)]
+        return digest(found)
+
+    def _words_of_itself(self, value: Any) -> list[tuple[str, str]]:
+        """Return `__name__` and similar attributes of a class or function, if code uses them."""
+        said = [name for name in OF_ITSELF if self._is_said(name)]
+        return [(name, repr(getattr(value, name, None))) for name in said]
+
+    def _kernel_function(self, value: Any, path: str) -> str:
+        held = getattr(value, "__self__", None)
+        owner = "" if held is None else self.see(held, path)
+        attributes = {k: v for k, v in vars(value).items() if k not in OF_KERNELS}
+        text = self._function(value.__vkchi_func__, path)
+        return f"{value.__vkchi_kind__} {text} {owner} {self._attributes(attributes, path)}"
+
+    def _object(self, value: Any, path: str) -> str:
+        kind = held_by(type(value).__mro__, "__vkchi_kind__")
+        if isinstance(own_or_held(value, "__vkchi_func__"), FunctionType) and (
+            kind is not None or is_vkchi_module(type(value).__module__)
+        ):
+            return self._kernel_function(value, path)
+        if hasattr(type(value), "__vkchi_struct__") and hasattr(value, "__vkchi_arrays__"):
+            return self._struct_arrays(value, path)
+        if isinstance(value, template | ndarray | ref):
+            return f"{type(value).__name__} {self._several(vars(value).items(), path)}"
+        if type(value).__module__ == OF_TEXTURES:
+            return f"{type(value).__name__} {self._several(vars(value).items(), path)}"
+        if isinstance(value, DefaultTensor):
+            return f"type {value.type}"
+        if is_vkchi_module(type(value).__module__) or type(value).__module__ == "builtins":
+            raise NoDigestError(f"{path} is a {type(value).__qualname__}")
+        held = dict(getattr(value, "__dict__", {}))
+        for base in type(value).__mro__:
+            for name, member in vars(base).items():
+                if isinstance(member, MemberDescriptorType):
+                    with suppress(AttributeError):  # an empty slot
+                        held[name] = member.__get__(value)
+        return f"object {self._kind(type(value), path)} {self._attributes(held, path)}"
+
+
+Look = Callable[[KernelSurvey, Any, str], str]
+LOOKS: tuple[tuple[Any, Look], ...] = (
+    (enum.Enum, KernelSurvey._enum),
+    (StructType, KernelSurvey._struct_type),
+    (Matrix, KernelSurvey._matrix),
+    (Storage, KernelSurvey._field),
+    (list | tuple | dict, KernelSurvey._sequence),
+    (FunctionType, KernelSurvey._function),
+    (ModuleType, KernelSurvey._module),
+    (type, KernelSurvey._class),
+    (
+        MethodType | property | staticmethod | classmethod | functools.partial,
+        KernelSurvey._callable,
+    ),
+    (functools.cached_property, KernelSurvey._callable),
+    (BuiltinFunctionType, KernelSurvey._builtin),
+)
+
+
+@functools.cache
+def looks_at_numpy() -> tuple[tuple[Any, Look], ...]:
+    """Return the dispatch table with numpy's classes, where an enum member of a numpy type stays an
+    enum."""
+    own = (
+        (np.generic, KernelSurvey._numpy),
+        (np.dtype, KernelSurvey._dtype),
+        (np.ndarray, KernelSurvey._numpy),
+    )
+    return (LOOKS[0], *own, *LOOKS[1:], (np.ufunc, KernelSurvey._builtin))
+
+
+def digest_methods() -> tuple[tuple[Any, Look], ...]:
+    """Return the dispatch table from classes to digest methods; the first match counts."""
+    return looks_at_numpy() if is_numpy_loaded() else LOOKS

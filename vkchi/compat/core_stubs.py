@@ -1,0 +1,173 @@
+"""Stand-ins for `ti._lib.core` and parts of `ti.lang`: archs, extensions, the runtime object.
+
+    ti.init(arch=ti.vulkan if ti._lib.core.with_vulkan() else ti.cuda)
+
+See also: `aliases` has the names under which they are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from vkchi.errors import ArgumentError, DeviceError
+from vkchi.logs import LOG_LEVELS, logger
+from vkchi.runtime import ARCHES, GPUS, HOST_ARCH, Arch, current_config, current_runtime, sync
+from vkchi.target.config import Config
+from vkchi.tuples import NamedTuple
+from vkchi.types import SCALARS, Scalar, f16, f32, f64, i32, u1, u32
+
+# --- archs ---------------------------------------------------------------------------------------
+
+VENDORS = {"cuda": ("nvidia",), "amdgpu": ("amd",)}
+
+
+def has_arch(name: str) -> bool:
+    """True if there is a device of an arch: any device for `vulkan`, a GPU of that vendor for
+    `cuda` and `amdgpu`. False for all other archs, whose APIs vkchi does not use."""
+    from vkchi.device import list_devices  # slow to import
+
+    try:
+        infos = list_devices()
+    except DeviceError:
+        return False
+    if name == "vulkan":
+        return bool(infos)
+    return any(info.vendor in VENDORS.get(name, ()) for info in infos)
+
+
+WITH: dict[str, Callable[[], bool]] = {f"with_{name}": partial(has_arch, name) for name in GPUS}
+
+
+def is_arch_supported(arch: Arch, use_gles: bool = False) -> bool:
+    """True if there is a device of an arch."""
+    return arch.kind == "cpu" or has_arch(arch.name)
+
+
+def get_host_arch_list() -> list[Arch]:
+    """The archs of this machine's CPU."""
+    return [HOST_ARCH]
+
+
+def host_arch() -> Arch:
+    """The arch of this machine's CPU."""
+    return HOST_ARCH
+
+
+def arch_name(arch: Arch) -> str:
+    """`vulkan` for ti.vulkan."""
+    return arch.name
+
+
+def arch_from_name(name: str) -> Arch:
+    """ti.vulkan for `vulkan`. Raises ArgumentError."""
+    found = ARCHES.get(name)
+    if not isinstance(found, Arch):
+        raise ArgumentError(f"no arch is called {name!r}; there are {', '.join(ARCHES)}")
+    return found
+
+
+def arch_uses_llvm(arch: Arch) -> bool:
+    """Always False: Vulkan drivers compile kernels."""
+    return False
+
+
+# --- extensions ----------------------------------------------------------------------------------
+
+
+class Extension(Enum):
+    """Optional features of Taichi's backends."""
+
+    sparse = "fields with inactive cells"
+    quant = "quantised numbers"
+    quant_basic = "quantised numbers, one to a word"
+    mesh = "meshes"
+    data64 = "64-bit numbers"
+    adstack = "gradients of loops with changing variables"
+    bls = "fields cached in shared memory"
+    assertion = "assertions in kernels"
+    extfunc = "calls of compiled functions"
+
+
+SUPPORTED = {Extension[name] for name in ["sparse", "quant", "quant_basic", "adstack", "assertion"]}
+extension = Extension  # Taichi's spelling
+GGUI_AVAILABLE = True  # `ti.ui`
+
+
+def is_extension_supported(arch: Arch, extension: Extension) -> bool:
+    """True if kernels support an `extension` on the current device; `arch` has no effect. Raises
+    KernelRuntimeError before `init` if the answer depends on the device."""
+    if extension is Extension.data64:
+        caps = current_runtime().device.caps
+        return caps.has_type("f64") and caps.has_type("i64")
+    return extension in SUPPORTED
+
+
+# --- types ---------------------------------------------------------------------------------------
+
+real_types: list[Any] = [f16, f32, f64, float]
+integer_types: list[Any] = [t for t in SCALARS.values() if t.kind in "iu"] + [u1, int, bool]
+all_types: list[Any] = real_types + integer_types
+
+# --- the runtime ---------------------------------------------------------------------------------
+
+
+class ProgramStub(NamedTuple):
+    """`ti.lang.impl.get_runtime().prog`."""
+
+    settings: Config
+
+    def config(self) -> Config:
+        """The current options."""
+        return self.settings
+
+
+class RuntimeStub(NamedTuple):
+    """Stand-in for Taichi's runtime object; `prog` is None before `init`."""
+
+    prog: ProgramStub | None
+    default_fp: Scalar
+    default_ip: Scalar
+    default_up: Scalar
+
+    def materialize(self) -> None:
+        """No effect: fields get memory on first use."""
+
+    def sync(self) -> None:
+        """Wait until all submitted work is done."""
+        sync()
+
+
+def get_runtime() -> RuntimeStub:
+    """The current runtime object."""
+    config: Any = current_config()
+    if config is None:
+        return RuntimeStub(None, f32, i32, u32)
+    return RuntimeStub(ProgramStub(config), config.default_fp, config.default_ip, config.default_up)
+
+
+def log_message(level: str, text: object) -> None:
+    """Log a message at one of Taichi's levels."""
+    logger().log(LOG_LEVELS[level], "%s", text)
+
+
+trace, debug, info = (partial(log_message, level) for level in ("trace", "debug", "info"))
+warn, error, critical = (partial(log_message, level) for level in ("warn", "error", "critical"))
+
+
+def in_python_scope() -> bool:
+    """Always True in Python; kernels compile such calls instead of running them."""
+    return True
+
+
+def in_taichi_scope() -> bool:
+    """Always False in Python."""
+    return False
+
+
+def __getattr__(name: str) -> Callable[[], bool]:
+    if name not in WITH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return WITH[name]

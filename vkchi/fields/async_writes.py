@@ -1,0 +1,102 @@
+"""Asynchronous writes from Python, recorded as device commands while the device is busy.
+
+They avoid a wait for earlier launches.
+
+A limited number of consecutive writes is recorded. The next one waits, and later ones store to
+memory directly, which takes a twentieth of the time.
+
+Guarantees: later kernels and reads see the written values, because all of them wait or are ordered
+behind the write. Memory that other libraries access in place (DLPack, imported memory) is written
+synchronously.
+
+    if device.busy and not write_later(array, (3,), 2.0): device.wait()
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from vkchi.buffer import IMPORTED
+from vkchi.types import shape_of
+from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.fields.elements import Elements
+
+MOST_IN_A_ROW = 8
+WORD_BYTES = 4  # granularity of device write commands
+
+
+def count_recorded_writes(array: Elements) -> int | None:
+    """Number of consecutive recorded writes so far. None if this write should be synchronous:
+    the device is idle, the memory is exposed, or the limit is reached. Raises DeviceError if the
+    device is lost."""
+    device = array.device
+    if array.runtime.exported or device.peer is not None or array.buffer.key == IMPORTED:
+        return None
+    position = device.position
+    if position is None:
+        return None
+    last, in_a_row = device.python_writes
+    found = in_a_row if position == last else 0
+    return found if found < MOST_IN_A_ROW else None
+
+
+def count_write(array: Elements, before: int) -> None:
+    """Count a recorded write."""
+    array.device.python_writes = array.device.position, before + 1
+
+
+def write_later(array: Elements, index: tuple[int, ...], values: Any, code: str | None) -> bool:
+    """Record a write of an element or a component. Return False if it must be synchronous.
+    `code`: the `struct` format of the array's scalars, if any."""
+    found = bytes_of(array, index, values, code) if code is not None else None
+    before = count_recorded_writes(array) if found is not None else None
+    if found is None or before is None:
+        return False
+    offset, data = found
+    where, start = array.buffer.locate(offset, len(data))
+    if start % WORD_BYTES:
+        return False
+    array.device.rewrite(where, start, array.buffer.key, data)
+    count_write(array, before)
+    return True
+
+
+def bytes_of(
+    array: Elements, index: tuple[int, ...], values: Any, code: str
+) -> tuple[int, bytes] | None:
+    """Byte offset in the buffer and encoded values. None if they are not contiguous whole words."""
+    size = array.stored.size_bytes
+    if size % WORD_BYTES or array.stored is not array.number or array.is_encoded:
+        return None
+    inner = shape_of(array.elem)[len(index) - len(array.digits) :]
+    offset = array.offset(index)
+    if not inner:
+        return offset * size, struct.pack(code, values)
+    first, *rest = array.layout.components
+    if any(k != first + n for n, k in enumerate(rest, 1)):
+        return None
+    data = np.broadcast_to(values, inner).astype(array.stored.dtype).tobytes()
+    return (offset + first) * size, data
+
+
+def fill_later(array: Elements, value: Any, code: str) -> bool:
+    """Record a fill of the whole array with one scalar. Return False if it must be synchronous.
+    Precondition: the array has its buffer to itself."""
+    one = struct.pack(code, value)
+    if array.size_bytes % WORD_BYTES or len(set(words_of_scalar(one))) > 1:
+        return False
+    before = count_recorded_writes(array)
+    if before is None:
+        return False
+    array.device.fill(array.buffer, 0, array.size_bytes, words_of_scalar(one)[0])
+    count_write(array, before)
+    return True
+
+
+def words_of_scalar(number: bytes) -> tuple[int, ...]:
+    """The words of a repeated scalar."""
+    whole = number * max(1, WORD_BYTES // len(number))
+    return struct.unpack(f"{len(whole) // WORD_BYTES}I", whole)

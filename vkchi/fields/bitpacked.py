@@ -1,0 +1,271 @@
+"""Fields of bit-packed numbers, and their packing into words: `ti.BitpackedFields`.
+
+Python reads and writes values of type `compute`. In memory, elements are slots of a few bits
+(`types.quantised`); bulk copies move slots.
+
+    x, y = field(ti.types.quant.int(5)), field(ti.types.quant.fixed(11))
+    word = BitpackedFields(max_num_bits=32); word.place(x, y)
+    ti.root.dense(ti.i, 8).place(word)
+
+See also: `cells` computes the layout of words.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from vkchi.errors import ArgumentError, DeviceError, Unsupported
+from vkchi.fields.field import ComponentField, Field, MatrixField, PendingField, ScalarField
+from vkchi.fields.snode import ParentNode, SNode, members_of
+from vkchi.fields.subscripts import fit_element_shape
+from vkchi.fields.word_types import word_of
+from vkchi.interop import host_views
+from vkchi.runtime import Runtime, current_runtime
+from vkchi.types import Array, Layout, Scalar, Tensor, losses, shape_of
+from vkchi.types.lazy_numpy import np
+from vkchi.types.numpy_lanes import NumpyLanes
+from vkchi.types.packed_layout import Packed
+from vkchi.types.quant_encoding import Quantised
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vkchi.buffer import Buffer
+    from vkchi.fields.snode import SNode
+    from vkchi.types.hints import Numbers
+
+WHERE = (
+    "a quantised field has a place in a word: ti.BitpackedFields, or a block of quant_array(...)"
+)
+
+
+class QuantisedField(PendingField):
+    """A field of bit-packed numbers of type `quantised`."""
+
+    quantised: Quantised
+    is_encoded = True
+
+    @property
+    def dtype(self) -> Quantised:
+        """The number type: `ti.types.quant.int(...)` and the like."""
+        return self.quantised
+
+    @property
+    def compute(self) -> Scalar:
+        return self.quantised.compute
+
+    def check_placeable(self) -> None:
+        super().check_placeable()
+        if not self.runtime.device.caps.has_type(self.quantised.compute.name):
+            raise DeviceError(
+                f"{self.device.info.name} has no {self.quantised.compute}: give compute= of a type "
+                "of 32 bits"
+            )
+
+    def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None:
+        """Add this field to each cell of a `quant_array` block. Raises ArgumentError."""
+        if not isinstance(block, SNode) or block.kind != "quant_array":
+            raise ArgumentError(WHERE)
+        if self.components > 1 or block.children:
+            raise ArgumentError("a block of quant_array is for one field, of numbers")
+        assert block.word is not None
+        cells, bits = prod(n for _, n in block.cells), self.quantised.bits
+        if cells * bits > block.word.bits:
+            raise ArgumentError(
+                f"{cells} numbers of {bits} bits need {cells * bits}, and the words of this "
+                f"quant_array have {block.word.bits}: make the block shorter, or the numbers"
+            )
+        self.hold_in(block, (0,), origin)
+
+    def hold_in(self, word: SNode, starts: tuple[int, ...], origin: tuple[int, ...]) -> None:
+        """Place the field in words; `starts` is the first bit of each component."""
+        place = word.adopt("place")
+        place.starts, place.number = starts, self.quantised
+        place.hold(self, origin)
+
+    def arrange(self, shape: tuple[int, ...], layout: Layout) -> None:
+        assert isinstance(layout, Packed)
+        self.stored = layout.word
+        super().arrange(shape, layout)
+
+    def attach(self, buffer: Buffer, *, is_own: bool) -> None:
+        Field.attach(self, buffer, is_own=False)  # words may contain bits of other fields
+
+    def __repr__(self) -> str:
+        where = "not placed" if self.node is None and not self.is_copy else f"shape {self.shape}"
+        return f"<ti.field of {self.quantised}, {where}>"
+
+    # --- slots in words --------------------------------------------------------------------------
+
+    @property
+    def packed(self) -> Packed:
+        assert isinstance(self.layout, Packed)
+        return self.layout
+
+    def _gather(self, flat: NDArray[Any]) -> NDArray[Any]:
+        return self.packed.gather(flat, self._places(), self.shape)
+
+    def _scatter(self, flat: NDArray[Any], values: NDArray[Any]) -> None:
+        self.packed.scatter(flat, self._places(), self.shape, values)
+
+    def _load(self, index: tuple[int, ...]) -> Any:
+        return self.packed.take(NumpyLanes(self._load_stored(index)), self._bit(index)).v
+
+    def _store(self, index: tuple[int, ...], number: Any) -> None:
+        packed, bit, word = self.packed, self._bit(index), NumpyLanes(self._load_stored(index))
+        changed = word & ~packed.mask(word, bit) | packed.put(NumpyLanes(number), bit)
+        self._store_stored(index, changed.v)
+
+    def _bit(self, index: tuple[int, ...]) -> int:
+        """First bit of a component within its word."""
+        elements, place = index[: len(self.digits)], index[len(self.digits) :]
+        k = int(np.ravel_multi_index(place, shape_of(self.elem))) if place else 0
+        return int(self.packed.bit(elements)) + self.packed.starts[k]
+
+    # --- encoding of slots -----------------------------------------------------------------------
+
+    def encoded(self, value: Numbers) -> NDArray[Any]:
+        """Cast values to the type `compute`, then encode them as slots."""
+        numbers = host_views.cast(host_views.to_number_array(value), self.quantised.compute)
+        found: NDArray[Any] = self.quantised.encode(NumpyLanes(numbers)).v
+        return found
+
+    def decoded(self, slots: Any) -> NDArray[Any]:
+        """Decode slots to values."""
+        found: NDArray[Any] = self.quantised.decode(
+            NumpyLanes(np.asarray(slots, self.number.dtype))
+        ).v
+        return found
+
+    def read(self, index: tuple[int, ...]) -> Any:
+        found = self.decoded(super().read(index))
+        return found.item() if found.ndim == 0 else found
+
+    @property
+    def bounds(self) -> losses.ValueBounds | None:
+        return losses.bounds_of(self.quantised)
+
+    def _cooked(self, value: Any, shape: tuple[int, ...], *, is_filled: bool = False) -> Any:
+        numbers = host_views.to_number_array(value)
+        (self.warn_of_losses if is_filled else self.refuse_losses)(numbers)
+        return fit_element_shape(self.encoded(numbers), shape)
+
+    def contents(self) -> NDArray[Any]:
+        return self.decoded(self.kept())
+
+    def copy_unnoticed(self, target: NDArray[Any]) -> None:
+        np.copyto(target, self.contents().reshape(target.shape), casting="unsafe")
+
+    def put_unnoticed(self, values: NDArray[Any]) -> None:
+        self.keep(self.encoded(values))
+
+    def __dlpack__(self, **options: Any) -> NoReturn:
+        """Not supported: raises BufferError."""
+        raise BufferError("quantised numbers share words with others: use x.to_numpy()")
+
+
+class QuantisedScalarField(QuantisedField, ScalarField):
+    """A field of bit-packed scalars."""
+
+
+class QuantisedMatrixField(QuantisedField, MatrixField):
+    """A field of bit-packed vectors or matrices; all components of an element share one word."""
+
+    def component_field(self, k: int) -> ComponentField:
+        found = self._parts.get(k)
+        if found is None:
+            found = self._parts[k] = QuantisedComponentField(self, k)
+        return found
+
+
+class QuantisedComponentField(QuantisedField, ComponentField):
+    """One component of such a field, in the same words."""
+
+    def __init__(self, whole: QuantisedMatrixField, component: int) -> None:
+        ComponentField.__init__(self, whole, component)
+        self.quantised = whole.quantised
+
+    def check_placeable(self) -> None:
+        raise Unsupported("the components of a quantised field are placed together")
+
+
+def make_quantised(
+    runtime: Runtime, number: Quantised, extents: tuple[int, ...] | None, name: str = ""
+) -> QuantisedField:
+    """A field of bit-packed scalars, vectors or matrices, not placed yet."""
+    cls = QuantisedScalarField if extents is None else QuantisedMatrixField
+    elem = number.slot if extents is None else Tensor.of(number.slot, extents)
+    made = cls(runtime, elem, name)
+    made.quantised = number
+    return made
+
+
+def quantised_like(runtime: Runtime, t: Array) -> QuantisedField:
+    """A field with the type of an array, outside any tree."""
+    assert isinstance(t.layout, Packed)
+    extents = t.elem.shape if isinstance(t.elem, Tensor) else None
+    made = make_quantised(runtime, t.layout.number, extents)
+    made.is_copy = True
+    return made
+
+
+class BitpackedFields:
+    """A group of bit-packed fields that share words of `max_num_bits` bits, 32 or 64. Raises
+    ArgumentError, or DeviceError if the device does not support such words."""
+
+    def __init__(self, max_num_bits: int) -> None:
+        self.runtime = current_runtime()
+        self.word = word_of(self.runtime, max_num_bits)
+        self.fields: list[tuple[QuantisedField, tuple[int, ...]]] = []
+        self.used = 0  # bits
+        self.needs: tuple[str, ...] = ()
+
+    def place(self, *args: Any, shared_exponent: bool = False) -> None:
+        """Append bit-packed fields (args) to the word, vectors and matrices with all components.
+        Place the word with `block.place(bitpacked)` afterwards. `shared_exponent` is not
+        supported. Raises ArgumentError, Unsupported."""
+        if shared_exponent:
+            raise Unsupported(
+                "shared_exponent=True is not supported yet: give each field an exponent of its own"
+            )
+        for field in [member for arg in args for member in members_of(arg)]:
+            if not isinstance(field, QuantisedField):
+                raise ArgumentError(
+                    f"{field!r} is not a quantised field: make it of a type of ti.types.quant"
+                )
+            field.check_placeable()
+            self._take(field)
+
+    def _take(self, field: QuantisedField) -> None:
+        bits, first = field.quantised.bits, self.used
+        end = first + bits * field.components
+        if end > self.word.bits:
+            raise ArgumentError(
+                f"these fields need {end} bits, and the words of this ti.BitpackedFields have "
+                f"{self.word.bits}: place some of them in another one"
+            )
+        starts = tuple([first + bits * k for k in range(field.components)])
+        self.fields.append((field, starts))
+        self.used = end
+
+    # --- interface of placeable objects ----------------------------------------------------------
+
+    def check_placeable(self) -> None:
+        """Raises KernelRuntimeError if it is placed already, ArgumentError if it is empty."""
+        if not self.fields:
+            raise ArgumentError("this ti.BitpackedFields has no fields: place() them in it first")
+        for field, _ in self.fields:
+            field.check_placeable()
+
+    def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None:
+        """Add a word to each cell of a block. Raises Unsupported for dynamic blocks."""
+        if block.kind == "dynamic":
+            raise Unsupported(
+                "lists of dynamic blocks hold plain numbers: place the ti.BitpackedFields in a "
+                "pointer or dense block"
+            )
+        word = block.adopt("bit_struct")
+        word.word = self.word
+        for field, starts in self.fields:
+            field.hold_in(word, starts, origin)

@@ -1,0 +1,219 @@
+"""Constructors of fields: `ti.field`, `ti.Vector.field`, `ti.Matrix.field`.
+
+x = field(ti.f32, shape=(4, 4), order="ji")     # has memory at once
+y = field(ti.f32); ti.root.dense(ti.ij, 4).place(y)
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from vkchi.errors import ArgumentError, DeclarationError, Unsupported
+from vkchi.fields.field import (
+    PENDING,
+    Field,
+    MatrixField,
+    ScalarField,
+    common_dtype,
+    cook_shape,
+    is_dtype_list,
+    tensor_type,
+)
+from vkchi.fields.fields_builder import root_of
+from vkchi.fields.snode import FieldTree, SNode
+from vkchi.fields.tree_axes import cook_offset, order_axes
+from vkchi.runtime import Runtime, current_runtime
+from vkchi.tuples import NamedTuple
+from vkchi.types import SCALARS, Scalar, Tensor, cook, is_quantised
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from vkchi.fields.struct_arrays import StructField
+    from vkchi.types.hints import DType, Placing, ScalarDType, Shape, TensorDType
+    from vkchi.types.struct_types import StructType
+
+
+class ComponentOrder(enum.Enum):
+    """Layout of a matrix field's components (`ti.Layout`): interleaved (AOS), or one array each
+    (SOA)."""
+
+    AOS = "array of structures"
+    SOA = "structure of arrays"
+
+
+@overload
+def field(dtype: ScalarDType, shape: Shape | None = None, order: str | None = None, name: str = "",
+          offset: Shape | None = None, needs_grad: bool = False, needs_dual: bool = False,
+          **options: Unpack[Placing]) -> ScalarField: ...  # fmt: skip
+@overload
+def field(dtype: TensorDType, shape: Shape | None = None, order: str | None = None, name: str = "",
+          offset: Shape | None = None, needs_grad: bool = False, needs_dual: bool = False,
+          **options: Unpack[Placing]) -> MatrixField: ...  # fmt: skip
+@overload
+def field(dtype: StructType, shape: Shape | None = None, order: str | None = None, name: str = "",
+          offset: Shape | None = None, needs_grad: bool = False, needs_dual: bool = False,
+          **options: Unpack[Placing]) -> StructField: ...  # fmt: skip
+def field(dtype: DType | StructType, shape: Shape | None = None, order: str | None = None,
+          name: str = "", offset: Shape | None = None, needs_grad: bool = False,
+          needs_dual: bool = False, **options: Unpack[Placing]) -> Field | StructField:  # fmt: skip
+    """A zero-initialized field of `shape` elements of type `dtype`: a scalar, vector, matrix or
+    struct type.
+
+    shape: an integer or integers; without it, the field must be placed in a tree. order: the axes
+    from the slowest to the fastest, such as "ji". name: used in messages. offset: the first index
+    of each axis. needs_grad, needs_dual: add `.grad`, `.dual`. options: `layout` (`ti.Layout`).
+    Raises KernelRuntimeError before `init`, ArgumentError.
+    """
+    elem = cook(dtype)
+    places: dict[str, Any] = {"shape": shape, "order": order, "offset": offset}
+    needs = {"needs_grad": needs_grad, "needs_dual": needs_dual}
+    if not isinstance(elem, Scalar | Tensor) and hasattr(elem, "field"):
+        return elem.field(name=name, **places, **needs, **options)
+    named = named_options((), options)
+    return make_field(current_runtime(), elem, name=name, **places, **needs, **named)
+
+
+def vector_field(
+    n: int, dtype: ScalarDType, *args: Any, ndim: int = 1, **options: Any
+) -> MatrixField:
+    """A field of vectors with `n` components of type `dtype`. args, options: those of `field`
+    from `shape` on, and `layout` (`ti.Layout`). `ndim` is 1. Raises ArgumentError."""
+    if ndim != 1:
+        raise ArgumentError(f"vectors have 1 axis, not ndim={ndim}: use ti.Matrix.field")
+    made = make_field(current_runtime(), element_type(dtype, n), **named_options(args, options))
+    assert isinstance(made, MatrixField)
+    return made
+
+
+def matrix_field(
+    n: int, m: int, dtype: ScalarDType, *args: Any, ndim: int = 2, **options: Any
+) -> MatrixField:
+    """A field of `n` by `m` matrices of type `dtype`. args, options: those of `field` from
+    `shape` on, and `layout` (`ti.Layout`). With `ndim` 1 and one column: a field of vectors.
+    Raises ArgumentError."""
+    if ndim == 1 and m == 1:
+        return vector_field(n, dtype, *args, **options)
+    made = make_field(current_runtime(), element_type(dtype, n, m), **named_options(args, options))
+    assert isinstance(made, MatrixField)
+    return made
+
+
+class QuantisedTensor(NamedTuple):
+    """Type of vectors or matrices of bit-packed numbers."""
+
+    number: Any
+    extents: tuple[int, ...]
+
+
+def element_type(dtype: Any, *extents: Any) -> Tensor | QuantisedTensor:
+    """The type of vectors or matrices of the given shape. Raises ArgumentError."""
+    one = common_dtype(dtype) if is_dtype_list(dtype) else dtype
+    if is_quantised(one):
+        return QuantisedTensor(one, cook_shape(extents))
+    return tensor_type(one, *extents)
+
+
+NAMES = ("shape", "order", "name", "offset", "needs_grad", "needs_dual", "layout")
+ACCEPTED = (*NAMES, "dynamic_index")  # no effect: every component index may be dynamic
+
+
+def named_options(args: Sequence[object], options: Mapping[str, object]) -> dict[str, Any]:
+    """Merge positional options into the keyword options. Raises ArgumentError."""
+    for name in options:
+        if name not in ACCEPTED:
+            raise ArgumentError(f"a field has no option {name}=: there are {', '.join(NAMES)}")
+    found = dict(zip(NAMES, args))
+    twice = found.keys() & options.keys()
+    if len(args) > len(NAMES) or twice:
+        what = f"{', '.join(twice)} twice" if twice else f"{len(args)} arguments"
+        raise ArgumentError(f"a field is given {what}; it takes {', '.join(NAMES)}")
+    return found | dict(options)
+
+
+def make_field(
+    runtime: Runtime,
+    elem: Any,
+    shape: Any = None,
+    order: Any = None,
+    name: str = "",
+    offset: Any = None,
+    needs_grad: bool = False,
+    needs_dual: bool = False,
+    layout: Any = ComponentOrder.AOS,
+    dynamic_index: Any = None,
+) -> Field:
+    """A field of elements of a type, with memory if it has a shape. Raises ArgumentError."""
+    if is_quantised(elem) or isinstance(elem, QuantisedTensor):
+        refused = {"shape": shape, "order": order, "offset": offset}
+        return quantised_field(runtime, elem, name, refused, needs_grad or needs_dual)
+    if not isinstance(elem, Scalar | Tensor):
+        hint = f": write ti.{elem}" if isinstance(elem, str) and elem in SCALARS else ""
+        raise ArgumentError(f"a field holds numbers, vectors or matrices, not {elem!r}{hint}")
+    if not isinstance(layout, ComponentOrder):
+        raise ArgumentError(f"layout= is ti.Layout.AOS or ti.Layout.SOA, not {layout!r}")
+    cls: type[Field] = ScalarField if isinstance(elem, Scalar) else MatrixField
+    made = (PENDING[cls] if shape is None else cls)(runtime, elem, name)
+    needs = tuple(k for k, wanted in (("grad", needs_grad), ("dual", needs_dual)) if wanted)
+    if needs and made.dtype.kind != "f":
+        raise ArgumentError(f"fields of {made.dtype} have no gradients: needs_grad= is for floats")
+    if shape is None:
+        check_shape_given(order=order, offset=offset)
+        made.needs = needs
+        return made
+    for one in (made, *(getattr(made, kind) for kind in needs)):
+        one.is_soa = layout is ComponentOrder.SOA
+        give_place(runtime, one, shape, order, offset)
+    return made
+
+
+def quantised_field(
+    runtime: Runtime, elem: Any, name: str, refused: dict[str, Any], needs_companion: bool
+) -> Field:  # fmt: skip
+    """A field of bit-packed numbers. Raises DeclarationError, Unsupported."""
+    from vkchi.fields.bitpacked import WHERE, make_quantised
+
+    for key, value in refused.items():
+        if value is not None:
+            raise DeclarationError(f"{WHERE}: make it without {key}=")
+    if needs_companion:
+        raise Unsupported(
+            "quantised fields have no gradients: compute in fields of ti.f32, and "
+            "copy what they hold"
+        )
+    if isinstance(elem, QuantisedTensor):
+        return make_quantised(runtime, elem.number, elem.extents, name)
+    return make_quantised(runtime, elem, None, name)
+
+
+def check_shape_given(**options: Any) -> None:
+    """Raises DeclarationError for options that require a shape."""
+    for key, value in options.items():
+        if value is not None:
+            help = ": give it to place()" if key == "offset" else ""
+            raise DeclarationError(f"{key}= is for fields that are made with shape={help}")
+
+
+def give_place(runtime: Runtime, field: Field, shape: Any, order: Any, offset: Any) -> None:
+    """Give a field its own tree with cells of a shape, and memory. Raises ArgumentError."""
+    extents = cook_shape(shape)
+    origin = cook_offset(offset, len(extents))
+    axes = order_axes(order, len(extents))
+    levels = [tuple(enumerate(extents))] if order is None else [((k, extents[k]),) for k in axes]
+    root = root_of(runtime)
+    tree, parent = FieldTree(root), None
+    for cells in levels if extents else []:
+        parent = add_node(tree, parent, "dense", cells)
+    add_node(tree, parent, "place", ()).hold(field, origin)
+    root.made.add(field)
+    tree.lay_out()
+
+
+def add_node(tree: FieldTree, parent: Any, kind: str, cells: tuple[tuple[int, int], ...]) -> SNode:
+    """Add a node to a tree under construction; without a parent it becomes the top node."""
+    if parent is not None:
+        return parent.adopt(kind, cells)
+    tree.top = SNode(kind, tree.root, tree, cells)
+    return tree.top

@@ -1,0 +1,64 @@
+"""Lowering state about cells of sparse blocks: which are active, and which blocks were changed.
+
+The functions that activate and test cells are in `activity`.
+
+    with cx.cells.own():
+        ...                 # code that accesses the activity numbers themselves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from vkchi.frontend.scope import Activation
+from vkchi.ir.core import Value
+from vkchi.tuples import NamedTuple
+
+
+class ActiveElement(NamedTuple):
+    """Elements whose cells are active because a loop over the node is at them.
+
+    It holds for nodes with one `spot`, in the same function and loop. Iterations of an inner loop
+    may come after a deactivation, so it does not hold there.
+    """
+
+    spot: Any
+    indices: tuple[Value, ...]
+    act: Activation
+    depth: int
+
+
+class ActiveCells:
+    """Activity facts of the current loop.
+
+    `marked` are the blocks whose activity numbers the loop changes. `is_own` is true in code about
+    cells itself, which neither checks nor marks cells.
+    """
+
+    __slots__ = ("is_own", "known", "marked")
+
+    def __init__(self) -> None:
+        self.is_own = False
+        self.known: tuple[ActiveElement, ...] = ()
+        self.marked: set[Any] = set()
+
+    def is_known(self, act: Activation, node: Any, indices: Sequence[Value]) -> bool:
+        """True if the element's cells are known to be active."""
+        return ActiveElement(node.spot, tuple(indices), act, len(act.loops)) in self.known
+
+    @contextmanager
+    def at(self, act: Activation, node: Any, indices: Sequence[Value]) -> Iterator[None]:
+        """Assume this element's cells active while the body of a loop over the node is lowered."""
+        outer = self.known
+        self.known = inner = (*outer, ActiveElement(node.spot, tuple(indices), act, len(act.loops)))
+        yield
+        self.known = outer if self.known is inner else ()
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """Neither check nor mark cells inside this context."""
+        outer, self.is_own = self.is_own, True
+        yield
+        self.is_own = outer

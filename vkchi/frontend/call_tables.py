@@ -1,0 +1,59 @@
+"""Tables of callable functions and methods.
+
+`intrinsics.py` and `methods.py` fill the tables at import. The modules of LATE are imported only
+when a kernel may call the functions in them, because few kernels do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from vkchi.tuples import NamedTuple
+
+# handler(cx, *args, **kwargs) -> compile-time value
+Handler = Callable[..., Any]
+
+
+class CallHandler(NamedTuple):
+    """Handler of a callable: receives the context and compile-time values.
+
+    Arguments at `targets` (positions and keywords) are passed unread, as Targets.
+    """
+
+    handler: Handler
+    targets: frozenset[int | str] = frozenset()
+
+
+# A function object, type or Python builtin -> how a kernel calls it.
+CALLS: dict[object, CallHandler] = {}
+
+# Module of rarely used functions -> the module in this package that adds them to CALLS.
+LATE = {
+    "vkchi.lang.decompose": "decompositions",
+    "vkchi.lang.random": "draw",
+    "vkchi.lang.simt": "simt",
+}
+
+# A method's name -> handler(cx, self, *args, **kwargs), for values of vectors and matrices.
+METHODS: dict[str, Handler] = {}
+
+
+def find_call(callee: Any) -> CallHandler | None:
+    """Return the handler of a callable, or None if the table has none."""
+    try:
+        found = CALLS.get(callee)
+    except TypeError:  # cannot be hashed
+        return None
+    if found is None:
+        fill_late()
+    return found or CALLS.get(callee)
+
+
+def fill_late() -> None:
+    """Fill CALLS from the LATE modules whose subject is already imported."""
+    for module, ours in LATE.items():
+        if module in sys.modules:
+            import_module(f"vkchi.frontend.{ours}")

@@ -1,0 +1,335 @@
+"""Python values that a kernel was compiled with: their paths, and tests for changes.
+
+A path begins at a global, a closure variable, an argument of the kernel or a function. It continues
+by attributes and items: `self.grid.dx`, `WEIGHTS[2]`. Values are compared by type and bits
+(numbers, containers, vectors, small numpy arrays) or by identity (fields, functions, classes).
+
+    read = Read(Path(Root("global", fn, "N")), "value", 3)
+    value_of(read.path, args), is_current(read, read.test(), args)
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, Literal
+
+from vkchi.interrupts.local import local
+from vkchi.lang.matrix import Matrix
+from vkchi.lang.struct import Struct
+from vkchi.lang.value_keys import PLAIN, identity_keys, is_bound, value_key
+from vkchi.span import Span
+from vkchi.tuples import NamedTuple
+from vkchi.types import DefaultTensor, Type
+from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy
+from vkchi.types.struct_types import StructType
+
+MOST_NUMBERS = 64  # in a numpy array that is compared by contents at each call
+MOST_ITEMS = 4096  # in a container that is compared by contents
+NUMBERS: frozenset[type] = PLAIN | {float, complex, range}
+NOT_USERS = ("vkchi", "builtins", "math", "numpy")  # packages whose objects are immutable here
+CONTAINERS = (list, tuple, dict, set, frozenset, Struct)
+
+# "value": by contents or identity; "kind": by the class alone; "unshadowed": the object itself has
+# no such attribute, so its class decides; "items": by the items of an iteration.
+# "absent": there is no such attribute.
+How = Literal["value", "kind", "unshadowed", "items", "absent"]
+OF_PARENTS = ("unshadowed", "absent")  # these test the object before the last step
+Test = Callable[[Any], bool]
+
+
+class PathRoot(NamedTuple):
+    """The start of a path.
+
+    | kind | `fn` | `name` |
+    |---|---|---|
+    | `global`, `cell` | function | global or closure variable of it |
+    | `argument` | kernel | argument of it |
+    | `function` | function | attribute of it |
+    | `object` | weak reference to an object without a name | attribute of it |
+    """
+
+    kind: Literal["global", "cell", "argument", "function", "object"]
+    fn: Any  # a FunctionType
+    name: str
+
+
+# An attribute (`"attr"`, name) or an item (`"item"`, key).
+Step = tuple[str, Any]
+
+
+class Path(NamedTuple):
+    """A path from a root to a value."""
+
+    root: PathRoot
+    steps: tuple[Step, ...] = ()
+
+    def __str__(self) -> str:
+        inner = "".join([f".{k}" if kind == "attr" else f"[{k!r}]" for kind, k in self.steps])
+        owner = ""
+        if self.root.kind in ("function", "object"):
+            held = self.root.fn if self.root.kind == "function" else self.root.fn()
+            owner = f"{getattr(held, '__name__', type(held).__name__)}."
+        return f"{owner}{self.root.name}{inner}"
+
+
+class Read(NamedTuple):
+    """A value read at compile time, the way to compare it, and the line that read it."""
+
+    path: Path
+    how: How
+    value: Any
+    span: Span | None = None
+
+    def test(self) -> Test:
+        """Return the comparison with the value."""
+        return test_of(self.how, self.value)
+
+
+def root_value(root: PathRoot, args: tuple[Any, ...]) -> Any:
+    """Return the current value at a root. Raises KeyError, ValueError, AttributeError."""
+    kind, fn, name = root
+    if kind == "global":
+        return fn.__globals__[name]
+    if kind == "cell":
+        assert fn.__closure__ is not None
+        return fn.__closure__[fn.__code__.co_freevars.index(name)].cell_contents
+    if kind == "argument":
+        return args[fn.__code__.co_varnames.index(name)]
+    return getattr(fn if kind == "function" else fn(), name)
+
+
+def value_of(path: Path, args: tuple[Any, ...]) -> Any:
+    """Return the current value at a path. Raises any error of the objects on the path."""
+    value = root_value(path.root, args)
+    for kind, key in path.steps:
+        value = getattr(value, key) if kind == "attr" else value[key]
+    return value
+
+
+def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
+    """True if the value at the path still passes the test.
+
+    An object that was made at compile time, and is gone, cannot have changed.
+    """
+    path = read.path
+    if path.root.kind == "object" and path.root.fn() is None:
+        return True
+    try:
+        return test(value_of(parent_of(path) if read.how in OF_PARENTS else path, args))
+    except local(Exception):
+        return False
+
+
+def repeatable_reads(reads: Iterable[Read], args: tuple[Any, ...]) -> tuple[Read, ...]:
+    """Return the reads that are repeatable: excludes properties whose value differs each time."""
+    return tuple([read for read in reads if is_current(read, read.test(), args)])
+
+
+def parent_of(path: Path) -> Path:
+    """Return the path without its last step."""
+    return path._replace(steps=path.steps[:-1])
+
+
+# --- tests ---------------------------------------------------------------------------------------
+
+
+def test_of(how: How, value: Any) -> Test:
+    """Return the test that compares a later value with this one."""
+    if how == "kind":
+        return lambda now: type(now) is value
+    if how == "unshadowed":
+        return lambda now: value not in getattr(now, "__dict__", ())
+    if how == "absent":
+        return lambda now: not hasattr(now, value)
+    if how == "items":
+        given = value_key(list(value))
+        return lambda now: value_key(list(now)) == given
+    return same_as(value)
+
+
+def same_as(value: Any) -> Test:
+    """Return the test for equal type and bits, or for identity."""
+    kind = type(value)
+    if isinstance(value, CONTAINERS):
+        return same_container(value)
+    if kind in NUMBERS or is_number_of_numpy(value):
+        given = value_key(value)
+        return lambda now: now is value or (type(now) is kind and value_key(now) == given)
+    if isinstance(value, Matrix):
+        return same_matrix(value)
+    if isinstance(value, partial):
+        given = value_key(value)
+        return lambda now: type(now) is kind and value_key(now) == given
+    if is_array_of_numpy(value):
+        return same_array(value)
+    if isinstance(value, Type | DefaultTensor):
+        return lambda now: now is value or (type(now) is kind and bool(now == value))
+    if is_bound(value) or isinstance(value, BuiltinFunctionType):
+        owner, function = value.__self__, getattr(value, "__func__", value)
+        return lambda now: (
+            type(now) is kind
+            and now.__self__ is owner
+            and (getattr(now, "__func__", now) is function or now == function)
+        )
+    if is_kept(value):
+        return lambda now: now is value
+    return same_object(value)
+
+
+def same_matrix(value: Matrix) -> Test:
+    """Return the test for a vector or matrix of equal shape, types and bits."""
+    kind, dt, entries = type(value), value.dt, value.entries
+    given, dtype, shape = entries.tobytes(), entries.dtype, entries.shape
+    return lambda now: (
+        type(now) is kind
+        and now.entries.tobytes() == given
+        and now.dt == dt
+        and now.entries.dtype == dtype
+        and now.entries.shape == shape
+    )
+
+
+def is_kept(value: Any) -> bool:
+    """True if a compiled kernel may keep the value alive: fields, functions and classes."""
+    return (
+        isinstance(value, FunctionType | type | Enum | ModuleType)
+        or hasattr(type(value), "__vkchi_kind__")
+        or is_memory(value)
+    )
+
+
+def same_object(value: Any) -> Test:
+    """Return the test for identity, with a weak reference where possible."""
+    try:
+        ref = weakref.ref(value)
+    except TypeError:
+        address, kind = id(value), type(value)
+        return lambda now: id(now) == address and type(now) is kind
+    return lambda now: now is not None and ref() is now
+
+
+def same_container(value: Any, within: tuple[int, ...] = ()) -> Test:
+    """Return the test for a list, tuple, dict or set with equal items.
+
+    Items are compared by identity first. `within`: ids of the enclosing containers.
+    """
+    kind = type(value)
+    if not isinstance(value, Struct) and len(value) > MOST_ITEMS:
+        size = len(value)
+        return lambda now: type(now) is kind and len(now) == size
+    given = value_key(value)
+    for part in identity_keys(given):
+        part.weaken()
+    if isinstance(value, Struct):
+        return lambda now: type(now) is kind and value_key(now) == given
+    items, inner, is_plain = parts_of(value), (*within, id(value)), kind in (list, tuple)
+    addresses, gone = list(map(id, items)), list[object]()
+    tests, kept = [], list[object]()
+    for k, item in enumerate(items):
+        if has_parts(item):
+            if id(item) not in inner:
+                is_container = isinstance(item, CONTAINERS)
+                test = same_container(item, inner) if is_container else same_as(item)
+                tests.append((k, test))
+        else:
+            kept.append(item if type(item) in NUMBERS else reference(item, gone))
+
+    def is_same(now: Any, _kept: object = kept) -> bool:
+        if type(now) is not kind:
+            return False
+        parts = now if is_plain else parts_of(now)
+        if list(map(id, parts)) != addresses or gone:
+            return value_key(now) == given  # type: ignore[no-any-return]
+        return not tests or all([test(parts[k]) for k, test in tests])
+
+    return is_same
+
+
+def parts_of(value: Any) -> list[Any]:
+    """Return the items of a container; for a dict, its keys and values."""
+    return [*value, *value.values()] if isinstance(value, dict) else [*value]
+
+
+def has_parts(value: Any) -> bool:
+    """True if a value is compared by contents that may change."""
+    if type(value) in NUMBERS:
+        return False
+    return isinstance(value, (*CONTAINERS, Matrix, partial)) or is_array_of_numpy(value)
+
+
+def reference(value: Any, gone: list[object]) -> object:
+    """Return a weak reference that reports in `gone`; the object's address if it permits none."""
+    try:
+        return weakref.ref(value, gone.append)
+    except TypeError:
+        return id(value)
+
+
+def same_array(value: Any) -> Test:
+    """Return the test for a numpy array: by contents if small, else by identity.
+
+    A different large array is compared by digest once.
+    """
+    kind, dtype, shape = type(value), value.dtype, value.shape
+    if value.dtype.hasobject:
+        return same_object(value)
+    if value.size <= MOST_NUMBERS:
+        data = value.tobytes()
+        return lambda now: (
+            type(now) is kind
+            and now.dtype == dtype
+            and now.shape == shape
+            and now.tobytes() == data
+        )
+    from hashlib import blake2b  # imported late: its C library takes milliseconds
+
+    digest = blake2b(value.tobytes()).digest()
+    known = weakref.ref(value)
+
+    def is_same(now: Any) -> bool:
+        nonlocal known
+        if known() is now:
+            return True
+        if type(now) is not kind or now.dtype != dtype or now.shape != shape:
+            return False
+        if blake2b(now.tobytes()).digest() != digest:
+            return False
+        known = weakref.ref(now)
+        return True
+
+    return is_same
+
+
+def is_memory(value: Any) -> bool:
+    """True if x is a field or an array of structs, which kernels take by reference."""
+    kind = type(value)
+    return hasattr(kind, "__vkchi_array__") or hasattr(kind, "__vkchi_struct__")
+
+
+def is_leaf(value: Any) -> bool:
+    """True if a value has no parts that could change: it is compared as a whole."""
+    return (
+        type(value) in NUMBERS
+        or isinstance(value, Matrix | DefaultTensor | Enum | partial)
+        or (isinstance(value, Type) and not isinstance(value, StructType))
+        or is_memory(value)
+        or is_number_of_numpy(value)
+        or is_array_of_numpy(value)
+    )
+
+
+def is_object(value: Any) -> bool:
+    """True if x is an object of a user's class, whose attributes a kernel reads."""
+    kind = type(value)
+    if kind in NUMBERS or isinstance(value, _OTHERS) or hasattr(kind, "__vkchi_kind__"):
+        return False
+    if kind.__module__.partition(".")[0] in NOT_USERS:
+        return False
+    return not (is_leaf(value) or is_bound(value))
+
+
+_OTHERS = (*CONTAINERS, FunctionType, type, ModuleType, BuiltinFunctionType)

@@ -1,0 +1,239 @@
+"""Loop-carried dependence test for top-level loops, on variables of the kernel.
+
+A top-level loop runs in parallel. Reductions into a variable are atomic. In `a, b = b, a + b` or
+`last = i`, however, iterations depend on each other, so the loop must be serial. A variable is
+private to the iteration if every iteration assigns it before reading it, and nothing reads it after
+the loop. The test is syntactic.
+
+    names = assigned_names(cx, loop); is_ordered(cx, loop, names); own_variables(cx, loop, names)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
+from typing import Any
+
+from vkchi.frontend.call_tables import find_call
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.dependencies import referred_names
+from vkchi.frontend.inline import FunctionSignature, function_of, signature_of
+from vkchi.frontend.intrinsics import METHODS
+from vkchi.frontend.kinds import function_kind
+from vkchi.frontend.objects import method_called
+from vkchi.frontend.operands import is_target
+from vkchi.frontend.peek import part_seen, peek
+from vkchi.frontend.scope import CHANGING, Var
+from vkchi.frontend.source import source_of
+from vkchi.frontend.syntax import bottom_names, events_in
+from vkchi.frontend.targets import roots_of
+from vkchi.frontend.trees import StructValue, leaves
+from vkchi.frontend.values import MemoryTarget
+
+See = Callable[[ast.expr], Any]  # an expression's object, or None if unknown
+
+_COMBINED = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)  # `op=` is atomic
+_OF_WORKGROUPS = frozenset(("simt", "block", "subgroup", "warp"))
+
+
+def is_ordered(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> bool:
+    """True if iterations, which assign these names, must run in order."""
+    names = [name for name in assigned if is_variable(cx.act.find(name))]
+    if not names or any(
+        isinstance(x, ast.Attribute) and x.attr in _OF_WORKGROUPS for x in ast.walk(n)
+    ):
+        return False
+    return any(not is_own(cx, n, name) and not is_flag(n, name) for name in names)
+
+
+def own_variables(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> list[Var]:
+    """Return the assigned variables of the kernel that are private to each iteration."""
+    found = {name: cx.act.find(name) for name in assigned}
+    return [v for k, v in found.items() if v is not None and is_variable(v) and is_own(cx, n, k)]
+
+
+def is_variable(var: Var | None) -> bool:
+    """True if a name is a variable that holds numbers, and not an element of an array."""
+    if var is None or var.kind not in CHANGING or not leaves(var.value):
+        return False
+    is_place = isinstance(var.value, MemoryTarget) and var.value.space == "local"
+    return is_place or not is_target(var.value) or bool(roots_of(var.value))
+
+
+def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
+    """Return the names that a loop or its callees assign, except by atomic reductions."""
+    nodes = events_in(cx.act.source, n)
+    found = assigned_here(nodes)
+    for x in nodes:
+        if isinstance(x, ast.Call):
+            found |= dict.fromkeys(names_assigned_by(cx, x))
+        elif isinstance(x, ast.AugAssign) and isinstance(peek(cx, x.target), StructValue):
+            found |= dict.fromkeys(bottom_names(x.target))
+    return found
+
+
+def assigned_here(nodes: Iterable[ast.AST]) -> dict[str, None]:
+    """Return the names that statements among these nodes assign, except by atomic reductions."""
+    found: dict[str, None] = {}
+    for x in nodes:
+        if isinstance(x, ast.AugAssign) and isinstance(x.op, _COMBINED):
+            continue
+        if isinstance(x, ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign):
+            found |= dict.fromkeys(assigned_by(x))
+    return found
+
+
+def names_assigned_by(cx: Lowering, n: ast.Call) -> Iterator[str]:
+    """Yield the names that a call assigns through arguments by reference."""
+    if callee_of(n, lambda x: peek(cx, x)) is None and may_change_receiver(n):
+        yield from bottom_names(n.func)
+    yield from changed_by(n, lambda x: peek(cx, x), ())
+
+
+def changed_by(n: ast.Call, see: See, within: tuple[Any, ...]) -> Iterator[str]:
+    """Yield the caller's names that a call changes by reference.
+
+    `see` resolves expressions to compile-time objects. `within` are the functions on the call path.
+    """
+    callee = callee_of(n, see)
+    if callee is None or callee in within:
+        return
+    signature = signature_of(callee)
+    is_method = isinstance(n.func, ast.Attribute) and is_bound(see(n.func))
+    receiver = [n.func.value] if is_method and isinstance(n.func, ast.Attribute) else []
+    if isinstance(see(n.func), StructValue):
+        receiver = [n.func]
+    if any(isinstance(x, ast.Starred) for x in n.args):
+        yield from changed_by_spread(n, callee, signature, receiver)
+        return
+    args = dict(zip(signature.names, [*receiver, *n.args]))
+    args |= {k.arg: k.value for k in n.keywords if k.arg is not None}
+    by_reference = signature.by_reference() | set(signature.names[: len(receiver)])
+    changed = changed_parameters(callee, {k: see(x) for k, x in args.items()}, (*within, callee))
+    for name, arg in args.items():
+        if name in by_reference and name in changed:
+            yield from bottom_names(arg)
+
+
+def changed_by_spread(
+    n: ast.Call, callee: FunctionType, signature: FunctionSignature, receiver: list[ast.expr]
+) -> Iterator[str]:
+    """Yield the names that a call with `*args` may change.
+
+    Its arguments cannot be matched to parameters, so all count.
+    """
+    may_refer = receiver or signature.by_reference()
+    if may_refer and changed_parameters(callee, {}, (callee,)):
+        for x in (*receiver, *n.args, *[k.value for k in n.keywords]):
+            yield from bottom_names(x)
+
+
+def callee_of(n: ast.Call, see: See) -> FunctionType | None:
+    """Return the user's function that a call inlines, or None if it is not known."""
+    callee = see(n.func)
+    if isinstance(callee, StructValue):
+        callee = method_called(callee, "__call__")
+    if callee is None or find_call(callee) is not None:
+        return None
+    is_inlined = function_kind(callee) not in (None, "kernel")
+    return function_of(callee) if is_inlined else None
+
+
+def is_bound(callee: Any) -> bool:
+    """True if a callee is bound to its first argument."""
+    return getattr(callee, "__self__", None) is not None
+
+
+def may_change_receiver(n: ast.Call) -> bool:
+    """True if a call of an unknown callee is a method call on an item or on `super()`.
+
+    Methods of vectors are excluded.
+    """
+    f = n.func
+    if not isinstance(f, ast.Attribute) or f.attr in METHODS:
+        return False
+    return any(isinstance(x, ast.Subscript | ast.Call) for x in ast.walk(f.value))
+
+
+def changed_parameters(
+    fn: FunctionType, known: dict[str, Any], within: tuple[Any, ...]
+) -> dict[str, None]:
+    """Return the parameters that a function or its callees assign, except by atomic reductions.
+
+    `known`: objects that the arguments denote.
+    """
+    node, names = source_of(fn).node, referred_names(fn) | known
+
+    def see(x: ast.expr) -> Any:
+        if isinstance(x, ast.Name):
+            return names.get(x.id)
+        return part_seen(see(x.value), x.attr) if isinstance(x, ast.Attribute) else None
+
+    nodes = [*ast.walk(node)]
+    found = assigned_here(nodes)
+    for x in nodes:
+        if isinstance(x, ast.Call):
+            found |= dict.fromkeys(changed_by(x, see, within))
+            if callee_of(x, see) is None and may_change_receiver(x):
+                me = [a.arg for a in node.args.args[:1]] if calls_super(x) else []
+                found |= dict.fromkeys([*bottom_names(x.func), *me])
+    return found
+
+
+def calls_super(n: ast.Call) -> bool:
+    """True if a call is `super().f(...)`."""
+    return any(isinstance(x, ast.Name) and x.id == "super" for x in ast.walk(n.func))
+
+
+# --- privatization -------------------------------------------------------------------------------
+
+
+def reads(n: ast.AST, name: str) -> Iterator[ast.Name]:
+    """Yield the nodes that read a name."""
+    for x in ast.walk(n):
+        if isinstance(x, ast.Name) and x.id == name and isinstance(x.ctx, ast.Load):
+            yield x
+        elif isinstance(x, ast.AugAssign) and isinstance(x.target, ast.Name):
+            yield from [x.target] if x.target.id == name else []
+
+
+def is_flag(n: ast.For, name: str) -> bool:
+    """True if a loop only assigns one constant to a name: the order of iterations is irrelevant."""
+    values = {
+        ast.dump(x.value) if isinstance(x.value, ast.Constant) else ""
+        for x in ast.walk(n)
+        if isinstance(x, ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign)
+        and name in assigned_by(x)
+    }
+    return len(values) == 1 and "" not in values and not [*reads(n, name)]
+
+
+def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -> list[str]:
+    """Return the names under the targets of a statement."""
+    targets = n.targets if isinstance(n, ast.Assign) else [n.target]
+    return [name for t in targets for name in bottom_names(t)]
+
+
+def is_own(cx: Lowering, n: ast.For, name: str) -> bool:
+    """True if each iteration assigns a whole name before reading it, and nothing reads it later."""
+    node = cx.act.source.node
+    inside = set(reads(n, name))
+    outside = [x for x in reads(node, name) if x not in inside]
+    is_once = not any(n in ast.walk(x) for x in ast.walk(node) if is_loop(x) and x is not n)
+    end = (n.end_lineno or 0, n.end_col_offset or 0)
+    if any(not is_once or (x.lineno, x.col_offset) >= end for x in outside):
+        return False
+    for s in n.body:
+        if any(True for _ in reads(s, name)):
+            return False
+        target = s.targets[0] if isinstance(s, ast.Assign) and len(s.targets) == 1 else None
+        if isinstance(target, ast.Name) and target.id == name:
+            return True
+        if any(isinstance(x, ast.Name) and x.id == name for x in ast.walk(s)):
+            return False
+    return False
+
+
+def is_loop(n: ast.AST) -> bool:
+    return isinstance(n, ast.For | ast.While)

@@ -1,0 +1,302 @@
+"""Host arrays of other libraries (numpy arrays and CPU torch tensors) as numpy views.
+
+Recognizes torch tensors without an import of torch. Also compares, casts and measures views.
+
+    >>> view_of(np.zeros(3)).shape
+    (3,)
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from vkchi.errors import ArgumentError
+from vkchi.interrupts.imports import import_uninterrupted
+from vkchi.interrupts.local import local
+from vkchi.runtime import await_host_memory
+from vkchi.types import Scalar, cook
+from vkchi.types.lazy_numpy import is_array_of_numpy, np
+
+IN_CUDA = (
+    "is in CUDA's memory, which tapes, gradients, debug mode and copies do not reach: pass a copy "
+    "in host memory, as tensor.cpu()"
+)
+
+
+def is_torch(obj: Any) -> bool:
+    """True if obj is a torch tensor; does not import torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(obj, torch.Tensor)
+
+
+def is_cuda_array(source: Any) -> bool:
+    """True if an object is an array in CUDA memory."""
+    if is_torch(source):
+        return bool(source.is_cuda)
+    return not isinstance(source, np.ndarray) and bool(
+        getattr(source, "__cuda_array_interface__", None)
+    )
+
+
+def without_autograd() -> AbstractContextManager[Any]:
+    """Context in which torch's autograd records nothing; tensors that require gradients can be
+    written."""
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch.no_grad()
+
+
+def has_grad(obj: Any) -> bool:
+    """True if obj is a torch tensor that requires a gradient, or already has one."""
+    return is_torch(obj) and (obj.requires_grad or obj.grad is not None)
+
+
+def grad_of(tensor: Any) -> Any:
+    """Gradient of a torch tensor, or None."""
+    if tensor.is_leaf or tensor.retains_grad:
+        return tensor.grad
+    with warnings.catch_warnings():  # torch warns about .grad of a non-leaf
+        warnings.simplefilter("ignore")
+        return tensor.grad
+
+
+def make_grad(obj: Any) -> Any:
+    """Gradient of a torch tensor, created as zeros if missing.
+
+    None for a tensor without gradient, and for objects that are no tensor.
+    """
+    if not has_grad(obj):
+        return None
+    grad = grad_of(obj)
+    if grad is None:
+        grad = obj.grad = obj.detach().clone().zero_()
+    return grad
+
+
+def put_grad(tensor: Any, grad: Any) -> None:
+    """Make `grad`, which has just been written, the gradient of a tensor if it is not yet."""
+    from vkchi.interop.torch_writes import version_raiser  # imports torch
+
+    version_raiser()(grad)
+    if grad_of(tensor) is not grad:
+        tensor.grad = grad
+
+
+def write_grad(tensor: Any, values: Any) -> None:
+    """Set a torch tensor's gradient, in place unless several of its elements share memory."""
+    try:
+        grad_of(tensor).detach().copy_(values)
+    except local(RuntimeError):
+        tensor.grad = values
+
+
+def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
+    """Numpy view of the object's memory; None if the object is no array.
+
+    Raises ArgumentError for tensors and CUDA arrays that are not in host memory.
+    """
+    if is_array_of_numpy(obj):
+        return as_plain_array(obj)
+    if is_torch(obj):
+        return array_of_torch(obj)
+    if is_cuda_array(obj):
+        raise ArgumentError(f"a {type(obj).__name__} {IN_CUDA}")
+    return None
+
+
+def as_plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array as a plain `np.ndarray`: a view if it is of a derived class, such as np.matrix.
+
+    Raises ArgumentError for masked arrays, whose masks would be lost.
+    """
+    if type(array) is np.ndarray:
+        return array
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError(
+            "a masked numpy array, and kernels know no masks: pass x.filled(value), or x.data for "
+            "all numbers"
+        )
+    return np.asarray(array)
+
+
+def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
+    """Detached numpy view of a CPU tensor. Raises ArgumentError for one on another device."""
+    if not is_torch(tensor):
+        raise ArgumentError(f"a torch tensor is needed, not {type(tensor).__name__}")
+    if tensor.device.type == "meta":
+        raise ArgumentError("a tensor on the meta device has no numbers")
+    if tensor.device.type == "cuda":
+        raise ArgumentError(f"a tensor on {tensor.device} {IN_CUDA}")
+    if tensor.device.type != "cpu":
+        raise ArgumentError(
+            f"a tensor on {tensor.device} cannot be used directly: pass tensor.cpu()"
+        )
+    try:
+        check_storage(tensor)
+        view: np.ndarray[Any, Any] = tensor.detach().numpy()
+    except ArgumentError:
+        raise
+    except local(TypeError, RuntimeError) as e:  # bfloat16, sparse, conjugated
+        help = "\nhelp: pass t.float()" if str(tensor.dtype) == "torch.bfloat16" else ""
+        why = f"a tensor of {tensor.dtype} that numpy cannot view: {e}"
+        raise ArgumentError(why + help) from None
+    return view
+
+
+def check_export(tensor: Any) -> None:
+    """Raise ArgumentError for a torch tensor that DLPack would export with other values.
+
+    These are tensors with a pending negation, or with a storage that is too small.
+    """
+    if tensor.is_neg():
+        raise ArgumentError(
+            "a tensor that torch negates as it is read: pass tensor.resolve_neg(), for memory "
+            "holds the opposite numbers"
+        )
+    if tensor.layout is sys.modules["torch"].strided:
+        check_storage(tensor)
+
+
+def check_storage(tensor: Any) -> None:
+    """Raise ArgumentError for a tensor that reaches beyond its storage, after a resize.
+
+    Raises RuntimeError or TypeError for a tensor without storage.
+    """
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    end = tensor.storage_offset() + sum((n - 1) * step for n, step in steps) + 1
+    has, needs = tensor.untyped_storage().nbytes(), end * tensor.element_size()
+    if tensor.numel() and has < needs:
+        raise ArgumentError(
+            f"a tensor of {needs} bytes whose storage has {has}: its storage was resized"
+        )
+
+
+def to_number_array(value: Any) -> np.ndarray[Any, Any]:
+    """Convert values to a numpy array.
+
+    Accepts Python numbers, nested sequences, ti.Vector and ti.Matrix, numpy arrays and CPU tensors.
+    Raises ArgumentError for anything else.
+    """
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    elif is_torch(value):
+        await_host_memory()
+        value = array_of_torch(value)
+    elif isinstance(value, np.ndarray):
+        await_host_memory()
+        value = as_plain_array(value)
+    try:
+        values = np.asarray(value)
+    except local(TypeError, ValueError):
+        values = np.asarray(None)
+    check_dtype(values.dtype, value)
+    return values
+
+
+def check_dtype(dtype: np.dtype[Any], value: Any) -> None:
+    """Raise ArgumentError if no vkchi array has this numpy dtype, the dtype of `value`."""
+    if dtype.kind in "OUS":
+        raise ArgumentError(f"numbers are needed, not {short_repr(value)}")
+    if dtype.kind not in "biuf":
+        help = ": take x.real and x.imag" if dtype.kind == "c" else ""
+        raise ArgumentError(f"kernels have no type for numpy's {dtype}{help}")
+
+
+def short_repr(value: Any) -> str:
+    """`repr` of the value, truncated to a part of a line."""
+    text = repr(value)
+    return text if len(text) < 40 else text[:37] + "..."
+
+
+def cast(values: np.ndarray[Any, Any], t: Scalar) -> np.ndarray[Any, Any]:
+    """Cast values to type t, as `astype`; returns `values` itself if it has that type already.
+
+    Floats are truncated to integers, integers wrap, and values above the range of f32 become
+    infinite.
+    """
+    if values.dtype == t.dtype:
+        return values
+    with np.errstate(all="ignore"):
+        return values.astype(t.dtype)
+
+
+def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """True if two arrays share an element, or if that is too expensive to determine."""
+    try:
+        effort: Any = 10_000  # numpy's stubs allow -1 and 0 only
+        return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=effort)
+    except local(RuntimeError):  # numpy's TooHardError
+        return True
+
+
+def changed_mask(before: np.ndarray[Any, Any], now: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Mask of the elements whose bits differ between two arrays of one shape and dtype; -0 != 0."""
+    bits = f"u{before.itemsize}"
+    found: np.ndarray[Any, Any] = before.view(bits) != now.view(bits)
+    return found
+
+
+def element_addresses(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Address of each element, in an array of the same shape."""
+    found = np.full(a.shape, a.ctypes.data, np.int64)
+    for axis, (size, step) in enumerate(zip(a.shape, a.strides, strict=True)):
+        along = np.arange(size, dtype=np.int64) * step
+        found += along.reshape(-1, *[1] * (a.ndim - axis - 1))
+    return found
+
+
+def address_range(a: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """(address of the first byte, address after the last byte); equal for an empty array."""
+    if a.size == 0:
+        return a.ctypes.data, a.ctypes.data
+    ends = [(size - 1) * step for size, step in zip(a.shape, a.strides, strict=True)]
+    start = a.ctypes.data + sum(min(0, end) for end in ends)
+    return start, start + sum(map(abs, ends)) + a.itemsize
+
+
+def covers_memory(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """True if array `a` covers all memory of array `b`."""
+    (start, end), (first, last) = address_range(a), address_range(b)
+    is_whole = end - start == a.nbytes and not overlaps_itself(a)
+    return is_same_view(a, b) or (is_whole and start <= first and last <= end)
+
+
+def overlaps_itself(a: np.ndarray[Any, Any]) -> bool:
+    """True if several elements of an array share memory, as in results of `np.broadcast_to`."""
+    if a.size == 0 or a.flags.c_contiguous:
+        return False
+    rows = sorted((abs(step), n) for step, n in zip(a.strides, a.shape, strict=True) if n > 1)
+    reach = a.itemsize  # byte extent over the axes so far
+    for step, n in rows:
+        if step < reach:
+            break
+        reach += step * (n - 1)
+    else:
+        return False
+    starts = np.zeros((), np.int64)
+    for step, n in rows:  # interleaved axes: elements may still be disjoint
+        starts = (starts[..., None] + step * np.arange(n)).reshape(-1)
+    starts.sort()
+    return bool((np.diff(starts) < a.itemsize).any())
+
+
+def is_same_view(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """True if two arrays have the same address, dtype, shape and strides."""
+    return a.ctypes.data == b.ctypes.data and (
+        (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
+    )
+
+
+def make_torch(values: np.ndarray[Any, Any], device: Any) -> Any:
+    """A torch tensor of these values on `device`. Raises ImportError if torch is not installed."""
+    torch = import_uninterrupted("torch")
+    tensor = torch.from_numpy(values)
+    return tensor if device is None else tensor.to(device)
+
+
+def numpy_dtype(dtype: Any) -> Any:
+    """Numpy dtype of a vkchi type; other arguments of numpy's `dtype` unchanged."""
+    cooked = cook(dtype)
+    return cooked.dtype if isinstance(cooked, Scalar) else dtype

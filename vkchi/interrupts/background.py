@@ -1,0 +1,72 @@
+"""Background imports during a wait for C code, such as the start of a driver.
+
+`fork` waits for the background thread. In a child forked during an import, the import locks would
+stay locked forever.
+
+    do_beside(load_ahead)
+
+Exceptions in the thread are ignored: the code that needs the module imports it again, and raises
+them there. Interrupts reach only the main thread.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from _thread import interrupt_main, start_new_thread
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic, sleep
+from typing import ClassVar
+
+LONGEST_S = 5.0  # limit for the wait of a fork
+PAUSE_S = 0.001
+
+
+class BackgroundTask:
+    """A running background task; alive exactly until it is done."""
+
+    __slots__ = ("__weakref__", "act")
+    begun: ClassVar[Callable[[], BackgroundTask | None]] = lambda: None
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+
+
+def run_in_background(act: Callable[[], object]) -> None:
+    """Run `act` in a background thread; no effect on a machine with one CPU."""
+    if count_processors() < 2:
+        return
+    work = BackgroundTask(act)
+    BackgroundTask.begun = weakref.ref(work)
+    with suppress(RuntimeError):  # out of threads, or the interpreter is shutting down
+        start_new_thread(_do, (work,))
+
+
+def _do(work: BackgroundTask) -> None:
+    with suppress(BaseException):
+        work.act()
+
+
+def count_processors() -> int:
+    """Number of CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def wait_before_fork() -> None:
+    """Wait until the background task is done, at most 5 seconds.
+
+    Python discards exceptions raised here, so an interrupt is raised again in the main thread.
+    """
+    end = monotonic() + LONGEST_S
+    try:
+        while BackgroundTask.begun() is not None and monotonic() < end:
+            sleep(PAUSE_S)
+    except KeyboardInterrupt:
+        interrupt_main()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=wait_before_fork)

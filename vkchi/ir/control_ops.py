@@ -1,0 +1,69 @@
+"""Accessors for control ops by their `ControlSpec` rows: axes, bodies, carried values.
+
+Example:
+
+    %r = for %b, %e, %x {^(%i, %y) ... yield %z}
+    control_of(op).fixed == 2; first_values(op) == (%x,); carried_params(op) == (%y,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.ir.core import Op, Param, Region, Value
+from vkchi.ir.ops import TABLE
+from vkchi.ir.table import ALL, ControlSpec
+from vkchi.tuples import NamedTuple
+
+
+def control_of(op: Op) -> ControlSpec:
+    """Return the `ControlSpec` row of an op, with the counts of this op in place of `ALL`."""
+    control = TABLE[op.kind].control
+    assert control is not None, op.kind
+    if control.fixed != ALL:
+        return control
+    return control._replace(fixed=len(op.args), index_params=len(op.regions[-1].params))
+
+
+class LoopAxis(NamedTuple):
+    """A loop index and its bounds."""
+
+    param: Param
+    begin: Value
+    end: Value
+
+
+def axes_of(op: Op) -> list[LoopAxis]:
+    """Return the axes of a `for` (one) or a `parallel`, slowest first."""
+    params, count = op.regions[-1].params, control_of(op).index_params
+    return [LoopAxis(params[k], op.args[2 * k], op.args[2 * k + 1]) for k in range(count)]
+
+
+def is_loop(op: Op) -> bool:
+    """True if the op is a loop: `for`, `while` or `parallel`."""
+    control = TABLE[op.kind].control
+    return control is not None and control.order != "once"
+
+
+def bodies_of(op: Op) -> Sequence[Region]:
+    """Return the regions that yield results or carried values: all but a `while`'s condition."""
+    return op.regions[1:] if control_of(op).tests else op.regions
+
+
+def control_operands(op: Op) -> Sequence[Value]:
+    """Return the values that control flow depends on.
+
+    For a `while` they are the condition's yielded values, otherwise the fixed operands.
+    """
+    control = control_of(op)
+    return op.regions[0].yielded if control.tests else op.args[: control.fixed]
+
+
+def initial_values(op: Op) -> Sequence[Value]:
+    """Return the initial values of the carried values."""
+    return op.args[control_of(op).fixed :]
+
+
+def carried_params(op: Op) -> Sequence[Param]:
+    """Return the body's parameters for carried values."""
+    return op.regions[-1].params[control_of(op).index_params :]

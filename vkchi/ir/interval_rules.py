@@ -1,0 +1,196 @@
+"""Interval arithmetic on integers: the transfer functions of the op table's column `interval`.
+
+An interval is the (least, greatest) mathematical integer; results are not wrapped to their type. A
+result outside of its type's range wraps and so may have any value: see `within_type`. A rule
+returns None for "no bound", for example if a divisor may be zero.
+
+    >>> add(i32, (0, 9), (1, 1))
+    (1, 10)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vkchi.types import Scalar
+
+Interval = tuple[int, int]
+Rule = Callable[..., "Interval | None"]  # (result's scalar type, interval per operand)
+
+
+def type_range(t: Scalar) -> Interval:
+    """Return the least and greatest value of an integer type or of u1."""
+    if t.kind == "b":
+        return 0, 1
+    if t.kind == "i":
+        return -(1 << (t.bits - 1)), (1 << (t.bits - 1)) - 1
+    return 0, (1 << t.bits) - 1
+
+
+def within_type(found: Interval | None, t: Scalar) -> Interval | None:
+    """Return the interval if it lies within its type's range, where nothing wraps; else None."""
+    lo, hi = type_range(t)
+    return found if found is not None and lo <= found[0] and found[1] <= hi else None
+
+
+def hull(*parts: Interval) -> Interval:
+    """Return the smallest interval that contains all of these."""
+    return min(p[0] for p in parts), max(p[1] for p in parts)
+
+
+def corners(formula: Callable[[int, int], int], a: Interval, b: Interval) -> Interval:
+    """Interval of a formula that is monotone in each operand: its extremes over the corners."""
+    ends = [formula(x, y) for x in a for y in b]
+    return min(ends), max(ends)
+
+
+def first(t: Scalar, a: Interval, *others: Interval) -> Interval:
+    """Identity on the first operand."""
+    return a
+
+
+def nonnegative(t: Scalar) -> Interval:
+    """Non-negative i32, for counts and indices."""
+    return 0, (1 << 31) - 1
+
+
+def add(t: Scalar, a: Interval, b: Interval) -> Interval:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def sub(t: Scalar, a: Interval, b: Interval) -> Interval:
+    return a[0] - b[1], a[1] - b[0]
+
+
+def mul(t: Scalar, a: Interval, b: Interval) -> Interval:
+    return corners(lambda x, y: x * y, a, b)
+
+
+def neg(t: Scalar, a: Interval) -> Interval:
+    return -a[1], -a[0]
+
+
+def absolute(t: Scalar, a: Interval) -> Interval:
+    return max(0, a[0], -a[1]), max(-a[0], a[1])
+
+
+def sign(t: Scalar, a: Interval) -> Interval:
+    """Signum: -1, 0 or 1."""
+    return (a[0] > 0) - (a[0] < 0), (a[1] > 0) - (a[1] < 0)
+
+
+def smaller(t: Scalar, a: Interval, b: Interval) -> Interval:
+    """Minimum."""
+    return min(a[0], b[0]), min(a[1], b[1])
+
+
+def larger(t: Scalar, a: Interval, b: Interval) -> Interval:
+    """Maximum."""
+    return max(a[0], b[0]), max(a[1], b[1])
+
+
+def floordiv(t: Scalar, a: Interval, b: Interval) -> Interval | None:
+    """Quotient rounded down; no bound if the divisor may be 0."""
+    if b[0] <= 0 <= b[1]:
+        return None
+    return corners(lambda x, y: x // y, a, b)
+
+
+def truncdiv(t: Scalar, a: Interval, b: Interval) -> Interval | None:
+    """Quotient rounded toward zero; no bound if the divisor may be 0."""
+    if b[0] <= 0 <= b[1]:
+        return None
+    return corners(lambda x, y: abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1), a, b)
+
+
+def mod(t: Scalar, a: Interval, b: Interval) -> Interval | None:
+    """Remainder with the divisor's sign; no bound if the divisor may be 0."""
+    if b[0] <= 0 <= b[1]:
+        return None
+    if b[1] < 0:
+        found = mod(t, neg(t, a), neg(t, b))
+        return found and neg(t, found)
+    if a[0] < 0:
+        return 0, b[1] - 1
+    if b[0] == b[1] and a[1] // b[0] == a[0] // b[0]:
+        return a[0] % b[0], a[1] % b[0]
+    return 0, min(a[1], b[1] - 1)
+
+
+def rem(t: Scalar, a: Interval, b: Interval) -> Interval | None:
+    """Remainder with the dividend's sign; no bound if the divisor may be 0."""
+    if b[0] <= 0 <= b[1]:
+        return None
+    size = absolute(t, b)
+    if a[0] >= 0:
+        return mod(t, a, size)
+    most = size[1] - 1
+    return max(a[0], -most), min(max(a[1], 0), most)
+
+
+def bit_and(t: Scalar, a: Interval, b: Interval) -> Interval | None:
+    """Bitwise and: at most the least non-negative operand."""
+    if a[0] == a[1] and b[0] == b[1]:
+        return a[0] & b[0], a[0] & b[0]
+    natural = [x for x in (a, b) if x[0] >= 0]
+    return (0, min(x[1] for x in natural)) if natural else None
+
+
+def bit_xor(t: Scalar, a: Interval, b: Interval) -> Interval | None:
+    """Bitwise exclusive or of non-negative operands."""
+    if a[0] < 0 or b[0] < 0:
+        return None
+    return 0, (1 << max(a[1], b[1]).bit_length()) - 1
+
+
+def bit_or(t: Scalar, a: Interval, b: Interval) -> Interval | None:
+    """Bitwise or of non-negative operands: at least the larger one."""
+    found = bit_xor(t, a, b)
+    return found and (max(a[0], b[0]), found[1])
+
+
+def bit_not(t: Scalar, a: Interval) -> Interval:
+    """Bitwise not."""
+    last = -1 if t.kind == "i" else type_range(t)[1]
+    return last - a[1], last - a[0]
+
+
+def shl(t: Scalar, a: Interval, b: Interval) -> Interval | None:
+    """Shift left by a constant: 0 for amounts outside [0, width)."""
+    if b[0] != b[1]:
+        return None
+    if not 0 <= b[0] < t.bits:
+        return 0, 0
+    return a[0] << b[0], a[1] << b[0]
+
+
+def shr(t: Scalar, a: Interval, b: Interval) -> Interval | None:
+    """Arithmetic shift right: a division by a power of two, rounded down."""
+    if b[0] == b[1]:
+        k = b[0] if 0 <= b[0] < t.bits else t.bits
+        return a[0] >> k, a[1] >> k
+    return (0, a[1]) if a[0] >= 0 else None
+
+
+def bit_count(t: Scalar, a: Interval) -> Interval:
+    """Number of bits, from 0 to the type's width."""
+    return 0, t.bits
+
+
+def trip_count(t: Scalar, begin: Interval, end: Interval, step: Interval) -> Interval:
+    """Trip count of `range(begin, end, step)`, not limited to any type."""
+    if step[0] > 0:
+        return length(begin[1], end[0], step[1]), length(begin[0], end[1], step[0])
+    if step[1] < 0:
+        return length(begin[0], end[1], step[0]), length(begin[1], end[0], step[1])
+    return 0, max(0, end[1] - begin[0], begin[1] - end[0])
+
+
+def length(begin: int, end: int, step: int) -> int:
+    """Return the trip count of one range with a nonzero step."""
+    return max(0, -((begin - end) // step))
+
+
+def select(t: Scalar, condition: Interval, a: Interval, b: Interval) -> Interval:
+    """Union of the second and third operand."""
+    return hull(a, b)

@@ -1,0 +1,161 @@
+"""`python -m vkchi ir FILE [--pass a,b] [--interp]`: check, transform and interpret IR text.
+
+Exit status: 0 success; 1 an error in the text, in a pass name or in a value; 2 a usage error; 130
+after Ctrl-C. Errors are one message on stderr, never a traceback, for any bytes as input.
+
+    $ python -m vkchi ir saxpy.chi --pass simplify,dce --interp --set a=2.5 --extent 4
+    $ VKCHI_PRINT=ir python program.py 2>&1 | python -m vkchi ir -
+"""
+
+from __future__ import annotations
+
+import argparse
+import linecache
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vkchi.errors import ArgumentError, InvalidIR, VkchiError
+from vkchi.ir.core import Func, Program, value_of
+from vkchi.ir.interp import check_size, run_reference
+from vkchi.ir.literal import number_bits
+from vkchi.ir.text import parse, print_program
+from vkchi.ir.verify import verify_program
+from vkchi.types import Array, Scalar, Type, scalar_of, shape_of
+from vkchi.types.lazy_numpy import np
+
+FindPass = Callable[[str], "Callable[[Func], Func | Program]"]
+STDIN = "<stdin>"
+EXIT_CODES = "exit status: 0 all went well, 1 something in the text is wrong, 2 in the command line"
+
+
+def main(argv: Sequence[str], find_pass: FindPass) -> int:
+    """Run the command line and return the exit status.
+
+    `find_pass` returns a pass by name. It raises KeyError with a list of all names for an unknown
+    one.
+    """
+    options = _options(argv)
+    try:
+        _transform(options, find_pass)
+    except (VkchiError, KeyError) as e:
+        problem = str(e.args[0] if isinstance(e, KeyError) else e)
+    except RecursionError:
+        problem = f"{options.file}: nested deeper than Python's recursion limit allows"
+    except MemoryError:
+        problem = f"{options.file}: out of memory"
+    else:
+        return 0
+    print(problem, file=sys.stderr)
+    return 1
+
+
+def _transform(options: argparse.Namespace, find_pass: FindPass) -> None:
+    program = parse(*_read(options.file))
+    try:
+        verify_program(program)
+    except InvalidIR as e:  # a user error, since the text is the user's
+        raise ArgumentError(e.finding) from None
+    for name in options.passes:
+        program = apply_pass(program, find_pass(name))
+        verify_program(program)
+    print(print_program(program), end="")
+    if options.interp:
+        _interpret(program, dict(options.set), options.extent)
+
+
+def _read(file: str) -> tuple[str, str]:
+    """Return (text, name for messages) of a file or of standard input. Raises ArgumentError."""
+    try:
+        data = _read_stdin() if file == "-" else Path(file).read_bytes()
+    except (OSError, ValueError) as e:  # ValueError: a name with a NUL
+        raise ArgumentError(f"{file!r} cannot be read: {getattr(e, 'strerror', e)}") from None
+    name = STDIN if file == "-" else file
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as e:
+        raise ArgumentError(f"{name} is not text in UTF-8 (byte {e.start})") from None
+    if file == "-":  # error messages quote source lines from linecache
+        linecache.cache[STDIN] = (len(text), None, text.splitlines(keepends=True), STDIN)
+    return text, name
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:  # closed by the shell
+        raise ValueError("standard input is closed")
+    return sys.stdin.buffer.read()
+
+
+def apply_pass(program: Program, change: Callable[[Func], Func | Program]) -> Program:
+    """Apply a pass to every Func; a pass may return several Funcs for one."""
+    funcs: list[Func] = []
+    for fn in program.funcs:
+        new = change(fn)
+        funcs += new.funcs if isinstance(new, Program) else (new,)
+    return Program(program.name, tuple(funcs))
+
+
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    about = "Check, transform and run CHI IR."
+    parser = argparse.ArgumentParser("vkchi ir", description=about, epilog=EXIT_CODES)
+    parser.add_argument("file", help="IR text, as VKCHI_PRINT=ir prints it; `-`: standard input")
+    parser.add_argument(
+        "--pass", dest="passes", default=[], type=lambda text: text.split(","),
+        metavar="NAME,NAME", help="passes to run, in order",
+    )  # fmt: skip
+    parser.add_argument(
+        "--interp",
+        action="store_true",
+        help="run it in the reference interpreter, print the arrays",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=NUMBER", type=_assignment,
+        help="a value for a parameter (arrays: for every component); default 1, 2, 3, ...",
+    )  # fmt: skip
+    parser.add_argument(
+        "--extent", type=_extent, default=8, help="size of every axis known at launch"
+    )
+    return parser.parse_args(argv)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, number = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"`{text}` is not NAME=NUMBER")
+    return name, number
+
+
+def _extent(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"`{text}` is not a number of elements")
+    return int(text)
+
+
+def _interpret(program: Program, given: Mapping[str, str], extent: int) -> None:
+    params = {p.name: p.type for fn in program.funcs for p in fn.params}
+    if not given.keys() <= params.keys():
+        raise ArgumentError(f"--set: the parameters are {', '.join(params)}")
+    args = {name: example_of(name, t, given.get(name), extent) for name, t in params.items()}
+    for name, array in run_reference(program, args).items():
+        print(f"; {name} =", np.array2string(array, separator=", ").replace("\n", "\n;   "))
+
+
+def example_of(name: str, t: Type, number: str | None, extent: int) -> Any:
+    """Return a numpy value for a parameter: filled with `number`, or 1, 2, 3, ... in row-major
+    order.
+
+    Raises ArgumentError if `number` is not of type t, or if the array exceeds the interpreter's
+    limit.
+    """
+    shape = shape_of(t.elem if isinstance(t, Array) else t)
+    elem: Scalar = scalar_of(t.elem if isinstance(t, Array) else t)
+    if isinstance(t, Array):
+        shape = ((extent,) * t.ndim if t.shape is None else t.shape) + shape
+    check_size(f"%{name}", shape)
+    if number is None:
+        return np.arange(1, 1 + int(np.prod(shape))).astype(elem.dtype).reshape(shape)
+    try:
+        return np.full(shape, value_of(number_bits(number, elem), elem))[()]
+    except (ValueError, OverflowError) as e:
+        raise ArgumentError(f"--set: {e}") from None

@@ -1,0 +1,278 @@
+"""Tiered recompilation and shape specialization of hot kernels.
+
+A kernel with array arguments is first compiled for any shape. Launches are counted per shape. When
+launches of a shape have run for about as long as compiling takes, the Func is built again with its
+extents as constants. Such code has exact grids, proven bounds, aligned rows and divisions by
+multiplication. The first MOST_SHAPES shapes of a kernel are specialized; all others use the generic
+code, which bounds compile time. `cache.shaped` keeps specialized code on disk, where other
+processes find it at their first launch.
+
+Tier 1 code leaves out transformations that a few launches do not amortize (`passes.tiers`). If it
+reports a next tier, that is built in the same way: per shape, once if no extents are used, or
+generic beyond MOST_SHAPES.
+
+All variants are equivalent: they read the same slots of the flat list and use the same arrays, but
+have their own temporaries. Exceptions: floats that several iterations add to one location may be
+added in another order, as in any two launches. Floats computed from extents may differ in the last
+bits, since the compiler folds constants.
+
+There is no specialization
+- if building or loading the variant fails;
+- if launches report or draw random numbers (`Plan.may_have_shapes`);
+- if iterations observe a workgroup size that was not demanded.
+
+An interrupt may end a count or a build anywhere. A variant is installed by one assignment;
+otherwise the next launch tries again.
+
+    executable.shapes = Shapes(executable, Origin(home, "", lambda: fn, build))
+    form = executable.shapes.form(bound.flat)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from vkchi import env
+from vkchi.compile_state import compiling
+from vkchi.errors import CompilationError, DeviceError, Unsupported, VkchiError
+from vkchi.interrupts.bounded import insert_bounded
+from vkchi.launch.executable import count_reader
+from vkchi.logs import logger
+from vkchi.target.artifact import Artifact
+from vkchi.target.caps import Caps
+from vkchi.target.options import Options
+from vkchi.target.shader import compile_counts
+from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.cache.compiled import CacheLocation
+    from vkchi.ir.core import Func
+    from vkchi.launch.executable import CodeVariant, Executable
+
+Build = Callable[["Func", Options, Caps], Artifact]
+Shape = tuple[int, ...]
+
+MOST_SHAPES = 4  # specialized shapes per executable
+MOST_MET = 64  # shapes with a counter at a time
+# Times in nanoseconds:
+# - compiling for a shape (most of it in Mesa's lavapipe);
+# - compiling the next tier, per dispatch (it may have one more) or per op, if there are many;
+# - a launch, per scalar of its arrays or per OPS ops, on a CPU and on a GPU.
+# Measured on the programs of `benchmarks/shapes.py`, the time per op on a stencil of 126 ops
+# (15 ms). The value for GPUs is derived from memory bandwidth.
+COMPILING, EACH_OF_TIER, OP_OF_TIER = 5e7, 6e6, 1e5
+NUMBER_PROCESSOR, NUMBER_CARD = 2.0, 0.02
+OPS = 50
+FEWEST_NUMBERS = 2048  # below, launch overhead dominates
+# Exceptions that bugs raise.
+BUGS = (VkchiError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError,
+        RecursionError, TypeError, ValueError)  # fmt: skip
+TOLD = (
+    "%s(): there is no code for what its launches repeat (%s: %s), and that of the first ones goes "
+    "on. This is a bug in vkchi, please report it; VKCHI_SHAPES=0 tries none"
+)
+
+
+class CodeSource(NamedTuple):
+    """The source of an executable.
+
+    - home: the kernel's entry in the disk cache, or None.
+    - what: distinguishes executables made of one kernel.
+    - read: returns the Func.
+    - build: makes an artifact of a Func; None for `compiler.build`.
+    """
+
+    home: CacheLocation | None
+    what: str
+    read: Callable[[], Func]
+    build: Build | None
+
+
+class ShapeCounter:
+    """A shape that launches used: its code variant and its counter.
+
+    `left` is the number of launches until specialization, 0 if that is decided.
+    """
+
+    __slots__ = ("form", "key", "left")
+
+    def __init__(self, key: Shape, form: CodeVariant, left: int) -> None:
+        self.key, self.form, self.left = key, form, left
+
+
+class ShapeSpecializer:
+    """Launch counters and code variants of an executable, by shape. `made` holds the specialized
+    ones."""
+
+    def __init__(self, executable: Executable, origin: CodeSource) -> None:
+        self._runtime, self._origin = executable.runtime, origin
+        self._plain, self._make_form = executable.form, executable.make_form
+        self._has_next = executable.artifact.has_next
+        arrays, types = executable.dynamic_arrays, executable.artifact.arrays
+        if not executable.asks_extents:
+            arrays = {}
+        self._arrays = [(name, len(places), types[name].scalars_per_element)
+                        for name, places in arrays.items()]  # fmt: skip
+        self._places = [place for places in arrays.values() for place in places]
+        self._work, self._numbers = executable.artifact.work, executable.places
+        self.made: dict[Shape, ShapeCounter] = {}
+        self._counted: dict[Shape, ShapeCounter] = {}
+        self._looks = MOST_MET
+
+    def form(self, flat: list[Any], launches: int = 1) -> CodeVariant:
+        """Return the code variant for a launch, and count `launches` launches of its shapes."""
+        met = self.meet(flat)
+        if met.left:
+            self.count(met, launches)
+        return met.form
+
+    def meet(self, flat: list[Any]) -> ShapeCounter:
+        """Return the counter of a launch's shapes."""
+        key = tuple([flat[k] for k in self._places])
+        return self.made.get(key) or self._counted.get(key) or self._begin(key, flat)
+
+    def count(self, met: ShapeCounter, launches: int) -> None:
+        """Count launches; specialize when the counter reaches 0."""
+        if met.left > launches:
+            met.left -= launches
+            return
+        other = self.made.get(met.key)  # `met` may have been evicted and made again
+        if other is None and len(self.made) < MOST_SHAPES:
+            other = self.made[met.key] = ShapeCounter(met.key, self._make(met.key), 0)
+            self._counted.pop(met.key, None)
+        met.form = other.form if other is not None else self._for_any
+        met.left = 0
+
+    def _begin(self, key: Shape, flat: list[Any]) -> ShapeCounter:
+        """Make a counter for shapes that are new or were evicted."""
+        if len(self.made) >= MOST_SHAPES:
+            return ShapeCounter(key, self._for_any, 0)
+        if not (self._has_next or self.shapes_of(key)):
+            return ShapeCounter(key, self._plain, 0)
+        found = self._look_for(key)
+        if found is not None:
+            return self.made.setdefault(key, ShapeCounter(key, found, 0))
+        met = ShapeCounter(key, self._plain, self._launches(key, flat))
+        insert_bounded(self._counted, key, met, MOST_MET)
+        return met
+
+    @cached_property
+    def _for_any(self) -> CodeVariant:
+        """Generic code of the last tier, for executables with many hot shapes."""
+        if not self._has_next:
+            return self._plain
+        return self._or_plain(lambda: self._form_of(self._compile({})))
+
+    def shapes_of(self, key: Shape) -> dict[str, Shape]:
+        """Return the shapes of the arrays, by name, without empty arrays.
+
+        Arrays that a launch does not pass have extents of 0 too.
+        """
+        found: dict[str, Shape] = {}
+        at = 0
+        for name, axes, _ in self._arrays:
+            if 0 not in key[at : at + axes]:
+                found[name] = key[at : at + axes]
+            at += axes
+        return found
+
+    def _launches(self, key: Shape, flat: list[Any]) -> int:
+        """Return the number of launches that take as long as compiling, or 0 for never."""
+        if env.flag("VKCHI_SHAPES") == "first":
+            return 1
+        shapes = self.shapes_of(key)
+        sizes = [prod(shapes[name]) * n for name, _, n in self._arrays if name in shapes]
+        numbers = max(sum(sizes), self._ops(flat) // OPS)
+        if numbers < FEWEST_NUMBERS:
+            return 0
+        is_cpu = self._runtime.device.caps.is_cpu
+        each = numbers * (NUMBER_PROCESSOR if is_cpu else NUMBER_CARD)
+        return max(1, int(self._price() / each))
+
+    def _price(self) -> float:
+        """Return the estimated compile time in nanoseconds."""
+        if not self._has_next:
+            return COMPILING
+        dispatches = len(self._plain.artifact.dispatches) + 1
+        ops = sum([ops for ops, _ in self._work])
+        return max(EACH_OF_TIER * dispatches, OP_OF_TIER * ops)
+
+    def _ops(self, flat: list[Any]) -> int:
+        """Return the estimated number of ops that a launch executes."""
+        each = zip(self._work, self._rounds(flat), strict=True)
+        return sum([ops * max(0, n) for (ops, _), n in each])
+
+    @cached_property
+    def _rounds(self) -> Callable[[list[Any]], tuple[int, ...]]:
+        """Function from the flat list to the execution count of each part of the work."""
+        counts = [count for _, count in self._work]
+        return compile_counts(counts, count_reader(self._numbers))
+
+    def _look_for(self, key: Shape) -> CodeVariant | None:
+        """Look for the variant on disk, at most MOST_MET times: some programs repeat no shape."""
+        if not self._looks or self._origin.home is None:
+            return None
+        from vkchi.cache import specialized_code  # lazy: only with a cache
+
+        self._looks -= 1
+        found = specialized_code.find_specialized(
+            self._origin.home, self._origin.what, self.shapes_of(key)
+        )
+        return None if found is None else self._or_plain(lambda: self._form_of(found))
+
+    def _make(self, key: Shape) -> CodeVariant:
+        """Build the specialized variant; the generic one if that fails."""
+        return self._or_plain(lambda: self._form_of(self._compile(self.shapes_of(key))))
+
+    def _compile(self, shapes: dict[str, Shape]) -> Artifact:
+        began, title = perf_counter(), self._plain.artifact.name
+        with compiling(title):
+            made = self._build(shapes)
+        self._runtime.compiled.append((title, perf_counter() - began))
+        return made
+
+    def _form_of(self, artifact: Artifact) -> CodeVariant:
+        """Load an artifact as a variant. Raises DeviceError if its temporaries cannot be allocated.
+
+        Returns the generic code if the artifact has report sites, or accesses arrays that launches
+        do not bind.
+        """
+        plain, own = self._plain.artifact, artifact.temps.keys()
+        is_known = artifact.reads - own <= plain.reads and artifact.writes - own <= plain.writes
+        return self._make_form(artifact) if is_known and not artifact.sites else self._plain
+
+    def _or_plain(self, make: Callable[[], CodeVariant]) -> CodeVariant:
+        """Call `build_specialized`; return the generic code, which is equivalent, if that fails.
+
+        Bugs are logged. Exceptions of the user's signal handlers propagate.
+        """
+        try:
+            return make()
+        except (CompilationError, DeviceError, Unsupported):  # not supported for this variant
+            return self._plain
+        except BUGS as e:
+            logger().warning(TOLD, self._plain.artifact.name, type(e).__name__, e)
+            return self._plain
+
+    def _build(self, shapes: dict[str, Shape]) -> Artifact:
+        from vkchi.analysis.mixing import depends_on_tiling  # lazy: not needed on cache hits
+        from vkchi.cache import specialized_code
+        from vkchi.compiler import build_artifact
+        from vkchi.ir.shape_specialization import with_shapes
+
+        home, what, read, make = self._origin
+        given = read()
+        if depends_on_tiling(given):
+            raise Unsupported("iterations see their workgroup, and another form has others")
+        options = self._runtime.options
+        if home is not None:
+            options = options._replace(cache=None)  # cached with the kernel's entry instead
+        make, caps = make or build_artifact, self._runtime.device.caps
+        fn = with_shapes(given, shapes)
+        return specialized_code.build_specialized(
+            home, what, shapes, fn, lambda fn: make(fn, options, caps)
+        )

@@ -1,0 +1,338 @@
+"""Sparse matrices on the host, in coordinate format.
+
+Entries are unique and sorted by row, then column. Arithmetic uses numpy, and tapes differentiate it
+(`tape.hosted`).
+
+    A = SparseMatrix(2, 2); A[0, 1] = 3.0; (A @ A.transpose())[0, 0]      # 9.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from vkchi.errors import KernelRuntimeError
+from vkchi.fields.field import Field
+from vkchi.fields.storage import Storage
+from vkchi.linalg.scatter_functions import ProductScatter, WeightedScatter
+from vkchi.ndarray import Ndarray
+from vkchi.tape.hosted import current_tape, run_host_function
+from vkchi.tuples import NamedTuple
+from vkchi.types import Scalar, cook, f32, f64
+from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vkchi.tape.hosted import Input
+    from vkchi.types.hints import Array, Column, ScalarDType
+
+
+Entries = tuple[Any, Any, Any]  # rows, columns, numbers
+
+
+class SparsityPattern(NamedTuple):
+    """Sorted unique coordinates, and for each given value the index of its coordinate (`where`)."""
+
+    rows: Any
+    columns: Any
+    where: Any
+
+
+def pattern_of(rows: Array, columns: Array, width: int) -> SparsityPattern:
+    """The pattern of values at these rows and columns."""
+    keys = np.asarray(rows, np.int64) * width + np.asarray(columns, np.int64)
+    places, where = np.unique(keys, return_inverse=True)
+    return SparsityPattern(places // max(width, 1), places % max(width, 1), where.reshape(-1))
+
+
+class SparseMatrix:
+    """An `n` by `m` matrix of scalars of type `dtype`, zero at first, or a copy of `sm`.
+    `storage_format` has no effect.
+
+    Operators: `+`, `-`; `*` with a number or, elementwise, a matrix; `@` with a matrix, or with a
+    field, ndarray or numpy array of one axis. Raises KernelRuntimeError for different shapes.
+    """
+
+    def __init__(
+        self,
+        n: int | None = None,
+        m: int | None = None,
+        sm: SparseMatrix | None = None,
+        dtype: ScalarDType = f32,
+        storage_format: str = "col_major",
+    ) -> None:
+        t = cook(dtype)
+        if t not in (f32, f64):
+            raise KernelRuntimeError(f"SparseMatrix: dtype is ti.f32 or ti.f64, not {dtype!r}")
+        self.dtype: Scalar = t if sm is None else sm.dtype
+        self.n: int = sm.n if sm is not None else int(n or 0)
+        self.m: int = sm.m if sm is not None else int((n or 0) if m is None else m)
+        none = np.zeros(0, np.int64)
+        self._keep(sm.entries if sm is not None else (none, none, np.zeros(0)))
+
+    def _keep(self, entries: Entries) -> None:
+        rows, columns, numbers = entries
+        self._entries: Entries = rows, columns, np.asarray(numbers, self.dtype.dtype)
+        self._keys: Any = None
+        self._assigned: dict[tuple[int, int], float] = {}
+
+    @property
+    def entries(self) -> Entries:
+        """Rows, columns and values, with pending assignments merged."""
+        if self._assigned:
+            self._keep(self._merged())
+        return self._entries
+
+    @property
+    def keys(self) -> Any:
+        """Sorted linear indices of the entries, without pending assignments."""
+        if self._keys is None:
+            self._keys = self._entries[0] * self.m + self._entries[1]
+        return self._keys
+
+    def _merged(self) -> Entries:
+        """The entries with pending assignments, which change some and add others."""
+        places = np.array(list(self._assigned), np.int64)
+        values = np.array(list(self._assigned.values()), self.dtype.dtype)
+        keys = places[:, 0] * self.m + places[:, 1]
+        order = np.argsort(keys)
+        keys, values = keys[order], values[order]
+        at = np.searchsorted(self.keys, keys)
+        is_there = np.append(self.keys, -1)[at] == keys
+        rows, columns, numbers = self._entries
+        numbers = numbers.copy()
+        numbers[at[is_there]] = values[is_there]
+        keys, values, at = (x[~is_there] for x in (keys, values, at))
+        return (
+            np.insert(rows, at, keys // self.m),
+            np.insert(columns, at, keys % self.m),
+            np.insert(numbers, at, values),
+        )
+
+    def set_triplets(self, rows: Array, columns: Array, numbers: Array) -> None:
+        """Replace the contents by triplets; duplicates are summed."""
+        self.check_inside(rows, columns)
+        self.add_up("SparseMatrix", (numbers,), rows, columns, np.arange(len(rows)))
+
+    def check_inside(self, rows: Array, columns: Array) -> None:
+        """Raises KernelRuntimeError for an entry outside the matrix."""
+        inside = (rows >= 0) & (rows < self.n) & (columns >= 0) & (columns < self.m)
+        if not inside.all():
+            k = int(np.argmin(inside))
+            raise KernelRuntimeError(
+                f"entry [{rows[k]}, {columns[k]}] is outside a {self.n} by {self.m} sparse matrix"
+            )
+
+    def add_up(
+        self,
+        who: str,
+        given: Sequence[Input],
+        rows: Array,
+        columns: Array,
+        taken: Array,
+        weights: Array | float = 1,
+    ) -> SparseMatrix:
+        """Replace the contents by scatter-added, weighted inputs (see `WeightedScatter`)."""
+        places = pattern_of(rows, columns, self.m)
+        count = len(places.rows)
+        function = WeightedScatter(who, taken, weights, places.where, count, self.dtype.dtype)
+        self._keep((places.rows, places.columns, run_host_function(function, given)))
+        return self
+
+    def multiply_out(
+        self,
+        who: str,
+        given: Sequence[Input],
+        rows: Array,
+        columns: Array,
+        first: Array,
+        second: Array,
+    ) -> SparseMatrix:
+        """Replace the contents by scatter-added products of two inputs (see `ProductScatter`)."""
+        places = pattern_of(rows, columns, self.m)
+        function = ProductScatter(
+            who, first, second, places.where, len(places.rows), self.dtype.dtype
+        )
+        self._keep((places.rows, places.columns, run_host_function(function, given)))
+        return self
+
+    def _like(self, n: int | None = None, m: int | None = None) -> SparseMatrix:
+        """A zero matrix of the same scalar type."""
+        rows, columns = self.n if n is None else n, self.m if m is None else m
+        return SparseMatrix(rows, columns, dtype=self.dtype)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return self.n, self.m
+
+    # --- entries -----------------------------------------------------------------------------
+
+    def _find(self, indices: tuple[int, int]) -> tuple[int, bool]:
+        """Position of the entry at (i, j), or of its insertion, and True if it exists."""
+        i, j = indices
+        if not (0 <= i < self.n and 0 <= j < self.m):
+            raise KernelRuntimeError(
+                f"entry [{i}, {j}] is outside a {self.n} by {self.m} sparse matrix"
+            )
+        k = int(np.searchsorted(self.keys, i * self.m + j))
+        return k, bool(k < len(self.keys) and self.keys[k] == i * self.m + j)
+
+    def __getitem__(self, indices: tuple[int, int]) -> float:
+        k, is_there = self._find(indices)
+        i, j = indices
+        assigned = self._assigned.get((int(i), int(j)))
+        if assigned is not None:
+            return assigned
+        return float(self._entries[2][k]) if is_there else 0.0
+
+    def __setitem__(self, indices: tuple[int, int], value: float) -> None:
+        if current_tape() is None:  # merged into the entries on their next use
+            self._find(indices)
+            i, j = map(int, indices)
+            self._assigned[i, j] = float(self.dtype.dtype.type(value))
+        else:
+            self._set_in_tape(indices, value)
+
+    def _set_in_tape(self, indices: tuple[int, int], value: float) -> None:
+        (i, j), (rows, columns, numbers) = indices, self.entries
+        k, is_there = self._find(indices)
+        if not is_there:
+            rows, columns = np.insert(rows, k, i), np.insert(columns, k, j)
+        count = len(numbers)  # index of the new value, after the old ones
+        taken = np.arange(count)
+        taken = np.insert(taken, k, count) if not is_there else np.where(taken == k, count, taken)
+        self.add_up("A[i, j] = x", (numbers, np.array([value])), rows, columns, taken)
+
+    def build_from_ndarray(self, triplets: Ndarray) -> None:
+        """Replace the contents by the triplets row, column, value, row, ... of an ndarray."""
+        flat = triplets.contents().reshape(-1)
+        if len(flat) % 3:
+            raise KernelRuntimeError("triplets are rows, columns and numbers: 3 times as many")
+        rows, columns = (flat.reshape(-1, 3).T[k].astype(np.int64) for k in (0, 1))
+        self.check_inside(rows, columns)
+        taken = 3 * np.arange(len(rows)) + 2
+        self.add_up("build_from_ndarray()", (triplets,), rows, columns, taken)
+
+    def to_numpy(self) -> NDArray[np.number]:
+        """The dense matrix."""
+        dense = np.zeros(self.shape, self.dtype.dtype)
+        rows, columns, numbers = self.entries
+        dense[rows, columns] = numbers
+        return dense
+
+    # --- arithmetic --------------------------------------------------------------------------
+
+    def _combine(self, other: SparseMatrix, sign: float) -> SparseMatrix:
+        self._check_same(other)
+        rows, columns, numbers = (np.concatenate(pair) for pair in zip(self.entries, other.entries))
+        signs = np.repeat([1.0, sign], [len(self.entries[2]), len(other.entries[2])])
+        given, taken = (self.entries[2], other.entries[2]), np.arange(len(numbers))
+        return self._like().add_up("A + B", given, rows, columns, taken, signs)
+
+    def _check_same(self, other: object) -> None:
+        if not isinstance(other, SparseMatrix):
+            raise KernelRuntimeError(f"a SparseMatrix is needed, not {other!r}")
+        if self.shape != other.shape:
+            raise KernelRuntimeError(
+                f"sparse matrices have different shapes: {self.shape} and {other.shape}"
+            )
+
+    def __add__(self, other: SparseMatrix) -> SparseMatrix:
+        return self._combine(other, 1.0)
+
+    def __sub__(self, other: SparseMatrix) -> SparseMatrix:
+        return self._combine(other, -1.0)
+
+    def __iadd__(self, other: SparseMatrix) -> SparseMatrix:
+        self._keep(self._combine(other, 1.0).entries)
+        return self
+
+    def __isub__(self, other: SparseMatrix) -> SparseMatrix:
+        self._keep(self._combine(other, -1.0).entries)
+        return self
+
+    def __mul__(self, other: SparseMatrix | float) -> SparseMatrix:
+        rows, columns, numbers = self.entries
+        if isinstance(other, int | float | np.number):
+            taken = np.arange(len(numbers))
+            return self._like().add_up("A * c", (numbers,), rows, columns, taken, other)
+        self._check_same(other)
+        keys, others = (e[0] * self.m + e[1] for e in (self.entries, other.entries))
+        _, here, there = np.intersect1d(keys, others, return_indices=True)
+        given = (numbers, other.entries[2])
+        return self._like().multiply_out("A * B", given, rows[here], columns[here], here, there)
+
+    __rmul__ = __mul__
+
+    def transpose(self) -> SparseMatrix:
+        """The transposed matrix."""
+        rows, columns, numbers = self.entries
+        taken = np.arange(len(numbers))
+        made = self._like(self.m, self.n)
+        return made.add_up("A.transpose()", (numbers,), columns, rows, taken)
+
+    @overload
+    def __matmul__(self, other: SparseMatrix) -> SparseMatrix: ...
+    @overload
+    def __matmul__(self, other: Ndarray) -> Ndarray: ...
+    @overload
+    def __matmul__(self, other: Field | NDArray[np.number]) -> NDArray[np.number]: ...
+    def __matmul__(self, other: SparseMatrix | Column) -> Any:
+        if isinstance(other, SparseMatrix):
+            return self._multiply(other)
+        if not isinstance(other, Field | Ndarray | np.ndarray):
+            raise KernelRuntimeError(
+                "a sparse matrix is multiplied by a SparseMatrix, or by a field, ndarray or numpy "
+                f"array, not by {type(other)}"
+            )
+        return self.apply(other)
+
+    def apply(self, x: Column) -> Ndarray | NDArray[np.number]:
+        """The product with a vector: an ndarray if x is one, otherwise a numpy array."""
+        if x.shape != (self.m,):
+            raise KernelRuntimeError(f"a vector of {self.m} is needed, not of shape {x.shape}")
+        if isinstance(x, Storage) and not x.is_scalar:
+            what = x.seen_elem
+            raise KernelRuntimeError(f"a vector of {self.m} numbers is needed, not of {what}")
+        rows, columns, numbers = self.entries
+        entries = np.arange(len(numbers))
+        product = ProductScatter("A @ x", entries, columns, rows, self.n, self.dtype.dtype)
+        is_shown = not isinstance(x, Ndarray)
+        found: Ndarray | NDArray[np.number] = run_host_function(
+            product, (numbers, x), None if is_shown else self.dtype, is_shown=is_shown
+        )
+        return found
+
+    def _multiply(self, other: SparseMatrix) -> SparseMatrix:
+        if self.m != other.n:
+            raise KernelRuntimeError(
+                f"these cannot be multiplied as matrices: {self.shape} and {other.shape}"
+            )
+        rows, columns, numbers = self.entries
+        starts = np.searchsorted(other.entries[0], np.arange(other.n + 1))
+        counts = (starts[1:] - starts[:-1])[columns]
+        mine = np.repeat(np.arange(len(rows)), counts)
+        # The k-th product of an entry uses the k-th entry of the other matrix's row.
+        k = np.arange(len(mine)) - np.repeat(np.cumsum(counts) - counts, counts)
+        its = starts[columns[mine]] + k
+        made, given = self._like(self.n, other.m), (numbers, other.entries[2])
+        return made.multiply_out("A @ B", given, rows[mine], other.entries[1][its], mine, its)
+
+    # --- text output -------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        texts = [[f"{x:g}" for x in row] for row in self.to_numpy().tolist()]
+        width = max((len(x) for row in texts for x in row), default=0)
+        return "\n".join("[" + ", ".join(x.rjust(width) for x in row) + "]" for row in texts)
+
+    __repr__ = __str__
+
+    def mmwrite(self, filename: str) -> None:
+        """Write a Matrix Market file. Source: math.nist.gov/MatrixMarket/formats.html."""
+        lines = ["%%MatrixMarket matrix coordinate real general", "%"]
+        lines.append(f"{self.n} {self.m} {len(self.entries[0])}")
+        lines += [f"{i + 1} {j + 1} {x:.9g}" for i, j, x in zip(*self.entries)]
+        with open(filename, "w", encoding="ascii") as file:
+            file.write("\n".join(lines) + "\n")

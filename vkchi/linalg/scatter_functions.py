@@ -1,0 +1,72 @@
+"""Differentiable scatter-add functions for sparse matrices: weighted sums, and sums of products.
+
+Tapes record them and call `slopes` for the gradient.
+
+    >>> Products("A @ x", np.array([0, 1]), np.array([1, 1]), np.array([0, 0]), 1).value(a, x)
+    a[0] * x[1] + a[1] * x[1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
+
+Values = np.ndarray[Any, Any]
+
+
+def scatter_add(where: Values, numbers: Values, count: int) -> Values:
+    """Scatter-add into `count` sums: result[where[t]] += numbers[t]."""
+    return np.bincount(where, numbers, count) if len(where) else np.zeros(count)
+
+
+class WeightedScatter(NamedTuple):
+    """result[where[t]] += weights[t] * x[taken[t]] for all t. x is the concatenation of the
+    inputs."""
+
+    who: str
+    taken: Values
+    weights: Any
+    where: Values
+    size: int
+    dtype: Any
+
+    def value(self, *inputs: Values) -> Values:
+        """The `size` sums."""
+        x = np.concatenate([x.reshape(-1) for x in inputs])
+        return scatter_add(self.where, self.weights * x[self.taken], self.size).astype(self.dtype)
+
+    def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
+        """Gradients of the inputs."""
+        sizes = [x.size for x in inputs]
+        found = scatter_add(self.taken, self.weights * slope[self.where], sum(sizes))
+        parts = np.split(found, np.cumsum(sizes)[:-1])
+        return [part.reshape(x.shape) for part, x in zip(parts, inputs)]
+
+
+class ProductScatter(NamedTuple):
+    """result[where[t]] += a[first[t]] * b[second[t]] for all t."""
+
+    who: str
+    first: Values
+    second: Values
+    where: Values
+    size: int
+    dtype: Any
+
+    def value(self, *inputs: Values) -> Values:
+        """The `size` sums."""
+        a, b = inputs
+        products = a[self.first].astype(float) * b[self.second]
+        return scatter_add(self.where, products, self.size).astype(self.dtype)
+
+    def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
+        """Gradients of both inputs."""
+        a, b = inputs
+        given = slope[self.where]
+        return (
+            scatter_add(self.first, given * b[self.second], len(a)),
+            scatter_add(self.second, given * a[self.first], len(b)),
+        )

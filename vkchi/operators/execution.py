@@ -1,0 +1,157 @@
+"""Execution of operators: the kernel on torch's tensors, and its gradient.
+
+Outputs and gradients are new tensors. Tensors that kernels cannot address are copied to the CPU and
+back.
+
+    outputs = run(spec, (x, 2.0))
+    gradients = run_gradient(spec, (x, 2.0), slopes, kept, ("x",))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from vkchi.interop.tensors import new_tensor, new_zeros
+from vkchi.operators.description import OperatorSpec, Tensors, slope_of
+from vkchi.operators.field_snapshots import FieldSnapshots
+from vkchi.runtime import current_runtime
+
+if TYPE_CHECKING:
+    import torch
+
+    from vkchi.launch import Plan
+
+
+def run_operator(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
+    home = find_home(args, is_launch=True)
+    if home is not None:
+        return move_tensors(run_operator(spec, move_tensors(args, "cpu")), home)  # type: ignore[no-any-return]
+    given = {k: detach_tensor(a) for k, a in spec.name_arguments(args).items()}
+    runtime = current_runtime()
+    made = spec.make(given, partial(new_zeros, runtime))
+    arguments = spec.arrange({**given, **made})
+    spec.check_written(arguments)
+    spec.kernel(*arguments)
+    wait_for_torch()
+    return list(made.values())
+
+
+def run_gradient(
+    spec: OperatorSpec,
+    args: Sequence[Any],
+    slopes: Tensors,
+    kept: Tensors,
+    wanted: Collection[str],
+    memory: FieldSnapshots,
+) -> dict[str, torch.Tensor]:
+    """Gradients of the tensors `wanted`, given the gradients of the outputs (`slopes`), the
+    saved outputs (`kept`) and the saved fields (`memory`)."""
+    home = find_home(args, is_launch=spec.gradient is not None)
+    if home is not None:
+        args, slopes, kept = (move_tensors(found, "cpu") for found in (args, slopes, kept))
+        found = run_gradient(spec, args, slopes, kept, wanted, memory)
+        return {name: slope.to(home) for name, slope in found.items()}
+    given = {k: detach_tensor(a) for k, a in spec.name_arguments(args).items()}
+    given |= {name: detach_tensor(tensor) for name, tensor in kept.items()}
+    differentiate = _run_generated if spec.gradient is None else _run_own
+    found = differentiate(spec, given, slopes, wanted, memory)
+    wait_for_torch()
+    return found
+
+
+def _run_generated(
+    spec: OperatorSpec,
+    known: dict[str, Any],
+    slopes: Tensors,
+    wanted: Collection[str],
+    memory: FieldSnapshots,
+) -> dict[str, torch.Tensor]:
+    """Run the generated gradient, which reads and writes `.grad`."""
+    runtime = current_runtime()
+    for name, slope in slopes.items():
+        if name not in known:
+            known[name] = spec.make_one(name, known, partial(new_tensor, runtime))
+        known[name].grad = slope.detach()
+    for name in wanted:
+        known[name] = tensor = known[name].detach()  # a new object, so that its `.grad` may be set
+        if tensor.is_floating_point():
+            axes = spec.element_axes[name]
+            tensor.grad = new_zeros(runtime, tensor, tensor.shape, tensor.dtype, axes)
+    from vkchi.tape.kernel_grad import run_gradient as act  # rarely used, slow to import
+
+    memory.check_values()
+
+    def differentiate(name: str, plan: Plan, *given: Any) -> None:
+        act(name, plan, *given, fields=memory)
+
+    spec.kernel.act(differentiate, *spec.arrange(known))
+    return {name: _slope(known[name]) for name in wanted}
+
+
+def _run_own(
+    spec: OperatorSpec,
+    known: dict[str, Any],
+    slopes: Tensors,
+    wanted: Collection[str],
+    memory: FieldSnapshots,
+) -> dict[str, torch.Tensor]:
+    """Run the user's gradient kernel."""
+    assert spec.gradient is not None
+    found = {name: known[name].new_zeros(known[name].shape) for name in spec.tensors}
+    known |= {slope_of(k): v.detach().contiguous() for k, v in slopes.items()}
+    known |= {slope_of(k): v for k, v in found.items()}
+    arguments = spec.arrange_gradient(known)
+    spec.check_gradient_written(arguments)
+    if memory.is_needed:
+        from vkchi.operators.user_gradient import run_with_snapshots  # rarely used, slow to import
+
+        spec.gradient.act(partial(run_with_snapshots, memory), *arguments)
+    else:
+        spec.gradient(*arguments)
+    return {name: found[name] for name in wanted}
+
+
+def _slope(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.new_zeros(tensor.shape) if tensor.grad is None else tensor.grad
+
+
+def wait_for_torch() -> None:
+    """Wait for deferred work: torch reads results immediately, whatever
+    `ti.init(host_arrays=...)`."""
+    runtime = current_runtime()
+    if runtime.deferred:
+        runtime.device.wait()
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+def find_home(args: Sequence[Any], *, is_launch: bool) -> torch.device | None:
+    """The device of tensors that must be copied to host memory and back; None if kernels address
+    them directly. These are CPU tensors and, for launches, those of a CUDA device that shares
+    memory. (Generated gradients copy their saved values through the host.)"""
+    places = [a.device for a in args if hasattr(a, "untyped_storage") and a.device.type != "cpu"]
+    if not places:
+        return None
+    if is_launch and all(place.type == "cuda" for place in places):
+        from vkchi.interop.cuda.link import Link, find_link  # rarely used, slow to import
+
+        if isinstance(find_link(current_runtime()), Link):
+            return None
+    return places[0]
+
+
+def move_tensors(found: Any, place: Any) -> Any:
+    """Tensors on another device; other values unchanged."""
+    if isinstance(found, Mapping):
+        return {name: move_tensors(one, place) for name, one in found.items()}
+    if isinstance(found, list | tuple):
+        return [move_tensors(one, place) for one in found]
+    return found.to(place) if hasattr(found, "untyped_storage") else found
+
+
+def detach_tensor(arg: Any) -> Any:
+    """The tensor without autograd history; other values unchanged."""
+    return arg.detach() if hasattr(arg, "detach") else arg

@@ -1,0 +1,140 @@
+"""Snapshots of the fields that an operator's gradient reads, taken in the forward pass.
+
+Fields are no arguments, so torch does not save them. Their contents are copied on write
+(`fields.keeping`), so the gradient sees the state of its call.
+
+`FieldSnapshots` is the snapshot of one call. Autograd saves it with its tensors. Under
+`torch.compile` the gradient gets the call's results, and `SnapshotTable` finds the snapshot by
+them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from vkchi.errors import TensorGradientError
+from vkchi.fields.array_snapshots import ArraySnapshot, take_snapshot
+from vkchi.fields.storage import Storage
+from vkchi.launch.value_guards import Guard
+from vkchi.span import Span
+from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+
+class KernelValues(NamedTuple):
+    """Python values that a kernel was compiled with for a call, and its compile-time constant
+    arguments."""
+
+    guard: Guard
+    known: tuple[Any, ...]
+
+
+def are_values_current(made: Iterable[KernelValues]) -> bool:
+    """True if the values are unchanged."""
+    return all([one.guard.holds(one.known) for one in made])
+
+
+class FieldSnapshots:
+    """Snapshot of fields after a call of the operator `who`. `made`: the Python values of its
+    kernel. `is_needed`: the gradient may read fields."""
+
+    def __init__(
+        self,
+        who: str,
+        fields: Iterable[Storage] = (),
+        *,
+        is_needed: bool = True,
+        made: tuple[KernelValues, ...] = (),
+    ) -> None:
+        self.who, self.is_needed, self.made = who, is_needed, made
+        self.kept: dict[int, ArraySnapshot] = {id(field): take_snapshot(field) for field in fields}
+
+    def find(self, array: Storage) -> Storage:
+        """The saved contents of a field; the field itself if there are none."""
+        kept = self.kept.get(id(array))
+        return array if kept is None else kept.contents
+
+    def knows(self, array: Storage) -> bool:
+        """True if the contents of a field were saved."""
+        return id(array) in self.kept
+
+    def check_values(self) -> None:
+        """Raises TensorGradientError if the kernel's Python values have changed since the call."""
+        if not are_values_current(self.made):
+            raise TensorGradientError(
+                f"what {self.who}() is compiled of was changed since the forward pass: its "
+                "gradient would be that of another kernel",
+                help="change classes, and objects that kernels read, before the forward pass",
+            )
+
+    def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
+        """Raises TensorGradientError for a field without saved contents; `span_of` locates its
+        read."""
+        if not self.knows(array):
+            raise self.unknown(name, span_of(name))
+
+    def unknown(self, name: str, span: Span | None) -> TensorGradientError:
+        """The error for such a field."""
+        return TensorGradientError(
+            f"the gradient of {self.who}() reads the field `{name}`, and what that held in the "
+            "forward pass is not known", span,
+            help=f"pass what `{name}` holds as a tensor",
+        )  # fmt: skip
+
+
+CURRENT: ContextVar[FieldSnapshots | None] = ContextVar("memory", default=None)
+
+
+@contextmanager
+def current_snapshots(memory: FieldSnapshots | None) -> Iterator[None]:
+    """Make a snapshot current while torch calls the gradient."""
+    token = CURRENT.set(memory)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+class ResultReference(weakref.ref[Any]):
+    """Weak reference to the storage of a result, with its address."""
+
+    __slots__ = ("address", "memory")
+    address: int
+    memory: FieldSnapshots
+
+
+class SnapshotTable:
+    """Snapshots of calls, keyed by their first result, as long as it is alive."""
+
+    def __init__(self, who: str) -> None:
+        self.who = who
+        self._owners: dict[int, ResultReference] = {}
+        self._gone: deque[ResultReference] = deque()
+
+    def add(self, result: torch.Tensor, memory: FieldSnapshots) -> None:
+        """Save a snapshot for the lifetime of a result."""
+        self._forget()
+        owner = ResultReference(result.untyped_storage(), self._gone.append)
+        owner.address, owner.memory = result.data_ptr(), memory
+        self._owners[owner.address] = owner
+
+    def find(self, result: torch.Tensor | None) -> FieldSnapshots:
+        """The snapshot of the call with this result; an empty one if unknown."""
+        self._forget()
+        owner = None if result is None else self._owners.get(result.data_ptr())
+        if owner is not None and result is not None and owner() is result.untyped_storage():
+            return owner.memory
+        return CURRENT.get() or FieldSnapshots(self.who)  # without fields
+
+    def _forget(self) -> None:
+        while self._gone:
+            owner = self._gone.popleft()
+            if self._owners.get(owner.address) is owner:
+                self._owners.pop(owner.address)

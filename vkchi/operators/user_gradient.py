@@ -1,0 +1,86 @@
+"""Launch of a user's gradient kernel with fields restored to their state in the forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.errors import TensorGradientError
+from vkchi.fields.array_snapshots import lock_writers
+from vkchi.fields.storage import Storage
+from vkchi.kernel import launch_or_record
+from vkchi.launch import NOTHING_SHARED, Plan
+from vkchi.operators.field_snapshots import FieldSnapshots
+from vkchi.signature.bound import ImportedArray
+from vkchi.tape.calls import LaunchRequest, describe_call
+from vkchi.tape.derived import facts
+from vkchi.tape.mutation_log import first_load, is_redefined
+from vkchi.tape.variants import Variant
+
+
+def run_with_snapshots(
+    memory: FieldSnapshots,
+    name: str,
+    plan: Plan,
+    args: tuple[Any, ...],
+    shared: Sequence[ImportedArray] = NOTHING_SHARED,
+) -> None:
+    """Launch a gradient kernel. Raises TensorGradientError if it reads a field without saved
+    contents, or a changed field that it also writes."""
+    with lock_writers(plan.runtime):
+        _run(memory, name, plan, args, shared)
+
+
+def _run(
+    memory: FieldSnapshots,
+    name: str,
+    plan: Plan,
+    args: tuple[Any, ...],
+    shared: Sequence[ImportedArray],
+) -> None:
+    changed = find_changed(memory, name, plan, args)
+    if not changed:
+        if plan.runtime.recording is None:
+            plan.launch_in_place(args, shared)
+        else:
+            launch_or_record(name, plan, args)
+        return
+    call, device = describe_call(name, plan, args, shared), plan.runtime.device
+    owners = [one.owner for one in shared]
+    held = device.heap.hold(owners)
+    Variant(call, plan.executable.artifact).run(call, {**call.arrays, **changed})
+    device.wait()
+    owners.clear()
+    del held
+
+
+def find_changed(
+    memory: FieldSnapshots, name: str, plan: Plan, args: tuple[Any, ...]
+) -> dict[str, Storage]:
+    """Saved contents of the fields that a kernel reads and that have changed since."""
+    fields, changed = plan.fields(args), {}
+    for key in sorted(fields.keys() & facts.arrays_used(plan)):
+        then = memory.find(fields[key])
+        is_known = memory.knows(fields[key])
+        if is_known and then is fields[key]:
+            continue
+        if key not in plan.written and is_known:
+            changed[key] = then
+        elif not is_redefined(LaunchRequest(name, plan, args), key):
+            raise unreadable_field_error(memory, plan, key, is_known=is_known)
+    return changed
+
+
+def unreadable_field_error(
+    memory: FieldSnapshots, plan: Plan, key: str, *, is_known: bool
+) -> TensorGradientError:
+    """The error for a field that the gradient must not read."""
+    span = first_load(plan, key)
+    if not is_known:
+        return memory.unknown(key, span)
+    return TensorGradientError(
+        f"the gradient of {memory.who}() reads and writes the field `{key}`, which was changed "
+        "since the forward pass", span,
+        help=f"leave `{key}` as it is between the two, or have the operator return what it holds "
+        "as an output",
+    )  # fmt: skip

@@ -1,0 +1,135 @@
+"""Lowering of report ops: writes records to the buffer described in `vkchi.reports.sites`.
+
+A record reserves its space in one of three ways:
+
+- lines: a cursor, advanced atomically;
+- reports made once per launch: a bit per site, then a line;
+- failed checks: a few slots. The check ends its invocation, unless the Func has a barrier.
+
+The buffer becomes a parameter of the Func.
+
+    report_failure %i, %x [4]   ->   %n = atomic_add %failures, 1; if %n < 64 {store ...}; leave
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, has_kind
+from vkchi.ir.num import Num
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.ir.report_ops import REPORTS
+from vkchi.passes.formula import where
+from vkchi.reports import sites
+from vkchi.target.shader import REPORTS as REPORT_ARRAY
+from vkchi.types import Array, Ptr, Scalar, Tensor, f32, i32, scalar_of, u32, u64
+from vkchi.types.array_attributes import Attributes
+
+FLAG_BITS = 32
+BUFFER = Array.of(u32, 1, (sites.LINES_AT + sites.LINE_WORDS,))
+WORD = Ptr.of(u32, "global")
+
+
+def lower_reports(fn: Func) -> Func:
+    """Lower all report ops."""
+    buffer = Param(BUFFER, REPORT_ARRAY, Attributes(apart=True))
+    writer = ReportLowering(buffer, may_leave=not has_kind(fn.body, ("barrier",)))
+    body = writer.region(fn.body)
+    return fn if body is fn.body else Func(fn.name, (*fn.params, buffer), body, fn.span)
+
+
+class ReportLowering(Rebuilder):
+    """Emits records to `buffer`."""
+
+    def __init__(self, buffer: Param, *, may_leave: bool) -> None:
+        super().__init__(self.visit_op)
+        self.buffer, self.may_leave = buffer, may_leave
+
+    def visit_op(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """Replace a report by a record."""
+        if op.kind not in REPORTS:
+            return None
+        words = [b.const(op.attr + 1, u32), *[word for v in args for word in words_of(b, v)]]
+        WAYS[op.kind](self, op.attr, words)
+        return ()
+
+    # --- reserving space
+
+    def line(self, site: int, words: list[Value]) -> None:
+        """Append a record to the lines, or count it as lost if they are full."""
+        b, cursor = self.b, self.word(sites.CURSOR)
+        seen = Num(b, b.emit("load", cursor))
+        is_open = seen < sites.LINE_WORDS  # prevents the cursor from wrapping
+        step = where(is_open, seen.number(len(words)), 0)
+        at = Num(b, b.emit("atomic_add", cursor, step.v))
+        fits = (at + len(words) <= sites.LINE_WORDS) & is_open
+        with self.branch(fits):
+            self.put(sites.LINES_AT, at, words)
+        with self.branch(~fits):
+            self.add_one(sites.LOST)
+
+    def once(self, site: int, words: list[Value]) -> None:
+        """Append a record to the lines if it is the first of its site in this launch."""
+        b, (index, bit) = self.b, divmod(site, FLAG_BITS)
+        flag, mask = self.word(sites.FLAGS_AT + index % sites.FLAG_WORDS), 1 << bit
+        seen = Num(b, b.emit("load", flag))
+        with self.branch((seen & mask).equals(0)):
+            before = Num(b, b.emit("atomic_or", flag, b.const(mask, u32)))
+            with self.branch((before & mask).equals(0)):
+                self.line(site, words)
+
+    def failure(self, site: int, words: list[Value]) -> None:
+        """Store the record if a failure slot is free, count it, end the invocation."""
+        slot = self.add_one(sites.FAILURES)
+        with self.branch(slot < sites.FAILURE_SLOTS):
+            self.put(sites.FAILURES_AT, slot * sites.FAILURE_WORDS, words)
+        if self.may_leave:
+            self.b.emit("leave")
+
+    # --- the buffer
+
+    def word(self, at: int, offset: Num | None = None) -> Value:
+        """Address of a word of the buffer."""
+        operands = () if offset is None else (offset.v,)
+        return self.b.emit("address", self.buffer, *operands, attr=at, type=WORD)
+
+    def add_one(self, at: int) -> Num:
+        """Increment a word atomically; return its old value."""
+        return Num(self.b, self.b.emit("atomic_add", self.word(at), self.b.const(1, u32)))
+
+    def put(self, at: int, offset: Num, words: list[Value]) -> None:
+        """Store consecutive words."""
+        for k, word in enumerate(words):
+            self.b.emit("store", self.word(at + k, offset), word)
+
+    @contextmanager
+    def branch(self, cond: Num) -> Iterator[None]:
+        """Emit the code of the `with` block under a condition."""
+        with self.b.region() as then:
+            yield
+            self.b.emit("yield")
+        with self.b.region() as orelse:
+            self.b.emit("yield")
+        self.b.if_(cond.v, then, orelse)
+
+
+WAYS: dict[str, Callable[[ReportLowering, int, list[Value]], None]] = {
+    "report_line": ReportLowering.line,
+    "report_once": ReportLowering.once,
+    "report_failure": ReportLowering.failure,
+}
+
+
+def words_of(b: Builder, v: Value) -> list[Value]:
+    """Encode a scalar, or the components of a tensor, as words."""
+    t = v.type
+    if isinstance(t, Tensor):
+        parts = [b.emit("extract", v, attr=k) for k in range(t.size)]
+        return [word for part in parts for word in words_of(b, part)]
+    elem: Scalar = scalar_of(t)
+    if elem.bits == u64.bits:
+        whole = Num(b, v).bits(u64)
+        return [whole.cast(u32).v, (whole >> 32).cast(u32).v]
+    return [Num(b, v).cast({"f": f32, "i": i32}.get(elem.kind, u32)).bits(u32).v]

@@ -1,0 +1,130 @@
+"""Table of vkchi's public names and their modules, which are loaded at the first use of a name.
+
+A new public name is a word in one row of PUBLIC, and an import in `vkchi/__init__.pyi` for type
+checkers (a test compares them). `name=other` exports `other` of that module as `name`. MODULES are
+the public modules. HOOKS are functions that lower layers call in higher ones (`hooks`).
+"""
+
+from __future__ import annotations
+
+from vkchi.hooks import Place
+
+PUBLIC = {
+    "errors": """
+        DeviceError Unsupported VkchiError
+        TaichiAssertionError=KernelAssertionError TaichiCompilationError=CompilationError
+        TaichiIndexError=IndexingError TaichiNameError=KernelNameError
+        TaichiRuntimeError=KernelRuntimeError TaichiRuntimeTypeError=ArgumentError
+        TaichiSyntaxError=KernelSyntaxError TaichiTypeError=KernelTypeError
+    """,
+    "logs": """
+        is_logging_effective set_logging_level TRACE DEBUG INFO WARN ERROR CRITICAL
+    """,
+    "runtime": """
+        init reset sync
+        amdgpu arm64 cpu cuda dx11 dx12 gles gpu metal opengl vulkan x64 x86_64
+    """,
+    "launch.elsewhere": "device",
+    "types": """
+        f16 f32 f64 float16 float32 float64 i8 i16 i32 i64 int8 int16 int32 int64 ref template
+        u1 u8 u16 u32 u64 uint1 uint8 uint16 uint32 uint64 any_arr=ndarray ext_arr=ndarray
+    """,
+    "types.formats": "Format",
+    "fields.tree_axes": "axes i ij ijk ijkl ijl ik ikl il j jk jkl jl k kl l",
+    "fields.fields_builder": "FieldsBuilder deactivate_all_snodes root",
+    "fields.field": "Field MatrixField ScalarField",
+    "fields.constructors": "Layout=ComponentOrder field matrix_field vector_field",
+    "fields.bitpacked": "BitpackedFields",
+    "fields.snode": "SNode",
+    "fields.struct_arrays": "StructField",
+    "ndarray": """
+        MatrixNdarray Ndarray ScalarNdarray VectorNdarray matrix_ndarray ndarray vector_ndarray
+    """,
+    "texture": "Texture",
+    "kernel": "data_oriented func kernel pyfunc real_func",
+    "lang.argpack": "ArgPack",
+    "lang.atomic_functions": """
+        atomic_add atomic_and atomic_max atomic_min atomic_mul atomic_or atomic_sub atomic_xor
+    """,
+    "lang.decompose": "eig polar_decompose solve stop_grad svd sym_eig",
+    "lang.elementwise": """
+        abs acos asin atan2 bit_cast bit_shr cast ceil cos exp floor frexp ifte log logical_and
+        logical_not logical_or max min one pow raw_div raw_mod round rsqrt select sin sqrt tan tanh
+        zero
+    """,
+    "lang.rescale": "rescale_index",
+    "lang.matrix": "Matrix Vector",
+    "lang.ndrange": "grouped ndrange",
+    "lang.random": "randn random",
+    "lang.simt.block": "global_thread_idx",
+    "lang.sparse_cells": "activate append deactivate is_active length",
+    "lang.compile_time": """
+        assume_in_range block_local cache_read_only loop_config no_activate static static_assert
+        static_print
+    """,
+    "lang.struct": "Struct dataclass",
+    "aot.capabilities": "DeviceCapability",
+    "aot.loaded": "load",
+    "launch.crosscheck": "verify",
+    "graph.record": "record",
+    "tape.ad": "Tape clear_all_gradients grad_for grad_replaced no_grad",
+    "tools.image": "hex_to_rgb rgb_to_hex",
+    "gui.gui": "GUI",
+    "linalg.sparse_builder": "sparse_matrix_builder",
+    "operators.torch_op": "torch_op",
+    "interop.cuda.pool": "torch_memory",
+    "interop.from_dlpack": "from_dlpack",
+    "compat.core_stubs": "extension is_extension_supported",
+}
+
+# Public modules.
+MODULES = (
+    "ad", "algorithms", "aot", "experimental", "graph", "lang", "linalg", "math", "profiler",
+    "simt", "sparse", "tools", "types", "ui",
+)  # fmt: skip
+
+HOOKS = {
+    "packed layout": "types.packed_layout.packed_of",
+    "scalar": "lang.type_calls.make_scalar",
+    "tensor": "lang.type_calls.make_tensor",
+    "struct": "lang.struct.make_struct",
+    "argpack": "lang.argpack.make_pack",
+    "struct element": "lang.struct.StructElement",
+    "members of a struct": "lang.struct.members_of",
+    "fit a struct": "lang.struct.convert_to_type",
+    "activity of a block": "fields.block_activity.BlockActivity",
+    "levels of a node": "fields.block_activity.levels_of",
+    "mark a cell": "fields.block_activity.activate_cells_of",
+    "active elements": "fields.block_activity.active_elements",
+    "mark cells": "fields.block_activity.activate_masked",
+    "element": "lang.array_elements.make_element",
+    "value of an element": "lang.matrix.wrap_array",
+    "field": "fields.constructors.field",
+    "vector field": "fields.constructors.vector_field",
+    "matrix field": "fields.constructors.matrix_field",
+    "struct field": "fields.struct_arrays.struct_field",
+    "ndarray": "ndarray.ndarray",
+    "vector ndarray": "ndarray.vector_ndarray",
+    "matrix ndarray": "ndarray.matrix_ndarray",
+    "struct ndarray": "fields.struct_arrays.struct_ndarray",
+    "parameter of structs": "signature.struct_params.struct_parameter",
+    "parameter of a pack": "signature.struct_params.pack_parameter",
+    "load what kernels take": "kernel.load_ahead",
+    "find a name": "compat.aliases.resolve_name",
+}
+
+
+def read_names() -> dict[str, Place]:
+    """The place of each public name."""
+    found: dict[str, Place] = {}
+    for module, words in PUBLIC.items():
+        for word in words.split():
+            name, _, original = word.partition("=")
+            found[name] = (module, original or name)
+    return found
+
+
+def read_hooks() -> dict[str, Place]:
+    """The place of each hook."""
+    parts = {hook: path.rpartition(".") for hook, path in HOOKS.items()}
+    return {hook: (module, name) for hook, (module, _, name) in parts.items()}

@@ -1,0 +1,118 @@
+"""Rewriting of a shader to read its arguments from memory, not from push constants.
+
+Push constants are part of recorded commands. Arguments in memory can be changed without a new
+recording, and may be larger than a device's push constants. Precondition: only the entry block
+reads arguments (`arguments`), each exactly once.
+
+    >>> in_memory(shader).indirect
+    True
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from vkchi.errors import InternalError
+from vkchi.spirv import spec
+from vkchi.spirv.module_builder import HEADER_WORDS, Words, encode_instruction, iterate_instructions
+from vkchi.spirv.spec import Decoration, MemoryAccess, StorageClass
+from vkchi.target.shader import Shader
+
+BOUND = 3  # index of the id bound in the header
+WIDE = ("ptr", "trash")
+WIDE_TYPES = ("i64", "u64", "f64")
+
+
+def in_memory(shader: Shader) -> Shader:
+    """The shader with the address of its arguments as its only push constant.
+
+    A shader that is already indirect, or has no arguments, is returned unchanged. Raises
+    InternalError for a module that vkchi did not emit.
+    """
+    if shader.indirect or not shader.slots:
+        return shader
+    words = list(struct.unpack(f"<{len(shader.words) // 4}I", shader.words))
+    out = _Rewriting(
+        words, [8 if s.kind in WIDE or s.dtype in WIDE_TYPES else 4 for s in shader.slots]
+    ).out
+    return shader._replace(words=struct.pack(f"<{len(out)}I", *out), indirect=True)
+
+
+class _Rewriting:
+    """`out`: the rewritten words. `widths`: bytes of each argument, in order."""
+
+    def __init__(self, words: Words, widths: list[int]) -> None:
+        self.widths = widths
+        self.bound = words[BOUND]
+        self.variable, self.block_pointer, self.block = self._find_variable(words)
+        self.outer, self.outer_pointer, self.inner_pointer, self.chain, self.base = (
+            self._new() for _ in range(5)
+        )
+        self.out: Words = words[:HEADER_WORDS]
+        self.read = 0  # number of arguments read so far
+        self.pending = 0  # id of an access chain whose load follows
+        for opcode, operands in iterate_instructions(words):
+            if opcode in REWRITES:
+                REWRITES[opcode](self, operands)
+            self._put(opcode, *operands)
+        self.out[BOUND] = self.bound
+        if self.read != len(widths) or self.pending:
+            raise InternalError(f"{self.read} of {len(widths)} arguments are read")
+
+    def _new(self) -> int:
+        self.bound += 1
+        return self.bound - 1
+
+    def _find_variable(self, words: Words) -> tuple[int, int, int]:
+        """Ids of the push-constant variable, of its pointer type, and of the block type."""
+        pointees: dict[int, int] = {}
+        for opcode, operands in iterate_instructions(words):
+            if opcode == spec.OpTypePointer:
+                pointees[operands[0]] = operands[2]
+            elif opcode == spec.OpVariable and operands[2] == StorageClass.PushConstant:
+                return operands[1], operands[0], pointees[operands[0]]
+        raise InternalError("the module has no push constants")
+
+    def _put(self, opcode: int, *operands: int) -> None:
+        self.out += encode_instruction(opcode, *operands)
+
+    def at_decoration(self, operands: Words) -> None:
+        if operands == [self.block, Decoration.Block]:
+            self._put(spec.OpDecorate, self.outer, Decoration.Block)
+            self._put(spec.OpMemberDecorate, self.outer, 0, Decoration.Offset, 0)
+
+    def at_pointer(self, operands: Words) -> None:
+        if operands[1] == StorageClass.PushConstant:
+            operands[1] = StorageClass.PhysicalStorageBuffer
+
+    def at_variable(self, operands: Words) -> None:
+        if operands[1] == self.variable:
+            push = StorageClass.PushConstant
+            self._put(spec.OpTypeStruct, self.outer, self.block_pointer)
+            self._put(spec.OpTypePointer, self.outer_pointer, push, self.outer)
+            self._put(spec.OpTypePointer, self.inner_pointer, push, self.block_pointer)
+            operands[0] = self.outer_pointer
+
+    def at_access(self, operands: Words) -> None:
+        if operands[2] == self.variable:
+            if not self.read:  # its index is 0, as is the address's index
+                first = (self.inner_pointer, self.chain, self.variable, operands[3])
+                self._put(spec.OpAccessChain, *first)
+                self._put(spec.OpLoad, self.block_pointer, self.base, self.chain)
+            operands[2], self.pending = self.base, operands[1]
+
+    def at_load(self, operands: Words) -> None:
+        if self.pending and operands[2] == self.pending:
+            operands += [MemoryAccess.Aligned, self.widths[self.read]]
+            self.read, self.pending = self.read + 1, 0
+
+
+# Rewrite rules: change an instruction's operands, and insert instructions before it.
+REWRITES: dict[int, Callable[[_Rewriting, Words], None]] = {
+    spec.OpDecorate: _Rewriting.at_decoration,
+    spec.OpTypePointer: _Rewriting.at_pointer,
+    spec.OpVariable: _Rewriting.at_variable,
+    spec.OpAccessChain: _Rewriting.at_access,
+    spec.OpLoad: _Rewriting.at_load,
+}

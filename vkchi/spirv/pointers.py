@@ -1,0 +1,357 @@
+"""Memory ops: addresses, loads, stores, workgroup memory, private variables.
+
+A pointer op becomes a place: in a buffer, in workgroup memory, or in private variables.
+`passes.access` has computed the offsets before.
+
+A pointer is formed in the block that uses it, as an in-bounds access chain with one index. Drivers
+turn it into one 64-bit base and a 32-bit offset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vkchi.errors import InternalError
+from vkchi.ir.core import Op, Param, is_wide
+from vkchi.ir.memory_ops import address_constant
+from vkchi.spirv import spec
+from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
+from vkchi.tuples import NamedTuple
+from vkchi.types import WIDE_FROM, Array, Ptr, Scalar, Tensor, i32, i64, scalar_of, u32, u64
+
+if TYPE_CHECKING:
+    from vkchi.spirv.emitter import Emitter
+
+
+class BufferPlace:
+    """A vector of `count` scalars in a buffer of `stored` scalars, from `index` + `constant` on.
+
+    - `ok`: id of the bounds check, 0 for none.
+    - `width`: type of the index.
+    - `pointer`: the pointer formed in `block`.
+    - `is_constant`: the dispatch does not write this array.
+    - `is_wide`: the offset may reach 4 GiB.
+    """
+
+    __slots__ = (
+        "base", "block", "constant", "count", "index", "is_constant", "is_wide", "ok", "pointer",
+        "scalar", "stored", "width",
+    )  # fmt: skip
+
+    def __init__(
+        self, base: int, stored: Scalar, t: Scalar | Tensor, index: int, constant: int,
+        width: Scalar, ok: int,
+    ) -> None:  # fmt: skip
+        self.base, self.stored, self.ok = base, stored, ok
+        self.scalar, self.count = scalar_of(t), t.size if isinstance(t, Tensor) else 1
+        self.index, self.constant, self.width = index, constant, width
+        self.block, self.pointer, self.is_constant, self.is_wide = 0, 0, False, False
+
+
+class SharedPlace(NamedTuple):
+    """A scalar in workgroup memory."""
+
+    pointer: int
+    scalar: Scalar
+
+
+class BufferWordPlace(NamedTuple):
+    """A u32 in a buffer."""
+
+    pointer: int
+    scalar: Scalar
+
+
+class LocalPlace(NamedTuple):
+    """A private value.
+
+    It has one Function variable per component or, if `array` is set, one array variable with the
+    ids of the component indices.
+    """
+
+    scalar: Scalar
+    variables: tuple[int, ...]
+    array: int
+    indices: tuple[int, ...]
+
+
+Place = BufferPlace | SharedPlace | BufferWordPlace | LocalPlace
+
+
+# --- addresses ---------------------------------------------------------------------------------
+
+
+def lower_address(em: Emitter, op: Op) -> None:
+    """address: a place in a buffer or in workgroup memory."""
+    array, t = op.args[0], op.type
+    assert isinstance(t, Ptr)
+    operands, constant = [em.ids[v][0] for v in op.args[1:]], address_constant(op.attr)
+    index = operands[0] if operands else 0
+    width = scalar_of(op.args[1].type) if operands else _width_of(constant)
+    if t.space == "shared":
+        em.places[op] = _shared_place(em, op, index, width)
+        return
+    param, ok = _param(array), operands[1] if len(operands) > 1 else 0
+    assert isinstance(param.type, Array)
+    base = em.arguments.pointer(param)
+    if isinstance(op.attr, tuple):
+        base, constant = _moved(em, base, param, constant), 0
+    place = BufferPlace(base, param.type.stored, t.elem, index, constant, width, ok)
+    place.is_constant, place.is_wide = param.name in em.survey.constant, is_wide(param)
+    em.places[op] = place
+
+
+def _moved(em: Emitter, base: int, param: Param, count: int) -> int:
+    """Pointer to an array's struct, advanced by `count` scalars; computed once."""
+    assert isinstance(param.type, Array)
+    stored = param.type.stored
+    word = em.type_id(u64)
+    bytes_ = em.const(u64, count * stored.size_bytes & 0xFFFFFFFFFFFFFFFF)
+    address = em.once(spec.OpIAdd, word, em.once(spec.OpBitcast, word, base), bytes_)
+    pointee = em.array_struct(stored, is_constant=param.name in em.survey.constant)
+    struct = em.m.pointer(StorageClass.PhysicalStorageBuffer, pointee)
+    return em.once(spec.OpBitcast, struct, address)
+
+
+def _width_of(constant: int) -> Scalar:
+    """Type of a constant index. SPIR-V treats indices as signed."""
+    return u64 if constant >= WIDE_FROM else u32
+
+
+def _shared_place(em: Emitter, op: Op, index: int, width: Scalar) -> SharedPlace:
+    assert isinstance(op.type, Ptr) and isinstance(op.args[0].type, Array)
+    variable, scalar = em.ids[op.args[0]][0], scalar_of(op.type.elem)
+    if scalar is not op.args[0].type.elem:
+        raise InternalError("workgroup memory is not read as another type")
+    p_id = em.m.pointer(StorageClass.Workgroup, em.type_id(scalar))
+    index = sum_index(em, index, address_constant(op.attr), width)
+    return SharedPlace(em.op(spec.OpAccessChain, p_id, variable, index), scalar)
+
+
+def sum_index(em: Emitter, index: int, constant: int, width: Scalar) -> int:
+    """Id of index + constant; an index of 0 means none."""
+    if not index:
+        return em.number(width, constant)
+    if not constant:
+        return index
+    return em.op(spec.OpIAdd, em.type_id(width), index, em.number(width, constant))
+
+
+def _param(array: object) -> Param:
+    if not isinstance(array, Param):
+        raise InternalError("an array in a buffer must be a parameter of the function")
+    return array
+
+
+def lower_shape(em: Emitter, op: Op) -> tuple[int, ...]:
+    """shape: a slot of the argument block."""
+    return (em.arguments.dim(_param(op.args[0]), op.attr),)
+
+
+def lower_magic(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Magic numbers for division by an array extent: a slot of the argument block."""
+    return (em.arguments.magic(op.kind, _param(op.args[0]), op.attr),)
+
+
+def lower_size(em: Emitter, op: Op) -> tuple[int, ...]:
+    """size: a slot of the argument block."""
+    t = scalar_of(op.type)
+    signed = i64 if t.bits == i64.bits else i32
+    size = em.arguments.size(_param(op.args[0]), signed)
+    return (em.once(spec.OpBitcast, em.type_id(t), size),)
+
+
+def lower_shared(em: Emitter, op: Op) -> tuple[int, ...]:
+    """shared: a Workgroup variable."""
+    t = op.type
+    assert isinstance(t, Array) and t.shape is not None
+    array = em.length(em.type_id(scalar_of(t.elem)), t.shape[0])
+    return (em.m.variable(StorageClass.Workgroup, array),)
+
+
+# --- words of narrow scalars ---------------------------------------------------------------------
+
+
+def _byte_address(em: Emitter, op: Op) -> tuple[int, int, int]:
+    """(low word, high word, byte within the word) of the address of a narrow scalar in a buffer."""
+    place = em.places[op.args[0]]
+    assert isinstance(place, BufferPlace)
+    word = em.type_id(u32)
+    address = em.op(spec.OpBitcast, em.pair_id(), buffer_pointer(em, place))
+    low = em.op(spec.OpCompositeExtract, word, address, 0)
+    high = em.op(spec.OpCompositeExtract, word, address, 1)
+    return low, high, em.op(spec.OpBitwiseAnd, word, low, em.const(u32, 3))
+
+
+def lower_word(em: Emitter, op: Op) -> None:
+    """word: the aligned u32 that contains a narrow scalar."""
+    low, high, byte = _byte_address(em, op)
+    start = em.op(spec.OpBitwiseXor, em.type_id(u32), low, byte)
+    address = em.op(spec.OpCompositeConstruct, em.pair_id(), start, high)
+    p_id = em.m.pointer(StorageClass.PhysicalStorageBuffer, em.type_id(u32))
+    em.places[op] = BufferWordPlace(em.op(spec.OpBitcast, p_id, address), u32)
+
+
+def lower_word_shift(em: Emitter, op: Op) -> tuple[int, ...]:
+    """word_shift: the bit position of a narrow scalar in its word, 8 * byte (memory is
+    little-endian)."""
+    byte = _byte_address(em, op)[2]
+    return (em.op(spec.OpShiftLeftLogical, em.type_id(u32), byte, em.const(u32, 3)),)
+
+
+# --- private places ----------------------------------------------------------------------------
+
+
+def lower_local(em: Emitter, op: Op) -> None:
+    """local: Function variables with the initial value."""
+    values = em.ids[op.args[0]]
+    elem = scalar_of(op.args[0].type)
+    t_id, n = em.type_id(elem), len(values)
+    if op in em.survey.indexed:
+        array = em.variable(em.length(t_id, n))
+        place = LocalPlace(elem, (), array, tuple([em.index(k) for k in range(n)]))
+    else:
+        place = LocalPlace(elem, tuple([em.variable(t_id) for _ in values]), 0, ())
+    em.places[op] = place
+    store_place(em, place, values)
+
+
+def _local_place(em: Emitter, op: Op) -> LocalPlace:
+    place = em.places[op.args[0]]
+    if not isinstance(place, LocalPlace):
+        raise InternalError(f"`{op.kind}` of what others see; `access` must replace it")
+    return place
+
+
+def lower_member(em: Emitter, op: Op) -> None:
+    """member: one component with a constant index."""
+    place, part = _local_place(em, op), slice(op.attr, op.attr + 1)
+    kept = place._replace(variables=place.variables[part], indices=place.indices[part])
+    em.places[op] = kept
+
+
+def lower_member_at(em: Emitter, op: Op) -> None:
+    """member_at: one component by a clamped index."""
+    place = _local_place(em, op)
+    k = clamp(em, em.ids[op.args[1]][0], len(place.indices))
+    em.places[op] = place._replace(indices=(k,))
+
+
+def clamp(em: Emitter, k: int, n: int) -> int:
+    """The i32 component index k, clamped to [0, n - 1]."""
+    return em.glsl(Glsl.SClamp, em.type_id(i32), k, em.index(0), em.index(n - 1))
+
+
+# --- pointers ----------------------------------------------------------------------------------
+
+
+def buffer_pointer(em: Emitter, place: BufferPlace) -> int:
+    """Pointer to a place, memoized within its block."""
+    if place.block != em.block:
+        place.block, place.pointer = em.block, _new_pointer(em, place)
+    return place.pointer
+
+
+def _new_pointer(em: Emitter, place: BufferPlace) -> int:
+    """Form the pointer. It is cast and selected as a pair of words, which all drivers support."""
+    m, storage = em.m, StorageClass.PhysicalStorageBuffer
+    t_id = em.stored_id(place.stored)
+    index = sum_index(em, place.index, place.constant, place.width)
+    is_near = not (place.ok or place.is_wide)  # Mesa multiplies in-bounds indices in 32 bits
+    opcode = spec.OpInBoundsAccessChain if is_near else spec.OpAccessChain
+    pointer = em.op(opcode, m.pointer(storage, t_id), place.base, em.index(0), index)
+    pointee = vector_id(em, place)
+    if not place.ok and pointee == t_id:
+        return pointer
+    address = em.op(spec.OpBitcast, em.pair_id(), pointer)
+    if place.ok:
+        stray = em.once(spec.OpBitcast, em.pair_id(), em.arguments.trash())
+        address = em.op(spec.OpSelect, em.pair_id(), place.ok, address, stray)
+    if not place.is_constant:
+        return em.op(spec.OpBitcast, m.pointer(storage, pointee), address)
+    struct = em.op(spec.OpBitcast, m.pointer(storage, em.constant_struct(pointee)), address)
+    return em.op(spec.OpInBoundsAccessChain, m.pointer(storage, pointee), struct, em.index(0))
+
+
+def vector_id(em: Emitter, place: BufferPlace) -> int:
+    """Id of the type of the value at a place."""
+    t_id = em.stored_id(place.scalar)
+    return em.m.type(spec.OpTypeVector, t_id, place.count) if place.count > 1 else t_id
+
+
+def scalar_pointer(em: Emitter, place: Place) -> int:
+    """Pointer to a one-scalar place in a buffer or in workgroup memory."""
+    if isinstance(place, BufferPlace):
+        return buffer_pointer(em, place)
+    if isinstance(place, LocalPlace):
+        raise InternalError("an atomic on a private place; legalize must replace it")
+    return place.pointer
+
+
+# --- loads and stores --------------------------------------------------------------------------
+
+
+def lower_load(em: Emitter, op: Op) -> tuple[int, ...]:
+    """load: the components at a place."""
+    place = em.places[op.args[0]]
+    t_id = em.type_id(place.scalar)
+    if isinstance(place, BufferPlace):
+        return _load_buffer(em, place, t_id, op.attr)
+    if isinstance(place, LocalPlace):
+        return tuple([em.op(spec.OpLoad, t_id, p) for p in _local_pointers(em, place)])
+    return (em.op(spec.OpLoad, t_id, place.pointer, *_access(place)),)
+
+
+def lower_store(em: Emitter, op: Op) -> None:
+    """store: the components to a place."""
+    store_place(em, em.places[op.args[0]], em.ids[op.args[1]], op.attr)
+
+
+def store_place(
+    em: Emitter, place: Place, values: tuple[int, ...], aligned: int | None = None
+) -> None:  # fmt: skip
+    """Store components at a place that is aligned to `aligned` bytes."""
+    if isinstance(place, BufferPlace):
+        _store_buffer(em, place, values, aligned)
+    elif isinstance(place, LocalPlace):
+        for pointer, value in zip(_local_pointers(em, place), values, strict=True):
+            em.act(spec.OpStore, pointer, value)
+    else:
+        em.act(spec.OpStore, place.pointer, values[0], *_access(place))
+
+
+def _access(place: SharedPlace | BufferWordPlace) -> tuple[int, ...]:
+    if isinstance(place, SharedPlace):
+        return ()
+    return (MemoryAccess.Aligned, place.scalar.size_bytes)
+
+
+def _local_pointers(em: Emitter, place: LocalPlace) -> list[int]:
+    if not place.array:
+        return list(place.variables)
+    p_id = em.m.pointer(StorageClass.Function, em.type_id(place.scalar))
+    return [em.op(spec.OpAccessChain, p_id, place.array, k) for k in place.indices]
+
+
+def _aligned(place: BufferPlace, aligned: int | None) -> tuple[int, ...]:
+    """Memory operands of an access with this alignment, at least that of the scalar."""
+    return (MemoryAccess.Aligned, max(place.scalar.size_bytes, aligned or 0))
+
+
+def _load_buffer(
+    em: Emitter, place: BufferPlace, t_id: int, aligned: int | None
+) -> tuple[int, ...]:  # fmt: skip
+    whole_id, pointer = vector_id(em, place), buffer_pointer(em, place)
+    whole = em.op(spec.OpLoad, whole_id, pointer, *_aligned(place, aligned))
+    if place.count == 1:
+        return (whole,)
+    return tuple([em.op(spec.OpCompositeExtract, t_id, whole, k) for k in range(place.count)])
+
+
+def _store_buffer(
+    em: Emitter, place: BufferPlace, values: tuple[int, ...], aligned: int | None
+) -> None:  # fmt: skip
+    value = values[0]
+    if place.count > 1:
+        value = em.op(spec.OpCompositeConstruct, vector_id(em, place), *values)
+    em.act(spec.OpStore, buffer_pointer(em, place), value, *_aligned(place, aligned))

@@ -1,0 +1,44 @@
+"""Exported arrays: memory that other code accesses in place.
+
+It was exported by DLPack, or belongs to the other code.
+
+Other code writes there without notice. `ExportedArray` detects such writes by comparing contents.
+It then reports a read and a call of `from_numpy`, because the new values may depend on the old
+ones. So they are a constant if the array held no derivative. Otherwise a derivative that would flow
+through them raises an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vkchi.fields.elements import ArrayAccess
+from vkchi.fields.storage import Storage
+from vkchi.interop import host_views
+from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    Values = np.ndarray[Any, Any]
+
+
+class ExportedArray:
+    """An exported array and its last known `contents`."""
+
+    def __init__(self, array: Storage, contents: Values) -> None:
+        self.array, self.contents = array, contents
+
+    def look(self) -> None:
+        """Detect and report writes by others; waits for the device."""
+        found, known = self.array.contents(), self.contents
+        if host_views.changed_mask(known, found).any():
+            self.array.put_unnoticed(known)  # restored first, so that snapshots save it
+            self.array.tell(ArrayAccess("read"))
+            self.array.from_numpy(found)
+
+
+def shares_host_memory(one: Storage, other: Storage | Values) -> bool:
+    """True if an array shares host-visible memory with another array or a numpy array."""
+    view = other.host if isinstance(other, Storage) else other
+    if one is other or one.host is None or view is None:
+        return one is other
+    return host_views.may_overlap(one.host, view)

@@ -1,0 +1,213 @@
+"""`kernel.grad(...)`: gradient of one call outside a tape, evaluated with the current memory.
+
+The kernel has already run, so inputs that it overwrote are gone. The gradient is valid if the
+kernel redefines or leaves invariant every array that the gradient reads (`recompute_safety`).
+Otherwise GradientError is raised. A gradient without effect is reported.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Protocol
+
+from vkchi.analysis.boxes import Box, boxes_may_intersect, is_inside
+from vkchi.autodiff.results import CompiledGradient, MarkedOp
+from vkchi.errors import GradientError, GradientWarning
+from vkchi.fields.array_snapshots import lock_writers
+from vkchi.fields.storage import Storage
+from vkchi.launch import NOTHING_SHARED, Plan
+from vkchi.races.finder import RaceFinder
+from vkchi.races.finder import check_gradient_race as check_race
+from vkchi.signature.bound import ImportedArray
+from vkchi.span import Span
+from vkchi.tape.calls import (
+    CallAdjoints,
+    KernelCall,
+    LaunchRequest,
+    check_numbers,
+    count_once,
+    describe_call,
+    plan_gradient,
+)
+from vkchi.tape.derived import facts
+from vkchi.tape.plan import GradientPlan
+from vkchi.tuples import NamedTuple
+
+
+class ValidGradient(NamedTuple):
+    """A gradient that is valid for the current memory.
+
+    `needs` are the parts of arrays it reads. `redefined` are the arrays of which it reads only
+    elements that it has recomputed.
+    """
+
+    plan: GradientPlan
+    needs: dict[str, Box]
+    redefined: set[str]
+
+
+def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
+    """Return a gradient that is valid for memory as the kernel left it.
+
+    Raises GradientError if it needs values that the kernel has overwritten.
+    """
+    made = plan_gradient(call, gradients)
+    if not made.made.stores:
+        facts.check_reached(call.plan, made.spec, call.constants)
+    check_slopes(call, made.made)
+    if made.draws:  # only tapes log draws
+        from vkchi.autodiff.gradient_checks import nondeterminism_error  # imports the IR
+
+        raise nondeterminism_error(made.draws[0].op)
+    needs, writes = made.needs(call), made.writes(call)
+    both = {k: writes[k] for k in needs if k in writes and boxes_may_intersect(needs[k], writes[k])}
+    if not both:
+        return ValidGradient(made, needs, set())
+    from vkchi.tape.staleness import find_stale
+
+    invariant = facts.invariant(call.plan, made.spec, frozenset(both), frozenset(call.arrays))
+    if invariant is None:
+        name = min(both)
+        first = made.live.writes.accesses[name].elements[0]
+        raise overwritten_input_error(call, made, MarkedOp(first.kind, name, first.span))
+    stale = find_stale(call, made.spec, both, invariant)
+    if stale is not None:
+        raise overwritten_input_error(call, made, stale)
+    if invariant:
+        made = plan_gradient(call, gradients, invariant)
+        needs = made.needs(call)
+    reads = facts.touched(call.plan, "loads", call.case)
+    again = reads.keys() & both.keys() - invariant
+    redefined = {k for k in again if is_inside(reads[k], both[k])}
+    return ValidGradient(made, needs | {k: reads[k] for k in again & needs.keys()}, redefined)
+
+
+def check_slopes(call: KernelCall, made: CompiledGradient) -> None:
+    """Report a gradient without effect: no result of the kernel has a gradient.
+
+    Raises GradientError if a result is a host array. Otherwise it warns, because the kernel may be
+    one of several, of which others have results with gradients.
+    """
+    lost = {} if made.stores else made.escapes
+    name = next((name for name in lost if name in call.hosts), next(iter(lost), None))
+    if name is None:
+        return
+    span = lost[name]
+    does_nothing = f"`{name}`, which the kernel writes here, has no gradient"
+    if name in call.hosts:
+        raise GradientError(
+            f"{call.name}.grad() would do nothing: {does_nothing}", span,
+            help=f"set {name}.grad before, in the backward of a torch.autograd.Function to "
+            "what that is given; numpy arrays have none",
+        )  # fmt: skip
+    if span is not None:
+        text = f"{call.name}.grad() does nothing: {does_nothing}; make it with needs_grad=True"
+        warnings.warn_explicit(
+            text, GradientWarning, span.file, span.line, registry=call.plan.derived.warned
+        )
+
+
+def overwritten_input_error(call: KernelCall, made: GradientPlan, op: MarkedOp) -> GradientError:
+    """The error for a gradient that needs overwritten values; `op` is the access involved."""
+    what = "the kernel reads it here" if op.kind == "load" else "the kernel changes it here"
+    return GradientError(
+        f"the gradient of {call.name}() needs what `{op.array}` held before the kernel overwrote "
+        "it",
+        made.live.writes.span_of(op.array), notes=((what, op.span),),
+        help="call the kernel inside `with ti.ad.Tape(...)`, which keeps it",
+    )  # fmt: skip
+
+
+class FieldContents(Protocol):
+    """Contents of fields as a call left them."""
+
+    def find(self, array: Storage) -> Storage:
+        """Return the array with the contents of a field; the field itself if no copy is known."""
+
+    def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
+        """Raise GradientError if the contents of a field, read at that span, are unknown."""
+
+
+class CurrentFields:
+    """Memory of a gradient that reads fields as they are."""
+
+    def find(self, array: Storage) -> Storage:
+        """Return the field itself."""
+        return array
+
+    def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
+        """Accept every field."""
+
+
+NOW = CurrentFields()
+
+
+def run_gradient(
+    name: str,
+    plan: Plan,
+    args: tuple[Any, ...],
+    shared: Sequence[ImportedArray] = NOTHING_SHARED,
+    *,
+    fields: FieldContents = NOW,
+) -> None:
+    """Run `kernel.grad(...)`: the gradient of a call, with the current memory.
+
+    `fields` supplies saved contents of fields. Arguments in `shared` are used in place. Waits for
+    the device if there are such arguments, or tensors.
+
+    Raises GradientError if the gradient needs values that the kernel overwrote, or has no effect.
+    """
+    check_numbers(name, plan, args)
+    call = (
+        describe_call(name, plan, args, shared) if shared else LaunchRequest(name, plan, args).call
+    )
+    gradients = CallAdjoints(call)
+    call = with_fields(call, fields)
+    made, needs, redefined = fit_gradient(call, gradients)
+    for key, array in plan.fields(args).items():
+        if key in needs:
+            fields.check(key, array, made.span_of)
+    history = getattr(plan.runtime.tape, "mutation_log", None)
+    if history is not None and history.since is not None:
+        memory = {**call.arrays, **call.hosts}
+        history.check_all(made.span_of, needs, memory, redefined.__contains__)
+    memory = {k: a.copied() if k in needs and a.is_gradient else a for k, a in call.arrays.items()}
+    race = RaceFinder(has_run=True).look(call, gradients.names, made.spec)
+    gradients.fetch()
+    check_race(race, gradients.arrays)
+    check_depth(call)
+    device = plan.runtime.device
+    owners = [*(one.owner for one in shared), *gradients.owners]
+    held = device.heap.hold(owners)
+    with lock_writers(plan.runtime) if fields is not NOW else nullcontext():
+        # looked up again: another thread may have written since
+        kept = {k: fields.find(array) for k, array in plan.fields(args).items()}
+        memory = {**memory, **{k: a for k, a in kept.items() if not a.is_gradient}}
+        made.launch(call.args, memory, gradients.arrays, call.repeated)
+    if shared:
+        device.wait()
+        owners.clear()
+    del held
+    gradients.bring_back()
+    count_once(call)
+    recording = plan.runtime.tape
+    if recording is not None and recording.kind != "record":
+        recording.note_gradient(call, gradients, needs)
+
+
+def with_fields(call: KernelCall, memory: FieldContents) -> KernelCall:
+    fields = {k: memory.find(array) for k, array in call.plan.fields(call.args).items()}
+    return call._replace(arrays={**call.arrays, **fields})
+
+
+def check_depth(call: KernelCall) -> None:
+    """Raise KernelAssertionError if a real function of the call exceeds its recursion depth.
+
+    The gradient does not check that, so the kernel runs once on copies.
+    """
+    if any(site.kind == "depth" for site in call.plan.sites.values()):
+        from vkchi.tape.variants import Variant  # few kernels have a depth check
+
+        Variant(call, call.plan.executable.artifact).dry_run(call, {})

@@ -1,0 +1,64 @@
+"""Copy-on-write hooks: callbacks that run before a buffer is overwritten, by buffer key.
+
+device.guard(buffer.key, weakref.ref(saver))
+device.announce([buffer.key])       # calls saver.save()
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import RLock
+from typing import Any, Protocol
+
+from vkchi.interrupts.locks import restoring
+
+
+class SnapshotTaker(Protocol):
+    """Object that takes a snapshot of a buffer just before the buffer is overwritten."""
+
+    def save(self) -> None:
+        """Copy the buffer, which is about to be overwritten. A second call does nothing."""
+
+
+class CopyOnWriteHooks:
+    """Table `guards`: the savers of each buffer, by its key."""
+
+    _lock: RLock
+    guards: dict[int, list[weakref.ref[Any]]]  # of Savers
+
+    def guard(self, key: int, saver: weakref.ref[Any]) -> None:
+        """Register a saver to be called before the buffer is next written, if it is still alive."""
+        with restoring(self._lock), self._lock:
+            self.guards[key] = [*self.guards.get(key, ()), saver]
+
+    def unguard(self, key: int) -> None:
+        """Remove the dead savers of a buffer."""
+        with restoring(self._lock), self._lock:
+            left = [saver for saver in self.guards.get(key, ()) if saver() is not None]
+            if left:
+                self.guards[key] = left
+            else:
+                self.guards.pop(key, None)
+
+    def announce(self, keys: Iterable[int]) -> None:
+        """Call the savers of buffers that are about to be written, and remove them.
+
+        Raises DeviceError if there is no memory for the copies.
+        """
+        if self.guards.keys().isdisjoint(keys):
+            return
+        with restoring(self._lock), self._lock:
+            for key in sorted(self.guards.keys() & set(keys)):
+                savers: list[SnapshotTaker | None] = [saver() for saver in self.guards[key]]
+                for saver in savers:
+                    if saver is not None:
+                        saver.save()
+                self.guards.pop(key, None)
+
+    @contextmanager
+    def holding_writers(self) -> Iterator[None]:
+        """Context in which `announce` blocks in other threads."""
+        with restoring(self._lock), self._lock:
+            yield
