@@ -241,8 +241,8 @@ class Runner:
 import os
 os.fsync = lambda fd: None
 from vkchi.cache.folder import find_folder
-from vkchi.cache.store import Limits, Store, digest
-store = Store(find_folder(), Limits("never"))
+from vkchi.cache.store import Limits, CacheStore, digest
+store = CacheStore(find_folder(), Limits("never"))
 for k in range({ENTRIES}):
     header = dict(kind="kernel", name=f"step{{k % 37}}", place=f"program.py:{{k}}", signature="a: f32",
                   seconds=0.1, version="0" * 64, parts={{f"option {{n}}": "x" * 40 for n in range(30)}})

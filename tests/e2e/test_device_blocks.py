@@ -20,7 +20,7 @@ import threading
 
 import numpy as np
 import vkchi as ti
-from vkchi.runtime import current
+from vkchi.runtime import current_runtime
 
 ti.init(device="llvmpipe")
 
@@ -43,7 +43,7 @@ def refused(call, *words):
 x = ti.ndarray(ti.f32, 8)
 step(x)
 with ti.device("SwiftShader"):
-    assert "SwiftShader" in current().device.info.name
+    assert "SwiftShader" in current_runtime().device.info.name
     y, f = ti.ndarray(ti.f32, 8), ti.field(ti.f32, 8, needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
     step(y)
@@ -101,7 +101,7 @@ def work(name):
         z = ti.ndarray(ti.f32, 1000)
         for _ in range(50):
             step(z)
-        seen.append((name, current().device.info.name, z.to_numpy().tolist() == [50] * 1000))
+        seen.append((name, current_runtime().device.info.name, z.to_numpy().tolist() == [50] * 1000))
 
 
 threads = [threading.Thread(target=work, args=(n,)) for n in ("llvmpipe", "SwiftShader") * 2]
@@ -146,7 +146,7 @@ ti.reset()
 refused(lambda: y[0], "reset")
 ti.init(device="SwiftShader")
 with ti.device("llvmpipe"):
-    assert "llvmpipe" in current().device.info.name
+    assert "llvmpipe" in current_runtime().device.info.name
 print("all right")
 """
 

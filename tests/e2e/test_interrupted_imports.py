@@ -56,8 +56,8 @@ def test_an_interrupt_while_numpy_is_imported() -> None:
 
 
 MISSING = """
-from vkchi.interrupts.imports import import_whole, take_from
-for act in (lambda: import_whole("no_such_module"), lambda: take_from("numpy", "no_such_name")):
+from vkchi.interrupts.imports import import_uninterrupted, import_attribute
+for act in (lambda: import_uninterrupted("no_such_module"), lambda: import_attribute("numpy", "no_such_name")):
     try:
         act()
     except (ModuleNotFoundError, AttributeError) as error:

@@ -170,11 +170,11 @@ PACKAGES = ("analysis", "passes", "spirv", "frontend")
 LOADED = ("compiler", "frontend.lowering", "passes.pipeline", "spirv.instruction_selection")
 AHEAD = """
 import json, sys, time
-from vkchi.interrupts import beside
-beside.count_processors = lambda: 2
+from vkchi.interrupts import background
+background.count_processors = lambda: 2
 import vkchi as ti
 ti.init(OPTIONS)
-while beside.Work.begun():
+while background.BackgroundTask.begun():
     time.sleep(0.001)
 stages = {"init": sorted(sys.modules)}
 n = 1 << 16

@@ -18,9 +18,9 @@ def sentences(tree: ast.AST) -> Iterator[ast.expr]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in ("GradientError", "kind"):  # `kind` is one of several such
                 yield node.args[0]
-            elif node.func.id == "refuse":
+            elif node.func.id == "no_derivative_error":
                 yield from node.args[1:2]
-        elif isinstance(node, ast.FunctionDef) and node.name == "refuse":
+        elif isinstance(node, ast.FunctionDef) and node.name == "no_derivative_error":
             yield from node.args.defaults
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "sentence":
             yield node.value

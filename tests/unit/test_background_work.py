@@ -89,11 +89,11 @@ def test_an_interrupt_of_a_fork_is_given_on() -> None:
 def test_a_child_can_load_what_its_parent_was_loading() -> None:
     program = """
 import os, sys
-from vkchi.interrupts import beside
-beside.count_processors = lambda: 2
+from vkchi.interrupts import background
+background.count_processors = lambda: 2
 def load():
     import vkchi.frontend.lowering
-beside.do_beside(load)
+background.run_in_background(load)
 child = os.fork()
 if child:
     print(os.waitpid(child, 0)[1])

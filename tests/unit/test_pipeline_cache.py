@@ -344,7 +344,7 @@ def test_programs_keep_their_pipelines_where_the_cache_is(tmp_path: Path) -> Non
 RADV = """
 import sys
 from tests.unit.test_device import make_shader
-from vkchi.cache.store import Store
+from vkchi.cache.store import CacheStore
 from vkchi.vk.instance import open_instance
 from vkchi.vk.logical import open_logical
 from vkchi.vk.physical import read_all
@@ -353,7 +353,7 @@ from vkchi.vk.raw import load_vulkan
 instance = open_instance(load_vulkan())
 physical = read_all(instance.vk, instance.list_handles())[0]
 pipelines = Pipelines(open_logical(instance.vk, physical))
-pipelines.cache.keep_on(Store(sys.argv[1], version="v1"))
+pipelines.cache.keep_on(CacheStore(sys.argv[1], version="v1"))
 kept = [pipelines.make(make_shader(indirect), 0) for indirect in (False, True)]
 print(pipelines.cache._made)
 pipelines.cache.save()

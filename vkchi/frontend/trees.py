@@ -151,4 +151,5 @@ def same_branches(a: Any, b: Any) -> bool:
 
 def aligned(a: Any, b: Any) -> list[Any]:
     """Return the children of b in the order of a, which has the same branches."""
-    return [b[key] for key in a.keys()] if isinstance(a, dict | StructValue) else list(b)  # noqa: SIM118
+    keys = a.keys() if isinstance(a, dict | StructValue) else None
+    return list(b) if keys is None else [b[key] for key in keys]
