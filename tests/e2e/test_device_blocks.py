@@ -101,7 +101,8 @@ def work(name):
         z = ti.ndarray(ti.f32, 1000)
         for _ in range(50):
             step(z)
-        seen.append((name, current_runtime().device.info.name, z.to_numpy().tolist() == [50] * 1000))
+        is_right = z.to_numpy().tolist() == [50] * 1000
+        seen.append((name, current_runtime().device.info.name, is_right))
 
 
 threads = [threading.Thread(target=work, args=(n,)) for n in ("llvmpipe", "SwiftShader") * 2]

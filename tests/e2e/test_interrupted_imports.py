@@ -57,9 +57,10 @@ def test_an_interrupt_while_numpy_is_imported() -> None:
 
 MISSING = """
 from vkchi.interrupts.imports import import_uninterrupted, import_attribute
-for act in (lambda: import_uninterrupted("no_such_module"), lambda: import_attribute("numpy", "no_such_name")):
+calls = (import_uninterrupted, "no_such_module"), (import_attribute, "numpy", "no_such_name")
+for function, *args in calls:
     try:
-        act()
+        function(*args)
     except (ModuleNotFoundError, AttributeError) as error:
         print(type(error).__name__)
 """
@@ -100,7 +101,7 @@ def test_an_interrupt_before_any_instruction_of_the_wait_arrives_when_the_import
             ended.append(1)
             return 7
 
-        interrupts = Interrupts(at, {"do_apart", "_wait", "_take"})
+        interrupts = Interrupts(at, {"run_in_thread", "_wait", "_take"})
         start_opcodes()
         sys.settrace(interrupts.trace)
         try:

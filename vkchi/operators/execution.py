@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 def run_operator(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
     home = find_home(args, is_launch=True)
     if home is not None:
-        return move_tensors(run_operator(spec, move_tensors(args, "cpu")), home)  # type: ignore[no-any-return]
+        on_cpu = run_operator(spec, move_tensors(args, "cpu"))
+        results: list[torch.Tensor] = move_tensors(on_cpu, home)
+        return results
     given = {k: detach_tensor(a) for k, a in spec.name_arguments(args).items()}
     runtime = current_runtime()
     made = spec.make(given, partial(new_zeros, runtime))
