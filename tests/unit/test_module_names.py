@@ -1,4 +1,4 @@
-"""No two modules have one name, but where the pair is the point: one subject on two sides."""
+"""Modules with the same file name: few, and each with a reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 VKCHI = Path(__file__).parents[2] / "vkchi"
 
-# Modules that stand for each other, and what they have in common.
+# Names of several modules, and the reason.
 PAIRS = {
     "constants": "constants of the IR, and those of Taichi's `ti.ui`",
     "core": "what a package is made of",

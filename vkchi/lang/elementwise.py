@@ -162,9 +162,9 @@ log2: Floats = _intrinsic("log2", "floats", "Logarithm to base 2.",
                   math="log2", numpy="log2", public="ti.math")
 trunc: Floats = _intrinsic("trunc", "floats", "Integer part.",
                   numpy="trunc", public="ti.math")  # math.trunc is an int
-isnan: Truths = _intrinsic("isnan", "class", "Whether each number is not a number.",
+isnan: Truths = _intrinsic("isnan", "class", "True for each component that is NaN.",
                    math="isnan", numpy="isnan", public="ti.math")
-isinf: Truths = _intrinsic("isinf", "class", "Whether each number is infinite.",
+isinf: Truths = _intrinsic("isinf", "class", "True for each component that is infinite.",
                    math="isinf", numpy="isinf", public="ti.math")
 # fmt: on
 atan2: Binary = _elementwise(

@@ -141,106 +141,113 @@ ENTRIES: dict[str, PassEntry] = {
 
 # On the whole kernel, before it is split into dispatches.
 BEFORE_SPLIT: tuple[PassStep, ...] = (
-    PassStep("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
-    PassStep("dce", "what is dead must not travel between dispatches"),
-    PassStep("fusion", "the spaces of loops are known; each dispatch has less to load then"),
-    PassStep("expand", "what distribute and gather could not take, for what it takes to compute"),
-    PassStep("distribute", "coarsen, after the cut, makes strips of the new loops"),
-    PassStep("gather", "loops run over elements then, and ask whose these are, which peel answers"),
+    PassStep(
+        "simplify", "folds static shapes and known branches: fewer dispatches, fewer live values"
+    ),
+    PassStep("dce", "dead values must not be passed between dispatches"),
+    PassStep("fusion", "iteration spaces are known; each dispatch loads less"),
+    PassStep("expand", "before distribute and gather, which cannot transform the values it stores"),
+    PassStep("distribute", "before coarsen, which strip-mines the new loops"),
+    PassStep("gather", "before peel, which removes the bounds checks this pass adds"),
     PassStep(
         "simplify",
-        "what one iteration computes that another one needs",
+        "merges values that several iterations recompute",
         ("expand", "distribute", "gather"),
     ),
     PassStep(
-        "dce", "what iterations do besides what is gathered", ("expand", "distribute", "gather")
+        "dce", "removes the remains of gathered iterations", ("expand", "distribute", "gather")
     ),
-    PassStep("peel", "the edges of a loop are a dispatch; conditions are in few forms by now"),
-    PassStep("simplify", "branches that are known in the middle", ("peel",)),
-    PassStep("dce", "what only they needed", ("peel",)),
-    PassStep("fission", "last before the cut: more loops are more dispatches"),
+    PassStep(
+        "peel", "conditions are canonical; boundary iterations become dispatches of their own"
+    ),
+    PassStep("simplify", "folds branches that are constant in the interior", ("peel",)),
+    PassStep("dce", "removes the operands of folded branches", ("peel",)),
+    PassStep("fission", "last before the split: each loop is a dispatch"),
 )
 
 # On each dispatch.
 PER_DISPATCH: tuple[PassStep, ...] = (
-    PassStep("unroll_sums", "before reduce, which takes sums whose places are known"),
-    PassStep("simplify", "and these places are numbers then", ("unroll_sums",)),
-    PassStep("demote", "loads and stores are what licm and forward understand"),
-    PassStep("licm", "before forward, which merges what came out of a loop with what stood there"),
-    PassStep("jump_threading", "before forward: a branch knows what its condition has loaded"),
-    PassStep("forward", "loads become values that the rules can see"),
+    PassStep("unroll_sums", "before reduce, which needs constant accumulator addresses"),
+    PassStep("simplify", "folds these addresses to constants", ("unroll_sums",)),
+    PassStep("demote", "licm and forward handle plain loads and stores, not atomics"),
+    PassStep("licm", "before forward, which merges hoisted loads with existing ones"),
+    PassStep("jump_threading", "before forward: branches can reuse loads of their condition"),
+    PassStep("forward", "replaces loads by values that the rules can match"),
     PassStep(
         "simplify",
-        "what these left: components of packs, conditions now known",
+        "folds extracted components and known conditions",
         ("jump_threading", "forward"),
     ),
     PassStep(
         "dce",
-        "private places never read; reduce wants to see all uses of a place",
+        "removes unread private memory; reduce examines all uses of an address",
         ("jump_threading", "forward"),
     ),
-    PassStep("bounds", "reduce and map_grid hide that an index belongs to its loop"),
-    PassStep("coarsen", "makes serial loops for reduce to take sums out of"),
-    PassStep("simplify", "strips of constants, and equal ops of several lines", ("coarsen",)),
-    PassStep("licm", "places must be computed outside of the loop that sums", ("coarsen",)),
-    PassStep("jam_sums", "before reduce, after which terms of a sum are no neighbours"),
-    PassStep("bins", "before reduce, which takes out of serial loops what they need not do there"),
-    PassStep("reduce", "needs the final loops and places, and makes new ones"),
+    PassStep("bounds", "before reduce and map_grid, which hide the range of loop indices"),
+    PassStep("coarsen", "before reduce, which hoists reductions out of the serial loops it makes"),
+    PassStep("simplify", "folds constants in strips and merges equal ops", ("coarsen",)),
+    PassStep("licm", "hoists accumulator addresses out of the reduction loop", ("coarsen",)),
+    PassStep("jam_sums", "before reduce, which separates the terms of a reduction"),
+    PassStep("bins", "before reduce, which would hoist the same atomics"),
+    PassStep("reduce", "needs final loops and addresses, and makes new ones"),
+    PassStep("demote_all", "hoisted accumulators may be private; reduce did not take the rest"),
+    PassStep("forward", "merges the new accesses with others of the same address", ("reduce",)),
     PassStep(
-        "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
+        "promote", "after forward, which handles straight code; before jam, which copies addresses"
     ),
-    PassStep("forward", "and so it meets other accesses of its place", ("reduce",)),
-    PassStep("promote", "after forward, which needs no place for straight code; jam copies places"),
-    PassStep("indices", "jam sees what varies by what indices are made of"),
-    PassStep("jam", "reduce makes serial loops; map_grid counts what is left of the axes"),
+    PassStep("indices", "canonicalises indices, from which jam reads how addresses vary"),
+    PassStep("jam", "after reduce, which makes serial loops; before map_grid, which maps the axes"),
     PassStep(
-        "indices", "and what jam adds to them; map_grid hides what they are made of", ("jam",)
+        "indices",
+        "canonicalises indices of jam; before map_grid, which hides their terms",
+        ("jam",),
     ),
-    PassStep("simplify", "equal indices of neighbours side by side are one value", ("jam",)),
-    PassStep("forward", "what one of them loads, another need not", ("jam",)),
-    PassStep("unroll_loads", "jam shares what short loops load while they are loops"),
-    PassStep("simplify", "the places of rounds are numbers", ("unroll_loads",)),
-    PassStep("licm", "what all rounds of a loop around load", ("unroll_loads",)),
-    PassStep("forward", "several short loops load the same there", ("unroll_loads",)),
+    PassStep("simplify", "merges equal indices of jammed iterations", ("jam",)),
+    PassStep("forward", "merges loads of jammed iterations", ("jam",)),
+    PassStep("unroll_loads", "after jam, which shares loads of short loops"),
+    PassStep("simplify", "folds addresses of unrolled iterations", ("unroll_loads",)),
+    PassStep("licm", "hoists loads that are invariant in the outer loop", ("unroll_loads",)),
+    PassStep("forward", "merges loads of several unrolled loops", ("unroll_loads",)),
     PassStep(
-        "bounds", "places of which it was not known there; map_grid blinds it", ("unroll_loads",)
+        "bounds",
+        "proves addresses of unrolled iterations; before map_grid, which hides index ranges",
+        ("unroll_loads",),
     ),
-    PassStep("commoning", "what jam laid side by side is what the next round loads"),
-    PassStep("remainders", "who reads remainders has; map_grid hides what indices run over"),
-    PassStep("lanes", "as map_grid, of what has no grid: reduce and bounds are through"),
+    PassStep("commoning", "after jam: loads of adjacent iterations become loop-carried values"),
     PassStep(
-        "map_grid", "after reduce, which shares loops out, and what it blinds: demote, bounds"
+        "remainders", "after all readers of remainders; before map_grid, which hides index ranges"
     ),
+    PassStep("lanes", "like map_grid, for code without a grid; after reduce and bounds"),
+    PassStep("map_grid", "after reduce, demote and bounds: it hides the loop indices they need"),
     PassStep(
         "simplify",
-        "reduce and map_grid build without looking around",
+        "folds and merges ops that reduce and map_grid emitted",
         ("bins", "reduce", "jam", "indices", "lanes", "map_grid"),
     ),
     PassStep(
         "licm",
-        "what all iterations of an invocation share",
+        "hoists values that all iterations of an invocation share",
         ("bins", "reduce", "jam", "indices", "lanes", "map_grid"),
     ),
     PassStep(
-        "predicate", "after bounds, which proves by branches; unroll takes loops without them"
+        "predicate",
+        "after bounds, which reads branches; before unroll, which needs loops without them",
     ),
+    PassStep("unroll", "trip counts are known; before neighbours, which vectorizes loads"),
+    PassStep("unroll_words", "like unroll, for other devices and loops"),
     PassStep(
-        "unroll", "what is known of loops' lengths is known; before neighbours, which joins loads"
+        "simplify", "folds indices of unrolled iterations", ("predicate", "unroll", "unroll_words")
     ),
-    PassStep("unroll_words", "as unroll: on other devices, of other loops"),
-    PassStep(
-        "simplify", "indices of rounds, what is equal now", ("predicate", "unroll", "unroll_words")
-    ),
-    PassStep("forward", "what one round stores the next need not load", ("unroll_words",)),
-    PassStep("bounds", "the places that reduce made", ("reduce",)),
-    PassStep("roots", "who else asks for a root has been found out; legalize may write roots"),
-    PassStep("combine", "of atomics that are left, those that legalize writes as loops"),
-    PassStep("legalize", "all ops are there; what follows makes none that a device may lack"),
-    PassStep("strength", "last: bounds and the grid read the plain forms"),
-    PassStep("reciprocals", "of the divisions that strength writes"),
+    PassStep("forward", "forwards stores to the next unrolled iteration", ("unroll_words",)),
+    PassStep("bounds", "proves the addresses that reduce made", ("reduce",)),
+    PassStep("roots", "all other uses of roots are known; before legalize, which may emit roots"),
+    PassStep("combine", "before legalize, which expands the remaining atomics to loops"),
+    PassStep("legalize", "later passes emit no op that a device may lack"),
+    PassStep("strength", "last: bounds and map_grid match the unreduced forms"),
+    PassStep("reciprocals", "after strength, which emits divisions"),
     PassStep(
         "dce",
-        "what these left unused",
+        "removes unused ops",
         ("reduce", "jam", "indices", "lanes", "map_grid", "legalize", "roots"),
     ),
 )
@@ -248,23 +255,21 @@ PER_DISPATCH: tuple[PassStep, ...] = (
 # On each dispatch, before it is emitted: expands the ops marked `LOWERED` in the op table.
 # Passes that analyze elements run before.
 LOWERING: tuple[PassStep, ...] = (
-    PassStep("access", "addresses are arithmetic like any other from here on"),
-    PassStep("licm", "the parts of addresses that a serial loop does not change", ("access",)),
-    PassStep("broadcast", "what an address is made of stands before its loop"),
-    PassStep("dce", "addresses in its tiles that only loads of others need", ("broadcast",)),
+    PassStep("access", "turns element pointers into address arithmetic"),
+    PassStep("licm", "hoists loop-invariant address terms", ("access",)),
+    PassStep("broadcast", "after licm: invariant terms are outside of the loop"),
+    PassStep("dce", "removes addresses of loads that other lanes make", ("broadcast",)),
     PassStep(
-        "neighbours", "offsets are equal where they can be, and loads where they stay", ("access",)
+        "neighbours", "equal offsets are merged, and loads have their final position", ("access",)
     ),
-    PassStep("stores_last", "accesses are those that are emitted"),
-    PassStep("streams", "nobody asks any more whether a Func draws"),
-    PassStep("records", "until here, reports touch no memory"),
-    PassStep("arithmetic", "no pass reads divisions and lengths any more"),
-    PassStep(
-        "rounds", "loads that are joined need no offset of their own; bases takes constants away"
-    ),
-    PassStep("licm", "the terms of offsets that no round changes", ("rounds",)),
-    PassStep("dce", "the offsets as they were", ("rounds",)),
-    PassStep("bases", "last: what it says of addresses is for the emitter"),
+    PassStep("stores_last", "the accesses are final"),
+    PassStep("streams", "no later pass tests for random numbers"),
+    PassStep("records", "until here, reports access no memory"),
+    PassStep("arithmetic", "no later pass reads divisions and trip counts"),
+    PassStep("rounds", "after neighbours: vectorized loads share offsets; before bases"),
+    PassStep("licm", "hoists invariant terms of offsets", ("rounds",)),
+    PassStep("dce", "removes the former offsets", ("rounds",)),
+    PassStep("bases", "last: it marks addresses for the emitter"),
 )
 
 # Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
