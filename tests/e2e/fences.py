@@ -1,6 +1,6 @@
 """Kernels on numpy arrays between two pages that nobody may touch: an access there ends all.
 
-Owns: such arrays, the kernels, the comparison with ndarrays. Run as a program by `test_fences.py`.
+Owns: such arrays, the kernels, the comparison with ndarrays. Run as a program by `test_host_array_bounds.py`.
 """
 
 from __future__ import annotations
