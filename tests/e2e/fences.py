@@ -1,6 +1,7 @@
 """Kernels on numpy arrays between two pages that nobody may touch: an access there ends all.
 
-Owns: such arrays, the kernels, the comparison with ndarrays. Run as a program by `test_host_array_bounds.py`.
+Contents: the arrays, the kernels, and the comparison with ndarrays.
+`test_host_array_bounds.py` runs it as a program.
 """
 
 from __future__ import annotations
