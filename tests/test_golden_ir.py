@@ -61,7 +61,7 @@ def sections(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", list_files("text/*.chi"), ids=name_of)
-def test_text(path: Path) -> None:
+def test_text_round_trip(path: Path) -> None:
     error = expected_error(path)
     if error is None:
         printed = print_program(parse(path.read_text(), str(path)))
@@ -74,7 +74,7 @@ def test_text(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", list_files("verify/*.chi"), ids=name_of)
-def test_verify(path: Path) -> None:
+def test_verifier_golden_errors(path: Path) -> None:
     error = expected_error(path)
     assert error is not None, "a file in verify/ says what is wrong"
     program = parse(path.read_text(), str(path))
@@ -97,7 +97,7 @@ def test_round_trip(path: Path) -> None:
         assert print_program(parse(printed)) == printed
 
 
-def test_what_is_accessed_has_an_array_or_a_private_place_under_it() -> None:
+def test_base_memory_of_every_access() -> None:
     """`base_memory` follows every op that derives a pointer from another.
 
     The arrays that a dispatch reads and writes depend on it, and so do copies, snapshots and order.
@@ -114,7 +114,7 @@ def test_what_is_accessed_has_an_array_or_a_private_place_under_it() -> None:
 
 
 @pytest.mark.parametrize("path", list_files("passes/*/*.chi"), ids=name_of)
-def test_passes(path: Path, bless: bool) -> None:
+def test_pass_goldens(path: Path, bless: bool) -> None:
     from vkchi.passes.pipeline import PASSES
 
     source, *expected = sections(path.read_text())
@@ -160,7 +160,7 @@ MODES = {
 
 
 @pytest.mark.parametrize("path", list_files("autodiff/*.chi"), ids=name_of)
-def test_gradients(path: Path, bless: bool) -> None:
+def test_gradient_goldens(path: Path, bless: bool) -> None:
     source, *expected = sections(path.read_text())
     header = re.search(r"^; grad: (\w+) (.*)$", source, re.MULTILINE)
     if header is None:  # made of the .py beside it: tests/unit/test_frontend_golden.py
@@ -179,7 +179,7 @@ def test_gradients(path: Path, bless: bool) -> None:
 
 
 @pytest.mark.parametrize("path", list_files("analysis/*/*.chi"), ids=name_of)
-def test_analyses(path: Path, bless: bool) -> None:
+def test_analysis_goldens(path: Path, bless: bool) -> None:
     source, *expected = sections(path.read_text())
     program = parse(source, str(path))
     verify_program(program)

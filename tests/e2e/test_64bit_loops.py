@@ -103,7 +103,7 @@ def test_a_product_that_i32_cannot_count_is_refused() -> None:
     assert c[None] == 90000
 
 
-def test_what_does_not_fit_the_device_is_an_error() -> None:
+def test_oversized_array_raises() -> None:
     with pytest.raises(DeviceError, match=r"MiB in one piece is more than .* use several arrays"):
         Storage(current_runtime(), ti.f32, (1 << 40,))
     with pytest.raises(ti.TaichiRuntimeError, match="an axis of 3221225472 elements.*two axes"):

@@ -168,7 +168,7 @@ def test_gradients_that_kernels_use(tmp_path: Path) -> None:
         ti.load(tmp_path).descend(0.5, ndarray([1]))
 
 
-def test_tensors(tmp_path: Path) -> None:
+def test_saved_kernel_takes_tensors(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     m = saved(tmp_path, lambda m: m.add_kernel(push))
     x, v = torch.ones(4), torch.zeros(4, 2)
@@ -177,7 +177,7 @@ def test_tensors(tmp_path: Path) -> None:
         m.push(0.5, torch.ones(4, requires_grad=True)[:], v)
 
 
-def test_textures(tmp_path: Path) -> None:
+def test_saved_kernel_takes_textures(tmp_path: Path) -> None:
     seen, img = ti.Texture(ti.Format.rg32f, (4, 4)), ti.Texture(ti.Format.r32f, (4, 4))
     seen.storage.fill(2)
     m = saved(tmp_path, lambda m: m.add_kernel(paint, {"img": img, "seen": seen}))
@@ -266,7 +266,7 @@ def test_random_draws_differ_between_launches(tmp_path: Path) -> None:
     assert len({*x.to_numpy(), *y.to_numpy()}) > 190
 
 
-def test_what_kernels_print_and_assert(
+def test_saved_kernel_prints_and_asserts(
     tmp_path: Path, own_runtime: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ti.init(debug=True)
@@ -312,7 +312,7 @@ def a_graph(*first: Any) -> Any:
     return builder.compile()
 
 
-def test_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = a_graph()
     m = saved(tmp_path, lambda m: m.add_graph("frame", graph))
     arrays = [(ndarray(np.ones(4, np.float32)), ti.Vector.ndarray(2, ti.f32, 4)) for _ in "ab"]
@@ -706,7 +706,7 @@ def test_a_module_ends_with_its_runtime(tmp_path: Path, own_runtime: None) -> No
         m.two()
 
 
-def test_what_modules_do_not_take() -> None:
+def test_unsupported_module_entries_raise() -> None:
     m = ti.aot.Module()
     with pytest.raises(ArgumentError, match="takes a ti.kernel"):
         m.add_kernel(len)

@@ -159,7 +159,7 @@ def test_masked_arrays():
             make(masked)
 
 
-def test_other_classes_of_arrays(tmp_path):
+def test_array_subclasses(tmp_path):
     matrix = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32).view(np.matrix)
     increase_all(matrix)
     assert matrix.tolist() == [[2, 3], [4, 5]]
@@ -176,7 +176,7 @@ def test_other_classes_of_arrays(tmp_path):
             increase(array)
 
 
-def test_what_numpy_takes_for_an_array():
+def test_array_likes():
     class Numbers:
         def __array__(self, dtype=None, copy=None):
             return np.zeros(3, np.float32)
@@ -189,7 +189,7 @@ def test_what_numpy_takes_for_an_array():
         increase(ti.field(ti.f32, 3))
 
 
-def test_one_memory_seen_as_two_types():
+def test_reinterpreted_memory():
     @ti.kernel
     def mix(x: ti.types.ndarray(ti.f32), y: ti.types.ndarray(ti.i32)):
         for i in x:

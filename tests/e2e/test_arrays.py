@@ -29,7 +29,7 @@ both = pytest.mark.parametrize("kind", ["field", "ndarray"])
 
 @both
 @pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 4), (2, 2, 2, 2)], ids=str)
-def test_elements(kind, shape):
+def test_element_access(kind, shape):
     x = make(kind, ti.i32, shape)
     assert x.shape == shape
     want = np.zeros(shape, np.int32)
@@ -203,7 +203,7 @@ def test_from_numpy_of_a_wrong_shape(kind):
 
 
 @both
-def test_fill(kind):
+def test_fill_sets_all_elements(kind):
     x, v = make(kind, ti.f32, (5, 3)), make_vectors(kind, 2, ti.i32, 7)
     x.fill(2.5)
     v.fill(3)
@@ -555,7 +555,7 @@ def test_shapes_inside_kernels():
     assert run(np.ones((5, 2), np.int32)) == 10052
 
 
-def test_one_kernel_many_types_and_ranks():
+def test_kernel_takes_many_types_and_ranks():
     @ti.kernel
     def run(x: ti.types.ndarray()):
         for I in ti.grouped(x):
@@ -726,7 +726,7 @@ def test_fields_of_a_module_after_init(own_runtime):
     assert x.to_numpy().tolist() == [0, 1, 2, 3]
 
 
-def test_nothing_works_without_init(own_runtime):
+def test_calls_before_init_raise(own_runtime):
     ti.reset()
 
     @ti.kernel

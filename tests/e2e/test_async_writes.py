@@ -137,7 +137,7 @@ def test_many_in_a_row_wait_once(waits):
     assert y.to_numpy()[:1001].tolist() == [*range(1000), 0]
 
 
-def test_what_others_see_in_place_is_written_at_once():
+def test_shared_memory_is_written_immediately():
     ti.init(arch=ti.vulkan)
     x, y = ti.ndarray(ti.f32, N), ti.ndarray(ti.f32, N)
 

@@ -20,7 +20,7 @@ def draw(t):
 
 @pytest.mark.parametrize("t", NP)
 @pytest.mark.parametrize("op", ["add", "sub", "min", "max", "call_add", "call_sub"])
-def test_arithmetic(op, t, need):
+def test_arithmetic_atomics(op, t, need):
     need(t)
     values = draw(t)
     start = np.array([3, 0, 500, 1, 2, 100, 7]).astype(NP[t])
@@ -55,7 +55,7 @@ def test_arithmetic(op, t, need):
 
 @pytest.mark.parametrize("t", ["i32", "u32", "i64", "u64"])
 @pytest.mark.parametrize("op", ["and", "or", "xor", "call_and", "call_or", "call_xor"])
-def test_bits(op, t, need):
+def test_bitwise_atomics(op, t, need):
     need(t)
     values = np.random.default_rng(6).integers(0, 2**31, N).astype(NP[t])
     if "xor" not in op:

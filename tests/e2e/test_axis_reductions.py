@@ -103,7 +103,7 @@ def test_extremes_and_bits() -> None:
     assert np.array_equal(seen.to_numpy(), bits)
 
 
-def test_what_is_added_up_may_be_asked_for() -> None:
+def test_old_values_of_reduced_sums() -> None:
     """Each iteration gets an old value of its own."""
     n, m = 64, 3000
     total, tickets = ti.field(ti.i32, n), ti.field(ti.i32, (n, m))

@@ -39,7 +39,7 @@ def output_of(program):
     return subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True)
 
 
-def test_import():
+def test_import_time():
     program = """
 import time
 start = time.process_time()
@@ -98,7 +98,7 @@ def make_kernel(dt=1e-3):
     return substep
 
 
-def test_compile():
+def test_compile_time():
     substep = make_kernel()
     fn, runtime = substep.__vkchi_func__, current_runtime()
 
@@ -110,7 +110,7 @@ def test_compile():
     assert best_of(7, compile_it) < 0.025 * MARGIN * max(1, ops / 500)
 
 
-def test_launch():
+def test_launch_time():
     a, b = ti.ndarray(ti.f32, 16), ti.ndarray(ti.f32, 16)
 
     @ti.kernel

@@ -222,7 +222,7 @@ def runs(root: Path, cache_environment: Callable[[Path], dict[str, str]]) -> dic
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_what_is_compiled_anew(edit: str, runs: dict[str, Result]) -> None:
+def test_edit_recompiles_affected_kernels(edit: str, runs: dict[str, Result]) -> None:
     (result, anew), (second, none), (right, _) = runs[edit]
     assert anew == EDITS[edit][2]
     assert result == right

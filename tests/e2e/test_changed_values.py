@@ -109,7 +109,7 @@ def test_globals_items_attributes_and_functions() -> None:
     check()
 
 
-def test_what_is_not_read_and_equal_values_compile_nothing() -> None:
+def test_unread_and_equal_values_do_not_recompile() -> None:
     global WEIGHTS, SCALE, GRAVITY
     read_globals()
     SETTINGS.n = 2
@@ -245,7 +245,7 @@ def test_a_field_of_self_that_was_replaced() -> None:
     assert (s.x[0], old[0]) == (4.0, 3.0)
 
 
-def test_what_methods_that_run_at_compile_time_read() -> None:
+def test_values_read_by_compile_time_methods() -> None:
     s = Solver()
     assert s.by_method() == 6.0
     s.grid.n = 4
@@ -356,7 +356,7 @@ def test_objects_compared_with_none_and_with_each_other() -> None:
     assert k() == 11
 
 
-def test_other_containers() -> None:
+def test_changed_containers() -> None:
     queue, counts = collections.deque([1, 2]), collections.OrderedDict(a=1)
 
     @ti.kernel
@@ -852,7 +852,7 @@ def test_torch_operators() -> None:
         y.sum().backward()
 
 
-def test_one_object_by_two_names() -> None:
+def test_object_by_two_names() -> None:
     box = types.SimpleNamespace(a=types.SimpleNamespace(k=1))
     box.b = box.a
 

@@ -360,7 +360,7 @@ def test_the_warning_can_be_filtered_and_made_an_error() -> None:
     assert y[0] == 1
 
 
-def test_one_warning_per_line_however_often_it_is_compiled(need: Callable[..., None]) -> None:
+def test_line_warns_once_across_compiles(need: Callable[..., None]) -> None:
     need("f16")
 
     @ti.func

@@ -61,7 +61,7 @@ def test_a_row_for_many(n: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize("n", LENGTHS)
-def test_where_only_some_come(n: int) -> None:
+def test_partially_active_subgroups(n: int) -> None:
     w, out = array(integers(64)), array(np.zeros(1000, np.int32))
 
     @ti.kernel
@@ -119,7 +119,7 @@ def test_own_bounds_and_shared_ones(first: int) -> None:
     assert out.to_numpy().tolist() == wanted
 
 
-def test_what_the_loop_writes_is_loaded_again() -> None:
+def test_written_elements_are_reloaded() -> None:
     w, out = ti.field(ti.i32, 64), ti.field(ti.i32, 1)
 
     @ti.kernel
@@ -163,7 +163,7 @@ def test_pairs_of_vectors_and_atomics() -> None:
     assert count[None] == far.sum()
 
 
-def test_what_an_earlier_round_wrote_is_found() -> None:
+def test_stores_of_earlier_iterations_are_loaded() -> None:
     w, out = ti.field(ti.i32, 65), ti.field(ti.i32, 512)
 
     @ti.kernel

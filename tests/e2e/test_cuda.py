@@ -116,7 +116,7 @@ def export(x, stream=7):
 # --- ours, seen by CUDA --------------------------------------------------------------------------
 
 
-def test_what_an_export_calls(cu):
+def test_export_calls(cu):
     x = ti.ndarray(ti.f32, (3, 4))
     x.from_numpy(np.arange(12, dtype=np.float32).reshape(3, 4))
     assert x.__dlpack_device__() == (2, 0)
@@ -214,7 +214,7 @@ def test_a_consumer_that_keeps_no_order_is_left_alone(cu):
     del capsule
 
 
-def test_what_a_stream_had_is_reused_after_it_only(cu):
+def test_stream_memory_is_reused_after_the_stream(cu):
     x = ti.ndarray(ti.f32, 1024)
     address = x.buffer.address
     capsule, _ = export(x)
@@ -367,7 +367,7 @@ def test_no_argument_of_cudas_waits_on_the_host(cu, monkeypatch):
     np.testing.assert_array_equal(x.values, 7)
 
 
-def test_what_is_read_is_not_copied_back_and_none_is_copied_twice(cu):
+def test_read_only_arrays_are_not_copied_back(cu):
     x = OnCuda(np.arange(4, dtype=np.float32))
     y = ti.ndarray(ti.f32, 4)
     double_into(x, y)
@@ -503,7 +503,7 @@ def test_taking_over_what_cannot_be_shared_copies_it(cu):
 
 
 @pytest.mark.parametrize("dtype", ["i4", "f4", "u4", "f8", "i8", "i2", "u1", "?"])
-def test_dtypes(cu, dtype):
+def test_cuda_array_dtypes(cu, dtype):
     name = {"i4": "i32", "f4": "f32", "u4": "u32", "f8": "f64", "i8": "i64", "i2": "i16",
             "u1": "u8", "?": "u8"}[dtype]  # fmt: skip
     if not current_runtime().device.caps.can_store(name):
@@ -523,7 +523,7 @@ def test_dtypes(cu, dtype):
     np.testing.assert_array_equal(x.values, np.array([0, 1, 1, 0, 1], dtype))
 
 
-def test_what_is_refused(cu):
+def test_unsupported_cuda_arrays_raise(cu):
     fixed = OnCuda(np.zeros(4, np.float32), read_only=True)
     double_into(fixed, OnCuda(np.zeros(4, np.float32)))
     with pytest.raises(ti.TaichiRuntimeTypeError, match="read-only"):
@@ -746,6 +746,6 @@ def test_a_driver_that_makes_no_memory_to_be_given_away_works_as_before(cu, monk
         x.__dlpack__()
 
 
-def test_what_talks_to_the_driver_is_short():
+def test_driver_code_is_short():
     with open(driver_module.__file__) as file:
         assert len(file.readlines()) < 300

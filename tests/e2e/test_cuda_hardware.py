@@ -78,7 +78,7 @@ def test_on_another_stream(torch):
     assert float(total) == 40 * N
 
 
-def test_who_dies_first(torch):
+def test_destruction_in_any_order(torch):
     x = ti.ndarray(ti.f32, N)
     seen = torch.from_dlpack(x)
     add_one(x)

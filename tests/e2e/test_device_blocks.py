@@ -239,7 +239,7 @@ def test_devices_stay_open_inside_a_block():
 
 
 @pytest.mark.parametrize("name", [None, 1.5, -1, "", True])
-def test_what_names_no_device(name):
+def test_invalid_device_name_raises(name):
     with pytest.raises(DeviceError, match="no Vulkan device matches"):
         ti.device(name).__enter__()
 

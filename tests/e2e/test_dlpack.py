@@ -65,7 +65,7 @@ def test_every_dtype_is_shared_both_ways(name):
     assert back.to_numpy().tolist() == seen.tolist()
 
 
-def test_what_others_write_kernels_see_and_the_other_way_round():
+def test_writes_are_visible_both_ways():
     x = ti.ndarray(ti.f32, 4)
     needs_shared_memory(x)
     seen = np.from_dlpack(x)
@@ -122,7 +122,7 @@ def test_a_copy_is_a_copy():
     assert "dltensor" in repr(copied)
 
 
-def test_other_devices_and_streams_are_refused():
+def test_foreign_devices_and_streams_raise():
     x = ti.ndarray(ti.f32, 3)
     needs_shared_memory(x)
     with pytest.raises(BufferError, match="CPU"):
@@ -192,7 +192,7 @@ def test_taking_over_in_place(library):
     assert again.ctypes.data == address_of(taken)
 
 
-def test_what_is_taken_over_is_kept_for_as_long_as_it_is_used():
+def test_imported_memory_lives_while_used():
     needs_imports()
     given = np.ones(1 << 20, np.float32)
     gone = weakref.ref(given)
@@ -214,7 +214,7 @@ def test_what_is_taken_over_is_kept_for_as_long_as_it_is_used():
     assert gone() is None
 
 
-def test_what_is_taken_over_outlives_the_device(own_runtime):
+def test_imported_memory_outlives_the_device(own_runtime):
     needs_imports()
     taken = ti.from_dlpack(np.arange(5000, dtype=np.float32))
     seen = np.from_dlpack(taken)
@@ -252,7 +252,7 @@ def test_strays_from_what_is_taken_over_change_nothing_around_it():
     assert base.tolist() == [0] * 16 + [1] * 16 + [0] * 16
 
 
-def test_one_memory_taken_over_twice():
+def test_memory_imported_twice_may_alias():
     """Kernels are told that such arrays may be the same memory."""
     needs_imports()
     base = np.zeros(40, np.float32)
@@ -286,7 +286,7 @@ def test_a_copy_of_what_is_taken_over_has_memory_of_its_own():
     assert pickle.loads(pickle.dumps(taken)).to_numpy().tolist() == given.tolist()
 
 
-def test_what_cannot_be_taken_over():
+def test_unsupported_imports_raise():
     with pytest.raises(ti.TaichiRuntimeTypeError, match="no __dlpack__"):
         ti.from_dlpack([1, 2])
     with pytest.raises(ti.TaichiRuntimeTypeError, match="complex"):
@@ -411,7 +411,7 @@ def needs_bytes():
         pytest.skip("no u8 on this device")
 
 
-def test_what_is_no_array_is_still_refused():
+def test_non_array_raises():
     class OnCuda:
         __cuda_array_interface__ = {}
 

@@ -47,7 +47,7 @@ def without_numbers(text: str) -> list[str]:
     ]
 
 
-def test_what_readme_says_make_demo_prints(
+def test_readme_code_prints_documented_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("PIL")
@@ -79,7 +79,9 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_documented_examples_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
     if name == "padding":
         pytest.importorskip("PIL")
     if name.startswith("torch"):

@@ -132,7 +132,7 @@ def test_a_thousand_exports_and_imports_leave_no_handle_and_no_memory(device):
     assert count() == before
 
 
-def test_what_cannot_be_imported_is_an_error_and_the_handle_stays_the_callers(device):
+def test_failed_import_raises_and_leaves_the_handle(device):
     x = device.allocate(256)
     payload, block, _ = export(x)
     with pytest.raises(DeviceError, match="in place"):

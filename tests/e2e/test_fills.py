@@ -52,7 +52,7 @@ def test_a_cleared_grid_is_summed_into_again_and_again(recorded: list[bool]) -> 
     assert recorded == [True, False] * 5
 
 
-def test_what_is_returned_begins_at_zero(recorded: list[bool]) -> None:
+def test_returned_sum_begins_at_zero(recorded: list[bool]) -> None:
     x = ti.field(ti.f32, 1000)
 
     @ti.kernel
@@ -98,7 +98,7 @@ def test_python_writes_kernels_and_reads_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("name", ["i8", "u8", "i16", "f16", "i32", "u32", "f32", "i64", "f64"])
-def test_types(need: Any, name: str) -> None:
+def test_fills_by_dtype(need: Any, name: str) -> None:
     need(name)
     t = getattr(ti, name)
     for extent in (1, 2, 3, 4, 31, 32):
@@ -144,7 +144,7 @@ def test_structs_blocks_and_offsets() -> None:
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_graphs(monkeypatch: pytest.MonkeyPatch, in_memory: bool) -> None:
+def test_fills_in_graphs(monkeypatch: pytest.MonkeyPatch, in_memory: bool) -> None:
     if in_memory:
         monkeypatch.setattr(replay, "MOST_RERECORDED", 0)
     x, y = ti.field(ti.f32, 100), ti.ndarray(ti.f32, 100)
@@ -250,7 +250,7 @@ def test_gradients_of_what_was_overwritten() -> None:
         np.testing.assert_array_equal(x.grad.to_numpy(), np.full(20, 2 * 7 * 2.0))
 
 
-def test_what_it_took_is_told_by_its_name() -> None:
+def test_profiler_names_fills() -> None:
     x = ti.field(ti.f32, 100)
 
     @ti.kernel

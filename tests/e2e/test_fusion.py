@@ -57,7 +57,7 @@ def test_arguments_that_are_one_array():
     np.testing.assert_allclose(z.to_numpy(), want, rtol=1e-6)
 
 
-def test_other_lengths():
+def test_loops_of_other_lengths_are_not_fused():
     values = numbers(N)
     x, y, z = array(values[:600]), array(0 * values), array(0 * values[:400])
     layers(x, y, z)

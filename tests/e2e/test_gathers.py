@@ -120,7 +120,7 @@ KERNELS: dict[str, Kernel] = {
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_transposed(name: str) -> None:
+def test_transposed_convolution_gradient(name: str) -> None:
     kernel = KERNELS[name]
     rng = np.random.default_rng(5)
     v, slope = rng.integers(-2, 3, (2, N, N)).astype(np.float32)
@@ -159,7 +159,7 @@ def add_arrays(y: ti.types.ndarray(), weights: ti.types.ndarray(), loss: ti.temp
         loss[None] += y[i, j] * weights[i, j]
 
 
-def test_vectors() -> None:
+def test_vector_gathers() -> None:
     v, u = (ti.Vector.field(2, ti.f32, N * N, needs_grad=True) for _ in range(2))
 
     @ti.kernel
@@ -176,7 +176,7 @@ def test_vectors() -> None:
     np.testing.assert_array_equal(v.grad.to_numpy(), want)
 
 
-def test_weights() -> None:
+def test_weight_gradients() -> None:
     x, y = (ti.field(ti.f32, (N, N), needs_grad=True) for _ in range(2))
     w = ti.field(ti.f32, (3, 5), needs_grad=True)
 
@@ -206,7 +206,7 @@ def test_weights() -> None:
 
 
 @pytest.mark.parametrize("form", ["serial", "atomic"])
-def test_products(form: str) -> None:
+def test_product_gradients(form: str) -> None:
     rows, inner, columns = 70, 50, 60
     a, b, c = (
         ti.field(ti.f32, shape, needs_grad=True)
@@ -235,7 +235,7 @@ def test_products(form: str) -> None:
     np.testing.assert_array_equal(b.grad.to_numpy(), given[a].T @ slope)
 
 
-def test_pairs() -> None:
+def test_pairwise_gradients() -> None:
     n = 200
     x, f = (ti.Vector.field(3, ti.f32, n, needs_grad=True) for _ in range(2))
 

@@ -16,7 +16,7 @@ PROGRAMS = sorted(GOLDEN.glob("*.py"))
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
-def test_call(path: Path, bless: bool, own_runtime: None) -> None:
+def test_call_matches_golden_message(path: Path, bless: bool, own_runtime: None) -> None:
     code = compile(path.read_text(), f"tests/golden/calls/{path.name}", "exec")
     with pytest.raises(VkchiError) as e:
         exec(code, {"__name__": "golden"})

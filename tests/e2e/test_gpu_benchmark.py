@@ -13,7 +13,7 @@ pytestmark = pytest.mark.device
 ROOT = Path(__file__).parents[2]
 
 
-def test_it_runs_to_its_end():
+def test_gpu_benchmark_completes():
     device = current_runtime().device.info.name
     command = [sys.executable, ROOT / "benchmarks/gpu.py", "--device", device, "--quick",
                "--megabytes", "1", "--shape", "2,4,64"]  # fmt: skip

@@ -205,7 +205,7 @@ def test_vectors_matrices_and_what_is_the_same_in_all_runs() -> None:
     assert total.to_numpy().tolist() == [0, 8, 0]
 
 
-def test_textures() -> None:
+def test_textures_in_graphs() -> None:
     @ti.kernel
     def draw(t: ti.f32, tex: ti.types.rw_texture(2, fmt=ti.Format.r32f, lod=0)):
         for i, j in ti.ndrange(4, 4):
@@ -226,7 +226,7 @@ def test_textures() -> None:
         g.run({"a": 0, "written": ti.Texture(ti.Format.rgba8, (4, 4)), "tex": tex, "x": x})
 
 
-def test_methods() -> None:
+def test_methods_in_graphs() -> None:
     @ti.data_oriented
     class Scale:
         def __init__(self, by: float) -> None:
@@ -242,7 +242,7 @@ def test_methods() -> None:
     assert x.to_numpy().tolist() == [0, 6, 12, 18]
 
 
-def test_what_cannot_be_recorded_is_called_in_its_place(
+def test_unrecordable_kernels_are_called_in_order(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @ti.kernel
@@ -373,7 +373,7 @@ def test_values_that_are_refused(args: dict[str, Any], match: str) -> None:
         graph((add, A, X)).run(args)
 
 
-def test_what_a_kernel_refuses_is_refused_before_any_runs() -> None:
+def test_invalid_arguments_raise_before_any_kernel_runs() -> None:
     n = Arg(ArgKind.SCALAR, "n", ti.i32)
     g, x = graph((add, A, X), (count, n, X)), array()
     for _ in range(2):

@@ -169,7 +169,7 @@ def test_sums_in_serial_loops() -> None:
     assert np.array_equal(h.to_numpy(), own + halves)
 
 
-def test_what_lies_outside_is_nowhere() -> None:
+def test_out_of_range_bins_are_dropped() -> None:
     values = numbers(8000, 30)
     x, h, after = field(values), ti.field(ti.i32, 10), ti.field(ti.i32, 10)
 

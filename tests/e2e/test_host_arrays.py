@@ -222,7 +222,7 @@ COPIED = {
 
 
 @pytest.mark.parametrize("name", COPIED)
-def test_what_cannot_be_used_in_place_is_copied_both_ways(name, need):
+def test_unsupported_memory_is_copied_both_ways(name, need):
     x = COPIED[name](8)
     if x.dtype.itemsize < 4:
         need("u8", "i16")
@@ -259,7 +259,7 @@ def test_overlapping_arrays_are_refused_where_one_is_written():
     assert base.tolist() == [0, 1, 2, 3, 4, 5, 7, 9, 11, 13]
 
 
-def test_one_memory_as_two_types_is_refused_where_it_is_written(in_place):
+def test_reinterpreted_memory_raises_where_written(in_place):
     torch = pytest.importorskip("torch")
     Bits, Numbers = ti.types.ndarray(dtype=ti.i32, ndim=1), ti.types.ndarray(dtype=ti.f32, ndim=1)
 
@@ -280,7 +280,7 @@ def test_one_memory_as_two_types_is_refused_where_it_is_written(in_place):
     assert not memory.any()
 
 
-def test_one_array_twice():
+def test_array_passed_twice():
     x = np.arange(5, dtype=np.float32)
     add(x, x)
     add(x, x[:])
@@ -424,7 +424,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_who_reads_memory_that_kernels_write_waits_for_them(name, own_runtime):
+def test_reads_wait_for_kernels_that_write(name, own_runtime):
     """In arrays of others, where calls are deferred, and in ours that others see."""
     n = 1 << 18
     ti.init(host_arrays="deferred")
@@ -532,7 +532,7 @@ def test_a_thousand_arrays_leave_nothing(no_copies):
     assert count_objects() <= before + 4
 
 
-def test_what_was_imported_goes_with_its_owner(in_place):
+def test_import_dies_with_its_owner(in_place):
     known = host_arrays(current_runtime())
     x = np.ones(4096, np.float32)
     double(x[8:])
@@ -735,7 +735,7 @@ def test_a_tensor_that_was_seen_is_looked_at_again():
         double(x)
 
 
-def test_what_was_seen_keeps_nothing(in_place):
+def test_seen_arrays_are_not_kept_alive(in_place):
     torch, a = pytest.importorskip("torch"), np.ones(1 << 16, np.float32)
     x = torch.ones(1 << 16)
     storage = weakref.ref(x.untyped_storage())

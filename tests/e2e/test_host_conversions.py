@@ -157,7 +157,7 @@ def test_tensors_and_copies_of_other_types_warn() -> None:
     assert "1 out of range, of 3; the first is 1099511627776 at [2]" in text
 
 
-def test_one_warning_per_line_of_a_loop() -> None:
+def test_line_in_loop_warns_once() -> None:
     x = ti.field(ti.i32, 3)
 
     def run() -> None:
@@ -167,7 +167,7 @@ def test_one_warning_per_line_of_a_loop() -> None:
     assert len(told(run)) == 1
 
 
-def test_all_texts_of_a_line_are_as_they_are_where_a_filter_asks_for_all(
+def test_always_filter_shows_every_warning(
     need: Callable[..., None],
 ) -> None:
     need("u8")

@@ -144,7 +144,9 @@ CASES = [(make, want, shape) for make, want, shapes in NEIGHBOURS for shape in s
 @pytest.mark.parametrize(
     "make, want, shape", CASES, ids=[f"{make.__name__}-{shape}" for make, _, shape in CASES]
 )
-def test_neighbours(make: Make, want: Callable[[Any], Any], shape: tuple[int, ...]) -> None:
+def test_stencils_with_split_edges(
+    make: Make, want: Callable[[Any], Any], shape: tuple[int, ...]
+) -> None:
     a = integers(*shape)
     x, y = field(a), ti.field(ti.i32, shape)
     make(x, y)()

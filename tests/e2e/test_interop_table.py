@@ -177,7 +177,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_arguments(column, count, source):
+def test_argument_rows(column, count, source):
     x, y = (SOURCES[source]() for _ in range(2))
     if source == "buffer":
         x, y = (memoryview(a).cast("f") for a in (x, y))
@@ -239,7 +239,7 @@ def sum_into(x: ti.types.ndarray(), loss: ti.template()):
         loss[None] += x[i]
 
 
-def test_operators(column, count):
+def test_operator_rows(column, count):
     torch = torch_or_skip()
     op = ti.torch_op(square, outputs={"y": "x"})
     x, made = torch.ones(N, requires_grad=True), []

@@ -66,7 +66,7 @@ for function, *args in calls:
 """
 
 
-def test_what_an_import_raises_is_raised_where_it_was_asked_for() -> None:
+def test_import_errors_are_raised_at_the_import() -> None:
     done = subprocess.run(
         [sys.executable, "-c", MISSING], capture_output=True, text=True, timeout=60, check=False
     )

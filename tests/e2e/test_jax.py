@@ -47,7 +47,7 @@ def test_arrays_of_jax_are_read_and_never_written():
         add_one(given)
 
 
-def test_what_jax_holds_outlives_the_array():
+def test_jax_view_outlives_the_array():
     x = ti.ndarray(ti.f32, 8)
     if x.host is None:
         pytest.skip("the host does not reach this device's memory")

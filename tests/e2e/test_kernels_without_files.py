@@ -53,7 +53,7 @@ def test_standard_input_from_a_file(options: list[str], tmp_path: Path) -> None:
     assert said.startswith("sum 3\n")
 
 
-def test_what_is_piped_in_is_gone() -> None:
+def test_piped_source_is_not_available() -> None:
     said, errors = run(text=PROGRAM)
     assert said == ""
     assert "the source of add() is not available, and kernels are compiled from it" in errors

@@ -31,7 +31,7 @@ def snippets() -> list[tuple[str, str]]:
 
 @pytest.mark.usefixtures("own_runtime", "own_collections")
 @pytest.mark.parametrize(("name", "code"), snippets(), ids=lambda x: x if "\n" not in x else "")
-def test_snippet(
+def test_snippets_print_documented_output(
     name: str,
     code: str,
     tmp_path: Path,

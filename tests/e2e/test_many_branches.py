@@ -53,7 +53,7 @@ def elifs(count):
     ) + "        else: y[i] = -1.0\n"  # fmt: skip
 
 
-def test_elifs(fields):
+def test_long_elif_chains(fields):
     make(elifs(MANY), fields, MANY)()
     k = branch_of(MANY)
     np.testing.assert_array_equal(fields[2].to_numpy(), np.where(k < MANY, START * k, -1))
@@ -111,7 +111,7 @@ EXPRESSIONS = {  # of c[i], and what it is in numpy
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_expressions(name, fields):
+def test_long_expressions(name, fields):
     text, want = EXPRESSIONS[name]
     count = SOME
     make(f"{KERNEL}        v = c[i]\n        y[i] = {text(count)}\n", fields, count)()
@@ -159,7 +159,7 @@ def test_code_after_nested_branches(fields):
 
 
 @pytest.mark.parametrize("text", [elifs, returns], ids=["elifs", "returns"])
-def test_gradients(text, fields):
+def test_gradients_of_many_branches(text, fields):
     run = make(text(SOME), fields, SOME)
     fields[1].grad.fill(0)
     fields[2].grad.fill(1)

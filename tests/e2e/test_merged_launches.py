@@ -75,7 +75,7 @@ def array(n: int = 8) -> Any:
     return x
 
 
-def test_other_numbers_of_kernels_that_are_one(executed: list[int]) -> None:
+def test_changed_scalars_of_merged_kernels(executed: list[int]) -> None:
     g, x, y = graph((scale, A, X, Y), (shift, B, Y), (shift, A, Y)), array(), array()
     for a, b in ((1.0, 2.0), (1.0, 2.0), (3.0, 2.0), (3.0, -1.0), (0.5, 4.0)):
         g.run({"a": a, "b": b, "x": x, "y": y})
@@ -83,7 +83,7 @@ def test_other_numbers_of_kernels_that_are_one(executed: list[int]) -> None:
     assert executed == [1] * 5
 
 
-def test_other_arrays(executed: list[int]) -> None:
+def test_changed_arrays(executed: list[int]) -> None:
     g = graph((scale, A, X, Y), (shift, B, Y))
     x, y, z = array(), array(), array(5)
     for one, other in ((x, y), (y, x), (x, x), (z, z)):
@@ -189,7 +189,9 @@ def test_left_out(executed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     assert executed == [2]
 
 
-def test_one_dispatch_that_is_refused(executed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_merge_keeps_separate_launches(
+    executed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each launch goes on having its own."""
     x, y = array(), array()
     numbers = {"a": 2.0, "b": 3.0, "x": x, "y": y}

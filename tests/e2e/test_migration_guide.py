@@ -32,7 +32,7 @@ def test_every_arch_is_a_vulkan_device(arch: str, own_runtime: None) -> None:
     assert x.to_numpy().tolist() == [0, 1, 4, 9]
 
 
-def test_what_is_not_there_is_refused_by_a_sentence() -> None:
+def test_missing_features_raise_with_a_message() -> None:
     for make in (lambda: ti.get_addr, lambda: ti.Mesh):
         with pytest.raises((ti.Unsupported, AttributeError), match=r"\w+ .*\w+"):
             make()
@@ -45,7 +45,7 @@ def test_sparse_blocks_have_memory_for_all_of_their_cells() -> None:
     assert x.size_bytes == 4 * 32 and x.to_numpy().tolist().index(1.0) == 9
 
 
-def test_what_a_tape_overwrites_is_kept() -> None:
+def test_overwritten_values_are_saved_by_tape() -> None:
     x, w, loss = (ti.field(ti.f32, (), needs_grad=True) for _ in range(3))
 
     @ti.kernel

@@ -116,7 +116,7 @@ def test_copy_from_inside_a_tape(first: int, is_blocked: bool, memory: str | Non
 
 @pytest.mark.parametrize("options", [{}, {"memory": "4KiB"}, {"validation": True}])
 @pytest.mark.parametrize("is_blocked", [False, True])
-def test_tapes(options: dict[str, Any], is_blocked: bool) -> None:
+def test_tapes_with_offsets(options: dict[str, Any], is_blocked: bool) -> None:
     """Kernels between two fields, rows, extremes, and what Python writes between them."""
 
     def slopes(first: int) -> np.ndarray[Any, Any]:

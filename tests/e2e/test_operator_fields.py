@@ -121,7 +121,7 @@ def guards():
     return device.guards
 
 
-def test_nothing_is_copied_where_nothing_is_written(monkeypatch):
+def test_unwritten_fields_are_not_copied(monkeypatch):
     from vkchi.fields.storage import Storage
 
     w, other = ti.field(ti.f32, 3), ti.field(ti.f32, 3)
@@ -138,7 +138,7 @@ def test_nothing_is_copied_where_nothing_is_written(monkeypatch):
     assert not copies and x.grad.tolist() == [4, 4, 4]
 
 
-def test_what_was_kept_is_let_go_of():
+def test_saved_fields_are_released():
     w = ti.field(ti.f32, 3)
     x, op = torch.ones(3, requires_grad=True), scaled_by(w)
     y = op(x)
@@ -207,7 +207,7 @@ def test_gradients_of_fields_beside_those_of_tensors():
     assert x.grad.tolist() == [7, 7] and w.grad.to_numpy().tolist() == [10, 10]
 
 
-def test_what_the_gradient_does_not_read_may_change():
+def test_fields_unread_by_gradient_may_change():
     b = ti.field(ti.f32, 3)
 
     @ti.torch_op(outputs={"y": "x"})
@@ -242,7 +242,7 @@ def test_compiled_functions_too(backend):
         assert torch.autograd.grad(made[k].sum(), x)[0].tolist() == [3 * k] * 3
 
 
-def test_where_the_dispatcher_is_asked():
+def test_dispatcher_calls():
     w = ti.field(ti.f32, 3)
     w.fill(2)
     op, x = scaled_by(w), torch.ones(3, requires_grad=True)

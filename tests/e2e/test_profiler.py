@@ -53,7 +53,7 @@ def sum_of(name):
     return found.avg * found.counter
 
 
-def test_tables(measured, capsys):
+def test_profiler_tables(measured, capsys):
     x = ti.field(ti.f32, 10)
     rise(x)
     rise(x)
@@ -80,7 +80,7 @@ def test_a_trace_for_perfetto(measured, tmp_path):
     assert events[0]["ts"] == 0 and events[1]["ts"] >= events[0]["dur"]
 
 
-def test_what_compiling_took(measured, capsys):
+def test_compile_times(measured, capsys):
     rise(ti.field(ti.f32, 10))
     ti.profiler.print_scoped_profiler_info()
     assert re.search(r" ms +1 x  rise$", capsys.readouterr().out, re.M)

@@ -48,7 +48,7 @@ def test_gradients_in_limited_memory(said: list[str]) -> None:
     assert counts == list(range(1, 11))
 
 
-def test_verify(said: list[str]) -> None:
+def test_verify_progress(said: list[str]) -> None:
     x = ti.field(ti.i32, 40)
 
     @ti.kernel
@@ -60,7 +60,7 @@ def test_verify(said: list[str]) -> None:
     assert len(said) > 40 and "verify: fill(), numbers that the reference wrote" in said[10]
 
 
-def test_differences(said: list[str]) -> None:
+def test_finite_difference_progress(said: list[str]) -> None:
     x = ti.field(ti.f32, (3, 4), needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
 
@@ -75,7 +75,7 @@ def test_differences(said: list[str]) -> None:
     assert any("differences" in line and "12/12" in line for line in said)
 
 
-def test_nothing_where_work_is_short(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_work_shows_no_bar(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", 1.0)
     assert list(progress.track(range(1000), "work")) == list(range(1000))
     assert said == []

@@ -124,11 +124,11 @@ def test_augmented_assignment_makes_a_new_value() -> None:
         (lambda: ti.types.vector(2, ti.f32)(np.array([1, 2])), [1, 2]),
     ],
 )
-def test_making(made, expected) -> None:
+def test_vector_construction(made, expected) -> None:
     assert made().to_list() == expected
 
 
-def test_shapes() -> None:
+def test_vector_shapes() -> None:
     v, m = V([1, 2, 3]), M([[1, 2, 3], [4, 5, 6]])
     assert (v.n, v.m, v.ndim, len(v), v.get_shape()) == (3, 1, 1, 3, (3,))
     assert (m.n, m.m, m.ndim, len(m), m.get_shape()) == (2, 3, 2, 2, (2, 3))
@@ -193,7 +193,7 @@ def test_comparison_is_by_component() -> None:
         bool(V([1, 2]))
 
 
-def test_methods() -> None:
+def test_vector_methods() -> None:
     v, m = V([3.0, 4.0]), M([[2.0, 1.0], [0.5, 3.0]])
     assert (v.norm(), v.norm_sqr(), v.norm_inv()) == (5, 25, 0.2)
     assert math.isclose(v.norm(1e-3), math.sqrt(25.001))
@@ -235,7 +235,7 @@ def test_declared_types_stay() -> None:
     assert tm.ivec2(7, 8).dt is ti.i32 and (tm.ivec2(7, 8) // 2).to_list() == [3, 4]
 
 
-def test_text() -> None:
+def test_vector_repr() -> None:
     assert str(V([1, 2])) == repr(V([1, 2])) == f"{V([1, 2])}" == "[1 2]"
     assert str(V([1.5, 2])) == "[1.5 2. ]"
     assert str(M(P)) == "[[1 2]\n [3 4]]"
@@ -254,7 +254,7 @@ def test_functions_in_python_scope() -> None:
     assert math.isclose(tm.pi, math.pi) and math.isinf(tm.inf) and math.isnan(tm.nan)
 
 
-def test_types() -> None:
+def test_vector_types() -> None:
     t = ti.types.matrix(2, 3, ti.i32)
     assert (t.n, t.m, t.ndim, t.dtype, t.get_shape()) == (2, 3, 2, ti.i32, (2, 3))
     assert (tm.vec3.n, tm.vec3.m, tm.vec3.dtype) == (3, 1, ti.f32)

@@ -17,7 +17,7 @@ MAKE = [ti.field, ti.ndarray]
 
 @pytest.mark.parametrize("make", MAKE)
 class TestElements:
-    def test_indices(self, make) -> None:
+    def test_element_indices(self, make) -> None:
         x = make(ti.f32, (2, 3))
         x[0, 1] = 4
         for key in ((0, 1), ti.Vector([0, 1]), (np.int32(0), np.int64(1)), (False, True)):
@@ -27,7 +27,7 @@ class TestElements:
         z[np.int8(2)] = 5
         assert y[None] == y[()] == 3 and z[2] == z[(2,)] == 5
 
-    def test_values(self, make) -> None:
+    def test_element_values(self, make) -> None:
         x, y, z, b = make(ti.i32, 2), make(ti.u32, 2), make(ti.f32, 2), make(ti.u1, 2)
         x[0], y[0], z[0], b[0] = 2.0, 2**32 - 1, True, 5
         assert (x[0], y[0], z[0], b[0]) == (2, 2**32 - 1, 1.0, True)
@@ -35,7 +35,7 @@ class TestElements:
         assert (x[1], z[1]) == (-7, 0.5)
         assert type(x[0]) is int and type(z[0]) is float and type(b[0]) is bool
 
-    def test_augmented(self, make) -> None:
+    def test_augmented_assignment(self, make) -> None:
         x, v = make(ti.f32, 3), make(ti.math.vec2, 3)
         x[1] += 2
         x[1] *= 3
@@ -44,7 +44,7 @@ class TestElements:
         v[0][1] *= 4
         assert x[1] == 6 and v[0].to_list() == [-4, 8]
 
-    def test_vectors(self, make) -> None:
+    def test_vector_elements(self, make) -> None:
         v = make(ti.math.vec3, 4)
         for value in (
             [1, 2, 3],
@@ -66,7 +66,7 @@ class TestElements:
         assert w.norm() == pytest.approx(3**0.5) and list(w) == [1, 1, 1] and np.sum(w) == 3
         assert v[1].to_numpy().tolist() == [1, 1, 1] and str(w) == "[1. 1. 1.]"
 
-    def test_matrices(self, make) -> None:
+    def test_matrix_elements(self, make) -> None:
         m = make(ti.types.matrix(2, 3, ti.i32), 2)
         m[0] = [[1, 2, 3], [4, 5, 6]]
         m[0][1, 2] = 7
@@ -107,7 +107,7 @@ class TestElements:
         values[0, 0] = 100  # a copy
         assert x[0, 0] == 0
 
-    def test_properties(self, make) -> None:
+    def test_array_properties(self, make) -> None:
         x, v, m = make(float, 4), make(ti.math.vec3, (2, 3)), make(ti.math.mat2, ())
         assert (x.shape, v.shape, m.shape) == ((4,), (2, 3), ())
         assert (x.dtype, v.dtype, m.dtype) == (ti.f32,) * 3

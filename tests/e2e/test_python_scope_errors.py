@@ -153,7 +153,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("expression", CALLS)
-def test_what_is_raised(expression: str) -> None:
+def test_python_scope_error_types(expression: str) -> None:
     for kind in CALLS[expression]:
         with pytest.raises(getattr(ti, kind) if isinstance(kind, str) else kind):
             eval(expression, SHARED)
@@ -198,7 +198,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_what_compiling_raises(body: str, tmp_path: Any) -> None:
+def test_compile_error_types(body: str, tmp_path: Any) -> None:
     path = tmp_path / "program.py"
     path.write_text(f"@ti.kernel\ndef k(n: ti.i32):\n    {body}\n")
     scope = dict(SHARED)
@@ -226,7 +226,7 @@ def test_a_shape_is_not_assigned(make: Any) -> None:
     assert x.shape == (4,)
 
 
-def test_families() -> None:
+def test_error_base_classes() -> None:
     assert issubclass(ti.TaichiSyntaxError, SyntaxError)
     assert issubclass(ti.TaichiTypeError, TypeError)
     assert issubclass(ti.TaichiNameError, NameError)

@@ -207,7 +207,7 @@ def test_arrays_of_vectors_from_numpy(make: Callable[[int], Any] | None) -> None
     assert len(told(lambda: run(array))) == 1
 
 
-def test_one_component_reads_another_iteration() -> None:
+def test_component_read_of_another_iteration_warns() -> None:
     v, w = ti.Vector.field(2, ti.f32, N), ti.Vector.field(2, ti.f32, N)
 
     @ti.kernel
@@ -363,7 +363,7 @@ def test_long_loops_stay_parallel_under_ti_cpu() -> None:
     np.testing.assert_array_equal(short.to_numpy(), np.arange(N))
 
 
-def test_other_archs_never_run_in_order() -> None:
+def test_other_archs_do_not_serialize() -> None:
     run, _ = prefix_sums()
     told(run)
     text = run.examine(lambda plan, args: plan.func.name and plan.runtime.is_cpu_wanted)
@@ -742,7 +742,7 @@ def test_ghost_cells_by_an_index_that_leaves_the_inside_as_it_is() -> None:
     assert len(told(shift)) == 1
 
 
-def test_one_scratch_element_that_holds_one_number() -> None:
+def test_equal_stores_to_scratch_element_warn() -> None:
     scratch, y = ti.field(ti.f32, ()), ti.field(ti.f32, N)
 
     @ti.kernel
@@ -985,7 +985,7 @@ def test_integers_and_bodies_beyond_what_is_searched() -> None:
     assert len(told(long)) == 1
 
 
-def test_other_warnings_come_once_where_a_loop_runs_in_order() -> None:
+def test_serialized_loop_warns_once() -> None:
     on_cpu()
     x = ti.field(ti.i32, N)
 

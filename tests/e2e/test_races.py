@@ -67,7 +67,7 @@ def test_two_lines() -> None:
     assert line_of(run, "x[i + 1] = -i") in text
 
 
-def test_what_one_reads_and_another_one_changes() -> None:
+def test_read_write_race() -> None:
     x = ti.ndarray(ti.f32, N)
     x.from_numpy(np.arange(N, dtype=np.float32))
 
@@ -83,7 +83,7 @@ def test_what_one_reads_and_another_one_changes() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: ti.ndarray(ti.i32, N), lambda: np.zeros(N, np.int32)])
-def test_one_array_as_two_arguments(make: Callable[[], Any]) -> None:
+def test_aliased_arguments_race(make: Callable[[], Any]) -> None:
     @ti.kernel
     def run(x: ti.types.ndarray(), y: ti.types.ndarray(), z: ti.types.ndarray()):
         for i in range(N - 1):
@@ -180,7 +180,7 @@ def test_counters_of_computed_components() -> None:
     assert len(told(both)) == 1
 
 
-def test_what_was_loaded_before_the_loop_is_not_what_stores_find() -> None:
+def test_value_loaded_before_the_loop() -> None:
     x, y, keeps = ti.field(ti.f32, 4), ti.field(ti.f32, N), ti.field(ti.i32, N)
     keeps.fill(1)
 
@@ -215,7 +215,7 @@ def test_selects_in_serial_loops_that_keep_what_they_find() -> None:
     assert told(run)
 
 
-def test_what_is_no_race() -> None:
+def test_disjoint_accesses_are_no_race() -> None:
     x, flag, total = ti.field(ti.f32, N), ti.field(ti.i32, ()), ti.field(ti.f32, 2)
     kept, count = ti.field(ti.i32, N), ti.field(ti.i32, ())
     v = ti.Vector.field(2, ti.f32, N)

@@ -140,7 +140,7 @@ def test_fields_templates_and_methods() -> None:
     assert sim.x.to_numpy().tolist() == [8] * 4
 
 
-def test_what_draws_and_prints_is_called_at_its_place(capfd: pytest.CaptureFixture[str]) -> None:
+def test_drawing_and_printing_kernels_run_in_order(capfd: pytest.CaptureFixture[str]) -> None:
     @ti.kernel
     def say(x: F1):
         print("x is", x[0])
@@ -232,7 +232,7 @@ def test_algorithms_in_the_block() -> None:
     assert (x.to_numpy() == np.sort(values)).all()
 
 
-def test_other_threads_launch_as_ever() -> None:
+def test_other_threads_are_not_recorded() -> None:
     x, y, found = array(), array(), []
 
     def work() -> None:
@@ -252,7 +252,7 @@ def test_other_threads_launch_as_ever() -> None:
 # --- what is refused -----------------------------------------------------------------------------
 
 
-def test_what_would_be_of_no_run() -> None:
+def test_unsupported_operations_in_recording_raise() -> None:
     x, y, f = array(), array(), ti.field(ti.f32, (), needs_grad=True)
     vectors = ti.Vector.field(2, ti.f32, 4)
 
@@ -370,7 +370,7 @@ def test_until_with_a_limit() -> None:
     assert g.run_while(done) == 0
 
 
-def test_other_work_stays_in_order() -> None:
+def test_unrecorded_work_stays_in_order() -> None:
     x, going = ti.ndarray(ti.f32, 70_000), ti.ndarray(ti.i32, 1)
     with ti.record() as g:
         halve(x, going)

@@ -90,7 +90,7 @@ def test_new_arrays_where_old_ones_were():
         gc.collect()
 
 
-def test_one_array_twice():
+def test_array_passed_twice():
     ti.init(arch=ti.vulkan)
     x, y = array([1, 2]), array([0, 0])
     for _ in range(3):
@@ -170,7 +170,7 @@ def test_gradients_of_arrays_are_seen():
     assert x.grad.to_numpy().tolist() == y.to_numpy().tolist() == [3, 6]
 
 
-def test_threads():
+def test_repeated_calls_in_threads():
     ti.init(arch=ti.vulkan)
     arrays = [(array([k, k + 1]), array([0, 0])) for k in range(4)]
     wrong = []

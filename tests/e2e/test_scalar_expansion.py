@@ -98,7 +98,7 @@ def test_overwritten_memory_and_loops_without_rounds(handed: list[Any]) -> None:
     np.testing.assert_array_equal(y.to_numpy(), 0)
 
 
-def test_vectors(handed: list[Any]) -> None:
+def test_expanded_vectors(handed: list[Any]) -> None:
     rng = np.random.default_rng(1)
     given = rng.integers(-2, 3, (N, M, 3, 3)).astype(np.float32)
     a, x = ti.Matrix.field(3, 3, ti.f32, (N, M)), ti.Vector.field(3, ti.f32, M)
@@ -123,7 +123,7 @@ def test_vectors(handed: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f64", "i64"])
-def test_types(dtype: str, need: Any, handed: list[Any]) -> None:
+def test_expanded_types(dtype: str, need: Any, handed: list[Any]) -> None:
     """Of what is handed on, and of what is added up."""
     need(dtype)
     wide = getattr(ti, dtype)

@@ -31,7 +31,7 @@ def fill(fields: dict[str, Any], out: str) -> Arrays:
 
 
 @pytest.mark.parametrize("form", ["max", "if"])
-def test_layer(form: str) -> None:
+def test_dense_layer_gradient(form: str) -> None:
     x, w, b, y = field(ROWS, INNER), field(INNER, COLUMNS), field(COLUMNS), field(ROWS, COLUMNS)
 
     @ti.kernel
@@ -63,7 +63,7 @@ def test_layer(form: str) -> None:
     np.testing.assert_array_equal(y.grad.to_numpy(), 0)
 
 
-def test_convolution() -> None:
+def test_convolution_gradient() -> None:
     n, size = 120, 3
     x, w, y = field(n + 2, n + 2), field(size, size), field(n, n)
 
@@ -86,7 +86,7 @@ def test_convolution() -> None:
     np.testing.assert_array_equal(w.grad.to_numpy(), (windows * g[:, :, None, None]).sum((0, 1)))
 
 
-def test_norm() -> None:
+def test_norm_gradient() -> None:
     rows, columns = 300, 64
     x, a, b, y = field(rows, columns), field(columns), field(columns), field(rows, columns)
 
@@ -109,7 +109,7 @@ def test_norm() -> None:
     np.testing.assert_array_equal(x.grad.to_numpy(), slope - slope.mean(1, keepdims=True))
 
 
-def test_saved(tmp_path: Path) -> None:
+def test_saved_module_has_expansion_storage(tmp_path: Path) -> None:
     """A module has room for what is handed on."""
     n = 512
     total, v, w = ti.field(ti.f32, n), ti.field(ti.f32, (n, n)), ti.field(ti.f32, (n, n))

@@ -135,7 +135,7 @@ UNARY = {
 
 @pytest.mark.parametrize("t", ["f32", "f64"])
 @pytest.mark.parametrize("name", UNARY)
-def test_unary(name, t, need):
+def test_unary_functions(name, t, need):
     need(t)
     f, reference, low, high, rtol, atol = UNARY[name]
     if t == "f64":
@@ -193,7 +193,7 @@ BINARY = {
 
 @pytest.mark.parametrize("t", ["f32", "f64"])
 @pytest.mark.parametrize("name", BINARY)
-def test_binary(name, t, need):
+def test_binary_functions(name, t, need):
     need(t)
     f, reference, first, second, rtol, atol = BINARY[name]
     if t == "f64":
@@ -308,7 +308,7 @@ def test_nan_and_inf():
     np.testing.assert_array_equal(out.to_numpy(), want)
 
 
-def test_constants():
+def test_function_constants():
     @ti.kernel
     def run(out: ti.types.ndarray()):
         out[0] = ti.math.pi

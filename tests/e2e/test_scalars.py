@@ -178,7 +178,7 @@ def test_int_binary(op, t, need):
 
 @pytest.mark.parametrize("t", [*INTS, *FLOATS])
 @pytest.mark.parametrize("op", COMPARISONS)
-def test_comparison(op, t, need):
+def test_scalar_comparison(op, t, need):
     need(t)
     f, reference = COMPARISONS[op]
     if t in FLOATS:
@@ -229,7 +229,7 @@ def test_raw_div_truncates_ints():
 
 
 @pytest.mark.parametrize("t", INTS)
-def test_shifts(t, need):
+def test_scalar_shifts(t, need):
     need(t)
 
     @ti.func
@@ -391,7 +391,7 @@ PROMOTIONS = [
 
 
 @pytest.mark.parametrize(("ta", "tb", "want"), PROMOTIONS)
-def test_promotion(ta, tb, want, need):
+def test_type_promotion(ta, tb, want, need):
     """The type of `a + b`, seen by what a variable of that type does."""
     need(ta, tb)
     a, b = getattr(ti, ta), getattr(ti, tb)
@@ -451,7 +451,7 @@ def test_variables_keep_their_first_type():
 
 @pytest.mark.parametrize("source", ["i32", "u32", "f32", "i8", "u8", "i64", "f64", "f16"])
 @pytest.mark.parametrize("target", ["i32", "u32", "f32", "i8", "u16", "i64", "u64", "f64", "f16"])
-def test_cast(source, target, need):
+def test_explicit_casts(source, target, need):
     need(source, target)
     out_type = getattr(ti, target)
 
@@ -788,7 +788,7 @@ def test_wrap_around():
     assert run(2**31 - 1, 0) == 15
 
 
-def test_literals():
+def test_literal_types():
     @ti.kernel
     def run(out: ti.types.ndarray()):
         out[0] = 0xFF

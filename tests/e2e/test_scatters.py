@@ -155,7 +155,7 @@ def body(text: str) -> Func:
     return parse_func(TEXT.replace("APART", APART).replace("BODY", text))
 
 
-def test_where_lanes_are_asked() -> None:
+def test_aggregation_by_device() -> None:
     """Not on processors, nor on devices that have the atomic or cannot ask."""
     fn = body(ONE)
     assert combine_lanes(fn, LACKS) is not fn
@@ -198,7 +198,7 @@ def test_where_lanes_are_asked() -> None:
         "read by the next round",
     ],
 )
-def test_what_stays(text: str) -> None:
+def test_unaggregated_atomics(text: str) -> None:
     fn = body(text)
     assert combine_lanes(fn, LACKS) is fn
 
@@ -208,7 +208,7 @@ def test_barriers_part_what_touches_a_place() -> None:
     assert combine_lanes(fn, LACKS) is not fn
 
 
-def test_what_lanes_share_is_asked_without_a_loop() -> None:
+def test_uniform_addresses_need_no_lane_loop() -> None:
     """Only what data tell, as p[i] does, is asked in rounds."""
     shared = body("%b = elem %y, %c8 : ptr<f32 global>\n %old = atomic_add %b, %one : f32")
     kinds = [[op.kind for op in walk(combine_lanes(fn, LACKS).body)] for fn in (shared, body(ONE))]

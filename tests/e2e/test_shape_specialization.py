@@ -293,7 +293,7 @@ def test_kernels_that_ask_for_no_extents():
     ("error", "lines"),
     [(DeviceError("not here"), 0), (Unsupported("not yet"), 0), (KeyError("a bug"), 1)],
 )
-def test_what_fails_of_such_code_alone(error, lines, monkeypatch, caplog):
+def test_failed_specialization_falls_back(error, lines, monkeypatch, caplog):
     """It is tried once, bugs of ours are told, and what runs is the code for any extents."""
     x, y = array(integers(8, 8)), array(integers(8, 8))
     tries = []
@@ -312,7 +312,7 @@ def test_what_fails_of_such_code_alone(error, lines, monkeypatch, caplog):
 
 
 @pytest.mark.usefixtures("first")
-def test_what_a_signal_handler_raises_is_for_the_user(monkeypatch):
+def test_signal_handler_exceptions_propagate(monkeypatch):
     x, y = array(integers(8, 8)), array(integers(8, 8))
 
     def late(*args: Any) -> None:
@@ -457,7 +457,7 @@ def test_threads_that_launch_while_it_is_made():
 
 
 @pytest.mark.usefixtures("first")
-def test_one_array_twice():
+def test_array_passed_twice():
     """A constant shape makes no argument memory of its own."""
 
     @ti.kernel
@@ -522,7 +522,7 @@ def test_numbers_change_and_elements_outside_stay():
 
 
 @pytest.mark.usefixtures("third")
-def test_what_kernels_return():
+def test_kernel_results():
     @ti.kernel
     def total(x: A) -> ti.i32:
         s = 0
@@ -581,7 +581,7 @@ def test_a_recorded_launch_counts_for_many(monkeypatch):
 
 @pytest.mark.usefixtures("third")
 @pytest.mark.parametrize("n", [1, 2, 40, 129])
-def test_gradients(n):
+def test_specialized_gradients(n):
     values = np.arange(n, dtype=np.float32) / 4
     ones = np.ones(n, np.float32)
     want = np.zeros(n, np.float32)
@@ -627,7 +627,7 @@ def layer(w: ti.types.ndarray(ti.f32, 2), x: F, y: F):
 
 
 @pytest.mark.usefixtures("first")
-def test_what_dispatches_hand_on_has_memory_of_its_own(monkeypatch):
+def test_expanded_scalars_have_own_memory(monkeypatch):
     """Values of a layer, in an array as long as these extents (`passes.expand`)."""
     monkeypatch.setattr(cost_model, "LAUNCHES", 1 << 40)
     rng = np.random.default_rng(1)

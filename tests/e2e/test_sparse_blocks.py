@@ -214,7 +214,7 @@ def test_a_serial_loop_runs_over_what_was_active_when_it_began(is_serial: bool) 
     assert count_of(x) == 12
 
 
-def test_what_one_template_knows_of_its_cells_another_does_not() -> None:
+def test_activity_facts_are_per_template() -> None:
     kinds = ("pointer", "dense", "bitmasked", "pointer")
     pairs = [in_blocks(kind) for kind in kinds]
 
@@ -269,7 +269,7 @@ def test_a_list_is_passed_on() -> None:
     assert x.to_numpy().tolist() == [[0, 0, 0, 0], [5, 6, 0, 0], [0, 0, 0, 0]]
 
 
-def test_nothing_is_laid_out_to_deactivate_it() -> None:
+def test_deactivation_allocates_nothing() -> None:
     x, _ = in_blocks()
     x[1] = 1.0
     y = ti.field(ti.f32)
@@ -385,7 +385,7 @@ def test_gradients_are_of_the_cells_that_were_active_then() -> None:
     assert x.grad.to_numpy().tolist() == want.tolist()
 
 
-def test_what_a_real_function_deactivates_is_not_known_any_more() -> None:
+def test_deactivation_in_real_function_is_seen() -> None:
     x, block = in_blocks("bitmasked")
     x[1], x[9] = 1.0, 2.0
 

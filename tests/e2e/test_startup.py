@@ -149,7 +149,7 @@ def test_a_process_that_may_be_warm_loads_no_compiler_ahead(tmp_path):
 
 
 @pytest.mark.device
-def test_what_kernels_take_is_loaded_while_a_driver_starts(tmp_path):
+def test_compiler_loads_while_driver_starts(tmp_path):
     """The compiler too, where no kernel can be found in the cache: what a plain loop takes, and no
     more."""
     for options, expected in (("", LOADED), ("", ()), ("offline_cache=False", LOADED)):

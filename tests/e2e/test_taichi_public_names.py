@@ -110,7 +110,7 @@ def test_the_table_holds_nothing_that_is_there(path: str) -> None:
         "import vkchi.ad, vkchi.ui, vkchi.graph, vkchi.aot, vkchi.sparse, vkchi.profiler",
     ],
 )
-def test_imports(statement: str) -> None:
+def test_taichi_imports_work(statement: str) -> None:
     exec(statement, {})
 
 
@@ -189,7 +189,7 @@ def test_a_star_gives_no_modules_of_ours() -> None:
     assert not {"errors", "aliases", "signature", "launch", "np"} & set(ti.__all__)
 
 
-def test_what_few_programs_need_is_not_loaded_with_vkchi() -> None:
+def test_rare_modules_are_loaded_lazily() -> None:
     program = "import sys, vkchi; print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", program], text=True).split())
     later = {

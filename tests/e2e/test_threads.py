@@ -91,7 +91,7 @@ class TestStress:
 
         run_threads(work)
 
-    def test_one_shared_array(self) -> None:
+    def test_threads_share_an_array(self) -> None:
         x = ti.field(ti.i32, 100)
 
         @ti.kernel

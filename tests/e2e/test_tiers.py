@@ -78,7 +78,7 @@ def test_the_next_tier_gives_the_same_bits():
     np.testing.assert_allclose(results[0], want, rtol=1e-6)
 
 
-def test_what_is_recorded_begins_with_it():
+def test_recordings_begin_in_first_tier():
     x, y = floats(N, M), ti.field(ti.f32, (N, M))
     step = smoothing(x, y)
     with ti.record() as recording:

@@ -42,7 +42,7 @@ def test_values_and_gradients_are_those_of_torch():
     torch.testing.assert_close(w.grad, want[1].grad)
 
 
-def test_what_torch_asks_of_an_operator():
+def test_opcheck_passes():
     needs_f64()
     x, w = inputs(torch.float64)
     assert torch.autograd.gradcheck(product, (x, w, 3.0))
@@ -73,7 +73,7 @@ def test_compiled_without_a_break():
     torch.testing.assert_close(x.grad, (w * w).detach())
 
 
-def test_batches():
+def test_batched_calls():
     x, w = torch.rand(3, 5), torch.rand(5)
     got = torch.func.vmap(product, in_dims=(0, None, None))(x, w, 2.0)
     torch.testing.assert_close(got, 2 * x * w**2)
@@ -198,7 +198,7 @@ def test_a_module_is_trained():
     assert loss.item() < 1e-3
 
 
-def test_what_cannot_be_an_operator():
+def test_unsupported_kernels_raise():
     @ti.kernel
     def with_template(x: ti.template(), y: ti.types.ndarray(), z: ti.types.ndarray()):
         for i in y:
@@ -358,20 +358,20 @@ def test_an_input_that_is_written_is_refused() -> None:
         (((2,), torch.bfloat16), "argument `y`: a tensor of torch.bfloat16"),
     ],
 )
-def test_what_is_no_shape_of_an_output_is_refused(said, match) -> None:
+def test_invalid_output_shape_raises(said, match) -> None:
     op = ti.torch_op(powers, outputs={"y": lambda given: said})
     with pytest.raises(ti.TaichiRuntimeTypeError, match=match):
         op(torch.ones(2))
 
 
 @pytest.mark.parametrize("shape", [torch.Size((2,)), [2], (np.int64(2),)])
-def test_what_is_a_shape_of_an_output(shape) -> None:
+def test_valid_output_shapes(shape) -> None:
     for said in (shape, (shape, torch.float32)):
         op = ti.torch_op(powers, outputs={"y": lambda given, said=said: said})
         assert op(torch.ones(2)).tolist() == [1, 1]
 
 
-def test_what_is_no_tensor_is_refused() -> None:
+def test_non_tensor_argument_raises() -> None:
     op, x = ti.torch_op(powers, outputs={"y": "x"}), ti.field(ti.f32, 2)
     for given in (None, 2.0, [1.0, 2.0], np.ones(2), x):
         for call in (lambda given=given: op(given), lambda given=given: op(x=given)):
@@ -414,7 +414,7 @@ def test_tensors_that_kernels_do_not_reach_are_copied_there_and_back(monkeypatch
     assert asked == [True, True, False, False]
 
 
-def test_what_is_on_the_cpu_stays_there():
+def test_cpu_tensors_stay_on_cpu():
     from vkchi.operators.execution import find_home
 
     assert find_home((torch.zeros(2), 3.0, [1, 2]), is_launch=True) is None
@@ -525,7 +525,7 @@ def test_torch_sees_every_call_where_it_looks():
         product(x, w, "2")
 
 
-def test_what_is_registered_later_counts():
+def test_later_registrations_count():
     op = ti.torch_op(scaled_product, outputs={"y": "x"})
     x, w = (t.detach() for t in inputs())
     op(x, w, 1.0)
@@ -533,7 +533,7 @@ def test_what_is_registered_later_counts():
     assert torch.equal(op(x, w, 1.0), x + 1)
 
 
-def test_nothing_is_recorded_where_torch_records_nothing():
+def test_no_grad_records_nothing():
     x, w = inputs()
     with torch.no_grad():
         assert not product(x, w, 1.0).requires_grad
@@ -555,7 +555,7 @@ def in_place():
     return host_arrays(current_runtime())
 
 
-def test_nothing_is_copied(monkeypatch):
+def test_tensors_are_not_copied(monkeypatch):
     from vkchi.fields.storage import Storage
     from vkchi.ndarray import Ndarray
 
@@ -692,7 +692,7 @@ def test_a_thousand_calls_leave_nothing():
     assert used <= before[0] and known <= before[1] + 8
 
 
-def test_what_torch_lets_go_of_goes_at_once():
+def test_released_tensors_are_freed_immediately():
     import gc
     import weakref
 

@@ -29,7 +29,7 @@ def leaf(n: int = 3) -> Any:
     return torch.ones(n, requires_grad=True)
 
 
-def test_what_torch_saved_and_a_kernel_changed() -> None:
+def test_kernel_write_to_saved_tensor_raises() -> None:
     a = leaf()
     b = a * 2
     c = b * b
@@ -51,7 +51,7 @@ def test_views_share_versions(written: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_where_torch_does_not_record(context: Callable[[], Any]) -> None:
+def test_writes_under_no_grad(context: Callable[[], Any]) -> None:
     a = leaf()
     b = a * 2
     c, before = b * b, a._version
@@ -71,7 +71,7 @@ def test_constants_that_torch_saved() -> None:
         y.sum().backward()
 
 
-def test_what_torch_did_not_save_stays_right() -> None:
+def test_write_to_unsaved_tensor_is_right() -> None:
     a = leaf()
     b = a * 2
     c = b + 1
@@ -111,7 +111,7 @@ def test_torchs_backward_and_then_grad() -> None:
     assert a.grad.tolist() == [8, 16, 24]
 
 
-def test_leaves() -> None:
+def test_leaf_tensors() -> None:
     for a in (leaf(), torch.nn.Parameter(torch.ones(3))):
         c = a * a
         square(a)

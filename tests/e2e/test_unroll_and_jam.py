@@ -143,7 +143,7 @@ def one_by_one(x: Any, n: int) -> tuple[Any, Any]:
     return y.astype(np.int32), hits.astype(np.int32)
 
 
-def test_what_a_loop_writes_is_loaded_again() -> None:
+def test_written_elements_are_reloaded() -> None:
     """Rows are smoothed in place, from left to right: a round reads what the one before wrote."""
     n, m = 4096, 12
     field = ti.field(ti.i32, (n, m))

@@ -66,7 +66,7 @@ def test_branches_that_are_not_taken_do_no_harm() -> None:
         assert y[i] == v + 100 * (x[a] if 0 <= i - 20 < 30 else 3), i
 
 
-def test_what_is_no_number_is_chosen_as_before() -> None:
+def test_nan_selection_is_unchanged() -> None:
     q = np.array([-1, 0, np.inf, np.nan, 4, -np.inf], np.float32)
     r = np.zeros_like(q)
 

@@ -59,7 +59,7 @@ def test_in_place() -> None:
     assert (x.to_numpy() == given.reshape(N, 4).cumsum(1).reshape(-1)).all()
 
 
-def test_one_array_by_two_names() -> None:
+def test_aliased_array_arguments() -> None:
     @ti.kernel
     def run(a: ti.types.ndarray(ndim=1), b: ti.types.ndarray(ndim=1)):
         for i in range(a.shape[0] // 2):

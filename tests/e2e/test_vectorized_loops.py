@@ -46,7 +46,7 @@ def test_running_sums(first: int) -> None:
 
 
 @pytest.mark.parametrize("first", [1, 2, 3, 4])
-def test_what_rounds_before_have_stored(first: int) -> None:
+def test_stores_of_earlier_iterations_are_loaded(first: int) -> None:
     c, x = integers(N), integers(N, seed=2)
     given, place = field(c), field(x)
 
@@ -64,7 +64,7 @@ def test_what_rounds_before_have_stored(first: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.int16])
 @pytest.mark.parametrize("length", [1, 3, 4, 7, 8, 9, 64, 100])
-def test_rows(dtype: Any, length: int, need: Any) -> None:
+def test_vectorized_rows(dtype: Any, length: int, need: Any) -> None:
     need({"int32": "i32", "uint8": "u8", "int16": "i16"}[np.dtype(dtype).name])
     values = integers(70, 100, dtype=dtype)
     x, sums, copy = field(values), ti.field(ti.i32, 70), ti.field(ti.i32, (70, 100))
@@ -111,7 +111,7 @@ def test_vectors_and_the_same_array() -> None:
     assert np.array_equal(x.to_numpy(), values)
 
 
-def test_one_array_as_both_arguments() -> None:
+def test_aliased_arguments() -> None:
     x = ti.ndarray(ti.i32, 65)
 
     @ti.kernel

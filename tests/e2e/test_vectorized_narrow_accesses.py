@@ -25,7 +25,7 @@ def numbers(dtype: Any, *shape: int) -> Any:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", TYPES)
-def test_arrays(name: str, shape: tuple[int, ...]) -> None:
+def test_narrow_arrays(name: str, shape: tuple[int, ...]) -> None:
     t = getattr(ti, name)
     x, y, z = (ti.field(t, shape) for _ in range(3))
     a = numbers(TYPES[name], *shape)

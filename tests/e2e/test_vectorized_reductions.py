@@ -11,7 +11,7 @@ SHAPES = [(1 << 20,), ((1 << 20) + 2,), ((1 << 20) + 5,), (3, 1 << 19), (1024, 1
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_sums(shape: tuple[int, ...]) -> None:
+def test_vectorized_sums_match_numpy(shape: tuple[int, ...]) -> None:
     x, y = ti.field(ti.i32, shape), ti.field(ti.i32, shape)
     total, dot, most = (ti.field(ti.i32, ()) for _ in range(3))
     a, b = (np.random.default_rng(k).integers(-9, 9, shape, dtype=np.int32) for k in (1, 2))

@@ -80,7 +80,7 @@ def test_fields_methods_structs_and_packs() -> None:
     assert sim.count[None] == 0
 
 
-def test_one_array_twice() -> None:
+def test_array_passed_twice() -> None:
     @ti.kernel
     def shift(x: F1, y: F1):
         for _ in range(1):
@@ -92,7 +92,7 @@ def test_one_array_twice() -> None:
     assert ti.verify(shift, x, array(5)).devices
 
 
-def test_textures() -> None:
+def test_verify_with_textures() -> None:
     @ti.kernel
     def paint(img: ti.types.rw_texture(2, fmt=ti.Format.r32f)):
         for i, j in ti.ndrange(3, 4):
@@ -144,7 +144,7 @@ def test_the_first_element_the_op_and_the_line_are_named() -> None:
     assert not x.to_numpy().any()
 
 
-def test_ulps() -> None:
+def test_ulp_differences() -> None:
     one = np.float32(1)
     step = np.spacing(one)
     found = ulp_distances(
@@ -163,7 +163,7 @@ def test_ulps() -> None:
     ti.verify(third, x, ulps=1 << 20)  # what Vulkan allows of sines
 
 
-def test_what_cannot_be_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unverifiable_kernels_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vkchi.ir.interp.STEP_LIMIT", 1000)
 
     @ti.kernel

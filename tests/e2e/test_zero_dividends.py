@@ -47,7 +47,7 @@ TYPES = [("f32", np.float32), ("f64", np.float64)]
 
 
 @pytest.mark.parametrize(("name", "of_numpy"), TYPES)
-def test_scalars(name: str, of_numpy: Any) -> None:
+def test_zero_dividend_scalars(name: str, of_numpy: Any) -> None:
     dtype = getattr(ti, name)
 
     def both(x, i):
@@ -58,7 +58,7 @@ def test_scalars(name: str, of_numpy: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "of_numpy"), TYPES)
-def test_components(name: str, of_numpy: Any) -> None:
+def test_zero_dividend_components(name: str, of_numpy: Any) -> None:
     dtype = getattr(ti, name)
 
     def unit(x, i):

@@ -181,7 +181,7 @@ def covered(program: Program, args: dict[str, Any]) -> list[Covered]:
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_what_is_overwritten(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_must_write_claims_hold(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     program, rng = Program(seed), np.random.default_rng(seed)
     for _ in range(3):
         args = arguments(rng)
@@ -199,7 +199,7 @@ def test_parts_are_claimed_to_be_overwritten() -> None:
     assert sum(map(bool, claims)) > 20
 
 
-def test_some_are_claimed() -> None:
+def test_disjointness_is_claimed_for_some_programs() -> None:
     programs = [Program(seed) for seed in range(60)]
     claims = [check(p, defaultdict(dict)) for p in programs]
     assert sum(c for c, _ in claims) * 6 > sum(n for _, n in claims)

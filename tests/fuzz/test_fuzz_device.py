@@ -58,7 +58,7 @@ def test_exact_programs(device: Device, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS, 2 * PROGRAMS))
-def test_all_arithmetic(device: Device, seed: int) -> None:
+def test_arithmetic_is_near_the_interpreter(device: Device, seed: int) -> None:
     for name, got, want in run_both(device, seed, ALL):
         note = f"seed {seed}: {name}"
         if want.dtype.kind == "f":

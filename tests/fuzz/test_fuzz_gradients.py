@@ -164,7 +164,7 @@ def make_sum(fields: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_gradients(batch: int, fields: dict[str, Any]) -> None:
+def test_device_gradients_match_interpreter(batch: int, fields: dict[str, Any]) -> None:
     for seed in range(batch * PROGRAMS, (batch + 1) * PROGRAMS):
         kernel, point = define(seed, fields), Point(seed, fields)
         fn, names = lower(kernel, fields)

@@ -87,6 +87,6 @@ def contents(seed: int) -> Arrays:
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_program(seed: int, fields: Arrays) -> None:
+def test_random_program_matches_dual_numbers(seed: int, fields: Arrays) -> None:
     world = World(fields, (*NUMBERS, *VECTORS), contents, MEMORY)
     check(write_program(seed), seed, world)

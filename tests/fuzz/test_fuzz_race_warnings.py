@@ -68,7 +68,7 @@ def depends_on_order(body: str, values: dict[str, np.ndarray], seed: int) -> boo
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_what_warns_depends_on_order(seed: int) -> None:
+def test_warned_kernels_depend_on_order(seed: int) -> None:
     body, values = write_program(seed), draw_values(seed)
     if warns(body, f"<race warnings {seed}>", values):
         assert depends_on_order(body, values, seed), body

@@ -90,7 +90,7 @@ def find_gradient(body: str, name: str, values: dict[str, np.ndarray], how: str)
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_what_is_not_refused_is_right_in_every_order(seed: int) -> None:
+def test_accepted_gradients_hold_in_every_order(seed: int) -> None:
     body, values = write_program(seed), draw_values(seed)
     how = "forward" if seed % 4 == 3 else "reverse"
     with warnings.catch_warnings():

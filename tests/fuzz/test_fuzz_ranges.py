@@ -75,13 +75,13 @@ def watched_run(monkeypatch: pytest.MonkeyPatch, fn: Func, args: dict[str, Any],
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_indices(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_claimed_ranges_of_index_programs_hold(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     fn, rng = Generator(seed).program(), np.random.default_rng(seed)
     for _ in range(2):
         assert watched_run(monkeypatch, fn, arguments(rng), f"seed {seed}")
 
 
 @pytest.mark.parametrize("seed", range(0, PROGRAMS, 2))
-def test_programs(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_claimed_ranges_of_programs_hold(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     case = generate(seed)
     watched_run(monkeypatch, case.fn, case.args(), f"seed {seed}")

@@ -50,5 +50,5 @@ def contents(seed: int) -> Arrays:
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_program(seed: int, fields: Arrays) -> None:
+def test_random_row_program_matches_dual_numbers(seed: int, fields: Arrays) -> None:
     check(write_program(seed), seed, World(fields, tuple(SHAPES), contents, MEMORY))

@@ -184,7 +184,7 @@ def test_programs_have_what_is_looked_for() -> None:
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_passes(seed: int) -> None:
+def test_aggregated_atomics_match_in_interpreter(seed: int) -> None:
     plain, want = parse_func(Program(seed).text), arguments(seed)
     run_reference(plain, want)
     assert want["o"][0] == 0
@@ -210,7 +210,9 @@ def card() -> Iterator[Device]:
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_devices(card: Device, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aggregated_atomics_match_on_device(
+    card: Device, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lanes ask who meets them sooner, and for more sums, than is worth it."""
     monkeypatch.setattr(combine, "ATTEMPTS", seed % 2)
     monkeypatch.setattr(combine, "MOST_ATOMICS", 20)

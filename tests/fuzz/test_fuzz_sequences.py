@@ -472,7 +472,7 @@ class Program:
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, BATCH))
-def test_sequences(first: int, worlds: Worlds) -> None:
+def test_random_sequences_match_reference_machine(first: int, worlds: Worlds) -> None:
     programs = [Program(first + k, worlds) for k in range(min(BATCH, FIRST + PROGRAMS - first))]
     for program in programs:
         program.run()

@@ -174,7 +174,9 @@ def at_first() -> Iterator[None]:
 @pytest.mark.device
 @pytest.mark.usefixtures("at_first")
 @pytest.mark.parametrize("seed", range(max(1, PROGRAMS // 4)))
-def test_kernels(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_specialized_kernels_match_general_code(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     source = Source(seed)
     kernel = compiled(source, seed)
     for k, shape in enumerate(random.Random(seed).sample(SHAPES, LAUNCHES)):

@@ -23,6 +23,6 @@ def runtime() -> None:
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_program(seed: int) -> None:
+def test_struct_program_matches_python(seed: int) -> None:
     text = write_program(seed)
     assert run_kernel(text, seed % 5) == run_python(text, seed % 5), text

@@ -155,7 +155,7 @@ def world() -> Iterator[World]:
 
 
 @pytest.mark.parametrize("seed", range(TAPES))
-def test_tape(seed: int, world: World) -> None:
+def test_random_tape_gradient_matches_differences(seed: int, world: World) -> None:
     r, numbers = random.Random(seed), np.random.default_rng(seed)
     acts: list[Act] = [world.take_inputs]
     acts += [draw_act(r, world) for _ in range(r.randrange(3, 14))]

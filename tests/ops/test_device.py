@@ -82,7 +82,7 @@ def judge(kind: str, types: Types, inputs: list[tuple[Any, ...]], got: Any) -> A
 
 
 @pytest.mark.parametrize(("kind", "types"), SIGNATURES, ids=name_of)
-def test_elementwise(device: Device, kind: str, types: Types) -> None:
+def test_elementwise_row_matches_reference(device: Device, kind: str, types: Types) -> None:
     keeps_special = device.caps.signed_zero_inf_nan_f32
     inputs = cases(kind, types)
     fn = build_func(kind, types)
@@ -110,7 +110,9 @@ def test_elementwise(device: Device, kind: str, types: Types) -> None:
 @pytest.mark.parametrize("shape", [(3,), (2, 2), (3, 3)], ids=str)
 @pytest.mark.parametrize("name", ["i32", "f32"])
 @pytest.mark.parametrize("kind", ["add", "mod", "min", "lt"])
-def test_tensors(device: Device, kind: str, name: str, shape: tuple[int, ...]) -> None:
+def test_elementwise_row_on_tensors(
+    device: Device, kind: str, name: str, shape: tuple[int, ...]
+) -> None:
     t = {"i32": np.int32, "f32": np.float32}[name]
     types = tuple(ts for k, ts in SIGNATURES if k == kind and ts[0].name == name)[0]
     fn = build_func(kind, types, shape)

@@ -170,7 +170,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("attr", ["", "[inside]"])
 @pytest.mark.parametrize("array", LAYOUTS)
-def test_layouts(device: Device, array: str, attr: str) -> None:
+def test_memory_layouts(device: Device, array: str, attr: str) -> None:
     first = (-2, 5) if "-2:5" in array else (0, 0)
     body = f"""
         %four = const 4 : i32
@@ -440,7 +440,7 @@ def test_computed_components(device: Device, size: int) -> None:
     check(device, loop(f"%x: array<f32<{size}>[?]>", body), {"x": ramp(20, size)}, count=20)
 
 
-def test_matrices(device: Device) -> None:
+def test_matrix_memory(device: Device) -> None:
     body = """
         %p = elem %x, %i : ptr<f32<2x3> global>
         %a = load %p : f32<2x3>
@@ -676,7 +676,7 @@ def test_random_numbers(device: Device) -> None:
 
 @pytest.mark.parametrize("name", ["i32", "u32", "f32"])
 @pytest.mark.parametrize("kind", ["add", "min", "max", "mul", "and", "or", "xor"])
-def test_subgroups(device: Device, kind: str, name: str) -> None:
+def test_subgroup_operations(device: Device, kind: str, name: str) -> None:
     """The elected ones' results, put together, are the result of all."""
     if not device.caps.subgroup_arithmetic or (name == "f32" and kind in ("and", "or", "xor")):
         pytest.skip("no such reduction")

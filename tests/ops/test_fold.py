@@ -29,7 +29,7 @@ def same_constant(a: Any, b: Any, t: Scalar) -> bool:
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=name_of)
-def test_tensors(signature: tuple[str, Types]) -> None:
+def test_fold_tensors(signature: tuple[str, Types]) -> None:
     kind, types = signature
     inputs = cases(kind, types)[:6]
     wide = tuple(Tensor.of(s, (len(inputs),)) for s in types)

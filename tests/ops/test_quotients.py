@@ -115,7 +115,7 @@ def test_remainders_of_any_numbers(kind: str, t: Scalar, mode: str) -> None:
 
 @pytest.mark.parametrize(("t", "mode"), DEVICES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
-def test_edges(kind: str, t: Scalar, mode: str) -> None:
+def test_quotients_of_edge_values(kind: str, t: Scalar, mode: str) -> None:
     """Zeros, infinities, NaN, subnormal, least and greatest numbers; quotients that the type does
     not hold exactly may be as imprecise as `/`."""
     a, b = columns(cases(kind, (t, t)), (t, t))

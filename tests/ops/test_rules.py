@@ -223,7 +223,7 @@ def slopes(fn: Func, args: dict[str, Any], along: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_rule(case: Case, form: str) -> None:
+def test_derivative_rule_matches_differences(case: Case, form: str) -> None:
     fn, args = Maker(case).build(form), draw(case)
     r = np.random.default_rng(3)
     along = {k: r.normal(size=v.shape) for k, v in args.items()}

@@ -123,7 +123,7 @@ def test_offsets_wrap_and_constants_are_exact() -> None:
     assert split_offset(NAMES["cm1"]) == OffsetIndex(None, -1)
 
 
-def test_bases() -> None:
+def test_alias_of_bases() -> None:
     assert base_memory(NAMES["vik"]) is FN.params[3]
     assert base_memory(NAMES["a"]) is NAMES["a"]
     assert base_memory(NAMES["ti"]) is NAMES["t"]

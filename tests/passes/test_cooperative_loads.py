@@ -56,7 +56,7 @@ def test_alone_in_a_subgroup(name: str, m: int) -> None:
         PROCESSOR._replace(subgroup_size=1),
     ],
 )
-def test_other_devices_load_as_they_did(caps: object) -> None:
+def test_other_devices_are_unchanged(caps: object) -> None:
     fn = golden("row")
     assert broadcast_loads(fn, caps) is fn  # type: ignore[arg-type]
     assert broadcast_loads(fn, PROCESSOR) is not fn

@@ -37,7 +37,7 @@ NARROW = FULL._replace(workgroup_size=(16, 8, 2), workgroup_invocations=128)
         ((1, 1), (1, 1)),
     ],
 )
-def test_tiles(extents: tuple[int | None, ...], tile: tuple[int, ...]) -> None:
+def test_workgroup_tiles(extents: tuple[int | None, ...], tile: tuple[int, ...]) -> None:
     assert choose_tile(extents, FULL) == tile
 
 

@@ -83,7 +83,7 @@ def test_arrays_of_their_own_part() -> None:
     check(add_to("x", "%i") + add_to("y", "%i"), 2)
 
 
-def test_one_array_stays_together() -> None:
+def test_loop_over_one_array_is_not_split() -> None:
     check(add_to("x", "%i") + add_to("x", "%c0"), 1)
 
 

@@ -182,11 +182,11 @@ def test_long_loops_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("op", ["%t' = random : u32", "%t' = thread_index : i32", "barrier"])
-def test_what_keeps_its_place(op: str) -> None:
+def test_unmovable_ops_keep_their_order(op: str) -> None:
     fn = loops(KEEP, f"{LOAD}    {op}\n    store %p', %v'")
     assert fuse_loops(fn) is fn
 
 
-def test_nothing_but_a_loop() -> None:
+def test_func_of_one_loop_is_unchanged() -> None:
     fn = loops(KEEP)
     assert fuse_loops(fn) is fn

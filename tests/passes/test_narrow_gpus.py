@@ -73,7 +73,7 @@ def test_fills_are_dispatches(name: str) -> None:
     assert list(find_fills(program, gpu._replace(kind="cpu"))) == ["f"]
 
 
-def test_kinds() -> None:
+def test_device_kinds() -> None:
     assert [k for k in ("other", "integrated", "discrete", "virtual", "cpu") if Caps(k).is_cpu] == [
         "cpu"
     ]

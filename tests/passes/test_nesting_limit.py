@@ -167,7 +167,7 @@ def test_a_long_chain_is_a_row() -> None:
         assert run_reference(fn, args)["y"][0] == (value + 0.5 if value < 600 else -1.0)
 
 
-def test_what_is_shallow_stays() -> None:
+def test_shallow_nests_are_unchanged() -> None:
     fn = chain(40)
     assert limit_nesting(fn) is fn
 

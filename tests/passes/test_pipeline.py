@@ -116,7 +116,7 @@ def test_a_pass_that_stumbles_over_what_another_broke_is_not_blamed(
         optimize_kernel(parse_func(KERNEL), FULL, Options())
 
 
-def test_what_a_device_lacks_is_raised_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_device_feature_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKCHI_VERIFY", "0")
     caps = SMALLEST._replace(float64=False)
     with pytest.raises(DeviceError) as caught:
@@ -148,14 +148,14 @@ def test_passes_change_nothing_where_their_kinds_are_missing() -> None:
     assert seen == set(WITH_NEEDS)
 
 
-def test_what_is_irreducible_is_what_simplify_would_leave() -> None:
+def test_irreducible_means_simplify_fixpoint() -> None:
     for fn in inputs():
         memo = Memo()
         once = simplify(fn, memo)
         assert print_func(simplify(once, memo)) == print_func(simplify(once))
 
 
-def test_other_workgroups_alone_are_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workgroup_size_alone_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     real = pipeline.run_pass
     monkeypatch.setattr(

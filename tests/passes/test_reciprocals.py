@@ -56,7 +56,7 @@ def divisors() -> list[int]:
 
 @pytest.mark.parametrize("caps", [FULL, CPU], ids=["card", "processor"])
 @pytest.mark.parametrize("kind", ["floordiv", "mod"])
-def test_all_that_could_go_wrong(kind: str, caps: Caps) -> None:
+def test_reciprocal_quotients_at_critical_values(kind: str, caps: Caps) -> None:
     """By the ops that the pass writes, as the interpreter computes them."""
     fn = quotients(kind)
     new = Pass("reciprocals", caps)(fn)

@@ -91,7 +91,7 @@ def name_of(case: tuple[RuleRow, Scalar]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_row(case: tuple[RuleRow, Scalar]) -> None:
+def test_rule_row_preserves_meaning(case: tuple[RuleRow, Scalar]) -> None:
     row, t = case
     pattern, result = parse(row.pattern), parse(row.result)
     near = next((operand_type(n, t) for n in nodes(pattern) if n.head in COMPARISONS), t)

@@ -53,7 +53,7 @@ def numbers(t: Scalar, c: float) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["f32", "f64"])
 @pytest.mark.parametrize("kind", ["lt", "le", "gt", "ge"])
-def test_roots(kind: str, name: str) -> None:
+def test_sqrt_comparison_matches_original(kind: str, name: str) -> None:
     t = SCALARS[name]
     for c in CONSTANTS:
         fn = program(kind, t, c)

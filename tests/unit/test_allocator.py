@@ -91,7 +91,7 @@ def test_a_big_request_gets_its_own_block_and_gives_it_back() -> None:
     assert memory.blocks == []
 
 
-def test_all_but_one_empty_block_are_given_back() -> None:
+def test_empty_blocks_but_one_are_freed() -> None:
     a, memory = make_allocator()
     spans = [a.allocate(BLOCK // 2) for _ in range(20)]
     for span in spans:
@@ -163,7 +163,7 @@ def test_any_sequence(steps: list[tuple[str, int]], limit_blocks: int) -> None:
     assert memory.blocks == []
 
 
-def test_what_is_gone_waits_for_the_submission_that_was_being_recorded() -> None:
+def test_freed_memory_waits_for_pending_submission() -> None:
     released = ReleaseQueue()
     released.add("a")
     assert released.tag(recorded=3) == ["a"]

@@ -44,7 +44,7 @@ def test_written_and_read(artifact):
     assert pickle.loads(pickle.dumps(artifact)) == artifact
 
 
-def test_it_says_what_it_touches(artifact):
+def test_artifact_lists_accessed_arrays(artifact):
     assert artifact.arrays.keys() == {"x", "out"}
     assert "x" in artifact.reads and "out" in artifact.writes
 
@@ -90,11 +90,11 @@ def test_checks_do_nothing_else(test):
     [b"", b"\0" * 8, b"\2\0\0\0\2\0\0\0[][]more", b'\x0e\0\0\0\2\0\0\0{"record": "X"[]',
      b"\2\0\0\0\2\0\0\0{}[]", encode((1, 2), "Shape"), encode((1, 2), "Shape")[:-1]],
 )  # fmt: skip
-def test_what_is_no_record_is_refused(data):
+def test_malformed_record_raises(data):
     with pytest.raises(Malformed):
         decode(data, "Slot")
 
 
-def test_what_has_no_form_is_not_written():
+def test_unserializable_value_raises():
     with pytest.raises(TypeError):
         encode({"a": object()}, "dict[str, int]")

@@ -42,7 +42,7 @@ func @f(%x: array<i32[???]>, %n: i32) {{
         ((), "ijk", False),
     ],
 )
-def test_orders(accesses: tuple[str, ...], order: str, has_rival: bool) -> None:
+def test_axis_orders(accesses: tuple[str, ...], order: str, has_rival: bool) -> None:
     digits, is_square = iteration_digits(loop_with(*accesses))
     assert "".join("ijk"[k] for k, _, _ in digits) == order
     assert is_square is has_rival

@@ -31,7 +31,7 @@ def wait_for_the_end() -> None:
     assert BackgroundTask.begun() is None
 
 
-def test_it_is_done_in_another_thread_and_held_no_longer() -> None:
+def test_work_runs_in_another_thread_and_is_released() -> None:
     go, done = allocate_lock(), []
     go.acquire()
     run_in_background(lambda: done.append(go.acquire()))
@@ -41,14 +41,14 @@ def test_it_is_done_in_another_thread_and_held_no_longer() -> None:
     assert done == [True]
 
 
-def test_what_is_raised_there_is_nobodys(capfd: pytest.CaptureFixture[str]) -> None:
+def test_exceptions_in_background_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
     for error in (ValueError, SystemExit, KeyboardInterrupt):
         run_in_background(lambda error=error: exec("raise error", {"error": error}))
         wait_for_the_end()
     assert capfd.readouterr().err == ""
 
 
-def test_one_processor_does_nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_cpu_runs_nothing_in_background(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "count_processors", lambda: 1)
     done: list[None] = []
     run_in_background(lambda: done.append(None))

@@ -43,7 +43,7 @@ def test_types_of_constants_are_not_kept_for_ever() -> None:
     assert builder._infer.cache_info().currsize <= limit
 
 
-def test_what_was_verified_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verified_funcs_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "_REMEMBERED", 100)
     verify._GOOD.clear()
     verify._GOOD_ARRAYS.clear()
@@ -74,7 +74,7 @@ class Thing:
     pass
 
 
-def test_what_comes_while_a_table_is_tidied_stays() -> None:
+def test_entries_added_during_cleanup_stay() -> None:
     table: WeakTable[int, Thing] = WeakTable()
     kept = [Thing() for _ in range(LEAST + 1)]
 

@@ -80,12 +80,12 @@ OPEN = {
 
 
 @pytest.mark.parametrize("name", PROVED)
-def test_proved(name: str) -> None:
+def test_bounds_checks_proved_redundant(name: str) -> None:
     assert one_access(PROVED[name])
 
 
 @pytest.mark.parametrize("name", OPEN)
-def test_open(name: str) -> None:
+def test_bounds_checks_not_proved(name: str) -> None:
     assert not one_access(OPEN[name])
 
 
@@ -129,7 +129,7 @@ func @f(%x: array<f32[???]>, %y: array<f32[???]>) {
     assert marks(text) == [True, True, False, False]
 
 
-def test_conditions() -> None:
+def test_bounds_proved_by_conditions() -> None:
     text = """
 func @f(%x: array<f32[??]>, %a: i32, %b: i32) {
   %c0 = const 0 : i32
@@ -249,7 +249,7 @@ def test_conditions_of_selects_in_selects_take_no_time(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("chunk", range(5))
-def test_what_is_proved_is_true(chunk: int) -> None:
+def test_proofs_hold_for_random_programs(chunk: int) -> None:
     proved = total = 0
     for seed in range(chunk, PROGRAMS, 5):
         fn = Generator(seed).program()

@@ -75,7 +75,7 @@ def keys_of(run, name):
     return [row["key"] for row in json.loads(run("ls", name, "--json"))]
 
 
-def test_ls(run):
+def test_ls_lists_entries(run):
     head, *lines = run("ls").splitlines()
     assert head.split() == "key kind kernel size hits age device place signature".split()
     assert [line.split()[2] for line in lines] == ["scale", "scale", "shift"]
@@ -90,14 +90,14 @@ def test_ls_as_json(run):
     assert all(row["version"] == "v1" and row["place"].startswith("/home/me/") for row in rows)
 
 
-def test_show(run):
+def test_show_prints_an_entry(run):
     (key,) = keys_of(run, "shift")
     text = run("show", key[:8])
     assert "func @shift(%x: array<f32[?]>)" in text and "OpEntryPoint" in text
     assert "device float64 = True" in text and "option fast_math = False" in text
 
 
-def test_why(run):
+def test_why_explains_a_miss(run):
     a, b = keys_of(run, "scale")
     text = run("why", a, b)
     assert text.splitlines()[1].strip().startswith("ir: ") and len(text.splitlines()) == 2
@@ -125,18 +125,18 @@ def test_why_versions(run, store):
     assert "compiler: v1 -> v2" in run("why", old, new)
 
 
-def test_diff(run):
+def test_diff_compares_entries(run):
     text = run("diff", *keys_of(run, "scale"))
     assert "= const 2.0 : f32" in text and "= const 3.0 : f32" in text
     assert {line[0] for line in text.splitlines()[2:]} <= set(" +-@")
 
 
-def test_stats(run):
+def test_stats_counts_entries(run):
     text = run("stats")
     assert "entries  3" in text and "hits     1" in text
 
 
-def test_verify(run, store):
+def test_verify_checks_entries(run, store):
     assert "3 entries, 0 damaged" in run("verify")
     path = store.path_of(store.keys()[0])
     with open(path, "r+b") as file:
@@ -178,14 +178,14 @@ def test_verify_validates_spirv(run, store):
     assert "spirv-val: " in run("verify", status=1)
 
 
-def test_prune(run, store):
+def test_prune_removes_old_entries(run, store):
     size = max(os.path.getsize(store.path_of(k)) for k in store.keys())
     assert "0 entries dropped" in run("prune")
     assert "2 entries dropped" in run("prune", "--most", str(size + 10))
     assert keys_of(run, "shift")  # used last
 
 
-def test_clear(run, store):
+def test_clear_removes_all_entries(run, store):
     assert "3 entries dropped" in run("clear", "--yes")
     assert store.keys() == [] and os.listdir(store.folder) == []
 
@@ -269,7 +269,7 @@ def test_names_that_change_a_terminal(run, store, tmp_path):
     assert "\\x1b" in run("unpack", "\x1b[2J.tar", status=1)
 
 
-def test_what_is_not_there(run):
+def test_missing_entry_fails(run):
     assert "no entries have a key" in run("show", "ff" * 32, status=1)
     assert "3 entries have a key" not in run("show", "", status=1)
     assert "the cache has no kernel step" in run("why", "program.py:step", status=1)
@@ -369,7 +369,7 @@ def on_a_terminal(store, *words, **around):
     return found.decode()
 
 
-def test_colours(store):
+def test_coloured_output(store):
     assert on_a_terminal(store, "ls").startswith("\x1b[1mkey")
     assert "\x1b" not in on_a_terminal(store, "--no-color", "ls")
     assert "\x1b" not in on_a_terminal(store, "ls", NO_COLOR="1")
@@ -384,7 +384,7 @@ def test_ls_by_device(run, store):
     assert json.loads(run("ls", "turn", "--json"))[0]["device"] == "A Card"
 
 
-def test_what_drivers_compiled(run, store):
+def test_pipeline_cache_entries(run, store):
     """Such entries are shown, and hold no code of ours."""
     store.put("5" * 64, {"kind": "pipelines", "device": "A Card", "parts": {"driver": "7"}}, b"x")
     assert len(run("ls", "--kind", "pipelines").splitlines()) == 2

@@ -81,7 +81,7 @@ def test_values_come_back(value, form):
         ([[]], "Binding"),
     ],
 )  # fmt: skip
-def test_other_trees_are_refused(tree, form):
+def test_unexpected_trees_raise(tree, form):
     with pytest.raises((ValueError, TypeError, LookupError)):
         from_tree(tree, form, [])
 
@@ -107,7 +107,7 @@ def test_sentences_show_a_number(sentence):
         encode(Check(("const", 1), "n <= 5", sentence, None), "Check")
 
 
-def test_what_is_not_of_the_form_is_not_written(artifact):
+def test_invalid_records_are_not_written(artifact):
     with pytest.raises(TypeError):
         encode(artifact._replace(sites={"one": 1}), "Artifact")
     with pytest.raises(TypeError):

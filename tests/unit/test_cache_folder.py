@@ -57,7 +57,9 @@ def test_of_a_wheel(
 
 @pytest.mark.parametrize("given", [None, "given", Path("given"), "~/given"])
 @pytest.mark.usefixtures("installed")
-def test_chosen(given: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_init_option_overrides_environment(
+    given: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """What `init` is given goes before the environment."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VKCHI_CACHE_DIR", "~/chosen")

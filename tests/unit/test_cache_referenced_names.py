@@ -28,7 +28,7 @@ from vkchi.cache.referenced_names import without_comments
         ("x = 'open # one\n", "x = 'open # one", (0, 1)),
     ],
 )
-def test_comments(text: str, bare: str, lines: tuple[int, ...]) -> None:
+def test_comment_detection(text: str, bare: str, lines: tuple[int, ...]) -> None:
     found, left = without_comments(text)
     assert found == bare
     assert left == lines

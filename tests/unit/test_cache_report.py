@@ -132,7 +132,7 @@ def test_every_op_has_its_own_line(store: CacheStore) -> None:
             assert line.refs[0] == "0:4", line
 
 
-def test_other_versions_are_not_linked(store: CacheStore) -> None:
+def test_entries_of_other_versions_are_not_linked(store: CacheStore) -> None:
     _, header, body = entry(store, "kernel", "scale")
     parts = {**header["parts"], "device subgroup_size": "4", "option block_dim": "32"}
     found = link({**header, "parts": parts}, body)
@@ -140,7 +140,7 @@ def test_other_versions_are_not_linked(store: CacheStore) -> None:
     assert not link({**header, "parts": {"option colour": "1"}}, body).is_linked
 
 
-def test_show(run: Run, store: CacheStore) -> None:
+def test_show_links_source_and_code(run: Run, store: CacheStore) -> None:
     key = entry(store, "kernel", "scale")[0]
     text = run("show", key[:10])
     for words in ("return v * v + 0.25", "func @scale(", "OpEntryPoint", "driver  ", "seconds "):
@@ -159,7 +159,7 @@ def test_side_by_side(store: CacheStore, monkeypatch: pytest.MonkeyPatch) -> Non
     assert any("def scale" in line and "%" in line and "Op" in line for line in lines)
 
 
-def test_what_a_driver_tells_is_kept(
+def test_driver_statistics_are_kept(
     run: Run, store: CacheStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a stand-in for the driver's word; that RADV gives it is tested with `vkchi compile`."""
@@ -256,7 +256,7 @@ def test_the_page_is_whole_and_loads_nothing(page: Path, store: CacheStore) -> N
         assert name in text
 
 
-def test_timings(run: Run, tmp_path: Path) -> None:
+def test_profiler_timings(run: Run, tmp_path: Path) -> None:
     """Of a trace of ti.profiler."""
     trace, path = tmp_path / "trace.json", tmp_path / "cache.html"
     events = [{"name": f"scale.{k}", "ts": 0, "dur": 250.0} for k in range(3)]

@@ -31,7 +31,7 @@ def put(store, key=KEY, body=BODY):
     return store.path_of(key)
 
 
-def test_what_was_put_is_got_by_another_store(store):
+def test_entry_is_read_by_another_store(store):
     put(store)
     header, body = CacheStore(store.root).get(KEY)
     assert body == BODY and header["name"] == "step"
@@ -140,7 +140,7 @@ def test_a_link_under_a_key_is_replaced_by_writing(store, tmp_path):
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
-def test_what_is_no_plain_file_is_no_entry(store, make):
+def test_special_files_are_no_entries(store, make):
     put(store, OTHER)
     make(store.path_of(KEY))
     with pytest.warns(CacheWarning):
@@ -199,7 +199,7 @@ def test_another_users_folder_is_not_used(store, monkeypatch):
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EIO])
 @pytest.mark.parametrize("call", ["write", "fsync", "replace", "open", "mkdir"])
-def test_what_cannot_be_written_is_not_kept(store, monkeypatch, code, call):
+def test_unwritable_entry_is_not_kept(store, monkeypatch, code, call):
     def fail(*args, **kwargs):
         raise OSError(code, os.strerror(code))
 
@@ -316,7 +316,7 @@ def test_more_go_than_must(store):
     assert keys_left(store, "fifo", 0.8) == [4]
 
 
-def test_those_of_other_versions_go(tmp_path):
+def test_entries_of_other_versions_are_removed(tmp_path):
     store = CacheStore(str(tmp_path / "c"), Limits("version"), "new")
     store.put(KEY, {"version": "old"}, b"")
     store.put(OTHER, {"version": "new"}, b"")

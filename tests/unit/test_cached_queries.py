@@ -92,7 +92,7 @@ def test_calls_leave_room_for_what_is_asked_of_the_kernel(home, monkeypatch):
     assert len(kept(home).calls) == 5
 
 
-def test_what_others_wrote_is_merged(home):
+def test_concurrent_writes_are_merged(home):
     here, there = Answers(home), Answers(home)
     for k, one in enumerate((here, there)):
         one.find(("names", k), "Names", lambda: frozenset("x"))

@@ -71,7 +71,7 @@ def test_exceptions_end_it():
     assert gc.isenabled()
 
 
-def test_one_that_never_began_its_block_ends_when_it_is_forgotten():
+def test_unentered_scope_ends_when_collected():
     block = compiling("f")
     block.__enter__()
     assert not gc.isenabled()
@@ -136,7 +136,7 @@ def test_a_terminal_is_told_what_takes_long(stream, is_told, monkeypatch):
     assert stream.getvalue().endswith("\r\x1b[K") == is_told
 
 
-def test_what_is_quick_is_not_told(monkeypatch):
+def test_quick_compile_is_not_reported(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(module, "PATIENCE_S", 60.0)
     monkeypatch.setattr(sys, "stderr", stream)

@@ -97,19 +97,19 @@ def shaders(run: Run) -> Shaders:
     return compiled
 
 
-def test_what_a_file_calls_is_compiled_and_does_not_run(program: str, run: Run) -> None:
+def test_called_kernels_are_compiled_but_not_run(program: str, run: Run) -> None:
     said, told = run(program, "--device", "apple-moltenvk", "--", "some", "words")
     assert "x is 3.0 some words" in told  # fills are done, kernels are not
     assert "scale.0" in said and "total.grad.0" in said and "this ran" not in said + told
     assert "Apple M1" in said
 
 
-def test_one_kernel_and_what_is_derived_of_it(program: str, shaders: Shaders) -> None:
+def test_kernel_option_selects_kernel_and_derived_kernels(program: str, shaders: Shaders) -> None:
     names = [row["name"] for row in shaders(f"{program}:total", "--device", "mali-valhall")]
     assert {name.partition(".")[0] for name in names} == {"total"} and "total.grad.0" in names
 
 
-def test_arguments(program: str, shaders: Shaders, run: Run) -> None:
+def test_command_line_arguments(program: str, shaders: Shaders, run: Run) -> None:
     words = (f"{program}:step", "--device", "intel-xe")
     (row,) = shaders(*words, "--arg", "y=f32[?,64]", "--arg", "out=x")
     assert row["name"] == "step.0"
@@ -118,14 +118,14 @@ def test_arguments(program: str, shaders: Shaders, run: Run) -> None:
     assert "--arg is NAME=VALUE" in run(*words, "--arg", "z", status=2)[1]
 
 
-def test_methods(program: str, shaders: Shaders, run: Run) -> None:
+def test_compile_methods(program: str, shaders: Shaders, run: Run) -> None:
     assert shaders(f"{program}:model.move", "--device", "navi21")
     assert "as in obj.step" in run(f"{program}:Model.move", status=1)[1]
     assert "there is no 'fly'" in run(f"{program}:model.fly", status=1)[1]
     assert "nothing called 'nothing'" in run(f"{program}:nothing", status=1)[1]
 
 
-def test_what_a_device_lacks(program: str, run: Run) -> None:
+def test_missing_device_feature_is_reported(program: str, run: Run) -> None:
     _, told = run(f"{program}:wide", "--device", "mali-valhall", status=1)
     assert "Arm Mali" in told and "f64" in told
 

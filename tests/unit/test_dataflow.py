@@ -176,7 +176,7 @@ DECIDES = """  %t = lt %a, %one : u1
         (EMPTY, "a", "t"), (EMPTY, "x", ""),
     ],
 )  # fmt: skip
-def test_what_ops_and_loops_hand_on(body: str, seed: str, found: str) -> None:
+def test_flow_through_ops_and_loops(body: str, seed: str, found: str) -> None:
     assert flow(body, seed) == set(found.split())
 
 
@@ -189,7 +189,7 @@ def test_what_ops_and_loops_hand_on(body: str, seed: str, found: str) -> None:
         (PRIVATE, "zero", "i v w l r"), (EMPTY, "a", "t i"), (DECIDES, "a", "t r c p f x v"),
     ],
 )  # fmt: skip
-def test_what_depends_by_decisions_too(body: str, seed: str, found: str) -> None:
+def test_control_dependences(body: str, seed: str, found: str) -> None:
     assert dependence(body, seed) == set(found.split())
 
 
@@ -201,7 +201,7 @@ def test_writes_that_depend() -> None:
     assert Dependence(fn.body, [values["b"]]).writes() == set()
 
 
-def test_who_sees_a_write_is_asked() -> None:
+def test_reads_of_a_write_are_queried() -> None:
     fn = func(MEMORY)
     values = by_name(fn)
     found = Dependence(fn.body, [values["x"]], lambda op: ()).found

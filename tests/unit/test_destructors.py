@@ -77,7 +77,7 @@ def test_deeds_are_done_when_the_last_is_gone() -> None:
     assert all(ref() is None for ref in kept)
 
 
-def test_nothing_is_done_once_the_references_are_let_go() -> None:
+def test_no_work_after_references_are_released() -> None:
     done: list[int] = []
     things = [Thing()]
     kept = finalize_after_all(things, run_each_once(partial(done.append, 1)))
@@ -86,7 +86,7 @@ def test_nothing_is_done_once_the_references_are_let_go() -> None:
     assert done == []
 
 
-def test_what_is_done_once_is_not_done_again() -> None:
+def test_destructor_runs_once() -> None:
     done: list[int] = []
     steps = run_each_once(partial(done.append, 1), partial(done.append, 2))
     next(steps)
@@ -290,7 +290,7 @@ def test_an_interrupt_on_the_threshold_of_the_end_leaves_a_closed_device() -> No
     assert done.stdout == "None\n" and "KeyboardInterrupt" in done.stderr
 
 
-def test_what_structs_point_to_outlives_a_circle_that_comes_back() -> None:
+def test_struct_pointees_outlive_resurrected_cycle() -> None:
     vk = load_vulkan()
     came_back: deque[Any] = deque()
 

@@ -472,7 +472,7 @@ def test_a_view_keeps_its_memory(device: Device) -> None:
 # --- timing ----------------------------------------------------------------------------------
 
 
-def test_timing(device: Device, saxpy: Pipeline) -> None:
+def test_timestamps(device: Device, saxpy: Pipeline) -> None:
     x, y = make_floats(device, np.ones(1 << 16)), make_floats(device, np.zeros(1 << 16))
     with device.timing() as timing:
         for _ in range(300):
@@ -590,7 +590,7 @@ MANY = [
         (MANY, "cpu", 3, 3),
     ],
 )
-def test_choice(infos: list[DeviceInfo], kind: str, select: Any, index: int) -> None:
+def test_device_choice(infos: list[DeviceInfo], kind: str, select: Any, index: int) -> None:
     lacks: list[list[str]] = [[] for _ in infos]
     assert choose_device(infos, lacks, kind, select, fallback=False) == index
 

@@ -65,7 +65,7 @@ def raises_ours(fn: Callable[..., Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_docstrings(name: str) -> None:
+def test_docstrings_name_parameters_and_errors(name: str) -> None:
     fn = FUNCTIONS[name]
     text = inspect.getdoc(fn) or ""
     missing = [p for p in parameters(fn) if not re.search(rf"\b{re.escape(p)}\b", text)]

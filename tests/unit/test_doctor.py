@@ -62,7 +62,7 @@ def test_a_device_that_is_not_there(
     assert "unset VKCHI_DEVICE, or name one that is there" in str(said["problems"])
 
 
-def test_flags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_flags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKCHI_DEVCE", "0")
     monkeypatch.setenv("VK_DRIVER_FILES", "/nowhere/icd.json")
     monkeypatch.setattr(doctor, "physical_devices", list)
@@ -74,7 +74,7 @@ def test_flags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     assert status == 1
 
 
-def test_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_checks_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = doctor.check_cache()
     assert found.lines[0] == str(folder)
     assert found.lines[-1] == "0 entries"
@@ -125,7 +125,9 @@ class Card:
         ("none of CUDA's 2 devices is this Vulkan device", "", "CUDA_VISIBLE_DEVICES"),
     ],
 )
-def test_cuda(ordinal: int | str, line: str, mend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_checks_cuda(
+    ordinal: int | str, line: str, mend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doctor, "physical_devices", lambda: [Card()])
     monkeypatch.setattr(doctor, "cuda_ordinal", lambda uuid: ordinal)
     found = doctor.check_cuda()

@@ -19,7 +19,7 @@ LOADED = re.compile(r"""<(?:script|img|link)[^>]*(?:src|href)=["'](?:https?:)?//
 
 
 @pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed (extra docs)")
-def test_it_is_built_and_stands_alone(tmp_path: Path) -> None:
+def test_site_builds_and_is_self_contained(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)

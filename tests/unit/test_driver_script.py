@@ -80,7 +80,7 @@ def test_an_old_mesa_is_kept_and_said_to_be_slow(run: Callable[..., tuple[int, s
 
 @pytest.mark.parametrize("devices", [NEW, SWIFTSHADER, f"{HARDWARE}\n{OLD}"])
 @pytest.mark.parametrize("options", [[], ["--newest"]])
-def test_nothing_is_said_or_done_where_nothing_is_slow(
+def test_fast_machine_changes_nothing(
     options: list[str], devices: str, run: Callable[..., tuple[int, str, str]]
 ) -> None:
     status, said, calls = run(*options, devices=devices)

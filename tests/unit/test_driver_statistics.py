@@ -86,7 +86,7 @@ def device() -> Iterator[Device]:
     made.close()
 
 
-def test_what_is_told(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_statistics(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     teller = Teller(device, monkeypatch)
     found = device.pipelines.explain(make_shader(), 0)
     assert [(e.name, e.subgroup_size) for e in found] == [("SIMD8", 8), ("SIMD16", 16)]

@@ -105,7 +105,7 @@ def test_components_one_by_one() -> None:
         "%x: array<f32[??]>",
     ],
 )
-def test_what_is_left_of_memory(params: str) -> None:
+def test_partially_filled_memory(params: str) -> None:
     assert fills(store(), params) == ()
 
 
@@ -138,7 +138,7 @@ def test_dispatches_that_do_more(body: str) -> None:
     assert fills(body) == ()
 
 
-def test_one_number_without_a_loop() -> None:
+def test_scalar_fill_without_loop() -> None:
     text = """\
 func @f(%x: array<f32[]>) {
   %e = elem %x : ptr<f32 global>

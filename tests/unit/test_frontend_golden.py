@@ -33,7 +33,7 @@ def check(path: Path, text: str, bless: bool) -> None:
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
-def test_program(path: Path, bless: bool) -> None:
+def test_program_matches_golden_ir(path: Path, bless: bool) -> None:
     texts = [print_func(make().func) for _, make in kernels_of(path)]
     for text in texts:
         parse(text)
@@ -41,7 +41,7 @@ def test_program(path: Path, bless: bool) -> None:
 
 
 @pytest.mark.parametrize("path", GRADIENTS, ids=lambda path: path.stem)
-def test_gradient(path: Path, bless: bool) -> None:
+def test_gradient_matches_golden_ir(path: Path, bless: bool) -> None:
     texts = []
     for _, make in kernels_of(path):
         func = make().func
@@ -56,7 +56,7 @@ def test_gradient(path: Path, bless: bool) -> None:
 
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
-def test_error(path: Path, bless: bool) -> None:
+def test_error_matches_golden_message(path: Path, bless: bool) -> None:
     if sys.version_info < (3, 11) and "raised here" in path.with_suffix(".txt").read_text():
         pytest.skip("Python 3.10 does not tell in which column something is raised")
     with pytest.raises(VkchiError) as e:

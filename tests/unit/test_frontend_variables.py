@@ -137,7 +137,7 @@ def test_chained_targets_are_separate():
     assert run(k) == 34
 
 
-def test_one_number_fills_a_vector():
+def test_scalar_fills_a_vector():
     def k() -> ti.types.vector(3, ti.f32):
         v = ti.Vector([1.0, 2.0, 3.0])
         v = 5
@@ -227,7 +227,7 @@ def test_names_of_parameters():
     assert lowered.bindings["x_2"] == ("field", scene.x)
 
 
-def test_dependencies():
+def test_variable_dependencies():
     class Settings:
         def __init__(self):
             self.n, self.parts = 3, [Field(np.zeros(3, np.float32)), 2.5]

@@ -43,7 +43,7 @@ def constant(n: int, begin: int = 0) -> str:
     return f"%b = const {begin} : i32\n %e = const {begin + n} : i32"
 
 
-def test_serial() -> None:
+def test_serial_grid() -> None:
     fn = parse_func("func @f() {\n  yield\n}\n")
     assert plan_grid(map_grid(fn, FULL), FULL) == SERIAL
 
@@ -67,7 +67,7 @@ def test_constant_counts(n: int, block: int, guard: bool) -> None:
     assert grid_of(constant(n, 7)) == row_grid(("const", max(0, n)), block, guard=guard)
 
 
-def test_blocks() -> None:
+def test_block_grid() -> None:
     assert grid_of(constant(1 << 20), block="[96]").block == 96
     assert not grid_of(constant(960), block="[96]").axes[0].guard
     assert grid_of(constant(1 << 20), options=Options(block_dim=64)).block == 64
@@ -88,7 +88,7 @@ def test_unknown_counts() -> None:
     assert found == row_grid(crowd, DEFAULT_BLOCK, guard=False)
 
 
-def test_what_is_not_mapped_has_no_grid() -> None:
+def test_unmapped_func_has_no_grid() -> None:
     fn = parse_func("func @f(%n: i32) {\n parallel %n, %n {\n ^(%i: i32)\n yield\n }\n yield\n}\n")
     with pytest.raises(InternalError, match="not mapped"):
         plan_grid(fn, FULL)

@@ -99,7 +99,7 @@ def is_proved(lines: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("lines", OWN, ids=" ".join)
-def test_own(lines: list[str]) -> None:
+def test_disjoint_indices_are_proved(lines: list[str]) -> None:
     assert is_proved(lines)
     for n, m in ((1, 1), (3, 4), (5, 2), (7, 5)):
         y, *others = arguments(n, m)
@@ -108,5 +108,5 @@ def test_own(lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("lines", SHARED, ids=" ".join)
-def test_shared(lines: list[str]) -> None:
+def test_shared_indices_are_not_proved(lines: list[str]) -> None:
     assert not is_proved(lines)

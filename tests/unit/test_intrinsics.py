@@ -304,7 +304,7 @@ def test_casts_of_values() -> None:
     assert cx.run(cx.method("cast", v, i8)).tolist() == [1, -2, 3]
 
 
-def test_bits() -> None:
+def test_bit_intrinsics() -> None:
     cx = Building()
     assert cx.run(cx.call_of(elementwise.bit_cast, 1.0, u32)) == 0x3F800000
     cx = Building()
@@ -478,7 +478,7 @@ def test_shared_arrays_and_barriers() -> None:
     assert cx.call_of(simt.block.global_thread_idx).type is i32
 
 
-def test_subgroups() -> None:
+def test_subgroup_intrinsics() -> None:
     cx = Building()
     k = cx.b.const(1, i32)
     assert cx.call_of(simt.subgroup.FUNCTIONS["shuffle"], k, 2).type is i32
@@ -568,7 +568,7 @@ ERRORS: list[tuple[Any, type[CompilationError], str, str]] = [
 
 
 @pytest.mark.parametrize("case", range(len(ERRORS)))
-def test_errors(case: int) -> None:
+def test_invalid_intrinsic_calls_raise(case: int) -> None:
     act, kind, sentence, rest = ERRORS[case]
     cx = Building()
     v, m = cx.param(*vec3()), cx.param(MAT2, [[1, 2], [3, 4]])

@@ -55,7 +55,7 @@ def test_a_pass_may_split(file: str, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == TEXT + "\n" + TEXT.replace("@twice", "@twice.1")
 
 
-def test_interprets(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interpreter_option_runs_program(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([file, "--interp", "--extent", "3", "--set", "a=2.5"], find_pass) == 0
     assert capsys.readouterr().out == TEXT + "; x = [2.5, 2. , 3. ]\n"
 
@@ -68,7 +68,7 @@ def test_interprets(file: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["--interp", "--set", "a=one"], "--set: could not convert"),
     ],
 )
-def test_mistakes(
+def test_invalid_arguments_are_reported(
     argv: list[str], text: str, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([file, *argv], find_pass) == 1

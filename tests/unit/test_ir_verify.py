@@ -135,7 +135,7 @@ def test_every_row_has_a_form_of_attr() -> None:
 
 
 @pytest.mark.budget
-def test_speed() -> None:
+def test_verifier_speed() -> None:
     """The budget is 0.2 ms for 500 ops; ten times that is a mistake, not a slow machine."""
     b = Builder()
     x = Param(Array.of(f32, 1), "x")

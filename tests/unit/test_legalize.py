@@ -58,7 +58,7 @@ def test_rows_name_what_exists() -> None:
         assert row.needs == "never" or set(row.needs.split("|")) <= fields
 
 
-def test_nothing_to_do_is_the_same_func() -> None:
+def test_legal_func_is_returned_unchanged() -> None:
     fn = parse_func("func @f(%a: f32) {\n  %b = sin %a : f32\n  yield\n}\n")
     assert legalize(fn, SMALLEST) is fn
 
@@ -99,7 +99,7 @@ EITHER = ("atomic_exchange", "atomic_cas")
 
 @pytest.mark.parametrize("space", ["global", "local", "shared"])
 @pytest.mark.parametrize("t", SCALARS.values(), ids=str)
-def test_atomics(t: Scalar, space: str) -> None:
+def test_legalized_atomics(t: Scalar, space: str) -> None:
     data = np.random.default_rng(2).integers(0, 9, 20).astype(t.dtype)
     for kind in [*ATOMICS, *EITHER]:
         if t.kind == "f" and kind in BITWISE:

@@ -98,7 +98,7 @@ HANDLERS = [plain, Watch().method, Watch(), partial(bound, "late"), lambda n, f:
 
 @pytest.mark.parametrize("handler", HANDLERS, ids=range(len(HANDLERS)))
 @pytest.mark.parametrize("form", ["clause", "suppress"])
-def test_what_a_handler_raises_is_not_caught(handler: Any, form: str) -> None:
+def test_signal_handler_exceptions_propagate(handler: Any, form: str) -> None:
     def guarded() -> None:
         signal.raise_signal(signal.SIGUSR1)
 
@@ -117,7 +117,7 @@ def test_what_a_handler_raises_is_not_caught(handler: Any, form: str) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_what_a_trace_function_raises_is_not_caught() -> None:
+def test_trace_function_exceptions_propagate() -> None:
     def guarded() -> int:
         return 1
 

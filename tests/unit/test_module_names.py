@@ -24,5 +24,5 @@ def test_modules_of_one_name_are_pairs() -> None:
     assert names_of_several() <= PAIRS.keys()
 
 
-def test_what_is_named_here_is_there() -> None:
+def test_listed_modules_exist() -> None:
     assert PAIRS.keys() <= names_of_several()

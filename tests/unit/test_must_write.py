@@ -114,13 +114,13 @@ def cases(table: dict[int, list[list[str]]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("axes", "lines"), cases(WHOLE))
-def test_all(axes: int, lines: list[str]) -> None:
+def test_loops_proved_to_write_all(axes: int, lines: list[str]) -> None:
     assert is_proved(axes, lines)
     assert all(is_filled(axes, lines, shape) for shape in SHAPES[axes])
 
 
 @pytest.mark.parametrize(("axes", "lines"), cases(PARTS))
-def test_some(axes: int, lines: list[str]) -> None:
+def test_loops_not_proved_to_write_all(axes: int, lines: list[str]) -> None:
     assert not is_proved(axes, lines)
 
 
@@ -129,7 +129,7 @@ INDICES = ["t", "k", "t // m", "t % m", "t % n", "t // n", "n - 1 - t", "t - 1",
            "2 * t + k", "k * n + t", "t + m * k", "t * 2"]  # fmt: skip
 
 
-def test_what_is_proved_is_so() -> None:
+def test_must_write_proofs_hold() -> None:
     """Random bounds and indices: of those that are proved, none leaves an element."""
     rng, proved = random.Random(4), 0
     for _ in range(300):

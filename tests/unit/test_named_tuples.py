@@ -103,7 +103,7 @@ def test_the_same_as_of_typing(act):
     assert outcome(act, OURS) == outcome(act, THEIRS)
 
 
-def test_pickles():
+def test_named_tuple_pickles():
     assert pickle.loads(pickle.dumps(Kept(1))) == Kept(1, 3)
     assert type(pickle.loads(pickle.dumps(Kept(1)))) is Kept
 

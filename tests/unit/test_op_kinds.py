@@ -123,5 +123,5 @@ def test_kinds_are_listed_in_the_op_table_only() -> None:
     assert found() - HANDLERS.keys() - OTHERS.keys() == set()
 
 
-def test_what_is_named_here_is_there() -> None:
+def test_listed_tables_exist() -> None:
     assert (HANDLERS.keys() | OTHERS.keys()) - found() == set()

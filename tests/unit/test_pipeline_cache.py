@@ -113,7 +113,7 @@ def replace(store: CacheStore, data: bytes) -> None:
     store.put(key, found[0], data)
 
 
-def test_what_was_compiled_is_found(store: CacheStore, begin: Callable[[], Driver]) -> None:
+def test_compiled_pipeline_is_found(store: CacheStore, begin: Callable[[], Driver]) -> None:
     first = begin()
     first.compile(2)
     first.device.close()
@@ -127,7 +127,7 @@ def test_what_was_compiled_is_found(store: CacheStore, begin: Callable[[], Drive
     assert blob_in(store)[HEADER.size :] == b"ppp"
 
 
-def test_it_is_of_one_device_and_driver(store: CacheStore, begin: Callable[[], Driver]) -> None:
+def test_cache_is_per_device_and_driver(store: CacheStore, begin: Callable[[], Driver]) -> None:
     driver = begin()
     driver.compile()
     driver.device.close()
@@ -136,7 +136,7 @@ def test_it_is_of_one_device_and_driver(store: CacheStore, begin: Callable[[], D
     assert {"driver", "driver version", "pipeline cache UUID"} <= parts.keys()
 
 
-def test_nothing_new_is_not_written(
+def test_unchanged_cache_is_not_written(
     store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the driver says that it found a pipeline in what it was given, that is no new one."""
@@ -167,7 +167,7 @@ def test_nothing_new_is_not_written(
     ],
     ids=["empty", "short", "zeros", "vendor", "driver", "large"],
 )
-def test_what_is_not_this_drivers_never_reaches_it(
+def test_foreign_data_never_reaches_the_driver(
     break_it: Callable[[bytes], bytes], store: CacheStore, begin: Callable[[], Driver]
 ) -> None:
     first = begin()
@@ -216,7 +216,7 @@ def test_a_driver_that_refuses_it(
     assert second.given == [b""]
 
 
-def test_it_is_bounded(
+def test_cache_size_is_bounded(
     store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = begin()
@@ -229,7 +229,7 @@ def test_it_is_bounded(
     assert store.keys() == []
 
 
-def test_it_is_written_rarely(
+def test_cache_is_written_rarely(
     store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes = []
@@ -242,7 +242,7 @@ def test_it_is_written_rarely(
     assert len(writes) == 3
 
 
-def test_what_others_wrote_meanwhile_is_merged(
+def test_concurrent_writes_are_merged(
     store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, quick = begin(), begin()

@@ -72,13 +72,13 @@ def test_an_error_takes_the_bar_away(terminal: Terminal) -> None:
     assert "next" in terminal.getvalue()
 
 
-def test_nothing_within_the_first_second(terminal: Terminal, monkeypatch) -> None:
+def test_no_bar_within_the_first_second(terminal: Terminal, monkeypatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", 1000.0)
     list(track(range(3), "work"))
     assert terminal.getvalue() == ""
 
 
-def test_nothing_without_a_terminal_and_rich_is_not_loaded() -> None:
+def test_no_bar_or_rich_without_a_terminal() -> None:
     code = (
         "import sys, vkchi.progress as p; p.PATIENCE_S = p.PAUSE_S = 0; n = len(sys.modules)\n"
         "list(p.track(range(3), 'work')); print(len(sys.modules) - n, 'rich' in sys.modules)"
@@ -87,7 +87,7 @@ def test_nothing_without_a_terminal_and_rich_is_not_loaded() -> None:
     assert (done.stdout, done.stderr) == ("0 False\n", "")
 
 
-def test_nothing_on_a_terminal_that_cannot_clear_a_line(terminal: Terminal, monkeypatch) -> None:
+def test_no_bar_on_a_dumb_terminal(terminal: Terminal, monkeypatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     list(track(range(3), "work"))
     assert terminal.getvalue() == ""

@@ -107,7 +107,7 @@ def test_type_checkers_see_what_there_is():
     assert set(public_names.MODULES) <= set(seen)
 
 
-def test_all_names_are_given_by_a_star():
+def test_star_import_gives_all_names():
     held: dict[str, object] = {}
     exec("from vkchi import *", held)
     assert {*TABLE, *public_names.MODULES} == held.keys() - {"__builtins__"} == set(ti.__all__)

@@ -65,7 +65,7 @@ def listed(x: Any) -> Any:
         ("Vector(np.array([1., 2.]))", [1, 2]), ("Matrix(M)", [[1, 2], [3, 4]]),
     ],
 )  # fmt: skip
-def test_values(expression: str, expected: Any) -> None:
+def test_scalar_values(expression: str, expected: Any) -> None:
     got = eval(expression)
     np.testing.assert_allclose(listed(got), expected, rtol=1e-6)
     assert np.shape(listed(got)) == np.shape(expected)
@@ -105,12 +105,12 @@ def test_declared_types() -> None:
         Vector([1], dt="f32")
 
 
-def test_what_a_vector_looks_like() -> None:
+def test_vector_repr() -> None:
     assert repr(V) == str(V) == f"{V}" == "[1. 2.]"
     assert repr(M) == "[[1 2]\n [3 4]]"
 
 
-def test_copies() -> None:
+def test_vector_copies() -> None:
     for made in (copy.deepcopy(V), copy.copy(V), pickle.loads(pickle.dumps(V))):
         assert isinstance(made, Vector) and made.to_list() == [1, 2]
     assert pickle.loads(pickle.dumps(Vector([1, 2], dt=f32))).dt is f32
@@ -148,7 +148,7 @@ def test_copies() -> None:
         ("elementwise.max()", KernelTypeError, "at least one"),
     ],
 )
-def test_errors(expression: str, kind: type[Exception], text: str) -> None:
+def test_invalid_vectors_raise(expression: str, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind) as caught:
         eval(expression)
     assert text in str(caught.value)
@@ -257,7 +257,7 @@ def test_functions_of_one(name: str, reference: Any) -> None:
         ("tm.translate(1, 2, 3)[0, :]", [1, 0, 0, 1]), ("tm.scale(1, 2, 3)[1, :]", [0, 2, 0, 0]),
     ],
 )  # fmt: skip
-def test_functions(expression: str, expected: Any) -> None:
+def test_math_functions(expression: str, expected: Any) -> None:
     got = eval(expression)
     np.testing.assert_allclose(listed(got), expected, atol=2e-6)
 

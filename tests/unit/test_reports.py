@@ -53,7 +53,7 @@ def prints(x: ti.f32, n: ti.i32) -> None:
     print("end")
 
 
-def test_prints() -> None:
+def test_print_reports() -> None:
     told = tell(prints, {"x": 1.5, "n": 3}, None, None)
     assert told == ["begin 1.500000 [3, 4]\n", "0: 0.0;", "2: 3.0;", "end\n"]
 

@@ -25,7 +25,7 @@ def some(*shape: int) -> np.ndarray:
     return np.asarray(RANDOM.uniform(0.5, 2.0, size=shape))
 
 
-def test_elementwise() -> None:
+def test_elementwise_gradients() -> None:
     def k(x: A, y: A):
         for i in x:
             y[i] = ti.sin(x[i]) * x[i] + x[i] ** 2 / (1 + x[i])
@@ -69,7 +69,7 @@ def test_serial_code() -> None:
     check(k, x=some(5), loss=some())
 
 
-def test_branches() -> None:
+def test_branch_gradients() -> None:
     def k(x: A, y: A):
         for i in x:
             v = x[i] * 2
@@ -152,7 +152,7 @@ def test_several_loops() -> None:
     check(k, x=some(4), y=some(4), loss=some())
 
 
-def test_vectors() -> None:
+def test_vector_gradients() -> None:
     def k(x: V2, loss: A):
         for i, j in ti.ndrange(3, 3):
             r = x[i] - x[j]
@@ -180,7 +180,7 @@ def test_same_store_by_all() -> None:
     check(k, x=some(), y=some())
 
 
-def test_indirect() -> None:
+def test_indirect_access_gradients() -> None:
     def k(x: A, index: A, y: A):
         for i in x:
             j = index[i]
@@ -268,7 +268,7 @@ def test_return_in_function() -> None:
     check(k, x=some(6), y=some(6), loss=some())
 
 
-def test_matrices() -> None:
+def test_matrix_gradients() -> None:
     M = ti.types.ndarray(dtype=ti.types.matrix(2, 2, ti.f64))
 
     def k(m: M, v: V2, loss: A):

@@ -139,7 +139,7 @@ def test_special_floats_are_kept(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", ["1", None, 1j, [1, 2], 2**100, object(), [[1], [2, 3]]])
-def test_what_is_no_number_is_refused(value: Any) -> None:
+def test_non_number_raises(value: Any) -> None:
     f = ti.field(ti.i32, 3)
     for act in (f.fill, lambda v: f.__setitem__(0, v), f.from_numpy):
         with pytest.raises(ti.TaichiRuntimeTypeError):
@@ -155,7 +155,7 @@ def test_elements_of_the_wrong_shape_are_refused() -> None:
             m[0] = value
 
 
-def test_one_column_may_be_left_out() -> None:
+def test_unit_column_may_be_omitted() -> None:
     m = ti.Matrix.field(3, 1, ti.f32, 2)
     v = ti.Vector.field(3, ti.f32, 2)
     m.fill([1, 2, 3])

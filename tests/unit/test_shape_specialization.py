@@ -48,6 +48,6 @@ def test_no_layout_is_made_up() -> None:
     assert [p.type.layout for p in fn.params[:2]] == [None, None]
 
 
-def test_nothing_known_changes_nothing() -> None:
+def test_unknown_shapes_change_nothing() -> None:
     fn = parse_func(TEXT)
     assert with_shapes(fn, {}) is fn

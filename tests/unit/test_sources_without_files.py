@@ -63,7 +63,7 @@ def test_a_history_has_what_was_typed(text: str) -> None:
     assert not found_in(text, before + after)
 
 
-def test_what_is_whole_in_a_history_is_found_soon() -> None:
+def test_complete_history_entry_is_found_quickly() -> None:
     body = "".join(f"    x += {k}\n" for k in range(30))
     text = f"@(lambda f: f)\ndef f(x):\n{body}    return x\n"
     statements = interactive_source.typed_statements(typed_code(text).__code__, text.splitlines())
@@ -119,11 +119,11 @@ def test_the_line_is_that_of_the_statement() -> None:
         (["python"], ""),
     ],
 )
-def test_what_stands_on_the_command_line(argv: list[str], text: str) -> None:
+def test_command_line_source(argv: list[str], text: str) -> None:
     assert interactive_source.given_on_command_line(argv) == text
 
 
-def test_what_standard_input_was_redirected_to(tmp_path: Path) -> None:
+def test_redirected_standard_input(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_bytes("# -*- coding: latin-1 -*-\nx = 'ö'\n".encode("latin-1"))
     with open(path) as opened:
@@ -139,7 +139,7 @@ def test_what_standard_input_was_redirected_to(tmp_path: Path) -> None:
 # --- in source_of ------------------------------------------------------------------------------
 
 
-def test_what_one_text_means_is_not_what_another_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_code_of_different_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both make equal code: annotations of variables leave no trace in it."""
     history: list[str] = []
     monkeypatch.setattr(interactive_source, "_readline_history", lambda: history)

@@ -40,7 +40,7 @@ def emit_file(path: Path) -> Shader:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_golden(path: Path, request: pytest.FixtureRequest) -> None:
+def test_spirv_matches_golden(path: Path, request: pytest.FixtureRequest) -> None:
     text = disassemble(emit_file(path).words)
     expected = path.with_suffix(".spvasm")
     if request.config.getoption("--bless"):

@@ -20,7 +20,7 @@ from vkchi.types import f16, f32, f64
 
 
 @pytest.mark.parametrize("text", ["", "a", "main", "GLSL.std.450", "feld_größe"])
-def test_strings(text: str) -> None:
+def test_string_literals(text: str) -> None:
     words = encode_string(text)
     assert decode_string([*words, 7]) == (text, len(words))
     assert len(words) == len(text.encode()) // 4 + 1
@@ -68,7 +68,7 @@ def test_no_opcode_has_two_names() -> None:
     assert len(OPCODES) == len(names)
 
 
-def test_what_is_no_module_is_refused() -> None:
+def test_invalid_module_raises() -> None:
     words = emit(parse_func("func @k() {\nyield\n}"), SERIAL, FULL, "k").words
     with pytest.raises(InternalError, match="not a SPIR-V module"):
         disassemble(b"\0" * 20)

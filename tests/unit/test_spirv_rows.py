@@ -38,7 +38,7 @@ def types_of(kind: str) -> list[tuple[Scalar, ...]]:
 
 @needs_validator
 @pytest.mark.parametrize("kind", sorted({kind for kind, _ in SIGNATURES}))
-def test_elementwise(kind: str) -> None:
+def test_elementwise_row_emits_valid_module(kind: str) -> None:
     words = {}
     for types in types_of(kind):
         for shape in SHAPES:
@@ -50,7 +50,7 @@ def test_elementwise(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), sorted(REFUSED))
-def test_what_must_be_expanded_is_refused(kind: str, name: str) -> None:
+def test_unexpanded_ops_raise(kind: str, name: str) -> None:
     types = next(ts for k, ts in SIGNATURES if (k, ts[0].name) == (kind, name))
     with pytest.raises(InternalError, match="replace"):
         emit(lower_dispatch(build_func(kind, types), FULL), GRID, FULL, kind)

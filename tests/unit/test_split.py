@@ -98,7 +98,7 @@ func @fill(%x: array<f32[16] @(1%0*1;0;16;)>, %y: array<f32[?]>, %a: f32) {
     check_same(fn, program, x=np.zeros(16, np.float32), y=np.zeros(1, np.float32), a=3.0)
 
 
-def test_nothing_to_do_is_no_dispatch() -> None:
+def test_empty_func_has_no_dispatch() -> None:
     _, program = split("func @none(%a: i32) {\n  %b = add %a, %a : i32\n  yield\n}\n")
     assert program.funcs == ()
 

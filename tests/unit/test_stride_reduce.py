@@ -249,7 +249,7 @@ CASES = [(kind, t) for kind, types in KINDS.items() for t in types.split()]
 
 @pytest.mark.parametrize("caps", [FEW, SMALLEST], ids=["subgroups", "none"])
 @pytest.mark.parametrize(("kind", "t"), CASES)
-def test_reduce(kind: str, t: str, caps: Caps) -> None:
+def test_reduce_uses_one_atomic_per_invocation(kind: str, t: str, caps: Caps) -> None:
     """One sum per invocation or subgroup, from a loop of a size that nothing divides."""
     fn = parse_func(f"""
 func @f(%x: array<{t}[?]>, %s: array<{t}[2] @(1%0*1;0;2;)>) {{

@@ -56,7 +56,7 @@ def program(kind: str, t: Scalar) -> Func:
 
 
 @pytest.mark.parametrize("t", SCALARS.values(), ids=str)
-def test_other_widths(t: Scalar) -> None:
+def test_subgroup_ops_of_other_widths(t: Scalar) -> None:
     data = np.array([0, 1, 1, 0, 1] if t is u1 else [3, 100, 7, 0, 90]).astype(t.dtype)
     for kind in [*REDUCTIONS, *VALUES, "subgroup_all_equal"]:
         if not has_row(kind, t):
@@ -82,7 +82,7 @@ def empty(kind: str, data: np.ndarray) -> np.ndarray:
     return np.zeros(data.shape, np.bool_ if kind == "subgroup_all_equal" else data.dtype)
 
 
-def test_what_devices_lack() -> None:
+def test_missing_subgroup_features() -> None:
     for kind in [*REDUCTIONS, *VALUES, "subgroup_all_equal"]:
         with pytest.raises(DeviceError, match="is not available on this device"):
             legalize(program(kind, i32), SMALLEST)

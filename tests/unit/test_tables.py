@@ -96,7 +96,7 @@ BINARY = [r for k, r in TABLE.items() if k in ELEMENTWISE and r.numpy and r.sig.
 
 
 @pytest.mark.parametrize("row", BINARY, ids=lambda row: row.name)
-def test_what_commutes_says_so(row: OpRow) -> None:
+def test_commutative_ops_are_marked(row: OpRow) -> None:
     if row.name == "with_derivative_of":
         return
     found = results(row, NUMBERS, dtype_of(row))
@@ -111,7 +111,7 @@ def test_comparisons_commute_where_they_are_symmetric() -> None:
         )
 
 
-def test_what_gives_truth_values_of_two_numbers_compares() -> None:
+def test_binary_bool_ops_are_comparisons() -> None:
     made = {k for k, r in TABLE.items() if r.sig.endswith("B(T)") and r.sig.count(",") == 1}
     assert made == COMPARISONS
 
@@ -128,7 +128,7 @@ UNARY = [r for k, r in TABLE.items() if k in ELEMENTWISE and r.numpy and r.sig =
 
 
 @pytest.mark.parametrize("row", UNARY, ids=lambda row: row.name)
-def test_what_becomes_infinite(row: OpRow) -> None:
+def test_ops_that_become_infinite(row: OpRow) -> None:
     plain = np.concatenate([np.linspace(-800, 800, 4001), np.linspace(-2, 2, 401), [np.pi / 2]])
     assert row.numpy is not None
     with np.errstate(all="ignore"):
@@ -168,7 +168,7 @@ def test_every_op_of_integers_has_an_interval_that_holds(row: OpRow) -> None:
 
 
 @pytest.mark.parametrize("row", INTEGER, ids=lambda row: row.name)
-def test_what_is_monotone_says_so(row: OpRow) -> None:
+def test_monotone_ops_are_marked(row: OpRow) -> None:
     if row.name == "with_derivative_of":
         return
     found = meaning_of(row, np.int32)
@@ -212,11 +212,11 @@ def test_idempotent_atomics_change_nothing_when_done_again() -> None:
     assert IDEMPOTENT == keep
 
 
-def test_what_replaces_writes_and_asks_for_nothing() -> None:
+def test_replacing_ops_only_write() -> None:
     assert kinds_with(Trait.REPLACES) == WRITES - ATOMICS.keys() - {"atomic_cas"}
 
 
-def test_what_varies_is_not_the_same_in_a_dispatch() -> None:
+def test_varying_ops_are_not_dispatch_uniform() -> None:
     """An invocation's own places and streams; what is the same in every one is not among them."""
     own = kinds_with(Trait.PER_INVOCATION)
     assert VARYING - {"random"} == {k for k in own if k.endswith("_index")}
@@ -253,7 +253,7 @@ def in_pairs(row: OpRow) -> dict[tuple[Any, Any], Any]:
 
 
 @pytest.mark.parametrize("row", unary(), ids=lambda row: row.name)
-def test_what_zero_becomes(row: OpRow) -> None:
+def test_ops_of_zero(row: OpRow) -> None:
     assert row.numpy is not None
     with np.errstate(all="ignore"):
         is_zero = bool(row.numpy(np.zeros(1, dtype_of(row)))[0] == 0)
@@ -261,7 +261,7 @@ def test_what_zero_becomes(row: OpRow) -> None:
 
 
 @pytest.mark.parametrize("row", unary(), ids=lambda row: row.name)
-def test_what_holds_its_operand(row: OpRow) -> None:
+def test_ops_that_contain_their_operand(row: OpRow) -> None:
     dtype = dtype_of(row)
     numbers = np.array([-7, -2, 1, 3, 12] if dtype is np.int32 else [-2.75, -0.5, 0.3, 1.5], dtype)
     assert row.numpy is not None
@@ -274,7 +274,7 @@ def test_what_holds_its_operand(row: OpRow) -> None:
 
 
 @pytest.mark.parametrize("row", BINARY, ids=lambda row: row.name)
-def test_what_holds_one_of_two_operands(row: OpRow) -> None:
+def test_ops_that_contain_one_of_two_operands(row: OpRow) -> None:
     found = in_pairs(row)
     chosen = {all(v == f(*k) for k, v in found.items()) for f in (min, max)}
     assert has(row, Trait.CHOOSES) == (True in chosen)
@@ -296,7 +296,7 @@ def test_logic_is_what_makes_truth_values_of_truth_values() -> None:
     assert {*BITWISE, "not"} == bits
 
 
-def test_other_sets_of_kinds() -> None:
+def test_other_kind_sets() -> None:
     assert kinds_with(Trait.COMPONENT) < kinds_with(Trait.PLACE)
     assert all(TABLE[k].infer.__name__.startswith("_member") for k in kinds_with(Trait.COMPONENT))
     syncs = {k for k, r in TABLE.items() if r.effect is Effect.SYNC}

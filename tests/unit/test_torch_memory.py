@@ -76,7 +76,7 @@ def test_memory_is_given_up_after_the_device_is_done(allocator):
         ("access", ["unmap", "unreserve"]),
     ],
 )
-def test_what_fails_leaves_nothing(allocator, fails, rest):
+def test_failed_allocation_leaves_nothing(allocator, fails, rest):
     said = allocator("print(pool.vkchi_alloc(5, 0, None))", fails)
     assert said[-1] == "None"
     names = [line.split()[0] for line in said]

@@ -252,7 +252,7 @@ def test_wrong_calls_are_found(tmp_path: Path) -> None:
         assert any(f"program.py:{number}: error" in line for line in lines), text
 
 
-def test_nothing_is_wrong_with_a_right_program(tmp_path: Path) -> None:
+def test_valid_program_type_checks(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     assert check(program, "--strict") == []

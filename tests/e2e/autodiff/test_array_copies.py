@@ -177,7 +177,7 @@ def test_long_prefix_sums() -> None:
     is_near(x.grad, 2 * x.to_numpy() * np.cumsum(weights[::-1])[::-1])
 
 
-def test_what_is_done_to_a_copy_stays_with_it() -> None:
+def test_copy_is_independent_of_original() -> None:
     x, loss = array(4, X), array(1)
     with ti.ad.Tape(loss):
         y = copy.deepcopy(x)
@@ -438,7 +438,7 @@ def without_gradient(y: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str) -> None:
+def test_derivative_through_unrecorded_copy_raises(name: str) -> None:
     refuses(REFUSED[name])
 
 
@@ -657,11 +657,11 @@ CONSTANTS = {
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
-def test_constants(name: str) -> None:
+def test_copies_of_constants(name: str) -> None:
     is_near(Run().gradient(CONSTANTS[name]), CONSTANT)
 
 
-def test_what_a_kernel_returns_is_a_constant() -> None:
+def test_kernel_result_is_a_constant() -> None:
     run = Run()
     with ti.ad.Tape(run.loss):
         square(run.y, run.x)
@@ -750,7 +750,7 @@ def seen_arrays() -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("memory", [None, "1KiB"])
 @pytest.mark.parametrize(("kind", "make"), seen_arrays())
-def test_what_others_write_to_an_array_in_place(kind: str, make: Any, memory: Any) -> None:
+def test_in_place_write_by_other_library(kind: str, make: Any, memory: Any) -> None:
     """Each kernel's gradient is by what it found."""
     x, loss = ti.field(ti.f32, 4, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
     x.fill(2)
@@ -900,7 +900,7 @@ def test_a_derivative_through_what_others_wrote(
         assert find(run, x, loss)[2] == third
 
 
-def test_what_others_wrote_over_a_product() -> None:
+def test_other_library_overwrites_product() -> None:
     """That the host computed, and Python put there."""
 
     def way(y: Any, *, is_changed: bool) -> Any:
@@ -920,7 +920,7 @@ def test_what_others_wrote_over_a_product() -> None:
     refuses(lambda y: way(y, is_changed=True), "was overwritten by Python")
 
 
-def test_what_others_wrote_to_a_component() -> None:
+def test_other_library_overwrites_component() -> None:
     """Python's writes to components are its own."""
     y = ti.Vector.field(2, ti.f32, 4, needs_grad=True, offset=-1)
     x, loss = ti.field(ti.f32, 4, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)

@@ -74,7 +74,7 @@ def make(body: Any, kind: str) -> Run:
 
 
 @pytest.mark.parametrize("body", [fast_inverse_root, fast_logarithm, hash_in_a_loop, mantissa])
-def test_refused(body: Any) -> None:
+def test_derivative_through_bit_cast_raises(body: Any) -> None:
     _, loss, run = make(body, "grad")
     with pytest.raises(ti.ad.GradientError, match="through the bits of a number"):
         with ti.ad.Tape(loss):
@@ -94,7 +94,7 @@ def test_refused(body: Any) -> None:
         (there_and_back, [3, 3, 3]),
     ],
 )
-def test_right(body: Any, slopes: list[float]) -> None:
+def test_bit_casts_without_derivative_are_right(body: Any, slopes: list[float]) -> None:
     x, loss, run = make(body, "grad")
     with ti.ad.Tape(loss):
         run()

@@ -174,7 +174,7 @@ def test_gradient_of_tensors_in_a_pack() -> None:
 # --- annotations ---------------------------------------------------------------------------------
 
 
-def test_what_is_annotated_as_constant() -> None:
+def test_constant_annotations_have_no_gradient() -> None:
     x, loss = ti.ndarray(ti.f32, 3, needs_grad=True), field()
     y = ti.ndarray(ti.f32, 3, needs_grad=True)
 
@@ -274,7 +274,7 @@ def test_stop_grad_of_a_value_that_is_not_used() -> None:
 # --- wrong calls ---------------------------------------------------------------------------------
 
 
-def test_what_the_functions_of_ad_do_not_take() -> None:
+def test_ad_functions_reject_unsupported_arguments() -> None:
     x, loss = field(3, values=[1, 1, 1]), field()
     balls = ti.Struct.field({"r": ti.f32}, shape=3, needs_grad=True)
     array, dual = ti.ndarray(ti.f32, 3, needs_grad=True), ti.field(ti.f32, (), needs_dual=True)

@@ -25,7 +25,7 @@ def test_integers_in_the_path() -> None:
 
 
 @pytest.mark.parametrize(("name", "tolerance"), [("f16", 1e-2), ("f32", 1e-3), ("f64", 1e-9)])
-def test_types(name: str, tolerance: float, need: Callable[..., None]) -> None:
+def test_gradients_by_dtype(name: str, tolerance: float, need: Callable[..., None]) -> None:
     need(name)
     t = getattr(ti, name)
     x, loss = field(4, dtype=t, values=X), field()
@@ -204,7 +204,7 @@ def test_powers_at_zero() -> None:
     check(x, loss, run, gradient=[1, 0, 12, 0])
 
 
-def test_what_is_not_chosen_makes_no_nan() -> None:
+def test_unselected_operand_makes_no_nan() -> None:
     x, loss = make()
     x.from_numpy(np.array([0.0, -1.0, 4.0, 0.0]))
 

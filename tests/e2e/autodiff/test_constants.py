@@ -197,7 +197,7 @@ ZEROS: dict[str, Callable[[Any], None]] = {
 
 @pytest.mark.parametrize("memory", [None, "1KiB"])
 @pytest.mark.parametrize("how", ZEROS)
-def test_what_python_puts_there_first(how: str, memory: str | None) -> None:
+def test_python_write_before_kernels(how: str, memory: str | None) -> None:
     """It may be an input of the program, until the derivative by it gets lost."""
     (b, solution), k = values(), field(values=2.0)
     x, loss, steps = solver(b, k)
@@ -216,7 +216,7 @@ def test_what_python_puts_there_first(how: str, memory: str | None) -> None:
     assert x.grad[0] == 0
 
 
-def test_what_python_puts_there_is_an_input() -> None:
+def test_python_write_is_an_input() -> None:
     x, y, loss = field(N), field(N), field()
 
     @ti.kernel
@@ -232,7 +232,7 @@ def test_what_python_puts_there_is_an_input() -> None:
     is_near(x.grad, np.full(N, 6))
 
 
-def test_what_python_puts_there_in_one_kernel() -> None:
+def test_python_write_within_one_kernel() -> None:
     x, r, k, loss = field(N), ti.field(ti.f32, N), field(values=2.0), field()
 
     @ti.kernel
@@ -254,7 +254,7 @@ def test_what_python_puts_there_in_one_kernel() -> None:
             print(x.grad)
 
 
-def test_what_python_puts_there_beside_what_has_a_derivative() -> None:
+def test_python_write_beside_differentiable_values() -> None:
     """Both go through one array."""
     x, k, loss, r = field(N), field(values=2.0), field(), ti.field(ti.f32, N)
 

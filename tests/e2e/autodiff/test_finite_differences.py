@@ -303,7 +303,9 @@ def is_near(found: Any, expected: Any, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
-def test_program(make: Callable[[], Program], need: Callable[..., None]) -> None:
+def test_gradients_match_finite_differences(
+    make: Callable[[], Program], need: Callable[..., None]
+) -> None:
     need("f64")
     program = make()
     run, loss, x = program

@@ -97,7 +97,7 @@ RESETS = ["axes", "grouped", "ranges", "swapped", "serial", "flat", "moved", "on
 
 
 @pytest.mark.parametrize("name", RESETS)
-def test_all_is_overwritten(name: str) -> None:
+def test_full_overwrite_clears_derivative(name: str) -> None:
     y = ti.field(ti.f32, (4, 6))
     Scratch(y).passes(make_resets(y)[name], [7] * 4)
 
@@ -159,12 +159,12 @@ PARTS = ["fewer", "diagonal", "triangle", "some", "entangled", "shifted", "even"
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_some_is_left(name: str) -> None:
+def test_partial_overwrite_raises(name: str) -> None:
     y = ti.field(ti.f32, (4, 4))
     Scratch(y).fails(make_parts(y)[name])
 
 
-def test_components() -> None:
+def test_component_overwrites() -> None:
     x, loss = make()
     y = ti.Vector.field(2, ti.f32, 4)
 
@@ -352,7 +352,7 @@ def test_overwritten_by_python() -> None:
     s.fails(twice)
 
 
-def test_what_was_unknown_is_overwritten() -> None:
+def test_unknown_contents_are_overwritten() -> None:
     """An array with a gradient that Python changed after it had read it."""
     x, loss = make()
     y = field(4)

@@ -470,7 +470,7 @@ def test_struct_fields() -> None:
     refuse("which has none", loss, lambda: first(without), lambda: second(without))
 
 
-def test_what_only_decides_needs_no_gradient() -> None:
+def test_array_used_only_in_conditions_needs_no_gradient() -> None:
     x, loss = make()
     y = ti.field(ti.f32, 4)
 

@@ -253,7 +253,7 @@ def test_constants_of_functions_that_are_not_differentiated() -> None:
     check(x, loss, square, ti.ad.no_grad(lambda: add()), square, gradient=4 * X + 10)
 
 
-def test_other_parts_written_by_functions_that_are_not_differentiated() -> None:
+def test_undifferentiated_function_writes_other_elements() -> None:
     x, loss = make()
 
     @ti.kernel

@@ -193,7 +193,7 @@ def test_scalars_change_from_call_to_call() -> None:
 
 
 @pytest.mark.parametrize("form", ["kernel", "numpy"])
-def test_what_a_function_with_its_own_gradient_wrote_is_overwritten(form: str) -> None:
+def test_custom_gradient_output_is_overwritten(form: str) -> None:
     x, loss = make()
     y = field(4)
     first, second = make_steps(x, y, loss)
@@ -367,7 +367,7 @@ def test_tapes_add_up_if_not_cleared() -> None:
 
 
 @pytest.mark.parametrize("form", ["added", "in place", "components"])
-def test_what_tapes_left_in_intermediate_arrays_does_not_flow_again(form: str) -> None:
+def test_intermediate_gradients_of_tapes_do_not_flow_again(form: str) -> None:
     x, loss = make()
     y = ti.Vector.field(2, ti.f32, 4, needs_grad=True)
 
@@ -542,7 +542,7 @@ def test_return_values() -> None:
     is_near(x.grad, 2 * X)
 
 
-def test_methods() -> None:
+def test_methods_as_kernels() -> None:
     @ti.data_oriented
     class Model:
         def __init__(self, scale):
@@ -608,7 +608,7 @@ def tensor(values: Any, *, needs: bool = True) -> Any:
     return torch.tensor(values, dtype=torch.float32, requires_grad=needs)
 
 
-def test_tensors() -> None:
+def test_torch_tensors_as_arguments() -> None:
     a, b, loss = tensor(X), tensor(2 * X), tensor([0.0])
     with ti.ad.Tape(loss):
         multiply(a, b, loss)

@@ -102,7 +102,7 @@ def test_gradients_of_arguments_as_data() -> None:
     np.testing.assert_allclose(x.grad.to_numpy(), 1)
 
 
-def test_what_works_on_gradients_is_not_done_again() -> None:
+def test_operations_on_gradients_are_not_recomputed() -> None:
     x, loss = numbers(3), numbers()
     x.fill(2)
 

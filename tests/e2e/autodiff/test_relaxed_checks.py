@@ -182,7 +182,7 @@ def test_a_part_of_a_name_names_nothing(name: str) -> None:
         solver.total()
 
 
-def test_what_an_accepted_race_gave_is_not_computed_again() -> None:
+def test_accepted_race_result_is_not_recomputed() -> None:
     """In limited memory calls are done again, and would find something else."""
     ti.init(accept_races=["scatter"])
     x, loss, _ = make()

@@ -53,7 +53,7 @@ def array(values: Any) -> Any:
     return made
 
 
-def test_other_numbers_are_not_bound_anew(bound: list[str]) -> None:
+def test_changed_scalars_are_not_rebound(bound: list[str]) -> None:
     x, y = array(range(8)), array([0] * 8)
     for k, (a, n) in enumerate([(1.0, 8), (2.0, 8), (0.5, 3), (3, 1), (-1.0, 0)] * 3):
         x.grad.fill(0)
@@ -79,7 +79,7 @@ def test_numbers_that_do_not_fit() -> None:
     np.testing.assert_array_equal(x.grad.to_numpy(), 4.0 * np.arange(8))
 
 
-def test_other_arrays_in_turn_and_those_that_come_where_others_were() -> None:
+def test_alternating_arrays_and_reused_addresses() -> None:
     some = [(array(np.full(n, n)), array([0] * n)) for n in (3, 5, 3)]
     for _ in range(3):
         for x, y in some:
@@ -106,7 +106,7 @@ def test_parts_of_one_buffer_are_other_arrays() -> None:
     assert first == again != second
 
 
-def test_what_is_saved_grows_and_shrinks() -> None:
+def test_saved_values_grow_and_shrink() -> None:
     """Rounds of a loop whose values are kept in buffers."""
     x, y = array([0.5, 1.0, 1.25]), array([0] * 3)
     values = np.float64([0.5, 1.0, 1.25])

@@ -56,7 +56,7 @@ def slopes(x: ti.Ndarray, a: float, k: int, loss: ti.Ndarray) -> list[float]:
     return x.grad.to_numpy().tolist()
 
 
-def test_other_numbers_and_arrays_in_turn(repeats):
+def test_alternating_scalars_and_arrays(repeats):
     ti.init(arch=ti.vulkan)
     loss, x, y = number(), numbers(1, 2), numbers(3, 4, 5)
     for a, k in ((1.0, 0), (2, 1), (0.5, -1)):

@@ -168,7 +168,7 @@ def test_too_little_for_one_iteration_is_told_before_the_kernel_runs(leave: Any)
 
 
 @pytest.mark.parametrize("size_bytes", [1 << 30, 4000])
-def test_who_an_invocation_is(leave: Any, size_bytes: int) -> None:
+def test_invocation_ids_are_those_of_the_kernel(leave: Any, size_bytes: int) -> None:
     """Invocations of the gradient are those of the kernel: there is no narrow form."""
     x, loss = field(256, values=np.full(256, 1.01)), field()
 

@@ -111,7 +111,7 @@ def test_small_slopes() -> None:
     is_near(2e9 * p.b.grad.to_numpy(), small)
 
 
-def test_what_stood_in_x_has_no_influence() -> None:
+def test_initial_x_has_no_influence() -> None:
     p = problem("field", 1.0)
 
     @ti.kernel
@@ -203,7 +203,7 @@ def test_refused_where_the_operator_is_no_kernel() -> None:
             p.square, lambda: MatrixFreeCG(LinearOperator(p.product), p.b, p.b))  # fmt: skip
 
 
-def test_what_already_solves_the_system_has_its_derivative() -> None:
+def test_exact_initial_guess_has_the_derivative() -> None:
     """No kernel writes to x then."""
     p, bare = problem("field", 1.0), ti.field(ti.f32, N)
     twice = ti.field(ti.f32, N)

@@ -273,7 +273,7 @@ def test_only_what_is_overwritten_is_saved() -> None:
 
 
 @pytest.mark.parametrize("is_custom", [False, True])
-def test_what_depends_on_the_order_of_iterations_stays_as_it_was(is_custom: bool) -> None:
+def test_order_dependent_results_are_kept(is_custom: bool) -> None:
     n = 20_000  # the counter goes to whichever iteration comes first
     x, y = (ti.field(ti.f32, n, needs_grad=True) for _ in range(2))
     place, counter = ti.field(ti.i32, n), ti.field(ti.i32, ())
@@ -339,7 +339,7 @@ def test_a_tape_done_again_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     is_near(x.grad, 4 * X**3)
 
 
-def test_what_is_done_again_is_not_seen_again(capfd: pytest.CaptureFixture[str]) -> None:
+def test_recomputation_has_no_visible_effects(capfd: pytest.CaptureFixture[str]) -> None:
     """Lines that were printed, and numpy arrays that the kernel wrote and Python has changed."""
     n = 4096
     x, loss = field(n, values=np.ones(n)), field()

@@ -113,7 +113,7 @@ def test_the_second_tape_follows_the_first(world: World, followed: list[str]) ->
     assert world.x.watch is world.y.watch is None
 
 
-def test_what_is_saved_is_counted(world: World) -> None:
+def test_saved_memory_is_counted(world: World) -> None:
     reports = []
     for _ in range(3):
         world.x.fill(1)

@@ -76,7 +76,9 @@ PROGRAMS: list[tuple[Callable[..., Any], list[float], list[float]]] = [
 
 
 @pytest.mark.parametrize(("body", "at", "slopes"), PROGRAMS, ids=[p[0].__name__ for p in PROGRAMS])
-def test_what_is_not_chosen(body: Any, at: list[float], slopes: list[float]) -> None:
+def test_unselected_arm_does_not_spoil_gradient(
+    body: Any, at: list[float], slopes: list[float]
+) -> None:
     x, loss = ti.field(ti.f32, len(at), needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
     x.from_numpy(np.array(at, np.float32))
     function = ti.func(body)

@@ -182,7 +182,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_refused(program: Callable[[], Program]) -> None:
+def test_gradient_of_write_race_raises(program: Callable[[], Program]) -> None:
     message = PROGRAMS[program]
     loss, kernels = program()
     refuse(message, loss, *kernels)
@@ -214,7 +214,7 @@ def test_variables_of_the_kernel_are_assigned_in_order() -> None:
     np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-5)
 
 
-def test_nothing_is_refused_where_no_derivative_flows() -> None:
+def test_write_race_without_derivative_is_allowed() -> None:
     x, y, loss = field(N, values=START), field(BINS), field()
 
     @ti.kernel
@@ -443,7 +443,7 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def test_what_indices_keep_apart_is_not_tried(trials: list[str]) -> None:
+def test_disjoint_indices_need_no_trial_run(trials: list[str]) -> None:
     x, y, loss = field(N, values=START), field(N, N), field()
 
     @ti.kernel
@@ -462,7 +462,7 @@ def test_what_indices_keep_apart_is_not_tried(trials: list[str]) -> None:
     assert trials == []
 
 
-def test_what_multiples_and_rows_keep_apart_is_not_tried(trials: list[str]) -> None:
+def test_disjoint_multiples_and_rows_need_no_trial_run(trials: list[str]) -> None:
     """What the numbers of a call keep apart, too: the rows of a serial loop."""
     n, m = N // 2, 3
     x, y, loss = field(N, values=START), field(n * m), field()
@@ -523,7 +523,7 @@ def test_a_trial_is_repeated_when_what_decides_has_changed(trials: list[str]) ->
     refuse(READS, loss, run, (lambda: change(3)), run, total)
 
 
-def test_what_numbers_decide_is_tried_once_for_each(trials: list[str]) -> None:
+def test_scalar_dependent_race_is_tried_once_per_value(trials: list[str]) -> None:
     x, loss = field(N, values=START), field()
 
     @ti.kernel
@@ -561,7 +561,7 @@ def test_numbers_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("other", [33, 1])
-def test_who_stores_the_same_is_found_in_any_order(other: int) -> None:
+def test_equal_stores_are_found_in_any_order(other: int) -> None:
     x, y, loss = field(64, values=np.ones(64)), field(64), field()
     flag = ti.field(ti.f32, 64)
     place = np.arange(64)
@@ -735,7 +735,7 @@ def elected(count: int) -> tuple[Any, Any, list[Callable[[], Any]]]:
 
 
 @pytest.mark.parametrize("options", [{}, {"memory": "1KiB"}, {"validation": True}])
-def test_who_comes_first_stores(options: dict[str, Any]) -> None:
+def test_first_iteration_stores(options: dict[str, Any]) -> None:
     """The gradient is that of the run's own winner."""
     x, loss, kernels = elected(1)
     with ti.ad.Tape(loss, **options):
@@ -752,7 +752,7 @@ def test_who_comes_first_stores(options: dict[str, Any]) -> None:
             kernel()
 
 
-def test_what_decides_is_drawn_in_forward_mode_and_outside_tapes() -> None:
+def test_random_winner_in_forward_mode_and_outside_tapes() -> None:
     x, y = (ti.field(ti.f32, N, needs_dual=True, needs_grad=True) for _ in range(2))
 
     @ti.kernel

@@ -96,14 +96,14 @@ def test_every_one_draws_what_moves(name: str, tmp_path: Path, capsys, own_runti
     forget_examples()
 
 
-def test_one_that_does_not_reach_its_loss(capsys, own_runtime, load, monkeypatch) -> None:
+def test_example_that_misses_its_loss_fails(capsys, own_runtime, load, monkeypatch) -> None:
     learning, volume = load("learning"), load("volume")
     monkeypatch.setattr(sys, "argv", ["volume.py", "--headless", "--frames", "1"])
     with pytest.raises(SystemExit, match="the loss stays above 1e-09"):
         learning.run(lambda: volume.Volume(12), "clouds", 96, rounds=2, goal=1e-9)
 
 
-def test_what_an_example_that_prints_makes_of_the_options(tmp_path: Path, capsys) -> None:
+def test_options_of_a_printing_example(tmp_path: Path, capsys) -> None:
     poisson, life = (list_examples()[name] for name in ("poisson", "game_of_life"))
     given = ["--headless", "--frames", "2", "--other", "3"]
     assert arguments_for(poisson, given) == ["--other", "3"]

@@ -58,7 +58,7 @@ def test_wrong_sizes(res) -> None:
         ti.GUI("test", res=res, show_gui=False)
 
 
-def test_sizes() -> None:
+def test_window_sizes() -> None:
     for res, size in ((8, (8, 8)), ((8, 4), (8, 4)), ([8, 4], (8, 4)), (np.int32(8), (8, 8))):
         gui = ti.GUI(res=res, show_gui=False)
         assert gui.res == size and gui.get_image().shape == (*size, 4)
@@ -91,7 +91,7 @@ def test_without_a_window_no_events_come(gui: ti.GUI) -> None:
         gui.get_key_event()
 
 
-def test_closing() -> None:
+def test_closing_a_window() -> None:
     with ti.GUI("test", res=8, show_gui=False) as gui:
         assert gui.running
     assert not gui.running
@@ -120,7 +120,7 @@ def test_without_a_screen_it_draws_all_the_same(monkeypatch, caplog) -> None:
     assert gui.get_image().max() == 1
 
 
-def test_filters() -> None:
+def test_event_filters() -> None:
     event = ti.GUI.Event()
     event.type, event.key = ti.GUI.PRESS, "a"
 
@@ -139,7 +139,7 @@ def test_filters() -> None:
         assert not matches(*no)
 
 
-def test_colours() -> None:
+def test_colour_arguments() -> None:
     assert ti.hex_to_rgb(0x336699) == pytest.approx((0.2, 0.4, 0.6))
     assert ti.rgb_to_hex((0.2, 0.4, 0.6)) == 0x336699
 

@@ -21,7 +21,7 @@ PROBLEMS = {
 }
 
 
-def test_they_are_all_here() -> None:
+def test_all_difftaichi_examples_exist() -> None:
     """The ten simulators of the DiffTaichi paper, mpm twice, in our own words."""
     assert set(PROBLEMS) == {
         "mass_spring", "diffmpm", "soft_robot", "soft_robot_3d", "wave", "smoke", "liquid",

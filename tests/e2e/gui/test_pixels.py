@@ -79,7 +79,7 @@ def test_discs_cover_earlier_ones() -> None:
 
 
 @pytest.mark.parametrize("indices", [[1, 0, 2], np.array([1, 0, 2]), "field"])
-def test_palettes(indices) -> None:
+def test_palette_colours(indices) -> None:
     if isinstance(indices, str):
         indices = ti.field(ti.i32, 3)
         indices.from_numpy(np.array([1, 0, 2], np.int32))
@@ -101,7 +101,7 @@ def test_positions_of_fields_ndarrays_and_lists() -> None:
         check(gui, blend((disc(6, 4, 2), 0xFFFFFF), (disc(18, 8, 2), 0xFFFFFF)))
 
 
-def test_lines() -> None:
+def test_line_pixels() -> None:
     a, b = np.array([[0.1, 0.2], [0.3, 0.9]]), np.array([[0.9, 0.4], [0.3, 0.9]])
     gui = make()
     gui.line(a[0], b[0], radius=1.5, color=0xFFAA00)
@@ -121,7 +121,7 @@ def inside(*corners) -> np.ndarray:
     return ((sides >= 0).all(0) | (sides <= 0).all(0)).astype(float)
 
 
-def test_triangles() -> None:
+def test_triangle_pixels() -> None:
     corners = (0.11, 0.13), (0.86, 0.34), (0.41, 0.91)
     gui = make()
     gui.triangle(*corners, color=0x123456)
@@ -149,7 +149,7 @@ def arrow_lines(orig, direction, tip=0.2, angle=45):
     return [line(p * (W, H), q * (W, H), 1) for p, q in ends]
 
 
-def test_arrows() -> None:
+def test_arrow_pixels() -> None:
     gui = make()
     gui.arrow((0.2, 0.3), (0.5, 0.2), color=0xFF)
     check(gui, blend(*[(part, 0xFF) for part in arrow_lines((0.2, 0.3), (0.5, 0.2))]))
@@ -189,7 +189,7 @@ def test_vector_fields() -> None:
     check(gui, blend(*[(part, 0xFFFFFF) for part in layers]))
 
 
-def test_contours() -> None:
+def test_contour_pixels() -> None:
     gui = ti.GUI("test", res=(16, 2), show_gui=False)
     values = np.repeat(np.linspace(2, 5, 4)[:, None], 2, 1)
     gui.contour(values, normalize=True)
@@ -204,7 +204,7 @@ def test_contours() -> None:
 
 @pytest.mark.parametrize("n", [4, 5000])
 @pytest.mark.filterwarnings("error")
-def test_what_is_nowhere_is_not_painted(n: int) -> None:
+def test_non_finite_positions_are_not_painted(n: int) -> None:
     """Neither by numpy nor by the kernel, and nothing warns."""
     at = np.full((n, 2), np.nan)
     at[0], at[1], at[2] = (0.5, 0.5), 1e300, -np.inf
@@ -220,7 +220,7 @@ def test_what_is_nowhere_is_not_painted(n: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "u1", "u2", "u4"])
 @pytest.mark.parametrize("channels", [None, 1, 2, 3, 4])
-def test_pictures(dtype: str, channels: int | None) -> None:
+def test_set_image_pixels(dtype: str, channels: int | None) -> None:
     shape = (W, H) if channels is None else (W, H, channels)
     values = RNG.random(shape)
     if dtype[0] == "u":
@@ -275,7 +275,7 @@ def test_clear_and_show_begin_anew(tmp_path: Path) -> None:
     assert gui.frame == 1
 
 
-def test_files(tmp_path: Path) -> None:
+def test_saved_image_files(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     gui = make()
     values = RNG.random((W, H, 3)).astype(np.float32) * 1.5 - 0.2
@@ -285,7 +285,7 @@ def test_files(tmp_path: Path) -> None:
     assert np.array_equal(read, (np.clip(values, 0, 1) * np.float32(255)).astype(np.uint8))
 
 
-def test_text() -> None:
+def test_text_pixels() -> None:
     pytest.importorskip("PIL")
     gui = ti.GUI("test", res=(200, 200), show_gui=False)
     gui.text("Hg\nHg", (0.25, 0.5), font_size=30, color=0xFF8000)

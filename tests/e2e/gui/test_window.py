@@ -52,7 +52,7 @@ def test_the_window_shows_what_was_drawn(gui: ti.GUI) -> None:
     assert tuple(surface.get_at((150, 75)))[:3] == (0x20, 0x40, 0x60)
 
 
-def test_keys(gui: ti.GUI) -> None:
+def test_key_events(gui: ti.GUI) -> None:
     names = {
         pygame.K_a: "a", pygame.K_5: "5", pygame.K_SPACE: ti.GUI.SPACE, pygame.K_UP: ti.GUI.UP,
         pygame.K_ESCAPE: ti.GUI.ESCAPE, pygame.K_RETURN: ti.GUI.RETURN, pygame.K_TAB: ti.GUI.TAB,
@@ -68,14 +68,14 @@ def test_keys(gui: ti.GUI) -> None:
     assert got == [(way, name) for name in names.values() for way in (PRESS, RELEASE)]
 
 
-def test_what_is_pressed(gui: ti.GUI) -> None:
+def test_is_pressed_lists_held_keys(gui: ti.GUI) -> None:
     press(gui, pygame.K_w)
     assert gui.is_pressed("a", "w") and not gui.is_pressed("a", ti.GUI.LMB)
     press(gui, pygame.K_w, pygame.KEYUP)
     assert not gui.is_pressed("w")
 
 
-def test_modifiers(gui: ti.GUI) -> None:
+def test_modifier_keys(gui: ti.GUI) -> None:
     press(gui, pygame.K_LCTRL)
     press(gui, pygame.K_c)
     first, second = gui.get_events()
@@ -122,7 +122,7 @@ def test_two_windows_have_their_own_events(gui: ti.GUI) -> None:
         other.show()
 
 
-def test_widgets(gui: ti.GUI) -> None:
+def test_widget_values(gui: ti.GUI) -> None:
     radius = gui.slider("radius", 1, 50, step=0.5)
     count, okay = gui.label("count"), gui.button("OK")
     assert radius.value == 1 and count.value == 0 and okay == "WidgetButton_OK"

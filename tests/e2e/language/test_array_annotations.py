@@ -34,7 +34,7 @@ ELEMENTS = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers(name):
+def test_scalar_array_annotations(name):
     note = NUMBERS[name]()
 
     @ti.kernel
@@ -51,7 +51,7 @@ def test_numbers(name):
 
 
 @pytest.mark.parametrize("name", ELEMENTS)
-def test_elements(name):
+def test_element_annotations(name):
     make, axes = ELEMENTS[name]
     note = make()
 

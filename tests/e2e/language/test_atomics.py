@@ -42,7 +42,7 @@ def expected(op: str, start: Any, values: Any) -> Any:
 
 
 @pytest.mark.parametrize(("op", "t"), TABLE)
-def test_fields(op: str, t: str, lacks: Any) -> None:
+def test_atomics_on_fields(op: str, t: str, lacks: Any) -> None:
     if lacks(t):
         pytest.skip(f"no {t}")
     atomic = getattr(ti, f"atomic_{op}")
@@ -61,7 +61,7 @@ def test_fields(op: str, t: str, lacks: Any) -> None:
 
 
 @pytest.mark.parametrize("t", TYPES)
-def test_ndarrays(t: str, lacks: Any) -> None:
+def test_atomics_on_ndarrays(t: str, lacks: Any) -> None:
     if lacks(t):
         pytest.skip(f"no {t}")
     source, bins = ti.ndarray(getattr(ti, t), COUNT), ti.ndarray(getattr(ti, t), (2, BINS))

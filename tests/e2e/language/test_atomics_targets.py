@@ -138,7 +138,7 @@ def test_kernel_variables_of_other_widths(t: str, lacks: Any) -> None:
     check(run(), 100)
 
 
-def test_references() -> None:
+def test_atomics_through_references() -> None:
     x, v = ti.field(ti.i32, 3), ti.Vector.field(2, ti.i32, ())
 
     @ti.func

@@ -206,7 +206,7 @@ def test_captured_class_const() -> None:
     check(k(), 6)
 
 
-def test_namespace() -> None:
+def test_captured_namespace() -> None:
     c = types.SimpleNamespace(a=3, b=ti.field(ti.i32, 2))
 
     @ti.kernel
@@ -477,7 +477,7 @@ def test_dicts_that_make_what_is_missing_do_so_with_narrow_vectors_too() -> None
 
 
 @pytest.mark.ours("is-none")
-def test_one_vector_is_one_object() -> None:
+def test_vector_captured_twice_is_one_object() -> None:
     d = {"x": narrow(), "y": [narrow()]}
 
     @ti.kernel

@@ -174,7 +174,7 @@ def test_state_before_a_failure_is_there(debug: None) -> None:
 
 
 @pytest.mark.ours("debug-stops")
-def test_what_stood_before_a_failure_is_not_what_comes_behind(debug: None) -> None:
+def test_statements_after_failed_assertion_do_not_run(debug: None) -> None:
     x = ti.field(ti.i32, 4)
     total = ti.field(ti.i32, ())
 

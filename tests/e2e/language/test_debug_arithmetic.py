@@ -158,7 +158,9 @@ FITTING = [
 
 @pytest.mark.ours("overflow-warnings")
 @pytest.mark.parametrize(("kernel", "a", "b", "result", "word"), OVERFLOWS)
-def test_overflow(debug: None, kernel: Any, a: int, b: int, result: int, word: str) -> None:
+def test_signed_overflow_warns(
+    debug: None, kernel: Any, a: int, b: int, result: int, word: str
+) -> None:
     with caught() as found:
         assert kernel(a, b) == result
     (warning,) = found
@@ -187,7 +189,7 @@ def test_no_overflow(debug: None, kernel: Any, a: int, b: int, result: int) -> N
 
 
 @pytest.mark.ours("overflow-warnings")
-def test_unsigned(debug: None) -> None:
+def test_unsigned_overflow_warns(debug: None) -> None:
     @ti.kernel
     def run(a: ti.u32, b: ti.u32):
         print(a + b)
@@ -276,7 +278,7 @@ def test_warnings_can_be_errors(debug: None) -> None:
     assert add(1, 2) == 3
 
 
-def test_nothing_is_checked_in_release(init: Init) -> None:
+def test_release_mode_checks_nothing(init: Init) -> None:
     init(debug=False)
     with caught() as found:
         assert add(MOST, 1) == LEAST

@@ -253,7 +253,7 @@ def test_place_of_a_stray_access(debug: None) -> None:
     assert "2 other checks failed in this launch" in text
 
 
-def test_other_launches_after_a_failure(debug: None) -> None:
+def test_launches_after_a_failure_run(debug: None) -> None:
     x = ti.field(ti.i32, shape=4)
 
     @ti.kernel

@@ -111,7 +111,7 @@ def test_singular_systems_are_not_finite():
 
 
 @pytest.mark.parametrize("name", ["svd", "polar_decompose", "sym_eig", "eig"])
-def test_other_shapes_are_refused(name):
+def test_unsupported_shapes_raise(name):
     function = getattr(ti, name)
 
     @ti.kernel

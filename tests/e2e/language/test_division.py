@@ -49,7 +49,7 @@ def test_constant_divisors() -> None:
         check(run(x), [float(w) for w in want])
 
 
-def test_vectors() -> None:
+def test_division_of_vectors() -> None:
     @ti.kernel
     def run(v: ti.math.vec3, w: ti.math.vec3) -> ti.types.matrix(3, 3, ti.f32):
         return ti.Matrix.rows([v // w, v % w, ti.math.mod(v, w)])
@@ -101,7 +101,7 @@ def test_in_both_scopes() -> None:
         check(run(x, y), [float(of_floats), float(of_floats)])
 
 
-def test_gradients() -> None:
+def test_gradients_of_division() -> None:
     x, y = (ti.field(ti.f32, 6, needs_grad=True) for _ in range(2))
     loss = ti.field(ti.f32, (), needs_grad=True)
     x.from_numpy(np.float32([7.5, -7.5, 7.5, -7.5, 41.0, -41.0]))

@@ -61,7 +61,7 @@ TREES = {
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_tree(name: str) -> None:
+def test_nested_field_tree(name: str) -> None:
     build, shape = TREES[name]
     x = placed(ti.i32, build)
     assert x.shape == shape
@@ -247,7 +247,7 @@ def test_zero_axes() -> None:
     same([x[None], x[()], x.shape, x.to_numpy(), v.to_numpy()], [15, 15, (), 15, [1, 2]])
 
 
-def test_matrices() -> None:
+def test_matrix_fields() -> None:
     m, x = ti.Matrix.field(2, 3, ti.i32), ti.field(ti.i32)
     ti.root.dense(ti.i, 2).place(m, x)
 

@@ -152,7 +152,7 @@ def test_inner_loop_over_a_block() -> None:
     same([sums.to_numpy()], [[6, 6]])
 
 
-def test_shapes() -> None:
+def test_block_shapes() -> None:
     x, inner, outer = two_levels()
     same([x.shape, inner.shape, outer.shape, ti.root.shape], [(4, 3), (4, 3), (2,), ()])
     assert len(x.shape) == 2
@@ -171,7 +171,7 @@ def test_shape_in_a_kernel() -> None:
     assert k() == 2 + 20 + 700 + 3000
 
 
-def test_parents() -> None:
+def test_block_parents() -> None:
     x, inner, outer = two_levels()
     assert str(x.parent()) == str(inner)
     assert str(x.parent(2)) == str(outer) == str(inner.parent())
@@ -179,7 +179,7 @@ def test_parents() -> None:
     assert x.parent(4) is None
 
 
-def test_text() -> None:
+def test_block_repr() -> None:
     x, inner, _ = two_levels()
     assert str(inner) == "ti.root => dense [2] => dense [4, 3]"
     assert str(x.snode) == "ti.root => dense [2] => dense [4, 3] => place [4, 3]"

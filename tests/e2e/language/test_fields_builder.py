@@ -99,7 +99,7 @@ def test_lazy_gradients() -> None:
     same([x.grad.to_numpy(), x.dual.to_numpy(), x.to_numpy()], [[0, 3, 0], [0, 0, 4], [0, 0, 0]])
 
 
-def test_offset() -> None:
+def test_offset_in_builder() -> None:
     x, fb = ti.field(ti.i32), ti.FieldsBuilder()
     fb.dense(ti.i, 2).dense(ti.i, 2).place(x, offset=-2)
     fb.finalize()

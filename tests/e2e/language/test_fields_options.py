@@ -118,7 +118,7 @@ def test_offset_of_vectors_and_matrices() -> None:
 
 
 @pytest.mark.parametrize("order", ["ijk", "ikj", "jik", "jki", "kij", "kji"])
-def test_order(order: str) -> None:
+def test_axis_order(order: str) -> None:
     x = ti.field(ti.i32, shape=(2, 3, 4), order=order)
 
     @ti.kernel
@@ -133,7 +133,7 @@ def test_order(order: str) -> None:
 
 @pytest.mark.parametrize("layout", ["AOS", "SOA"])
 @pytest.mark.parametrize("order", [None, "ji"])
-def test_layout(layout: str, order: Any) -> None:
+def test_layout_option(layout: str, order: Any) -> None:
     v = ti.Vector.field(3, ti.f32, shape=(2, 4), order=order, layout=getattr(ti.Layout, layout))
 
     @ti.kernel
@@ -324,7 +324,7 @@ def test_component_as_template() -> None:
     same([v.to_numpy()], [[[6, 2]] * 3])
 
 
-def test_text() -> None:
+def test_field_repr() -> None:
     x, y = ti.field(ti.i32), ti.field(ti.i32)
     assert str(x) == "<Field: Definition of this field is incomplete>"
     ti.root.dense(ti.ij, (1, 2)).dense(ti.i, 2).place(x, y)
@@ -379,6 +379,6 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong(name: str) -> None:
+def test_invalid_options_raise(name: str) -> None:
     with pytest.raises((ValueError, TypeError, RuntimeError, SyntaxError, NotImplementedError)):
         WRONG[name]()

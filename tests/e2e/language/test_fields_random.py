@@ -85,7 +85,7 @@ def double(x: ti.template()):
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_tree(seed: int, lacks: Any) -> None:
+def test_random_tree_matches_numpy(seed: int, lacks: Any) -> None:
     tree = Tree(seed, lacks)
     for k, (x, want) in enumerate(tree.fields):
         want[...] = tree.contents(want)

@@ -127,7 +127,7 @@ def test_tuple_return_index() -> None:
 
 
 @pytest.mark.ours("return-in-branches")
-def test_early() -> None:
+def test_early_return() -> None:
     @ti.func
     def f(x):
         if x > 2:

@@ -75,7 +75,7 @@ def test_a_lost_derivative_is_refused() -> None:
 
 
 @pytest.mark.ours("gradients-python-writes")
-def test_what_python_writes_is_a_constant() -> None:
+def test_python_write_is_a_constant() -> None:
     x, loss = make()
     y = ti.field(ti.f32, 3, needs_grad=True)
 

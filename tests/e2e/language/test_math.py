@@ -158,7 +158,7 @@ def function_of(expression, names, folder):
 
 
 @pytest.mark.parametrize(("expression", "want"), GEOMETRY + VECTORS)
-def test_geometry(expression, want, tmp_path):
+def test_geometry_functions(expression, want, tmp_path):
     function = function_of(expression, "v, w", tmp_path)
     v, w = ti.Vector(A), ti.Vector(B)
     out = ti.Vector.field(3, ti.f32, ()) if np.ndim(want) else ti.field(ti.f32, ())
@@ -231,7 +231,7 @@ COMPLEX = [
 
 
 @pytest.mark.parametrize(("expression", "want"), COMPLEX)
-def test_complex(expression, want, tmp_path):
+def test_complex_functions(expression, want, tmp_path):
     function = function_of(expression, "x, y", tmp_path)
 
     @ti.kernel
@@ -245,7 +245,7 @@ def test_complex(expression, want, tmp_path):
 # --- bits, constants -----------------------------------------------------------------------------
 
 
-def test_bits():
+def test_bit_functions():
     numbers = np.array([0, 1, 7, 255, -1, -(2**31), 2**31 - 1], np.int32)
     out = np.zeros((len(numbers), 2), np.int32)
 
@@ -261,7 +261,7 @@ def test_bits():
     assert out[:, 1].tolist() == [len(w) - len(w.lstrip("0")) for w in words]
 
 
-def test_constants():
+def test_math_constants():
     @ti.kernel
     def kernel() -> vec4:
         return vec4(tm.pi, tm.e, tm.inf, tm.isnan(tm.nan))

@@ -82,7 +82,7 @@ def test_iterations_that_change_arguments_of_arguments_have_an_order() -> None:
 
 
 @pytest.mark.ours("objects-made")
-def test_what_would_change_only_a_copy_is_refused() -> None:
+def test_mutation_of_a_copy_raises() -> None:
     def change(p):
         p.x = 3.0
 
@@ -243,7 +243,7 @@ def test_changes_under_another_name_are_refused() -> None:
 
 
 @pytest.mark.ours("python-functions")
-def test_what_a_python_function_makes_can_be_changed() -> None:
+def test_object_from_python_function_is_mutable() -> None:
     def shifted(v, n):
         v = v * 2.0
         v[0] = v[0] + 1.0

@@ -218,7 +218,7 @@ def test_text_alone(said: Said) -> None:
     assert said() == "hello\nab ---\n" * 2
 
 
-def test_what_is_known_while_compiling(said: Said) -> None:
+def test_compile_time_constants_print(said: Said) -> None:
     @ti.kernel
     def run():
         print(WHOLE, HALF, WORD, YES, PAIR, VECTOR)

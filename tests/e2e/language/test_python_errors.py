@@ -160,17 +160,17 @@ def run(text: str, path: Path, kind: str | type) -> None:
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_compiling(body: str, tmp_path: Path) -> None:
+def test_compile_error_types(body: str, tmp_path: Path) -> None:
     run(f"\n@ti.kernel\ndef k(n: ti.i32):\n    {body}\n\nk(1)\n", tmp_path / "p.py", BODIES[body])
 
 
 @pytest.mark.parametrize("statement", CALLS)
-def test_python(statement: str, tmp_path: Path) -> None:
+def test_python_scope_error_types(statement: str, tmp_path: Path) -> None:
     run(f"\n{statement}\n", tmp_path / "p.py", CALLS[statement])
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_heads(head: str, tmp_path: Path) -> None:
+def test_error_first_lines(head: str, tmp_path: Path) -> None:
     run(f"\n@ti.kernel\ndef k{head}:\n    pass\n\nk(1)\n", tmp_path / "p.py", HEADS[head])
 
 
@@ -185,7 +185,7 @@ def test_heads(head: str, tmp_path: Path) -> None:
         ("TaichiAssertionError", AssertionError),
     ],
 )
-def test_families(name: str, python: type) -> None:
+def test_error_base_classes(name: str, python: type) -> None:
     assert issubclass(getattr(ti, name), python)
     runtime = "Runtime" in name or "Assertion" in name
     assert issubclass(

@@ -325,7 +325,7 @@ def test_words_of_64_bits(lacks: Any) -> None:
 # --- atomic operations ---------------------------------------------------------------------------
 
 
-def test_what_is_added_to_a_fixed_point_number_is_rounded_first() -> None:
+def test_fixed_point_addend_is_rounded_first() -> None:
     (x,) = packed(quant.fixed(6, max_value=2.0))
 
     @ti.kernel
@@ -379,7 +379,7 @@ def test_fields_that_differ_in_their_step_alone_have_kernels_of_their_own() -> N
 
 
 @pytest.mark.ours("quant-words", run=False)
-def test_what_is_refused_when_fields_are_made() -> None:
+def test_invalid_field_declarations_raise() -> None:
     five = quant.int(5)
     with pytest.raises(Exception, match="place in a word"):
         ti.field(five, shape=4)
@@ -409,7 +409,7 @@ def test_what_is_refused_when_fields_are_made() -> None:
         np.from_dlpack(x)
 
 
-def test_one_type_for_each_component() -> None:
+def test_component_types_may_differ() -> None:
     x = ti.Vector.field(2, dtype=[quant.int(5), quant.int(5)])
     word = ti.BitpackedFields(max_num_bits=32)
     word.place(x)

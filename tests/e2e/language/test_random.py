@@ -46,7 +46,7 @@ def assert_uniform(x):
 
 
 @pytest.mark.parametrize("t", FLOATS)
-def test_floats(t, lacks):
+def test_random_floats_are_uniform(t, lacks):
     if lacks(t):
         pytest.skip(f"the device has no {t}")
     x = draw(t).astype(float)
@@ -64,7 +64,7 @@ def test_half_floats(lacks):
 
 
 @pytest.mark.parametrize("t", INTEGERS)
-def test_integers(t, lacks):
+def test_random_integers_are_uniform(t, lacks):
     assert_uniform(unit(t, lacks))
 
 
@@ -125,7 +125,7 @@ def test_launches_differ_and_seeds_repeat(init):
 
 
 @pytest.mark.parametrize("t", FLOATS)
-def test_normal(t, lacks):
+def test_randn_is_normal(t, lacks):
     if lacks(t):
         pytest.skip(f"the device has no {t}")
     x = draw(t, "randn").astype(float)

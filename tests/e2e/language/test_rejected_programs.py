@@ -37,7 +37,7 @@ def test_a_float_is_no_integer_literal() -> None:
         refuse(kernel, kind=ti.TaichiTypeError)
 
 
-def test_what_cuts_a_float() -> None:
+def test_float_truncation_raises() -> None:
     @ti.kernel
     def cut(x: ti.f32) -> ti.i32:
         return ti.i32(x) * 100 + int(1.5) * 10 + ti.cast(2.5, ti.i32)
@@ -45,7 +45,7 @@ def test_what_cuts_a_float() -> None:
     check(cut(3.5), 312)
 
 
-def test_what_a_function_gives_is_no_literal() -> None:
+def test_function_result_is_not_a_literal() -> None:
     n = 5.0
 
     @ti.kernel
@@ -306,7 +306,7 @@ def test_python_indices_out_of_range() -> None:
             array[-1] = 1
 
 
-def test_as_many_indices_as_axes() -> None:
+def test_index_count_must_equal_axis_count() -> None:
     x, a = ti.field(ti.i32, 4), ti.ndarray(ti.i32, 4)
     with pytest.raises(AssertionError):
         x[1, 1]  # noqa: B018
@@ -316,7 +316,7 @@ def test_as_many_indices_as_axes() -> None:
         a[1, 1]  # noqa: B018
 
 
-def test_as_many_numbers_as_an_element_has() -> None:
+def test_component_count_must_match() -> None:
     v = ti.Vector.field(3, ti.f32, 4)
     with pytest.raises(IndexError):
         v[0] = [1, 2]

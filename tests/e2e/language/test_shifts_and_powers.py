@@ -103,7 +103,7 @@ def test_narrow_constants(lacks) -> None:
     check(run(), [128, 0, 0])
 
 
-def test_vectors() -> None:
+def test_shifts_of_vectors() -> None:
     @ti.kernel
     def run(v: ti.types.vector(4, ti.i32)) -> ti.types.matrix(3, 4, ti.i32):
         return ti.Matrix.rows([5 << v, -5 >> v, ti.bit_shr(v, 31)])

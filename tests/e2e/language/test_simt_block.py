@@ -319,7 +319,7 @@ def test_counting_in_loops() -> None:
     assert set(x.to_numpy()) == {45}
 
 
-def test_indices() -> None:
+def test_block_indices() -> None:
     x = ti.field(ti.i32, (3, 100))
 
     @ti.kernel
@@ -368,7 +368,7 @@ def test_prefix_sum_and_tree() -> None:
     np.testing.assert_array_equal(sums.to_numpy(), want[:, -1])
 
 
-def test_fences() -> None:
+def test_memory_fence_orders_writes() -> None:
     """The last iteration to arrive sees what all others wrote before."""
     n = 64
     x, done, total = ti.field(ti.i32, n), ti.field(ti.i32, ()), ti.field(ti.i32, ())

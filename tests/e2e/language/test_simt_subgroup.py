@@ -150,7 +150,7 @@ SOURCES: dict[str, tuple[Function, Callable[[Any, int], Any]]] = {
 
 @pytest.mark.parametrize("t", TYPES)
 @pytest.mark.parametrize("name", SOURCES)
-def test_exchanges(name: str, t: str, width: int, lacks: Any) -> None:
+def test_subgroup_exchanges(name: str, t: str, width: int, lacks: Any) -> None:
     if lacks(t):
         pytest.skip(f"no {t}")
     function, source = SOURCES[name]
@@ -161,7 +161,7 @@ def test_exchanges(name: str, t: str, width: int, lacks: Any) -> None:
     np.testing.assert_array_equal(each(function, values, getattr(ti, t)), want)
 
 
-def test_vectors() -> None:
+def test_subgroup_ops_on_vectors() -> None:
     sums = ti.Vector.field(2, ti.f32, COUNT)
     got = ti.Matrix.field(2, 2, ti.i32, COUNT)
     same = ti.field(ti.i32, COUNT)
@@ -194,7 +194,7 @@ def votes(v, i):
     return found + 4 * ti.simt.subgroup.all_equal(v) + 8 * ti.simt.subgroup.elect()
 
 
-def test_votes(width: int) -> None:
+def test_subgroup_votes(width: int) -> None:
     values = np.random.default_rng(2).integers(0, 3, COUNT).astype(np.int32)
     values[:width] = 1
     pieces = values.reshape(-1, width)
@@ -274,7 +274,7 @@ def test_one_atomic_per_subgroup(width: int) -> None:
         (lambda i: ti.simt.subgroup.broadcast(i, ti.Vector([1, 2])), "must be an integer"),
     ],
 )
-def test_errors(wrong: Function, message: str) -> None:
+def test_invalid_subgroup_calls_raise(wrong: Function, message: str) -> None:
     function = ti.func(wrong) if not hasattr(wrong, "__vkchi_kind__") else wrong
 
     @ti.kernel
@@ -358,7 +358,7 @@ WARP: dict[str, tuple[Function, Callable[[Pieces], Any]]] = {
 
 
 @pytest.mark.parametrize("name", WARP)
-def test_warp(name: str, width: int) -> None:
+def test_warp_functions(name: str, width: int) -> None:
     written, meaning = WARP[name]
     values = np.random.default_rng(2).integers(0, 3, COUNT).astype(np.int32)
     values[: 2 * width] = np.repeat([1, 0], width)

@@ -41,7 +41,7 @@ def indices_of(node: Any) -> Callable[[], Any]:
 # --- which cells are active ----------------------------------------------------------------------
 
 
-def test_nothing_is_active_at_first():
+def test_cells_are_inactive_at_first():
     x, inner, outer = in_two_pointers()
     assert [indices_of(node)() for node in (x, inner, outer)] == [[], [], []]
     assert x[3, 4] == 0 and not x.to_numpy().any()

@@ -37,7 +37,7 @@ def sparse(n, m):
 
 @pytest.mark.parametrize("t", ["f32", "f64"])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (5, 2), (2, 7)])
-def test_build(shape, t, lacks):
+def test_matrix_builder(shape, t, lacks):
     if lacks(t):
         pytest.skip("the device has no f64")
     dense = sparse(*shape)
@@ -87,7 +87,7 @@ def test_serial_code_and_functions():
     np.testing.assert_array_equal(dense_of(K.build()), [[1, 0, 1.5], [0, 1.5, 0], [1.5, 0, 0]])
 
 
-def test_arithmetic():
+def test_matrix_arithmetic():
     a, b, c = sparse(4, 4), sparse(4, 4), sparse(4, 3)
     A, B, C = build(a), build(b), build(c)
     np.testing.assert_array_equal(dense_of(A + B), a + b)
@@ -161,7 +161,7 @@ def test_from_triplets():
 
 @pytest.mark.parametrize("t", ["f32", "f64"])
 @pytest.mark.parametrize("kind", ["LLT", "LDLT", "LU"])
-def test_solver(kind, t, lacks):
+def test_sparse_solver(kind, t, lacks):
     if lacks(t):
         pytest.skip("the device has no f64")
     n = 20

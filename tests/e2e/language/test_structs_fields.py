@@ -252,7 +252,7 @@ def test_placed_by_hand() -> None:
     check([f.a, f.v[3], g.a], [[0, 1, 2, 3], [1.0, 2.0], [[0, 1, 2], [1, 2, 3]]])
 
 
-def test_gradients() -> None:
+def test_struct_field_gradients() -> None:
     kind = ti.types.struct(m=ti.f32, v=ti.math.vec2)
     f = kind.field(shape=3, needs_grad=True)
 

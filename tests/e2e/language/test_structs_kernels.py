@@ -103,7 +103,7 @@ def test_whole_assignment() -> None:
 
 
 @pytest.mark.parametrize("c, want", [(1, 74), (0, 29)])
-def test_branches(c: int, want: int) -> None:
+def test_structs_in_branches(c: int, want: int) -> None:
     @ti.kernel
     def k(c: ti.i32) -> ti.f32:
         s = S(1, 2.0)

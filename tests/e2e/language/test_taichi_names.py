@@ -117,7 +117,7 @@ def test_programs_choose_an_arch() -> None:
     assert ti.lang.misc.is_arch_supported(ti.cpu)
 
 
-def test_logs() -> None:
+def test_log_functions() -> None:
     ti._logging.trace("a word beneath the level that is logged")
     ti.set_logging_level(ti.ERROR)
     ti._logging.info("another")
@@ -125,7 +125,7 @@ def test_logs() -> None:
     ti.set_logging_level(ti.INFO)
 
 
-def test_extensions() -> None:
+def test_extension_names() -> None:
     found = ti.lang.misc.is_extension_supported
     names = "sparse quant quant_basic mesh data64 adstack bls assertion extfunc".split()
     answers = {name: found(ti.cpu, getattr(ti.extension, name)) for name in names}
@@ -245,7 +245,7 @@ def test_vectors_from_arrays_of_another_width() -> None:
 
 
 @pytest.mark.ours("addresses")
-def test_addresses() -> None:
+def test_field_addresses() -> None:
     with pytest.raises(AttributeError, match="addresses of a device's memory"):
         _ = ti.get_addr
 

@@ -63,6 +63,6 @@ def test_wrong_uses_in_python(words):
     assert words in str(error.value)
 
 
-def test_other_levels_are_not_there():
+def test_missing_mip_level_raises():
     with pytest.raises(ti.Unsupported, match="level 0"):
         ti.types.rw_texture(num_dimensions=2, fmt=F.r32f, lod=1)

@@ -155,7 +155,7 @@ def test_facts_of_a_texture():
 # --- images --------------------------------------------------------------------------------------
 
 
-def test_images():
+def test_image_textures():
     image = pytest.importorskip("PIL.Image")
     pixels = RNG.integers(0, 256, (3, 5, 3)).astype(np.uint8)
     tex = ti.Texture(F.rgba8, (5, 3))
@@ -230,7 +230,7 @@ def test_fractions_that_are_no_numbers():
 
 
 @pytest.mark.parametrize("name", FLOAT)
-def test_floats(name, lacks):
+def test_float_textures(name, lacks):
     values = colours_for(-100, 100)
     is_half = FLOAT[name] == 16 and not lacks("f16")
     expected = values.astype(np.float16).astype(np.float32) if is_half else values
@@ -248,7 +248,7 @@ def test_integers_are_cut_and_clipped(name):
 
 
 @pytest.mark.parametrize("name", ["rgba8srgb", "bgra8srgb"])
-def test_srgb(name):
+def test_srgb_textures(name):
     values = colours_for(-0.2, 1.2)
     linear = np.clip(values, 0, 1).astype(float)
     curve = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
@@ -405,7 +405,7 @@ def test_textures_go_to_functions():
     assert run(tex).to_list() == [2, 6, 7]
 
 
-def test_one_kernel_takes_textures_of_all_formats_and_shapes():
+def test_kernel_takes_textures_of_all_formats_and_shapes():
     @ti.kernel
     def middle(t: ti.types.texture(num_dimensions=2)) -> ti.f32:
         return t.sample_lod(ti.Vector([0.5, 0.5]), 0.0).x

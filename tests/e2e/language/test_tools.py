@@ -22,7 +22,7 @@ def pixels(*shape):
 
 @pytest.mark.parametrize("suffix", ["png", "bmp"])
 @pytest.mark.parametrize("shape", [(4, 2), (4, 2, 1), (4, 2, 3), (5, 3, 4)])
-def test_what_is_written_is_read(tmp_path, suffix, shape):
+def test_image_file_round_trip(tmp_path, suffix, shape):
     if suffix == "bmp" and shape[-1] == 4:
         pytest.skip("not every writer of BMP keeps alpha")
     values, name = pixels(*shape), str(tmp_path / f"x.{suffix}")
@@ -110,7 +110,7 @@ def test_tensors_paths_and_large_suffixes(tmp_path):
 
 
 @pytest.mark.ours("imread-channels")
-def test_channels(tmp_path):
+def test_image_channels(tmp_path):
     name = str(tmp_path / "x.png")
     tools.imwrite(np.full((3, 2, 3), 200, np.uint8), name)
     found = {n: tools.imread(name, n) for n in (1, 2, 3, 4)}
@@ -136,7 +136,7 @@ WRONG_IMAGES = [
 
 
 @pytest.mark.parametrize("k", range(len(WRONG_IMAGES)))
-def test_what_is_no_image(tmp_path, k):
+def test_invalid_image_raises(tmp_path, k):
     with pytest.raises((ValueError, AssertionError)):
         tools.imwrite(WRONG_IMAGES[k], str(tmp_path / "x.png"))
 
@@ -157,7 +157,7 @@ def test_files_that_cannot_be_read(tmp_path, text):
 
 
 @pytest.mark.parametrize("size", [(8, 4), (3,), (2, 2), (7, 5), (4, 2)])
-def test_sizes(size):
+def test_image_sizes(size):
     values = pixels(4, 2, 3)
     w, h = size if len(size) == 2 else size * 2
     x, y = np.arange(w) * 4 // w, np.arange(h) * 2 // h
@@ -240,7 +240,7 @@ def test_read_change_write(tmp_path):
 # --- colours -------------------------------------------------------------------------------------
 
 
-def test_colours():
+def test_image_colours():
     assert ti.hex_to_rgb(0x336699) == (0.2, 0.4, 0.6)
     assert ti.rgb_to_hex((0.2, 0.4, 0.6)) == 0x336699
     assert ti.rgb_to_hex([2.0, -1.0, 0.5]) == 0xFF007F
@@ -256,7 +256,7 @@ def test_arrays_of_colours():
 # --- films ---------------------------------------------------------------------------------------
 
 
-def test_frames(tmp_path):
+def test_video_frames(tmp_path):
     manager = tools.VideoManager(output_dir=str(tmp_path / "out"), automatic_build=False)
     frames = [pixels(8, 6, 3) for _ in range(3)]
     manager.write_frame(frames[0])
@@ -274,7 +274,7 @@ def test_odd_frames_lose_a_row_and_a_column(tmp_path):
 
 
 @pytest.mark.ours("films")
-def test_gif(tmp_path):
+def test_gif_file(tmp_path):
     manager = tools.VideoManager(str(tmp_path), "film", framerate=10, automatic_build=False)
     for k in range(3):
         manager.write_frame(np.full((8, 6, 3), k * 100, np.uint8))

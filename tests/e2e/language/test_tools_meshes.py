@@ -62,7 +62,7 @@ def make_writer(count=8, faces=3, face_type="tri"):
 
 
 @pytest.mark.parametrize("export", ["export", "export_ascii"])
-def test_points(tmp_path, export):
+def test_ply_points(tmp_path, export):
     writer, data = make_writer(faces=0)
     getattr(writer, export)(str(tmp_path / "a.ply"))
     found = read_ply(tmp_path / "a.ply")
@@ -73,7 +73,7 @@ def test_points(tmp_path, export):
 
 @pytest.mark.parametrize("face_type, corners", [("tri", 3), ("quad", 4)])
 @pytest.mark.parametrize("export", ["export", "export_ascii"])
-def test_faces(tmp_path, export, face_type, corners):
+def test_ply_faces(tmp_path, export, face_type, corners):
     writer, _ = make_writer(faces=5, face_type=face_type)
     indices = RNG.integers(0, 8, 5 * corners)
     writer.add_faces(indices)
@@ -182,7 +182,7 @@ def read_array(node):
 @pytest.mark.ours("write-vtk")
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "u8", "f16"])
-def test_grids(tmp_path, shape, dtype, lacks):
+def test_vtk_grids(tmp_path, shape, dtype, lacks):
     if lacks(dtype):
         pytest.skip(f"no {dtype} here")
     field = ti.field(getattr(ti, dtype), shape=shape)
@@ -203,6 +203,6 @@ def test_grids(tmp_path, shape, dtype, lacks):
 
 @pytest.mark.ours("write-vtk")
 @pytest.mark.parametrize("shape", [(3,), (2, 2, 2, 2)])
-def test_what_is_no_grid(tmp_path, shape):
+def test_invalid_grid_raises(tmp_path, shape):
     with pytest.raises(ValueError, match="2D or 3D"):
         tools.write_vtk(ti.field(ti.f32, shape=shape), str(tmp_path / "a"))

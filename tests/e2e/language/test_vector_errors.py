@@ -24,7 +24,7 @@ def test_an_element_has_no_such_component() -> None:
         f[0].z  # noqa: B018
 
 
-def test_other_names_are_attributes() -> None:
+def test_unknown_swizzle_is_an_attribute() -> None:
     with pytest.raises(AttributeError):
         tm.vec3(1).foo  # noqa: B018
     with pytest.raises(AttributeError):
@@ -76,7 +76,7 @@ def test_a_number_is_no_vector_to_return() -> None:
         k()
 
 
-def test_one_value_is_no_tuple_to_return() -> None:
+def test_scalar_for_tuple_result_raises() -> None:
     @ti.kernel
     def k() -> (ti.i32, ti.i32):
         return 1

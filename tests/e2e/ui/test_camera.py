@@ -36,7 +36,7 @@ def test_matrices_of_a_new_camera() -> None:
     ]
 
 
-def test_matrices() -> None:
+def test_camera_matrices() -> None:
     camera = ti.ui.Camera()
     camera.position(1, 2, 3)
     camera.lookat(0, 0.5, -1)

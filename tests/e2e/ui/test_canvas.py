@@ -74,7 +74,7 @@ def test_circles_of_their_own(window, canvas) -> None:
         assert len(columns) == 2 * radius
 
 
-def test_lines(window, canvas) -> None:
+def test_canvas_lines(window, canvas) -> None:
     ends = field_of([[0.1, 0.5], [0.9, 0.5]])
     canvas.lines(ends, width=0.1, color=(1, 1, 1))
     assert extent(shot(window)[:, :, 0] > 127) == [20, 179, 45, 54, 1600]
@@ -96,7 +96,7 @@ def test_lines_of_indices_and_colours(window, canvas) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])
-def test_triangles(window, canvas, order) -> None:
+def test_canvas_triangles(window, canvas, order) -> None:
     corners = np.array([[0, 0], [1, 0], [0, 1]], np.float32)
     colours = np.eye(3, dtype=np.float32)
     canvas.triangles(
@@ -230,7 +230,7 @@ def test_the_later_is_over_the_earlier(window, canvas) -> None:
     assert np.array_equal(shot(window), BYTES)
 
 
-def test_what_is_drawn_is_what_it_was_then(window, canvas) -> None:
+def test_drawing_uses_contents_at_call(window, canvas) -> None:
     at = field_of([[0.25, 0.5]])
 
     @ti.kernel
@@ -263,7 +263,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_positions_may_be(window, canvas, kind: str, need) -> None:
+def test_position_arguments(window, canvas, kind: str, need) -> None:
     need(*(["f64"] if kind == "f64 field" else []))
     make = KINDS[kind]
     canvas.circles(make(np.array([[0.25, 0.5], [0.75, 0.5]], np.float32)), 0.1, color=(1, 1, 1))
@@ -303,7 +303,7 @@ def test_wrong_arguments(canvas, message: str) -> None:
         WRONG[message](canvas)
 
 
-def test_what_is_read_in_place() -> None:
+def test_arrays_read_in_place() -> None:
     """Memory of the device that is the host's, and host memory, goes to the renderer as it is."""
     values = np.zeros((5, 3), np.float32)
     assert np.shares_memory(draw_calls.vectors_of_widths("test", "x", values, 3), values)

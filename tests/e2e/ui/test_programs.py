@@ -197,7 +197,7 @@ def test_a_program(name: str, tmp_path) -> None:
     window.destroy()
 
 
-def test_what_a_scene_shows() -> None:
+def test_scene_program() -> None:
     window = a_scene_with_all_there_is()
     image = window.get_image_buffer_as_numpy()[..., :3]
     scale = 90 / np.tan(np.pi / 8) / 3

@@ -252,7 +252,7 @@ def test_a_wireframe(window, scene) -> None:
     assert seen.sum() < 600
 
 
-def test_instances(window, scene) -> None:
+def test_scene_instances(window, scene) -> None:
     transforms = ti.Matrix.field(4, 4, ti.f32, 3)
     matrices = np.tile(np.diag([0.3, 0.3, 0.3, 1]).astype(np.float32), (3, 1, 1))
     matrices[:, 0, 3] = -1, 0, 1
@@ -286,7 +286,7 @@ def test_instances_turn_their_normals(window, scene) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 5, 10])
-def test_lines(window, scene, width: int) -> None:
+def test_scene_lines(window, scene, width: int) -> None:
     """So many pixels wide, near or far, and no light falls on them."""
     scene.lines(field_of([[-1, 0, 0], [1, 0, 0]]), width=width, color=COLOUR)
     image = shot(window, scene)

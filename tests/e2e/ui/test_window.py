@@ -81,7 +81,7 @@ def test_without_a_screen(monkeypatch, caplog) -> None:
     assert window.get_image_buffer_as_numpy().shape == (30, 20, 4)
 
 
-def test_nothing_that_draws_is_loaded_for_names_alone() -> None:
+def test_renderer_is_loaded_lazily() -> None:
     program = "import sys, vkchi; vkchi.ui.Camera(), vkchi.ui.Scene(); print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
     assert not {"pygfx", "wgpu", "imgui_bundle", "glfw", "rendercanvas"} & set(loaded)
@@ -99,7 +99,7 @@ EVENTS = [
 ]  # fmt: skip
 
 
-def test_events(window) -> None:
+def test_window_events(window) -> None:
     for event in EVENTS:
         window._inbox.take(event, (W, H))
     assert window.is_pressed("b", ti.ui.SPACE) and not window.is_pressed(ti.ui.UP, "a")
