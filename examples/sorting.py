@@ -1,4 +1,4 @@
-"""Bitonic sorting of bars, one stage of the network per frame.
+"""Bitonic sorting of bars, one step of the network per frame.
 
 Each step compares and swaps pairs at one distance in parallel. After log2(n) (log2(n) + 1) / 2
 steps the bars are sorted. `ti.algorithms.parallel_sort` sorts arrays of any length. Source:

@@ -4,7 +4,8 @@
 and the set of functions that kernels must not call.
 
     class ElementHook:
-        make = Hook("element")               # PLACES: {"element": ("lang.element", "element")}
+        make = Hook("element")               # PLACES: {"element": ("lang.array_elements",
+        "element")}
 
     ElementHook.make(storage, index)         # imports vkchi.lang.array_elements, calls its
     `element`

@@ -2,7 +2,7 @@
 
 A runtime has a device and the options it was created with.
 
-    >>> init(arch=cpu); current().device.info.name
+    >>> init(arch=cpu); current_runtime().device.info.name
     'llvmpipe (LLVM 15.0.6, 256 bits)'
 """
 

@@ -14,7 +14,7 @@ Guarantees, which passes `forward`, `licm` and `dce` rely on:
   `barrier`, `fence` and every other SYNC op invalidate knowledge of global and shared memory.
 - A failed check may end the invocation; all earlier writes are visible then.
 
-    >>> a, b = place_of(elem_x_i), place_of(elem_x_i_plus_1)
+    >>> a, b = location_of(elem_x_i), location_of(elem_x_i_plus_1)
     >>> may_alias(a, b)
     False
 """

@@ -6,7 +6,7 @@ read it, or both apply the same commutative atomic without using its result.
 
 Precondition: the body of the tested loop contains the ops of both loops.
 
-    >>> never_cross(first.ops, second.ops, loop)       # y[i] = f(x[i]); z[i] = g(y[i])
+    >>> may_fuse(first.ops, second.ops, loop)       # y[i] = f(x[i]); z[i] = g(y[i])
     True
 """
 

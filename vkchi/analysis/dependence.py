@@ -10,7 +10,7 @@ arrays that are wide.
 See also: `must_write` (elements that are certainly written), `footprint` (elements that may be
 accessed).
 
-    >>> Survey(body.ops, loop).is_private(x, [place_of_x_i, place_of_x_i])
+    >>> DependenceTest(body.ops, loop).is_private(x, [place_of_x_i, place_of_x_i])
     True
 """
 

@@ -11,7 +11,7 @@ Conditions:
 - every element is stored to (`must_write`).
 
     >>> fills_of(fn)                     # for i, j in x: x[i, j] = 0.0; of 4 by 8 numbers
-    (Fill(name="x", word=0, size_bytes=128),)
+    (MemoryFill(name="x", word=0, size_bytes=128),)
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ A value of an n-bit type equals its polynomial modulo 2**n, because sums and pro
 equals the polynomial itself if the type holds all its values (`exact`). Quotients, remainders and
 widening conversions are decomposed only in that case.
 
-    >>> Forms(ranges).of(op)                # 2 * (i + 1) - n
+    >>> ExactPolynomials(ranges).of(op)                # 2 * (i + 1) - n
     {i: 2, 1: 2, n: -1}
 """
 

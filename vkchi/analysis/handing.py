@@ -10,7 +10,7 @@ Cutting a value costs one store and its loads. Cutting an op costs its execution
 of the reductions.
 
     parallel 0, n {(i) g = f(load y[i]); store y[i], 0; for k { atomic_add x[k], g * w[i, k] } }
-    cut_for(shifts, sums).handed == [g]         # the loop overwrites y
+    plan_rematerialization(shifts, sums).handed == [g]         # the loop overwrites y
 """
 
 from __future__ import annotations

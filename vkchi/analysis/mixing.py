@@ -4,7 +4,7 @@ Iterations of a `parallel` may run in any order and concurrently, so every inter
 default. Exceptions are ops that read the invocation's id, synchronize, report to the host, or may
 end the invocation.
 
-    >>> may_mix(loop)       # reports in its body
+    >>> may_interleave(loop)       # reports in its body
     False
 """
 

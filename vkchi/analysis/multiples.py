@@ -2,7 +2,7 @@
 
 Wrapping arithmetic is modulo a power of two, so facts about low bits remain true.
 
-    >>> Multiples().of(mul_i_4)     # 4
+    >>> PowerOfTwoFactors().of(mul_i_4)     # 4
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Known limits: only one variant may find two opaque values to be equal (`max(x, x
 sign of a NaN and the flushing of subnormals may differ. Undefined integer results (`7 // 0`) may
 differ too.
 
-    y[i] = 0.5 * (x[i - 1] + x[max(i, 3)])        gives_the_same_bits(loop): True
+    y[i] = 0.5 * (x[i - 1] + x[max(i, 3)])        is_bit_exact(loop): True
     y[i] = sin(i * 0.1) + (x[i] if i > 0 else 0)   False
 """
 

@@ -8,7 +8,7 @@ constrain symbols, which refines all values computed from them.
 See also: pass `bounds` walks the control flow and fills `base` and `limits`.
 
     >>> f = Facts(); f.of(op_i_mod_32)
-    Fact(lo=0, hi=31, ...)
+    ValueFact(lo=0, hi=31, ...)
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ The updates may run before the loop if it does not read the updated elements, an
 are available before it. Their inputs must not be written, or only after the same iteration has read
 them.
 
-    >>> Shifts(loop, used).targets()
+    >>> ScatterAnalysis(loop, used).targets()
 """
 
 from __future__ import annotations

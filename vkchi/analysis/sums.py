@@ -9,7 +9,7 @@ of one type with equal polynomials are equal even if an intermediate result over
 See also: `forms` decomposes further ops if they do not overflow. `split_offset` decomposes only
 into one value plus a constant.
 
-    >>> terms_of(Sums().of(v))
+    >>> terms_of(AffinePolynomials().of(v))
     {t: -1, u: 1}
 """
 

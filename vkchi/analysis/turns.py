@@ -4,8 +4,8 @@ Examples: `(i + 1) % n`, `(i - 1) % n`, `(i + n - 1) % n` for i in [0, n). The r
 is computed as polynomials of launch invariants. It is an estimate, not a proof: sums are assumed
 not to wrap, and launch invariants to be at least 1.
 
-    >>> Turns(body.ops, loop).find(remainder)
-    Turn(below=False, above=True)
+    >>> NearRemainders(body.ops, loop).find(remainder)
+    DividendRange(below=False, above=True)
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A value varies if it depends, by data or control, on the axis's index, on privat
 results of writes. All other values, loads included, are invariant along the axis. Iterations that
 execute the body in lockstep therefore load them at the same time, from the same address.
 
-    >>> Variance(body, i).found
+    >>> AxisVariance(body, i).found
 """
 
 from __future__ import annotations

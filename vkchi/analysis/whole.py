@@ -22,8 +22,8 @@ Assumptions:
 
 See also: `CoverageProof` handles a given box, `ArrayCoverage` one array of any shape.
 
-    >>> Whole(y).is_stored(store)      # for i in range(y.shape[0]): y[y.shape[0] - 1 - i] = 0.0
-    True
+    >>> ArrayCoverage(y).is_stored(store)      # for i in range(y.shape[0]): y[y.shape[0] - 1 - i] =
+    0.0 True
 """
 
 from __future__ import annotations

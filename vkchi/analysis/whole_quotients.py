@@ -14,7 +14,7 @@ distance: 2.5 * 2**-23 < 2**-20. Such a quotient rounds correctly once `legalize
 quotients that are whole numbers.
 
     >>> find_quotient("floor", op.args[0], f32)     # floor(cast i / 3.0)
-    Quotient(kind="floordiv", a=i, b=3, form=f32, ...)
+    RoundedQuotient(kind="floordiv", a=i, b=3, form=f32, ...)
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Compiled code is encoded as in the disk cache (`cache/codec.py`), with shaders as separate files.
 
-    >>> read(write(saved)) == saved
+    >>> read_saved(write_saved(saved)) == saved
     True
 """
 

@@ -2,7 +2,7 @@
 
 Example:
 
-    >>> save(parameter, signed)
+    >>> parameter_tree(parameter, signed)
     {'kind': 'scalar', 'name': 'a', 'type': 'f32'}
 """
 

@@ -8,7 +8,8 @@ So it reaches at least the objects that lowering reads. An object without a dige
 uncacheable: a random generator, a file, an instance of a C class. Digests are over content. `id` is
 used only to detect shared objects, which are encoded by number.
 
-    survey = Survey(kernel.__vkchi_func__); survey.parts      # {"global n_grid": "int 128", ...}
+    survey = KernelSurvey(kernel.__vkchi_func__); survey.parts      # {"global n_grid": "int 128",
+    ...}
 """
 
 from __future__ import annotations

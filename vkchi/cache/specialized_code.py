@@ -2,7 +2,7 @@
 
 A warm process finds such code at a kernel's first launch, without the IR.
 
-    artifact = find(home, what, {"x": (640, 480)})
+    artifact = find_specialized(home, what, {"x": (640, 480)})
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Kernels are compiled for given capabilities and launches are dropped. Memory, fills and copies are
 those of a present device.
 
-    with noting(described, "") as found:
+    with recording_shaders(described, "") as found:
         ti.init()
         kernel()
     found.shaders

@@ -3,7 +3,7 @@
 The copy is made before a device command or Python writes to the array's buffer. Arrays that other
 libraries access in place are copied at once.
 
-    kept = keep(x); x.fill(1); kept.contents.to_numpy()     # old contents of x
+    kept = take_snapshot(x); x.fill(1); kept.contents.to_numpy()     # old contents of x
 """
 
 from __future__ import annotations

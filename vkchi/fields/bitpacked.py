@@ -1,7 +1,7 @@
 """Fields of bit-packed numbers, and their packing into words: `ti.BitpackedFields`.
 
 Python reads and writes values of type `compute`. In memory, elements are slots of a few bits
-(`types.quantised`); bulk copies move slots.
+(`types.quant_encoding`); bulk copies move slots.
 
     x, y = field(ti.types.quant.int(5)), field(ti.types.quant.fixed(11))
     word = BitpackedFields(max_num_bits=32); word.place(x, y)

@@ -8,9 +8,10 @@ Guarantees:
 - The ancestors of an active cell are active, so one block's own flags decide.
 
     block = ti.root.pointer(ti.i, 4); block.dense(ti.i, 8).place(x)
-    levels_of(x.snode)          # (Level(numbers=<4 numbers>, axes=(Axis(at=0, first=0, n=8),)),)
+    levels_of(x.snode)          # (LevelMap(numbers=<4 numbers>, axes=(AxisMap(at=0, first=0,
+    n=8),)),)
 
-See also: `frontend.activity` lowers the same operations for kernels.
+See also: `frontend.cell_activity` lowers the same operations for kernels.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A path begins at a global, a closure variable, an argument of the kernel or a fu
 by attributes and items: `self.grid.dx`, `WEIGHTS[2]`. Values are compared by type and bits
 (numbers, containers, vectors, small numpy arrays) or by identity (fields, functions, classes).
 
-    read = Read(Path(Root("global", fn, "N")), "value", 3)
+    read = Read(Path(PathRoot("global", fn, "N")), "value", 3)
     value_of(read.path, args), is_current(read, read.test(), args)
 """
 

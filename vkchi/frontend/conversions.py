@@ -5,7 +5,7 @@ integers and floats are reported in debug mode and under `strict` only. Range an
 cautions about integers that are proved to fit (`op` of `PendingCaution`). Explicit conversions
 (`ti.cast`, `int()`, `ti.i32()`) are not reported.
 
-    v = convert(cx, operand(cx, x), i32, Into("`s`"))
+    v = convert(cx, operand(cx, x), i32, ConversionTarget("`s`"))
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An argument is passed by value, by reference (`ti.template()`), or converted to its annotation.
 
-    call_function(cx, fn, (x, Slot(var)), {})
+    call_function(cx, fn, (x, VariableTarget(var)), {})
 """
 
 from __future__ import annotations

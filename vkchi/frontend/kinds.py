@@ -3,7 +3,8 @@
 The kind depends on the value's class alone, never on attributes of the object: a user's class may
 define any attribute. Kinds without an entry support everything.
 
-    refuse(cx, x, "truth")      # raises KernelTypeError: a whole array is neither true nor false
+    check_supported(cx, x, "truth")      # raises KernelTypeError: a whole array is neither true nor
+    false
 """
 
 from __future__ import annotations

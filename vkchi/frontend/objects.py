@@ -3,7 +3,7 @@
 An object is a Record whose type is the class. `__init__` is inlined and adds the members. Methods,
 constants, operators and `super()` come from the class.
 
-    make_object(cx, Ray, (o, d), {})         # Record(origin=o, direction=d), of type Ray
+    make_object(cx, Ray, (o, d), {})         # StructValue(origin=o, direction=d), of type Ray
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bit-packed numbers in kernels: elements are encoded at writes and decoded at reads.
 
-In the IR such an array holds slots (`types.quantised`), which passes treat as integers.
+In the IR such an array holds slots (`types.quant_encoding`), which passes treat as integers.
 
     x[i] = v        # store %p, (v << 27)
     x[i] += v       # atomic_add %p, (v << 27); a compare-and-swap loop for floats

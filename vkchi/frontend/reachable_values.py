@@ -4,7 +4,8 @@ The walk goes from the function to globals and closure variables, and to methods
 functions among them. It reads every attribute of an object whose name occurs in a visited function.
 Computed names (`getattr`, `vars`) are missed.
 
-    reach(deps, scale, [self])      # records self.dt, if `dt` occurs in scale() or its callees
+    record_reachable(deps, scale, [self])      # records self.dt, if `dt` occurs in scale() or its
+    callees
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A struct is a `trees.Record`: its scalars, vectors and matrices are separate values. Branches and
 loops carry them like those of any tree.
 
-    construct_struct(cx, S, (1, v), {})         # Record(a=1 as i32, v=v)
+    construct_struct(cx, S, (1, v), {})         # StructValue(a=1 as i32, v=v)
 """
 
 from __future__ import annotations

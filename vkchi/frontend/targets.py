@@ -2,7 +2,7 @@
 
 Targets in memory are `values.Place`; a component of one is again a Place.
 
-    component(cx, Place(ptr), 2)            # Place of ptr's third component
+    component(cx, MemoryTarget(ptr), 2)            # Place of ptr's third component
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A `RuntimeString` is a compile-time value: strings, and values that are inserted after the kernel
 has run.
 
-    >>> Text(("x = ", Piece(v, ".2f"))).parts[1].spec
+    >>> RuntimeString(("x = ", ReplacementField(v, ".2f"))).parts[1].spec
     '.2f'
 """
 

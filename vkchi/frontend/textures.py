@@ -1,8 +1,8 @@
 """Textures in kernels: `tex.sample_lod(uv, lod)`, `tex.fetch(i, lod)`, `tex.load(i)`, `tex.store`.
 
-A texture is an array of texels, accessed by the formulas of `lang.texture`. A texel outside reads
-as (0, 0, 0, 0), or (0, 0, 0, 1) for formats without alpha; a store outside is dropped. Source:
-Vulkan, "Robust Image Access".
+A texture is an array of texels, accessed by the formulas of `lang.texture_sampling`. A texel
+outside reads as (0, 0, 0, 0), or (0, 0, 0, 1) for formats without alpha; a store outside is
+dropped. Source: Vulkan, "Robust Image Access".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Shapes are batched; they are painted when the pixels are needed.
 
-    canvas = Canvas((640, 480)); canvas.add(shapes); canvas.pixels()
+    canvas = PixelCanvas((640, 480)); canvas.add(shapes); canvas.pixels()
 """
 
 from __future__ import annotations

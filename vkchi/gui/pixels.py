@@ -1,6 +1,6 @@
 """Pictures as pixels of a window: conversions for `set_image`, colour maps, text.
 
->>> cook(np.zeros((4, 3), np.uint8), (4, 3)).shape
+>>> image_to_pixels(np.zeros((4, 3), np.uint8), (4, 3)).shape
 (4, 3, 4)
 """
 

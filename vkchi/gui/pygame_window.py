@@ -1,6 +1,6 @@
 """Windows on the screen, by pygame-ce. The only module that imports it.
 
-window = Window("title", (640, 480), is_fullscreen=False)
+window = PygameWindow("title", (640, 480), is_fullscreen=False)
 window.show(pixels); window.poll(inbox)
 """
 

@@ -5,7 +5,7 @@ pending exception, and does nothing after the interpreter's end. For memory that
 access, numpy gets an array at a non-host address, which it never dereferences. The device in the
 resulting capsule is then overwritten. Source: dlpack.h (DLManagedTensor, DLManagedTensorVersioned).
 
-    make_capsule(Place(address, (2, 3), (12, 4), np.dtype("f4"), (2, 0)), keeper, (1, 0))
+    make_capsule(ArrayLocation(address, (2, 3), (12, 4), np.dtype("f4"), (2, 0)), keeper, (1, 0))
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ value. If autograd records, the tensor's graph ends at the write, and a gradient
 error. Leaves stay leaves. For them it is an error too if the written values depend on tensors that
 require gradients.
 
-    check_view("x", tensor); tell_torch("x", tensor, plan)
+    check_view("x", tensor); report_write("x", tensor, plan)
 """
 
 from __future__ import annotations

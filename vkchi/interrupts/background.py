@@ -3,7 +3,7 @@
 `fork` waits for the background thread. In a child forked during an import, the import locks would
 stay locked forever.
 
-    do_beside(load_ahead)
+    run_in_background(load_ahead)
 
 Exceptions in the thread are ignored: the code that needs the module imports it again, and raises
 them there. Interrupts reach only the main thread.

@@ -1,6 +1,6 @@
 """Bounded tables with first-in, first-out eviction.
 
-remember(plans, key, plan, 1000)
+insert_bounded(plans, key, plan, 1000)
 """
 
 from __future__ import annotations

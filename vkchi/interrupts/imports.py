@@ -6,7 +6,7 @@ surface as another exception. Python runs signal handlers only in the main threa
 runs in another thread. An interrupt reaches the waiting thread. It is raised after the import has
 ended, because a process that exits during an import may crash.
 
-    numpy = import_whole("numpy")
+    numpy = import_uninterrupted("numpy")
 """
 
 from __future__ import annotations

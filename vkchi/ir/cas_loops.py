@@ -2,7 +2,7 @@
 
 Example:
 
-    swap_until_done(b, place, lambda old: replaced(b, "atomic_mul", old, (v,)))
+    emit_cas_loop(b, place, lambda old: updated_value(b, "atomic_mul", old, (v,)))
 """
 
 from __future__ import annotations

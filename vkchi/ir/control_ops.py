@@ -3,7 +3,7 @@
 Example:
 
     %r = for %b, %e, %x {^(%i, %y) ... yield %z}
-    control_of(op).fixed == 2; first_values(op) == (%x,); carried_params(op) == (%y,)
+    control_of(op).fixed == 2; initial_values(op) == (%x,); carried_params(op) == (%y,)
 """
 
 from __future__ import annotations

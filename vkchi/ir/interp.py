@@ -19,7 +19,7 @@ Behaviour that devices leave open is fixed here:
 
 Random numbers are those of `pcg`.
 
-    >>> x = np.zeros(4, np.float32); run(fn, {"x": x, "a": 2.0}); x
+    >>> x = np.zeros(4, np.float32); run_reference(fn, {"x": x, "a": 2.0}); x
 """
 
 from __future__ import annotations

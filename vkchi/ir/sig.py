@@ -11,7 +11,7 @@
 Classes: num (i u f), int (i u), float, bits (i u b), any. A suffix `.scalar` or `.tensor` restricts
 the shape.
 
-    >>> Signature("T:num, T -> B(T)").infer((i32, i32), None)
+    >>> OpSignature("T:num, T -> B(T)").infer((i32, i32), None)
     u1
 """
 

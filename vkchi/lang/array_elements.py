@@ -3,7 +3,7 @@
 A store provides `read(index)` and `write(index, value)`. An index of the element and a component
 accesses a scalar, an index of the element alone a numpy array.
 
-    x[i][1] -= 0.5          # element(x, (i,))[1] = element(x, (i,))[1] - 0.5
+    x[i][1] -= 0.5          # make_element(x, (i,))[1] = make_element(x, (i,))[1] - 0.5
 """
 
 from __future__ import annotations

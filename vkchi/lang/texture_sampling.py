@@ -9,7 +9,7 @@ Conventions, as in Taichi's Vulkan backend:
 - Textures repeat outside 0 to 1.
 - A colour is a vector of four f32. Channels that a format lacks are 0, alpha is 1.
 
-    >>> decode(texel_of(Format.rg8), [255, 51])
+    >>> decode_texel(texel_of(Format.rg8), [255, 51])
     [1.0, 0.2, 0.0, 1.0]
 """
 

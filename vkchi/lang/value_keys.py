@@ -3,7 +3,7 @@
 Values with contents (numbers, sequences, dicts, vectors, numpy arrays, dataclasses) are compared by
 type and bits, all others by identity. Keys by identity do not keep their objects alive.
 
-    >>> contents([1, 2.0]) == contents([1, 2.0]), contents(1) == contents(1.0)
+    >>> value_key([1, 2.0]) == value_key([1, 2.0]), value_key(1) == value_key(1.0)
     (True, False)
 """
 

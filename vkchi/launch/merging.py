@@ -4,7 +4,8 @@ The Funcs of the launches are concatenated; arrays that they share become one pa
 `passes.fusion` turns the result into one loop, it is built, and its dispatch takes the scalars of
 all launches. The launches stay the owners of their scalars; `Merged.refresh` copies changes.
 
-    merged = merge_launches([Launch("scale", ...), Launch("shift", ...)])     # the same, or fewer
+    merged = merge_launches([RecordedLaunch("scale", ...), RecordedLaunch("shift", ...)])     # the
+    same, or fewer
 """
 
 from __future__ import annotations

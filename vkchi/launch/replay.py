@@ -5,7 +5,7 @@ A launch of a recordable plan (`Plan.is_recordable`) consists of its dispatches 
 packing of argument blocks. `Replay` keeps the commands of successive launches. If scalars change
 often, the commands read their arguments from memory, and are not recorded again.
 
-    replay = Replay([Launch("step", plan, (x, 0.1)), ...])
+    replay = Replay([RecordedLaunch("step", plan, (x, 0.1)), ...])
     replay.run(); replay.change([(0, 1)], 0.2); replay.run()
 """
 

@@ -4,8 +4,8 @@ A kernel with array arguments is first compiled for any shape. Launches are coun
 launches of a shape have run for about as long as compiling takes, the Func is built again with its
 extents as constants. Such code has exact grids, proven bounds, aligned rows and divisions by
 multiplication. The first MOST_SHAPES shapes of a kernel are specialized; all others use the generic
-code, which bounds compile time. `cache.shaped` keeps specialized code on disk, where other
-processes find it at their first launch.
+code, which bounds compile time. `cache.specialized_code` keeps specialized code on disk, where
+other processes find it at their first launch.
 
 Tier 1 code leaves out transformations that a few launches do not amortize (`passes.tiers`). If it
 reports a next tier, that is built in the same way: per shape, once if no extents are used, or
@@ -24,7 +24,7 @@ There is no specialization
 An interrupt may end a count or a build anywhere. A variant is installed by one assignment;
 otherwise the next launch tries again.
 
-    executable.shapes = Shapes(executable, Origin(home, "", lambda: fn, build))
+    executable.shapes = ShapeSpecializer(executable, CodeSource(home, "", lambda: fn, build))
     form = executable.shapes.form(bound.flat)
 """
 

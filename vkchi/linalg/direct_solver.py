@@ -4,7 +4,7 @@ A singular matrix gets one pin per null vector: 1 is added to one entry of the b
 that the sum is regular. For a consistent right side the sum has the same solution, with 0 at the
 pins. Its projection off the null space is the solution of least norm.
 
-    >>> Direct(square, "LU", np.float32).solve(np.ones(2))
+    >>> DirectSolver(square, "LU", np.float32).solve(np.ones(2))
 """
 
 from __future__ import annotations

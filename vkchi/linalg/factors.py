@@ -3,7 +3,7 @@
 They use SuperLU of scipy if it is installed. Otherwise numpy inverts matrices of up to MOST_DENSE
 rows.
 
-    >>> square = Square(np.array([0, 1]), np.array([0, 1]), np.array([2.0, 4.0]), 2)
+    >>> square = SquareTriplets(np.array([0, 1]), np.array([0, 1]), np.array([2.0, 4.0]), 2)
     >>> factorize(square, is_symmetric=True).solve(np.ones(2))
     array([0.5 , 0.25])
 """

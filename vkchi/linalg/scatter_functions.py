@@ -2,7 +2,7 @@
 
 Tapes record them and call `slopes` for the gradient.
 
-    >>> Products("A @ x", np.array([0, 1]), np.array([1, 1]), np.array([0, 0]), 1).value(a, x)
+    >>> ProductScatter("A @ x", np.array([0, 1]), np.array([1, 1]), np.array([0, 0]), 1).value(a, x)
     a[0] * x[1] + a[1] * x[1]
 """
 

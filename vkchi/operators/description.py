@@ -2,7 +2,7 @@
 
 `OperatorSpec` also caches analyses of the kernel per combination of argument types.
 
-    spec = Spec(cube, {"y": "x"}, None)
+    spec = OperatorSpec(cube, {"y": "x"}, None)
     spec.schema()       # "Tensor x"
 """
 

@@ -3,7 +3,7 @@
 Outputs and gradients are new tensors. Tensors that kernels cannot address are copied to the CPU and
 back.
 
-    outputs = run(spec, (x, 2.0))
+    outputs = run_operator(spec, (x, 2.0))
     gradients = run_gradient(spec, (x, 2.0), slopes, kept, ("x",))
 """
 

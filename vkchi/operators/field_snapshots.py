@@ -1,7 +1,7 @@
 """Snapshots of the fields that an operator's gradient reads, taken in the forward pass.
 
 Fields are no arguments, so torch does not save them. Their contents are copied on write
-(`fields.keeping`), so the gradient sees the state of its call.
+(`fields.array_snapshots`), so the gradient sees the state of its call.
 
 `FieldSnapshots` is the snapshot of one call. Autograd saves it with its tensors. Under
 `torch.compile` the gradient gets the call's results, and `SnapshotTable` finds the snapshot by

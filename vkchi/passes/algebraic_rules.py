@@ -4,7 +4,7 @@ A row has the scalar kinds it applies to (i u f b), a pattern, its replacement, 
 exactness class. Integers wrap, so identities modulo 2^n are valid. Only EXACT rows run unless
 `fast_math`.
 
-    >>> Row("iu", "add x 0", "x").exactness
+    >>> RuleRow("iu", "add x 0", "x").exactness
     EXACT
 """
 

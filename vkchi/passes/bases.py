@@ -8,7 +8,7 @@ loops.
 
 The two sums are equal if the offset alone is not negative. There are two proofs:
 
-- by its interval (`analysis.intervals`);
+- by its interval (`analysis.interval_analysis`);
 - by an earlier access with the same offset and a constant of 0 or less. Addresses are never
   outside their array, so that offset is an element of the array, or greater.
 

@@ -27,7 +27,7 @@ its bins. Workgroups without iterations skip the bins.
 
 See also: `share` partitions the iterations, `cost_model.plan_bins` decides.
 
-    >>> bins(fn, caps)
+    >>> privatize_histograms(fn, caps)
 """
 
 from __future__ import annotations

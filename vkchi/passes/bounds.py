@@ -20,7 +20,8 @@ Facts by construct:
 Facts about results and carried values keep only symbols of extents, which have the same meaning
 everywhere.
 
-    >>> bounds(fn)      # parallel 0, shape x [0] {(i) elem x, i} -> elem x, i [inside]
+    >>> eliminate_bounds_checks(fn)      # parallel 0, shape x [0] {(i) elem x, i} -> elem x, i
+    [inside]
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def remove_unread(fn: Func) -> Func:
 
     Arrays of copies and saved values (HIDDEN) count as private memory: they are removed if they are
     not read. Unused random numbers are removed; used ones are rejected before
-    (`autodiff.refusals`).
+    (`autodiff.gradient_checks`).
     """
     hidden = frozenset(p for p in fn.params if p.name.startswith(HIDDEN))
     made = sweep(fn, Liveness(fn, hidden, ROOTS - {"random"}))

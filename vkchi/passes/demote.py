@@ -7,7 +7,7 @@ enough; concurrent readers race with an atomic too. An atomic is private in thre
 
 - its address is in a `local`;
 - the dispatch has one invocation;
-- iterations access disjoint elements (`analysis.access`) of an array that is not `shared`.
+- iterations access disjoint elements (`analysis.dependence`) of an array that is not `shared`.
 
 There are three variants:
 

@@ -23,7 +23,7 @@ Legality:
 
 Profitability compares costs before and after; `distribute` and `gather` transform both versions.
 
-    >>> expand(fn, caps)
+    >>> expand_scalars(fn, caps)
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ addition.
 
 See also: `analysis.shifts` finds the movable additions, `cost_model` decides.
 
-    >>> gather(fn, caps)
+    >>> scatter_to_gather(fn, caps)
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Regions open a scope; closing it restores the facts from before. That takes time
 changes in the scope. So does a write: private memory, most of the memory of gradients, aliases
 nothing else.
 
-    known = Known(); known.learn(place, Element(v)); known.element(place).whole    # v
+    known = KnownMemory(); known.learn(place, KnownElement(v)); known.element(place).whole    # v
 """
 
 from __future__ import annotations

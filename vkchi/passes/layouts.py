@@ -219,7 +219,7 @@ def has_spare(t: Array) -> bool:
     """True if the memory of an array of static shape ends with a spare element.
 
     That is so if the array fills its memory without gaps. In a group of fields, cells are larger
-    than one field (`fields.cells`).
+    than one field (`fields.tree_layout`).
     """
     layout, step = layout_of(t), t.scalars_per_element
     axes = None if t.shape is None else layout.digits(t.shape)

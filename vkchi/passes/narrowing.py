@@ -9,7 +9,7 @@ Guarantees: a caution is dropped only
 - for such a loop index, or
 - if the cast is dead code.
 
-    cautions = unproved(lowered.func, lowered.cautions)
+    cautions = unproved_cautions(lowered.func, lowered.cautions)
 """
 
 from __future__ import annotations

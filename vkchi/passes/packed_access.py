@@ -1,6 +1,6 @@
 """Bit-packed integers: accesses to elements that share a word (`PackedNumbers`, an `Access`).
 
-Each element is a slot (`types.quantised`): the scalar in the highest bits of an integer, zeros
+Each element is a slot (`types.quant_encoding`): the scalar in the highest bits of an integer, zeros
 below. A load extracts the slot from its word. A store is a compare-and-swap loop, because other
 invocations may write other bits of the word. An element that is alone in its word is stored
 directly. The components of a vector are in one word and are written together.

@@ -2,7 +2,7 @@
 
 The stages are: before the split into dispatches, per dispatch, and lowering.
 
-    program, temps = optimise(fn, caps, options)
+    program, temps = optimize_kernel(fn, caps, options)
     PASSES["licm"](fn)
 
 A pass is imported when it first runs. The verifier checks the final result. If that is invalid,

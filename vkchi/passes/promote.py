@@ -8,7 +8,7 @@ Drivers keep private variables in registers, across any control flow; `forward` 
 straight-line code. An element is replaced for a whole iteration of a `parallel` if
 
 - the iteration only loads and stores the array's memory, at this element or at distinct ones;
-- no other iteration accesses the element (`analysis.access`), so that writing back an unchanged
+- no other iteration accesses the element (`analysis.dependence`), so that writing back an unchanged
   value is harmless;
 - it is stored outside of `if`s and loops, and accessed often enough;
 - nothing in the iteration synchronizes, reports, or may end it.

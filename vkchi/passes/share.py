@@ -26,7 +26,7 @@ partitioned. Every invocation iterates over the other axes in outer loops:
 
     for o in 0..outer { for k in 0..n { ... } }
 
-    >>> shared = partition(b, op, args, Crowd(8192, 8, is_cpu=True))
+    >>> shared = partition_iterations(b, op, args, ThreadBudget(8192, 8, is_cpu=True))
     >>> shared.emit(b, t, body)       # in a `parallel` over shared.threads
 """
 

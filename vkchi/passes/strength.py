@@ -6,7 +6,7 @@ end, so that form is chosen. If only the divisor is non-negative, as extents are
 of a negative dividend is divided. Then a // n is ~(~a // n), and a % n is n - 1 - ~a % n. The
 sign bits select the case without a branch. Computations on the divisor alone serve both cases.
 
-`analysis.intervals` provides the ranges. Two kinds of divisions are left alone:
+`analysis.interval_analysis` provides the ranges. Two kinds of divisions are left alone:
 
 - ops outside a `parallel`, whose plain form the host reads;
 - divisions that are alone in an arm of an `if`, such as the rare case of `remainders`. Drivers

@@ -1,7 +1,7 @@
 """Tiered compilation: defer work that does not pay off in a kernel's first launches.
 
 The first version runs in the first launches. The second, with all passes, is compiled once
-launches have taken about as long as compilation (`launch.shapes`). Both versions give
+launches have taken about as long as compilation (`launch.specialization`). Both versions give
 bit-identical results: a pass may defer only work for which `analysis.opaque` proves that.
 
     tier = Tier(fn, options)

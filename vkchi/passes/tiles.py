@@ -1,6 +1,6 @@
 """Strip-mining of serial loops: split a range into whole tiles and a remainder.
 
->>> cut(b, begin, end, 4)       # of 0..n: n / 4 tiles, and a remainder from n / 4 * 4
+>>> split_into_tiles(b, begin, end, 4)       # of 0..n: n / 4 tiles, and a remainder from n / 4 * 4
 """
 
 from __future__ import annotations

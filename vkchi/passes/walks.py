@@ -1,6 +1,6 @@
 """Stride and alignment analysis: the step of accesses along an index, and their start.
 
->>> step_of(load_x_i_k, k)      # x[i, k]
+>>> stride_along(load_x_i_k, k)      # x[i, k]
 1
 """
 

@@ -18,7 +18,7 @@ These are not witnesses:
 - two stores, unless both values are known and differ;
 - a read of an element that only monotone atomics (`min`, `max`, `and`, `or`) change.
 
-    >>> Search(fn, conflicts, {"n": 8}, {"x": (8,)}).find(conflicts[0])
+    >>> WitnessSearch(fn, conflicts, {"n": 8}, {"x": (8,)}).find(conflicts[0])
     "surely"
 """
 

@@ -14,7 +14,7 @@ buffer is zero when a launch begins.
 A record contains the site's number plus one, the index of the invocation, and the values. A
 64-bit value takes two words, low word first, all others one; f16 is stored as f32.
 
-    >>> Site("line", ("x = ", Shown(0), "\\n"), (("f32", ()),)).text([1.5])
+    >>> ReportSite("line", ("x = ", ValuePlaceholder(0), "\\n"), (("f32", ()),)).text([1.5])
     'x = 1.500000\\n'
 """
 

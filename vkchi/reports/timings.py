@@ -2,7 +2,7 @@
 
 See also: `vk.timing` measures the times, `profiler` prints them.
 
-    found = measure(device); ...; found.update(); found.totals["step.0"].seconds
+    found = start_profiler(device); ...; found.update(); found.totals["step.0"].seconds
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """No-alias test of the arrays of a call, which is part of a kernel's signature.
 
->>> lie_apart([x, y]), lie_apart([x, x])
+>>> are_disjoint_arguments([x, y]), are_disjoint_arguments([x, x])
 (True, False)
 """
 

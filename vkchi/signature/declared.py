@@ -2,7 +2,7 @@
 
 Importing `inspect` and the parsers that it imports takes 7 ms at start-up.
 
-    >>> [p.name for p in declared(lambda a, b=2: a)]
+    >>> [p.name for p in declared_parameters(lambda a, b=2: a)]
     ['a', 'b']
 """
 

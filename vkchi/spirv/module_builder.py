@@ -2,7 +2,7 @@
 
 Orders the sections, encodes literals, and collects the capabilities and extensions in use.
 
-    >>> m = Module()
+    >>> m = SpirvModule()
     >>> m.type(spec.OpTypeFloat, 32) == m.type(spec.OpTypeFloat, 32)
     True
 """

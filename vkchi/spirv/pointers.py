@@ -1,7 +1,7 @@
 """Memory ops: addresses, loads, stores, workgroup memory, private variables.
 
 A pointer op becomes a place: in a buffer, in workgroup memory, or in private variables.
-`passes.access` has computed the offsets before.
+`passes.lower_access` has computed the offsets before.
 
 A pointer is formed in the block that uses it, as an in-bounds access chain with one index. Drivers
 turn it into one 64-bit base and a 32-bit offset.

@@ -3,7 +3,7 @@
 Only for grids of several axes. There, no instruction depends on the workgroup shape; only the
 omitted bounds guards do.
 
-    >>> reshaped(shader, (4, 32)).grid.axes[0].block
+    >>> with_workgroup_shape(shader, (4, 32)).grid.axes[0].block
     4
 """
 

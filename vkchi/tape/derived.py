@@ -1,9 +1,9 @@
 """Memoization per kernel: analyses and derived kernels that tapes and debug mode need.
 
 `facts` runs the queries of `tape.questions`. A query is a function of a plan and of plain values,
-and its result is plain data. Results are stored on disk (`cache.answers`), so the module that reads
-the IR is only imported for new queries. `PlanCaches` holds those results, and one table per kind of
-object that is not stored on disk.
+and its result is plain data. Results are stored on disk (`cache.query_cache`), so the module that
+reads the IR is only imported for new queries. `PlanCaches` holds those results, and one table per
+kind of object that is not stored on disk.
 
     facts.touched(plan, "writes", case_of({"t": 3}, {"x": x}))        # {"x": ((3, 3), (0, 7))}
     call.plan.derived.gradients.find(spec, make)

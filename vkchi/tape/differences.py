@@ -1,6 +1,6 @@
 """Finite differences of a loss, and their comparison with gradients.
 
-compare(x, x.grad.to_numpy(), differences(run, loss, x, None), None)
+check_against_differences(x, x.grad.to_numpy(), central_differences(run, loss, x, None), None)
 """
 
 from __future__ import annotations

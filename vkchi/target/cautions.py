@@ -2,7 +2,7 @@
 
 The cache stores them with the compiled kernel, so a process that loads it issues the same warnings.
 
-    tell(compiled.interface.cautions)
+    issue_warnings(compiled.interface.cautions)
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ which `vkchi.h` computes as well.
 Sources: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994;
 Warren, "Hacker's Delight", chapter 10.
 
-    >>> 100 // 7, (100 * factor(7)) >> (31 + shift(7))
+    >>> 100 // 7, (100 * magic_multiplier(7)) >> (31 + magic_shift_of(7))
     (14, 14)
 """
 

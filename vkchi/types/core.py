@@ -181,7 +181,7 @@ class Array(Type):
     - `layout`: None for row-major with components innermost;
     - `stored`: scalar type in memory; it differs from that of `elem` only for u1.
 
-    Facts about the array of a launch are attributes of the parameter (`types.attributes`).
+    Facts about the array of a launch are attributes of the parameter (`types.array_attributes`).
     """
 
     __slots__ = ("elem", "layout", "ndim", "shape", "space", "stored")

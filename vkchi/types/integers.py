@@ -1,6 +1,6 @@
 """Python integers as arguments of a narrower type: they wrap with a warning, as in Taichi.
 
-wrapped(300, u8, "argument `n`")        # 44
+wrap_integer(300, u8, "argument `n`")        # 44
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ infinities.
 
 The search is one pass over chunks. It is skipped if the numpy types guarantee that all values fit.
 
-    warn(values, bounds_of(i32), is_strict=False)
+    warn_on_loss(values, bounds_of(i32), is_strict=False)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Suggestions for invalid kernel annotations, such as `ti.Vector` for a vector type.
 
->>> meant(ti.Vector)
+>>> suggest_annotation(ti.Vector)
 'ti.types.vector(n, ti.f32)'
 """
 

@@ -2,7 +2,7 @@
 
 `NumpyLanes` implements `quantised.Lane` for numpy; `ir.num.Num` does for values of kernels.
 
-    >>> (Lanes(np.float32([1.5])).cast(i32) << 2).v
+    >>> (NumpyLanes(np.float32([1.5])).cast(i32) << 2).v
     array([4], dtype=int32)
 """
 

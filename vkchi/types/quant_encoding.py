@@ -9,7 +9,7 @@ ops, Python passes numpy arrays. Types can be printed and parsed.
 
 See also: `packed` gives the position of the bits in memory.
 
-    >>> Whole(5, True, i32).text()
+    >>> QuantInt(5, True, i32).text()
     'int:5:1:i32'
 """
 

@@ -3,7 +3,7 @@
 Arrays are read in place if possible (`read_in_place`): device memory that the host can address is
 not copied here.
 
-    >>> vectors("circles", "centers", np.zeros((5, 2), np.float32), 2).shape
+    >>> vectors_of_widths("circles", "centers", np.zeros((5, 2), np.float32), 2).shape
     (5, 2)
 """
 

@@ -3,7 +3,7 @@
 Each object is used once per frame, because a program may draw the same field twice with a step
 between.
 
-    pool = Pool(); drawn = pool.put(shape); ...; pool.recycle()    # the frame is done
+    pool = ObjectPool(); drawn = pool.put(shape); ...; pool.recycle()    # the frame is done
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ When the last reference to a cell dies, cffi appends the pointer to a deque. No 
 there, so no exception is swallowed. `sweep` destroys the queued objects, each in one call of C
 code.
 
-    pipelines = Handles(vk, device, calls, "VkPipeline")
+    pipelines = HandleTable(vk, device, calls, "VkPipeline")
     cell = pipelines.new()
     make(..., cell)         # cell[0] is the handle
     del cell

@@ -2,7 +2,7 @@
 
 timer = Timer(logical, capacity=256)
 timer.start(commands, "saxpy"); ...; timer.stop(commands)
-timer.collect()     # after the submission is done: [Timed("saxpy", 0.0012, 7.3)]
+timer.collect()     # after the submission is done: [DispatchTime("saxpy", 0.0012, 7.3)]
 """
 
 from __future__ import annotations

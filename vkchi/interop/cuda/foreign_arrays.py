@@ -3,7 +3,7 @@
 Reads their address, layout and stream. Does not import torch. Source: numba's documentation of the
 CUDA array interface, version 3.
 
-    see(tensor, cuda).address
+    describe_array(tensor, cuda).address
 """
 
 from __future__ import annotations
