@@ -46,7 +46,7 @@ class Ndarray(Storage):
     __vkchi_name__ = "an ndarray that is no argument of the kernel"  # for error messages
     grad: Ndarray | None = None
     is_copy = False  # True for copies of arrays in host memory
-    is_bare = False  # True if the memory ends with the last element
+    is_noguard = False  # True if the memory ends with the last element
 
     def arrange(self, shape: tuple[int, ...], layout: Layout) -> None:
         longest = max(shape, default=1)
@@ -62,7 +62,7 @@ class Ndarray(Storage):
         t = Array.of(self.elem, len(self.shape), stored=self.stored)
         is_wide = needs_wide(self.layout.size, self.stored.size_bytes)
         aligned = alignment_of(buffer.address)
-        known = Attributes(wide=is_wide, bare=self.is_bare, aligned=aligned)
+        known = Attributes(ext64=is_wide, noguard=self.is_noguard, aligned=aligned)
         self.argument = ArrayArgument.of(t, known)
 
     def add_gradient(self) -> None:

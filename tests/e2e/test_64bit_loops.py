@@ -23,7 +23,7 @@ def wants_i64() -> None:
 
 
 def declare_wide(x):
-    x.argument = ArrayArgument.of(x.argument.type, Attributes(wide=True))
+    x.argument = ArrayArgument.of(x.argument.type, Attributes(ext64=True))
     return x
 
 

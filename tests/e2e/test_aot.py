@@ -558,6 +558,7 @@ NO_ARGUMENT = {"tag": "NDARRAY", "dtype": "f32", "ndim": "two", "fmt": None}
     ("key", "value", "message"),
     [
         ("version", FORMAT + 1, f"of format {FORMAT + 1}, and this vkchi reads format {FORMAT}"),
+        ("version", FORMAT - 1, f"of format {FORMAT - 1}, and this vkchi reads format {FORMAT}"),
         ("format", "zip", "that of a 'zip'"),
         ("kernels", {"push": {}}, "none that vkchi writes"),
         ("caps", {}, "none that vkchi writes"),
@@ -794,4 +795,4 @@ def test_the_form_is_numbered() -> None:
         for cls in sorted((*CLASSES, Caps), key=lambda cls: cls.__name__)
     }
     found = hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:8]
-    assert (FORMAT, found) == (10, "d748f9aa")
+    assert (FORMAT, found) == (11, "74bfad3a")

@@ -132,7 +132,7 @@ def test_products_and_sums(card: None, kind: str) -> None:
         assert x[k] == want
 
 
-APART = "%p: array<i32[8]> apart, %y: array<f32[16]> apart, %v: array<f32<2>[16]> apart"
+APART = "%p: array<i32[8]> noalias, %y: array<f32[16]> noalias, %v: array<f32<2>[16]> noalias"
 TEXT = """func @f(APART, %n: array<f32[16]>, %w: f32<2>) {
   %c0 = const 0 : i32
   %c8 = const 8 : i32

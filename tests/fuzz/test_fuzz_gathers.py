@@ -30,13 +30,13 @@ NAMES = "xyz"
 
 class Program:
     """A loop over one or two axes, as text. Its arrays are fields, or dynamic, which may share
-    memory unless they are `apart`."""
+    memory unless they are `noalias`."""
 
     def __init__(self, seed: int, *, is_counted: bool = False) -> None:
         self.is_counted = is_counted  # all extents are constants
         rng = self.rng = random.Random(seed)
         self.axes = rng.randint(1, 2)
-        self.kind = rng.choice(["field", "apart", "shared"])
+        self.kind = rng.choice(["field", "noalias", "shared"])
         self.count = 0
         self.lines: list[str] = []
         self.indices = [f"%i{k}" for k in range(self.axes)]
@@ -69,7 +69,7 @@ yield
         if self.kind == "field":
             layout = f"1%0*{N}|1%0*1;0;{N * N};" if self.axes == 2 else f"1%0*1;0;{N};"
             return f"array<f32[{','.join([str(N)] * self.axes)}] @({layout})>"
-        return f"array<f32[{'?' * self.axes}]>" + " apart" * (self.kind == "apart")
+        return f"array<f32[{'?' * self.axes}]>" + " noalias" * (self.kind == "noalias")
 
     def ends(self) -> tuple[str, str]:
         begin, end = ["%c0", "%c0", "%c1", "%m"], ["%cN", "%c5", "%n"]

@@ -27,11 +27,11 @@ CAPS = FULL._replace(kind="cpu", subgroup_size=WIDTH)
 
 class Program:
     """Serial loops and branches over arrays of two axes, as text: fields, or dynamic ones, which
-    may share memory unless they are `apart`."""
+    may share memory unless they are `noalias`."""
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = random.Random(seed)
-        self.kind = rng.choice(["field", "apart", "shared"])
+        self.kind = rng.choice(["field", "noalias", "shared"])
         self.count = 0
         self.lines: list[str] = []
         self.indices: list[str] = []
@@ -56,7 +56,7 @@ yield
     def type(self) -> str:
         if self.kind == "field":
             return f"array<f32[{N},{N}] @(1%0*{N}|1%0*1;0;{N * N};)>"
-        return "array<f32[??]>" + " apart" * (self.kind == "apart")
+        return "array<f32[??]>" + " noalias" * (self.kind == "noalias")
 
     def define(self, op: str) -> str:
         self.count += 1

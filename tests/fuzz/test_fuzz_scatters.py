@@ -49,7 +49,7 @@ class Program:
         bounds = ", ".join(f"%c0, %n{k}" for k in range(axes))
         params = ", ".join(f"{name}: i32" for name in self.ints_of(axes))
         arrays = {**NUMBERS, **SUMS, "o": "i32[?]"}
-        given = ", ".join(f"%{name}: array<{t}> apart" for name, t in arrays.items())
+        given = ", ".join(f"%{name}: array<{t}> noalias" for name, t in arrays.items())
         constants = "\n".join(f"%c{k} = const {k} : i32" for k in range(8))
         self.text = f"""func @f({given}, %n0: i32, %n1: i32) {{
 {constants}

@@ -76,11 +76,11 @@ def test_two_axes_of_vectors(device: Device) -> None:
         %w = shape %x [1] : i32
         %r = floordiv %i, %w : i32
         %c = mod %i, %w : i32
-        %p = elem %x, %r, %c [inside] : ptr<f32<3> global>
+        %p = elem %x, %r, %c [inbounds] : ptr<f32<3> global>
         %v = load %p : f32<3>
         %two = splat %s : f32<3>
         %u = mul %v, %two : f32<3>
-        %q = elem %y, %c, %r [inside] : ptr<f32<3> global>
+        %q = elem %y, %c, %r [inbounds] : ptr<f32<3> global>
         store %q, %u
     """
     text = loop("%x: array<f32<3>[??]>, %y: array<f32<3>[??]>, %s: f32", body)
@@ -89,7 +89,7 @@ def test_two_axes_of_vectors(device: Device) -> None:
 
 
 @pytest.mark.parametrize("index", ["i32", "u32", "i64", "u64"])
-@pytest.mark.parametrize("attr", ["", "[inside]"])
+@pytest.mark.parametrize("attr", ["", "[inbounds]"])
 def test_index_types(device: Device, index: str, attr: str) -> None:
     body = f"""
         %k = cast %i : {index}
@@ -168,7 +168,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("attr", ["", "[inside]"])
+@pytest.mark.parametrize("attr", ["", "[inbounds]"])
 @pytest.mark.parametrize("array", LAYOUTS)
 def test_memory_layouts(device: Device, array: str, attr: str) -> None:
     first = (-2, 5) if "-2:5" in array else (0, 0)
@@ -205,7 +205,7 @@ def test_irregular_components(device: Device) -> None:
     body = """
         %three = const 3 : i32
         %k = mod %i, %three : i32
-        %p = elem %x, %i [inside] : ptr<f32<3> global>
+        %p = elem %x, %i [inbounds] : ptr<f32<3> global>
         %m = member_at %p, %k : ptr<f32 global>
         %f = cast %i : f32
         store %m, %f
@@ -359,7 +359,7 @@ def test_serial_code(device: Device) -> None:
       %s = add %t, %g : i32
       for %zero, %n, %a {
         ^(%k: i32, %v: f32)
-        %p = elem %x, %k [inside] : ptr<f32 global>
+        %p = elem %x, %k [inbounds] : ptr<f32 global>
         %w = add %v, %a : f32
         store %p, %w
         yield %w
@@ -530,7 +530,7 @@ def test_float_sum_by_compare_and_swap(device: Device, place: str) -> None:
         %s = shared : array<f32[1] shared>
         %c = local_index : i32
         %is = eq %c, %zero : u1
-        %sp = elem %s, %zero [inside] : ptr<f32 shared>
+        %sp = elem %s, %zero [inbounds] : ptr<f32 shared>
         %gp = elem %y, %zero : ptr<f32 global>
         if %is {{
           %none = const 0.0 : f32
@@ -577,8 +577,8 @@ def test_float_atomics_on_a_shared_array_that_is_exchanged(device: Device, kind:
         %c = local_index : i32
         %one = const 1 : i32
         %is = lt %c, %one : u1
-        %p = elem %s, %zero [inside] : ptr<f32 shared>
-        %q = elem %s, %one [inside] : ptr<f32 shared>
+        %p = elem %s, %zero [inbounds] : ptr<f32 shared>
+        %q = elem %s, %one [inbounds] : ptr<f32 shared>
         %v = cast %i : f32
         if %is {{
           %none = const 0.0 : f32
@@ -608,7 +608,7 @@ def test_shared_memory_and_barrier(device: Device) -> None:
         %last = sub %size, %one : i32
         %p = elem %x, %i : ptr<f32<2> global>
         %v = load %p : f32<2>
-        %a = elem %s, %t [inside] : ptr<f32<2> shared>
+        %a = elem %s, %t [inbounds] : ptr<f32<2> shared>
         store %a, %v
         barrier
         %back = sub %last, %t : i32

@@ -106,7 +106,7 @@ def test_arrays_that_may_be_the_same_memory_stay_together() -> None:
 def test_sharing_is_seen_whatever_the_order() -> None:
     """Of arrays that lie apart, each may be the same memory as one that does not say so."""
     body = add_to("d", "%i") + add_to("e", "%i") + add_to("b", "%i")
-    head = HEAD.replace("%a: array<f32[?]>", "%d: array<f32[?]> apart, %e: array<f32[?]> apart")
+    head = HEAD.replace("%a: array<f32[?]>", "%d: array<f32[?]> noalias, %e: array<f32[?]> noalias")
     fn = parse_func(head.replace("\n        ", " ") + "    %one = const 1.5 : f32\n" + body + TAIL)
     assert cut_long_loops(fn) is fn
 

@@ -30,7 +30,7 @@ class Program:
 
     def __init__(self, seed: int) -> None:
         self.rng, self.b = random.Random(seed), Builder()
-        attributes = Attributes(like="x", apart=self.rng.random() < 0.8)
+        attributes = Attributes(like="x", noalias=self.rng.random() < 0.8)
         self.arrays = {k: Param(Array.of(i32, 1), k, attributes) for k in NAMES}
         self.arrays["x"] = Param(Array.of(i32, 1), "x", attributes._replace(like=""))
         self.numbers: list[Value] = [Param(i32, "n")]
@@ -145,7 +145,8 @@ def test_random_loops_keep_results() -> None:
 
 def loops(*bodies: str) -> Func:
     """A Func of loops with these bodies, in which the quotation mark is the number of the loop."""
-    head = """func @f(%x: array<f32[?]> apart, %y: array<f32[?]> like x apart, %n: i32, %m: i32) {
+    head = """func @f(%x: array<f32[?]> noalias, %y: array<f32[?]> like x noalias, \
+%n: i32, %m: i32) {
   %c0 = const 0 : i32
 """
     parts = [

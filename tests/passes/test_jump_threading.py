@@ -12,7 +12,7 @@ CONDITION = """
 func @both(%x: array<f32[16]>, %i: i32, %n: i32) {
   %zero = const 0.0 : f32
   %no = const false : u1
-  %p = elem %x, %i [inside] : ptr<f32 global>
+  %p = elem %x, %i [inbounds] : ptr<f32 global>
   %is = lt %i, %n : u1
   %both = if %is : u1 {
     %a = load %p : f32

@@ -16,7 +16,7 @@ from vkchi.target.caps import FULL
 
 PROCESSOR = FULL._replace(kind="cpu", subgroup_size=8)
 COPY = """
-func @copy(%x: array<{t}[?]> apart aligned {aligned}, %y: array<{t}[?]> {y}, %i: u32) {{
+func @copy(%x: array<{t}[?]> noalias aligned {aligned}, %y: array<{t}[?]> {y}, %i: u32) {{
   %c{count} = const {count} : u32
   %o = mul %i, %c{count} : u32
 {body}
@@ -35,7 +35,7 @@ def copy_of(t: str, count: int, first: int = 0, aligned: int = 16) -> Func:
         for k in range(count)
     )
     return parse_func(
-        COPY.format(t=t, count=count, body=body, aligned=aligned, y="apart aligned 16")
+        COPY.format(t=t, count=count, body=body, aligned=aligned, y="noalias aligned 16")
     )
 
 

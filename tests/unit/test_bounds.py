@@ -27,7 +27,7 @@ def marks(text: str) -> list[bool]:
     verify(fn)
     new = eliminate_bounds_checks(fn)
     verify(new)
-    return [op.attr == "inside" for op in walk(new.body) if op.kind == "elem"]
+    return [op.attr == "inbounds" for op in walk(new.body) if op.kind == "elem"]
 
 
 def one_access(index: str, *, array: str = "f32[?]", end: str = "%n", setup: str = "") -> bool:
@@ -202,7 +202,7 @@ def with_checks(fn: Func) -> Func:
     bad = Param(Array.of(i32, 0, (), row_major((), 1)), "bad")
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> list[Value] | None:
-        if op.kind != "elem" or op.attr != "inside":
+        if op.kind != "elem" or op.attr != "inbounds":
             return None
         t = op.args[0].type
         assert isinstance(t, Array)
@@ -258,7 +258,7 @@ def test_proofs_hold_for_random_programs(chunk: int) -> None:
         verify(new)
         accesses = [op for op in walk(new.body) if op.kind == "elem"]
         total += len(accesses)
-        proved += sum(op.attr == "inside" for op in accesses)
+        proved += sum(op.attr == "inbounds" for op in accesses)
         checked = with_checks(new)
         verify(checked)
         rng = np.random.default_rng(seed)

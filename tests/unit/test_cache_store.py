@@ -106,8 +106,8 @@ def test_any_flipped_bit_is_noticed(store):
         os.urandom(5000),
         pack_entry(HEADER, BODY),  # an entry, of no key
         pack_entry({"key": OTHER, **HEADER}, BODY),  # another one, under this name
-        pack_entry({"key": KEY, **HEADER}, BODY).replace(b"VKCHI\x001", b"VKCHI\x000"),
-        pack_entry({"key": KEY, **HEADER}, BODY).replace(b"VKCHI\x001", b"VKCHI\x009"),
+        pack_entry({"key": KEY, **HEADER}, BODY).replace(b"VKCHI\x002", b"VKCHI\x000"),
+        pack_entry({"key": KEY, **HEADER}, BODY).replace(b"VKCHI\x002", b"VKCHI\x009"),
         pack_entry({"key": KEY, **HEADER}, BODY) + b"more",
     ],
     ids=["pickle", "noise", "keyless", "renamed", "older", "newer", "longer"],

@@ -81,7 +81,7 @@ def test_numbers_are_readable() -> None:
     assert number_text(1, u1) == "true"
 
 
-ATTRS = [0, -5, "inside", "None", "two words", 'a"b', (), (1, "a", (2,)), None, True]
+ATTRS = [0, -5, "inbounds", "None", "two words", 'a"b', (), (1, "a", (2,)), None, True]
 
 
 @pytest.mark.parametrize("attr", ATTRS, ids=repr)

@@ -7,8 +7,8 @@ from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
 
 TEXT = """\
-func @f(%x: array<f32[??]> apart aligned 16, %y: array<f32[??]> like x bare, \
-%w: array<i32[?]> wide, %z: array<f32[4]>, %n: i32) {
+func @f(%x: array<f32[??]> noalias aligned 16, %y: array<f32[??]> like x noguard, \
+%w: array<i32[?]> ext64, %z: array<f32[4]>, %n: i32) {
   %h = shape %x [0] : i32
   parallel %n, %h {
     ^(%i: i32)

@@ -36,7 +36,7 @@ def test_only_what_is_used_has_a_slot() -> None:
       %end = shape %none [0] : i32
       parallel %z, %end {
         ^(%i: i32)
-        %p = elem %x, %i [inside] : ptr<f32 global>
+        %p = elem %x, %i [inbounds] : ptr<f32 global>
         store %p, %a
         yield
       }
@@ -120,7 +120,7 @@ def test_64_bit_indices_get_a_64_bit_size() -> None:
 
 def test_a_large_static_array_needs_64_bit_indices() -> None:
     text = "func @k(%x: array<f32[70000,70000]>, %i: i32, %a: f32) {\n"
-    text += "%p = elem %x, %i, %i [inside] : ptr<f32 global>\nstore %p, %a\nyield\n}"
+    text += "%p = elem %x, %i, %i [inbounds] : ptr<f32 global>\nstore %p, %a\nyield\n}"
     assert "int64" in emit_text(text).needs
     with pytest.raises(DeviceError, match="k needs what this device lacks: int64"):
         emit_text(text, caps=SMALLEST)
@@ -224,10 +224,10 @@ def test_exact_sums_and_products_are_not_fused(exact: bool, count: int) -> None:
       %x = matmul %m, %v : f32<2>
       %w = extract %x [1] : f32
       %z = const 0 : i32
-      %p = elem %y, %z [inside] : ptr<f32 global>
+      %p = elem %y, %z [inbounds] : ptr<f32 global>
       store %p, %u
       %i = const 1 : i32
-      %q = elem %y, %i [inside] : ptr<f32 global>
+      %q = elem %y, %i [inbounds] : ptr<f32 global>
       store %q, %w
       yield
     }"""
@@ -283,14 +283,14 @@ def test_numbers_of_workgroups_stand_in_rows_only() -> None:
         emit_text(text, Grid((GridAxis(("arg", "m"), 64, True), GridAxis(("arg", "n"), 2, True))))
 
 
-@pytest.mark.parametrize(("attr", "hint"), [("", "None"), ("[rolled] ", "DontUnroll")])
+@pytest.mark.parametrize(("attr", "hint"), [("", "None"), ("[nounroll] ", "DontUnroll")])
 def test_a_rolled_loop_stays_a_loop(attr: str, hint: str) -> None:
     text = f"""func @k(%x: array<f32[8]>) {{
       %z = const 0 : i32
       %end = const 8 : i32
       for %z, %end {attr}{{
         ^(%i: i32)
-        %p = elem %x, %i [inside] : ptr<f32 global>
+        %p = elem %x, %i [inbounds] : ptr<f32 global>
         %v = load %p : f32
         store %p, %v
         yield

@@ -5,7 +5,7 @@ Guarantees, which passes `forward`, `licm` and `dce` rely on:
 - A location is a base, an index tuple, and a component (None: the whole element).
 - Bases: each `local` and `shared` op is a distinct allocation. So is each array parameter with a
   layout (a field, a temporary, a return slot). Two array parameters without a layout (ndarray
-  arguments) may alias if they store the same scalar, unless both have attribute `apart`.
+  arguments) may alias if they store the same scalar, unless both have attribute `noalias`.
 - Indices are a value plus a constant (`sums.split_offset`). `i + 1` differs from `i`, and unequal
   constants differ; `i` may equal `j`. One distinct axis suffices: index tuples inside the shape
   address distinct elements. Accesses outside the shape are harmless but read arbitrary values.
@@ -89,8 +89,8 @@ def bases_may_alias(a: Value, b: Value) -> bool:
         return False
     s, t = a.type, b.type
     assert isinstance(s, Array) and isinstance(t, Array)
-    is_apart = a.attributes.apart and b.attributes.apart
-    return s.layout is None and t.layout is None and s.stored is t.stored and not is_apart
+    is_noalias = a.attributes.noalias and b.attributes.noalias
+    return s.layout is None and t.layout is None and s.stored is t.stored and not is_noalias
 
 
 def alias_classes(bases: Collection[Value]) -> dict[Value, object]:
@@ -100,7 +100,7 @@ def alias_classes(bases: Collection[Value]) -> dict[Value, object]:
         for b in bases
         if isinstance(b, Param) and isinstance(b.type, Array) and b.type.layout is None
     }
-    loose = {stored for b, stored in free.items() if not b.attributes.apart}
+    loose = {stored for b, stored in free.items() if not b.attributes.noalias}
     met: dict[Value, object] = {b: stored for b, stored in free.items() if stored in loose}
     return {b: met.get(b, b) for b in bases}
 

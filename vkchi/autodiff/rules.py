@@ -332,7 +332,7 @@ _TENSORS: dict[str, Rule] = {
 _NONDIFF = [
     *("floordiv", "sign", "floor", "ceil", "round", "trunc", "stop_grad"),  # of floats
     *("stop_first_grad", "const", "bitcast", "shape", "word", "word_shift", "size"),
-    *("halves", "join_halves", *MAGIC),
+    *("split_u64", "join_u64", *MAGIC),
     *(
         kind
         for kind, row in TABLE.items()

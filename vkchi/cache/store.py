@@ -1,9 +1,9 @@
 """File store of the disk cache: bytes by key, one file per entry, written atomically.
 
-    FOLDER/1/<key>        magic, sizes, SHA-256 of the rest, a header (JSON), a body
-    FOLDER/1/<key>.hits   one byte per use of the entry; its mtime is the last use
-    FOLDER/1/.part-*      temporary file of a write, renamed when complete
-    FOLDER/1/.<name>      a note: a hint that only saves time
+    FOLDER/2/<key>        magic, sizes, SHA-256 of the rest, a header (JSON), a body
+    FOLDER/2/<key>.hits   one byte per use of the entry; its mtime is the last use
+    FOLDER/2/.part-*      temporary file of a write, renamed when complete
+    FOLDER/2/.<name>      a note: a hint that only saves time
 
 Guarantees:
 - A reader finds a complete entry or none: files are written under another name, synced and renamed.
@@ -41,7 +41,7 @@ except ImportError:
         from hashlib import sha256
 from vkchi.tuples import NamedTuple
 
-FORMAT = "1"
+FORMAT = "2"
 MAGIC = b"VKCHI\x00" + FORMAT.encode() + b"\n"
 HEAD = struct.Struct(f"<{len(MAGIC)}sIQ32s")
 KEY_CHARACTERS = frozenset("0123456789abcdef")

@@ -427,7 +427,7 @@ class Lowering:
         assert isinstance(array.value, Param)
         param = array.value.companion(f"{array.value.name}.grad")
         # The gradient may also be passed as an argument.
-        param.attributes = param.attributes._replace(apart=False)
+        param.attributes = param.attributes._replace(noalias=False)
         self.add_param(param, binding)
         return ArrayRef(param, clamps=array.clamps)
 

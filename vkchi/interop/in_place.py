@@ -46,7 +46,7 @@ WORD_BYTES = 4
 class HostNdarray(Ndarray):
     """An ndarray in host memory from address `start` to `end`, which the caller keeps alive."""
 
-    is_bare = is_copy = True
+    is_noguard = is_copy = True
     host: np.ndarray[Any, Any]
 
     def __init__(

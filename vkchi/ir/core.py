@@ -213,8 +213,8 @@ def is_wide(array: Value) -> bool:
     """True if the array needs 64-bit indices and extents."""
     t = array.type
     assert isinstance(t, Array)
-    if t.shape is None or attributes_of(array).wide:
-        return attributes_of(array).wide
+    if t.shape is None or attributes_of(array).ext64:
+        return attributes_of(array).ext64
     count = math.prod(t.shape) * t.scalars_per_element if t.layout is None else t.layout.size
     return needs_wide(count, t.stored.size_bytes)
 

@@ -68,7 +68,7 @@ class InterpreterReport(NamedTuple):
 
 
 class _Stopped(Exception):
-    """Ends the invocation: a check failed, or a `leave` was executed."""
+    """Ends the invocation: a check failed, or an `exit_invocation` was executed."""
 
 
 def run_reference(
@@ -337,7 +337,7 @@ class Invocation:
         if op.kind == "report_failure":
             raise _Stopped
 
-    def leave(self, op: Op, args: list[Any]) -> None:
+    def exit_invocation(self, op: Op, args: list[Any]) -> None:
         raise _Stopped
 
 
@@ -383,7 +383,7 @@ _ACTS: dict[str, Act] = {
     "size": lambda run, op, args: scalar_of(op.type).dtype.type(args[0].array.size),
     "word": lambda run, op, args: WordPointer(args[0]),
     "word_shift": lambda run, op, args: np.uint32(0),
-    "leave": Invocation.leave,
+    "exit_invocation": Invocation.exit_invocation,
 }
 _ACTS.update((kind, _magic(number)) for kind, number in MAGIC.items())
 _ACTS.update(dict.fromkeys(ATOMICS, Invocation.atomic))

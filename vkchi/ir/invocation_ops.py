@@ -25,7 +25,7 @@ add_row(
     Effect.WRITE,
     traits=Trait.LOWERED | Trait.VARIES | Trait.OWNED,
 )
-add_row("leave", "", None, "the invocation ends here", Effect.SYNC, traits=Trait.WAITLESS)
+add_row("exit_invocation", "", None, "the invocation ends here", Effect.SYNC, traits=Trait.WAITLESS)
 add_row(
     "barrier",
     "",

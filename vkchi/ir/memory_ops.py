@@ -14,7 +14,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1, u32, u64
 from vkchi.types.lazy_numpy import np
 
-NATURAL = "natural"
+NNEG = "nneg"
 WIDEST = 4  # scalars per vectorized load or store
 
 
@@ -134,7 +134,7 @@ add_row(
     _elem,
     None,
     "the place of an element; indices outside lead to a harmless place",
-    attr="inside: the word `inside` if the indices are proved in range, or None",
+    attr="inbounds: the word `inbounds` if the indices are proved in range, or None",
     traits=Trait.PLACE | Trait.LOWERED,
 )
 add_row(
@@ -158,7 +158,7 @@ add_row(
     None,
     "the place of up to 4 scalars that begins so many behind an array's first one (components of a "
     "tensor follow each other); a harmless place where the third operand is false",
-    attr="scalars: int, added to the second operand; in a pair with `natural` where that is less "
+    attr="scalars: int, added to the second operand; in a pair with `nneg` where that is less "
     "than 2**31 itself, so that it may be added to the array's address",
     traits=Trait.PLACE,
 )

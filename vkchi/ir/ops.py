@@ -280,13 +280,13 @@ def _outer(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     raise SignatureError(f"takes two vectors of one number type, not {list_types(ts)}")
 
 
-def _halves(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+def _split_u64(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     if ts != (u64,):
         raise SignatureError(f"takes a u64, not {list_types(ts)}")
     return Tensor.of(u32, (2,))
 
 
-def _join_halves(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+def _join_u64(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     if ts != (Tensor.of(u32, (2,)),):
         raise SignatureError(f"takes a vector of two u32, not {list_types(ts)}")
     return u64
@@ -325,14 +325,14 @@ add_row(
     interval=interval_rules.first,
 )
 add_row(
-    "halves",
-    _halves,
+    "split_u64",
+    _split_u64,
     lambda a: np.array([a & 0xFFFFFFFF, a >> np.uint64(32)], np.uint32),
     "the low and the high 32 bits of a u64",
 )
 add_row(
-    "join_halves",
-    _join_halves,
+    "join_u64",
+    _join_u64,
     lambda a: np.uint64(a[0]) | (np.uint64(a[1]) << np.uint64(32)),
     "the u64 of low and high 32 bits",
 )
@@ -394,7 +394,7 @@ add_row("sum", "T:num.tensor -> E(T)", semantics.total, "sum of all components",
 
 # --- control -------------------------------------------------------------------------------------
 
-ROLLED = "rolled"
+NOUNROLL = "nounroll"
 
 
 def _control(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
@@ -416,7 +416,7 @@ add_row(
     "(begin, end, *first) {(i, *carried)}: for every i from begin to before end, if there are any; "
     "yields the next carried values; results: the last",
     Effect.CONTROL,
-    attr="rolled: drivers should leave the loop as it is",
+    attr="nounroll: drivers should leave the loop as it is",
     control=ControlSpec(1, fixed=2, order="serial", index_params=1),
 )
 add_row(

@@ -301,8 +301,8 @@ class Parser:
 # Parsers of an attribute's value, after its name.
 _ATTRIBUTES: dict[str, Callable[[Parser], Any]] = {
     "like": lambda parser: parser.read(NAME, "a name", name_of),
-    "wide": lambda parser: True,
-    "apart": lambda parser: True,
-    "bare": lambda parser: True,
+    "ext64": lambda parser: True,
+    "noalias": lambda parser: True,
+    "noguard": lambda parser: True,
     "aligned": lambda parser: parser.read(_COUNT, "a number of bytes", int),
 }

@@ -1,7 +1,7 @@
 """Shape specialization of a Func: `array<f32[?,?]>` becomes an array type of constant shape.
 
 The parameter gets the shape but no layout. Only arrays with a layout are memory of their own, so
-alias analysis keeps treating it as an argument: one that may overlap others unless it is `apart`.
+alias analysis keeps treating it as an argument: one that may overlap others unless it is `noalias`.
 All other attributes stay valid except `like`, which is removed where the array itself or its
 reference gets a shape. Elements are counted in row-major order in both forms and `shape` returns
 the same numbers. So the Func behaves the same in a launch of these shapes.
@@ -30,7 +30,7 @@ def with_shapes(fn: Func, shapes: Mapping[str, Shape]) -> Func:
         t, shape = p.type, shapes.get(p.name)
         if not isinstance(t, Array) or t.shape is not None:
             continue
-        if shape is not None and not p.attributes.wide:
+        if shape is not None and not p.attributes.ext64:
             t = Array.of(t.elem, t.ndim, shape, None, t.space, t.stored)
         if t is not p.type or p.attributes.like in shapes:
             new[p] = Param(t, p.name, p.attributes._replace(like=""))

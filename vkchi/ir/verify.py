@@ -12,10 +12,10 @@ Values
 Attributes
  6. A `const` holds one bit pattern per component, an int of at most the scalar's width.
  7. Other attrs are as the row states:
-    - `elem`: None or "inside";
-    - `address`: an int, alone or in a pair with "natural";
+    - `elem`: None or "inbounds";
+    - `address`: an int, alone or in a pair with "nneg";
     - `load` and `store`: None or a power of two;
-    - `for`: None or "rolled";
+    - `for`: None or "nounroll";
     - `parallel`: None, a positive int, or a tuple of these;
     - components, axes and sites: ints (in range: rule 2);
     - others: None.
@@ -66,8 +66,8 @@ from typing import Any, NoReturn
 
 from vkchi.errors import InvalidIR
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, find_parallel, walk
-from vkchi.ir.memory_ops import NATURAL
-from vkchi.ir.ops import ROLLED, TABLE, Effect
+from vkchi.ir.memory_ops import NNEG
+from vkchi.ir.ops import NOUNROLL, TABLE, Effect
 from vkchi.ir.sig import SignatureError
 from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, i64, u1
 from vkchi.types.array_attributes import PLAIN
@@ -102,14 +102,14 @@ def workgroup_lengths(attr: Any) -> tuple[Any, ...]:
 
 
 def _is_marked(attr: Any) -> bool:
-    return type(attr) is tuple and len(attr) == 2 and type(attr[0]) is int and attr[1] == NATURAL
+    return type(attr) is tuple and len(attr) == 2 and type(attr[0]) is int and attr[1] == NNEG
 
 
 # Validity of an attr, by the word before the colon in the row's `attr`.
 _FORMS: dict[str, Callable[[Any], bool]] = {
     "": lambda attr: attr is None,
-    "inside": lambda attr: attr is None or attr == "inside",
-    "rolled": lambda attr: attr is None or attr == ROLLED,
+    "inbounds": lambda attr: attr is None or attr == "inbounds",
+    "nounroll": lambda attr: attr is None or attr == NOUNROLL,
     "component": _is_count,
     "axis": _is_count,
     "site": _is_count,

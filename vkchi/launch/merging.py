@@ -199,7 +199,7 @@ class FuncConcatenator:
     def attributes(self, p: Param, array: Storage, name: str) -> Attributes:
         """Return the attributes of an array argument: no alias, same shape as an earlier array."""
         like = self.first.setdefault(array.shape, name) if array.shape else name
-        return p.attributes._replace(like="" if like == name else like, apart=True)
+        return p.attributes._replace(like="" if like == name else like, noalias=True)
 
 
 class Merged:

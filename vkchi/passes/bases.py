@@ -16,7 +16,7 @@ Applies to 32-bit offsets on devices with 64-bit integers. Addresses with a verd
 skipped, since they may be invalid where the verdict is false. Runs last: only the emitter reads the
 mark.
 
-    address %x, %o [1]    ->    address %x, %o [(1, natural)]
+    address %x, %o [1]    ->    address %x, %o [(1, nneg)]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from vkchi.analysis.interval_analysis import Intervals, axes_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk
-from vkchi.ir.memory_ops import NATURAL
+from vkchi.ir.memory_ops import NNEG
 from vkchi.ir.ops import LOOPS
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.caps import SMALLEST, Caps
@@ -56,13 +56,13 @@ def multiuse_offsets(fn: Func) -> set[Value]:
 
 
 class Marker(Rebuilder):
-    """State of one run. `shared`: offsets with several accesses. `natural`: offsets that an earlier
+    """State of one run. `shared`: offsets with several accesses. `nneg`: offsets that an earlier
     access proves to be non-negative."""
 
     def __init__(self, fn: Func, shared: set[Value]) -> None:
         super().__init__(self.visit_address)
         self.intervals = Intervals(axes_in(fn.body))
-        self.natural: set[Value] = set()
+        self.nneg: set[Value] = set()
         self.shared, self.loops = shared, 0  # depth of enclosing loops
 
     def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
@@ -74,9 +74,9 @@ class Marker(Rebuilder):
 
     def region(self, region: Region) -> Region:
         """Limit facts from accesses in a region to that region."""
-        known = set(self.natural)
+        known = set(self.nneg)
         new = super().region(region)
-        self.natural = known
+        self.nneg = known
         return new
 
     def visit_address(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -88,12 +88,12 @@ class Marker(Rebuilder):
         if op.type.space != "global" or not -WIDE_FROM < constant < WIDE_FROM:
             return None
         if constant <= 0:
-            self.natural.add(offset)
+            self.nneg.add(offset)
         if constant == 0 or not (self.loops or offset in self.shared):
             return None
-        if offset not in self.natural and not self.is_small(offset):
+        if offset not in self.nneg and not self.is_small(offset):
             return None
-        return (b.insert(Op(op.kind, args, (constant, NATURAL), op.type, op.span, op.name)),)
+        return (b.insert(Op(op.kind, args, (constant, NNEG), op.type, op.span, op.name)),)
 
     def is_small(self, offset: Value) -> bool:
         """True if an offset is proved to be in [0, WIDE_FROM)."""

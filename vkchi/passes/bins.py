@@ -222,7 +222,7 @@ class HistogramEmitter:
         found, *others = [v if v.type is i32 else b.emit("cast", v, type=i32) for v in indices]
         for v, extent in zip(others, t.shape[1:], strict=True):
             found = b.emit("add", b.emit("mul", found, b.const(extent, i32)), v)
-        if elem.attr == "inside":
+        if elem.attr == "inbounds":
             return found
         most = b.const(prod(t.shape), u32)
         return b.emit("bitcast", b.emit("min", b.emit("bitcast", found, type=u32), most), type=i32)
@@ -230,7 +230,7 @@ class HistogramEmitter:
     def element(self, array: Value, number: Value) -> Op:
         """Append the pointer to a bin, that of this invocation if each has its own."""
         own = (self.lane,) if self.plan.has_own else ()
-        return self.b.emit("elem", self.bins[array], number, *own, attr="inside")
+        return self.b.emit("elem", self.bins[array], number, *own, attr="inbounds")
 
     def empty(self) -> None:
         """Append the initialization of this invocation's bins, or of its share of shared bins."""
@@ -281,7 +281,7 @@ class HistogramEmitter:
         first reduced over the subgroup."""
         b, kind = self.b, a.atomic.kind
         v: Value = b.emit("load", self.element(a.array, e))
-        place = b.emit("elem", a.array, *self.split(a, e), attr="inside")
+        place = b.emit("elem", a.array, *self.split(a, e), attr="inbounds")
         conditions: list[Value] = []
         if self.plan.has_own and self.caps.subgroup_arithmetic:
             v = over_subgroup(b, kind, v)

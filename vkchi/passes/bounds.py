@@ -1,4 +1,4 @@
-"""Bounds-check elimination: mark `elem` ops whose indices are proved in range with attr "inside".
+"""Bounds-check elimination: mark `elem` ops whose indices are proved in range with attr "inbounds".
 
 It also removes checks that a step is not 0 if the step is proved nonzero, and rewrites ops that
 range facts simplify (`proved`). An unmarked access is checked on the device, at a cost; a wrongly
@@ -20,8 +20,8 @@ Facts by construct:
 Facts about results and carried values keep only symbols of extents, which have the same meaning
 everywhere.
 
-    >>> eliminate_bounds_checks(fn)      # parallel 0, shape x [0] {(i) elem x, i} -> elem x, i
-    [inside]
+    >>> eliminate_bounds_checks(fn)
+    parallel 0, shape x [0] {(i) elem x, i}  ->  {(i) elem x, i [inbounds]}
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def eliminate_bounds_checks(fn: Func) -> Func:
             return count_from_zero(rebuilder, op, args)
         if op.kind != "elem":
             return [REWRITES[op.kind].expand(b, op, args)]
-        return [b.emit("elem", *args, attr="inside", name=op.name)]
+        return [b.emit("elem", *args, attr="inbounds", name=op.name)]
 
     rebuilder = Rebuilder(visit)
     return rebuilder.run(fn)

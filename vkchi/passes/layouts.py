@@ -12,7 +12,7 @@ Out-of-range indices:
   two addresses halves the speed on CPU drivers.
 - If elements of other arrays are interleaved, each index is compared with its extent. The result is
   an operand of the address.
-- Memory of other libraries (a `bare` array) has no spare element. There the comparison of the
+- Memory of other libraries (a `noguard` array) has no spare element. There the comparison of the
   element offset is an operand of the address.
 
 Offsets have 32 bits if the array is not wide (`needs_wide`) and, for dynamic arrays, all its index
@@ -250,7 +250,7 @@ class Scalars:
         else:
             layout = layout_of(t)
             width, components = u64 if is_wide(root.array) else u32, layout.components
-            if inside or attributes_of(root.array).bare or not has_spare(t):
+            if inside or attributes_of(root.array).noguard or not has_spare(t):
                 offset = layout_offset(w, layout, indices, width)
                 ok = None if inside else bounds_check(w, t, indices, width)
             else:
@@ -408,7 +408,7 @@ def _dynamic_offset(
 ) -> tuple[Offset, Value | None]:  # fmt: skip
     """Offset in an array of dynamic shape, clamped to the spare element.
 
-    Also returns the bounds check of a `bare` array, which has no spare element.
+    Also returns the bounds check of a `noguard` array, which has no spare element.
     """
     n, offset, ok = root.type.scalars_per_element, NOTHING, None
     for axis, v in enumerate(indices):
@@ -418,7 +418,7 @@ def _dynamic_offset(
         offset = w.plus(offset, w.index(v, t), t)
     if not inside and indices:
         limit, place = _element_limit(w, root, t), w.whole(offset, t)
-        if attributes_of(root.array).bare:
+        if attributes_of(root.array).noguard:
             ok = w.op("lt", place, limit, type=u1)
         else:
             offset = Offset(w.op("min", place, limit, type=t), 0)

@@ -201,7 +201,7 @@ def check_types(fn: Func, caps: Caps, lacking: Collection[Scalar]) -> None:
 def check_shared(fn: Func, caps: Caps) -> None:
     """Raise DeviceError if the arrays of a workgroup exceed the device's shared memory."""
     arrays = [op for op in walk(fn.body) if op.kind == "shared"]
-    strays = {op.args[0] for op in walk(fn.body) if op.kind == "elem" and op.attr != "inside"}
+    strays = {op.args[0] for op in walk(fn.body) if op.kind == "elem" and op.attr != "inbounds"}
     needed = sum(shared_bytes(op, has_spare=op in strays) for op in arrays)
     if needed > caps.shared_bytes:
         sentence = (

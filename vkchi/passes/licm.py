@@ -87,7 +87,7 @@ def needs_loop(op: Op) -> bool:
 
     An `address` does not record that, so it never moves.
     """
-    if op.kind != "elem" or op.attr != "inside":
+    if op.kind != "elem" or op.attr != "inbounds":
         return op.kind == "address"
     t = op.args[0].type
     assert isinstance(t, Array)

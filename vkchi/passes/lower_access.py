@@ -110,7 +110,7 @@ class AddressLowering(ArithmeticBuilder):
     def elem(self, op: Op, args: Args) -> Sequence[Value]:
         """Record the location of an element."""
         root = self.root(op.args[0])
-        inside = op.attr == "inside"
+        inside = op.attr == "inbounds"
         self.places[op] = access_of(root.type).locate(self, root, args[1:], inside=inside)
         return (op,)
 
@@ -172,7 +172,7 @@ def survey(fn: Func) -> tuple[set[Value], set[Value]]:
     kept: set[Value] = set()
     strays: set[Value] = set()
     for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():
-        if op.kind == "elem" and op.attr != "inside":
+        if op.kind == "elem" and op.attr != "inbounds":
             strays.add(op.args[0])
         elif op.kind == "word" or (op.kind in SWAPS and _is_of_floats(op.args[0])):
             kept.add(base_memory(op.args[0]))

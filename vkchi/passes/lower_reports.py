@@ -8,7 +8,8 @@ A record reserves its space in one of three ways:
 
 The buffer becomes a parameter of the Func.
 
-    report_failure %i, %x [4]   ->   %n = atomic_add %failures, 1; if %n < 64 {store ...}; leave
+    report_failure %i, %x [4]   ->   %n = atomic_add %failures, 1; if %n < 64 {store ...};
+                                     exit_invocation
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WORD = Ptr.of(u32, "global")
 
 def lower_reports(fn: Func) -> Func:
     """Lower all report ops."""
-    buffer = Param(BUFFER, REPORT_ARRAY, Attributes(apart=True))
+    buffer = Param(BUFFER, REPORT_ARRAY, Attributes(noalias=True))
     writer = ReportLowering(buffer, may_leave=not has_kind(fn.body, ("barrier",)))
     body = writer.region(fn.body)
     return fn if body is fn.body else Func(fn.name, (*fn.params, buffer), body, fn.span)
@@ -86,7 +87,7 @@ class ReportLowering(Rebuilder):
         with self.branch(slot < sites.FAILURE_SLOTS):
             self.put(sites.FAILURES_AT, slot * sites.FAILURE_WORDS, words)
         if self.may_leave:
-            self.b.emit("leave")
+            self.b.emit("exit_invocation")
 
     # --- the buffer
 

@@ -348,7 +348,7 @@ class AccessVectorizer(ArithmeticBuilder):
             yield word
             return
         if word.type is u64 and many == 2:
-            for half in split_components(self, self.b.emit("halves", word)):
+            for half in split_components(self, self.b.emit("split_u64", word)):
                 yield from_stored(self, half, scalar)
             return
         for k in range(many):
@@ -379,9 +379,7 @@ class AccessVectorizer(ArithmeticBuilder):
             return parts[0]
         if chunk.word is u64 and chunk.per_word == 2:
             halves = [to_stored(self, v, u32) for v in parts]
-            return self.b.emit(
-                "join_halves", self.b.emit("pack", *halves, type=Tensor.of(u32, (2,)))
-            )
+            return self.b.emit("join_u64", self.b.emit("pack", *halves, type=Tensor.of(u32, (2,))))
         word = to_stored(self, parts[0], chunk.word)
         for k, v in enumerate(parts[1:], 1):
             high = to_stored(self, v, chunk.word)

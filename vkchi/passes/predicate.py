@@ -1,6 +1,6 @@
 """If-conversion on GPUs: an `if` with few loads and arithmetic becomes straight-line code.
 
-    v = if 0 <= k < n { x[k] [inside] } { s }    becomes    w = x[k]; v = select(0 <= k < n, w, s)
+    v = if 0 <= k < n { x[k] [inbounds] } { s }    becomes    w = x[k]; v = select(0 <= k < n, w, s)
 
 A branch waits for its loads before the next op begins; straight-line loads overlap. Loads and
 arithmetic become speculative. An access that was proved in range only under the condition is

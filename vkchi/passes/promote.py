@@ -152,7 +152,7 @@ def elements_of(
             start = next((op for op in body.ops if holds(op, elems)), None)
             if start is None:  # defined before the loop, which has one iteration
                 continue
-            attr = "inside" if any(op.attr == "inside" for op in plain) else None
+            attr = "inbounds" if any(op.attr == "inbounds" for op in plain) else None
             yield ReplacedElement(group, start, base, first.args[1:], attr)
 
 

@@ -48,7 +48,7 @@ from vkchi.ir.iteration_space import (
     iteration_count,
     space_of,
 )
-from vkchi.ir.ops import ROLLED
+from vkchi.ir.ops import NOUNROLL
 from vkchi.passes.cost_model import FEW_ROUNDS, SPARE
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
@@ -261,7 +261,7 @@ class WorkDistribution(NamedTuple):
             b.emit("yield", *following)
         most = constant_int(trips if self.rows is not None else self.share.most)
         is_rolled = most is not None and most > FEW_ROUNDS and self.share.is_cpu
-        b.for_(b.const(0, i32), trips, first, region, ROLLED if is_rolled else None)
+        b.for_(b.const(0, i32), trips, first, region, NOUNROLL if is_rolled else None)
 
     def _following(
         self, b: Builder, digits: Sequence[Value], steps: Sequence[Value]

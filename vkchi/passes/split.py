@@ -355,7 +355,7 @@ class _DispatchBuilder:
 
     def place(self, b: Builder, temp: Param) -> Value:
         """Address of a temporary."""
-        return b.emit("elem", temp, attr="inside", name="slot")
+        return b.emit("elem", temp, attr="inbounds", name="slot")
 
     def load(self, b: Builder, place: Value, like: Value) -> Value:
         """Load a temporary as a value of the type of `like`."""

@@ -85,7 +85,7 @@ class StrideOneAccesses:
         assert isinstance(place, Op) and isinstance(place.args[0].type, Array)
         t, base = place.args[0].type, base_memory(place)
         strides = strides_of(t)
-        if place.attr != "inside" or strides is None or t.space != "global":
+        if place.attr != "inbounds" or strides is None or t.space != "global":
             return False
         size = t.stored.size_bytes
         *slow, last = place.args[1:]

@@ -238,7 +238,7 @@ class ArrayParameter(Parameter):
             elem = with_shape(scalar, inner)
             stored = choose_stored(current_runtime().device, scalar)
             t = Array.of(elem, ndim - len(inner), stored=stored)
-            made = ArrayArgument.of(t, Attributes(wide=wide, aligned=MOST_ALIGNED))
+            made = ArrayArgument.of(t, Attributes(ext64=wide, aligned=MOST_ALIGNED))
         self.check(elem, made.type.ndim)
         return made
 
@@ -417,10 +417,10 @@ class Signer:
         """
         signed = list(key[: len(self.parameters)])
         if len(self._arrays) > 1:
-            *firsts, apart = key[len(signed) :]
+            *firsts, noalias = key[len(signed) :]
             for k, first in zip(self._arrays, firsts, strict=True):
                 like = "" if first == k else self.parameters[first].name
-                signed[k] = signed[k].given(like, apart=apart)
+                signed[k] = signed[k].given(like, noalias=noalias)
         return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
 
 

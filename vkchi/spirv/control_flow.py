@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from vkchi.errors import InternalError
 from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Op, Region, Value
-from vkchi.ir.ops import ROLLED
+from vkchi.ir.ops import NOUNROLL
 from vkchi.spirv import spec
 from vkchi.spirv.invocation import index_along
 from vkchi.types import Scalar, i32, scalar_of, u1
@@ -158,7 +158,7 @@ def lower_for(em: Emitter, op: Op) -> None:
     region = op.regions[0]
     t = scalar_of(begin.type)
     types = [t, *_scalar_types(op.results)]
-    hint = DONT_UNROLL if op.attr == ROLLED else NO_HINT
+    hint = DONT_UNROLL if op.attr == NOUNROLL else NO_HINT
     loop = LoopBlocks(em, types, [em.ids[begin][0], *[k for v in first for k in em.ids[v]]], hint)
     i, carried = loop.phis[0], loop.phis[1:]
     loop.enter(em.op(LESS[t.kind], em.type_id(u1), i, em.ids[end][0]))

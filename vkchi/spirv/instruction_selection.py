@@ -72,13 +72,13 @@ def lower_bitcast(em: Emitter, op: Op) -> tuple[int, ...]:
     return tuple([em.op(spec.OpBitcast, em.type_id(new), v) for v in values])
 
 
-def lower_halves(em: Emitter, op: Op) -> tuple[int, ...]:
+def lower_split_u64(em: Emitter, op: Op) -> tuple[int, ...]:
     (word,) = em.ids[op.args[0]]
     pair = em.op(spec.OpBitcast, em.pair_id(), word)
     return tuple([em.op(spec.OpCompositeExtract, em.type_id(u32), pair, k) for k in range(2)])
 
 
-def lower_join_halves(em: Emitter, op: Op) -> tuple[int, ...]:
+def lower_join_u64(em: Emitter, op: Op) -> tuple[int, ...]:
     pair = em.op(spec.OpCompositeConstruct, em.pair_id(), *em.ids[op.args[0]])
     return (em.op(spec.OpBitcast, em.type_id(u64), pair),)
 
@@ -209,8 +209,8 @@ ROWS: dict[str, Row] = {
     "select": lower_select,
     "cast": lower_cast,
     "bitcast": lower_bitcast,
-    "halves": lower_halves,
-    "join_halves": lower_join_halves,
+    "split_u64": lower_split_u64,
+    "join_u64": lower_join_u64,
     "splat": lower_splat,
     "pack": lower_pack,
     "extract": lower_extract,
@@ -239,7 +239,7 @@ ROWS: dict[str, Row] = {
     "group_index": invocation.lower_group_index,
     "group_size": invocation.lower_group_size,
     "grid_size": invocation.lower_grid_size,
-    "leave": invocation.lower_leave,
+    "exit_invocation": invocation.lower_exit_invocation,
     "barrier": invocation.lower_barrier,
     "fence": invocation.lower_fence,
     "subgroup_size": subgroup_ops.lower_size,

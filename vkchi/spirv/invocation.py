@@ -160,8 +160,8 @@ def lower_fence(em: Emitter, op: Op) -> None:
     em.act(spec.OpMemoryBarrier, device, em.const(u32, BOTH_MEMORIES))
 
 
-def lower_leave(em: Emitter, op: Op) -> None:
-    """leave: a return, emitted as an always-taken branch so that no block is unreachable."""
+def lower_exit_invocation(em: Emitter, op: Op) -> None:
+    """Emit a return as an always-taken branch so that no block is unreachable."""
     label, merge = em.m.new_id(), em.m.new_id()
     em.act(spec.OpSelectionMerge, merge, 0)
     em.act(spec.OpBranchConditional, em.const(u1, 1), label, merge)

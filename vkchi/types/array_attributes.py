@@ -3,7 +3,7 @@
 They hold for one launch, not for a type. Any of them may be omitted; that only loses precision.
 `ArrayArgument` transports type and attributes from the call's signature to the parameter.
 
-    >>> Attributes(like="x", apart=True)        # %y: array<f32[?]> like x apart
+    >>> Attributes(like="x", noalias=True)      # %y: array<f32[?]> like x noalias
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ class Attributes(NamedTuple):
     """Attributes of an array parameter.
 
     - like: the array parameter with the same dynamic shape, "" for none; it saves checks;
-    - wide: so large (`needs_wide`) that it is addressed and iterated over in 64 bits;
-    - apart: disjoint from all other `apart` arrays in this launch. Arrays with a layout are always
-      disjoint from others;
-    - bare: memory behind the last element may belong to another library and must not be written;
+    - ext64: so large (`needs_wide`) that it is addressed and iterated over in 64 bits;
+    - noalias: disjoint from all other `noalias` arrays in this launch. Arrays with a layout are
+      always disjoint from others;
+    - noguard: memory behind the last element may belong to another library and must not be written;
     - aligned: alignment of the first scalar in bytes, a power of two; 1 for that of its type.
     """
 
     like: str = ""
-    wide: bool = False
-    apart: bool = False
-    bare: bool = False
+    ext64: bool = False
+    noalias: bool = False
+    noguard: bool = False
     aligned: int = 1
 
     def words(self) -> list[str]:
         """The attributes in text form, as they follow a parameter's type."""
         return [
             *([f"like {self.like}"] if self.like else ()),
-            *(["wide"] if self.wide else ()),
-            *(["apart"] if self.apart else ()),
-            *(["bare"] if self.bare else ()),
+            *(["ext64"] if self.ext64 else ()),
+            *(["noalias"] if self.noalias else ()),
+            *(["noguard"] if self.noguard else ()),
             *([f"aligned {self.aligned}"] if self.aligned > 1 else ()),
         ]
 
@@ -79,6 +79,6 @@ class ArrayArgument:
     def __deepcopy__(self, memo: Any) -> ArrayArgument:
         return self
 
-    def given(self, like: str, *, apart: bool) -> ArrayArgument:
-        """The same argument with the given attributes `like` and `apart`."""
-        return ArrayArgument.of(self.type, self.attributes._replace(like=like, apart=apart))
+    def given(self, like: str, *, noalias: bool) -> ArrayArgument:
+        """The same argument with the given attributes `like` and `noalias`."""
+        return ArrayArgument.of(self.type, self.attributes._replace(like=like, noalias=noalias))

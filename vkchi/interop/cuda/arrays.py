@@ -53,7 +53,7 @@ NO_PLACE = (
 class CudaNdarray(Ndarray):
     """An ndarray that stands for a CUDA array: over its memory, or over a copy of it."""
 
-    is_bare = is_copy = True
+    is_noguard = is_copy = True
 
     def __init__(
         self, runtime: Runtime, elem: Scalar | Tensor, shape: tuple[int, ...], buffer: Buffer
