@@ -25,6 +25,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """stderr, a terminal on which bars are drawn at once and always."""
     there = Terminal()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=there))
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
     monkeypatch.setattr(progress, "PAUSE_S", 0.0)
     return there
@@ -110,6 +111,7 @@ def test_a_stderr_that_is_gone(stderr: str, monkeypatch: pytest.MonkeyPatch) -> 
     if there and stderr == "broken":
         monkeypatch.setattr(there, "write", _broken)
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=there))
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
     assert list(track(range(2), "work")) == [0, 1]
 
