@@ -199,7 +199,10 @@ mod: Binary = _elementwise(
 
 @python_function
 def frexp(x: Any) -> tuple[Any, Any]:
-    """m, e with x = m * 2**e and 0.5 <= |m| < 1; x and 0 if x is 0, infinite or nan."""
+    """m, e with x = m * 2**e and 0.5 <= |m| < 1; x and 0 if x is 0, infinite or nan.
+
+    Kernels may return x and 0 for subnormal x too.
+    """
     return evaluate_elementwise(lambda v: np.frexp(v)[0], x), evaluate_elementwise(
         lambda v: np.frexp(v)[1], x
     )

@@ -1,8 +1,9 @@
 """Jacobi rotations for decompositions of small matrices, in both scopes.
 
 One-sided Jacobi rotates columns until they are orthogonal (singular values). Two-sided Jacobi
-rotates a symmetric matrix until it is diagonal (eigenvalues). Both compute small values to the
-accuracy of the input. Precondition: components are at most about 1; callers rescale.
+rotates a symmetric matrix until it is diagonal (eigenvalues). Errors are of the order of epsilon
+times the largest value. Small singular values, and eigenvalues of positive definite matrices, are
+often more accurate. Precondition: components are at most about 1; callers rescale.
 
 Source: M. R. Hestenes, "Inversion of matrices by biorthogonalization and related results", 1958; J.
 Demmel and K. Veselic, "Jacobi's method is more accurate than QR", 1992.
