@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import vkchi
+from tests.unit.recipes import read_recipe
 
 ROOT = Path(vkchi.__file__).parent
-WRITTEN = {"names", "__init__", "lang/math"}
+WRITTEN = {"public_names", "__init__", "lang/math"}
 STAND_INS = {"passes/f32_math", "passes/f64_math"}
 
 
@@ -47,9 +48,26 @@ def files_of(name: str) -> set[str]:
     return found - WRITTEN - STAND_INS
 
 
+def files_of_recipe(title: str) -> set[str]:
+    """The modules of vkchi that a recipe of CONTRIBUTING.md edits."""
+    files = {Path(edit.file) for edit in read_recipe(title).edits}
+    return {
+        str(file.relative_to("vkchi").with_suffix("")) for file in files if file.parts[0] == "vkchi"
+    }
+
+
 @pytest.mark.parametrize("op", ["tan", "cosh", "asin", "acos", "atan", "sinh"])
-def test_an_elementwise_op_is_named_in_three_files_and_its_formulas(op: str) -> None:
-    assert files_of(op) == {"ir/ops", "autodiff/rules", "lang/elementwise"}
+def test_an_elementwise_op_is_named_in_the_files_of_its_recipe(op: str) -> None:
+    files = files_of_recipe("Add an elementwise op")
+    assert len(files) == 4
+    assert files_of(op) | {"passes/f64_math"} == files
+
+
+def test_a_pass_is_a_file_and_its_place_in_the_pipeline() -> None:
+    edits = read_recipe("Add a pass").edits
+    old = {edit.file for edit in edits if edit.side}
+    assert old == {"vkchi/passes/pipeline.py"}
+    assert len({edit.file for edit in edits} - old) == 2  # the pass and its golden
 
 
 @pytest.mark.parametrize("op", ["atomic_and", "atomic_xor"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import vkchi
@@ -114,6 +115,7 @@ def is_pair(node: ast.AST) -> bool:
     return isinstance(node, ast.Tuple) and len(node.elts) == 2
 
 
+@cache
 def found() -> set[str]:
     paths = (p for p in sorted(ROOT.rglob("*.py")) if p.parent.name != "ir")
     return {name for path in paths for name in lists_of_kinds(path)}

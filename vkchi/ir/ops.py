@@ -11,7 +11,7 @@ Other rows are in `memory_ops`, in `invocation_ops` (ops that depend on the invo
 
 A new op needs a row here, its emission in `spirv/instruction_selection.py` and its derivative in
 `autodiff/rules.py`. If users call it, it also needs a row in `lang/elementwise.py`.
-`tests/unit/test_tables.py` names missing ones. See also: CONTRIBUTING.md, "An op".
+`tests/unit/test_tables.py` names missing ones. See also: CONTRIBUTING.md.
 
     >>> TABLE["add"].effect is Effect.PURE
     True

@@ -1,6 +1,6 @@
-"""What a conformance test compares: results of any kind as plain lists, floats within a tolerance.
+"""Comparison of results in conformance tests: nested lists, floats within a tolerance.
 
-Must not know: which of the two `ti` made them.
+Example:
 
     check(kernel(), [1, 2.5]); check(field, [[0, 1], [2, 3]])
 """
