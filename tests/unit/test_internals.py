@@ -131,3 +131,16 @@ def test_every_page_is_in_the_index_and_the_site() -> None:
 )
 def test_missing_references_are_found(text: str, wrong: list[str]) -> None:
     assert list(missing(text)) == wrong
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs", "scripts"])
+def test_named_test_files_exist(name: str) -> None:
+    paths = [ROOT / name] if name.endswith(".md") else sorted((ROOT / name).rglob("*"))
+    found = {
+        match[0]
+        for path in paths
+        if path.is_file() and path.suffix in ("", ".md", ".py")
+        for match in re.finditer(r"\btests/[\w/]+\.py\b", path.read_text(errors="ignore"))
+        if "NAME" not in match[0]
+    }
+    assert [path for path in sorted(found) if not (ROOT / path).exists()] == []
