@@ -1,5 +1,5 @@
-"""What the analyses say of a Func, as text: for goldens, and for tests that hold it against what
-programs do.
+"""Results of the analyses on a Func as text: for goldens, and for tests that compare them with
+executions.
 
     ANALYSES["ranges"](fn)      # one line per integer, in program order
     %k: 0..9, <= x[0] - 1
@@ -27,7 +27,7 @@ INDENT = "  "
 
 
 class Observed(Prover):
-    """What is known where each op stands: of its operands, and of what it makes."""
+    """Facts known at each op about its operands and results."""
 
     def __init__(self, fn: Func) -> None:
         super().__init__(fn)
@@ -73,7 +73,7 @@ def show(v: Value, f: ValueFact) -> str:
 
 
 def ranges(fn: Func) -> Iterator[str]:
-    """What is known of integers where they are made, and which accesses are inside."""
+    """Known ranges of integers at their definitions, and accesses that are in bounds."""
     found = Observed(fn)
     marked = set(found.marked)
 
@@ -94,7 +94,7 @@ def ranges(fn: Func) -> Iterator[str]:
 
 
 def alias(fn: Func) -> Iterator[str]:
-    """Which places may be the same, and what control ops may change."""
+    """Pairs of addresses that may alias, and memory that control ops may change."""
     found = {op: location_of(op) for op in walk(fn.body) if op.kind in PLACES or op.kind == "local"}
     pairs = combinations(found.items(), 2)
     yield from (
@@ -110,7 +110,7 @@ def alias(fn: Func) -> Iterator[str]:
 
 
 def uniformity(fn: Func) -> Iterator[str]:
-    """How values differ within a workgroup, and which branches and loops surely do."""
+    """Uniformity of values within a workgroup, and branches and loops that are surely divergent."""
     for op in fn.body.ops:
         if op.kind == "parallel":
             checker = BarrierChecker(op)
@@ -132,7 +132,7 @@ def spreads(checker: BarrierChecker, region: Region, depth: int) -> Iterator[str
 
 
 def access(fn: Func) -> Iterator[str]:
-    """Which parts of arrays are touched, and which surely overwritten; where iterations meet."""
+    """Accessed and surely overwritten parts of arrays, and conflicts between iterations."""
     arrays = [p for p in fn.params if isinstance(p.type, Array)]
     for word, kinds in (("reads", READS), ("writes", WRITES)):
         found = Footprint(fn, arrays, kinds).boxes({}, {})

@@ -4,15 +4,14 @@
     pytest --validation       load the Khronos validation layer; any message of it fails the session
     pytest --no-spirv-val     do not validate the SPIR-V that the tests emit
     pytest --hang-limit 600   end a process whose test does not return in so many seconds
-    pytest --like-gpu         map loops as for a graphics card that counts few workgroups
+    pytest --like-gpu         map loops as for a GPU that counts few workgroups
 
 `--timeout` of pytest-timeout fails a test that takes too long, by a signal, which waits for native
-code to return; where a driver hangs, `--hang-limit` is what ends it. pytest-xdist then reports the
-test as one that crashed, and goes on with a new worker.
-`VKCHI_DEVICE` chooses the device by a part of its name. vkchi writes every module that it emits
-into `VKCHI_DUMP_SPV`, which is set here before vkchi is imported; at the end of the session each
-distinct module goes through spirv-val, once, in the controller where pytest-xdist is at work. With
-`VKCHI_CACHE=1` none is written or validated.
+code to return; where a driver hangs, `--hang-limit` ends it. pytest-xdist then reports the
+test as one that crashed, and goes on with a new worker. `VKCHI_DEVICE` chooses the device by a part
+of its name. vkchi writes every module that it emits into `VKCHI_DUMP_SPV`, which is set here before
+vkchi is imported; at the end of the session each distinct module goes through spirv-val, once, in
+the controller where pytest-xdist is at work. With `VKCHI_CACHE=1` none is written or validated.
 """
 
 from __future__ import annotations
@@ -82,8 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was collected out of Python's garbage collections: 600,000 objects that live to
-    the end, among which every collection of a test would search anew, a second each."""
+    """Exclude collected tests from Python's garbage collections: 600,000 objects that live to the
+    end, which every collection of a test would search anew, a second each."""
     gc.collect()
     gc.freeze()
 
@@ -112,7 +111,7 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session")
 def bless(request: pytest.FixtureRequest) -> bool:
-    """Whether golden tests rewrite what they expect."""
+    """True if golden tests rewrite their expected files."""
     return bool(request.config.getoption("--bless"))
 
 
@@ -206,7 +205,7 @@ class HangGuard:
 
 
 def validate_module(path: Path) -> str:
-    """What spirv-val finds wrong with one module; empty if nothing."""
+    """Errors of spirv-val for one module; empty if there are none."""
     run = subprocess.run([*SPIRV_VAL, str(path)], capture_output=True, text=True, check=False)
     if run.returncode == 0:
         return ""
@@ -214,7 +213,7 @@ def validate_module(path: Path) -> str:
 
 
 class LayerCheck:
-    """Loads the validation layer into every process of the session and gathers what it says.
+    """Loads the validation layer into every process of the session and gathers its messages.
 
     The layer of each process writes to one FIFO, which is read here: it opens a plain file anew in
     every process, and so would lose all but the last one's messages.
@@ -236,7 +235,7 @@ class LayerCheck:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
-        """Gather what is written. Never stops: a process that still ends must not block on us."""
+        """Gather output. Never stops: a process that still ends must not block on us."""
         while True:
             self.text += os.read(self.pipe, 65536)
             if self.text.endswith(END):

@@ -2,7 +2,7 @@
 driver, and does it on the host, in the memory that a software Vulkan driver exported.
 
 Structs have the fields of the real ones and no others (`test_cuda_bindings` compares), enums their
-numbers. Streams do at once what they are given: a wait that nobody will ever end fails here.
+numbers. Streams run work immediately: a wait that nobody will ever end fails here.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class StandIn:
         return self.devices.get(pointer, 0)
 
     def _start(self, pointer):
-        """Where the virtual memory begins that an address is in."""
+        """Start of the virtual memory range that contains an address."""
         return next((s for s, one in self.vmm.items() if 0 <= pointer - s < one.size), None)
 
     def _cuMemGetAddressRange(self, pointer):
@@ -269,7 +269,7 @@ class StandIn:
 
 
 def read_value(device, semaphore):
-    """What a timeline has come to."""
+    """Current value of a timeline."""
     out = device._vk.ffi.new("uint64_t *")
     device._logical.calls.vkGetSemaphoreCounterValue(device._logical.handle, semaphore, out)
     return out[0]

@@ -23,7 +23,7 @@ def find_tool(name: str) -> str | None:
 
 
 def validate(words: bytes) -> str:
-    """What spirv-val finds wrong with a module; empty if nothing."""
+    """Errors of spirv-val for a module; empty if there are none."""
     program, *options = VALIDATE
     path = find_tool(program)
     assert path is not None, "no spirv-val"

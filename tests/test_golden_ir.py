@@ -1,8 +1,8 @@
-"""Golden files of IR text under tests/golden. `pytest --bless` rewrites what passes give.
+"""Golden files of IR text under tests/golden. `pytest --bless` rewrites the output of passes.
 
 text/*.chi    form errors, or text that must print as it stands
 verify/*.chi  well-formed text that `verify` refuses
-passes/*/*.chi  `; run: a,b` names passes, what follows is the input, `; expect:` starts the output
+passes/*/*.chi  `; run: a,b` names passes, then follows the input, `; expect:` starts the output
 autodiff/*.chi  `; grad: MODE a,b` names a mode and the arrays by which a kernel is differentiated,
                 `; expect:` starts its gradient (and what counts the cells of its buffers)
 analysis/*/*.chi  of a folder named as an analysis of `tests.analyses`: `; expect:` starts what it
@@ -56,7 +56,7 @@ def drop_comment_lines(text: str) -> str:
 
 
 def sections(text: str) -> list[str]:
-    """The parts of a file that are IR: all of it, or what stands before and after `; expect:`."""
+    """The parts of a file that are IR: all of it, or the text before and after `; expect:`."""
     return text.split("; expect:\n")
 
 

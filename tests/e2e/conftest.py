@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: one device for the session, and skips for what it lacks."""
+"""Fixtures of the end-to-end tests: one device for the session, and skips for missing features."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 
 def lacks_a_type() -> bool:
-    """Whether the session's device has not all types."""
+    """True if the session's device lacks a type."""
     caps = current_runtime().device.caps
     return not all(caps.has_type(name) and caps.can_store(name) for name in SCALARS)
 
@@ -85,7 +85,7 @@ def need(caps: Any) -> Callable[..., None]:
 
 @pytest.fixture
 def as_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the test compiles is mapped as for a graphics card that counts few workgroups."""
+    """Compile the test's kernels as for a GPU with small workgroup counts."""
     device = current_runtime().device
     monkeypatch.setattr(device, "caps", like_gpu(device.caps))
 
@@ -98,8 +98,7 @@ def is_fast() -> bool:
 
 @pytest.fixture(scope="session")
 def cache_environment() -> Callable[[Path], dict[str, str]]:
-    """What a process needs so that its cache is the folder given; the session's own tests have
-    none."""
+    """Environment of a process with the given cache folder; the session's own tests have none."""
 
     def environment(folder: Path) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("VKCHI_DUMP")}

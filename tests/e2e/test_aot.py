@@ -1,4 +1,4 @@
-"""`ti.aot.Module`, `ti.load`: what is saved runs elsewhere as it ran here, without a compiler."""
+"""`ti.aot.Module`, `ti.load`: saved kernels run elsewhere as here, without a compiler."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def two() -> ti.i32:
 
 
 def saved(tmp_path: Path, add: Callable[[Any], None], **options: Any) -> Any:
-    """What was added to a module, saved and loaded."""
+    """Contents of a module, saved and loaded."""
     m = ti.aot.Module(**options)
     add(m)
     m.save(tmp_path / "module")
@@ -468,7 +468,7 @@ for name in ("compiler", "passes", "spirv", "autodiff", "tape", "frontend.lower"
 @pytest.mark.parametrize("form", ["folder", "archive"])
 @pytest.mark.parametrize("cache", ["some", "empty"])
 def test_no_compiler_is_needed(tmp_path: Path, form: str, cache: str, cache_environment) -> None:
-    """Nor is it loaded, but ahead of what a process may compile, which finds nothing in a cache."""
+    """Nor is it loaded, but ahead of possible compilations, which finds nothing in a cache."""
     f = ti.field(ti.i32, 2)
     m = ti.aot.Module(ti.vulkan)
     m.add_field("f", f)
@@ -757,8 +757,8 @@ def test_capabilities_that_are_missing(tmp_path: Path, need: Callable[..., None]
 
 
 def test_more_workgroups_than_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device that counts few runs what was made on it, and refuses what takes more for granted:
-    shaders in which one dispatch has all iterations."""
+    """A device with small workgroup counts runs modules made on it, and rejects shaders in which
+    one dispatch has all iterations."""
     few, many = tmp_path / "few", tmp_path / "many"
 
     @ti.kernel
@@ -789,7 +789,7 @@ def test_more_workgroups_than_are_counted(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_form_is_numbered() -> None:
-    """Whoever changes what the records have raises FORMAT (and writes the new digest here)."""
+    """A change of the records raises FORMAT (and writes the new digest here)."""
     fields = {
         cls.__name__: cls.__annotations__
         for cls in sorted((*CLASSES, Caps), key=lambda cls: cls.__name__)

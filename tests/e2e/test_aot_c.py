@@ -267,7 +267,7 @@ def plane(x: F2):
 def test_argument_blocks_of_several_axes(
     driver: Path, tmp_path: Path, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On grids as for graphics cards; also with more workgroups on an axis than devices count."""
+    """On grids as for GPUs; also with more workgroups on an axis than devices count."""
     device = current_runtime().device
     few = like_gpu(device.caps)._replace(workgroup_count=SMALLEST.workgroup_count)
     monkeypatch.setattr(device, "caps", few)
@@ -295,7 +295,7 @@ def test_numbers_of_divisors(driver: Path, tmp_path: Path, shape: tuple[int, int
 def compare(
     driver: Path, tmp_path: Path, kernel: Any, args: tuple[Any, ...], *, is_empty: bool
 ) -> None:
-    """What a program in C makes of a saved kernel's launch is what Python does."""
+    """A launch of a saved kernel from C equals the launch from Python."""
     module = ti.aot.Module()
     module.add_kernel(kernel)
     module.save(tmp_path)
@@ -364,7 +364,7 @@ def compare(
 def test_tables_that_vkchi_does_not_write(
     driver: Path, tmp_path: Path, line: str, other: str
 ) -> None:
-    """What would lie outside of arrays and blocks is refused: as a line, or in a launch."""
+    """Accesses outside of arrays and blocks are rejected: as a line, or in a launch."""
     f, module = ti.field(ti.f32, 4), ti.aot.Module()
 
     @ti.kernel

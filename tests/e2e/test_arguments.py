@@ -1,4 +1,4 @@
-"""What kernels are called with: host arrays of every sort, numbers, templates, methods."""
+"""Arguments of kernels: host arrays of every sort, numbers, templates, methods."""
 
 import sys
 from contextlib import nullcontext
@@ -432,7 +432,7 @@ SEEN = {
 @pytest.mark.parametrize("see", SEEN.values(), ids=SEEN.keys())
 @pytest.mark.parametrize("make", [ti.ndarray, ti.field])
 def test_an_array_and_a_view_of_it(make, see):
-    """What is copied there and back would undo what the kernel does to the array itself."""
+    """A copy there and back would undo the kernel's writes to the array itself."""
     x, other = make(ti.f32, 4), ti.ndarray(ti.f32, 4)
     if x.host is None:
         pytest.skip("no views of the device's memory here")

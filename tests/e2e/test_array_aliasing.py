@@ -37,7 +37,7 @@ def test_disjoint_views() -> None:
 
 @ti.kernel
 def follow(x: ti.types.ndarray(), y: ti.types.ndarray()):
-    """What is written to one is read from the other, where they are one."""
+    """Writes to one array are read from the other, where they are one."""
     for _ in range(1):
         for k in range(3):
             x[0] += 1.0

@@ -1,4 +1,4 @@
-"""What completion shows of fields and arrays, and their count of axes."""
+"""Attributes of fields and arrays that completion shows, and their count of axes."""
 
 from __future__ import annotations
 

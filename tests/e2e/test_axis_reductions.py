@@ -1,4 +1,4 @@
-"""Sums over an axis of a loop, to places that the other axes tell, are what numpy says."""
+"""Sums over an axis of a loop, to elements given by the other axes, match numpy."""
 
 from typing import Any
 

@@ -35,7 +35,7 @@ def best_of(runs, function):
 
 
 def output_of(program):
-    """What a fresh interpreter prints."""
+    """Output of a fresh interpreter."""
     return subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True)
 
 
@@ -167,7 +167,7 @@ def test_launch_in_place(library, mode, own_runtime):
 
 
 def test_arrays_of_numpy_cost_what_fields_do(own_runtime):
-    """Memory of numpy's, in place, is worked through within 1.3 times of what fields take."""
+    """Memory of numpy's, in place, takes at most 1.3 times as long as fields."""
     ti.init()
     if not current_runtime().device.host_pointer_alignment:
         pytest.skip("this device does not use memory of the host in place")
@@ -278,8 +278,8 @@ def test_read_after_launch():
 
 
 def test_a_graph_replays():
-    """100 small dispatches, called one by one and as a graph: what Python and the driver take to
-    submit them, 10 times less on a quiet machine, and 3 times less with other numbers."""
+    """100 small dispatches, called one by one and as a graph: submission time of Python and the
+    driver, 10 times less on a quiet machine, and 3 times less with other numbers."""
     x, c = ti.ndarray(ti.f32, 16), ti.graph.Arg(ti.graph.ArgKind.SCALAR, "c", ti.f32)
 
     @ti.kernel

@@ -1,4 +1,4 @@
-"""Compiled kernels last: another process finds them, and what is broken is made anew."""
+"""Compiled kernels last: another process finds them, and broken entries are made anew."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def program(tmp_path):
 
 @pytest.fixture
 def run(cache_environment):
-    """Runs a program with a cache: what it prints, and says on stderr."""
+    """Run a program with a cache; return stdout and stderr."""
 
     def run_one(path: Path, cache: Path, *args: str) -> tuple[str, str]:
         done = subprocess.run(
@@ -367,7 +367,7 @@ def test_the_folder_is_chosen(run, tmp_path):
 
 @pytest.mark.usefixtures("own_runtime")
 def test_taichis_options(tmp_path, monkeypatch):
-    """They say where the cache is, how large, and what goes first."""
+    """Options for the cache's location, size and eviction."""
     monkeypatch.setenv("VKCHI_CACHE", "1")
     ti.init(
         offline_cache=True, offline_cache_file_path=str(tmp_path / "mine"), log_level="error",

@@ -200,7 +200,7 @@ Result = list[Any]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the programs are, and their cache."""
+    """Folder of the programs and their cache."""
     return tmp_path_factory.mktemp("edits")
 
 

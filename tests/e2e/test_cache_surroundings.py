@@ -1,6 +1,7 @@
-"""What kernels read in Python by ways that are not plain: cached kernels are right, or made anew.
+"""Indirect reads of Python values: cached kernels are right, or compiled anew.
 
-Each case is a program with a value that is `1` when the cache is filled and `2` afterwards."""
+Each case is a program with a value that is `1` when the cache is filled and `2` afterwards.
+"""
 
 from __future__ import annotations
 

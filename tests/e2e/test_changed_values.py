@@ -56,7 +56,7 @@ def restored():
 
 
 def compiled() -> int:
-    """How many kernels were compiled, or found in the cache."""
+    """Number of kernels that were compiled, or found in the cache."""
     return len(current_runtime().compiled)
 
 

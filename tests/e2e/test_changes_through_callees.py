@@ -109,7 +109,7 @@ def test_parallel_loops_share_what_such_callees_change():
 
 
 def test_loop_targets_that_hide_functions() -> None:
-    """The name stands for what the loop binds, not for the function outside."""
+    """The name is that of the loop's target, not of the function outside."""
 
     @ti.func
     def by_one(a: ti.template()):

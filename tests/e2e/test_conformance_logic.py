@@ -1,4 +1,4 @@
-"""What conditions and logic give: numbers by Python's rules, or by those of IEEE 754."""
+"""Results of conditions and logic: numbers by Python's rules, or by those of IEEE 754."""
 
 import math
 from collections.abc import Callable

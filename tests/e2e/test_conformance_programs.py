@@ -1,5 +1,5 @@
-"""Small programs whose results are known: puzzles, number theory, graphs, and what is easily lost
-on the way, such as components of elements under run-time indices."""
+"""Small programs whose results are known: puzzles, number theory, graphs, and easily lost values,
+such as components of elements under run-time indices."""
 
 import math
 from itertools import product

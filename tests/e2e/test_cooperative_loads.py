@@ -1,5 +1,5 @@
-"""What a subgroup's invocations load by turns is what each would have loaded: however long loops
-are, wherever rows end, and whoever is away."""
+"""Cooperative loads of a subgroup equal each invocation's own loads, for all loop lengths, row ends
+and inactive lanes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +26,8 @@ def array(values: Any) -> Any:
 
 @pytest.fixture
 def is_loaded_by_turns(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool | None]:
-    """Whether the loop that was last looked at is one whose loads are made by turns; None where the
-    device does not do so, or the kernel was compiled before."""
+    """True if the last loop examined has cooperative loads; None where the device does not use
+    them, or the kernel was compiled before."""
     seen: list[bool] = []
     look = broadcast.CooperativeLoadFinder.turns
 

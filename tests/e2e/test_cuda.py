@@ -1,6 +1,5 @@
-"""Memory that Vulkan and CUDA share, with a stand-in for CUDA's driver: what is called, in which
-order, with which flags; and that numbers are right. The real thing: `test_cuda_hardware.py`.
-"""
+"""Memory that Vulkan and CUDA share, with a stand-in for CUDA's driver: the calls, their order and
+flags, and the numbers. The real thing: `test_cuda_hardware.py`."""
 
 import ctypes
 import gc
@@ -330,7 +329,7 @@ def test_in_blocks_and_without_cuda_it_is_refused(cu):
 
 
 class OnCuda:
-    """An array in what stands for CUDA's memory."""
+    """An array in the stand-in for CUDA's memory."""
 
     def __init__(self, values, stream=7, read_only=False, address=None):
         self.values = values
@@ -564,7 +563,7 @@ def test_torch_tensors_go_through_torch_where_they_are_not_in_order(cu, monkeypa
     used = []
 
     class Tensor:
-        """What a CUDA tensor says of itself, over memory of numpy's."""
+        """Interface of a CUDA tensor, over memory of numpy's."""
 
         def __init__(self, values, device=0):
             self.values, self.shape, self.is_cuda = values, values.shape, True

@@ -1,5 +1,5 @@
 """Memory shared with CUDA, on a card: needs torch with CUDA, cuda-bindings, and the same card as
-Vulkan's device (`scripts/gpu-check`). What is called in which order: `test_cuda.py`."""
+Vulkan's device (`scripts/gpu-check`). Order of calls: `test_cuda.py`."""
 
 import gc
 
@@ -39,7 +39,7 @@ def scaled(x: ti.types.ndarray(), a: ti.f32, y: ti.types.ndarray()):
 
 
 def lend(x):
-    """How an argument is lent, outside of a call."""
+    """Way in which an argument is passed, outside of a call."""
     return find_link(current_runtime()).arrays.lend(x, 0)
 
 

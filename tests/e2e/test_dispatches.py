@@ -1,4 +1,4 @@
-"""What crosses loops of one kernel, and what crosses launches: values, many arguments, threads."""
+"""Values that cross loops of one kernel and launches; many arguments; threads."""
 
 import gc
 import threading

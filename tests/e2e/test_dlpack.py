@@ -253,7 +253,7 @@ def test_strays_from_what_is_taken_over_change_nothing_around_it():
 
 
 def test_memory_imported_twice_may_alias():
-    """Kernels are told that such arrays may be the same memory."""
+    """Kernels are reported that such arrays may be the same memory."""
     needs_imports()
     base = np.zeros(40, np.float32)
     a, b = ti.from_dlpack(base[:32]), ti.from_dlpack(base[8:])

@@ -1,4 +1,4 @@
-"""What the documents show: README's code prints what it says; the examples check themselves."""
+"""Code in the documents: README's code prints its documented output; examples check themselves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SMALL = {"padding": [], "depthwise_conv": ["--shape", "2,4,32"], "mpm88": ["--fr
 
 
 def without_numbers(text: str) -> list[str]:
-    """Lines with # for every number; what torch took is not in every one's output."""
+    """Lines with # for every number; torch's times differ between outputs."""
     return [
         re.sub(r"\s+", " ", re.sub(r"\b\d[\d.]*(e-\d+)?", "#", line))
         for line in text.splitlines()
@@ -128,7 +128,7 @@ def test_every_example_is_checked() -> None:
 
 
 def ring_by_numpy(bodies: int, steps: int) -> np.ndarray:
-    """What `examples/every_device.py` computes, in f64."""
+    """Result of `examples/every_device.py`, in f64."""
     angles = np.linspace(0, 2 * np.pi, bodies, endpoint=False)
     x = np.stack([np.cos(angles), 0.5 * np.sin(angles)], 1)
     v = np.zeros_like(x)

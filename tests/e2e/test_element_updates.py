@@ -1,4 +1,4 @@
-"""What an iteration does to one element, under `if`s and in loops."""
+"""Updates of one element by an iteration, under `if`s and in loops."""
 
 from typing import Any
 
@@ -81,7 +81,7 @@ def test_loops_and_exits(count: int) -> None:
 
 
 def one(x: int) -> tuple[int, int]:
-    """What `work` makes of a number."""
+    """Result of `work` for a number."""
     y = 0
     x += 1
     for k in range(5):
@@ -100,7 +100,7 @@ def one(x: int) -> tuple[int, int]:
 
 
 def test_elements_that_others_store_to() -> None:
-    """An element found through memory is not the iteration's own: all must see what others add."""
+    """An element found through memory is not the iteration's own: all see others' additions."""
     n = 4096
     slot, x = ti.field(ti.i32, n), ti.field(ti.i32, 16)
     slot.from_numpy(np.arange(n, dtype=np.int32) % 16)

@@ -164,7 +164,7 @@ def test_only_cards_that_cuda_knows_have_exportable_memory():
         opened.close()
 
 
-# --- what the driver is told ---------------------------------------------------------------------
+# --- information for the driver -------------------------------------------------------------------
 
 
 class Watched:
@@ -282,7 +282,7 @@ def test_nt_handles_stand_behind_the_same_name(device):
 
 
 def signal(device, cell, value):
-    """What the other side does when it has come to a value."""
+    """The other side's action when it reaches a value."""
     vk, logical = device._vk, device._logical
     info = vk.new("VkSemaphoreSignalInfo", semaphore=cell[0], value=value)
     vk.check(logical.calls.vkSignalSemaphore(logical.handle, info), "signalling")
@@ -353,7 +353,7 @@ def test_several_timelines_are_waited_for_once_each(plain, monkeypatch):
 
 
 def test_a_published_timeline_comes_to_the_numbers_of_submissions(plain, monkeypatch):
-    """Where no driver exports timelines (lavapipe, SwiftShader), one that stays stands in."""
+    """A permanent stand-in replaces timelines that no driver exports (lavapipe, SwiftShader)."""
     exported = []
     exporter = SimpleNamespace(
         kind=0, export_semaphore=lambda semaphore: exported.append(semaphore) or 42
@@ -384,7 +384,7 @@ def test_a_published_timeline_comes_to_the_numbers_of_submissions(plain, monkeyp
 
 
 def test_a_driver_is_idle_before_its_timelines_go(plain, monkeypatch):
-    """Who has seen one timeline of a submission has not seen that the driver set the others."""
+    """One timeline of a submission does not show that the driver set the others."""
     exporter = SimpleNamespace(kind=0, export_semaphore=lambda semaphore: 42)
     monkeypatch.setattr(queue, "can_export_timelines", lambda logical, kind: True)
     monkeypatch.setattr("vkchi.vk.recorder.find_exporter", lambda logical: exporter)

@@ -1,6 +1,5 @@
-"""Field trees in memory: where elements lie, what strays do, when memory is freed; on mapped memory
-and on staged memory, which is how a discrete GPU works.
-"""
+"""Field trees in memory: addresses of elements, out-of-range accesses, and release of memory; on
+mapped memory and on staged memory, as on a discrete GPU."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def two_in_cells() -> tuple[Any, Any]:
 
 
 def address(x: Any) -> int:
-    """Where a field begins."""
+    """Address of a field."""
     return int(x.buffer.address)
 
 
@@ -143,7 +142,7 @@ def test_only_what_is_alone_has_a_spare_element() -> None:
     assert not any(has_spare(x.array_type) or x.is_own for x in in_company())
 
 
-# --- strays --------------------------------------------------------------------------------------
+# --- out-of-range accesses ------------------------------------------------------------------------
 
 
 def test_strays_leave_neighbours_alone() -> None:
@@ -167,7 +166,7 @@ def test_strays_leave_neighbours_alone() -> None:
             stray(x, at)
     for n, x in enumerate(company):
         np.testing.assert_array_equal(x.to_numpy(), np.full_like(x.to_numpy(), n + 1))
-    for n, x in enumerate(fields[6:], 7):  # strays may reach elements of the same field
+    for n, x in enumerate(fields[6:], 7):  # out of range: maybe elements of the same field
         assert set(x.to_numpy().ravel().tolist()) <= {n, 77}
 
 

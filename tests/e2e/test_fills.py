@@ -1,4 +1,5 @@
-"""Dispatches in whose place memory is set to a number (`analysis/fills`): what programs compute."""
+"""Dispatches that are replaced by setting memory to a number (`analysis/fills`): the results of
+programs."""
 
 from __future__ import annotations
 
@@ -171,7 +172,7 @@ def test_fills_in_graphs(monkeypatch: pytest.MonkeyPatch, in_memory: bool) -> No
 
 @pytest.mark.parametrize("launches", [1, 2])
 def test_graphs_that_the_device_ends(launches: int) -> None:
-    """What is recorded of rounds behind the last one does nothing."""
+    """Recorded iterations after the last one do nothing."""
     x, left = ti.field(ti.i32, 8), ti.field(ti.i32, ())
 
     @ti.kernel

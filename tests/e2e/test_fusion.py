@@ -1,4 +1,4 @@
-"""Loops that follow each other in a kernel do what numpy says, be they one dispatch or several."""
+"""Consecutive loops of a kernel match numpy, as one dispatch or several."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ N = 1000
 
 
 def count_dispatches(kernel: Any, *args: Any) -> int:
-    """How many dispatches a call of a kernel records."""
+    """Number of dispatches that a call of a kernel records."""
     found: int = kernel.examine(lambda plan, _: len(plan.executable.steps), *args)
     return found
 

@@ -1,6 +1,5 @@
-"""Golden calls: what is said of tests/golden/calls/NAME.py, which misuses arrays, arguments or `ti`
-from Python, stands in NAME.txt. `pytest --bless` rewrites it.
-"""
+"""Golden calls: messages for tests/golden/calls/NAME.py, which misuses arrays, arguments or `ti`
+from Python, are in NAME.txt. `pytest --bless` rewrites it."""
 
 from __future__ import annotations
 

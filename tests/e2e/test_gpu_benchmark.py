@@ -1,4 +1,4 @@
-"""`benchmarks/gpu.py` runs to its end on any device, and says what it could not run."""
+"""`benchmarks/gpu.py` runs to its end on any device, and lists the parts that it could not run."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`ti.graph`: what graphs compute, for which arguments they are recorded anew, what they refuse."""
+"""`ti.graph`: results of graphs, arguments that cause a new recording, unsupported uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = ti.types.vector(16, ti.f32)
 
 @pytest.fixture(autouse=True, params=["in commands", "in memory"])
 def arguments(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where recorded dispatches have their arguments: in memory from the first run, or not."""
+    """Location of recorded dispatches' arguments: in memory from the first run, or not."""
     if request.param == "in memory":
         monkeypatch.setattr(replay, "MOST_RERECORDED", 0)
 
@@ -60,7 +60,7 @@ def array(n: int = 8) -> Any:
 
 
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many dispatches every sequence has that is run from now on."""
+    """Number of dispatches in every sequence that is run from now on."""
     found: list[int] = []
     device = current_runtime().device
     run = device.execute
@@ -446,7 +446,7 @@ def test_an_argument_says_what_it_is() -> None:
 
 
 def test_numbers_that_loops_depend_on_move_barriers() -> None:
-    """Where a loop has no iterations any more, its dispatch is gone, and others need barriers."""
+    """A loop without iterations loses its dispatch, and others need barriers."""
 
     @ti.kernel
     def two(n: ti.i32, m: ti.i32, x: ti.types.ndarray(ti.f32, 1), y: ti.types.ndarray(ti.f32, 1)):

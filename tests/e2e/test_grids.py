@@ -84,7 +84,7 @@ def fixed(a: ti.types.ndarray(), bounds: ti.template()):
 
 
 def expected(bounds: Sequence[tuple[int, int]], shape: Sequence[int]) -> Any:
-    """What a loop over these bounds adds to zeros of a shape that is as long or longer."""
+    """Sum of a loop over these bounds on zeros of a shape that is as long or longer."""
     want = np.zeros(shape, np.int32)
     lengths = [max(0, e - b) for b, e in bounds]
     total = np.ones(lengths, np.int32)
@@ -145,7 +145,7 @@ def test_more_workgroups_than_the_device_counts(mapped: list[Any]) -> None:
 def test_short_axes_get_other_workgroups(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where extents are known at launch only: most of a row of 128 would idle."""
+    """Bounds known only at launch: most of a row of 128 would idle."""
     made: list[tuple[int, ...]] = []
 
     def noting(shader: Any, block: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What loops add to places of small arrays that data tell is what numpy says."""
+"""Scatter-adds to data-dependent elements of small arrays match numpy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def field(values: Any) -> Any:
 
 @pytest.fixture(autouse=True, params=["as it is", "as a graphics card"])
 def kind(request: pytest.FixtureRequest) -> None:
-    """Bins are an invocation's own on processors, and a workgroup's on graphics cards."""
+    """Bins are an invocation's own on processors, and a workgroup's on GPUs."""
     if request.param == "as a graphics card":
         request.getfixturevalue("as_gpu")
 

@@ -23,7 +23,7 @@ DTYPES = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f
 
 @pytest.fixture
 def in_place():
-    """Tests of what is used in place, on devices that do so."""
+    """Tests of arrays used in place, on devices that do so."""
     if not current_runtime().device.host_pointer_alignment:
         pytest.skip("this device does not use memory of the host in place")
 
@@ -64,7 +64,7 @@ def find(array, element_axes=0):
 
 
 def is_in_place(array):
-    """Whether it is; the addresses are compared."""
+    """True if the array is used in place; the addresses are compared."""
     found = find(array)
     if found is None:
         return False
@@ -144,7 +144,7 @@ def test_an_array_of_no_axes(no_copies):
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_strays_change_nothing_around_an_array(name, need, in_place):
-    """What is behind its end, and before its begin, is somebody else's."""
+    """Memory behind the end and before the begin belongs to others."""
     need(name)
 
     @ti.kernel
@@ -656,7 +656,7 @@ def test_calls_with_the_same_tensors_tell_torch_each_time():
 
 @pytest.mark.filterwarnings("ignore:Setting the")
 def test_an_array_that_was_seen_is_looked_at_again():
-    """What is kept of an object holds as long as the object is as it was."""
+    """Cached facts about an object hold while the object is unchanged."""
     a = np.arange(16, dtype=np.float32)
 
     def turn():
@@ -664,7 +664,7 @@ def test_an_array_that_was_seen_is_looked_at_again():
             double(a)
 
     def expect(change):
-        """Twice, three times over, what is there after a change."""
+        """Expected contents after a change, two and three times over."""
         change()
         a[...] = np.arange(16).reshape(a.shape)
         want = a * 8

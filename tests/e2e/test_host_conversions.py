@@ -1,5 +1,5 @@
 """Numbers that Python puts into arrays: an element that does not fit is an error; whole arrays are
-converted, with one warning per line that counts what was lost."""
+converted, with one warning per line that counts the lost values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops whose edges are a dispatch of their own give what whole loops give."""
+"""Loops whose edges are a dispatch of their own match unsplit loops."""
 
 from collections.abc import Callable
 from typing import Any

@@ -259,7 +259,7 @@ def test_operator_rows(column, count):
 
 
 class OnCuda:
-    """What says that it is in CUDA's memory."""
+    """Object that claims to be in CUDA's memory."""
 
     __cuda_array_interface__ = {  # noqa: RUF012
         "data": (1 << 20, False), "shape": (N,), "typestr": "<f4", "version": 3, "strides": None,
@@ -267,7 +267,7 @@ class OnCuda:
 
 
 class Capsule:
-    """What has a capsule of CUDA's to give."""
+    """Object that exports a capsule of CUDA's."""
 
     def __dlpack__(self, **options):
         raise AssertionError("it was asked for its memory")

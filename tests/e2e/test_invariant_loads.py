@@ -1,5 +1,5 @@
-"""What short loops load in each round of a loop around them: the same with and without
-`unroll_loads`, whatever writes what they load."""
+"""Loads of short inner loops: the same with and without `unroll_loads`, for every writer of the
+loaded memory."""
 
 from __future__ import annotations
 

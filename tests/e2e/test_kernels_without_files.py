@@ -101,7 +101,7 @@ wrong()
     sys.version_info < (3, 13) and find_spec("readline") is None, reason="a prompt without history"
 )
 def test_at_the_prompt() -> None:
-    """Python's own prompt, with a history or with what it keeps itself."""
+    """Python's own prompt, with a history or with its own buffer."""
     said = type_in(TYPED)
     assert "sum 3 5.5 7" in said
     assert ":3:12: `nothing_here` is not defined" in said
@@ -109,7 +109,7 @@ def test_at_the_prompt() -> None:
 
 
 def type_in(text: str, limit_s: float = 120.0) -> str:
-    """What Python says to these lines, each typed when it asks for the next."""
+    """Python's output for these lines, each typed when it asks for the next."""
     ours, theirs = open_terminal()
     process = subprocess.Popen(
         [sys.executable, "-q"], stdin=theirs, stdout=theirs, stderr=theirs, env=ENVIRONMENT,

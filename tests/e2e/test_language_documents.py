@@ -1,7 +1,7 @@
-"""The pages of docs/, but for those that draw: what their snippets print.
+"""The pages of docs/, but for those that draw: output of their snippets.
 
-What a `print` at the start of a line prints is the comment after it, if there is one. Lines of the
-output without such a comment may stand between.
+The output of a `print` at the start of a line is the comment after it, if there is one. Lines of
+the output without such a comment may stand between.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ PROGRAMS = 30
 
 @dataclass(frozen=True)
 class Toy:
-    """Cells of `step` scalars; what all layouts say of themselves."""
+    """Cells of `step` scalars; the common properties of layouts."""
 
     extents: tuple[int, ...]
     step: int
@@ -99,7 +99,7 @@ def number_of(index: Sequence[Any], extents: tuple[int, ...]) -> Any:
 
 
 def reader(make: type[Toy]) -> Any:
-    """What reads a layout's text."""
+    """Reader of a layout's text."""
 
     def read(text: str, rank: int) -> Toy:
         parts = [tuple(int(k) for k in part.split(":") if k) for part in text.split(";")]

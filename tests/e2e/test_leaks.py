@@ -57,7 +57,7 @@ def tell(k: ti.i32):
 
 
 def counts() -> dict[str, int]:
-    """Bytes of the device, objects, what stands in tables, blocks of Python's memory."""
+    """Bytes of the device, objects, entries of tables, blocks of Python's memory."""
     device = current_runtime().device
     ti.sync()
     gc.collect()
@@ -77,7 +77,7 @@ def resident_bytes() -> int:
 
 
 def grows(run: Callable[[int], object], times: int) -> dict[str, int]:
-    """How much more there is after so many runs, beyond what the first ones leave."""
+    """Growth after so many runs, beyond that of the first ones."""
     for k in range(min(times, 1000)):
         run(k)
     counts()
@@ -90,8 +90,8 @@ def grows(run: Callable[[int], object], times: int) -> dict[str, int]:
 
 
 def check(run: Callable[[int], object], times: int) -> None:
-    """Less than one thing for two runs, whatever it is, and no memory of the process beyond what
-    allocators scatter."""
+    """Less than one thing for two runs, whatever it is, and no memory of the process beyond the
+    allocators' scatter."""
     found = grows(run, times)
     assert found.pop("bytes of arrays") == 0
     assert found.pop("pages") < 16 << 20, found

@@ -67,7 +67,7 @@ def build() -> Any:
 
 
 def used_bytes() -> int:
-    """Memory that arrays hold on the device, after what was launched is done."""
+    """Memory that arrays hold on the device, after launches are done."""
     device = current_runtime().device
     ti.sync()
     device.sweep()
@@ -222,7 +222,7 @@ def test_init_again_frees_what_was_before() -> None:
 
 
 def used_of(n: int) -> int:
-    """What an array of n f32 takes: its numbers, a spare one, in units of the allocator."""
+    """Memory of an array of n f32: its numbers, a spare one, in units of the allocator."""
     x = ti.ndarray(ti.f32, n)
     before = used_bytes()
     del x

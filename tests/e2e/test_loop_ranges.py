@@ -53,7 +53,7 @@ PLAIN = [(begin, end, step) for begin, end, step in SOME if step == 1]
 
 
 class Found:
-    """What a parallel loop's iterations leave: their number, sum, and extremes."""
+    """Results of a parallel loop's iterations: their number, sum, and extremes."""
 
     def __init__(self) -> None:
         self.cells = ti.field(ti.i32, 4)

@@ -792,8 +792,8 @@ def test_only_static_conditions_keep_loops_parallel():
 
 
 def test_lanes_share_serial_code():
-    """Inner loops of serial code come to what a single invocation does, in its order: rows that
-    read the row before them, what is written before and behind, a branch that numbers decide."""
+    """Inner loops of serial code have the results of a single invocation, in its order: rows that
+    read the row before them, writes before and behind, a branch that numbers decide."""
     n = 100
     a, b, x = ti.field(ti.i32, (n, n)), ti.field(ti.i32, (n, n)), ti.field(ti.i32, n)
     rng = np.random.default_rng(1)

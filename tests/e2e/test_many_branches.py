@@ -20,7 +20,7 @@ SOME = 120  # lavapipe of Mesa 25 crashes where 82 nest
 
 @pytest.fixture(scope="module")
 def fields(session_device):
-    """Which branch (c), what to work on (x), the result (y)."""
+    """Fields: branch (c), operand (x), result (y)."""
     x, y = (ti.field(ti.f32, SIZE, needs_grad=True) for _ in range(2))
     return ti.field(ti.i32, SIZE), x, y
 
@@ -61,7 +61,7 @@ def test_long_elif_chains(fields):
 
 @pytest.mark.parametrize("leave", ["continue", "break"])
 def test_leaving_a_loop(leave, fields):
-    """What is added before the iteration is left."""
+    """Terms that are added before the iteration is left."""
     body = "".join(
         f"            if v == {k}: {leave}\n            s += {k % 3}\n" for k in range(SOME)
     )
@@ -203,7 +203,7 @@ def test_sums_of_a_thousand_terms(fields):
 
 @pytest.mark.parametrize("op", ["if w > {k}: v = v * 0.5 + {k}.0", "while w > {k}: w -= 1"])
 def test_thousands_of_constructs_in_a_row(op, fields):
-    """Only compiled: a device takes its time for what no program has."""
+    """Only compiled: a device is slow on code that no program has."""
     body = "".join(f"        {op.format(k=k)}\n" for k in range(1500))
     run = make(
         f"{KERNEL}        v = x[i]\n        w = c[i]\n{body}        y[i] = v + w\n", fields, 1

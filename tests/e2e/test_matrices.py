@@ -11,7 +11,7 @@ mat2, mat3, mat4 = ti.math.mat2, ti.math.mat3, ti.math.mat4
 
 
 def evaluate(f, shape, t="f32"):
-    """What the ti.func f returns, as numpy: a number, vector or matrix, by shape."""
+    """Result of the ti.func f as numpy: a number, vector or matrix, by shape."""
     dtype = getattr(ti, t)
     if shape == ():
         out = ti.field(dtype, ())

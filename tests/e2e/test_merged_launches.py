@@ -1,4 +1,4 @@
-"""Kernels that follow each other in graphs as one dispatch: what they compute, which ones are."""
+"""Kernels that follow each other in graphs as one dispatch: results, and which are merged."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ F1 = ti.types.ndarray(ti.f32, 1)
 
 @pytest.fixture(autouse=True, params=["in commands", "in memory"])
 def arguments(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where recorded dispatches have their arguments: in memory from the first run, or not."""
+    """Location of recorded dispatches' arguments: in memory from the first run, or not."""
     if request.param == "in memory":
         monkeypatch.setattr(replay, "MOST_RERECORDED", 0)
 
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many dispatches every sequence has that is run from now on."""
+    """Number of dispatches in every sequence that is run from now on."""
     found: list[int] = []
     device = current_runtime().device
     run = device.execute

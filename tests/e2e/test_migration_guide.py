@@ -1,4 +1,4 @@
-"""docs/migrating.md: a test for each sentence of what differs from Taichi."""
+"""docs/migrating.md: a test for each difference from Taichi."""
 
 from __future__ import annotations
 

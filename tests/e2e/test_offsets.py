@@ -74,7 +74,7 @@ def test_matrix_free_solvers(solve: str, starts: tuple[int, int]) -> None:
 
 
 def test_arrays_for_work_are_like_those_given() -> None:
-    """What a user's matrix does with the index itself is the same for all vectors of a solver."""
+    """A user's matrix sees the same index for all vectors of a solver."""
     x, b = make(5), make(5)
 
     @ti.kernel
@@ -117,7 +117,7 @@ def test_copy_from_inside_a_tape(first: int, is_blocked: bool, memory: str | Non
 @pytest.mark.parametrize("options", [{}, {"memory": "4KiB"}, {"validation": True}])
 @pytest.mark.parametrize("is_blocked", [False, True])
 def test_tapes_with_offsets(options: dict[str, Any], is_blocked: bool) -> None:
-    """Kernels between two fields, rows, extremes, and what Python writes between them."""
+    """Kernels between two fields, rows, extremes, and Python writes between them."""
 
     def slopes(first: int) -> np.ndarray[Any, Any]:
         x = make(first, is_blocked=is_blocked, needs_grad=True)

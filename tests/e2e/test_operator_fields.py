@@ -410,7 +410,7 @@ def test_on_memory_that_the_host_does_not_reach(writer, own_runtime):
 
 
 def test_no_memory_for_what_is_kept(monkeypatch):
-    """Who overwrites it is told, and nothing is overwritten."""
+    """The overwriting call raises, and nothing is overwritten."""
     w = ti.field(ti.f32, 4)
     w.fill(2)
     x = torch.ones(4, requires_grad=True)

@@ -1,4 +1,4 @@
-"""`ti.profiler`: what kernels took on the device."""
+"""`ti.profiler`: kernel times on the device."""
 
 import json
 import re

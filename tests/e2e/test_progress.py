@@ -1,4 +1,4 @@
-"""Long work on a terminal: what has a bar, and how far it goes."""
+"""Progress bars on a terminal: the operations that have one, and their steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vkchi import progress
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is written to a terminal, without colours, on which bars are drawn at every step."""
+    """Output to a terminal, without colours, on which bars are drawn at every step."""
     lines: list[str] = []
     monkeypatch.setattr(progress, "is_terminal", lambda: True)
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)

@@ -1,4 +1,5 @@
-"""What is wrong raises what Taichi's programs catch, and what Python's programs would expect."""
+"""Errors in Python scope: the types that Taichi's programs catch, and that Python's programs
+expect."""
 
 from typing import Any
 

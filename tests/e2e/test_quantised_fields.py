@@ -1,6 +1,5 @@
-"""Numbers of any width in fields: what Taichi has not, or does differently. What both have is in
-`language/test_quantised.py`.
-"""
+"""Bit-packed integers in fields: features beyond Taichi's, and differences. Common features are in
+`language/test_quantised.py`."""
 
 from typing import Any
 

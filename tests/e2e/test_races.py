@@ -1,4 +1,4 @@
-"""Debug mode: iterations of one loop that meet are told of, with both lines."""
+"""Debug mode reports conflicting iterations of one loop, with both lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def debug() -> Iterator[None]:
 
 
 def told(run: Callable[[], Any]) -> list[str]:
-    """What is told of races when something runs twice."""
+    """Race reports of two runs of something."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("default")
         run()

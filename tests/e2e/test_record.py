@@ -1,4 +1,4 @@
-"""`ti.record()`: what graphs recorded in a block do, loops on the device, and what is refused."""
+"""`ti.record()`: recorded graphs, loops on the device, and unsupported operations."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def array(n: int = 8) -> Any:
 
 @pytest.fixture(autouse=True, params=["in commands", "in memory"])
 def arguments(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where recorded dispatches have their arguments: in memory from the first run, or not."""
+    """Location of recorded dispatches' arguments: in memory from the first run, or not."""
     if request.param == "in memory":
         monkeypatch.setattr(replay, "MOST_RERECORDED", 0)
 
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many dispatches every sequence has that is run from now on."""
+    """Number of dispatches in every sequence that is run from now on."""
     found: list[int] = []
     device = current_runtime().device
     run = device.execute

@@ -101,7 +101,7 @@ def test_graphs_send_what_belongs_to_extents() -> None:
 
 
 def test_graphs_take_arrays_of_other_shapes() -> None:
-    """What belongs to their extents is sent for each run."""
+    """Values that depend on their shapes are sent for each run."""
 
     @ti.kernel
     def run(x: ti.types.ndarray(ti.i32, ndim=2), y: ti.types.ndarray(ti.i32, ndim=1)):

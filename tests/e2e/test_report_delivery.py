@@ -1,4 +1,4 @@
-"""How reports come to Python: from every kind of memory, to several threads, once."""
+"""Delivery of reports to Python: from every kind of memory, to several threads, once."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_reset_after_a_failure(debug: None) -> None:
 
 
 class Terminal(io.TextIOWrapper):
-    """Standard output in an encoding, and what was written to it."""
+    """Standard output in an encoding, and the text written to it."""
 
     def __init__(self, encoding: str) -> None:
         super().__init__(io.BytesIO(), encoding=encoding, newline="\n")

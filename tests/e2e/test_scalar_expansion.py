@@ -1,5 +1,5 @@
 """Loops whose sums leave them, whatever that is worth: branches that depend on sums, overwritten
-memory, loops without rounds, vectors, and wide numbers are handed on; held against numpy, exactly
+memory, loops without rounds, vectors, and wide numbers are passed on; held against numpy, exactly
 for small whole numbers."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ N, M = 37, 41
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is handed on, as if everything were worth it."""
+    """Values that scalar expansion stores, with profitability ignored."""
     found: list[Any] = []
     slots_for = expand.slots_for
 
@@ -124,7 +124,7 @@ def test_expanded_vectors(handed: list[Any]) -> None:
 
 @pytest.mark.parametrize("dtype", ["f16", "f64", "i64"])
 def test_expanded_types(dtype: str, need: Any, handed: list[Any]) -> None:
-    """Of what is handed on, and of what is added up."""
+    """Types of the stored and the reduced values."""
     need(dtype)
     wide = getattr(ti, dtype)
     total = wide if dtype[0] == "f" else ti.f32

@@ -1,4 +1,4 @@
-"""Sums whose terms an iteration computes once for many: their values are handed on in an array, and
+"""Sums whose terms an iteration computes once for many: their values are passed on in an array, and
 the sums get loops of their own. Gradients of layers, convolutions and norms, held against numpy,
 exactly for small whole numbers."""
 
@@ -21,7 +21,7 @@ def field(*shape: int) -> Any:
 
 
 def fill(fields: dict[str, Any], out: str) -> Arrays:
-    """Small whole numbers for each, and a slope of what comes out."""
+    """Small whole numbers for each, and gradients of the results."""
     rng = np.random.default_rng(5)
     given = {k: rng.integers(-2, 3, f.shape).astype(np.float32) for k, f in fields.items()}
     for name, values in given.items():
@@ -110,7 +110,7 @@ def test_norm_gradient() -> None:
 
 
 def test_saved_module_has_expansion_storage(tmp_path: Path) -> None:
-    """A module has room for what is handed on."""
+    """A module has room for the stored values."""
     n = 512
     total, v, w = ti.field(ti.f32, n), ti.field(ti.f32, (n, n)), ti.field(ti.f32, (n, n))
 

@@ -1,4 +1,4 @@
-"""Scalar arithmetic: operators, promotion, casts, truth values, guards, small types."""
+"""Scalar arithmetic: operators, promotion, casts, bools, guards, small types."""
 
 import numpy as np
 import pytest
@@ -392,7 +392,7 @@ PROMOTIONS = [
 
 @pytest.mark.parametrize(("ta", "tb", "want"), PROMOTIONS)
 def test_type_promotion(ta, tb, want, need):
-    """The type of `a + b`, seen by what a variable of that type does."""
+    """The type of `a + b`, seen by the behaviour of a variable of that type."""
     need(ta, tb)
     a, b = getattr(ti, ta), getattr(ti, tb)
     seen = ti.field(ti.i32, 3)
@@ -522,7 +522,7 @@ def test_bit_cast_64(need):
     np.testing.assert_array_equal(map_one(to_int, x, "i64"), x.view(np.int64))
 
 
-# --- truth values ------------------------------------------------------------------------------
+# --- bools ------------------------------------------------------------------------------
 
 
 def test_truth_tables():

@@ -1,5 +1,5 @@
-"""Sums at places that data tell, where a device has no atomic for them: lanes that meet are summed
-up before they compare and swap (`combine`), on what is taken for a graphics card."""
+"""Scatter-adds where a device has no atomic for them: lanes with equal addresses are summed before
+the compare-and-swap (`combine`), on a device treated as a GPU."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_places_that_lanes_share(card: None) -> None:
 
 
 def test_a_lane_finds_its_own_sum(card: None) -> None:
-    """So what is read as well is left alone."""
+    """So elements that are also read are left alone."""
     x, found = ti.field(ti.f32, 3), ti.field(ti.i32, N)
 
     @ti.kernel
@@ -209,7 +209,7 @@ def test_barriers_part_what_touches_a_place() -> None:
 
 
 def test_uniform_addresses_need_no_lane_loop() -> None:
-    """Only what data tell, as p[i] does, is asked in rounds."""
+    """Only data-dependent addresses, such as p[i], need a lane loop."""
     shared = body("%b = elem %y, %c8 : ptr<f32 global>\n %old = atomic_add %b, %one : f32")
     kinds = [[op.kind for op in walk(combine_lanes(fn, LACKS).body)] for fn in (shared, body(ONE))]
     assert [found.count("while") for found in kinds] == [0, 2]

@@ -85,20 +85,20 @@ def executable(kernel: Any, *args: Any) -> Executable:
 
 
 def made(kernel: Any, *args: Any) -> int:
-    """How many extents have code of their own."""
+    """Number of shapes with specialized code."""
     found = executable(kernel, *args).shapes
     return -1 if found is None else len(found.made)
 
 
 def check(x: Any, y: Any) -> None:
-    """A launch gives what numpy gives."""
+    """A launch matches numpy."""
     stencil(x, y)
     np.testing.assert_array_equal(y.to_numpy(), by_numpy(x.to_numpy()))
 
 
 @pytest.fixture(autouse=True)
 def nothing_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What fails would leave the code for any extents, and be told."""
+    """Failures would fall back to the general code, and be reported."""
     yield
     assert [one for one in caplog.get_records("call") if one.levelname == "WARNING"] == []
 
@@ -203,7 +203,7 @@ def test_shapes_that_never_come_again():
 @pytest.mark.usefixtures("first")
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)])
 def test_arrays_without_elements(shape, monkeypatch):
-    """Of numpy: ours have some. What has none tells no extents."""
+    """Of numpy: ours have some. An empty array has no shape to specialize."""
     asked = []
     build = specialization.ShapeSpecializer._build
     monkeypatch.setattr(
@@ -294,7 +294,7 @@ def test_kernels_that_ask_for_no_extents():
     [(DeviceError("not here"), 0), (Unsupported("not yet"), 0), (KeyError("a bug"), 1)],
 )
 def test_failed_specialization_falls_back(error, lines, monkeypatch, caplog):
-    """It is tried once, bugs of ours are told, and what runs is the code for any extents."""
+    """It is tried once, bugs of ours are reported, and the general code runs."""
     x, y = array(integers(8, 8)), array(integers(8, 8))
     tries = []
 

@@ -183,7 +183,7 @@ def test_gradients_of_loops_that_make_their_own_block_active() -> None:
 
 
 def count_of(node: Any) -> int:
-    """How many indices a loop over a field or block runs through."""
+    """Number of indices that a loop over a field or block visits."""
 
     @ti.kernel
     def count() -> ti.i32:

@@ -1,5 +1,5 @@
-"""What a process loads before its first result: a warm one no compiler, another one all of it while
-the driver starts."""
+"""Modules that a process loads before its first result: a warm one no compiler, another one all of
+it while the driver starts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ DIFFERENTIATION = (
 
 
 def outcome_of(folder: Path, program: str) -> tuple[list[str], dict[str, list[str]]]:
-    """What the program prints, and the modules that are loaded after each of its stages."""
+    """The program's output, and the modules that are loaded after each of its stages."""
     path = folder / "program.py"
     path.write_text(program)
     kept = {k: v for k, v in os.environ.items() if k not in ("VKCHI_CACHE", "VKCHI_DUMP_SPV")}
@@ -150,8 +150,8 @@ def test_a_process_that_may_be_warm_loads_no_compiler_ahead(tmp_path):
 
 @pytest.mark.device
 def test_compiler_loads_while_driver_starts(tmp_path):
-    """The compiler too, where no kernel can be found in the cache: what a plain loop takes, and no
-    more."""
+    """The compiler too, where no kernel can be found in the cache: only modules that a plain loop
+    needs."""
     for options, expected in (("", LOADED), ("", ()), ("offline_cache=False", LOADED)):
         program = AHEAD.replace("OPTIONS", options)
         ((said,), stages) = outcome_of(tmp_path, program)

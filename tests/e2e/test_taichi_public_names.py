@@ -1,4 +1,4 @@
-"""Every public name of Taichi 1.7 is there, or says what to use instead.
+"""Every public name of Taichi 1.7 exists, or its error names a replacement.
 
 `names.txt` lists them: `ti.math.vec3`, and members of classes as `ti.Matrix.norm`.
 """
@@ -36,7 +36,7 @@ OBJECTS = {
 
 
 def look_up(path: str) -> object:
-    """What a dotted name means, step by step."""
+    """Resolve a dotted name, step by step."""
     first, *rest = path.split(".")[1:]
     found: object = OBJECTS[first]() if first in OBJECTS and rest else getattr(ti, first)
     for name in rest:

@@ -20,7 +20,7 @@ THREADS, ROUNDS = 4, 25
 
 
 def run_threads(work: Callable[[int], None], count: int = THREADS) -> None:
-    """Run `work(k)` in threads that begin together; raises what any of them raised."""
+    """Run `work(k)` in threads that begin together; raises any exception of theirs."""
     errors: list[BaseException] = []
     gate = threading.Barrier(count)
 
@@ -179,7 +179,7 @@ class TestStress:
 
     @pytest.mark.usefixtures("own_runtime")
     def test_reset_while_others_launch(self) -> None:
-        """They are told; nothing crashes or hangs."""
+        """They are reported; nothing crashes or hangs."""
         stop = threading.Event()
 
         def work(k: int) -> None:

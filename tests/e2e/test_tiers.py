@@ -1,4 +1,4 @@
-"""Code of the first tier (`passes/tiers`): what it leaves out, when the next one comes."""
+"""Code of the first tier (`passes/tiers`): its omissions, and the switch to the next one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def executable(kernel: Any, *args: Any) -> Executable:
 
 
 def made(kernel: Any, *args: Any) -> list[int]:
-    """How many dispatches the code has that came after the first."""
+    """Number of dispatches in the code that came after the first tier."""
     found = executable(kernel, *args).shapes
     return [] if found is None else [len(met.form.steps) for met in found.made.values()]
 
@@ -109,7 +109,7 @@ def test_floats_that_could_become_constants_are_not_left():
 
 
 def test_special_numbers_are_the_same_in_both_tiers():
-    """What only one form of a loop knows to be a constant changes no sign, and no integer."""
+    """A constant known in only one variant of a loop changes no sign, and no integer."""
     x = ti.field(ti.f32, (N, M))
     special = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 1.5], np.float32)
     x.from_numpy(np.resize(special, (N, M)))

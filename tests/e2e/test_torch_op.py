@@ -738,7 +738,7 @@ def test_tensors_outlive_the_runtime(own_runtime):
 
 
 def test_tensors_are_complete_whatever_calls_wait_for(own_runtime):
-    """Torch looks at what it is given at once."""
+    """Torch reads its arguments immediately."""
     ti.init(host_arrays="deferred")
 
     @ti.torch_op(outputs={"y": "x"})

@@ -139,7 +139,7 @@ def test_views_of_leaves() -> None:
 
 
 def test_leaves_that_a_kernel_makes() -> None:
-    """What is written depends on nothing that requires a gradient."""
+    """The written values depend on nothing that requires a gradient."""
 
     @ti.kernel
     def fill(x: ti.types.ndarray(), y: ti.types.ndarray()):

@@ -1,5 +1,4 @@
-"""Iterations that are done side by side, and loads that are carried into the next round, give what
-each iteration gives alone."""
+"""Jammed iterations, and loads carried into the next iteration, match each iteration alone."""
 
 from typing import Any
 
@@ -122,7 +121,7 @@ def test_each_iteration_keeps_its_own() -> None:
 
 
 def one_by_one(x: Any, n: int) -> tuple[Any, Any]:
-    """What `mixed` gives, iteration by iteration."""
+    """Result of `mixed`, iteration by iteration."""
     m = len(x)
     y, hits = np.zeros(n, np.int64), np.zeros(m, np.int64)
     for i in range(n):
@@ -144,7 +143,8 @@ def one_by_one(x: Any, n: int) -> tuple[Any, Any]:
 
 
 def test_written_elements_are_reloaded() -> None:
-    """Rows are smoothed in place, from left to right: a round reads what the one before wrote."""
+    """Rows are smoothed in place, from left to right: an iteration reads the writes of the one
+    before."""
     n, m = 4096, 12
     field = ti.field(ti.i32, (n, m))
     weight = ti.field(ti.i32, m)

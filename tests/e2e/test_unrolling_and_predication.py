@@ -1,5 +1,5 @@
-"""Rounds done at once, and branches made straight, as on graphics cards: at the ends of what 32
-bits count, where a branch not taken divides by zero or reaches far outside, in all types."""
+"""Unrolled loops and predicated branches, as on GPUs: at the ends of the 32-bit range, where a
+branch not taken divides by zero or reaches far outside, in all types."""
 
 from typing import Any
 

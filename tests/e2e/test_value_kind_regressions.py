@@ -128,7 +128,7 @@ def test_arrays_are_not_printed() -> None:
 
 
 class Shelf:
-    """Methods that have the names of what is assignable in kernels."""
+    """Methods with the names of assignable things in kernels."""
 
     def __init__(self) -> None:
         self.held = 3

@@ -53,7 +53,7 @@ def test_each_error_has_a_help() -> None:
 
 
 def numbers_in(x: Any) -> list[Any]:
-    """The numbers and words of a text, truth values as numbers."""
+    """The numbers and words of a text, bools as numbers."""
     text = str(x).replace("True", "1").replace("False", "0")
     found = re.findall(r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?|[a-z]+", text)
     return [float(part) if part[-1].isdigit() or part[-1] == "." else part for part in found]

@@ -44,7 +44,7 @@ def test_unrolled_loops(name: str) -> None:
 
 
 def test_in_place() -> None:
-    """What is written between is read: each sum begins with the one before."""
+    """Writes in between are read: each sum begins with the one before."""
     x = ti.field(ti.f32, 4 * N)
 
     @ti.kernel
@@ -80,7 +80,7 @@ def test_aliased_array_arguments() -> None:
 
 @pytest.mark.parametrize("offset", [0, 1])
 def test_members_of_cells(offset: int) -> None:
-    """Where a tree puts them, arrays begin anywhere."""
+    """In a tree, arrays begin anywhere."""
     x, v, m = ti.field(ti.f32), ti.Vector.field(2, ti.f32), ti.Matrix.field(2, 2, ti.f32)
     cells = ti.root.dense(ti.i, N)
     if offset:

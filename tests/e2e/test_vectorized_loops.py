@@ -1,4 +1,4 @@
-"""Serial loops that step through memory find what they find one by one, wherever they begin."""
+"""Serial loops that step through memory in words read the same elements, from any start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Narrow numbers that several iterations access as one word are what each one alone accesses."""
+"""Narrow numbers that several iterations access as one word match single accesses."""
 
 from typing import Any
 

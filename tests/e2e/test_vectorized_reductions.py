@@ -1,4 +1,4 @@
-"""Long sums, of which some words are added up at once, are what numpy says."""
+"""Long sums with vectorized parts match numpy."""
 
 from typing import Any
 

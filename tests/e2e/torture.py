@@ -1,11 +1,11 @@
 """Interrupts at any line, bytecode or moment of small programs, and whether all is well after each.
 
-Owns: the programs, the two ways to interrupt them, the check after each.
+Contents: the programs, the two ways to interrupt them, the check after each.
 `scripts/interrupt-torture` does it thousands of times, `test_interrupts.py` some.
 
     torture = Torture(seed=1)
     torture.run(1000)
-    torture.wrong       # what went wrong, one line each
+    torture.wrong       # errors, one line each
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Trace:
 
     @property
     def is_done(self) -> bool:
-        """Whether it raised."""
+        """True if it raised."""
         return bool(self.where)
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -200,7 +200,7 @@ def clear(x):
 
 
 class Arrays:
-    """What the programs work on."""
+    """Arrays that the programs use."""
 
     def __init__(self) -> None:
         self.x = ti.field(ti.f32, N)
@@ -265,10 +265,11 @@ class Worker(threading.Thread):
             self.error = f"{type(error).__name__} in a thread: {error}"
 
     def check(self) -> None:
-        """Whether it did its work, if it began. Raises AssertionError.
+        """True if it did its work, if it began. Raises AssertionError.
 
         An interrupt in `start` leaves a thread on its threshold, or, without one, the object in a
-        list of Python's own for ever: so the array is let go here."""
+        list of Python's own for ever: so the array is let go here.
+        """
         end = time.monotonic() + LONGEST_START_S
         while not self.has_begun and self in threading.enumerate() and time.monotonic() < end:
             time.sleep(0.001)
@@ -399,7 +400,7 @@ class Torture:
             square(v.v, v.loss)
 
     def follow_tapes(self) -> None:
-        """Tapes that do what one before did, and two that leave its trace."""
+        """Tapes that repeat an earlier one, and two that leave its trace."""
         for way in ("", "call", "read"):
             self.follow_tape(way)
 
@@ -493,7 +494,7 @@ class Torture:
     # --- the check -------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Whether everything works as if nothing had happened. Raises AssertionError."""
+        """True if everything works as if nothing had happened. Raises AssertionError."""
         v = self.arrays
         while self.workers:
             self.workers.pop().check()
@@ -527,7 +528,7 @@ class Torture:
         assert (made.to_numpy() == 0).all(), "new memory is not zero"
 
     def check_traces(self) -> None:
-        """The same for tapes that do what one before did, perhaps one that was interrupted."""
+        """The same for tapes that repeat an earlier one, perhaps an interrupted one."""
         for way, last in ("", 4), ("call", 6), ("read", 4):
             self.follow_tape(way)
             found = self.arrays.v.grad.to_numpy()
@@ -550,7 +551,7 @@ class Torture:
         assert (v.v.grad.to_numpy() == 128).all(), "wrong gradient in little memory"
 
     def check_graphs(self) -> None:
-        """The same for what was recorded once."""
+        """The same for recorded work."""
         v = self.arrays
         v.a.fill(0.0)
         self.run_graph()
@@ -561,7 +562,7 @@ class Torture:
         assert (v.x.to_numpy() == 8).all(), "wrong recording"
 
     def check_writes(self) -> None:
-        """The same for what Python writes while the device is at work."""
+        """The same for Python writes while the device is at work."""
         v = self.arrays
         v.x.fill(0)
         v.pairs.fill(0)
@@ -577,7 +578,7 @@ class Torture:
         assert v.pairs.to_numpy()[:12].tolist() == expected, "wrong late writes of vectors"
 
     def check_soon(self) -> None:
-        """Whether the next launches are right. Raises AssertionError."""
+        """True if the next launches are right. Raises AssertionError."""
         x = self.arrays.x
         x.fill(0)
         add(x)
@@ -586,7 +587,7 @@ class Torture:
         assert (x.to_numpy() == 2).all(), "wrong sums"
 
     def is_lock_free(self, lock: Any) -> bool:
-        """Whether another thread can have it."""
+        """True if another thread can have it."""
         found: list[bool] = []
 
         def take() -> None:
@@ -663,7 +664,7 @@ class Torture:
         return self.count_memory()
 
     def note(self, name: str, how: Trace | Alarm, error: Exception) -> None:
-        """Note what was wrong; enough is enough."""
+        """Note an error; enough is enough."""
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         self.wrong.append(f"{name}, {how.where}: {text}")
         if len(self.wrong) > MOST_WRONG:

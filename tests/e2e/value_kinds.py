@@ -1,6 +1,6 @@
-"""Kinds of compile-time values and what kernels do with them: a small program per pair.
+"""Kinds of compile-time values and their operations in kernels: a small program per pair.
 
-Owns: KINDS, OPERATIONS, `answer`, which lowers the program of a pair, and `table`, all answers.
+Contents: KINDS, OPERATIONS, `answer`, which lowers the program of a pair, and `table`, all answers.
 
     answer(KINDS["a string"], OPERATIONS["len(x)"], surroundings())     # ("3", "")
 """
@@ -29,8 +29,8 @@ from vkchi.signature import Signer, read_parameters
 
 
 class Kind(NamedTuple):
-    """An expression of the kind; `before` are statements in front of it, `params` what the kernel
-    takes beside n and c, which are i32."""
+    """An expression of the kind; `before` are statements in front of it, `params` the kernel's
+    parameters beside n and c, which are i32."""
 
     x: str
     before: str = ""
@@ -146,7 +146,7 @@ NAMES = [
 
 
 def surroundings() -> dict[str, Any]:
-    """What the programs name."""
+    """Names that the programs use."""
     listed = ti.field(ti.i32)
     block = ti.root.dense(ti.i, 4)
     block.dynamic(ti.j, 8).place(listed)
@@ -186,7 +186,7 @@ def said(x: Any) -> str:
 
 
 def answer(kind: Kind, operation: str, names: dict[str, Any]) -> tuple[str, str]:
-    """What the program for a pair notes; or the error's sentence, and its help."""
+    """Result of the program for a pair; or the error's sentence, and its help."""
     text = "def program(n: ti.i32, c: ti.i32{}):\n{}".format(
         f", {kind.params}" if kind.params else "",
         "".join(f"    {line}\n" for line in (kind.before, operation.format(x=kind.x)) if line),

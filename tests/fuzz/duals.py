@@ -4,8 +4,8 @@
     names["drive"]()                  # ... ; fields["loss"][None].slope is the gradient
 
 A second opinion on values and gradients, which shares nothing with the compiler: loops run in
-order, a number is a value and its derivatives by all inputs. It knows what the programs of
-`smooth.py` and `rows.py` consist of. Raises Kink where a program comes close to a jump or a corner.
+order, a number is a value and its derivatives by all inputs. It supports the constructs of
+`smooth.py` and `rows.py`. Raises Kink where a program comes close to a jump or a corner.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Memory:
         self.elements, self.shape = elements, shape
 
     def place(self, k: Index) -> int:
-        """Where an element stands. Raises IndexError outside."""
+        """Position of an element. Raises IndexError outside."""
         if not isinstance(k, tuple):
             return k or 0
         if not all(0 <= i < n for i, n in zip(k, self.shape, strict=True)):
@@ -237,7 +237,7 @@ class Memory:
         return np.ndindex(self.shape) if self.shape else iter(range(len(self.elements)))
 
     def copy_from(self, other: Memory) -> None:
-        """Take what another field holds."""
+        """Copy the contents of another field."""
         self.elements = [copied(x) for x in other.elements]
 
     def fill(self, x: float) -> None:
@@ -247,16 +247,16 @@ class Memory:
 
 
 def copied(x: Any) -> Any:
-    """What a variable gets: vectors are values."""
+    """Value that a variable gets: vectors are values."""
     return Vector(x.parts) if isinstance(x, Vector) else x
 
 
 class Plain(ast.NodeTransformer):
     """A program of the kernel language becomes one of Python: vectors are copied where they are
-    assigned and passed, what `grow` does to its first argument is assigned."""
+    assigned and passed, the change of `grow` to its first argument is assigned."""
 
     def visit_FunctionDef(self, n: ast.FunctionDef) -> ast.FunctionDef:
-        """No decorators, and copies of what is passed by value."""
+        """No decorators, and copies of arguments passed by value."""
         self.generic_visit(n)
         passed = [a.arg for a in n.args.args if "template" not in ast.dump(a)]
         first = n.args.args[0].arg if n.args.args else ""
@@ -295,7 +295,7 @@ class Plain(ast.NodeTransformer):
 
 
 def atomic(f: Callable[[Any, Any], Any]) -> Callable[[Memory, Index, Any], Any]:
-    """A function that changes an element, and gives what it was."""
+    """A function that changes an element, and returns the old value."""
 
     def change(memory: Memory, k: Index, x: Any) -> Any:
         old = memory[k]
@@ -315,7 +315,7 @@ TI = SimpleNamespace(
 
 
 def define(text: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """What a program defines, as plain Python on these fields."""
+    """Functions of a program, as plain Python on these fields."""
     tree = ast.fix_missing_locations(Plain().visit(ast.parse(text)))
     names = {"ti": TI, "copied": copied, "int": rounded(int), "float": lift, **fields}
     exec(compile(tree, "<plain>", "exec"), names)

@@ -1,5 +1,5 @@
-"""Keeps random programs to what the op table defines: arguments that rows are made for, exact
-atomics, bounded floats; and the numbers that programs are made of.
+"""Keeps random programs to defined behaviour by the op table: arguments that rows are made for,
+exact atomics, bounded floats; and the numbers that programs are made of.
 
 `g` is the Generator of tests/fuzz/programs.py.
 """
@@ -121,7 +121,7 @@ def random_atomic(rng: random.Random, t: Any) -> str | None:
 
 
 def exact_operand(g: Any, kind: str, t: Any) -> Value:
-    """What an atomic combines: of floats, integers from 1 to 16."""
+    """Operand of an atomic: for floats, integers from 1 to 16."""
     if scalar_of(t).kind != "f":
         return g.value(t)
     whole = next(u for u in g.types if scalar_of(u).kind in "iu")

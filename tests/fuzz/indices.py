@@ -68,7 +68,7 @@ class Generator:
     # --- statements
 
     def block(self, depth: int, *new: Value) -> Value:
-        """Statements and a yield of nothing; forgets what they made."""
+        """Statements and a yield of nothing; forgets their definitions."""
         count = len(self.ints)
         self.ints += [v for v in new if v.type is i32] * 3
         for _ in range(self.rng.randint(1, 4)):

@@ -54,7 +54,7 @@ MOST_DEPTH = 3
 
 
 class Profile(NamedTuple):
-    """What programs are made of: scalar types, and rows that floats may meet (None: all)."""
+    """Parts of programs: scalar types, and rows that floats may meet (None: all)."""
 
     scalars: tuple[Scalar, ...]
     float_rows: frozenset[str] | None = None
@@ -96,12 +96,12 @@ class Store:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a private place, whose pointer is `value`."""
+        """True if it is a private place, whose pointer is `value`."""
         return not isinstance(self.value.type, Array)
 
 
 class Case(NamedTuple):
-    """A program and what to run it with."""
+    """A program and its inputs."""
 
     seed: int
     fn: Func
@@ -245,7 +245,7 @@ class Generator:
         return self.tame(kind, self.emit(kind, *args))
 
     def allows(self, kind: str, t: Type) -> bool:
-        """Whether the profile lets this row meet this type."""
+        """True if the profile lets this row meet this type."""
         rows = self.profile.float_rows
         return rows is None or scalar_of(t).kind != "f" or kind in rows
 
@@ -292,7 +292,7 @@ class Generator:
             self.note(v)
 
     def bound(self, v: Value) -> Value:
-        """v, within bounds if it is a float: what a loop carries must not explode."""
+        """v, within bounds if it is a float: carried values must not explode."""
         return guards.clamp(self, v) if scalar_of(v.type).kind == "f" else v
 
     def repeat(self) -> None:
@@ -413,7 +413,7 @@ class Generator:
         return Case(self.seed, Func(f"fuzz_{self.seed}", tuple(self.params), body), self.values)
 
     def add_param(self, t: Type, name: str, value: Any = None) -> Param:
-        """A parameter; `value` is what it will be (default: zeros for an array of no axes)."""
+        """A parameter; `value` is its argument (default: zeros for an array of no axes)."""
         p = Param(t, name)
         self.params.append(p)
         if isinstance(t, Array):
@@ -488,7 +488,7 @@ class Generator:
         return self.b.const(self.rng.randint(0, most), i32), most
 
     def parallel_modes(self, store: Store) -> list[str]:
-        """What a parallel loop may do to a store."""
+        """Accesses that a parallel loop may make to a store."""
         kinds = guards.exact_atomics(store.elem)
         if not store.is_local:
             return ["read", "own", "own", *kinds[:2]]

@@ -37,7 +37,7 @@ def indented(lines: Any) -> list[str]:
 
 
 def statement(pick: random.Random, depth: int) -> list[str]:
-    """One of an iteration's, and what is in it."""
+    """A statement of an iteration, with its parts."""
     kind = pick.random()
     array = pick.choice("xyz")
     if kind < 0.5:
@@ -56,12 +56,12 @@ def statement(pick: random.Random, depth: int) -> list[str]:
 
 
 def index(pick: random.Random, inner: str = "") -> str:
-    """Where something is read or written."""
+    """Index of a read or write."""
     return pick.choice(INDICES).format(inner or index(pick, "i"))
 
 
 def value(pick: random.Random) -> str:
-    """What is stored or added."""
+    """Value that is stored or added."""
     kind, factor = pick.random(), pick.choice([0.5, 1.5, 2.0])
     one, other = (f"{pick.choice('xy')}[{index(pick)}]" for _ in range(2))
     if kind < 0.4:
@@ -76,7 +76,7 @@ def value(pick: random.Random) -> str:
 
 
 class Serial:
-    """What stands for `ti` in numpy."""
+    """Stand-in for `ti` in numpy."""
 
     @staticmethod
     def select(c: bool, a: float, b: float) -> float:

@@ -2,11 +2,11 @@
 
     text = write_program(seed)      # defines kernels run0, run1, ... and `drive`, which calls them
 
-What programs of `smooth.py` do not have: arrays of two axes, an iteration's row of which is found
-by a permutation and walked with counters that loops carry; local vectors whose components are
+Features beyond the programs of `smooth.py`: arrays of two axes, an iteration's row of which is
+found by a permutation and walked with counters that loops carry; local vectors whose components are
 found so too; integers in memory; atomics with the value that was there; sums and extremes at places
-that indices tell; functions that change what they are given, and return out of loops; conditions
-on what the loop has stored. No iteration reads what another one of its loop writes.
+that indices tell; functions that change their arguments, and return out of loops; conditions on
+values that the loop has stored. No iteration reads writes of another one of its loop.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Writer(Frame):
     # --- expressions
 
     def expression(self, kind: str, depth: int) -> str:
-        """Of floats `f`, truth values `t`, small integers `n`; arrays `F`, rows `r`, digits `d`."""
+        """Of floats `f`, bools `t`, small integers `n`; arrays `F`, rows `r`, digits `d`."""
         if kind == "d":
             return str(self.r.randrange(4))
         if kind == "F":
@@ -251,7 +251,7 @@ class Writer(Frame):
         self.line(depth, f"{self.r.choice('ab')} = ti.atomic_{kind}({place}, {self.bounded()})")
 
     def call(self, depth: int) -> None:
-        """Of a function that changes what it is given."""
+        """Call of a function that changes its argument."""
         grids = [g for g in self.own if g in GRIDS and not self.is_cell]
         if grids and self.r.random() < 0.6:
             self.line(

@@ -23,8 +23,8 @@ Arrays = dict[str, Any]
 
 
 class World(NamedTuple):
-    """What programs work on: fields by name, those of them that gradients are by, what they hold
-    first, by a seed, and how many bytes hold a few states of all."""
+    """State of programs: fields by name, the inputs of gradients among them, initial contents by a
+    seed, and the number of bytes that hold a few states of all."""
 
     fields: Arrays
     inputs: tuple[str, ...]

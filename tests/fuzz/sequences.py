@@ -1,4 +1,4 @@
-"""Random sequences of calls around a recording, and what their derivatives are.
+"""Random sequences of calls around a recording, and their derivatives.
 
     acts = draw_acts(r, "tape")       # [Act("call", ("mul", "a", "b")), ...]
     machine = Machine(start); machine.run(acts)
@@ -31,7 +31,7 @@ Place = tuple[str, int]
 
 
 class Act(NamedTuple):
-    """Something that is done: its kind, and with what."""
+    """An action: its kind and operands."""
 
     kind: str
     with_: tuple[Any, ...]
@@ -212,7 +212,7 @@ KERNELS = {
 class Machine:
     """Memory, and the rules. `mode` is tape, forward or hvp. `used` and `stored` are places that
     recorded kernels have read, or stored to; `grads` are the gradients inside the recording.
-    `moved` is added to inputs; then what another machine found to be `constants` is so here."""
+    `moved` is added to inputs; then the `constants` of another machine are constants here."""
 
     def __init__(
         self, values: dict[str, Sequence[float]], mode: str = "tape",
@@ -252,7 +252,7 @@ class Machine:
         return made
 
     def memory(self, name: str) -> dict[Place, Num]:
-        """Where an array is: a gradient, as "a.grad", or another."""
+        """Location of an array: a gradient, as "a.grad", or another."""
         if not name.endswith(".grad"):
             return self.mem
         of = name.removesuffix(".grad")
@@ -272,7 +272,7 @@ class Machine:
             getattr(self, f"do_{act.kind}")(*act.with_)
 
     def do_skip(self, *acts: Act) -> None:
-        """A ti.ad.no_grad function; forward mode differentiates what is in it."""
+        """A ti.ad.no_grad function; forward mode differentiates its body."""
         self.is_skipping = self.mode != "forward"
         self.run(acts)
         self.is_skipping = False
@@ -280,7 +280,7 @@ class Machine:
     # --- kernels
 
     def trial(self, name: str, args: Sequence[Any]) -> tuple[set[Place], dict[Place, Num]]:
-        """What a kernel reads and writes."""
+        """Elements that a kernel reads and writes."""
         self.reads, self.writes = set(), {}
         is_weigh = name == "weigh" and self.mode != "forward"
         views = [View(self, arg, is_constant=is_weigh and k == 0) if isinstance(arg, str) else arg
@@ -305,7 +305,7 @@ class Machine:
             self.is_last_by_python = False
 
     def undifferentiated(self, kind: str, place: Place, value: Num, is_known: bool) -> Num:
-        """What a kernel of a function without gradient leaves."""
+        """Results of a kernel of a function without gradient."""
         old = self.memory(place[0])[place]
         if place[0].endswith(".grad"):
             return Num(value.value)
@@ -389,7 +389,7 @@ class Machine:
     def jacobian(
         self, name: str, args: Sequence[Any]
     ) -> tuple[dict[Place, dict[Place, float]], set[Place]]:
-        """The derivatives of what a kernel writes by what it finds."""
+        """The derivatives of a kernel's writes by its inputs."""
         names = [arg for arg in args if isinstance(arg, str)]
         places = [k for k in self.mem if k[0] in names]
         local = Machine({}, self.mode)
@@ -403,7 +403,7 @@ class Machine:
 
 
 def row_of(slopes: dict[Place, dict[Place, float]], w: Place, k: Place) -> bool:
-    """Whether something written depends on a place."""
+    """True if something written depends on an element."""
     return k in slopes[w]
 
 
@@ -457,7 +457,7 @@ class Drawing:
         return r.choices([a for _, a in acts], [w for w, _ in acts])[0]
 
     def gradient(self) -> list[Act]:
-        """What concerns gradients inside the recording."""
+        """Acts on gradients inside the recording."""
         r, name = self.r, self.r.choice(NAMES[:3])
         if r.random() < 0.5:
             number = self.number()

@@ -5,8 +5,8 @@
 A kernel is a row of parallel loops, serial loops and plain statements. It works on fields of
 numbers (x, y, z) and vectors (v, w), whole ones and components, kernel-level variables (s, p) and a
 `loss`; indices come from the integer fields `perm` and `count`, which change too. No iteration
-reads what another one of its loop writes; atomics add to what the loop does not read. Values are
-bounded (sines), so that differences are good to many digits.
+reads writes of another one of its loop; atomics add to elements that the loop does not read. Values
+are bounded (sines), so that differences are good to many digits.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ EXPRESSIONS = {
 
 
 class Place(NamedTuple):
-    """What a part of a kernel may do with memory: fields it may read anywhere, fields whose own
+    """Permitted accesses of a part of a kernel: fields it may read anywhere, fields whose own
     element it may read and write, fields it may only add to; whether it is serial."""
 
     read: tuple[str, ...]
@@ -163,7 +163,7 @@ class Writer(Frame):
     # --- expressions
 
     def expression(self, kind: str, depth: int) -> str:
-        """An expression of numbers `f`, vectors `V`, truth values `t` or small integers `n`."""
+        """An expression of numbers `f`, vectors `V`, bools `t` or small integers `n`."""
         if kind == "k":
             return str(self.r.randrange(2))
         if depth <= 0 and kind in "fV":
@@ -241,7 +241,7 @@ class Writer(Frame):
         self.line(depth, form.format(f"{name}[{index}]{suffix}", self.bounded(kind)))
 
     def add(self, depth: int) -> None:
-        """An addition to what this part does not read."""
+        """An addition to fields that this part does not read."""
         name = self.r.choice(self.place.add)
         if name in VARIABLES:
             self.line(depth, f"{name} += {self.bounded('f')}")

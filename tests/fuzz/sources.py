@@ -6,8 +6,8 @@
 A program is a `@ti.func` of the iteration i and numbers a, b, x: locals of every type, branches,
 loops left early, calls by value and by reference, vectors, matrices, structs, lists, and elements
 of fields that belong to iteration i alone. Integers wrap; floats stay whole numbers below 2**11 in
-magnitude (products are exact), so that every device computes the same bits. What rounds comes last:
-`near[k, i] = sqrt(p)` with its argument stored beside it, for the precision tables.
+magnitude (products are exact), so that every device computes the same bits. Rounding operations
+come last: `near[k, i] = sqrt(p)` with its argument stored beside it, for the precision tables.
 """
 
 from __future__ import annotations
@@ -286,8 +286,8 @@ MOST_DEPTH = 3
 
 
 class Batch(NamedTuple):
-    """Source that defines `count` programs and the kernel that runs them; `rounded` names what
-    each one computes last."""
+    """Source that defines `count` programs and the kernel that runs them; `rounded` names the last
+    value of each."""
 
     seed: int
     text: str

@@ -3,8 +3,8 @@
     text = write_program(seed)
     run_kernel(text, 3) == run_python(text, 3)
 
-Python's own objects are the reference: `PYTHON` stands for `ti`, and its funcs get copies of what
-is not passed by reference. Numbers stay below 97, so that nothing wraps.
+Python's own objects are the reference: `PYTHON` stands for `ti`, and its funcs get copies of
+arguments not passed by reference. Numbers stay below 97, so that nothing wraps.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ Out = ti.types.struct(p=In, q=In, n=ti.i32)
 
 
 def run_kernel(text: str, m: int) -> list[int]:
-    """What the program gives on the device."""
+    """Result of the program on the device."""
     file = f"<program {len(linecache.cache)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names: dict[str, Any] = {"ti": ti, "In": In, "Out": Out}
@@ -208,7 +208,7 @@ PYTHON = SimpleNamespace(
 
 
 def run_python(text: str, m: int) -> list[int]:
-    """What the program gives as plain Python."""
+    """Result of the program as plain Python."""
     names: dict[str, Any] = {"ti": PYTHON, "In": make_in, "Out": make_out}
     exec(text, names)
     return names["program"](m)  # type: ignore[no-any-return]

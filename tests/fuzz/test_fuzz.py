@@ -56,8 +56,8 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def plain_functions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands in for `sinh` and the like rounds otherwise (`test_legalize` says how far): here
-    the op itself stands in, but on devices, which have none."""
+    """Use ops in place of the expansions of `sinh` and the like, which round otherwise
+    (`test_legalize` has the bounds); not on devices, which lack the ops."""
     if "device" in request.fixturenames:
         return
     for functions in (f32_math.FUNCTIONS, f64_math.FUNCTIONS):
@@ -86,7 +86,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def check(what: str, before: Program, after: Program, case: Case, want: dict[str, Any]) -> None:
-    """The program verifies and gives what is wanted."""
+    """The program verifies and gives the expected result."""
     verify_program(after)
     got = results_of(after, case)
     wrong = [name for name in want if name in got and not same(got[name], want[name])]
@@ -130,7 +130,7 @@ def test_passes_keep_results(seed: int) -> None:
         check(f"pass `{name}` after split", split, after, case, want)
 
 
-# The least device, but for bytes in memory, where the programs keep truth values.
+# The least device, but for bytes in memory, where the programs keep bools.
 LEAST = SMALLEST._replace(int8=True, storage8=True)
 NARROW = FULL._replace(kind="cpu", subgroup_size=2)  # a processor
 

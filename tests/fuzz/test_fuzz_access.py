@@ -141,12 +141,12 @@ def arguments(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def meet(some: Any, others: Any) -> bool:
-    """Whether two iterations came to one element."""
+    """True if two iterations came to one element."""
     return any(len(ids | others[at]) > 1 for at, ids in some.items() if at in others)
 
 
 def check(program: Program, found: Any) -> tuple[int, int]:
-    """How many claims there are, of how many that could be."""
+    """Number of claims, and of possible claims."""
     survey = DependenceTest(program.loop.regions[0].ops, program.loop)
     ops = [op for op in walk(program.loop.regions[0]) if op.kind == "elem"]
     claims = count = 0
@@ -173,7 +173,7 @@ def test_places_of_iterations(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
 
 
 def covered(program: Program, args: dict[str, Any]) -> list[Covered]:
-    """What is claimed to be overwritten by a launch, where that is no large part."""
+    """Elements claimed to be overwritten by a launch, where that is no large part."""
     numbers = {k: int(args[k]) for k in NUMBERS}
     covers = MustWrite(program.fn, find_segments(program.fn))
     boxes = covers.boxes(numbers, {k: args[k] for k in ARRAYS})

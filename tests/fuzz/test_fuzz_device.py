@@ -1,5 +1,5 @@
 """Random programs through the whole pipeline, on the device: the interpreter's result to the bit
-for what every device computes alike; near it for all other arithmetic.
+for exact operations; near it for all other arithmetic.
 
 `VKCHI_FUZZ=n` runs n programs in place of PROGRAMS. A driver may lack types that a program has.
 """

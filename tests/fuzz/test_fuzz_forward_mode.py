@@ -30,7 +30,7 @@ FIRST = 10_000  # other programs than those of test_fuzz_gradients
 
 
 def is_exact(fields: dict[str, Any]) -> bool:
-    """Whether the numbers are f64."""
+    """True if the numbers are f64."""
     return bool(fields["x"].to_numpy().dtype == np.float64)
 
 
@@ -40,7 +40,7 @@ def float_names(names: dict[str, str]) -> frozenset[str]:
 
 
 def arguments(point: Point, names: dict[str, str], moved: float = 0.0) -> Arrays:
-    """What the kernel works on."""
+    """Arguments of the kernel."""
     return {**point.args(names, moved), "c": np.int32(TRIPS)}
 
 
@@ -81,7 +81,7 @@ def test_forward_over_reverse(batch: int, fields: dict[str, Any]) -> None:
 def change_of_gradient(
     made: GradientFunc, point: Point, names: dict[str, str], step: float
 ) -> Arrays:
-    """How gradients change along the point's direction, by differences."""
+    """Change of gradients along the point's direction, by differences."""
     seeds = {p: point.seeds[k] for p, k in names.items() if k in FLOATS}
     more, less = (backward(made, arguments(point, names, h), seeds) for h in (step, -step))
     return {p: (more[p] - less[p]) / (2 * step) for p in made.adjoints}

@@ -1,6 +1,6 @@
-"""Random loops that add to shifted places, or places of serial loops' indices, and read, write and
-clear others: gathered, distributed, and handed on what they add, or not, the interpreter finds the
-same in memory, bit for bit (small whole numbers add up alike in any order).
+"""Random loops that add to shifted or loop-indexed elements, and access others: gathered,
+distributed, expanded, or not, the interpreter finds the same in memory, bit for bit (small whole
+numbers add up alike in any order).
 
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed.
 """
@@ -186,7 +186,7 @@ def arguments(program: Program, seed: int) -> dict[str, Any]:
 
 
 def check(seed: int) -> bool:
-    """Whether anything was gathered."""
+    """True if anything was gathered."""
     program = Program(seed)
     (fn,) = parse(program.text).funcs
     verify(fn)
@@ -197,7 +197,7 @@ def check(seed: int) -> bool:
 
 
 def check_expanded(seed: int) -> bool:
-    """Whether anything was handed on."""
+    """True if anything was passed on."""
     program = Program(seed, is_counted=True)
     (fn,) = parse(program.text).funcs
     new = expand.expand_scalars(fn, FULL)
@@ -210,7 +210,7 @@ def check_expanded(seed: int) -> bool:
 
 
 def compare(program: Program, fn: Func, new: Func, seed: int) -> bool:
-    """Whether a program does what it did, which it must."""
+    """True if a program has its old result, which it must."""
     verify(new)
     new = remove_dead(new)
     verify(new)

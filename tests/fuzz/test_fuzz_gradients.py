@@ -44,7 +44,7 @@ STEP = 1e-5
 
 @pytest.fixture(scope="module")
 def fields() -> Iterator[dict[str, Any]]:
-    """What the kernels work on, in f64 where the device has it."""
+    """Fields of the kernels, in f64 where the device has it."""
     ti.init(random_seed=7)
     has_f64 = current_runtime().device.caps.has_type(
         "f64"
@@ -100,7 +100,7 @@ class Point:
         self.along = {k: r.normal(size=self.contents[k].shape) for k in FLOATS}
 
     def args(self, names: dict[str, str], moved: float = 0.0) -> Arrays:
-        """What a Func's parameters are, moved along the direction."""
+        """A Func's parameters, moved along the direction."""
         found = {p: np.array(self.contents[k]) for p, k in names.items()}
         for p, k in names.items():
             if k in FLOATS:
@@ -189,8 +189,8 @@ def check_slope(seed: int, point: Point, fn: Func, names: dict[str, str], found:
 
 
 def tolerances(made: GradientFunc, point: Point, names: dict[str, str], found: Arrays) -> Arrays:
-    """How far the device's gradients may be off, by field: in f32 as far as errors of its sines
-    change them, for programs may magnify these."""
+    """Tolerances of the device's gradients, by field: in f32, the effect of errors in its sines,
+    which programs may magnify."""
     if point.contents["x"].dtype == np.float64:
         return {k: 1e-8 for k in FLOATS}
     off = {k: np.float64(2e-3) for k in FLOATS}

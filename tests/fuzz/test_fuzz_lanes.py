@@ -147,7 +147,7 @@ def backwards(text: str) -> str:
 
 
 def check(seed: int) -> bool:
-    """Whether anything was shared."""
+    """True if anything was shared."""
     program = Program(seed)
     (fn,) = parse(program.text).funcs
     verify(fn)

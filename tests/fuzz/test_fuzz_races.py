@@ -26,7 +26,7 @@ def device() -> None:
 
 
 def draw_values(seed: int) -> dict[str, np.ndarray]:
-    """What the arrays hold."""
+    """Contents of the arrays."""
     rng = np.random.default_rng(seed)
     found = {"x": rng.permutation(np.linspace(0.1, 1, N)), "z": np.full(N, 0.7)}
     found["y"] = rng.permutation(np.linspace(-1, 1, N)) * (seed % 5 > 0)
@@ -68,7 +68,7 @@ def make_kernel(body: str, name: str, arrays: dict[str, Any]) -> Any:
 
 
 def find_gradient(body: str, name: str, values: dict[str, np.ndarray], how: str) -> Any:
-    """What vkchi gives; None where it refuses."""
+    """The gradient by vkchi; None where it raises."""
     kind = {"needs_dual": True} if how == "forward" else {"needs_grad": True}
     arrays: dict[str, Any] = {n: ti.field(ti.f32, N, **kind) for n in FLOATS}
     arrays |= {n: ti.field(ti.i32, N) for n in INTEGERS} | {"loss": ti.field(ti.f32, (), **kind)}

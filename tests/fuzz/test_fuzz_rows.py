@@ -27,7 +27,7 @@ SHAPES = {**dict.fromkeys(GRIDS, (N, M)), **dict.fromkeys(LINES, (N,))}
 
 @pytest.fixture(scope="module")
 def fields() -> Iterator[Arrays]:
-    """What the kernels work on."""
+    """Fields of the kernels."""
     ti.init(random_seed=7)
     caps = current_runtime().device.caps
     if not (caps.has_type("f64") and caps.can_store("f64")):
@@ -41,7 +41,7 @@ def fields() -> Iterator[Arrays]:
 
 
 def contents(seed: int) -> Arrays:
-    """What the fields hold first."""
+    """Initial contents of the fields."""
     r = np.random.default_rng(seed)
     made: Arrays = {name: r.uniform(0.2, 1.4, shape) for name, shape in SHAPES.items()}
     made["K"] = r.uniform(0.2, 1.4, (N, M))

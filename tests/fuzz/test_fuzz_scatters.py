@@ -1,7 +1,7 @@
 """Random atomics at places that data, indices, serial loops and divisions by extents tell, on a
-device that is taken for a graphics card without atomics of floats: the interpreter finds the same.
+device that is taken for a GPU without atomics of floats: the interpreter finds the same.
 
-What lanes add and multiply by are small whole numbers and signs, so that any order gives the same.
+Operands of lanes are small whole numbers and signs, so that any order gives the same.
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed.
 """
 
@@ -34,7 +34,7 @@ LOST = 7  # what a lane finds that does not find its own sum
 
 
 class Program:
-    """One loop over lanes, of one or two axes. `kinds`: what is done to each array of sums."""
+    """One loop over lanes, of one or two axes. `kinds`: the operation on each array of sums."""
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = random.Random(seed)
@@ -141,7 +141,7 @@ yield
         return v if t == scalar else self.define(f"pack {v}, {v} : {t}")
 
     def look(self, what: str, place: str, amount: str) -> None:
-        """A lane that does not find at least what it added tells."""
+        """A lane that finds less than its own addition reports it."""
         least = "%plus" if what == place else "%minus"
         if what == place:
             what, least = self.define(f"load {place} : f32"), amount

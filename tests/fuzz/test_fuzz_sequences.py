@@ -1,6 +1,6 @@
 """Random sequences of calls around tapes, forward mode and products with the Hessian: kernels,
 writes of Python's, functions without gradients, `kernel.grad`, NaN, annotations, tapes that repeat
-with the same arrays. `sequences.Machine` says what the derivatives are.
+with the same arrays. `sequences.Machine` has the expected derivatives.
 
 A refusal is allowed, but counted: most programs of a batch are not refused. `VKCHI_FUZZ=n` runs n
 programs in place of PROGRAMS; `VKCHI_FUZZ_FIRST=k` begins with that seed.
@@ -289,7 +289,7 @@ class Program:
             getattr(self, f"run_{self.mode}")()
 
     def attempt(self, act: Callable[[], Any]) -> Any:
-        """What this gives; None if it is refused."""
+        """Result of the call; None if it raises."""
         self.count += 1
         try:
             return act()
@@ -302,7 +302,7 @@ class Program:
         exact: float = 1e-7,
     ) -> None:  # fmt: skip
         """Derivatives; those that are no numbers may be anything, and where the loss is steep, NaN
-        is no error but for what nothing uses: second components, without `rows`."""
+        is no error but for unused values: second components, without `rows`."""
         tolerance = exact if self.world.dtype == np.float64 else 2e-2
         known = np.isfinite(want)
         if loss is not None and loss.is_steep:
@@ -328,7 +328,7 @@ class Program:
         return machine.mem["loss", 0].lost or machine.is_last_by_python
 
     def expect_refusal(self, found: Any, machine: Machine, acts: Any) -> None:
-        """Where the rules promise a refusal, there is one."""
+        """Check for the error that the rules promise."""
         if found is not None and self.must_be_refused(machine):
             lines = "\n".join(f"  {act}" for act in acts)
             raise AssertionError(f"seed {self.seed}, {self.mode}: not refused\n{lines}")
@@ -440,7 +440,7 @@ class Program:
                 self.compare(found, want, [act], "alone")
 
     def run_race(self) -> None:
-        """A loop that stores constants over what other iterations read, or not."""
+        """A loop that stores constants over elements that other iterations read, or not."""
         r, world = self.r, self.world
         for is_taped in (True, False):
             k, n = r.randrange(LONG - ITERATIONS // 8), r.randrange(1, ITERATIONS + 1)

@@ -152,7 +152,7 @@ def numbers(seed: int, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def launched(run: Any, values: dict[str, Any], k: int) -> tuple[dict[str, Any], Any]:
-    """What is in the arrays after a launch, and the kernel's IR."""
+    """Contents of the arrays after a launch, and the kernel's IR."""
     arrays = {}
     for name, value in values.items():
         arrays[name] = ti.ndarray(ti.i32, value.shape)

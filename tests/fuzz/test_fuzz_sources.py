@@ -1,5 +1,5 @@
-"""Random programs in the kernel language: the device gives what the interpreter gives of the IR
-that the frontend makes of them, unoptimised. To the bit; what rounds, within the precision tables.
+"""Random programs in the kernel language: the device matches the interpreter on the IR that the
+frontend makes of them, unoptimised. To the bit; rounding operations within the precision tables.
 
 `VKCHI_FUZZ=n` runs n batches in place of BATCHES. To see the one that fails:
 
@@ -46,7 +46,7 @@ def runtime() -> None:
 
 
 def make_fields(seed: int) -> dict[str, Any]:
-    """What programs read and write, laid out differently from batch to batch."""
+    """Fields of the programs, laid out differently from batch to batch."""
     cells, grid = ti.field(ti.i32), ti.field(ti.i32)
     if seed % 3 == 0:
         points = ti.Vector.field(3, ti.f32, ROWS, layout=ti.Layout.SOA)
@@ -68,7 +68,7 @@ OUTPUTS = {"ints": ti.i32, "floats": ti.f32, "first": ti.f32, "second": ti.f32, 
 
 
 def run_interpreter(kernel: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """What the unoptimised IR leaves in each field."""
+    """Contents of each field after the unoptimised IR."""
     spec = (ArgSpec("c", "scalar", i32),)
     lowered = lower_kernel(kernel.__vkchi_func__, spec, current_runtime().options)
     bound = {name: b[1] for name, b in lowered.bindings.items() if b[0] == "field"}
@@ -79,7 +79,7 @@ def run_interpreter(kernel: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_rounded(batch: Batch, got: dict[str, Any], want: dict[str, Any]) -> None:
-    """What rounds is as the tables allow."""
+    """Rounded values are within the precision tables."""
     for k, kind in enumerate(batch.rounded):
         count = 2 if kind == "div" else 1
         scale = np.float32(SCALES.get(kind, 1))

@@ -1,4 +1,4 @@
-"""Random programs about structs: kernels give what the same text gives as plain Python.
+"""Random programs about structs: kernels match the same source as plain Python.
 
 `VKCHI_FUZZ=n` runs n programs in place of PROGRAMS. To see one:
 

@@ -1,5 +1,6 @@
-"""Random tapes: kernels that overwrite what others read, whole, in part and by time, and Python
-that writes between them. The gradient is the slope by differences, and the same in limited memory.
+"""Random tapes: kernels that overwrite elements that others read, whole, in part and by time, and
+Python that writes between them. The gradient is the slope by differences, and the same in limited
+memory.
 
 `VKCHI_FUZZ=n` runs n tapes in place of TAPES.
 """
@@ -104,7 +105,7 @@ class World:
         self.begin = begin
 
     def take_inputs(self) -> None:
-        """Copy the inputs: what Python writes after it is written over them, not new inputs."""
+        """Copy the inputs: later Python writes are written over them, not new inputs."""
         for x, given in zip((*self.numbers, self.h), self.inputs, strict=True):
             self.begin(x, given)
 
@@ -176,8 +177,8 @@ def test_random_tape_gradient_matches_differences(seed: int, world: World) -> No
 def check_traces(
     r: random.Random, world: World, values: list[Any], acts: list[Act], found: list[Any]
 ) -> None:
-    """Tapes that do what one has done before find the same; those that go on otherwise, or in which
-    Python does something in between, what they find when everything is noted."""
+    """Tapes that repeat an earlier one have the same results; those that continue differently, or
+    with Python code in between, have the results of a fully noted tape."""
     for _ in range(2):
         for got, want in zip(gradients(world, values, acts, None), found, strict=True):
             np.testing.assert_array_equal(got, want, err_msg="done again")

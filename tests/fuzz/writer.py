@@ -1,11 +1,11 @@
-"""What random programs are written with, as Python source: lines, blocks, branches, expressions.
+"""Writers of random programs as Python source: lines, blocks, branches, expressions.
 
-A module of programs says what expressions and statements there are; here is how they are put
+A module of programs defines the expressions and statements; here is how they are put
 together, one in another. Every choice is drawn from `r`, in the order in which text is written, so
 that a seed gives one program for good.
 
     class Writer(Frame):
-        def expression(self, kind, depth): ...    # `self.fill(text, depth)` for what stands in it
+        def expression(self, kind, depth): ...    # `self.fill(text, depth)` for its parts
         def statement(self, depth, exits): ...    # `self.line`, `self.branch`, `self.block`
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 class Frame:
     """Writes source in `lines`. `loops`: how many there were, which gives each a counter. `exits`,
-    wherever that is asked for: the statements by which what surrounds a place can be left."""
+    wherever that is asked for: the statements that leave the constructs around a statement."""
 
     longest = 3  # block, in statements
     deepest = 1  # condition of an `if`
@@ -36,7 +36,7 @@ class Frame:
         raise NotImplementedError
 
     def statement(self, depth: int, exits: Sequence[str]) -> None:
-        """One statement, with what stands in it."""
+        """One statement, with its parts."""
         raise NotImplementedError
 
     def fill(self, text: str, depth: int) -> str:

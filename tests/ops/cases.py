@@ -78,7 +78,7 @@ def edge_values(t: Scalar) -> list[Any]:
 
 
 def is_ordinary(v: Any) -> bool:
-    """Whether v is no float that devices may flush or treat freely: inf, nan, subnormal."""
+    """True if v is no float that devices may flush or treat freely: inf, nan, subnormal."""
     if v.dtype.kind != "f":
         return True
     return bool(np.isfinite(v) and (v == 0 or abs(v) >= np.finfo(v.dtype).tiny))
@@ -99,7 +99,7 @@ def signatures() -> Iterator[tuple[str, tuple[Scalar, ...]]]:
 
 
 def count_args(kind: str) -> int:
-    """How many values the row takes."""
+    """Number of values that the row takes."""
     if kind in CONVERSIONS:
         return 1
     return 3 if kind == "select" else len(OpSignature(TABLE[kind].sig).args)
@@ -133,7 +133,7 @@ def cases(kind: str, types: tuple[Scalar, ...], *, ordinary: bool = False) -> li
 
 
 def is_open(kind: str, types: tuple[Scalar, ...], inputs: _Inputs) -> bool:
-    """Whether the row says nothing about these inputs."""
+    """True if the row says nothing about these inputs."""
     if kind == "cast" and types[0].kind == "f" and types[1].kind in "iu":
         info = np.iinfo(types[1].dtype)
         v = float(inputs[0])
@@ -176,7 +176,7 @@ def zeros_for(fn: Func, count: int) -> Any:
 
 
 def same_bits(a: Any, b: Any) -> Any:
-    """Where two arrays of one dtype agree bit for bit; any NaN agrees with any."""
+    """Bool array: elements that agree bit for bit; any NaN agrees with any."""
     if a.dtype.kind != "f":
         return a == b
     bits = f"u{a.dtype.itemsize}"

@@ -1,9 +1,10 @@
 """A device that computes as inexactly as Vulkan allows, for the reference interpreter.
 
-What precision.py has a row for is off by the whole allowed error, down, up, or by a part of it that
-depends on the operands, as on a device that multiplies with a rounded reciprocal. What the
-specification leaves undefined is NaN. Sums, products and conversions may be rounded toward zero,
-and a product that is added to something may not be rounded at all (of f64 it always is).
+Operations with a row in precision.py are off by the whole allowed error, down, up, or by a part of
+it that depends on the operands, as on a device that multiplies with a rounded reciprocal. Results
+that the specification leaves undefined are NaN. Sums, products and conversions may be rounded
+toward zero, and a product that is added to something may not be rounded at all (of f64 it always
+is).
 
     run(fn, args, compute=Inexact("down"))
 """
@@ -42,7 +43,8 @@ MODES: dict[str, Callable[[Sequence[Any]], Any]] = {
 
 
 class Inexact:
-    """`evaluate` on such a device; `mode` is a key of MODES. `used` collects what was inexact."""
+    """`evaluate` on such a device; `mode` is a key of MODES. `used` collects the inexact
+    operations."""
 
     def __init__(self, mode: str) -> None:
         self.mode, self.choose = mode, MODES[mode]
@@ -98,6 +100,6 @@ class Inexact:
         return exact
 
     def whole(self, a: Any) -> Any:
-        """A value in double precision; of a product, what it was before it was rounded."""
+        """A value in double precision; of a product, the value before rounding."""
         found = [result for product, result in self.products if product is a]
         return found[0] if found else np.asarray(a, np.float64)

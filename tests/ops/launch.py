@@ -1,4 +1,4 @@
-"""Run split Funcs on a device with numpy arrays: what a launch does, in the plainest way.
+"""Run split Funcs on a device with numpy arrays: a launch in the plainest way.
 
 launch(device, fn, {"x": x, "out": out}, {"a": np.float32(2)}, count=len(x))    # changes `out`
 launch_program(device, program, temps, case.args())
@@ -60,7 +60,7 @@ def store_truths_as_words(fn: Func, caps: Caps) -> None:
 
 
 def offsets_of(layout: Layout, shape: tuple[int, ...]) -> Any:
-    """Where each component of each element lies, as an array of `shape` and one axis more."""
+    """Position of each component of each element, as an array of `shape` and one axis more."""
     first = np.zeros(shape, np.int64) + layout.offset([*np.indices(shape)])
     return first[..., None] + np.array(layout.components)
 
@@ -77,7 +77,7 @@ class Memory:
             assert isinstance(t, Array)
             self.types[name] = t
             data = self._encode(t, array)
-            spare_bytes = t.scalars_per_element * t.stored.size_bytes  # for stray accesses
+            spare_bytes = t.scalars_per_element * t.stored.size_bytes  # for out-of-range accesses
             self.buffers[name] = device.allocate(data.nbytes + spare_bytes)
             self.buffers[name].write(0, data.view(np.uint8))
 
@@ -99,7 +99,7 @@ class Memory:
         return memory
 
     def read_back(self) -> None:
-        """Put what the buffers hold into the arrays."""
+        """Copy the buffers' contents into the arrays."""
         for name, array in self.arrays.items():
             t = self.types[name]
             places = self._places(t, array)
@@ -122,7 +122,7 @@ def pack_block(shader: Shader, give: Callable[[ArgumentSlot], Any]) -> bytes:
 
 
 def slot_value(slot: ArgumentSlot, memory: Memory, values: Mapping[str, Any]) -> Any:
-    """What a launch writes into a slot."""
+    """Value that a launch writes into a slot."""
     if slot.kind in ("ptr", "trash"):
         return memory.buffers[slot.param].address
     if slot.kind == "dim":

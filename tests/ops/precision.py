@@ -1,9 +1,10 @@
-"""How far a device's result may lie from the exact one, by the Vulkan specification.
+"""Maximum error of a device's result, by the Vulkan specification.
 
 Source: Vulkan 1.3, appendix A, "Precision and Operation of SPIR-V Instructions". Each row gives the
 allowed absolute error from the type, the exact arguments and the exact result, all as float64; inf
-stands for "undefined". Doubles need only be as precise as floats; what has no row is exact.
-Everywhere a subnormal may be flushed to zero, and the rounding mode is the driver's: one ULP more.
+stands for "undefined". Doubles need only be as precise as floats; operations without a row are
+exact. Everywhere a subnormal may be flushed to zero, and the rounding mode is the driver's: one ULP
+more.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def allowed_error(kind: str, t: Scalar, args: list[Any], exact: Any) -> Any:
 
 
 def is_near(kind: str, t: Scalar, args: list[Any], got: Any, exact: Any) -> Any:
-    """Where a device's result is as the specification allows. `exact` may be float64."""
+    """Bool array: results within the specification. `exact` may be float64."""
     allowed = allowed_error(kind, t, args, exact)
     top = float(np.finfo(t.dtype).max)
     with np.errstate(all="ignore"):

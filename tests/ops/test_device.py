@@ -1,8 +1,8 @@
 """Every elementwise row in every dtype on the device, against the row's meaning.
 
-Integers, truth values and what is exact must agree; floats as precision.py allows. A subnormal
-argument may count as zero. NaN, infinities and signed zeros are judged where the device promises to
-keep them.
+Integers, bools and exact operations must agree; floats as precision.py allows. A subnormal argument
+may count as zero. NaN, infinities and signed zeros are judged where the device promises to keep
+them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def flush(v: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def judge(kind: str, types: Types, inputs: list[tuple[Any, ...]], got: Any) -> Any:
-    """Where the results are as they may be."""
+    """Bool array: results that are allowed."""
     t = scalar_of(result_type(kind, types))
     good = np.zeros(len(inputs), np.bool_)
     for variant in (inputs, [flush(v) for v in inputs] if kind != "bitcast" else inputs):

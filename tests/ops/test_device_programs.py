@@ -1,6 +1,6 @@
 """Memory, control flow, atomics and invocations on the device, against the reference interpreter.
 
-Programs are IR text; what they compute is exact (integers, or floats that are whole numbers), so
+Programs are IR text; their results are exact (integers, or floats that are whole numbers), so
 that both must agree to the bit.
 """
 
@@ -20,7 +20,7 @@ from vkchi.ir.verify import verify
 from vkchi.target.shader import Shader
 
 N = 150
-PLANES = "array<i32<2>[150] @(1%0*1;0,150;300;)>"  # no spare element: strays go to the trash block
+PLANES = "array<i32<2>[150] @(1%0*1;0,150;300;)>"  # no spare element: others go to the trash
 
 
 def read_func(device: Device, text: str) -> Func:
@@ -237,7 +237,7 @@ def test_stored_types(device: Device, elem: str) -> None:
 
 @pytest.mark.parametrize("count", [3, 14, 40])
 def test_many_arguments(device: Device, count: int) -> None:
-    """Beyond what push constants take, the block travels in a buffer."""
+    """Beyond the size of push constants, the block travels in a buffer."""
     names = [f"a{k}" for k in range(count)]
     adds = "".join(
         f"""%p{k} = elem %{name}, %i : ptr<i32 global>
@@ -639,7 +639,7 @@ def test_invocation_indices(device: Device) -> None:
 
 
 def test_rows_of_groups(device: Device) -> None:
-    """A launch beyond what one dimension takes uses two."""
+    """A launch beyond the limit of one dimension takes two."""
     text = loop(
         "%x: array<i32<2>[?]>",
         """

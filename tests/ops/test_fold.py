@@ -23,7 +23,7 @@ def name_of(signature: tuple[str, Types]) -> str:
 
 
 def same_constant(a: Any, b: Any, t: Scalar) -> bool:
-    """Whether two bit patterns are one number of type t, or both NaN."""
+    """True if two bit patterns are one number of type t, or both NaN."""
     x, y = value_of(a, t), value_of(b, t)
     return bool(a == b or (t.kind == "f" and np.isnan(x) and np.isnan(y)))
 

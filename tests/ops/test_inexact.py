@@ -1,5 +1,5 @@
-"""What kernels may rely on where a device is as inexact as Vulkan allows: whole quotients and
-roots, random numbers that are numbers, white texels, rotations that keep lengths. `//` and `%`:
+"""Guarantees to kernels where a device is as inexact as Vulkan allows: whole quotients and roots,
+random numbers that are numbers, white texels, rotations that keep lengths. `//` and `%`:
 test_quotients.py."""
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_rounded_quotients_of_integers_are_theirs() -> None:
 
 
 def test_quotients_near_whole_numbers() -> None:
-    """On a device that divides exactly they are what they are there, also where dividend is a
+    """On a device that divides exactly they equal its results, also where dividend is a
     rounded multiple of the divisor; elsewhere they are if they are whole."""
     rng = np.random.default_rng(2)
     y = (rng.random(250) + 0.5).astype(np.float32)

@@ -95,7 +95,7 @@ def test_constant_folder_matches_row(kind: str, types: Types) -> None:
 
 
 def distance(a: Any, b: Any) -> Any:
-    """How many floats lie between, per component; 0 for two NaNs, large for one."""
+    """Number of floats between, per component; 0 for two NaNs, large for one."""
     width = a.dtype.itemsize
     ordered = []
     for v in (a, b):

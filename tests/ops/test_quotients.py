@@ -45,7 +45,7 @@ def compute(kind: str, a: Any, b: Any, t: Scalar, mode: str) -> Any:
 
 
 def check(kind: str, a: Any, b: Any, t: Scalar, mode: str) -> None:
-    """Bit for bit what the row means; where sums are rounded toward zero, those of `mod` are."""
+    """Bits as the row means; where sums are rounded toward zero, those of `mod` are."""
     got = compute(kind, a, b, t, mode)
     with np.errstate(all="ignore"):
         want = evaluate(kind, (a, b), None, Tensor.of(t, (len(a),)))

@@ -151,7 +151,7 @@ class Maker:
         return self.apply(values)
 
     def in_chain(self, values: list[Value]) -> Value:
-        """In a loop that carries what comes of it."""
+        """In a loop that carries the result."""
         b, state = self.b, Param(f64, "s")
         with b.region(Param(i32, "j"), state) as body:
             v = self.apply([self.moved(x, state) for x in values])
@@ -211,7 +211,7 @@ def draw(case: Case) -> dict[str, Any]:
 
 
 def slopes(fn: Func, args: dict[str, Any], along: dict[str, Any]) -> Any:
-    """How y changes along a direction, by central differences."""
+    """Change of y along a direction, by central differences."""
 
     def value(sign: float) -> Any:
         moved = {k: v + sign * STEP * along[k] for k, v in args.items()}

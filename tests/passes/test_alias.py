@@ -1,4 +1,4 @@
-"""What may be the same place: bases, indices with offsets, components, changes of regions."""
+"""Alias analysis: bases, indices with offsets, components, changes of regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads by turns: what they find, in the interpreter, whose subgroups are of one invocation."""
+"""Cooperative loads in the interpreter, whose subgroups have one invocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What devices like: the workgroups of loops over several axes."""
+"""Cost model of devices: the workgroups of loops over several axes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_loops_that_are_worth_splitting(
     work: int, middle: int, strays: int, is_worth: bool
 ) -> None:  # fmt: skip
     assert is_worth_splitting(work, middle, strays, PROCESSOR) == is_worth
-    assert not is_worth_splitting(work, middle, strays, FULL)  # a graphics card
+    assert not is_worth_splitting(work, middle, strays, FULL)  # a GPU
 
 
 def test_rounds_of_some_words_are_for_long_sums() -> None:
@@ -109,11 +109,11 @@ def test_rounds_of_some_words_are_for_long_sums() -> None:
         (RepeatedLoads(24, 6, 180, is_alike=False), True),  # six spheres of a path tracer
         (RepeatedLoads(104, 26, 780, is_alike=False), True),  # 26 of them
         (RepeatedLoads(9, 9, 40, is_alike=True), True),
-        (RepeatedLoads(16, 16, 60, is_alike=True), False),  # by turns
+        (RepeatedLoads(16, 16, 60, is_alike=True), False),  # cooperative loads
         (RepeatedLoads(129, 43, 200, is_alike=False), False),
         (RepeatedLoads(24, 6, 1025, is_alike=False), False),
     ],
 )
 def test_numbers_that_loops_keep(repeated: RepeatedLoads, is_worth: bool) -> None:  # fmt: skip
     assert is_worth_hoisting_loads(repeated, PROCESSOR) == is_worth
-    assert not is_worth_hoisting_loads(repeated, FULL)  # a graphics card
+    assert not is_worth_hoisting_loads(repeated, FULL)  # a GPU

@@ -1,4 +1,4 @@
-"""Long parallel loops in parts do what they did whole."""
+"""Loop fission: long parallel loops in parts have the same results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops that were made one do what they did one after the other."""
+"""Fused loops have the results of the separate ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXTENT = 8  # of each array; loops have 6 iterations at most
 
 class Program:
     """Random loops one after the other: each writes an element per iteration, or sums up, and reads
-    what it does not write wherever it likes."""
+    arrays that it does not write at any index."""
 
     def __init__(self, seed: int) -> None:
         self.rng, self.b = random.Random(seed), Builder()
@@ -112,7 +112,7 @@ class Program:
                 self.numbers.append(b.emit("load", place))
 
     def keep_all(self) -> None:
-        """What private places hold is a result."""
+        """Contents of private memory are results."""
         for k, place in enumerate(self.places[:EXTENT]):
             to = self.b.emit("elem", self.arrays["x"], self.number(k))
             self.b.emit("atomic_add", to, self.b.emit("load", place))

@@ -1,4 +1,4 @@
-"""Conditions of several parts: nested on processors; graphics cards keep their loads together."""
+"""Conditions of several parts: nested on processors; GPUs keep their loads together."""
 
 from __future__ import annotations
 

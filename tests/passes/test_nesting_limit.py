@@ -1,4 +1,4 @@
-"""Nests of `if`s that are kept shallow do to memory what they did before, bit for bit."""
+"""Nests of `if`s that are kept shallow write the same to memory, bit for bit."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Nest:
         return self.rng.choice(self.visible[-12:])
 
     def work(self) -> None:
-        """A few ops on what is visible."""
+        """A few ops on visible values."""
         for _ in range(self.rng.randint(0, 3)):
             self.rng.choice((self.compute, self.touch, self.place, self.vector))()
 
@@ -86,7 +86,7 @@ class Nest:
             self.work()
 
     def inside(self, lower: Callable[[], None], region: Region) -> list[Value]:
-        """What the region may yield; what is made in it is forgotten."""
+        """Values that the region may yield; its own definitions are dropped."""
         marks = len(self.visible), len(self.places)
         with self.b.within(region):
             lower()

@@ -1,4 +1,4 @@
-"""The pipeline's order as data, and the driver: checks between passes, what it leaves out."""
+"""The pipeline's order as data, and the driver: checks between passes, omitted passes."""
 
 from __future__ import annotations
 

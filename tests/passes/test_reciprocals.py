@@ -73,7 +73,7 @@ def test_reciprocal_quotients_at_critical_values(kind: str, caps: Caps) -> None:
 
 @pytest.mark.parametrize("width", range(2, 12))
 def test_the_numbers_of_small_words_for_all_operands(width: int) -> None:
-    """What the proof says of words of 32 bits it says of all: each m fits, each quotient is right,
+    """The proof for words of 32 bits holds for all: each m fits, each quotient is right,
     that of the doubled dividend by the upper word, too."""
     half = 1 << (width - 1)
     a = np.arange(half)
@@ -89,8 +89,8 @@ def test_an_extent_of_zero_counts_as_one() -> None:
 
 
 def test_only_what_is_proved() -> None:
-    """Nothing without integers of 64 bits, of dividends that may be 2^31 or more, by what is no
-    extent, or by one that is known."""
+    """Nothing without integers of 64 bits, of dividends that may be 2^31 or more, by a value that
+    is no extent, or by a known extent."""
     fn = quotients("mod")
     assert Pass("reciprocals", FULL._replace(int64=False))(fn) is fn
     assert Pass("reciprocals", FULL)(fn) is not fn

@@ -27,7 +27,7 @@ CASES = [(row, SCALARS[t]) for row in ROWS for k in row.kinds for t in TYPES[k]]
 
 
 def operand_type(node: PatternNode, t: Scalar) -> Scalar:
-    """The type of what a comparison compares: as a letter in it says, else t."""
+    """Operand type of a comparison: as a letter in it says, else t."""
     for leaf in node.operands:
         kinds = leaf.head.partition(":")[2]
         if kinds:
@@ -52,7 +52,7 @@ def operand_types(node: PatternNode, t: Scalar) -> list[Scalar]:
 
 
 def compute(node: PatternNode, t: Scalar, env: dict[str, Any], near: Scalar) -> Any:
-    """The node's value: of type t, or a truth value made of such."""
+    """The node's value: of type t, or a bool made of such."""
     if is_number(node):
         return value_of(number_attr(node.head, t), t)
     if not node.operands:

@@ -30,7 +30,7 @@ def test_types_that_stand_in_memory(scalar: str, need: str) -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that a loop hands on, together."""
+    """All that a loop passes on, together."""
     fn, bytes_of_all = norm("f32"), 4 * (96 + 2 * 96 * 90)
     monkeypatch.setattr(expand, "MOST_BYTES", bytes_of_all)
     assert expand.expand_scalars(fn, CPU) is not fn

@@ -1,5 +1,5 @@
-"""A comparison of a square root with a constant comes out as that of what is under it: for numbers
-around the bound, one after the other, for zeros, infinities, NaN, subnormals, and any others."""
+"""A comparison of a square root with a constant equals that of the radicand: for numbers around the
+bound, one after the other, for zeros, infinities, NaN, subnormals, and any others."""
 
 from __future__ import annotations
 

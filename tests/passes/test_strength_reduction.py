@@ -1,5 +1,5 @@
-"""Divisions by natural numbers in their cheaper forms give what Python's `//` and `%` give: for all
-numbers near the ends of i32 and i64, near zero, and near multiples of the divisor."""
+"""Strength-reduced divisions by natural numbers match Python's `//` and `%`: for all numbers near
+the ends of i32 and i64, near zero, and near multiples of the divisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients in the interpreter, and what they should be by differences.
+"""Gradients in the interpreter, and expected gradients by differences.
 
 check(fn, x=np.ones(4), loss=np.zeros(()))    # fn: a plain function with ndarray arguments
 """
@@ -37,7 +37,7 @@ def lower(fn: Callable[..., Any], args: Arrays) -> Func:
 
 
 def kind_of(fn: Callable[..., Any], name: str, value: Any) -> tuple[str, Any]:
-    """How an argument is passed; `name: Tensor` in the annotation gives elements."""
+    """Passing mode of an argument; `name: Tensor` in the annotation gives elements."""
     if not isinstance(value, np.ndarray):
         t = f64 if isinstance(value, float) else scalar_of_dtype(np.int32)
         return "scalar", t
@@ -51,7 +51,7 @@ def kind_of(fn: Callable[..., Any], name: str, value: Any) -> tuple[str, Any]:
 
 
 def differentiate(fn: Callable[..., Any], args: Arrays) -> GradientFunc:
-    """The gradient's Func by all arrays of floats, what is unread removed."""
+    """The gradient's Func by all arrays of floats, unread results removed."""
     func = lower(fn, args)
     names = [k for k, v in args.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"]
     made = differentiate_reverse(func, GradientRequest(frozenset(names)))
@@ -60,7 +60,7 @@ def differentiate(fn: Callable[..., Any], args: Arrays) -> GradientFunc:
 
 
 def backward(made: GradientFunc, args: Arrays, seeds: Arrays) -> Arrays:
-    """The adjoints of all arrays after a run with these adjoints of what the kernel wrote."""
+    """The adjoints of all arrays after a run with these adjoints of the kernel's outputs."""
     adjoints = {name: np.array(seeds.get(name, np.zeros_like(args[name])))
                 for name in made.adjoints}  # fmt: skip
     bound = {k: np.array(v) for k, v in args.items()}

@@ -108,7 +108,7 @@ def define(text: str, **names: Any) -> Any:
 
 
 def spec_of(name: str, note: Any, arg: Any) -> ArgSpec:
-    """What the frontend needs to know of an argument."""
+    """Description of an argument for the frontend."""
     if note is template or isinstance(note, template):
         return ArgSpec(name, "template", None, arg)
     if note is ndarray or isinstance(note, ndarray):
@@ -137,8 +137,8 @@ def lower(fn: Any, *args: Any, **options: Any) -> Lowered:
 def run(
     fn: Any, *args: Any, device: interp.Compute | None = None, caps: Caps = FULL, **options: Any
 ) -> Any:
-    """Lower and interpret; arrays change in place. What the kernel returns, as Python values. With
-    `device`, what a device of these capabilities is given, as that one computes."""
+    """Lower and interpret; arrays change in place. Returns the kernel's results as Python values.
+    With `device`, the code for a device of these capabilities, as that one computes."""
     lowered = lower(fn, *args, **options)
     given = dict(zip(inspect.signature(fn).parameters, args))
     bound: dict[str, Any] = {}

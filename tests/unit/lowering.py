@@ -1,4 +1,4 @@
-"""A frontend context without a frontend: what handlers build, run by the interpreter.
+"""A frontend context without a frontend: the interpreter runs the ops that handlers build.
 
 with Building() as cx:
     y = arith.binary(cx, "+", cx.param(i32, 3), 1)
@@ -72,7 +72,7 @@ class Building:
         return MemoryTarget(self.b.emit("elem", p))
 
     def kinds(self) -> list[str]:
-        """What has been built."""
+        """Kinds of the ops built so far."""
         return [op.kind for op in walk(self.body)]
 
     def call_of(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
@@ -90,7 +90,7 @@ class Building:
         return attribute(self, v)
 
     def run(self, x: Any) -> Any:
-        """What x is when the code runs: a numpy scalar or array."""
+        """Value of x when the code runs: a numpy scalar or array."""
         v = operator_lowering.value(self, x)
         out = Param(Array.of(v.type, 0, ()), "out")
         self.b.emit("store", self.b.emit("elem", out), v)

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def make_field(dtype: Any, shape: Any = (), needs_grad: bool = False, **options: Any) -> Field:
-    """What stands for `ti.field`."""
+    """Stand-in for `ti.field`."""
     t = cook(dtype)
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     zeros = partial(np.zeros, (*extents, *shape_of(t)), scalar_of(t).dtype)
@@ -43,12 +43,12 @@ def make_field(dtype: Any, shape: Any = (), needs_grad: bool = False, **options:
 
 
 def make_vector_field(n: int, dtype: Any, shape: Any = (), **options: Any) -> Field:
-    """What stands for `ti.Vector.field`."""
+    """Stand-in for `ti.Vector.field`."""
     return make_field(Tensor.of(cook(dtype), (n,)), shape, **options)
 
 
 def make_matrix_field(n: int, m: int, dtype: Any, shape: Any = (), **options: Any) -> Field:
-    """What stands for `ti.Matrix.field`."""
+    """Stand-in for `ti.Matrix.field`."""
     return make_field(Tensor.of(cook(dtype), (n, m)), shape, **options)
 
 
@@ -87,7 +87,7 @@ def argument_for(note: Any, names: dict[str, Any], name: str) -> Any:
 
 
 def kernels_of(path: Path) -> list[tuple[str, Callable[[], Lowered]]]:
-    """The program's kernels by name, each with what lowers it."""
+    """The program's kernels by name, each with its lowering function."""
     names = execute(path)
     found = []
     for name, x in names.items():

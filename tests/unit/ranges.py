@@ -1,7 +1,7 @@
-"""Ranges at the ends of integer types, and kernels that write down what their loops run through.
+"""Ranges at the ends of integer types, and kernels that record the indices of their loops.
 
 for begin, end, step in corners(ti.u8): ...
-x = expected(range(begin, end, step), bits=32)      # what kernels leave in a row
+x = expected(range(begin, end, step), bits=32)      # contents of a row after a kernel
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def corners(t: Any) -> list[Range]:
 
 
 def is_tried(r: Range, top: int) -> bool:
-    """Whether a range has few indices, and none beyond `top`: or at it, if the end is beyond."""
+    """True if a range has few indices, and none beyond `top`: or at it, if the end is beyond."""
     begin, end, step = r
     count = max(0, -((begin - end) // step))
     most = max(begin, begin + (count - 1) * step) + (max(begin, end) > top)
@@ -55,7 +55,7 @@ def columns(ranges: list[Range], t: Any) -> list[Any]:
 
 
 def expected_all(ranges: list[Range], t: Any) -> list[tuple[int, int, int, int]]:
-    """What kernels find of each."""
+    """Expected results of kernels for each range."""
     bits = INDEX_BITS.get(t.name, 32)
     return [expected(range(*r), bits) for r in ranges]
 

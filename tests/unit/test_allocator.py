@@ -180,7 +180,7 @@ def test_freed_memory_waits_for_pending_submission() -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2 * BLOCK), max_size=20), st.randoms())
 def test_mending_finds_what_is_free(sizes: list[int], random: Random) -> None:
-    """Whatever an exception left of the lists, what is live stays and the rest can be had."""
+    """After any damage to the lists, live blocks stay and the rest can be allocated."""
     a, memory = make_allocator()
     live = [a.allocate(size) for size in sizes]
     for span in random.sample(live, len(live) // 2):

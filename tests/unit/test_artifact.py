@@ -50,7 +50,7 @@ def test_artifact_lists_accessed_arrays(artifact):
 
 
 def test_spans_are_of_the_func_at_hand(artifact):
-    """Code does not depend on them: what was made of one Func serves another with the same text."""
+    """Code does not depend on them: the code of one Func serves another with the same text."""
     here, there = parse_func(SUM, "here.chi"), parse_func("\n\n" + SUM, "there.chi")
     made = build_artifact(here, Options(), FULL)
     assert made.limits and made.limits[0].span.file == "here.chi"

@@ -13,7 +13,7 @@ ROWS = re.findall(r"^\| (?!message|---)(.+?) \| .+ \|$", TABLES, re.M)
 
 
 def sentences(tree: ast.AST) -> Iterator[ast.expr]:
-    """What GradientErrors say, also what is handed to the function that makes some of them."""
+    """Messages of GradientErrors, also those passed to the function that makes some of them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in ("GradientError", "kind"):  # `kind` is one of several such
@@ -40,7 +40,7 @@ def patterns() -> list[str]:
 
 
 def is_said(row: str, pattern: str) -> bool:
-    """Whether a row is a message, or its beginning before the dots."""
+    """True if a row is a message, or its beginning before the dots."""
     begin, dots, _ = row.partition(" …")
     if not dots:
         return re.fullmatch(pattern, row) is not None

@@ -1,4 +1,4 @@
-"""What is done beside a wait: its thread, exceptions there, and forks meanwhile."""
+"""Background work during a wait: its thread, exceptions there, and forks meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of which loops the bits do not depend on what the compiler learns of indices."""
+"""Loops whose result bits do not depend on the compiler's knowledge of indices."""
 
 import pytest
 

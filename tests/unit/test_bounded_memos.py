@@ -1,4 +1,4 @@
-"""What the compiler remembers between kernels does not grow with what users compile."""
+"""The compiler's memos do not grow with the number of compiled kernels."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def imported(name: str) -> list[ModuleType]:
 
 
 def caches() -> dict[str, Any]:
-    """Functions that remember what they gave, by name."""
+    """Functions with memos, by name."""
     found = (v for m in modules() for v in vars(m).values() if hasattr(v, "cache_info"))
     return {f"{v.__module__}.{v.__qualname__}": v for v in found}
 
@@ -144,7 +144,7 @@ def test_caches_have_a_limit() -> None:
 
 
 def tables() -> dict[str, int]:
-    """How many entries tables of modules and classes have, when caches with a limit are empty."""
+    """Number of entries in tables of modules and classes, when caches with a limit are empty."""
     for f in caches().values():
         f.cache_clear()
     verify._GOOD.clear()

@@ -22,7 +22,7 @@ PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
 
 
 def marks(text: str) -> list[bool]:
-    """Whether each access of the program, in order, is proved inside."""
+    """True if each access of the program, in order, is proved inside."""
     fn = parse_func(text)
     verify(fn)
     new = eliminate_bounds_checks(fn)
@@ -31,7 +31,7 @@ def marks(text: str) -> list[bool]:
 
 
 def one_access(index: str, *, array: str = "f32[?]", end: str = "%n", setup: str = "") -> bool:
-    """Whether `elem %x, %k` is proved in a loop over %i from 0 to `end`; `index` computes %k."""
+    """True if `elem %x, %k` is proved in a loop over %i from 0 to `end`; `index` computes %k."""
     return marks(f"""
 func @f(%x: array<{array}>, %y: array<f32[?]>, %a: i32) {{
   %c0 = const 0 : i32

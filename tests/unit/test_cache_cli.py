@@ -61,7 +61,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def run(store, capsys):
-    """Runs a verb on the cache: its exit status and what it prints."""
+    """Run a verb on the cache; return exit status and output."""
 
     def run_verb(*words, status=0):
         found = main(["cache", "--folder", store.root, *words])

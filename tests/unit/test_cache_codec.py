@@ -1,4 +1,4 @@
-"""The form of records in the cache: what annotations say is what is read, and nothing else."""
+"""The form of records in the cache: only data that fits the annotations is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the cache is: of a checkout, of an installed package, where it was chosen."""
+"""Location of the cache: of a checkout, of an installed package, of an option."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_of_a_wheel(
 def test_init_option_overrides_environment(
     given: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What `init` is given goes before the environment."""
+    """The option of `init` overrides the environment."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VKCHI_CACHE_DIR", "~/chosen")
     there = {None: "me/chosen", "~/given": "me/given"}.get(given, "given")

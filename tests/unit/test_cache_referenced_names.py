@@ -1,4 +1,4 @@
-"""What is a comment in a function's text, and what only looks like one."""
+"""Comments in a function's source, and strings that only look like comments."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(store: CacheStore, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a verb on that cache: what it prints."""
+    """Run a verb on that cache; return its output."""
 
     def run_verb(*words: str, status: int = 0) -> str:
         assert main(["cache", "--folder", store.root, *words]) == status, capsys.readouterr()
@@ -195,7 +195,7 @@ def test_a_driver_of_another_device(run: Run, store: CacheStore) -> None:
 
 
 class Page(HTMLParser):
-    """Tags that stand open, what is loaded, and lines."""
+    """Open tags, loaded resources, and lines."""
 
     VOID = ("meta", "!doctype")
 

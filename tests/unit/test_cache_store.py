@@ -65,7 +65,7 @@ def test_reading_takes_memory_of_the_entry(store):
 
 
 def is_recovered(store, path):
-    """Whether a broken entry counts as none, with one warning, is gone, and can be made anew."""
+    """True if a broken entry counts as none, with one warning, is gone, and can be made anew."""
     fresh = CacheStore(store.root)
     with pytest.warns(CacheWarning) as told:
         assert fresh.get(KEY) is None
@@ -151,7 +151,7 @@ def test_special_files_are_no_entries(store, make):
 
 
 def is_without_cache(store):
-    """Whether nothing is kept, with one warning."""
+    """True if nothing is kept, with one warning."""
     with pytest.warns(CacheWarning) as told:
         assert not store.put(KEY, HEADER, BODY)
         assert not store.put(OTHER, HEADER, BODY)
@@ -232,7 +232,7 @@ def test_a_short_write_goes_on(store, monkeypatch):
 
 @pytest.mark.parametrize("call", ["write", "fsync", "close", "replace"])
 def test_a_writer_killed_on_its_way_leaves_no_entry(store, monkeypatch, call):
-    """What is left after each step is what a kill there leaves: nothing cleans up after it."""
+    """The state after each step is that of a kill there: nothing cleans up after it."""
 
     class Killed(BaseException):
         pass

@@ -1,4 +1,4 @@
-"""What was found out about kernels: which answers are kept, how many, when they are written."""
+"""Cached facts about kernels: kept answers, limits, time of writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds while something is compiled."""
+"""Global state during a compilation: garbage collector, recursion limit, interrupts, threads."""
 
 import gc
 import io

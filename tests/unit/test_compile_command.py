@@ -75,7 +75,7 @@ def program(tmp_path: Path) -> str:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Runs the command: what it prints, and says on stderr."""
+    """Run the command; return stdout and stderr."""
 
     def run_one(*words: str, status: int = 0) -> tuple[str, str]:
         assert main(["compile", *words]) == status, capsys.readouterr()
@@ -88,7 +88,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
 
 @pytest.fixture
 def shaders(run: Run) -> Shaders:
-    """What is said of the shaders that a command line compiles."""
+    """Output about the shaders that a command line compiles."""
 
     def compiled(*words: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(run(*words, "--json")[0])["shaders"]
@@ -296,7 +296,7 @@ def test_any_family_that_radv_knows(program: str, run: Run) -> None:
 
 @needs_radv
 def test_a_compiler_that_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process ends at the second of three shaders; what came before and after counts."""
+    """Its process ends at the second of three shaders; those before and after count."""
     found = find_described("navi31")
     assert found is not None
     calls = []

@@ -129,7 +129,7 @@ FAKE_DRIVER = "#!/bin/bash\necho VK_DRIVER_FILES=$2\n"
 
 def run_script(folder: Path, slow: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """scripts/test with a Python that does nothing (but sleeps where its arguments say `slow`), and
-    what that was called with."""
+    the calls of it."""
     scripts = folder / "scripts"
     scripts.mkdir()
     shutil.copy(ROOT / "scripts" / "test", scripts)

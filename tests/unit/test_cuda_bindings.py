@@ -1,5 +1,5 @@
-"""What stands in for CUDA's driver in the tests beside what it stands in for, where that is there:
-the package cuda-bindings needs no CUDA for this."""
+"""The tests' stand-in for CUDA's driver against the real package cuda-bindings, where installed; it
+needs no CUDA for this."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The solver of `analysis.dataflow`: what follows from what, through branches, loops and memory."""
+"""The solver of `analysis.dataflow`: flow through branches, loops and memory."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def names(values: Iterable[Value]) -> set[str]:
 
 
 def flow(body: str, *seeds: str) -> set[str]:
-    """What follows from these, but for themselves."""
+    """Values that follow from these, but for themselves."""
     fn = func(body)
     values = by_name(fn)
     return names(Flow(fn.body, [values[s] for s in seeds]).found) - set(seeds)
 
 
 def dependence(body: str, *seeds: str) -> set[str]:
-    """What depends on these, but for themselves."""
+    """Values that depend on these, but for themselves."""
     fn = func(body)
     values = by_name(fn)
     return names(Dependence(fn.body, [values[s] for s in seeds]).found) - set(seeds)

@@ -1,4 +1,4 @@
-"""No interrupt is lost in destructors, nor in what drivers call: nothing in them is Python code."""
+"""No interrupt is lost in destructors, nor in callbacks of drivers: none is Python code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def calls_during(act: Callable[[], object]) -> list[str]:
 
 
 def is_over(steps: Iterator[None]) -> bool:
-    """Whether there is no step left; otherwise takes one."""
+    """True if there is no step left; otherwise takes one."""
     return next(steps, "over") == "over"
 
 
@@ -136,7 +136,7 @@ def lines_of(act: Callable[[], None]) -> list[int]:
 
 
 def interrupted_at(at: int, act: Callable[[], None], *, opcodes: bool = False) -> bool:
-    """Whether `act` was interrupted at the `at`-th line, or bytecode, of ours; it has fewer where
+    """True if `act` was interrupted at the `at`-th line, or bytecode, of ours; it has fewer where
     not."""
     trace = Trace(at, opcodes=opcodes)
     is_interrupted = trace.run(act)
@@ -270,7 +270,7 @@ def test_c_code_interrupts_again() -> None:
 
 
 def test_an_interrupt_on_the_threshold_of_the_end_leaves_a_closed_device() -> None:
-    """Python swallows what comes at the first bytecode of a function that it calls at the end: the
+    """Python swallows exceptions at the first bytecode of a function that it calls at the end: the
     device is closed all the same."""
     source = WORK.format(staged=False) + (
         "import atexit, sys\n"

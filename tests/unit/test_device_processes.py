@@ -404,7 +404,7 @@ print(x[0])
 
 
 def test_memory_is_left_to_the_end_of_the_process(tmp_path: Path) -> None:
-    """What is destroyed when modules are gone calls no driver, whatever a program holds."""
+    """Destructors that run after modules are gone call no driver, whatever a program holds."""
     program = tmp_path / "program.py"
     program.write_text(HOLDING)
     for _ in range(2):  # the second finds the kernel in the cache, and loads fewer modules

@@ -1,4 +1,5 @@
-"""Docstrings of public functions name every parameter, and what the function itself raises."""
+"""Docstrings of public functions name every parameter, and the exceptions that the function itself
+raises."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def parameters(fn: Callable[..., Any]) -> list[str]:
 
 
 def raises_ours(fn: Callable[..., Any]) -> bool:
-    """Whether the function's own statements raise an error of vkchi's."""
+    """True if the function's own statements raise an error of vkchi's."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
     raised = (n.exc for n in ast.walk(tree) if isinstance(n, ast.Raise) and n.exc is not None)
     called = (n.func if isinstance(n, ast.Call) else n for n in raised)

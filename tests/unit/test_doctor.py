@@ -1,4 +1,4 @@
-"""`vkchi doctor`: what is wrong is said, with what mends it."""
+"""`vkchi doctor`: problems are reported, with a remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def look(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, object]]:
-    """The exit status, and what is said in JSON."""
+    """The exit status, and the JSON output."""
     status = main(["doctor", "--json"])
     said: dict[str, object] = json.loads(capsys.readouterr().out)
     return status, said

@@ -1,6 +1,6 @@
 """scripts/vulkan-driver, with tools that install nothing.
 
-What these say is what Debian's say, and what the script said there: `scripts/old-mesa` runs it on a
+Their output is that of Debian's, and the script's output there: `scripts/old-mesa` runs it on a
 Debian of its own, whose Mesa is 22.
 """
 
@@ -44,7 +44,7 @@ TOOLS = {
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
-    """Run the script where these devices are: (status, what it said, the calls of apt-get)."""
+    """Run the script where these devices are: (status, output, the calls of apt-get)."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name, text in TOOLS.items():

@@ -1,4 +1,4 @@
-"""What drivers tell of their machine code, with a stand-in at the calls: no software driver tells.
+"""Driver statistics of machine code, with a stand-in at the calls: no software driver has them.
 
 That RADV tells is tested where that is here (test_compile_command.py).
 """

@@ -30,7 +30,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 def names(tree: ast.Module) -> set[str]:
-    """What a module names: strings, functions, what it assigns."""
+    """Names in a module: strings, functions, assigned variables."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -79,7 +79,7 @@ def test_an_atomic_is_known_to_four_files(op: str) -> None:
 
 
 def knows_affine(node: ast.AST) -> bool:
-    """Whether an expression names the one kind of layout that there is, or reads its terms."""
+    """True if an expression names the one kind of layout that there is, or reads its terms."""
     if isinstance(node, ast.Name | ast.alias):
         name = node.id if isinstance(node, ast.Name) else node.name
         return name in ("Affine", "AxisTerm")

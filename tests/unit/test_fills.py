@@ -1,4 +1,4 @@
-"""Which dispatches do nothing but set whole arrays to a number (`analysis/fills`)."""
+"""Dispatches that only set whole arrays to a number (`analysis/fills`)."""
 
 from __future__ import annotations
 

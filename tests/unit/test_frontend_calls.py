@@ -1,4 +1,4 @@
-"""Calls: inlined functions, methods, plain Python, what runs at compile time."""
+"""Calls: inlined functions, methods, plain Python, calls at compile time."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""Branches and loops: what runs, in which order, and what is not computed."""
+"""Branches and loops: executed code, its order, and skipped code."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,6 @@
-"""Golden programs: tests/golden/frontend/NAME.py becomes the IR of NAME.chi, and what is wrong in
-tests/golden/errors/NAME.py is said as in NAME.txt; the gradients of tests/golden/autodiff/NAME.py
-are those of NAME.chi. `pytest --bless` rewrites all.
-"""
+"""Golden programs: tests/golden/frontend/NAME.py becomes the IR of NAME.chi, and errors in
+tests/golden/errors/NAME.py have the messages of NAME.txt; the gradients of
+tests/golden/autodiff/NAME.py are those of NAME.chi. `pytest --bless` rewrites all."""
 
 from __future__ import annotations
 

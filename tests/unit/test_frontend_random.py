@@ -1,4 +1,4 @@
-"""Random functions of integers mean in a kernel what they mean in Python: branches, loops, `break`,
+"""Random functions of integers mean the same in a kernel as in Python: branches, loops, `break`,
 `continue` and `return` anywhere, short circuits, lists, components of vectors."""
 
 from __future__ import annotations

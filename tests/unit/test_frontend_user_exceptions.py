@@ -1,5 +1,5 @@
-"""What the user's Python raises while a kernel is compiled: the kernel's line and the user's, and
-the exception itself as the cause."""
+"""Exceptions of the user's Python during compilation: the kernel's line and the user's, and the
+exception itself as the cause."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_annotated_variables():
 )  # fmt: skip
 @pytest.mark.parametrize("where", ["variable", "memory"])
 def test_augmented_assignment(op, start, x, want, where):
-    """`+=` and `-=` convert what is added first, as Taichi does; the others convert the result."""
+    """`+=` and `-=` convert the addend first, as Taichi does; the others convert the result."""
     cell = Field(np.array(start, np.int32))
     if where == "variable":
         k = define(f"def k() -> ti.i32:\n    a = {start}\n    a {op}= {x}\n    return a\n")

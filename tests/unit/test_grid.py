@@ -77,7 +77,7 @@ def test_block_grid() -> None:
 
 
 def test_unknown_counts() -> None:
-    """A fixed number of invocations partitions what the host does not count."""
+    """A fixed number of invocations partitions loops that the host does not count."""
     crowd = ("const", most_threads(FULL))
     found = grid_of("%b = const 0 : i32\n %e = cast %f : i32")
     assert found == row_grid(crowd, DEFAULT_BLOCK, guard=False)

@@ -1,5 +1,5 @@
-"""Which indices keep iterations apart, so that sums over them need no atomics; that they do is
-tried in the interpreter."""
+"""Indices that keep iterations disjoint, so that sums over them need no atomics; the interpreter
+checks the proofs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def arguments(n: int, m: int) -> tuple[Any, ...]:
 
 
 def is_proved(lines: list[str]) -> bool:
-    """Whether iterations are known to have elements of their own."""
+    """True if iterations are known to have elements of their own."""
     fn = lower(make(lines), *arguments(2, 3)).func
     assert has_kind(fn.body, UPDATES)
     return not has_kind(demote_all_atomics(fn).body, UPDATES)

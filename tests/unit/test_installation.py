@@ -1,4 +1,4 @@
-"""How vkchi is installed."""
+"""Installation of vkchi."""
 
 from __future__ import annotations
 

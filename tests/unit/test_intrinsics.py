@@ -1,4 +1,4 @@
-"""What functions, methods and attributes build in a kernel, and what it computes."""
+"""Functions, methods and attributes in a kernel: the ops that they build, and the results."""
 
 from __future__ import annotations
 

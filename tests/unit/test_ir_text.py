@@ -1,4 +1,4 @@
-"""Printing and parsing: names, literals, types; what goldens cannot say."""
+"""Printing and parsing: names, literals, types; cases beyond the goldens."""
 
 from __future__ import annotations
 

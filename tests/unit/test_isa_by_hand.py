@@ -1,5 +1,5 @@
-"""No pass makes the benchmark programs worse than shaders that were written by hand: what a GPU
-vendor's compiler makes of both, counted (`benchmarks/isa/hand.py` has the bars)."""
+"""No pass makes the benchmark programs worse than shaders that were written by hand: instructions
+that a GPU vendor's compiler makes of both, counted (`benchmarks/isa/hand.py` has the bars)."""
 
 from __future__ import annotations
 

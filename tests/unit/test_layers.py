@@ -204,8 +204,8 @@ def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Wherever imports stand: one inside a function may spare a process something, and breaks no
-    circle. What two modules want of each other belongs into one of them, or into a third below."""
+    """Imports inside functions count: one may save start-up time, and breaks no cycle. Shared parts
+    of two modules belong in one of them, or in a third below."""
     graph: dict[str, set[str]] = {}
     for module, path in MODULES.items():
         found = (each.name.partition(".") for each in read_imports(module, path))

@@ -1,4 +1,4 @@
-"""Pass `legalize`: stand-ins mean what they stand for, and nothing is silently missing."""
+"""Pass `legalize`: expansions mean the same as their ops, and nothing is silently missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BARE = FULL._replace(f32_atomic_add=False, f32_atomic_add_shared=False, f64_atom
 
 
 def apply(kind: str, t: Scalar, arrays: list[Any], caps: Caps) -> tuple[Any, Func]:
-    """An elementwise op on whole arrays, as tensors; what it gives, and the legal program."""
+    """An elementwise op on whole arrays, as tensors; its result, and the legal program."""
     n = len(arrays[0])
     tensor = Tensor.of(t, (n,))
     array = Array.of(tensor, 0, (), row_major((), n))

@@ -13,7 +13,7 @@ from vkchi.vk import physical
 
 
 class Row(NamedTuple):
-    """What is read of a device, as far as it matters here."""
+    """Properties of a device that matter here."""
 
     caps: Caps
 

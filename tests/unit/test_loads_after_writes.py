@@ -1,5 +1,5 @@
-"""Which loads may see a write of their own invocation (`analysis.segments`): of places that are
-told apart by what is the same in all iterations."""
+"""Loads that may see a write of their own invocation (`analysis.segments`): addresses that uniform
+values keep disjoint."""
 
 from __future__ import annotations
 

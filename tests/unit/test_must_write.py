@@ -1,5 +1,5 @@
-"""Which loops are proved to overwrite all of an array, whatever its shape; that they do is tried in
-the interpreter."""
+"""Loops that are proved to overwrite all of an array, for every shape; the interpreter checks the
+proofs."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def make(axes: int, lines: list[str]) -> Any:
 
 
 def is_proved(axes: int, lines: list[str]) -> bool:
-    """Whether the loops are known to overwrite all."""
+    """True if the loops are known to overwrite all."""
     y = np.zeros(SHAPES[axes][0], np.float32)
     return "y" in ReachingWrites(lower(make(axes, lines), y).func).ends
 
 
 def is_filled(axes: int, lines: list[str], shape: tuple[int, ...]) -> bool:
-    """Whether they do so, for an array of this shape."""
+    """True if they do so, for an array of this shape."""
     y = np.zeros(shape, np.float32)
     run(make(axes, lines), y)
     return bool((y == 1).all())

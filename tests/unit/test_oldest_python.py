@@ -39,7 +39,7 @@ def run_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def too_new(text: str) -> list[str]:
-    """What a module's text imports, when it is run, that Python 3.10 has not."""
+    """Run-time imports of a module that Python 3.10 lacks."""
     found: list[str] = []
     for node in run_imports(ast.parse(text, feature_version=(3, 10))):
         if isinstance(node, ast.Import):

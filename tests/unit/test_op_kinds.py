@@ -1,7 +1,7 @@
-"""What is true of op kinds stands in the op table: no other module lists kinds.
+"""Facts about op kinds are in the op table: no other module lists kinds.
 
 Counted as a list of kinds: a dict, set, list or tuple written down, of which all keys or items are
-strings and two or more name op kinds; but not what a value is compared with, if that is two
+strings and two or more name op kinds; but not an operand of a comparison, if that is two
 kinds (`kind in ("add", "sub")`). Two sorts are no facts of ops, and are named here, each with
 what it is: `HANDLERS`, which give kinds what their module does with them (a rule, a visitor, an
 opcode: that table *is* the module), and `OTHERS`. A new one must be a column of the op table, or
@@ -82,7 +82,7 @@ OTHERS = {
 
 
 def lists_of_kinds(path: Path) -> Iterator[str]:
-    """The names of what lists op kinds in a file: of the variable, or the function it stands in."""
+    """Names of the variables or functions in a file that list op kinds."""
     tree = ast.parse(path.read_text())
     module = str(path.relative_to(ROOT).with_suffix(""))
 
@@ -102,7 +102,7 @@ def lists_of_kinds(path: Path) -> Iterator[str]:
 
 
 def is_list(node: ast.AST) -> bool:
-    """Whether an expression lists op kinds."""
+    """True if an expression lists op kinds."""
     if not isinstance(node, ast.Dict | ast.Set | ast.List | ast.Tuple):
         return False
     items = node.keys if isinstance(node, ast.Dict) else node.elts
@@ -111,7 +111,7 @@ def is_list(node: ast.AST) -> bool:
 
 
 def is_pair(node: ast.AST) -> bool:
-    """Whether an expression is of two items."""
+    """True if an expression is of two items."""
     return isinstance(node, ast.Tuple) and len(node.elts) == 2
 
 

@@ -1,4 +1,4 @@
-"""What drivers compile lasts: read once, checked before a driver sees it, written rarely and whole.
+"""Pipeline cache of drivers: read once, checked before a driver sees it, written rarely and whole.
 
 The software drivers keep nothing in a VkPipelineCache, so a stand-in at the calls does: it gives
 the header that drivers give, and one byte for each pipeline.
@@ -37,7 +37,7 @@ def saxpy_shader() -> Shader:
 
 
 class Driver:
-    """A device whose driver keeps something: `given` is what it was given, call by call."""
+    """A device whose driver keeps something: `given` is the data passed to it, call by call."""
 
     def __init__(self, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
         self.device, self.given, self.merged = device, list[bytes](), 0
@@ -98,7 +98,7 @@ def begin(store: CacheStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 
 def blob_in(store: CacheStore) -> bytes:
-    """What is kept."""
+    """Stored contents."""
     (key,) = store.keys()
     found = store.get(key)
     assert found is not None and found[0]["kind"] == "pipelines"
@@ -139,7 +139,7 @@ def test_cache_is_per_device_and_driver(store: CacheStore, begin: Callable[[], D
 def test_unchanged_cache_is_not_written(
     store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the driver says that it found a pipeline in what it was given, that is no new one."""
+    """A pipeline that the driver found in the given data is not new."""
     driver = begin()
     calls = driver.device._logical.calls
     make = calls.vkCreateComputePipelines
@@ -362,7 +362,7 @@ pipelines.cache.save()
 
 @pytest.mark.skipif(not radv.find_driver(), reason="Mesa's RADV is not here")
 def test_a_driver_that_keeps_something(store: CacheStore) -> None:
-    """Mesa's RADV, which compiles for a made-up card: what it compiled is found, broken or not."""
+    """Mesa's RADV, which compiles for a made-up card: its pipelines are found, broken or not."""
 
     def compiled() -> tuple[int, bool]:
         done = subprocess.run(

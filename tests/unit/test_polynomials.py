@@ -1,4 +1,5 @@
-"""Integers as sums: what is read of a value is what it computes, modulo the range of its type."""
+"""Integers as polynomials: the polynomial of a value equals its result, modulo the range of its
+type."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def make(rng: random.Random, t: Scalar) -> tuple[list[Param], list[Op]]:
 
 
 def run(v: Value, given: dict[Value, int], t: Scalar) -> int:
-    """What a value computes, as a number that may have wrapped."""
+    """Result of a value, as a number that may have wrapped."""
     if isinstance(v, Param):
         return given[v]
     assert isinstance(v, Op)

@@ -1,4 +1,4 @@
-"""How far long work is: on terminals only, after a second, and drawn by whoever works."""
+"""Progress of long work: on terminals only, after a second, and drawn by any worker."""
 
 from __future__ import annotations
 

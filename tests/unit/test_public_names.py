@@ -22,7 +22,7 @@ TABLE = public_names.read_names()
 
 
 def names_for_type_checkers() -> dict[str, tuple[str, str]]:
-    """Where `vkchi/__init__.pyi` has each public name from; what it says itself counts as right."""
+    """Source of each public name in `vkchi/__init__.pyi`; its own definitions count as right."""
     found: dict[str, tuple[str, str]] = {}
     imported: dict[str, tuple[str, str]] = {}
     for node in ast.parse((ROOT / "vkchi" / "__init__.pyi").read_text()).body:
@@ -69,7 +69,7 @@ def import_of(module: str, found: Iterable[str], *, gives_out: bool = False) -> 
 
 
 def public_lists() -> Iterator[tuple[str, re.Match[str], str]]:
-    """Files, the lists in them, and what these must be."""
+    """Files, the lists in them, and their expected contents."""
     functions = {
         "lang.elementwise": elementwise.PUBLIC["ti"],
         "lang.atomic_functions": [function.__name__ for function in atomic_functions.ATOMICS],

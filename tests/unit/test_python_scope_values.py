@@ -1,4 +1,4 @@
-"""What Python scope has: vectors, matrices, `ti.math`, types as functions, ndrange."""
+"""Values in Python scope: vectors, matrices, `ti.math`, types as functions, ndrange."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Reports without a device: what kernels tell in the interpreter, before and after the passes; how
-records are read; that kernels which tell nothing have nothing to do with it."""
+"""Reports without a device: reports of kernels in the interpreter, before and after the passes;
+reading of records; no cost for kernels without reports."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from vkchi.target.shader import REPORTS
 
 
 def texts(lowered: Lowered, reports: list[InterpreterReport]) -> list[str]:
-    """What reports say, the iterations of a loop in order."""
+    """Text of reports, the iterations of a loop in order."""
     return [lowered.sites[r.site].text([np.asarray(v).tolist() for v in r.values]) for r in reports]
 
 
 def tell(fn: Any, bound: dict[str, Any], *args: Any, **options: Any) -> list[str]:
-    """What a kernel tells, interpreted; the same after all passes."""
+    """Reports of a kernel, interpreted; the same after all passes."""
     lowered = lower(fn, *args, **options)
     program, _ = optimize_kernel(lowered.func, FULL, Options(**options))
     told: list[list[InterpreterReport]] = [[], []]

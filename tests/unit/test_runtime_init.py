@@ -1,4 +1,4 @@
-"""`ti.init`: which device it asks for, and what it refuses."""
+"""`ti.init`: the requested device, and invalid options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public functions say in their signatures what they take and give."""
+"""Signatures of public functions are annotated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLASSES = (
 
 
 def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Those of `ti` and its modules, what classes of `ti.ad` are made with, methods of CLASSES."""
+    """Those of `ti` and its modules, constructors of `ti.ad`, methods of CLASSES."""
     for cls in CLASSES:
         for name, found in vars(cls).items():
             if inspect.isfunction(found) and (name == "__init__" or not name.startswith("_")):

@@ -1,4 +1,4 @@
-"""Where a function's definition ends in its file: found from its code and its syntax."""
+"""End of a function's definition in its file: found from its code and its syntax."""
 
 import inspect
 from types import CodeType, FunctionType

@@ -37,7 +37,7 @@ def tree_of(text: str) -> str:
 
 
 def found_in(text: str, history: list[str]) -> bool:
-    """Whether the history gives the text of the function in it, and not another."""
+    """True if the history gives the text of the function in it, and not another."""
     code = typed_code(text).__code__
     for statement in interactive_source.typed_statements(code, history):
         lines = interactive_source.lines_in(statement, code)

@@ -1,4 +1,4 @@
-"""Golden files of emitted SPIR-V: tests/golden/spirv/NAME.chi is IR, NAME.spvasm what it becomes.
+"""Golden files of emitted SPIR-V: tests/golden/spirv/NAME.chi is IR, NAME.spvasm the output.
 
 Two comments stand above the IR: `; grid: MODE BLOCK [guard]` and `; caps: full` or `smallest`.
 `pytest --bless` rewrites the .spvasm files; review is the diff.

@@ -1,4 +1,4 @@
-"""The Shader record that emission gives: slots, offsets, needs; and what it refuses."""
+"""The Shader record that emission gives: slots, offsets, needs; and unsupported ops."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_only_what_is_used_has_a_slot() -> None:
 
 
 def test_wide_slots_come_before_narrow_ones() -> None:
-    planes = "array<f32<2>[4] @(1%0*1;0,4;8;)>"  # no spare element: strays go to the trash block
+    planes = "array<f32<2>[4] @(1%0*1;0,4;8;)>"  # no spare element: others go to the trash
     text = f"""func @k(%a: i8, %b: f64<2>, %h: f16, %t: u1, %x: array<f64[??]>, %y: {planes}) {{
       %i = cast %a : i32
       %k = cast %h : i32

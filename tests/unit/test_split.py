@@ -158,7 +158,7 @@ func @late(%x: array<i32[?]>, %a: i32) {
 
 
 def test_results_of_control_ops_cross() -> None:
-    """A loop's result travels; a pure `if` is done again; a loaded bound stands in a temporary."""
+    """A loop's result travels; a pure `if` is recomputed; a loaded bound stands in a temporary."""
     text = """
 func @control(%x: array<i32[?]>, %a: i32) {
   %c0 = const 0 : i32

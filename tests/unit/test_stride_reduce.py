@@ -161,7 +161,7 @@ def test_processors_loop(count: int, known: bool, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("count", [2047, 2048, 2049, 5000, 16384, 32767])
 @pytest.mark.parametrize("is_light", [True, False])
 def test_light_iterations_are_shared_by_fewer(count: int, is_light: bool) -> None:
-    """Where nothing takes long, to begin an invocation for each is most of the work."""
+    """If all iterations are cheap, starting an invocation for each is most of the work."""
     text = MANY.replace("BEGIN", "0").replace("END", f"const {count}")
     if not is_light:
         text = text.replace("store", "for %begin, %k {\n^(%o: i32)\nyield\n}\nstore")

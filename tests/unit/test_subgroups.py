@@ -34,7 +34,7 @@ VALUES = [f"subgroup_{name}" for name in (*EXCHANGES, "first")]
 
 
 def has_row(kind: str, t: Scalar) -> bool:
-    """Whether the op takes the type."""
+    """True if the op takes the type."""
     if kind in VALUES or kind == "subgroup_all_equal":
         return True
     return t.kind != ("f" if kind.endswith(BITWISE) else "b")

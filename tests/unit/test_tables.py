@@ -217,7 +217,7 @@ def test_replacing_ops_only_write() -> None:
 
 
 def test_varying_ops_are_not_dispatch_uniform() -> None:
-    """An invocation's own places and streams; what is the same in every one is not among them."""
+    """An invocation's own places and streams; dispatch-uniform ops are not among them."""
     own = kinds_with(Trait.PER_INVOCATION)
     assert VARYING - {"random"} == {k for k in own if k.endswith("_index")}
 

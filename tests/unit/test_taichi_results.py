@@ -1,4 +1,4 @@
-"""Types and values of expressions against what Taichi 1.7.4 printed (taichi_results.txt)."""
+"""Types and values of expressions against the output of Taichi 1.7.4 (taichi_results.txt)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DIFFERENT: dict[str, tuple[str, str, str]] = {
 
 
 def namespace(cx: Building) -> dict[str, Any]:
-    """What an expression may name: Handles for the variables, functions that act on them."""
+    """Names for expressions: Handles for the variables, functions that act on them."""
     handles = {k: Tracer(cx, cx.param(t, v, k)) for k, (t, v) in VARIABLES.items()}
     any_handle = handles["i"]
 

@@ -1,4 +1,4 @@
-"""What `ti.tools` says of files that cannot be read or written."""
+"""Errors of `ti.tools` for files that cannot be read or written."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MIB2 = 1 << 21
 
 @pytest.fixture(scope="module")
 def allocator(tmp_path_factory):
-    """What calls of the allocator print."""
+    """Output of calls of the allocator."""
     compiler = shutil.which("cc")
     if compiler is None or sys.platform != "linux":
         pytest.skip("needs a C compiler, on Linux")

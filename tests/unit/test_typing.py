@@ -1,4 +1,4 @@
-"""What a user's type checker makes of the public names."""
+"""Results of a user's type checker on the public names."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ TYPES = """
 
 
 def check(program: Path, *options: str) -> list[str]:
-    """What mypy says of a program, without its last line."""
+    """Output of mypy for a program, without its last line."""
     said, _, _ = api.run(["--follow-imports=silent", f"--cache-dir={ROOT / '.mypy_cache'}",
                           "--config-file=", *options, str(program)])  # fmt: skip
     return [line for line in said.splitlines() if f"{program.name}:" in line]

@@ -1,4 +1,4 @@
-"""How invocations share the iterations of loops over several axes: each is run once."""
+"""Distribution of loop iterations over several axes to invocations: each is run once."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ BEGINS = (0, -7, 3, 0)
 def loop_over(
     extents: tuple[int, ...], kind: str, is_numbered: bool = False
 ) -> tuple[Func, dict[str, object]]:
-    """A loop that counts what it comes to, or numbers it from 1 on; bounds are constants,
-    arguments, or in memory."""
+    """A loop that counts its accesses, or numbers them from 1 on; bounds are constants, arguments,
+    or in memory."""
     n, b = len(extents), Builder()
     out, at = Param(Array.of(i32, n), "out"), Param(Array.of(i32, 1), "at")
     given = [Param(i32, f"n{k}") for k in range(n)]

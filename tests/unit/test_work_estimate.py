@@ -1,4 +1,4 @@
-"""How much a Func does in a launch (`analysis/work`)."""
+"""Work of a Func in a launch (`analysis/work`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ func @f(%x: array<f32[?]>, %n: i32) {
 
 
 def test_ops_are_counted_as_often_as_loops_go_round() -> None:
-    """Those of a loop whose bound is an index as often as what is around it."""
+    """Ops of a loop whose bound is an index count as often as those around it."""
     work = work_of(parse_func(TEXT))
     assert [ops for ops, _ in work] == [5, 3, 5, 2]
     (_, once), (_, each), (_, inner), (_, innermost) = work

@@ -1,4 +1,4 @@
-"""What tests of gradients share: a few numbers, fields for them, and slopes by differences."""
+"""Shared helpers of gradient tests: a few numbers, fields for them, and slopes by differences."""
 
 from __future__ import annotations
 

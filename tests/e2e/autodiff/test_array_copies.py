@@ -166,7 +166,7 @@ def test_copies_and_algorithms(way: Any, f: Any) -> None:
 
 
 def test_long_prefix_sums() -> None:
-    """Whose chunks' sums stand in arrays of our own."""
+    """The chunks' sums are in arrays of vkchi."""
     x, y, loss = array(100, np.linspace(0, 1, 100)), array(100), array(1)
     scan = ti.algorithms.PrefixSumExecutor(100)
     with ti.ad.Tape(loss):
@@ -731,7 +731,7 @@ def test_torch_between_kernels() -> None:
 
 
 def seen_arrays() -> list[tuple[str, Any]]:
-    """What can be seen in place: (kind, maker of an array and of a view of it, all ones)."""
+    """Memory visible in place: (kind, maker of an array and of a view of it, all ones)."""
 
     def exported(make: Any) -> Any:
         def made() -> tuple[Any, Any]:
@@ -751,7 +751,7 @@ def seen_arrays() -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("memory", [None, "1KiB"])
 @pytest.mark.parametrize(("kind", "make"), seen_arrays())
 def test_in_place_write_by_other_library(kind: str, make: Any, memory: Any) -> None:
-    """Each kernel's gradient is by what it found."""
+    """Each kernel's gradient uses the values of its own call."""
     x, loss = ti.field(ti.f32, 4, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
     x.fill(2)
     try:
@@ -867,7 +867,7 @@ def put_where_python_put(y: Any, view: Any) -> None:
 def test_a_derivative_through_what_others_wrote(
     write: Any, third: float | None, is_late: bool, find: Any
 ) -> None:
-    """Others may have read what stood there: refused. What Python writes is told apart from it."""
+    """Others may have read the old values: refused. Python writes have another message."""
     kinds = {"needs_grad": True, "needs_dual": True}
     x, y = (ti.field(ti.f32, 4, **kinds) for _ in range(2))
     loss = ti.field(ti.f32, (), **kinds)

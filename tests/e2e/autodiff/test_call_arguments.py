@@ -1,5 +1,5 @@
-"""Arguments of differentiated kernels: those that Python changes after the call, packs, what is
-annotated as constant, and tensors whose gradients torch adds up itself."""
+"""Arguments of differentiated kernels: those that Python changes after the call, packs, constant
+annotations, and tensors whose gradients torch adds up itself."""
 
 from collections.abc import Callable
 from typing import Any
@@ -304,8 +304,8 @@ def cube(x: ti.types.ndarray(), y: ti.types.ndarray()):
 
 
 def make_cube(choose: Callable[[Any], Any], give: Callable[[Any], Any] = lambda grad: grad) -> Any:
-    """The kernel as an operation of torch; `choose` makes the tensor whose gradient is computed of
-    the one that was given, and `give` makes of that gradient what torch is given."""
+    """The kernel as an operation of torch; `choose` makes the differentiated tensor from the given
+    one, and `give` makes torch's result from its gradient."""
     torch = pytest.importorskip("torch")
 
     class Cube(torch.autograd.Function):  # type: ignore[misc, name-defined]

@@ -1,5 +1,5 @@
-"""Gradients of numbers of every kind: casts, integers in the path, atomics and their results, kinks
-and infinities, random numbers, layouts, matrices and what is solved with them."""
+"""Gradients by dtype: casts, integers in the path, atomics and their results, kinks and infinities,
+random numbers, layouts, matrices and linear solves."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ def test_gradients_by_dtype(name: str, tolerance: float, need: Callable[..., Non
 
 @pytest.mark.parametrize("name", ["f16", "f32", "f64"])
 def test_sums_at_computed_places(name: str, need: Callable[..., None]) -> None:
-    """A tape saves what they change before they do, in types that are changed in their words
-    too."""
+    """A tape saves elements before they change, also in types that are changed in their words."""
     need(name)
     t = getattr(ti, name)
     x, y, loss = field(4, dtype=t, values=[1, 2, 3, 4]), field(3, dtype=t, values=[1] * 3), field()
@@ -229,7 +228,7 @@ def test_lengths_at_zero() -> None:
     check(v, loss, run, gradient=[0, 0])
 
 
-# --- what cannot be done again -------------------------------------------------------------------
+# --- operations that cannot be recomputed ---------------------------------------------------------
 
 
 def test_random_numbers_that_are_added() -> None:

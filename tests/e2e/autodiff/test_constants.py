@@ -1,4 +1,4 @@
-"""Arrays with gradients that hold constants: nothing is lost of what is computed from them."""
+"""Arrays with gradients that hold constants: values computed from them lose no derivative."""
 
 from __future__ import annotations
 

@@ -292,8 +292,8 @@ def dtype_of(dtype: Any) -> Any:
 def test_functions_at_multiples_of_the_unit_matrix(
     n: int, precision: str, form: str, need: Callable[..., None]
 ) -> None:
-    """f(a I + D) = f(a) I + f'(a) D to first order, for a symmetric D; and for singular values what
-    of D is skew turns f(a) / a D. Nearby, and for a rotated pair, differences in f64 tell."""
+    """f(a I + D) = f(a) I + f'(a) D to first order, for a symmetric D; and for singular values the
+    skew part of D turns f(a) / a D. Nearby, and for a rotated pair, differences in f64 tell."""
     need(precision)
     dtype, exact = getattr(ti, precision), EXACT[precision]
     c = np.random.default_rng(n).normal(size=(n, n))
@@ -344,8 +344,8 @@ def stored(x: Any, form: str, loss: Any) -> Any:
 
 @pytest.mark.parametrize("form", ["svd", "eig"])
 def test_vectors_that_are_stored(form: str) -> None:
-    """Right where values differ, if only by 1e-4. Where they are equal, what other kernels make of
-    the vectors is not known, and so there is no derivative."""
+    """Right where values differ, if only by 1e-4. Where they are equal, later uses of the vectors
+    are unknown, and so there is no derivative."""
     x = ti.Matrix.field(2, 2, ti.f32, 4, needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
     at = np.array([np.diag([2.0, 1.0]), np.diag([1.0001, 1.0]), np.eye(2), 2 * np.eye(2)])

@@ -1,5 +1,5 @@
-"""Atomics on elements that belong to one iteration: they are as good as a load and a store, so what
-they return, and how they mix with stores, has a gradient."""
+"""Atomics on elements that belong to one iteration act as a load and a store: their results, and
+mixtures with stores, have a gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kernel.grad()` inside tapes and forward mode, and what programs put into gradients there."""
+"""`kernel.grad()` inside tapes and forward mode, and writes of programs to gradients there."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_slopes_that_are_cleared_before_they_are_read() -> None:
 
 
 def test_slopes_of_slopes_are_refused() -> None:
-    """A linear kernel's gradient, of what another gradient has put there."""
+    """A linear kernel's gradient, from values that another gradient wrote."""
     w = Forces()
     z = ti.field(ti.f32, 4, needs_grad=True)
 

@@ -17,7 +17,7 @@ N, CORNER, W = 550, 4, 1.2
 
 @pytest.fixture(autouse=True)
 def no_warnings() -> Iterator[None]:
-    """Nobody is told that something is not known."""
+    """Nobody is reported that something is not known."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", ti.ad.GradientWarning)
         yield

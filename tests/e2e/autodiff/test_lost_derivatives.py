@@ -1,4 +1,4 @@
-"""Where derivatives get lost, or seem to: tensors of torch, arrays filled anew."""
+"""Lost and seemingly lost derivatives: tensors of torch, refilled arrays."""
 
 # No postponed annotations here: they are the kernels' types.
 from typing import Any

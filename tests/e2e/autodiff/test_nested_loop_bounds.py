@@ -1,4 +1,4 @@
-"""Gradients of loops whose bounds come from what is around them."""
+"""Gradients of loops whose bounds depend on enclosing loops and branches."""
 
 from __future__ import annotations
 

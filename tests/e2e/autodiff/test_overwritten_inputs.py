@@ -1,5 +1,5 @@
-"""Numbers that are written over inputs which recorded kernels have used are constants: gradients
-are by what the inputs held when the tape began."""
+"""Writes over inputs that recorded kernels have used are constants: gradients are by the inputs'
+contents when the tape began."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Gradients where Python takes part: what it writes between kernels, tapes, `kernel.grad`,
-functions without gradients, tensors and arrays of other libraries, forward mode."""
+"""Gradients with Python code between kernels: writes, tapes, `kernel.grad`, functions without
+gradients, tensors and arrays of other libraries, forward mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.e2e.autodiff.slopes import X, check, field, is_near, make, refuse
 
 
 def needs_view(x: Any) -> None:
-    """Skip where numpy cannot see an array in place, as on a graphics card."""
+    """Skip where numpy cannot see an array in place, as on a GPU."""
     if x.host is None:
         pytest.skip("no views of the device's memory here")
 
@@ -1148,7 +1148,7 @@ def test_components_after_a_function_with_a_gradient_of_its_own() -> None:
 
 class Weighted:
     """`loss += w * x` with a gradient of its own, which reads w, an array of the host; `before` is
-    what that does first."""
+    its first action."""
 
     def __init__(self, w: Any, before: Any = lambda: None) -> None:
         self.w, (self.x, self.loss) = w, make()

@@ -1,4 +1,5 @@
-"""Loops whose iterations read what others change: refused where that happens, and only there."""
+"""Races under differentiation: loops whose iterations read elements that others change raise, and
+only those."""
 
 from __future__ import annotations
 
@@ -234,7 +235,7 @@ def test_a_gradient_outside_a_tape() -> None:
 
 
 def test_a_gradient_outside_a_tape_after_stores_of_a_constant() -> None:
-    """The kernel has run: what it stores is there already, and was not when others read it."""
+    """The kernel has run: its stores are there already, and were not when others read the elements."""
     x, y = field(N), field()
 
     @ti.kernel

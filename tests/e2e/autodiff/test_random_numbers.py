@@ -1,5 +1,5 @@
-"""Gradients of kernels that draw random numbers, and that count in parallel: what was drawn is kept
-by the tape."""
+"""Gradients of kernels that draw random numbers, and that count in parallel: the tape keeps the
+drawn values."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_the_old_value_of_an_atomic_on_an_array_without_gradient() -> None:
 
 
 class Squares:
-    """y = x * x in a function with its own gradient, and what may come after."""
+    """y = x * x in a function with its own gradient, and possible later steps."""
 
     def __init__(self) -> None:
         self.x, self.y, self.loss = x, y, loss = numbers(4), numbers(4), numbers()

@@ -1,4 +1,4 @@
-"""What users of tapes and forward mode do, and was wrong once."""
+"""Regressions in programs that use tapes and forward mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NODE = ti.types.struct(a=ti.f32, n=ti.i32)
 
 
 def test_forward_mode_through_a_shared_array() -> None:
-    """Each iteration reads what another one put into the workgroup's memory."""
+    """Each iteration reads the value that another one put into the workgroup's memory."""
     n = 64
     x, y = (ti.field(ti.f32, n, needs_dual=True) for _ in range(2))
 
@@ -35,7 +35,7 @@ def test_forward_mode_through_a_shared_array() -> None:
 
 
 def test_gradients_of_a_tape_evaluated_inside_it() -> None:
-    """`tape.grad()` may be called before the tape ends; what comes after is not recorded."""
+    """`tape.grad()` may be called before the tape ends; later calls are not recorded."""
     x = ti.field(ti.f32, 3, needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
 

@@ -1,4 +1,4 @@
-"""What `ti.init` lets pass on request: arrays without gradients in a gradient's way, and races."""
+"""Checks that `ti.init` relaxes on request: arrays without gradients, and races."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_part_of_a_name_names_nothing(name: str) -> None:
 
 
 def test_accepted_race_result_is_not_recomputed() -> None:
-    """In limited memory calls are done again, and would find something else."""
+    """In limited memory calls are recomputed, and would find something else."""
     ti.init(accept_races=["scatter"])
     x, loss, _ = make()
     y = ti.field(ti.f32, 2, needs_grad=True)

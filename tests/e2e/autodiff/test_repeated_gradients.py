@@ -35,7 +35,7 @@ def power(n: ti.i32, x: F1, y: F1):
 
 @pytest.fixture
 def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of what is bound anew from now on."""
+    """Names of newly bound arguments from now on."""
     found: list[str] = []
     bind = Executable.bind
 

@@ -67,7 +67,7 @@ def test_alternating_scalars_and_arrays(repeats):
 
 
 def test_several_calls_in_one_tape(repeats):
-    """Each gradient finds what its own call found, though calls between them overwrite it."""
+    """Each gradient uses the values of its own call, though calls between them overwrite them."""
     ti.init(arch=ti.vulkan)
     x, loss = (ti.field(ti.f32, s, needs_grad=True) for s in (3, ()))
 

@@ -49,7 +49,7 @@ def make_kernel(text: str, name: str, path: Path, names: dict[str, Any]) -> Any:
 
 
 def add(x: np.ndarray) -> float:
-    """What LOOPS adds up."""
+    """Terms that LOOPS adds up."""
     found = []
     for v in x:
         s, k = v, 0

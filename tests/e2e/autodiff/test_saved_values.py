@@ -1,5 +1,5 @@
-"""What loops save for their gradients where there is little memory: several iterations of a
-parallel loop take turns, or the kernel does not run."""
+"""Values that loops save for their gradients in little memory: iterations of a parallel loop run in
+chunks, or the kernel does not run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vkchi.tape import plan, questions
 
 @pytest.fixture
 def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
-    """Leaves so many bytes for what is saved; gives the names of the kernels made narrow since."""
+    """Leaves so many bytes for saved values; gives the names of the kernels made narrow since."""
     made: list[str] = []
     real = questions.build_strip_mined
 
@@ -193,7 +193,7 @@ def test_invocation_ids_are_those_of_the_kernel(leave: Any, size_bytes: int) -> 
 
 
 def test_narrow_buffers_are_used_again(leave: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they hold is not free, and they need not be made smaller for that."""
+    """Their memory is not free, and they need not be made smaller for that."""
     n = 1000
     x, loss, run = spiral(n)
     leave(1 << 30)

@@ -15,7 +15,8 @@ N, STEPS = 8, 25
 
 
 class Planets:
-    """Bodies that attract each other, moved in place: every step overwrites what gradients need."""
+    """Bodies that attract each other, moved in place: every step overwrites values that gradients
+    need."""
 
     def __init__(self) -> None:
         self.x = ti.Vector.field(2, ti.f32, N, needs_grad=True)
@@ -104,7 +105,7 @@ def test_wrong_amounts(memory: Any) -> None:
 
 class Owned(Planets):
     """The same, with steps that have gradients of their own: which recompute, keep adjoints in an
-    array without gradient, and overwrite what other kernels have read."""
+    array without gradient, and overwrite values that other kernels have read."""
 
     def __init__(self) -> None:
         super().__init__()

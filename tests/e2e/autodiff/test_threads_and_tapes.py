@@ -27,7 +27,7 @@ def squares(x: Any, loss: Any) -> Callable[[], None]:
 
 
 def in_thread(act: Callable[[], Any]) -> list[BaseException]:
-    """Do something in another thread, to its end; what it raised."""
+    """Run something in another thread, to its end; returns the exception."""
     raised: list[BaseException] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Tapes that do what a tape did before do not note it again (`tape.traces`): what they find is the
+"""Tapes that repeat an earlier tape are not noted again (`tape.traces`): their results are the
 same, whatever else happens in them."""
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ def test_trees_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_gradient_that_is_placed_later() -> None:
-    """By then the same calls need more of what is overwritten."""
+    """By then the same calls need more of the overwritten values."""
     ti.init(arch=ti.vulkan)
     x = ti.field(ti.f32, N, needs_grad=True)
     late = ti.field(ti.f32)
@@ -426,7 +426,7 @@ ENDS = {"interrupt": KeyboardInterrupt, "refusal": DeviceError}
 def test_a_call_that_fails_inside(
     world: World, monkeypatch: pytest.MonkeyPatch, error: str, place: int
 ) -> None:
-    """What was noted of it, and saved for it, is no call's."""
+    """Notes and saved values of the failed call belong to no call."""
 
     def fail(*args: Any) -> None:
         raise ENDS[error]
@@ -452,7 +452,7 @@ def test_a_call_that_fails_inside(
 
 
 def test_no_memory_for_copies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error is that of a tape which is noted, and what was to be kept is kept afterwards."""
+    """The error is that of a noted tape, and the values to keep are kept afterwards."""
 
     def fail(*args: Any) -> None:
         raise DeviceError("no memory")

@@ -1,5 +1,5 @@
-"""What a program does not choose must not spoil the gradient of what it does: infinities and NaNs
-in the other arm of a `select`, or in values that only some iterations use."""
+"""Unselected values do not spoil gradients: infinities and NaNs in the other arm of a `select`, or
+in values that only some iterations use."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_missing_data(body: Any, slopes: list[float]) -> None:
 
 
 def test_missing_data_in_sums_of_their_own() -> None:
-    """What is added to `errors[i]` counts only where that does."""
+    """Terms of `errors[i]` count only where that does."""
     x, seen, errors = (ti.field(ti.f32, 4, needs_grad=True) for _ in range(3))
     loss = ti.field(ti.f32, (), needs_grad=True)
     x.from_numpy(np.array([1, 2, 3, 4], np.float32))

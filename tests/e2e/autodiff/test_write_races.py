@@ -148,7 +148,7 @@ def recurrence_in_one_element() -> Program:
 
 
 def contacts(first: int) -> Program:
-    """Which come about at a call that is no power of two, and go after it."""
+    """Contacts that arise at a call that is no power of two, and end after it."""
     x, loss = field(N, values=START), field()
 
     @ti.kernel
@@ -262,7 +262,7 @@ def test_forward_mode_where_the_run_lost_the_derivative() -> None:
 
 
 def test_winners_that_stand_in_memory() -> None:
-    """What an earlier kernel left there is read, not done again."""
+    """Values that an earlier kernel left there are read, not recomputed."""
     x, loss, owner = field(N, values=START), field(), integers(np.zeros(BINS))
 
     @ti.kernel
@@ -363,7 +363,7 @@ def test_the_same_values() -> None:
 
 
 def test_same_numbers_of_different_origin_are_refused() -> None:
-    """What is stored is the same; whose derivative it has is not."""
+    """The stored values are equal; their derivatives are not."""
     x, y, loss = field(N, values=np.ones(N)), field(BINS), field()
 
     @ti.kernel
@@ -463,7 +463,7 @@ def test_disjoint_indices_need_no_trial_run(trials: list[str]) -> None:
 
 
 def test_disjoint_multiples_and_rows_need_no_trial_run(trials: list[str]) -> None:
-    """What the numbers of a call keep apart, too: the rows of a serial loop."""
+    """Also rows of a serial loop that the scalars of a call keep disjoint."""
     n, m = N // 2, 3
     x, y, loss = field(N, values=START), field(n * m), field()
 

@@ -17,7 +17,7 @@ Load = Callable[[str], ModuleType]
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Imports an example; what it imports of its own folder is forgotten afterwards."""
+    """Imports an example; its imports from its own folder are forgotten afterwards."""
     monkeypatch.syspath_prepend(str(FOLDER))
     yield importlib.import_module
     for name in NAMES:

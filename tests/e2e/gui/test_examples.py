@@ -1,4 +1,4 @@
-"""The examples that draw: a few steps of small ones, and what must be true of them."""
+"""The examples that draw: a few steps of small ones, and their invariants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.e2e.gui.conftest import Load
 
 
 def draw(simulation, res) -> np.ndarray:
-    """What an example draws, without alpha."""
+    """The image that an example draws, without alpha."""
     gui = ti.GUI("test", res, show_gui=False)
     simulation.draw(gui)
     return gui.get_image()[..., :3]

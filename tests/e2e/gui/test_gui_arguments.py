@@ -1,4 +1,4 @@
-"""What ti.GUI takes, and what it says of the rest."""
+"""Arguments of ti.GUI, and its errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What the drawing methods of ti.GUI paint, pixel by pixel, off-screen.
+"""Pixels that the drawing methods of ti.GUI paint, off-screen.
 
 The expectations are the rule that Taichi's own GUI follows, found by measuring it: a disc covers of
-pixel (i, j) its radius less the distance of (i, j) from its middle, a line that of (i + 0.5,
-j + 0.5), cut to 0 to 1; a triangle all pixels whose middle is inside; later shapes blend over
-earlier ones. Channels were equal to Taichi's within half of 1/255 for all methods here, `contour`
-within 3/255.
+pixel (i, j) its radius less the distance of (i, j) from its middle, a line that of (i + 0.5, j +
+0.5), cut to 0 to 1; a triangle all pixels whose middle is inside; later shapes blend over earlier
+ones. Channels were equal to Taichi's within half of 1/255 for all methods here, `contour` within
+3/255.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def make(**options) -> ti.GUI:
 
 
 def disc(x: float, y: float, r: float) -> np.ndarray:
-    """How much of each pixel a disc covers; lengths are in pixels."""
+    """Coverage of each pixel by a disc; lengths are in pixels."""
     return np.clip(r - np.linalg.norm(MIDDLES - 0.5 - (x, y), axis=2), 0, 1)
 
 
@@ -340,7 +340,7 @@ def test_the_kernel_paints_what_numpy_paints(
 
 
 def test_tiles_have_the_shapes_that_touch_them_and_few_others() -> None:
-    """Of a large triangle and of lines, in order; nothing of what their boxes hold besides."""
+    """Tiles of a large triangle and of lines, in order; nothing else from their boxes."""
     size = 40 * touched_tiles.TILE
     ends = np.array([[0.0, 0.0], [size - 1.0, size - 1.0]], np.float32)
     colour = np.zeros(2, np.uint32)

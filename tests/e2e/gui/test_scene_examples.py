@@ -1,4 +1,4 @@
-"""The examples of three dimensions: a few steps of small ones, and what must be true of them."""
+"""The examples of three dimensions: a few steps of small ones, and their invariants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def need_what_draws() -> None:
 
 
 def draw(simulation, eye, at) -> np.ndarray:
-    """What is seen of a simulation in even light: f32[w, h, 3]; nothing is black."""
+    """Image of a simulation in even light: f32[w, h, 3]; nothing is black."""
     need_what_draws()
     window = ti.ui.Window("test", (120, 90), show_window=False)
     camera, scene = ti.ui.Camera(), window.get_scene()

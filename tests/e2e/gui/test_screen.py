@@ -1,5 +1,5 @@
 """A window of ti.GUI on a real X server without a screen (Xvfb): keys and the mouse arrive, and the
-server shows what was drawn. Skipped where Xvfb or xdotool is not installed."""
+server shows the drawing. Skipped where Xvfb or xdotool is not installed."""
 
 from __future__ import annotations
 

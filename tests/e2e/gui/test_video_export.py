@@ -1,4 +1,4 @@
-"""Films of what was drawn."""
+"""Video files of drawn frames."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def start(**options: Any) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under Taichi, what is marked as ours has to fail."""
+    """Under Taichi, tests that are marked as ours have to fail."""
     for item in items if IS_TAICHI else ():
         mark = item.get_closest_marker("ours")
         if mark is not None:

@@ -1,4 +1,4 @@
-"""The forms of `ti.types.ndarray` in annotations: what arrays they take, and what kernels see."""
+"""The forms of `ti.types.ndarray` in annotations: accepted arrays, and their view in kernels."""
 
 import numpy as np
 import pytest

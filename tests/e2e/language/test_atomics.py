@@ -34,7 +34,7 @@ def draw(op: str, t: str) -> Any:
 
 
 def expected(op: str, start: Any, values: Any) -> Any:
-    """What stands in the bins afterwards."""
+    """Final contents of the bins."""
     want = start.copy()
     with np.errstate(over="ignore"):
         NUMPY[op].at(want, np.arange(COUNT) % BINS, values)

@@ -1,4 +1,4 @@
-"""Where atomics may stand: components, members, locals, references, branches; augmented forms."""
+"""Targets of atomics: components, members, locals, references, branches; augmented forms."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What kernels take over from Python: globals, closures, constants, objects, lists of fields."""
+"""Python objects that kernels capture: globals, closures, constants, objects, lists of fields."""
 
 import collections
 import enum

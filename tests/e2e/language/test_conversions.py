@@ -1,4 +1,4 @@
-"""Conversions: what is rounded or cut off on the way from one type to another."""
+"""Conversions: rounding and truncation from one type to another."""
 
 from collections.abc import Callable
 

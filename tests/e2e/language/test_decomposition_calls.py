@@ -1,4 +1,4 @@
-"""Decompositions: where they may be called, of what, and what they say to anything else."""
+"""Calls of decompositions: permitted contexts, operands, and errors."""
 
 import numpy as np
 import pytest

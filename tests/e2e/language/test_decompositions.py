@@ -1,4 +1,4 @@
-"""Decompositions of small matrices: what defines them, on random and degenerate matrices."""
+"""Decompositions of small matrices: their defining equations, on random and degenerate matrices."""
 
 import numpy as np
 import pytest
@@ -260,7 +260,7 @@ def near_identity(n, size, count=200):
 
 
 def exact_rotation(m):
-    """The polar factor in 64 bits, of what 32 bits hold of m: a rotation."""
+    """The polar factor in 64 bits of the 32-bit m: a rotation."""
     m = m.astype(np.float32).astype(float)
     if m.shape[-1] == 3:
         u, _, vt = np.linalg.svd(m)

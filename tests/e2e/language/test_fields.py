@@ -30,7 +30,7 @@ def fill_ramp(x: ti.template()):
 
 
 def placed(dtype: Any, build: Any) -> Any:
-    """A field of dtype, placed under what `build` makes of ti.root."""
+    """A field of dtype, placed under the node that `build` makes of ti.root."""
     x = ti.field(dtype)
     build(ti.root).place(x)
     return x

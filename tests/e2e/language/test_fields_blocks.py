@@ -1,4 +1,4 @@
-"""Blocks of field trees: loops over them, what they say of themselves, `ti.rescale_index`."""
+"""Blocks of field trees: loops over them, their properties, `ti.rescale_index`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Random field trees: whatever the layout, fields hold what numpy arrays of their shapes do.
+"""Random field trees: in every layout, fields equal numpy arrays of their shapes.
 
 Each seed makes a tree of random depth, axes, extents and branches, with fields of random types at
 random nodes, and passes random contents through Python and kernels.

@@ -1,4 +1,4 @@
-"""`@ti.func`: what it returns, what it changes by reference, loops in it."""
+"""`@ti.func`: results, changes by reference, loops in it."""
 
 import vkchi as ti
 from tests.e2e.language.compare import check

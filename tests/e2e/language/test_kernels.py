@@ -1,4 +1,4 @@
-"""`@ti.kernel`: what it returns, arguments by value, wrong calls."""
+"""`@ti.kernel`: results, arguments by value, wrong calls."""
 
 from typing import Tuple
 

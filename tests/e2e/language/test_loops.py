@@ -440,7 +440,7 @@ def test_block_dim_fn() -> None:
 
 
 def test_variables_that_loops_at_the_top_assign() -> None:
-    """Iterations come in order where each goes on from what the one before left."""
+    """Iterations run in order where each continues from the values of the one before."""
 
     @ti.kernel
     def fibonacci(n: ti.i32) -> ti.i32:

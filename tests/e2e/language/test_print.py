@@ -18,7 +18,7 @@ VECTOR = ti.Vector([1, 2])
 
 @pytest.fixture
 def said(capfd: pytest.CaptureFixture[str]) -> Said:
-    """What was printed since the last call."""
+    """Output since the last call."""
 
     def read() -> str:
         ti.sync()
@@ -318,7 +318,7 @@ def test_format_method(said: Said) -> None:
 
 
 def test_formats_of_c(said: Said) -> None:
-    """What Python's formats lack, as printf has it."""
+    """printf formats that Python's formats lack."""
 
     @ti.kernel
     def run(x: ti.f32, n: ti.i32, u: ti.u32):

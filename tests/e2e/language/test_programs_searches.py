@@ -1,6 +1,6 @@
 """Whole programs that search: with stacks in vectors, functions as arguments, grids and trees.
 
-What they find is compared with numpy's answer.
+Results are compared with numpy's.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Wrong programs raise what Taichi raises, by the names that programs catch."""
+"""Wrong programs raise Taichi's errors, by the names that programs catch."""
 
 from pathlib import Path
 

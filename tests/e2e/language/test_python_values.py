@@ -1,4 +1,4 @@
-"""Values, elements and arrays in Python scope: one-line programs, and what they print.
+"""Values, elements and arrays in Python scope: one-line programs, and their output.
 
 `python_values.txt` has them as `program  -->  output`, lines of output apart by ` | `; outputs are
 those of Taichi 1.7.4.

@@ -1,5 +1,5 @@
-"""Numbers of any width in fields: what kernels and Python find there is what numpy computes from
-the documented arithmetic, and numbers that share a word do not disturb each other.
+"""Bit-packed integers in fields: contents equal numpy's by the documented arithmetic, and numbers
+that share a word do not disturb each other.
 
 The models here are written in whole numbers and exact fractions, and share nothing with the code.
 """
@@ -27,7 +27,7 @@ def packed(*types: Any, n: int = N, bits: int = 32) -> list[Any]:
 
 
 def numbers(x: Any) -> Any:
-    """What stands in a field, element by element."""
+    """Contents of a field, element by element."""
     found = [x[k] for k in np.ndindex(x.shape)]
     return np.array(found).reshape(x.shape)
 

@@ -359,7 +359,7 @@ def test_a_tree_that_stands_in_fields() -> None:
 
     @ti.real_func
     def add_up(i: ti.i32, weight: ti.template()) -> ti.f32:
-        """What a node and all below it weigh."""
+        """Weight of a node and its subtree."""
         s = 0.0
         if i >= 0:
             s = weight[i]

@@ -1,4 +1,4 @@
-"""Mistakes that are told rather than given a meaning, by errors that Taichi's handlers catch."""
+"""Mistakes that raise errors, of types that Taichi's handlers catch."""
 
 import numpy as np
 import pytest

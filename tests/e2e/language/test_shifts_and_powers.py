@@ -18,7 +18,7 @@ def wrap(value: int, name: str) -> int:
 
 
 def shifted(x: int, k: int, name: str) -> list[int]:
-    """x << k and x >> k: what is shifted by more than there are bits is lost."""
+    """x << k and x >> k: bits that are shifted out are lost."""
     k = k if 0 <= k < 64 else 64
     return [wrap(x << k, name), x >> k]
 
@@ -136,7 +136,7 @@ def test_power() -> None:
 
 @pytest.mark.ours("negative-powers")
 def test_negative_power() -> None:
-    """What `int(x ** y)` is in Python; 0 of 0."""
+    """Python's `int(x ** y)`; 0 of 0."""
     for x, y, want in ((2, -1, 0), (-2, -1, 0), (1, -1, 1), (-1, -1, -1), (-1, -2, 1), (0, -1, 0)):
         check(power(x, y), want)
     check(power(-1, -(2**31)), 1)

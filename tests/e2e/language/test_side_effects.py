@@ -1,5 +1,5 @@
-"""What an expression does besides its value happens once, whether its value is used or not, in
-debug mode or not."""
+"""Side effects of an expression happen once, with or without a use of its value, in debug mode or
+not."""
 
 from collections.abc import Callable
 

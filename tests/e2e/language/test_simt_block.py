@@ -23,7 +23,7 @@ def dtype_of(t: str) -> Any:
 
 
 def skip_without(lacks: Any, *types: str) -> None:
-    """Skip where the device has not one of the types, truth values in arrays being u8."""
+    """Skip where the device has not one of the types, bools in arrays being u8."""
     for t in types:
         if lacks("u8" if t == "u1" else t):
             pytest.skip(f"no {t}")
@@ -369,7 +369,7 @@ def test_prefix_sum_and_tree() -> None:
 
 
 def test_memory_fence_orders_writes() -> None:
-    """The last iteration to arrive sees what all others wrote before."""
+    """The last iteration to arrive sees all others' earlier writes."""
     n = 64
     x, done, total = ti.field(ti.i32, n), ti.field(ti.i32, ()), ti.field(ti.i32, ())
 

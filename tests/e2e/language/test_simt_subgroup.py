@@ -62,7 +62,7 @@ def draw(t: str) -> Any:
 
 
 def identity(op: str, t: str) -> Any:
-    """What a scan begins with."""
+    """Initial value of a scan."""
     dtype = dtype_of(t)
     if op in ("min", "max") and t[0] == "f":
         return np.inf if op == "min" else -np.inf
@@ -473,7 +473,7 @@ def test_exchanges_that_no_invocation_answers_are_told(width: int, caps: Any) ->
 
 
 def test_a_scan_for_wide_subgroups_is_right_in_narrow_ones(width: int) -> None:
-    """Lanes ask for their number after the exchange, so what nobody answered is not used."""
+    """Lanes read their index after the exchange, so undefined answers are not used."""
 
     def scan(v: Any, i: Any) -> Any:
         for k in ti.static([1, 2, 4, 8, 16, 32]):
@@ -489,7 +489,7 @@ def test_a_scan_for_wide_subgroups_is_right_in_narrow_ones(width: int) -> None:
 
 
 def test_exchanges_where_the_size_is_asked_for(width: int) -> None:
-    """The same sum, over warps of any size; what is left out is not warned of."""
+    """The same sum, over warps of any size; the skipped branch does not warn."""
 
     def total(v: Any, i: Any) -> Any:
         for k in ti.static([32, 16, 8, 4, 2, 1]):

@@ -18,7 +18,7 @@ MOST_ELEMENTS = 600
 
 
 class Node:
-    """A block or a field, with what it should hold: 1 for cells that are active, or numbers."""
+    """A block or a field, with its expected contents: 1 for cells that are active, or numbers."""
 
     def __init__(self, made: Any, kind: str, extents: dict[int, int], above: "Node | None") -> None:
         self.made, self.kind, self.above = made, kind, above
@@ -33,7 +33,7 @@ class Node:
         return above if self.kind in ("dense", "place") else [*above, self]
 
     def part(self, of: "Node", index: Any) -> tuple[Any, ...]:
-        """What of it is in an element of a node above, or what of that it is in."""
+        """Part of the node in an element of a node above, or the reverse."""
         at = dict(zip(of.extents, index, strict=True))
         found = []
         for axis, n in self.extents.items():
@@ -43,7 +43,7 @@ class Node:
         return tuple(found)
 
     def cell(self, of: "Node", index: Any) -> tuple[int, ...]:
-        """Where in it, which is above, an element of a node is."""
+        """Position of a node's element in the node above it."""
         at = dict(zip(of.extents, index, strict=True))
         return tuple(int(at[a]) // (of.extents[a] // n) for a, n in self.extents.items())
 
@@ -58,13 +58,13 @@ class Node:
 
     @property
     def along(self) -> int:
-        """Which of its axes a list is along."""
+        """The axis of a list."""
         (axis,) = set(self.extents) - set(self.above.extents if self.above else {})
         return list(self.extents).index(axis)
 
     @property
     def active(self) -> Any:
-        """Which elements a loop comes to, by shape."""
+        """Elements that a loop visits, by shape."""
         if not self.path:
             return np.ones_like(self.held)
         block, found = self.path[-1], self.held * 0

@@ -1,4 +1,4 @@
-"""Methods of structs in kernels: `@ti.dataclass`, `__struct_methods`, what changes `self`."""
+"""Methods of structs in kernels: `@ti.dataclass`, `__struct_methods`, changes of `self`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Python syntax that kernels have, and what they refuse."""
+"""Python syntax that kernels support or reject."""
 
 import pytest
 

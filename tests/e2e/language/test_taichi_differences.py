@@ -1,4 +1,4 @@
-"""What differs from Taichi on purpose is written in one table, and every row has a test."""
+"""Intended differences from Taichi are in one table, and every row has a test."""
 
 from __future__ import annotations
 

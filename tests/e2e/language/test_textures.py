@@ -1,4 +1,4 @@
-"""Textures: contents, formats, what accesses give, against numpy (Taichi: on Vulkan alone)."""
+"""Textures: contents, formats, accesses, against numpy (Taichi: on Vulkan alone)."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def channels(name):
 
 
 def full(values, count):
-    """Colours as accesses give them: what a format lacks is 0, alpha 1."""
+    """Colours as accesses give them: missing channels are 0, alpha 1."""
     found = np.zeros((*values.shape[:-1], 4), np.float32)
     found[..., 3] = 1
     found[..., :count] = values[..., :count]
@@ -182,7 +182,7 @@ def test_images_of_other_modes(mode):
 
 
 def stored(name, colours):
-    """What load gives after these colours were stored, and what fetch does."""
+    """Results of load and fetch after these colours were stored."""
     fmt, out = getattr(F, name), np.zeros((2, len(colours), 4), np.float32)
     tex = ti.Texture(fmt, (len(colours),))
 

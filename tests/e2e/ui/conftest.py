@@ -1,4 +1,4 @@
-"""Tests of `ti.ui` need what it is built on, and a device that wgpu takes."""
+"""Tests of `ti.ui` need its dependencies, and a device that wgpu takes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from vkchi.errors import ToolError
 
 
 def project(camera: ti.ui.Camera, place, aspect: float = 2.0) -> np.ndarray:
-    """Where a place is seen: x, y from -1 to 1, depth."""
+    """Screen position of a point: x, y from -1 to 1, depth."""
     row = [*place, 1] @ camera.get_view_matrix() @ camera.get_projection_matrix(aspect)
     return row[:3] / row[3]
 

@@ -1,4 +1,4 @@
-"""The snippets of docs/ui.md run, and print what they say."""
+"""The snippets of docs/ui.md run, and print their documented output."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Programs as Taichi's documentation of GGUI has them, in our words, a few frames each: what a call
-is given and how calls follow each other. Each returns its window, of which a picture is taken."""
+"""Programs as Taichi's documentation of GGUI has them, in our words, a few frames each: arguments
+and order of calls. Each returns its window, of which a picture is taken."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_a_part_of_the_balls(window, scene) -> None:
 
 
 def plane_under(z: float = 0.0) -> np.ndarray:
-    """Where the pixels' rays meet a plane."""
+    """Intersections of the pixels' rays with a plane."""
     return rays() * (FAR - z) + [0, 0, FAR]
 
 

@@ -1,5 +1,5 @@
 """A window of ti.ui on a real X server without a screen (Xvfb): keys and the mouse arrive, in the
-program and in widgets, and the server shows what was drawn. Skipped where Xvfb or xdotool is not
+program and in widgets, and the server shows the drawing. Skipped where Xvfb or xdotool is not
 installed."""
 
 from __future__ import annotations

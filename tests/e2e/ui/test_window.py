@@ -129,7 +129,7 @@ def test_names_of_keys() -> None:
 
 
 def declare(window, values: dict) -> np.ndarray:
-    """A frame with widgets: what is on the screen; `values` are those of the widgets then."""
+    """A frame with widgets; `values` are those of the widgets then."""
     gui = window.get_gui()
     with gui.sub_window("numbers", 0.0, 0.0, 1.0, 1.0) as w:
         w.text("a text")
@@ -160,7 +160,7 @@ def test_widgets_are_drawn(window) -> None:
 
 
 def test_widgets_are_used(window) -> None:
-    """What a mouse does where the widgets are. ImGui takes one change a frame."""
+    """Effects of a mouse on widgets. ImGui takes one change a frame."""
     values: dict = {}
     declare(window, values)
     gui = window.get_gui()
