@@ -18,7 +18,7 @@ def arrays(count: int, n: int = 8) -> list[Any]:
     return found
 
 
-def test_disjoint_views() -> None:
+def test_disjoint_arguments() -> None:
     x, y = arrays(2)
     z = ti.ndarray(ti.f32, 8, needs_grad=True)
     host = np.zeros(8, np.float32)

@@ -47,7 +47,7 @@ def without_numbers(text: str) -> list[str]:
     ]
 
 
-def test_readme_code_prints_documented_output(
+def test_make_demo_prints_readme_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("PIL")

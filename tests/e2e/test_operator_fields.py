@@ -242,7 +242,7 @@ def test_compiled_functions_too(backend):
         assert torch.autograd.grad(made[k].sum(), x)[0].tolist() == [3 * k] * 3
 
 
-def test_dispatcher_calls():
+def test_saved_fields_under_the_profiler():
     w = ti.field(ti.f32, 3)
     w.fill(2)
     op, x = scaled_by(w), torch.ones(3, requires_grad=True)

@@ -742,7 +742,7 @@ def test_ghost_cells_by_an_index_that_leaves_the_inside_as_it_is() -> None:
     assert len(told(shift)) == 1
 
 
-def test_equal_stores_to_scratch_element_warn() -> None:
+def test_equal_stores_to_scratch_element_do_not_warn() -> None:
     scratch, y = ti.field(ti.f32, ()), ti.field(ti.f32, N)
 
     @ti.kernel

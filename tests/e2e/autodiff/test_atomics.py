@@ -194,7 +194,7 @@ def test_a_maximum_in_a_variable() -> None:
     check_all(lambda: None, run, x, loss, f)
 
 
-def test_atomic_max_keeps_previous_maximum() -> None:
+def test_atomic_max_with_previous_maximum() -> None:
     x, most, loss = both(4, values=X), both(), both()
 
     @ti.kernel

@@ -409,7 +409,7 @@ def test_invalid_field_declarations_raise() -> None:
         np.from_dlpack(x)
 
 
-def test_component_types_may_differ() -> None:
+def test_dtype_per_component() -> None:
     x = ti.Vector.field(2, dtype=[quant.int(5), quant.int(5)])
     word = ti.BitpackedFields(max_num_bits=32)
     word.place(x)

@@ -37,7 +37,7 @@ def test_a_float_is_no_integer_literal() -> None:
         refuse(kernel, kind=ti.TaichiTypeError)
 
 
-def test_float_truncation_raises() -> None:
+def test_casts_truncate_floats() -> None:
     @ti.kernel
     def cut(x: ti.f32) -> ti.i32:
         return ti.i32(x) * 100 + int(1.5) * 10 + ti.cast(2.5, ti.i32)

@@ -245,7 +245,7 @@ def test_vectors_from_arrays_of_another_width() -> None:
 
 
 @pytest.mark.ours("addresses")
-def test_field_addresses() -> None:
+def test_get_addr_raises() -> None:
     with pytest.raises(AttributeError, match="addresses of a device's memory"):
         _ = ti.get_addr
 
