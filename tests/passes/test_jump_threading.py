@@ -60,7 +60,7 @@ def test_processors_branch() -> None:
     assert [op.kind for op in fn.body.ops].count("if") == 1
 
 
-def test_barriers_are_not_duplicated() -> None:
+def test_subgroup_ops_are_not_duplicated() -> None:
     other = "    %one = subgroup_add %n : i32\n    yield\n  }\n  yield\n}"
     fn = parse(CONDITION.replace("    yield\n  }\n  yield\n}", other)).funcs[0]
     assert thread_jumps(fn, CPU) is fn

@@ -135,7 +135,7 @@ def test_an_attribute_that_a_property_misses_is_not_the_property() -> None:
         lower("x = ti.math.all(1)")
 
 
-def test_python_syntax_errors_have_one_location() -> None:
+def test_errors_of_builtins_have_one_location() -> None:
     with pytest.raises(CompilationError) as caught:
         lower("x = ti.static([1].index(2))")
     assert "index() raised ValueError at compile time: 2 is not in list" in str(caught.value)

@@ -235,7 +235,7 @@ def test_a_gradient_outside_a_tape() -> None:
 
 
 def test_a_gradient_outside_a_tape_after_stores_of_a_constant() -> None:
-    """The kernel has run: its stores are there already, and were not when others read the elements."""
+    """The kernel has run: its stores are there already, not when others read."""
     x, y = field(N), field()
 
     @ti.kernel

@@ -735,7 +735,7 @@ def elected(count: int) -> tuple[Any, Any, list[Callable[[], Any]]]:
 
 
 @pytest.mark.parametrize("options", [{}, {"memory": "1KiB"}, {"validation": True}])
-def test_first_iteration_stores(options: dict[str, Any]) -> None:
+def test_winning_iteration_stores(options: dict[str, Any]) -> None:
     """The gradient is that of the run's own winner."""
     x, loss, kernels = elected(1)
     with ti.ad.Tape(loss, **options):

@@ -45,7 +45,7 @@ def test_casts_truncate_floats() -> None:
     check(cut(3.5), 312)
 
 
-def test_function_result_is_not_a_literal() -> None:
+def test_cast_of_function_result() -> None:
     n = 5.0
 
     @ti.kernel
