@@ -1,6 +1,6 @@
 """Lowering state about cells of sparse blocks: which are active, and which blocks were changed.
 
-The functions that activate and test cells are in `activity`.
+The functions that activate and test cells are in `cell_activity`.
 
     with cx.cells.own():
         ...                 # code that accesses the activity numbers themselves
@@ -18,10 +18,10 @@ from vkchi.tuples import NamedTuple
 
 
 class ActiveElement(NamedTuple):
-    """Elements whose cells are active because a loop over the node is at them.
+    """An element whose cells are active because a loop over its node is at this element.
 
-    It holds for nodes with one `spot`, in the same function and loop. Iterations of an inner loop
-    may come after a deactivation, so it does not hold there.
+    Equal for nodes with one `spot`, at the same indices, in the same function and loop. Iterations
+    of an inner loop may come after a deactivation, so the fact does not hold there.
     """
 
     spot: Any
@@ -33,8 +33,9 @@ class ActiveElement(NamedTuple):
 class ActiveCells:
     """Activity facts of the current loop.
 
-    `marked` are the blocks whose activity numbers the loop changes. `is_own` is true in code about
-    cells itself, which neither checks nor marks cells.
+    - `known`: elements that are known to be active
+    - `marked`: blocks whose activity numbers the loop may change
+    - `is_own`: true in code about cells itself, which neither checks nor marks cells
     """
 
     __slots__ = ("is_own", "known", "marked")
@@ -45,12 +46,15 @@ class ActiveCells:
         self.marked: set[Any] = set()
 
     def is_known(self, act: Activation, node: Any, indices: Sequence[Value]) -> bool:
-        """True if the element's cells are known to be active."""
+        """True if the element's cells are known to be active; False if unknown."""
         return ActiveElement(node.spot, tuple(indices), act, len(act.loops)) in self.known
 
     @contextmanager
     def at(self, act: Activation, node: Any, indices: Sequence[Value]) -> Iterator[None]:
-        """Assume this element's cells active while the body of a loop over the node is lowered."""
+        """Assume this element's cells active while the body of a loop over the node is lowered.
+
+        Facts of outer loops hold again afterwards, unless the body dropped all facts.
+        """
         outer = self.known
         self.known = inner = (*outer, ActiveElement(node.spot, tuple(indices), act, len(act.loops)))
         yield

@@ -1,9 +1,9 @@
 """Functions and methods on cells of sparse blocks: `ti.activate(block, [i, j])`, `x[i].append(v)`.
 
-The operations on activity numbers are in `activity`.
+The operations on activity numbers are in `cell_activity`.
 
-    ACTIVITY_FORMS[cells.activate](cx, [block, [i, j]], {})
-    LIST_METHODS["append"](cx, ListRef(x, (i,)), v)
+    ACTIVITY_FORMS[sparse_cells.activate](cx, [block, [i, j]], {})
+    LIST_METHODS["append"](cx, ListRef(x, node, (i,)), v)
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ ITEM = "an item of this list,"  # the target of a value, in messages
 
 
 def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
-    """Return the block argument of a function. Raises KernelTypeError for another kind of node."""
+    """Return x, the block argument of `ti.<name>`.
+
+    Raises KernelTypeError if it is not a block of one of `kinds`, KernelFieldError if its tree
+    cannot be laid out.
+    """
     kind = getattr(x, "kind", None) if hasattr(type(x), "sparse_path") else None
     if kind in kinds:
         check_usable(cx, x)
@@ -61,7 +65,8 @@ def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
 def cell_of(cx: Lowering, block: Any, indices: Any, origin: Sequence[int] = ()) -> list[Value]:
     """Return the indices of a block's cell, or of a list, as values relative to an origin.
 
-    Bounds are checked as for arrays. Raises KernelIndexError.
+    Raises KernelIndexError for a wrong number of indices. Bounds are checked as for arrays, if the
+    options say so.
     """
     given = [] if indices is None else flatten_indices(cx, [indices])
     want = len(block.activity.extents)
@@ -123,7 +128,11 @@ Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
 
 
 def form_of(name: str, handler: Callable[..., Any]) -> Form:
-    """Make the form of a function of a node, indices and possibly a value."""
+    """Make the form of `ti.<name>`, whose arguments are those of the handler after `cx`.
+
+    They are a node, indices and possibly a value. The form raises KernelTypeError for other
+    arguments.
+    """
     names = ("node", "indices", "val")[: handler.__code__.co_argcount - 1]
 
     def form(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -148,7 +157,10 @@ ACTIVITY_FORMS: dict[Any, Form] = {
 
 
 def clear(cx: Lowering, block: Any, cell: list[Value]) -> None:
-    """Deactivate a cell, or empty a list. All knowledge about active cells is dropped."""
+    """Deactivate a cell, or empty a list, and zero its elements.
+
+    Drops all facts about active cells.
+    """
     is_at_own = cx.cells.is_known(cx.act, block, cell)
     cx.cells.known = ()
     if not is_at_own:
@@ -164,7 +176,10 @@ def length(cx: Lowering, block: Any, cell: list[Value]) -> Any:
 
 
 def append(cx: Lowering, block: Any, cell: list[Value], pairs: Sequence[tuple[Any, Any]]) -> Any:
-    """Append values to the lists of arrays in one block; return the position."""
+    """Append values to the lists of arrays in one block; return the position.
+
+    For a full list, the position is its capacity, and the values are dropped.
+    """
     fitted = [(array, fit(cx, array, value)) for array, value in pairs]
     cx.cells.marked.update(block.sparse_path)
     activity, room = block.activity, block.levels[-1].cells
@@ -178,7 +193,7 @@ def append(cx: Lowering, block: Any, cell: list[Value], pairs: Sequence[tuple[An
 
 
 def fit(cx: Lowering, array: Any, value: Any) -> Any:
-    """Convert a value to an element of an array, or of an array of structs.
+    """Convert a value to the element type of an array, or of an array of structs.
 
     Raises KernelTypeError.
     """
@@ -193,7 +208,7 @@ def fit(cx: Lowering, array: Any, value: Any) -> Any:
 
 
 def cell_of_list(cx: Lowering, found: ListRef) -> list[Value]:
-    """Return the indices of a list, counted from 0."""
+    """Return the indices of a list, counted from 0. Raises KernelIndexError (`cell_of`)."""
     node, ((axis, _),) = found.node, found.block.cells
     origin = [first for k, first in zip(node.extents, node.origin) if k != axis]
     return cell_of(cx, found.block, list(found.indices), origin)

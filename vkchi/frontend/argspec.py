@@ -22,14 +22,14 @@ class ArgSpec(NamedTuple):
     |---|---|---|
     | `scalar`, `tensor` | by value | `type` |
     | `array` | by reference | `type` an ArrayArgument, `value` the boundary: `unsafe` or `clamp` |
-    | `sparse` | builder of a sparse matrix | the count as an `array`; `value` the array types |
-    | `texture` | texels as an `array` | `value` the annotation and format |
+    | `sparse` | builder of a sparse matrix | `type` of the count, `value` the other array types |
+    | `texture` | array of texels | `type` an ArrayArgument, `value` the annotation and format |
     | `template` | compile-time constant | `value` |
     | `self` | object whose method the kernel is | `value` |
     | `struct`, `structs`, `pack` | struct, array of structs, argument pack | `type`, `value` |
 
-    The array types of `sparse` are those of rows, columns and entries. Kinds with members have
-    their specs in `value`, named by the members' paths.
+    The array types in `value` of `sparse` are those of rows, columns and entries. Kinds with
+    members have the ArgSpecs of their members in `value`, named by the members' paths.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 A new variable copies its value: Python numbers become kernel values.
 
-    assign_to(cx, node, x)              # node: Name, Attribute, Subscript, or a tuple of them
+    assign_to(cx, node, x)      # node: Name, Attribute, Subscript, or a Tuple or List of them
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ _ON_BITS = ("&", "|", "^")
 
 
 def variable_value(cx: Lowering, x: Any) -> Any:
-    """Return the value of a new variable: numbers become kernel values of their default types."""
+    """Return the value of a new variable.
+
+    Numbers become kernel values of their default types, Python structs become StructValues.
+    """
     return map_leaves(x, lambda leaf: _own_leaf(cx, leaf))
 
 
@@ -115,7 +118,7 @@ def _has_name(n: ast.expr) -> bool:
 
 
 def _adds_member(cx: Lowering, n: ast.Attribute | ast.Subscript, x: Any) -> bool:
-    """Perform `n = x` if it adds a member to an object of the kernel; True if it did."""
+    """Perform `n = x` if it adds a member to an object of the kernel; return True if it did."""
     if not isinstance(n, ast.Attribute) or not isinstance(n.value, ast.Name):
         return False
     var = cx.act.find(n.value.id)
@@ -123,7 +126,10 @@ def _adds_member(cx: Lowering, n: ast.Attribute | ast.Subscript, x: Any) -> bool
 
 
 def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> None:
-    """Declare a variable, or assign it if it is visible here."""
+    """Declare a variable, or assign it if it is visible here.
+
+    Raises KernelTypeError for a StructMethod.
+    """
     if isinstance(x, StructMethod):
         raise cx.fail(
             f"`{name}` would be a method of a struct, which kernels call and do not keep",
@@ -140,7 +146,11 @@ def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> 
 
 
 def assign_var(cx: Lowering, var: Var, x: Any) -> None:
-    """Assign a variable. A constant is rebound, in its own region only."""
+    """Assign x to a variable, converted to the types of its value.
+
+    A constant is rebound, if this is its own region; so is any variable of a plain Python function.
+    Raises KernelSyntaxError for a variable that cannot change, KernelTypeError if x does not fit.
+    """
     if var.kind == CONSTANT and var.depth == len(cx.frames):
         var.value = variable_value(cx, x)
         var.kind = kind_of(var.value)
@@ -209,7 +219,7 @@ def _is_place(x: Any) -> bool:
 
 
 def store_target(cx: Lowering, target: Any, x: Any, into: ConversionTarget = UNNAMED) -> None:
-    """Store x in `target`. Raises KernelTypeError if it does not fit."""
+    """Store x in `target`, converted to its type. Raises KernelTypeError if it does not fit."""
     held, name = target, "item"
     if isinstance(target, ItemTarget):
         held, name = target.get(), target.key if isinstance(target.key, str) else name
@@ -224,7 +234,10 @@ def store_target(cx: Lowering, target: Any, x: Any, into: ConversionTarget = UNN
 
 
 def fit_held_type(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = None) -> Any:
-    """Convert x to the types of a variable's present value. Raises KernelTypeError."""
+    """Convert x to the types of `old`, the present value of the variable or item `name`.
+
+    Targets in `old` are stored to and stay in the result. Raises KernelTypeError.
+    """
     if isinstance(old, Value):
         assert isinstance(old.type, Scalar | Tensor)
         v = coerce(cx, x, old.type, name, into=into_variable(cx, var))
@@ -276,8 +289,8 @@ def coerce(
 ) -> Value:
     """Convert x to a value of type t. A scalar is broadcast, if `fills`.
 
-    A loss of values adds a caution in the words of `into`; None for explicit conversions. Raises
-    KernelTypeError where shapes differ.
+    A possible loss of values adds a caution in the words of `into`; none if `into` is None. Raises
+    KernelTypeError where shapes differ, or KernelCallError if `verb` is "pass".
     """
     if isinstance(x, Value) and x.type is t:
         return x
@@ -302,7 +315,7 @@ def into_variable(cx: Lowering, var: Var | None) -> ConversionTarget:
 def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
     """Return the parts of x for the targets of a tuple.
 
-    Raises KernelSyntaxError if their number differs.
+    Raises KernelSyntaxError if their number differs, x has no items, or a target is starred.
     """
     for item in n.elts:
         if isinstance(item, ast.Starred):
@@ -326,7 +339,8 @@ def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
 def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
     """Lower `n op= x` for the target of n.
 
-    The op is atomic on memory for `+ - & | ^`, otherwise a read, an op and a write.
+    `+ - & | ^` are atomic on memory that other invocations may access. Exceptions are `+ -` of
+    bools. Otherwise it is a read, an op and a write. Raises KernelTypeError.
     """
     check_supported(cx, record_in(target), "number")
     if isinstance(target, VariableTarget):
@@ -356,7 +370,8 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
 def augmented_target(cx: Lowering, n: ast.expr) -> Any:
     """Return the target of an augmented assignment.
 
-    Raises KernelNameError if it is undefined, KernelSyntaxError if it cannot be assigned.
+    Raises KernelNameError if it is a name without a variable here, KernelSyntaxError if it cannot
+    be assigned.
     """
     if isinstance(n, ast.Name) and cx.act.find(n.id) is None and n.id not in cx.act.gone:
         if cx.peek_captured(n.id) is not None:
@@ -370,7 +385,10 @@ def augmented_target(cx: Lowering, n: ast.expr) -> Any:
 
 
 def is_shared(cx: Lowering, target: Target) -> bool:
-    """True if other invocations may access the target: memory, except variables of serial code."""
+    """True if other invocations may access the target: memory, except variables of serial code.
+
+    A ComponentsTarget is shared if all its parts are.
+    """
     if isinstance(target, ComponentsTarget):
         return all(is_shared(cx, part) for part in target.parts)
     if not isinstance(target, MemoryTarget):

@@ -1,6 +1,7 @@
 """Python's functions in kernels: `abs`, `min`, `int`, `len`, `math.sqrt`, `numpy.sin`.
 
-BUILTINS maps a function to a handler. With constant arguments, Python computes the result.
+BUILTINS maps a function to a handler. With constant arguments, most handlers compute the result in
+Python.
 
     BUILTINS[len](cx, [a, b])       # 2
 """
@@ -38,7 +39,8 @@ from vkchi.types.lazy_numpy import np
 def _convert(python: type, dtype: Any) -> Handler:
     """Make the handler of `int(x)` or `float(x)`.
 
-    Python converts numbers, strings and objects that define the conversion; other values are cast.
+    Python converts numbers, strings and its own objects that define the conversion. For an object
+    of the kernel, its method is inlined. Other values are cast to `dtype`.
     """
     names = (f"__{python.__name__}__", "__index__")
 
@@ -98,7 +100,7 @@ def _length(cx: Any, x: Any) -> Any:
 
 
 def _items(cx: Any, x: Any) -> list[Any] | None:
-    """Return the items of a Python iterable; None for a vector or matrix."""
+    """Return the items of a Python iterable; None for a kernel value or Target."""
     if isinstance(x, Value) or operator_lowering.is_target(x):
         return None
     return items_of(cx, x)
@@ -140,7 +142,7 @@ def _of_many(python: Any, ours: Handler, of_components: Handler) -> Handler:
 
 
 def _of_truths(python: Handler, op: str, of_components: Handler) -> Handler:
-    """Make the handler of `any` or `all` over a list's items or a vector's components.
+    """Make the handler of `any` or `all` over a list's items or a kernel vector's components.
 
     There is no short circuit.
     """

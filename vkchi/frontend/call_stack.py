@@ -1,4 +1,4 @@
-"""Recursion elimination: a real function with several recursive calls becomes a loop.
+"""Recursion elimination: a real function with 2 to 4 recursive calls in its source becomes a loop.
 
 The loop has an explicit stack. Inlining such a function would make a number of copies that is
 exponential in the depth.
@@ -60,14 +60,18 @@ _PURE = {
 
 
 def too_deep() -> None:
-    """Placeholder that the loop calls on stack overflow: the launch raises an error."""
+    """Placeholder that the loop calls on stack overflow: emits a failure report."""
 
 
 # --- which functions -----------------------------------------------------------------------------
 
 
 def is_stacked(fn: FunctionType, notes: Mapping[str, Any]) -> bool:
-    """True if calls of a real function become a loop with a stack; `notes` are its annotations."""
+    """True if calls of a real function become a loop with a stack.
+
+    It must be pure, return a scalar, and have 2 to MOST_PLACES recursive calls. Their arguments are
+    scalars, or parameters passed on unchanged. `notes` are the annotations.
+    """
     source = source_of(fn)
     found = source.memo.get("stacked")
     if found is None:
@@ -101,7 +105,7 @@ def body_of(node: ast.FunctionDef) -> Sequence[ast.stmt]:
 
 
 def own_calls(n: ast.AST, fn: FunctionType) -> Iterator[ast.Call]:
-    """Yield the recursive calls in the source of fn, innermost first."""
+    """Yield the calls of fn in the syntax of n, innermost first."""
     for child in ast.iter_child_nodes(n):
         yield from own_calls(child, fn)
     if isinstance(n, ast.Call) and getattr(meaning(n.func, fn), "__vkchi_func__", None) is fn:
@@ -109,7 +113,10 @@ def own_calls(n: ast.AST, fn: FunctionType) -> Iterator[ast.Call]:
 
 
 def meaning(n: ast.expr, fn: FunctionType) -> Any:
-    """Return the object that a name or a module's attribute denotes in a function, or None."""
+    """Return the object that a name or a module's attribute denotes in a function; None if unknown.
+
+    Names of the function's own variables are unknown.
+    """
     if isinstance(n, ast.Attribute):
         module = meaning(n.value, fn)
         return getattr(module, n.attr, None) if isinstance(module, ModuleType) else None
@@ -125,9 +132,10 @@ def meaning(n: ast.expr, fn: FunctionType) -> Any:
 
 
 def is_plain(n: ast.stmt, fn: FunctionType) -> bool:
-    """True if a statement only changes variables, and its recursive calls are unconditional.
+    """True if a statement only changes variables, and its recursive calls can be hoisted before it.
 
-    Recursive calls in loops, and in operands that `and` or `or` may skip, are excluded.
+    Excluded are `return` and recursive calls in loops, and recursive calls in operands that may be
+    skipped.
     """
     if not isinstance(n, _STATEMENTS):
         return False
@@ -151,7 +159,7 @@ def is_names(n: ast.expr) -> bool:
 
 
 def choices(n: ast.expr) -> Iterator[ast.expr]:
-    """Yield the conditions and values of a returned `a if c else b`.
+    """Yield the conditions and values of a returned `a if c else b`; n itself if it is none.
 
     A conditional expression in a `return` becomes an `if` statement.
     """
@@ -163,7 +171,10 @@ def choices(n: ast.expr) -> Iterator[ast.expr]:
 
 
 def is_pure(n: ast.expr, fn: FunctionType) -> bool:
-    """True if an expression has no side effects and its recursive calls are unconditional."""
+    """True if an expression has no side effects, and its recursive calls are unconditional.
+
+    False if unknown.
+    """
     for x in ast.walk(n):
         if isinstance(x, ast.expr) and not isinstance(x, _EXPRESSIONS):
             return False
@@ -181,7 +192,7 @@ def may_skip(n: ast.AST) -> bool:
 
 
 def is_pure_call(n: ast.Call, fn: FunctionType) -> bool:
-    """True if a call is of the function itself, a scalar type, or an elementwise function."""
+    """True if a call is of the function itself, a vkchi type, or a function in `_PURE`."""
     callee = meaning(n.func, fn)
     if getattr(callee, "__vkchi_func__", None) is fn or isinstance(callee, Type):
         return True
@@ -231,7 +242,10 @@ _RETURN = "Z_returned = 1\ncontinue"
 
 
 def lower_stacked(cx: Lowering, act: Activation, notes: Mapping[str, Any]) -> Any:
-    """Lower a call whose arguments are in the activation; return its result."""
+    """Lower a call for which `is_stacked` holds; return its result.
+
+    The activation has the arguments.
+    """
     node = act.source.node
     names = [a.arg for a in node.args.args if isinstance(cook(notes.get(a.arg)), Scalar)]
     result = cook(notes["return"])
@@ -251,7 +265,10 @@ def lower_stacked(cx: Lowering, act: Activation, notes: Mapping[str, Any]) -> An
 
 
 class StackRewriter:
-    """Rewriter of a function's syntax. `names` are the parameters stored in frames."""
+    """Rewriter of a recursive function's body to a loop.
+
+    `names` are the parameters stored in frames.
+    """
 
     def __init__(self, fn: FunctionType, names: Sequence[str]) -> None:
         self.fn, self.names, self.calls = fn, names, 0
@@ -270,11 +287,11 @@ class StackRewriter:
         return begin
 
     def statements(self, stmts: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Return the statements, each preceded by its hoisted calls."""
+        """Return the statements, each preceded by its hoisted recursive calls."""
         return [new for n in stmts for new in self.statement(n)]
 
     def statement(self, n: ast.stmt) -> list[ast.stmt]:
-        """Return one statement, preceded by its hoisted calls."""
+        """Return one statement, preceded by its hoisted recursive calls."""
         n = copy.copy(n)
         if isinstance(n, ast.Return) and isinstance(n.value, ast.IfExp):
             both = [ast.copy_location(ast.Return(x), n) for x in (n.value.body, n.value.orelse)]
@@ -295,7 +312,10 @@ class StackRewriter:
         return [*made, n]
 
     def hoisted(self, n: ast.expr, made: list[ast.stmt]) -> ast.expr:
-        """Return an expression with variables in place of its calls; append the calls to `made`."""
+        """Return an expression with variables in place of its recursive calls.
+
+        The statements that make the calls are appended to `made`.
+        """
         n = copy.copy(n)
         for field, x in ast.iter_fields(n):
             if isinstance(x, ast.expr):
@@ -327,7 +347,10 @@ def is_own(n: ast.Call, fn: FunctionType) -> bool:
 
 
 def template(text: str, at: ast.AST, names: Mapping[str, str] | None = None) -> list[ast.stmt]:
-    """Parse statements from a string; all get the source position of `at`."""
+    """Parse statements from a string; all get the source position of `at`.
+
+    `names` replaces names. Then a prefix `Z_` becomes a space.
+    """
     tree = ast.parse(text)
     for n in ast.walk(tree):
         if isinstance(n, ast.Name):

@@ -1,7 +1,8 @@
 """Tables of callable functions and methods.
 
-`intrinsics.py` and `methods.py` fill the tables at import. The modules of LATE are imported only
-when a kernel may call the functions in them, because few kernels do.
+`intrinsics.py` and `methods.py` fill the tables at import; a few modules add their own functions.
+The modules of LATE are imported only when a kernel may call the functions in them, because few
+kernels do.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ Handler = Callable[..., Any]
 
 
 class CallHandler(NamedTuple):
-    """Handler of a callable: receives the context and compile-time values.
+    """Handler of a callable, called as `handler(cx, *args, **kwargs)` with compile-time values.
 
-    Arguments at `targets` (positions and keywords) are passed unread, as Targets.
+    Assignable arguments at `targets` (positions and keywords) are passed unread, as Targets.
     """
 
     handler: Handler
@@ -42,7 +43,7 @@ METHODS: dict[str, Handler] = {}
 
 
 def find_call(callee: Any) -> CallHandler | None:
-    """Return the handler of a callable, or None if the table has none."""
+    """Return the handler of a callable in CALLS, or None. Imports modules of LATE if needed."""
     try:
         found = CALLS.get(callee)
     except TypeError:  # cannot be hashed
@@ -53,7 +54,7 @@ def find_call(callee: Any) -> CallHandler | None:
 
 
 def fill_late() -> None:
-    """Fill CALLS from the LATE modules whose subject is already imported."""
+    """Import each module of LATE whose key is already imported in this process; it fills CALLS."""
     for module, ours in LATE.items():
         if module in sys.modules:
             import_module(f"vkchi.frontend.{ours}")

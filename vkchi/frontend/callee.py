@@ -79,7 +79,7 @@ def is_in(x: Any, known: set[Any]) -> bool:
 
 
 def find_in(table: Any, callee: Any) -> Any:
-    """Return the entry of a callee in a table keyed by objects, or None."""
+    """Return the entry of a callee in a dict keyed by objects; None if absent or not hashable."""
     try:
         return table.get(callee)
     except TypeError:  # cannot be hashed
@@ -103,7 +103,7 @@ def may_refer(cx: Lowering, n: ast.expr, position: int | str) -> bool:
     """True if a call of expression n may take the argument at `position` by reference.
 
     Conservatively true where the callee is known only during lowering: `table[k](x)`, or `f(x)` in
-    `for f in ti.static(...)`.
+    `for f in ti.static(...)`. A RECEIVER counts only for known methods of structs.
     """
     if position == RECEIVER:
         return isinstance(n, ast.Attribute) and is_method_of(cx, n)
@@ -187,7 +187,10 @@ def is_made(x: Any) -> bool:
 
 
 def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
-    """Lower `base.name(...)`: a method of a vector, matrix or list, or an object's attribute."""
+    """Lower `base.name(...)`.
+
+    It is a method of a vector, matrix, array, list or string, or a call of an object's attribute.
+    """
     base = cx.ref(f.value)
     record = record_in(base)
     if record is not None and not is_array(record):
@@ -228,7 +231,10 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
 
 
 def call_list_of_field(cx: Lowering, n: ast.Call, held: ListRef, name: str) -> Any:
-    """Lower a method call on a list in a dynamic block: `x[i].append(v)`."""
+    """Lower a method call on a list in a dynamic block: `x[i].append(v)`.
+
+    Raises KernelNameError for other methods, KernelTypeError for other arguments.
+    """
     args, kwargs = lower_arguments(cx, n)
     if name not in LIST_METHODS:
         known = ", ".join(LIST_METHODS)
@@ -258,7 +264,7 @@ def call_unbound(cx: Lowering, n: ast.Call, base: type[Matrix], name: str) -> An
 
 
 def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
-    """Lower `v.fill(x)` of an assignable vector or matrix."""
+    """Lower `v.fill(x)` of an assignable vector or matrix. Raises KernelTypeError for a scalar."""
     args, _ = lower_arguments(cx, n)
     target = lvalue(cx, f.value)
     t = operator_lowering.value(cx, target).type
@@ -268,7 +274,10 @@ def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
 
 
 def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
-    """Lower a method call on a vector or matrix; scalars have `cast` and similar methods."""
+    """Lower a method call on a kernel value: a method in METHODS, or an operator such as `__mod__`.
+
+    Raises KernelNameError for other names.
+    """
     method = METHODS.get(name)
     v = operator_lowering.value(cx, base)
     if method is None and (name in SPECIAL or name in ALONE or name == "__abs__"):
@@ -304,7 +313,11 @@ def call_operator(cx: Lowering, n: ast.Call, v: Value, name: str) -> Any:
 
 
 def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> Any:
-    """Evaluate a method of a list or dict at compile time."""
+    """Evaluate a method of a list, tuple, dict or struct at compile time.
+
+    A method that changes a list assigns a changed copy to its variable. Raises KernelNameError for
+    other methods, KernelSyntaxError for a change of a captured list.
+    """
     args, kwargs = lower_arguments(cx, n)
     if f.attr in _READING[dict if isinstance(base, dict) else list]:
         return cx.run_python(getattr(base, f.attr), args, kwargs)
@@ -333,7 +346,7 @@ def is_computed(cx: Lowering, n: ast.expr) -> bool:
 
 
 class PartialArguments(NamedTuple):
-    """Arguments that the partials of a callee bind before those of the call."""
+    """Arguments that the partials of a callee bind. Keywords of the call replace bound ones."""
 
     first: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = MappingProxyType({})
@@ -346,7 +359,11 @@ class PartialArguments(NamedTuple):
         *,
         is_numpy: bool = False,
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Lower all arguments of the callee; `targets` are positions in its own signature."""
+        """Return all arguments of the callee, those of call n lowered.
+
+        `targets` are positions in the callee's own signature. With `is_numpy`, numpy scalars keep
+        their type.
+        """
         expr = numpy_calls.argument if is_numpy else Lowering.expr
         args, kwargs = lower_arguments(cx, n, _shifted(targets, len(self.first)), expr)
         return [*self.first, *args], {**self.keywords, **kwargs}
@@ -368,7 +385,7 @@ def without_partials(cx: Lowering, callee: Any) -> tuple[Any, PartialArguments]:
 def call_object(
     cx: Lowering, n: ast.Call, callee: Any, bound: PartialArguments | None = None
 ) -> Any:
-    """Lower a call whose callee is a compile-time object."""
+    """Lower a call of a compile-time object; `bound` are the arguments of partials around it."""
     if bound is None:
         callee, bound = without_partials(cx, callee)
     made = record_in(callee)
@@ -420,7 +437,7 @@ def call_intrinsic(
 ) -> Any:
     """Call the handler of an intrinsic, a type or a builtin.
 
-    A TypeError for wrong arguments becomes a user error.
+    A TypeError for wrong arguments becomes a KernelTypeError.
     """
     is_numpy = numpy_calls.is_of_numpy(callee)
     args, kwargs = bound.arguments(cx, n, call.targets, is_numpy=is_numpy)
@@ -443,7 +460,12 @@ def call_intrinsic(
 
 
 def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a plain Python function: inline it for kernel values or arrays, otherwise run it now."""
+    """Call a plain Python function or class.
+
+    It is inlined if an argument is a kernel value or array, or if it uses vkchi. A class is then
+    constructed in the kernel. Otherwise Python runs it now. Raises KernelTypeError if neither can
+    be.
+    """
     if not callable(callee):
         raise unsupported_use(
             cx, callee.get() if isinstance(callee, VariableTarget) else callee, "call"
@@ -497,7 +519,7 @@ def makes_arrays(callee: Any) -> bool:
 
 
 def uses_members(callee: Any) -> bool:
-    """True if a method refers to kernels or `ti.func`s of its own class."""
+    """True if the code of a bound method names a kernel or `ti.func` of the object's class."""
     fn = callee.__func__ if isinstance(callee, MethodType) else None
     if not isinstance(fn, FunctionType) or _is_library(fn):
         return False
@@ -508,7 +530,7 @@ def uses_members(callee: Any) -> bool:
 def is_of_python_scope(callee: Any) -> bool:
     """True if a function, class or method of vkchi acts on the host.
 
-    It is marked, belongs to an object of a marked class, or is the `grad` of a kernel.
+    It is in PYTHON_SCOPE, a method of an object whose class is, or a method of a kernel (`grad`).
     """
     owner = getattr(callee, "__self__", None)
     kernel = owner.func if isinstance(owner, functools.partial) else owner
@@ -527,7 +549,10 @@ def _is_library(fn: FunctionType) -> bool:
 
 
 def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
-    """True if a function or its callees refer to arrays, kernel functions or vkchi."""
+    """True if a function or its callees refer to arrays, kernel functions or vkchi.
+
+    Functions of numpy and vkchi count as not referring to them.
+    """
     seen.add(fn)
     if _is_library(fn):
         return False

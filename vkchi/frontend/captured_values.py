@@ -1,8 +1,9 @@
 """Python values that a kernel was compiled with: their paths, and tests for changes.
 
-A path begins at a global, a closure variable, an argument of the kernel or a function. It continues
-by attributes and items: `self.grid.dx`, `WEIGHTS[2]`. Values are compared by type and bits
-(numbers, containers, vectors, small numpy arrays) or by identity (fields, functions, classes).
+A path begins at a global, a closure variable, an argument of the kernel, a function, or an object
+without a name. It continues by attributes and items: `self.grid.dx`, `WEIGHTS[2]`. Values are
+compared by type and bits (numbers, containers, vectors, small numpy arrays) or by identity (fields,
+functions, classes).
 
     read = Read(Path(PathRoot("global", fn, "N")), "value", 3)
     value_of(read.path, args), is_current(read, read.test(), args)
@@ -77,7 +78,11 @@ class Path(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A value read at compile time, the way to compare it, and the line that read it."""
+    """A value read at compile time, the way to compare it, and the line that read it.
+
+    By `how`, `value` is the value itself, its class ("kind"), or the attribute's name
+    ("unshadowed", "absent").
+    """
 
     path: Path
     how: How
@@ -90,7 +95,10 @@ class Read(NamedTuple):
 
 
 def root_value(root: PathRoot, args: tuple[Any, ...]) -> Any:
-    """Return the current value at a root. Raises KeyError, ValueError, AttributeError."""
+    """Return the current value at a root. `args` are the kernel's arguments.
+
+    Raises KeyError, ValueError or AttributeError if there is none.
+    """
     kind, fn, name = root
     if kind == "global":
         return fn.__globals__[name]
@@ -111,7 +119,7 @@ def value_of(path: Path, args: tuple[Any, ...]) -> Any:
 
 
 def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
-    """True if the value at the path still passes the test.
+    """True if the value at the path still passes the test; False if reading it raises an exception.
 
     An object that was made at compile time, and is gone, cannot have changed.
     """
@@ -125,7 +133,10 @@ def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
 
 
 def repeatable_reads(reads: Iterable[Read], args: tuple[Any, ...]) -> tuple[Read, ...]:
-    """Return the reads that are repeatable: excludes properties whose value differs each time."""
+    """Return the reads that pass their own test when repeated now.
+
+    This excludes properties whose value differs each time.
+    """
     return tuple([read for read in reads if is_current(read, read.test(), args)])
 
 
@@ -138,7 +149,7 @@ def parent_of(path: Path) -> Path:
 
 
 def test_of(how: How, value: Any) -> Test:
-    """Return the test that compares a later value with this one."""
+    """Return the test of a later value against `value`; see `Read` for its meaning by `how`."""
     if how == "kind":
         return lambda now: type(now) is value
     if how == "unshadowed":
@@ -152,7 +163,7 @@ def test_of(how: How, value: Any) -> Test:
 
 
 def same_as(value: Any) -> Test:
-    """Return the test for equal type and bits, or for identity."""
+    """Return the test for a value of equal type and bits, or for identity, by the kind of value."""
     kind = type(value)
     if isinstance(value, CONTAINERS):
         return same_container(value)
@@ -194,7 +205,10 @@ def same_matrix(value: Matrix) -> Test:
 
 
 def is_kept(value: Any) -> bool:
-    """True if a compiled kernel may keep the value alive: fields, functions and classes."""
+    """True if a compiled kernel may keep the value alive.
+
+    These are fields, arrays of structs, functions, classes, modules and enum members.
+    """
     return (
         isinstance(value, FunctionType | type | Enum | ModuleType)
         or hasattr(type(value), "__vkchi_kind__")
@@ -203,7 +217,7 @@ def is_kept(value: Any) -> bool:
 
 
 def same_object(value: Any) -> Test:
-    """Return the test for identity, with a weak reference where possible."""
+    """Return the test for identity, by a weak reference, or else by address and class."""
     try:
         ref = weakref.ref(value)
     except TypeError:
@@ -213,9 +227,10 @@ def same_object(value: Any) -> Test:
 
 
 def same_container(value: Any, within: tuple[int, ...] = ()) -> Test:
-    """Return the test for a list, tuple, dict or set with equal items.
+    """Return the test for a list, tuple, dict, set or Struct with equal items.
 
-    Items are compared by identity first. `within`: ids of the enclosing containers.
+    Items are compared by identity first. With more than MOST_ITEMS items, only class and length
+    count. `within`: ids of the enclosing containers.
     """
     kind = type(value)
     if not isinstance(value, Struct) and len(value) > MOST_ITEMS:
@@ -262,7 +277,7 @@ def has_parts(value: Any) -> bool:
 
 
 def reference(value: Any, gone: list[object]) -> object:
-    """Return a weak reference that reports in `gone`; the object's address if it permits none."""
+    """Return a weak reference that is appended to `gone` when the object dies; else its address."""
     try:
         return weakref.ref(value, gone.append)
     except TypeError:
@@ -270,9 +285,9 @@ def reference(value: Any, gone: list[object]) -> object:
 
 
 def same_array(value: Any) -> Test:
-    """Return the test for a numpy array: by contents if small, else by identity.
+    """Return the test for a numpy array: by contents up to MOST_NUMBERS elements, else by identity.
 
-    A different large array is compared by digest once.
+    Another large array is compared by digest, once. Arrays of objects are compared by identity.
     """
     kind, dtype, shape = type(value), value.dtype, value.shape
     if value.dtype.hasobject:
@@ -305,7 +320,7 @@ def same_array(value: Any) -> Test:
 
 
 def is_memory(value: Any) -> bool:
-    """True if x is a field or an array of structs, which kernels take by reference."""
+    """True if a value is a field or an array of structs, which kernels take by reference."""
     kind = type(value)
     return hasattr(kind, "__vkchi_array__") or hasattr(kind, "__vkchi_struct__")
 
@@ -323,7 +338,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def is_object(value: Any) -> bool:
-    """True if x is an object of a user's class, whose attributes a kernel reads."""
+    """True if a value is an object of a user's class, whose attributes a kernel reads."""
     kind = type(value)
     if kind in NUMBERS or isinstance(value, _OTHERS) or hasattr(kind, "__vkchi_kind__"):
         return False

@@ -3,7 +3,7 @@
 A loop with `break` or `return` also carries flags. A parallel loop moves the variables that it
 assigns to memory instead (`local` ops).
 
-    loop_for(cx, begin, end, variables, lambda i: lower_body(i), "i")
+    loop_for(cx, begin, end, variables, lambda i: lower_body(cx, n, space, [i]), "i")
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ from vkchi.types import Scalar, Tensor, u1
 
 
 def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
-    """Return the outer variables that a loop may assign, directly or through calls."""
+    """Return the outer variables that a loop may assign, directly or through calls.
+
+    Constants and kernel arguments are left out.
+    """
     found = names_assigned(cx.act.source, n)
     names = dict.fromkeys(found.names)
     for passed in found.passed:
@@ -62,7 +65,7 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
 
 
 def carried_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
-    """Return the assigned variables that hold kernel values, which the loop's op must carry."""
+    """Return the variables of `assigned_variables` that hold kernel values."""
     return [var for var in assigned_variables(cx, n) if leaves(var.value)]
 
 
@@ -106,7 +109,8 @@ def put_values(cx: Lowering, variables: Sequence[Var], values: Sequence[Value]) 
 def check_carried(cx: Lowering, arm: Arm, variables: Sequence[Var]) -> None:
     """Check that only the carried variables and the `return` flags changed.
 
-    Carried variables may change in their kernel values only. Raises KernelTypeError.
+    Carried variables may change in their kernel values only. Raises KernelTypeError for another
+    change of a container, InternalError for another variable.
     """
     flags = (cx.act.returned, cx.act.result)
     for var, new in arm.changed.items():
@@ -141,7 +145,10 @@ def loop_for(
     body: Callable[[Value], None],
     name: str,
 ) -> None:
-    """Emit a `for` op; `body` is lowered once, with the index."""
+    """Emit a `for` op and set the variables to its results.
+
+    `body` is called once, with the index, to lower an iteration. `name` is the index's name.
+    """
     first, params = first_values(variables), params_for(variables)
     index, span = Param(begin.type, name), cx.span
 
@@ -174,7 +181,7 @@ def loop_while(
     *,
     may_leave: bool,
 ) -> None:
-    """Emit a `while` op.
+    """Emit a `while` op; none if the condition is the constant False.
 
     With `may_leave`, `break` and `return` end it without evaluating the condition.
     """
@@ -211,7 +218,7 @@ def loop_while(
 def _build_while(
     cx: Lowering, first: list[Value], test: Arm, body: Arm, more: list[Value]
 ) -> Sequence[Value]:
-    """Terminate both regions and emit the op.
+    """Terminate both regions, emit the op and return its results.
 
     `more` are values that only the body defines (the result of a `return` in it); they start at
     zero.
@@ -227,7 +234,10 @@ def _build_while(
 def _lower_test(
     cx: Lowering, every: list[Var], flags: _Flags | None, goes_on: Callable[[], Any]
 ) -> Arm | None:
-    """Lower the condition to a region without its yield; None if the loop never runs."""
+    """Lower the condition to a region without its yield; None if it is the constant False.
+
+    Raises KernelSyntaxError if the condition changes variables.
+    """
     params = params_for(every)
 
     def lower() -> Any:

@@ -6,9 +6,9 @@ the numbers are kernel code, which is inlined.
     x[i] = v            # active[i // 8] = 1; x[i] = v
     for i in x: ...     # for i in range(n): if active[i // 8] != 0: ...
 
-A top-level loop that activates cells of its own block iterates over the cells that were active at
-its start. It tests a copy of the numbers, made before the loop (`chosen`). Other loops test the
-numbers themselves.
+A top-level loop that changes the activity of its own block iterates over the cells that were active
+at its start. It tests a copy of the numbers, made before the loop (`chosen`). Other parallel loops
+test the numbers themselves.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def sparse_node(cx: Lowering, array: ArrayRef) -> Any:
 
 
 def check_usable(cx: Lowering, node: Any) -> None:
-    """Check that a node's tree can be laid out. Raises KernelFieldError."""
+    """Check that a node's tree can be laid out, and lay it out. Raises KernelFieldError."""
     try:
         node.tree.lay_out()
     except KernelRuntimeError as e:
@@ -91,7 +91,7 @@ def activate_cells(cx: Any, node: Any, indices: Sequence[Value]) -> None:
 
 
 def mark_levels(levels: Any, index: Any) -> None:
-    """Activate the cell of each level that contains an index."""
+    """Activate the cell of each level that contains an index; a list grows to contain it."""
     for level in static(levels):
         cell = [(index[axis.at] - axis.first) // axis.n for axis in static(level.axes)]
         if static(level.place is None):
@@ -107,7 +107,7 @@ def number_at(level: Any, index: Any) -> Any:
 
 
 def is_in(number: Any, level: Any, index: Any) -> Any:
-    """True if an activity number marks the cell as active."""
+    """True if an activity number marks the cell, or the list's item, at an index as active."""
     if static(level.place is None):
         return number != 0
     place = (index[level.place.at] - level.place.first) // level.place.n
@@ -115,7 +115,7 @@ def is_in(number: Any, level: Any, index: Any) -> Any:
 
 
 def clear_cell(activity: Any, cell: Any) -> None:
-    """Deactivate a cell of a block and zero its elements."""
+    """Deactivate a cell of a block, and zero its elements and the activity of blocks in it."""
     activity.numbers[cell] = 0
     for part in static(activity.parts):
         for K in grouped(ndrange(*static(part.extents))):
@@ -150,15 +150,15 @@ class ListRef(MemoryTarget):
         return "global"
 
     def load(self, cx: Context) -> Op:
-        """Raises KernelIndexError."""
+        """Raise KernelIndexError."""
         raise self._lacks_index(cx)
 
     def store(self, cx: Context, v: Value) -> None:
-        """Raises KernelIndexError."""
+        """Raise KernelIndexError."""
         raise self._lacks_index(cx)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Op:
-        """Raises KernelIndexError."""
+        """Raise KernelIndexError."""
         raise self._lacks_index(cx)
 
     def _lacks_index(self, cx: Context) -> Exception:
@@ -195,7 +195,7 @@ def counted_from(index: Any, origin: Any) -> Any:
 
 
 def append_place(numbers: Any, cell: Any, cells: Any) -> Any:
-    """Reserve the next position of the list in a cell; return `cells` if the list is full."""
+    """Reserve the next position of the list in a cell and return it; `cells` if it is full."""
     place = atomic_add(numbers[cell], 1)
     if place >= cells:
         atomic_min(numbers[cell], cells)
@@ -203,12 +203,12 @@ def append_place(numbers: Any, cell: Any, cells: Any) -> Any:
 
 
 def item_index(axes: Any, cell: Any, place: Any) -> Any:
-    """Return the index of a list item in a block, by `Activity.axes`."""
+    """Return the index of a list item in a block; `axes` are those of BlockActivity."""
     return [(place if static(at < 0) else cell[at]) for at in static(axes)]
 
 
 def put_item(array: Any, index: Any, value: Any, place: Any, cells: Any) -> None:
-    """Store a value at a list item's index, if there is room."""
+    """Store a value at a list item's index, counted from 0, if there is room."""
     first = static(array.__vkchi_origin__)
     if place < cells:
         array[[index[k] + start for k, start in static(enumerate(first))]] = value
@@ -231,7 +231,7 @@ class ActivityTest:
         self.asked: Value | None = None  # the address of the tested number
 
     def ask_copy(self, cx: Lowering) -> None:
-        """Make a loop that is not parallel test a copy, which is made here, before the loop."""
+        """Copy the numbers here, and test the copy: for a top-level loop that is not parallel."""
         self.level = self.level._replace(numbers=self._copied(cx))
 
     def _copied(self, cx: Lowering) -> Any:
@@ -251,7 +251,7 @@ class ActivityTest:
             lower_unless(cx, [skips], body)
 
     def freeze(self, cx: Lowering, body: Region) -> Region:
-        """Return the body of a top-level loop.
+        """Return the body of a parallel loop with its final test.
 
         If the loop changes the numbers that it tests, the body tests a copy, made before the loop.
         """

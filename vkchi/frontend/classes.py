@@ -1,6 +1,6 @@
 """`isinstance`, `super`, `getattr` and `hasattr` on kernel values.
 
-All of them are evaluated at compile time.
+All of them are resolved at compile time.
 
     CLASS_FORMS[isinstance](cx, [v, ti.Matrix], {})     # True for a vector or matrix
 """
@@ -39,7 +39,10 @@ def class_of(x: Any) -> type:
 
 
 def is_instance(cx: Lowering, x: Any, classes: Any) -> bool:
-    """True if x is an instance of one of the classes, or has one of the vkchi types."""
+    """True if x is an instance of one of the classes, or its `type` is one of the vkchi types.
+
+    Raises KernelTypeError for other objects in `classes`.
+    """
     if isinstance(classes, tuple):
         return any(is_instance(cx, x, c) for c in classes)
     if isinstance(classes, Type):
@@ -56,7 +59,10 @@ def _isinstance(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:
 
 
 def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Lower `super()`: of the class that defines the method, and of the method's first argument."""
+    """Lower `super()`: of the class that defines the method, and of the method's first argument.
+
+    Python computes it if there are arguments. Raises KernelSyntaxError outside of methods.
+    """
     if args or kwargs:
         return cx.run_python(super, args, kwargs)
     cls, names = cx.peek_captured("__class__"), cx.act.fn.__code__.co_varnames

@@ -45,7 +45,10 @@ def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
 
 
 def lower_iterable(cx: Lowering, n: ast.expr) -> Any:
-    """Return the iterable of a loop or comprehension, where `ti.static(v)` of a vector is valid."""
+    """Return the value of a loop's or comprehension's iterable.
+
+    `ti.static(v)` of a kernel vector is valid there only.
+    """
     outer, cx.iterated = cx.iterated, n
     x = cx.expr(n)
     cx.iterated = outer
@@ -61,7 +64,7 @@ def _static(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def check_unrolled(cx: Lowering, count: int, help: str) -> None:
-    """Check the number of unrolled iterations. Raises KernelTypeError above the limit."""
+    """Check the number of unrolled iterations. Raises KernelTypeError above UNROLL_LIMIT."""
     if count > UNROLL_LIMIT:
         some = "more than " * (count == UNROLL_LIMIT + 1)  # counting stopped there
         number = count - (count == UNROLL_LIMIT + 1)
@@ -86,7 +89,8 @@ def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10) -> Form:
     """Make the form of a Python function of iterables, applied at compile time.
 
-    The first `count` arguments are iterables. `gather` combines their items.
+    The first `count` arguments are iterables, and `gather` combines their items. Other arguments
+    must be compile-time constants.
     """
     named = python.__name__
 
