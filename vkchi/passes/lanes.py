@@ -5,16 +5,15 @@
       for j { s = f(x, j); barrier; if lane == 0 { y[j] = s }; barrier
         for q in 0..trips of this lane { z[W * q + lane] = g(y, W * q + lane, s) } } }
 
-Applies to dispatches of one invocation. A loop is distributed if it carries no values and its
-iterations are independent (`analysis.crossing`); outer loops are preferred.
+Applies to dispatches of one invocation that contain only arithmetic, control flow, private
+variables, loads and stores. A `for` is distributed if it carries no values, its iterations are
+proved independent (`analysis.crossing`), and they are numerous enough. Outer loops are preferred.
 
 - All lanes execute the surrounding code redundantly. Branches and trip counts are therefore
   workgroup-uniform, and all lanes reach every barrier.
 - The first lane alone executes ops of that code that store to arrays.
-- A barrier separates two parts with a dependence, including dependences carried by a loop.
-
-Preconditions: the dispatch contains only arithmetic, control flow, private variables, loads and
-stores.
+- A barrier separates two parts if they may access the same array and one of them writes it. That
+  includes accesses in successive iterations of a surrounding loop.
 
 Guarantees: the order of operations within an iteration is unchanged, also in reductions.
 
@@ -43,7 +42,8 @@ ALIKE, FIRST, SHARED = "alike", "first", "shared"  # roles of an op
 
 
 def share_lanes(fn: Func, caps: Caps) -> Func:
-    """Distribute the loops of a serial Func over lanes, if the cost model favors it."""
+    """Distribute the loops of a serial Func over lanes, if that is legal and the cost model favors
+    it."""
     width = min(subgroup_width(caps), caps.workgroup_invocations)
     if width == 1 or find_parallel(fn) is not None or not all(map(is_plain, walk(fn.body))):
         return fn
@@ -84,7 +84,8 @@ class LanePlan:
         self.is_worth_it = bool(self.shared) and self.is_possible(fn.body, self.depth(fn.body))
 
     def find(self, region: Region) -> bool:
-        """Collect the loops of a region to distribute; True if there are any."""
+        """Add a region's distributable loops to `shared` and the ops around them to `spine`; True
+        if any."""
         found = False
         for op in region.ops:
             if op.kind == "for" and self.may_partition(op):
@@ -96,7 +97,8 @@ class LanePlan:
         return found
 
     def may_partition(self, loop: Op) -> bool:
-        """True if a loop's iterations are independent and numerous enough to distribute.
+        """True if a loop can be distributed profitably: no carried values, i32, proved independent,
+        long.
 
         The trip count is its lower bound, or its upper bound if the body contains loops.
         """
@@ -112,7 +114,8 @@ class LanePlan:
         return may_fuse(body.ops, body.ops, loop, self.ranges)
 
     def depth(self, region: Region) -> int:
-        """Nesting depth of the innermost distributed loop."""
+        """Depth of the deepest loop nest that contains a distributed loop, with its inner loops; or
+        0."""
         found = 0
         for op in region.ops:
             if op in self.shared:
@@ -147,8 +150,11 @@ class LanePlan:
         return FIRST if writes else ALIKE
 
     def tells(self, op: Op) -> bool:
-        """True if other ops need this op's results or private stores, so that all lanes execute
-        it."""
+        """True if a result of an op is used, or it stores to a private variable defined outside of
+        it.
+
+        The first lane alone cannot execute such an op.
+        """
         own = set(inside(op))
         touched = [x for x in own if x.kind == "store" and is_private(x)]
         return any(base_memory(x.args[0]) not in own for x in touched) or any(
@@ -185,7 +191,10 @@ def is_private(access: Op) -> bool:
 
 
 def must_wait(before: frozenset[RoleAccess], then: frozenset[RoleAccess]) -> bool:
-    """True if two sets of accesses have a dependence, other than within the first lane."""
+    """True if accesses of different lanes may conflict: arrays may alias, and one access writes.
+
+    Two accesses by the first lane do not conflict.
+    """
     return any(
         bases_may_alias(a.base, b.base)
         for a in before
@@ -198,7 +207,8 @@ def must_wait(before: frozenset[RoleAccess], then: frozenset[RoleAccess]) -> boo
 
 
 class LaneParallelizer(Rebuilder):
-    """Builds the distributed Func. `open` holds the accesses that may follow the last barrier."""
+    """Builds the distributed Func. `open` holds the accesses that may have followed the last
+    barrier."""
 
     def __init__(self, plan: LanePlan) -> None:
         super().__init__(self.visit_spine)
@@ -245,7 +255,11 @@ class LaneParallelizer(Rebuilder):
     def control(
         self, op: Op, args: tuple[Value, ...], touched: frozenset[RoleAccess]
     ) -> Sequence[Value]:
-        """Emit a branch or loop of the spine. Its regions may follow any access of the op."""
+        """Emit a branch or loop of the spine.
+
+        An earlier iteration may precede a region, so all accesses of the op are `open` at its
+        start.
+        """
         before = self.open | touched
         regions = []
         for region in op.regions:
@@ -255,7 +269,7 @@ class LaneParallelizer(Rebuilder):
         return self.b.insert(self.copy(op, args, tuple(regions))).results
 
     def whole(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Copy an op with its regions."""
+        """Copy an op with its regions; return its results."""
         self.visit = lambda b, op, args: None
         new = self.keep(op, args)
         self.visit = self.visit_spine

@@ -1,8 +1,9 @@
 """Address lowering: layouts turn array indices into offsets, addresses and accesses.
 
-`LayoutAccess` is the protocol; `access.access_of` selects an implementation by the array's type.
-`Scalars` elements are at the offset given by the layout (`types.layout`). `packed` elements are a
-few bits of a word. Another implementation needs a class and a row in `access.ACCESSES`.
+`LayoutAccess` is the protocol; `lower_access.access_of` selects an implementation by the array's
+type. Elements of `Scalars` are at the offset given by the layout (`types.layout`). Elements of
+`Packed` layouts are a few bits of a word. Another implementation needs a class and a row in
+`lower_access.ACCESSES`.
 
 Out-of-range indices:
 
@@ -10,13 +11,13 @@ Out-of-range indices:
   the array. The comparison is unsigned, so negative indices are out of range too. The allocator of
   the array provides the spare element. The clamp is one instruction per access; a select between
   two addresses halves the speed on CPU drivers.
-- If elements of other arrays are interleaved, each index is compared with its extent. The result is
-  an operand of the address.
-- Memory of other libraries (a `noguard` array) has no spare element. There the comparison of the
-  element offset is an operand of the address.
+- Without a spare element, each index is compared with its extent. The result is an operand of the
+  address. That is so for arrays interleaved with others, packed arrays, and memory of other
+  libraries (a `noguard` array).
+- In a `noguard` array of dynamic shape, the element offset is compared instead.
 
-Offsets have 32 bits if the array is not wide (`needs_wide`) and, for dynamic arrays, all its index
-values have 32 bits. Otherwise they have 64.
+Offsets have 32 bits if the array is not wide (`needs_wide`) and, for dynamic shapes, no index value
+has 64 bits. Otherwise they have 64.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class ElementLocation(NamedTuple):
     """Location of an element, or of some of its components, before its address is formed.
 
     `stored` scalars of `array` begin at `offset` plus each of `components`. `width`, u32 or u64, is
-    the type of the offset. If `ok` is false, the access has no effect. `type` is that of the value.
-    In packed layouts `components` are bit positions, and `bit` is added to each.
+    the type of the offset. If `ok` is false at run time, the access has no effect; None needs no
+    check. `type` is that of the value. In packed layouts `components` are bit positions, and `bit`
+    is added to each.
     """
 
     access: LayoutAccess
@@ -218,8 +220,8 @@ def is_row(t: Array) -> bool:
 def has_spare(t: Array) -> bool:
     """True if the memory of an array of static shape ends with a spare element.
 
-    That is so if the array fills its memory without gaps. In a group of fields, cells are larger
-    than one field (`fields.tree_layout`).
+    That is so if its mixed-radix layout fills the memory without gaps. In a group of fields, cells
+    are larger than one field (`fields.tree_layout`). False for layouts without digits.
     """
     layout, step = layout_of(t), t.scalars_per_element
     axes = None if t.shape is None else layout.digits(t.shape)
@@ -351,9 +353,10 @@ def layout_offset(
 
 
 def axis_index(w: ArithmeticBuilder, layout: Layout, axis: int, v: Value, t: Scalar) -> Offset:
-    """Index value relative to the first index of its axis.
+    """Index value of type t, relative to the first index of its axis.
 
-    A 64-bit index that does not fit 32 bits saturates at the largest u32, which is out of range.
+    If t is u32, a 64-bit index that does not fit saturates at the largest u32, which is out of
+    range.
     """
     origin = layout.origin[axis] if layout.origin else 0
     if scalar_of(v.type).bits <= t.bits:
@@ -391,7 +394,7 @@ def _spare_offset(
 def bounds_check(
     w: ArithmeticBuilder, t: Array, indices: Sequence[Value], width: Scalar
 ) -> Value | None:
-    """Bounds check: true if every index is in range; None if that is proved."""
+    """Bounds check: true if every index is in range; None if all are constants in range."""
     assert t.shape is not None
     inside: Value | None = None
     for axis, (v, extent) in enumerate(zip(indices, t.shape, strict=True)):
@@ -406,9 +409,9 @@ def bounds_check(
 def _dynamic_offset(
     w: ArithmeticBuilder, root: IndexedArray, indices: Sequence[Value], t: Scalar, inside: bool
 ) -> tuple[Offset, Value | None]:  # fmt: skip
-    """Offset in an array of dynamic shape, clamped to the spare element.
+    """Offset in an array of dynamic shape, clamped to the spare element unless `inside`.
 
-    Also returns the bounds check of a `noguard` array, which has no spare element.
+    Also returns the bounds check of a `noguard` array, which has no spare element, else None.
     """
     n, offset, ok = root.type.scalars_per_element, NOTHING, None
     for axis, v in enumerate(indices):

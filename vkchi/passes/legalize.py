@@ -2,8 +2,8 @@
 
 A row of `ROWS` names op kinds, scalar types, memory spaces, the capability needed, and the
 expansion used without it. A row whose capability the device has is skipped, so native instructions
-are preferred. Rows apply to tensors too: elementwise expansions work on whole tensors, atomics are
-first split into components. If there is no expansion, an error is raised.
+are preferred. Rows apply to tensors too: elementwise expansions work on whole tensors, atomics on
+arrays are first split into components. If there is no expansion, DeviceError is raised.
 
 Expansions:
 
@@ -71,7 +71,7 @@ def legalize(fn: Func, caps: Caps) -> Func:
     """Expand all ops that the device lacks.
 
     Raises DeviceError, with the source line, for types and ops that are neither available nor
-    expandable.
+    expandable, and for too much shared memory. Warns of subgroup exchanges out of range.
     """
     table = expansions(caps)
     check_types(fn, caps, table.types)
@@ -106,9 +106,10 @@ def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:
 
 
 def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
-    """Workgroup arrays of floats with a compare-and-swap or exchange.
+    """Workgroup arrays of floats (f32, f64) with an exchange, a compare-and-swap, or an op expanded
+    to it.
 
-    They are stored as integers (`access`), so all their atomics must be expanded.
+    `lower_access` stores them as integers, so all their atomics must be expanded.
     """
     found: set[Value] = set()
     for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():
@@ -128,8 +129,9 @@ PASSED_ON = kinds_with(Trait.CARRIES)
 def values_seen_whole(fn: Func) -> set[Value]:
     """Values for which exact integral results are observable (backward data-flow analysis).
 
-    These are rounded, cast to integers or compared for equality. Selects, negation, component
-    accesses and branch results propagate the property; memory does not.
+    These are rounded, cast to integers or compared for equality. Ops with trait CARRIES, such as
+    selects and negation, and results of `if`s and loops propagate the property. Memory and
+    loop-carried parameters do not.
     """
     seen: set[Value] = set()
     ops = list(walk(fn.body))
@@ -145,7 +147,8 @@ def values_seen_whole(fn: Func) -> set[Value]:
 
 
 def expansion_key(op: Op) -> Key:
-    """Key of an op in the table. The type of the first argument decides."""
+    """Key of an op in the table. The type of the first argument decides, or of the result without
+    one."""
     t = op.args[0].type if op.args else op.type
     if isinstance(t, Ptr):
         return op.kind, scalar_of(t.elem).name, t.space
@@ -182,7 +185,8 @@ def expansions(caps: Caps) -> Expansions:
 
 
 def check_types(fn: Func, caps: Caps, lacking: Collection[Scalar]) -> None:
-    """Raise DeviceError at the first value or array of a type that the device lacks."""
+    """Raise DeviceError at the first value of a type, or array of a stored type, that the device
+    lacks."""
     for p in fn.params:
         t = p.type
         if isinstance(t, Array) and not caps.can_store(t.stored.name):
@@ -217,7 +221,8 @@ BEYOND = (
 
 
 def check_exchanges(fn: Func, caps: Caps) -> None:
-    """Warn of exchanges with lanes beyond the device's subgroup size.
+    """Warn (SubgroupWarning) of exchanges proved to address lanes beyond the device's subgroup
+    size.
 
     This is no error, because the result may be unused, as in a scan that tests the lane afterwards.
     """
@@ -303,7 +308,7 @@ def refuse_wide_ballot(b: Builder, op: Op, args: Args) -> Value:
 
 
 def refuse_function(b: Builder, op: Op, args: Args) -> Value:
-    """Raise DeviceError for a function of f64 on a device without 64-bit integers."""
+    """Raise DeviceError for a function or integral quotient of f64 without 64-bit integers."""
     raise DeviceError(
         render(
             f"{op.kind} of f64 needs 64-bit integers, which this device lacks",
@@ -370,7 +375,7 @@ def bits_in_word(x: Num, t: Scalar) -> Num:
 
 
 def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:
-    """Split an atomic on a tensor into one per component."""
+    """Split an atomic on a tensor into one per component; return the tensor of old values."""
     t, olds = args[1].type, []
     if not isinstance(t, Tensor):
         return expand(b, op, args)

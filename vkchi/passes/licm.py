@@ -2,8 +2,9 @@
 
 An op directly in a loop's region (body or condition) is hoisted if
 
-- its arguments are defined outside the loop, and
-- it is PURE, or a load from memory that the loop does not write (`analysis.alias`).
+- its arguments are defined outside the loop, or are hoisted too;
+- it is PURE, or a load from memory that the loop is proved not to change (`analysis.alias`);
+- its proof of being in range, if any, holds outside the loop too (`needs_loop`).
 
 Inner loops are visited first, so ops can leave several loops. Nothing leaves an `if` inside a loop
 or a `parallel`; guarded loads stay guarded. Hoisted ops execute speculatively, because the loop may
@@ -58,7 +59,7 @@ class InvariantHoister(Rebuilder):
 
 
 def find_invariants(region: Region, changes: SideEffects) -> dict[Op, None]:
-    """Loop-invariant ops of a region, in order."""
+    """Loop-invariant ops of a region and the free ops that they use, in a valid order."""
     inside: set[Value] = set(region.params)
     free: set[Value] = set()
     moved: dict[Op, None] = {}
@@ -74,7 +75,8 @@ def find_invariants(region: Region, changes: SideEffects) -> dict[Op, None]:
 
 
 def is_invariant(op: Op, inside: set[Value], changes: SideEffects) -> bool:
-    """True if an op is invariant in a loop that defines the values `inside` and makes `changes`."""
+    """True if an op can leave a loop that defines the values `inside` and has the effects
+    `changes`."""
     if op.kind not in PURE and op.kind != "load":
         return False
     if not inside.isdisjoint(op.args) or needs_loop(op):
@@ -83,9 +85,10 @@ def is_invariant(op: Op, inside: set[Value], changes: SideEffects) -> bool:
 
 
 def needs_loop(op: Op) -> bool:
-    """True if an access was proved in range by a fact that holds only inside the loop.
+    """True if an access may have been proved in range by a fact that holds only inside the loop.
 
-    An `address` does not record that, so it never moves.
+    Constant indices into a static shape need no such fact. An `address` does not record the proof,
+    so it never moves.
     """
     if op.kind != "elem" or op.attr != "inbounds":
         return op.kind == "address"

@@ -1,20 +1,20 @@
 """Address lowering: array element pointers become index arithmetic, clamps and `address` ops.
 
-It replaces `elem`, `member` and `member_at` of arrays. Loads, stores and atomics of elements become
-accesses to the scalars that memory holds.
+It replaces `elem`, `member` and `member_at` of arrays, and static extents. Loads, stores and
+atomics of elements become accesses to the scalars that memory holds.
 
     %p = elem %x, %i, %j          ->    %r = mul %i, %n;  %o = add %r, %j
     %q = elem %x, %i, %k                %p = address %x, %o [0];  %q = address %x, %o [1]
 
-where %k is `%j + 1`. Equal subexpressions are emitted once; `layouts` emits the arithmetic.
-Pointers to private memory are unchanged. Indices that `bounds` did not mark as in range are
-clamped. Runs after all passes that analyze elements.
+where %k is `%j + 1`. Equal subexpressions are emitted once per scope; `layouts` emits the
+arithmetic. Pointers to private memory are unchanged. Indices that `bounds` did not mark as in range
+are clamped or compared with their extents. Runs after all passes that analyze elements.
 
 A workgroup array becomes an array of scalars, with a spare element if an index may be out of range.
 It is stored as unsigned integers of at least 32 bits in two cases:
 
 - its elements are floats that are exchanged or compared and swapped;
-- its elements are narrow, and `word` or `word_shift` ops refer to their words.
+- its elements are narrow, and a `word` op refers to one of their words.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ ACCESSES: dict[type[Layout], LayoutAccess] = {Packed: PACKED}
 
 
 def access_of(t: Array) -> LayoutAccess:
-    """Return the access protocol for the elements of an array type."""
+    """Return the `LayoutAccess` of an array type: that in `ACCESSES` for its layout, else
+    `SCALARS`."""
     return SCALARS if t.layout is None else ACCESSES.get(type(t.layout), SCALARS)
 
 
@@ -58,8 +59,8 @@ def lower_access(fn: Func) -> Func:
 class AddressLowering(ArithmeticBuilder):
     """State of one run: `places` of the pointers that were removed, `roots` of arrays.
 
-    The sets of `survey` contain workgroup arrays that are stored as unsigned integers (`kept`), or
-    need a spare element.
+    `kept` and `strays` are the sets of `survey`. Handlers of accesses return None, which keeps the
+    op, for private memory.
     """
 
     def __init__(self, fn: Func) -> None:
@@ -78,7 +79,7 @@ class AddressLowering(ArithmeticBuilder):
         return self.merge(op, args) if kind in SHARED and op.type in WORDS else None
 
     def root(self, array: Value) -> IndexedArray:
-        """Return the memory description of an array parameter (memoized)."""
+        """Return the description of an array parameter or lowered workgroup array (memoized)."""
         found = self.roots.get(array)
         if found is None:
             t = array.type
@@ -100,7 +101,7 @@ class AddressLowering(ArithmeticBuilder):
         return (op,)
 
     def shape(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """Replace a static extent by a constant."""
+        """Replace a static extent by a constant; keep a dynamic one."""
         t = op.args[0].type
         assert isinstance(t, Array)
         return None if t.shape is None else (self.number(t.shape[op.attr], i32),)
@@ -145,7 +146,8 @@ class AddressLowering(ArithmeticBuilder):
         return (place.access.update(self, place, op.kind, args[1:]),)
 
     def word(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """Return the word that contains a narrow value, or its bit offset in the word."""
+        """Lower `word` to the address of the 32-bit word of a narrow value, `word_shift` to its
+        first bit."""
         place = self.places.get(op.args[0])
         if place is None:
             return None
@@ -167,8 +169,12 @@ HANDLERS: dict[str, Callable[[AddressLowering, Op, Args], Sequence[Value] | None
 
 
 def survey(fn: Func) -> tuple[set[Value], set[Value]]:
-    """Return the `shared` ops to store as unsigned integers, and those with an index that may be
-    out of range."""
+    """Return the arrays to store as unsigned integers, and those with an index that may be out of
+    range.
+
+    Both sets matter for `shared` ops only. They may contain array parameters; they are empty if
+    there is no `shared` op.
+    """
     kept: set[Value] = set()
     strays: set[Value] = set()
     for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():

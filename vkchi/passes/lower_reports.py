@@ -72,7 +72,10 @@ class ReportLowering(Rebuilder):
             self.add_one(sites.LOST)
 
     def once(self, site: int, words: list[Value]) -> None:
-        """Append a record to the lines if it is the first of its site in this launch."""
+        """Append a record to the lines if it is the first of its site in this launch.
+
+        Sites whose numbers are equal modulo the number of flags share a flag.
+        """
         b, (index, bit) = self.b, divmod(site, FLAG_BITS)
         flag, mask = self.word(sites.FLAGS_AT + index % sites.FLAG_WORDS), 1 << bit
         seen = Num(b, b.emit("load", flag))
@@ -82,7 +85,7 @@ class ReportLowering(Rebuilder):
                 self.line(site, words)
 
     def failure(self, site: int, words: list[Value]) -> None:
-        """Store the record if a failure slot is free, count it, end the invocation."""
+        """Count a failure, store its record if a slot is free, end the invocation if allowed."""
         slot = self.add_one(sites.FAILURES)
         with self.branch(slot < sites.FAILURE_SLOTS):
             self.put(sites.FAILURES_AT, slot * sites.FAILURE_WORDS, words)
@@ -92,7 +95,7 @@ class ReportLowering(Rebuilder):
     # --- the buffer
 
     def word(self, at: int, offset: Num | None = None) -> Value:
-        """Address of a word of the buffer."""
+        """Address of word `at` of the buffer, plus an offset in words."""
         operands = () if offset is None else (offset.v,)
         return self.b.emit("address", self.buffer, *operands, attr=at, type=WORD)
 
@@ -101,7 +104,7 @@ class ReportLowering(Rebuilder):
         return Num(self.b, self.b.emit("atomic_add", self.word(at), self.b.const(1, u32)))
 
     def put(self, at: int, offset: Num, words: list[Value]) -> None:
-        """Store consecutive words."""
+        """Store consecutive words, from word `at` plus `offset`."""
         for k, word in enumerate(words):
             self.b.emit("store", self.word(at + k, offset), word)
 
@@ -124,7 +127,7 @@ WAYS: dict[str, Callable[[ReportLowering, int, list[Value]], None]] = {
 
 
 def words_of(b: Builder, v: Value) -> list[Value]:
-    """Encode a scalar, or the components of a tensor, as words."""
+    """Encode a scalar, or the components of a tensor, as u32 words; low words come first."""
     t = v.type
     if isinstance(t, Tensor):
         parts = [b.emit("extract", v, attr=k) for k in range(t.size)]

@@ -1,6 +1,7 @@
 """Map `parallel` loops to the device: grids of workgroups and invocations.
 
-Every loop gets one of four mappings. Device preferences are in `cost_model`.
+Every loop gets one of three mappings; loops with barriers are first padded to whole workgroups
+(`workgroup`). Device preferences are in `cost_model`.
 
 - *Grid*: one invocation per iteration, along up to three axes, with the hardware's indices. The
   fastest axis is x (`axis_order`). With four axes or more, the slow axes are collapsed into one,
@@ -16,13 +17,11 @@ Every loop gets one of four mappings. Device preferences are in `cost_model`.
 - *Work distribution* (`share`): a fixed number of invocations iterates over the loop's iterations.
   It is used on CPUs if profitable, and if the host cannot compute the number of iterations.
 
-- *Padding to workgroups* (`workgroup`), before one of the others, for loops with barriers.
-
 Guarantees: `thread_index` remains the linear index of the iteration, with the last axis fastest.
 With a demanded workgroup size, `group_index` is the workgroup of that index. After this pass, loops
 have one to three axes and a workgroup size.
 
-    >>> map_grid(fn, caps, options)      # parallel 0, load n
+    >>> map_grid(fn, caps, options)
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
 
 
 def check_block(op: Op, block: int | None, caps: Caps) -> None:
-    """Raise DeviceError if the device has no workgroups of this size."""
+    """Raise DeviceError if the device has no workgroups of `block` invocations; None passes."""
     if block is not None and not 1 <= block <= caps.workgroup_invocations:
         place = f"{op.span.place}: " if op.span else ""
         raise DeviceError(
@@ -126,14 +125,15 @@ def wants_stride(op: Op, caps: Caps) -> bool:
 
 
 def is_light(op: Op) -> bool:
-    """True if iterations are short and contain no loops."""
+    """True if an iteration computes at most MOST_LIGHT scalars, without loops or a demanded
+    workgroup."""
     inner = list(islice(walk(op.regions[0]), MOST_LIGHT + 1))
     is_short = sum(map(numbers, inner)) <= MOST_LIGHT
     return op.attr is None and is_short and not any(x.kind in LOOPS for x in inner)
 
 
 def numbers(op: Op) -> int:
-    """Number of scalars that an op computes, or takes if it has no result."""
+    """Number of components of an op's result, or of its last operand if it has no result."""
     t = op.args[-1].type if op.type is None and op.args else op.type
     return t.size if isinstance(t, Tensor) else 1
 
@@ -184,7 +184,11 @@ def build_shared(
 
 
 def build_grid(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: int | None) -> bool:
-    """Append a `parallel` loop along the axes of a grid; False if a grid does not fit."""
+    """Append a `parallel` loop along the axes of a grid.
+
+    False, with nothing appended, for one axis, for bodies that depend on neighbouring invocations,
+    and if every tile wastes too many invocations.
+    """
     if len(args) == 2 or depends_on_neighbours(op):
         return False
     order, is_square = iteration_digits(op)
@@ -267,7 +271,11 @@ def with_block(op: Op, caps: Caps, options: Options) -> Op:
 
 
 def plan_grid(fn: Func, caps: Caps) -> Grid:
-    """Return the grid of a mapped Func, including its split into dispatches."""
+    """Return the grid of a mapped Func; SERIAL without a loop.
+
+    An axis gets a base if it may exceed the device's number of workgroups. Raises InternalError if
+    the loop is not mapped, or if the host cannot compute its length.
+    """
     op = find_parallel(fn)
     if op is None:
         return SERIAL

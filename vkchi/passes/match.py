@@ -1,14 +1,17 @@
-"""Pattern language of `rules.py`: compiles rows of text to functions that match and build values.
+"""Pattern language of `algebraic_rules`: compiles rows of text to functions that match and build
+values.
 
 A pattern is an op with operands: `sub (add x y) x`.
 
-- Lower-case letters match any value; equal letters match the same value.
+- Lower-case letters match any value; equal letters match the same value or equal constants.
 - `x:iu` restricts the scalar kind of `x`.
 - `C` and `D` match constants, `P` a constant power of two.
 - A number matches a constant of that value (in every component of a tensor).
-- Operands of commutative ops match in either order.
+- Operands of commutative ops match in either order, unless the pattern of one is a constant. That
+  one matches on the right only.
 
-A result is a letter, a number or an op to build. A number in it takes the type of its neighbour.
+A result is a letter, a number or an op to build. A number in it takes the type of the op's first
+other operand; alone, that of the matched op.
 
     >>> [rule] = compile_row("iu", "sub x x", "0")
     >>> rule.kind, rule.needs
@@ -57,8 +60,8 @@ Build = Callable[[RuleBuilder, Env, Type], Value]
 class CompiledRule(NamedTuple):
     """A compiled row.
 
-    `needs` is the op kind required of each operand, "" for any. `operands` pairs operand numbers
-    with matchers, the most selective first.
+    `kinds` are the scalar kinds to which it applies. `needs` is the op kind required of each
+    operand, "" for any. `operands` pairs operand numbers with matchers, the most selective first.
     """
 
     kind: str
@@ -104,7 +107,10 @@ def ordered_matchers(node: PatternNode) -> tuple[tuple[int, Matcher], ...]:
 
 
 def parse(text: str) -> PatternNode:
-    """Parse a pattern; the outermost op has no parentheses. Raises ValueError."""
+    """Parse a pattern; the outermost op has no parentheses.
+
+    Raises ValueError for empty parentheses, IndexError for empty text.
+    """
     tokens = re.findall(r"[()]|[^\s()]+", text)
     nodes = list(read(iter(tokens)))
     if len(nodes) > 1:
@@ -125,7 +131,7 @@ def read(tokens: Iterator[str]) -> Iterator[PatternNode]:
 
 
 def orders(node: PatternNode) -> list[PatternNode]:
-    """All orders of the operands of commutative ops; constants stay on the right."""
+    """All operand orders of a pattern's commutative ops; an op with a constant keeps its order."""
     combined: list[tuple[PatternNode, ...]] = [()]
     for operand in node.operands:
         combined = [(*before, new) for before in combined for new in orders(operand)]
@@ -176,7 +182,7 @@ def matcher(node: PatternNode) -> Matcher:
 
 
 def bind(env: Env, letter: str, v: Value) -> bool:
-    """Bind a letter to v; False if it is bound to another value."""
+    """Bind a letter to v; False if it is bound to an unequal value."""
     return is_equal_value(env.setdefault(letter, v), v)
 
 

@@ -3,11 +3,11 @@
 The traversal is that of `bounds`: integer facts from loops, conditions and the ops between. The
 index of a loop with a non-constant end is assumed to fit.
 
-Guarantees: a caution is dropped only
+Guarantees: a caution about a cast is dropped only
 
 - if every component of the operand is proved to be in the range of the type,
 - for such a loop index, or
-- if the cast is dead code.
+- if the cast is no longer in the Func (dead code).
 
     cautions = unproved_cautions(lowered.func, lowered.cautions)
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def unproved_cautions(fn: Func, noted: Iterable[PendingCaution]) -> list[Caution]:
-    """Return the cautions that are not proved unnecessary, in order."""
+    """Return the cautions not proved unnecessary, in order; those without a cast are kept."""
     casts = {n.op for n in noted if n.op is not None}
     lossy: set[Op] = set()
     if casts:
@@ -43,7 +43,7 @@ def unproved_cautions(fn: Func, noted: Iterable[PendingCaution]) -> list[Caution
 
 
 class FitProver(Prover):
-    """Walks a Func; `marked` collects the casts that are lossless."""
+    """Walks a Func; `marked` collects the casts that are proved or assumed lossless."""
 
     def __init__(self, fn: Func, casts: set[Op]) -> None:
         super().__init__(fn)
@@ -60,7 +60,10 @@ class FitProver(Prover):
                 self.marked.append(op)
 
     def fits(self, op: Op) -> bool:
-        """True if the operand of a cast is such an index, or in the range of its type."""
+        """True if a cast's operand is proved in the range of its type.
+
+        Also true for the index of a loop with a non-constant end.
+        """
         v, (low, high) = op.args[0], type_range(scalar_of(op.type))
         if v in self.indices:
             return True

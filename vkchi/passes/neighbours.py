@@ -91,7 +91,8 @@ def join_neighbours(fn: Func, caps: Caps = SMALLEST) -> Func:
 def run_of(op: Op) -> ScalarRun | None:
     """Scalars that a load or store accesses, or None.
 
-    None for addresses with a bounds check, and for workgroup or private memory.
+    None for addresses with a bounds check, for workgroup or private memory, and if the accessed
+    scalar is not as wide as the stored one.
     """
     at = op.args[0]
     if op.kind not in PLAIN_ACCESSES or not isinstance(at, Op) or at.kind != "address":
@@ -113,7 +114,10 @@ Start = tuple["Value | None", Scalar]  # offset and scalar type
 
 
 def candidates(runs: dict[Op, ScalarRun | None]) -> dict[Op, ScalarRun]:
-    """Loads and stores that share an offset with another, or that access several scalars."""
+    """Loads and stores that access several scalars, or that have a companion.
+
+    A companion has the same kind, array, offset and scalar type.
+    """
     found = {op: run for op, run in runs.items() if run is not None}
     company = Counter((op.kind, run[:3]) for op, run in found.items())
     return {
@@ -124,7 +128,10 @@ def candidates(runs: dict[Op, ScalarRun | None]) -> dict[Op, ScalarRun]:
 
 
 class AccessGroup:
-    """Accesses that may be merged; `blocked` holds the writes since the first load."""
+    """Accesses that may be merged; `start` is the position of the first in its region.
+
+    `blocked` holds the writes since then that have the same offset, if the group consists of loads.
+    """
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -187,7 +194,10 @@ class VectorizationPlan:
         return found
 
     def pass_access(self, op: Op) -> None:
-        """Close the groups that an access may conflict with."""
+        """Close the groups that an access may conflict with.
+
+        A write at the offset of a group of loads only blocks later loads of its scalars.
+        """
         run, base, writes = self.runs.get(op), base_memory(op.args[0]), op.kind in WRITES
         for (kind, array), groups in self.groups.items():
             if not groups or (kind == "load" and not writes) or not self.may_share(array, base):
@@ -203,7 +213,7 @@ class VectorizationPlan:
             self.close(groups, ended)
 
     def add(self, op: Op, k: int) -> None:
-        """Add an access to the group of its kind, array and offset."""
+        """Add an access to the group of its kind, array, offset and scalar type."""
         run = self.likely.get(op)
         if run is None:
             return
@@ -231,7 +241,10 @@ class VectorizationPlan:
                 self.cut(near)
 
     def cut(self, members: list[tuple[Op, ScalarRun]]) -> None:
-        """Split a contiguous run into chunks, if that takes fewer accesses."""
+        """Split a contiguous run into chunks, if they cost less than its accesses (`cost`).
+
+        A single access is also rewritten if a larger alignment than its scalar's is proved.
+        """
         run = members[0][1]._replace(end=max(r.end for _, r in members))
         if run.end - run.first == 1:
             return
@@ -245,7 +258,7 @@ class VectorizationPlan:
             self.chunks[op] = tuple([c for c in chunks if c.run.meets(r)])
 
     def pieces(self, run: ScalarRun) -> Iterator[AccessChunk]:
-        """Split a run into aligned vectors, or into words if the device prefers them."""
+        """Split a run into aligned vectors, on CPUs into words where the alignment allows."""
         scalar, size = run.scalar, run.scalar.size_bytes
         by = MOST if run.offset is None else self.multiples.of(run.offset)
         base = min(max(attributes_of(run.array).aligned, size), by * size)
@@ -311,7 +324,7 @@ class AccessVectorizer(ArithmeticBuilder):
         self.unused = {op.args[0] for op in self.chunks if not uses[op.args[0]]}
 
     def visit_access(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Replace a load or store; keep an address that becomes dead."""
+        """Replace a load or store; drop an address that only these use."""
         if op.kind == "address" and op in self.unused:
             return (op,)
         chunks = self.chunks.get(op)
@@ -395,5 +408,5 @@ class AccessVectorizer(ArithmeticBuilder):
 
 
 def alignment(chunk: AccessChunk) -> int | None:
-    """Alignment attribute of an access; None if it is only that of its scalar."""
+    """Alignment attribute of an access; None if it is only that of its word."""
     return chunk.aligned if chunk.aligned > chunk.word.size_bytes else None

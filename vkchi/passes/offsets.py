@@ -145,5 +145,5 @@ class OffsetExpr:
 
 
 def as_offset(x: OffsetExpr | int) -> Offset:
-    """Convert a `OffsetExpr` or int to an offset."""
+    """Convert an `OffsetExpr` or int to an offset."""
     return x.offset if isinstance(x, OffsetExpr) else Offset(None, x)

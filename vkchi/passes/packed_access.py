@@ -1,4 +1,4 @@
-"""Bit-packed integers: accesses to elements that share a word (`PackedNumbers`, an `Access`).
+"""Bit-packed integers: accesses to elements that share a word (`PackedNumbers`, a `LayoutAccess`).
 
 Each element is a slot (`types.quant_encoding`): the scalar in the highest bits of an integer, zeros
 below. A load extracts the slot from its word. A store is a compare-and-swap loop, because other
@@ -85,7 +85,7 @@ class PackedNumbers:
         return bits.take(emit_cas_loop(w.b, word_at(w, place), changed))
 
     def word(self, w: ArithmeticBuilder, place: ElementLocation) -> tuple[Value, Value]:
-        """See `Access`. Not supported: slots have 32 bits or more."""
+        """See `LayoutAccess`. Raises InternalError: slots are never narrow."""
         raise InternalError("slots of packed numbers are 32 bits wide or more")
 
 

@@ -5,16 +5,16 @@ becomes
     parallel 1, n, 0, m - 1 {(i, j) s = x[i - 1, j]; t = x[i, j + 1]; ... }
     parallel 0, n + m - 1 {(t) i, j = ...; s = if i > 0 { x[i - 1, j] } { 0 }; ... }
 
-Conditions on indices, `min`, `max` and remainders often have one outcome except in a few
-iterations at the ends of an axis. CPU drivers execute both sides of a branch with masked lanes
-and divide lane by lane. Guarded or clamped accesses cannot be vectorized. In the interior all
-accesses are proved in range. The interior of the last axis is aligned to words, so that its
-accesses can be merged; straight-line code with contiguous accesses is split for that alone.
+Conditions on indices, `min`, `max` and remainders often have one outcome except in a few iterations
+at the ends of an axis. CPU drivers execute both sides of a branch with masked lanes and divide lane
+by lane. Guarded or clamped accesses cannot be vectorized. In the interior, `bounds` can then prove
+accesses in range. The interior of the last axis is aligned to words, so that its accesses can be
+merged; straight-line code with contiguous accesses is split for that alone.
 
-Iterations of a `parallel` may run in any order, hence also in two loops. Only long loops are
-split, because the driver compiles their body twice. Loops with short rows are not split, because
-each end of a row is another cache line. Splits that tier 1 can do without are deferred
-(`tiers`).
+Iterations of a `parallel` may run in any order, hence also in two loops. Only long loops with
+constant bounds are split, because the driver compiles their body twice. Loops with short rows are
+not split, because each end of a row is another cache line. Splits that tier 1 can do without are
+deferred (`tiers`).
 
     >>> peel(fn, caps, Tier(fn, options))
 """
@@ -48,7 +48,8 @@ MOST_OPS = 200  # of a body, which is duplicated
 
 
 class AxisSplit(NamedTuple):
-    """Range of a loop's axis, and the part `first` to `last` that is interior."""
+    """Range `begin` to `end` of a loop's axis, and its interior `first` to `last`; ends are
+    exclusive."""
 
     begin: int
     end: int
@@ -85,7 +86,8 @@ def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
 
 
 def may_split(op: Op, caps: Caps) -> bool:
-    """True if a `parallel` may be reordered, is small, and is long enough to gain from a split."""
+    """True if a `parallel` may be reordered and is small, with constant i32 bounds and enough
+    iterations."""
     if not (has_small_body(op, MOST_OPS) and may_interleave(op)):
         return False
     sizes = [max(0, last - first) for first, last in ends_of(op)]
@@ -101,7 +103,8 @@ def ends_of(op: Op) -> list[tuple[int, int]]:
 
 
 def find_middle(op: Op, ask: DecidableOps, caps: Caps) -> tuple[AxisSplit, ...] | None:
-    """Interior of a loop; None if a split is not profitable."""
+    """Interior of a loop; None if it has less than 3/4 of the iterations, or a split does not pay
+    off."""
     ends = ends_of(op)
     spans = [AxisSplit(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(ends)]
     if any(s.edge for s in spans) or is_mostly_contiguous(op):
@@ -126,7 +129,10 @@ def is_question(op: Op) -> bool:
 
 
 class DecidableOps:
-    """The ops of a loop's body that may have one outcome in most iterations."""
+    """Comparisons, clamps and remainders of i32 in a loop's body (`asking`).
+
+    Those in `open` are not proved to have one outcome in all iterations.
+    """
 
     def __init__(self, op: Op) -> None:
         body = op.regions[0]
@@ -141,7 +147,11 @@ class DecidableOps:
         return Intervals(self.axes, found={**self.own, **known})
 
     def along(self, k: int, begin: int, end: int) -> tuple[int, int]:
-        """Interior of an axis: the largest range in which ops with several outcomes have one."""
+        """Interior of axis k.
+
+        Its edges decide all `open` ops that edges of at most WIDEST iterations, and a quarter of
+        the axis, can decide. Other ops are ignored.
+        """
         most = min(WIDEST, (end - begin) // 4)
         low = high = 0
         for x in self.open:
@@ -153,7 +163,10 @@ class DecidableOps:
     def least(
         self, x: Op, k: int, ends: Interval, least: int, most: int, *, at_begin: bool
     ) -> int:  # fmt: skip
-        """Smallest width of an edge that decides an op, with the other edge at its maximum."""
+        """Smallest width of an edge, from `least` to `most`, that decides an op.
+
+        The other edge has width `most`. Returns `most` if no smaller one decides.
+        """
         begin, end = ends
         while least < most:
             part = (begin + least, end - most) if at_begin else (begin + most, end - least)
@@ -163,7 +176,7 @@ class DecidableOps:
         return least
 
     def is_decided(self, x: Op, k: int, part: Interval) -> bool:
-        """True if an op has one outcome in a part of an axis."""
+        """True if an op is proved to have one outcome in a part of an axis."""
         known = self.intervals({self.params[k]: (part[0], part[1] - 1)})
         return decide(x, known) is not None
 
@@ -179,7 +192,7 @@ def whole_of(axis: LoopAxis) -> Interval:
 
 
 class DecidedValue(NamedTuple):
-    """Outcome of an op: a bool, or an operand minus a constant."""
+    """Outcome of an op: the bool `truth`; or, if that is None, operand `operand` minus `less`."""
 
     truth: bool | None
     operand: int = 0
@@ -187,7 +200,7 @@ class DecidedValue(NamedTuple):
 
 
 def decide(op: Op, known: Intervals) -> DecidedValue | None:
-    """Outcome of an op, if it is the same for all values in the known intervals."""
+    """Outcome of an op, if proved the same for all values in the known intervals; else None."""
     a, b = map(known.of, op.args)
     if a is None or b is None or a[0] > a[1] or b[0] > b[1]:
         return None
@@ -200,7 +213,7 @@ def decide(op: Op, known: Intervals) -> DecidedValue | None:
 
 
 def decide_extreme(op: Op, a: Interval, b: Interval) -> DecidedValue | None:
-    """Outcome of a `min` or `max` whose operands' intervals do not overlap."""
+    """Outcome of a `min` or `max` whose operands' intervals share at most an endpoint, or None."""
     if a[0] < b[1] and b[0] < a[1]:
         return None
     greater = 0 if a[0] >= b[1] else 1
@@ -208,7 +221,7 @@ def decide_extreme(op: Op, a: Interval, b: Interval) -> DecidedValue | None:
 
 
 def decide_mod(op: Op, a: Interval) -> DecidedValue | None:
-    """Outcome of a remainder whose quotient is known."""
+    """Outcome of a remainder by a positive constant with one known quotient; else None."""
     n = constant_int(op.args[1])
     if n is None or n <= 0 or a[0] // n != a[1] // n:
         return None

@@ -5,8 +5,8 @@ The stages are: before the split into dispatches, per dispatch, and lowering.
     program, temps = optimize_kernel(fn, caps, options)
     PASSES["licm"](fn)
 
-A pass is imported when it first runs. The verifier checks the final result. If that is invalid,
-or if `VKCHI_VERIFY` is set, it checks the result of every pass.
+A pass is imported when it first runs. The verifier checks the final result. If that is invalid, if
+a pass raises, or if `VKCHI_VERIFY` is set, it checks the result of every pass.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BRANCHES = LOOPS | {"if"}
 
 
 class BuiltDispatches(NamedTuple):
-    """Dispatches with their temporaries, and the dispatches that only fill arrays."""
+    """Dispatches with their temporaries, and the fills of those that only fill arrays, by name."""
 
     funcs: Sequence[Func]
     temps: Sequence[Param] = ()
@@ -334,7 +334,7 @@ class Pass:
 
 
 def run_pass(name: str, fn: Func, given: Given) -> Any:
-    """Run a pass on a Func with the arguments that it takes."""
+    """Run a pass on a Func with the arguments that it takes; return the Func unless `may_apply`."""
     entry = ENTRIES[name]
     if not may_apply(entry, fn, given["memo"]):
         return fn
@@ -342,7 +342,7 @@ def run_pass(name: str, fn: Func, given: Given) -> Any:
 
 
 def may_apply(entry: PassEntry, fn: Func, memo: Memo) -> bool:
-    """True if a Func contains the ops that a pass needs."""
+    """True if a Func contains the ops that a pass needs, as many as it needs (`PassEntry`)."""
     if entry.needs and not memo.has(fn, entry.needs):
         return False
     if not entry.several or count_up_to_two(fn.body, entry.needs) >= 2:
@@ -351,7 +351,10 @@ def may_apply(entry: PassEntry, fn: Func, memo: Memo) -> bool:
 
 
 def count_up_to_two(region: Region, kinds: Collection[str]) -> int:
-    """Count ops of these kinds in a region, at most two. An op in a serial loop counts as two."""
+    """Count ops of these kinds in a region, also nested; a result of two or more is a lower bound.
+
+    An op in a serial loop counts as two.
+    """
     count = sum(op.kind in kinds for op in region.ops)
     for op in region.ops:
         if op.regions and count < 2:
@@ -390,7 +393,7 @@ def optimize_kernel(
 ) -> tuple[Program, tuple[Param, ...]]:
     """Return a kernel's dispatches for a device, and the temporaries that a launch provides.
 
-    Dispatches without effects are left out. Raises InternalError if a pass breaks the IR.
+    Dispatches with an empty body are left out. Raises InternalError if a pass breaks the IR.
     """
     given = given_to(fn, caps, options, memo or Memo())
     clock = PassTimer(fn.name)
@@ -413,7 +416,7 @@ def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> Bu
 
 
 def find_fills(program: Program, caps: Caps) -> dict[str, tuple[MemoryFill, ...]]:
-    """Return, by name, the dispatches that only fill arrays (CPUs only).
+    """Return the fills of the dispatches that only fill arrays, by dispatch name (CPUs only).
 
     A CPU driver executes a fill command faster than a small dispatch.
     """
@@ -442,7 +445,7 @@ def run_verified(
     """Run passes and verify the result.
 
     If the result is invalid or a pass raises, the passes run again with the verifier after each
-    one. Raises InternalError naming the pass that broke the IR.
+    one. Raises InternalError naming the pass that broke the IR; if none did, the first error.
     """
 
     def check_each(new: Func, name: str) -> None:

@@ -1,12 +1,12 @@
 """Exact f32 powers with integer exponents, and exp2 and log2 that are exact at powers of two.
 
 Vulkan's `pow` is exp2(y * log2(x)). Its error in units in the last place exceeds the number of
-bits of y * log2(x), so 3.0 ** 2 need not be 9. A power with an integer exponent is expanded to
-multiplications by repeated squaring, in f64 if the device has it. For exponents up to some
-millions, results that f32 can represent are then exact; others are off by at most one unit. 2 **
-n is assembled from its bits.
+bits of y * log2(x), so 3.0 ** 2 need not be 9. A power with an exponent cast from an integer is
+expanded to multiplications by repeated squaring, in f64 if the device has it. For exponents up to
+some millions, results that f32 can represent are then exact; others are off by at most one unit. 2
+** n is assembled from its bits.
 
-See also: `legalize` selects these functions.
+See also: `legalize` selects these functions, through `functions`.
 
     power(Num(b, x), Num(b, y), f64).v
 """
@@ -25,7 +25,10 @@ LARGEST = 127  # largest exponent of a normal f32
 
 
 def power(x: Num, y: Num, wide: Scalar) -> Num:
-    """x ** y of f32, multiplied in the float type `wide`."""
+    """x ** y of f32: `exp2` for x = 2, native `pow` unless y is cast from integers.
+
+    Otherwise the power is multiplied in the float type `wide`, f32 or f64.
+    """
     if is_constant(x.v) and (constant_array(x.v) == 2).all():
         return exp2(y)
     n = integer_of(y)

@@ -4,11 +4,11 @@
 
 A branch waits for its loads before the next op begins; straight-line loads overlap. Loads and
 arithmetic become speculative. An access that was proved in range only under the condition is
-clamped (`access`). If the condition is false, it loads the spare element or any other one. The
-result is then unused. CPUs keep the branch.
+clamped (`lower_access`). If the condition is false, it loads the spare element or any other one.
+The result is then unused. CPUs keep the branch.
 
-Both regions may contain only loads from buffers and pure ops, few of them. Inner `if`s come
-first.
+Both regions may contain only loads from buffers and pure ops: few of them, and at least one load.
+Inner `if`s come first.
 
     >>> predicate(fn, caps)
 """
@@ -47,7 +47,7 @@ class IfConverter(Rebuilder):
         super().__init__(self.answer)
 
     def answer(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Replace the results of an `if`."""
+        """Rewrite an `if` with results: convert it if profitable, else only its regions."""
         if op.kind != "if" or not op.results:
             return None
         regions = tuple([self.region(r) for r in op.regions])
@@ -71,7 +71,8 @@ class IfConverter(Rebuilder):
 
 
 def is_worth_it(ops: Sequence[Op]) -> bool:
-    """True if the ops of both regions are few loads from buffers and pure ops."""
+    """True if the ops of both regions are loads from buffers and pure ops, few, with at least one
+    load."""
     loads = [op for op in ops if op.kind == "load"]
     if not 0 < len(loads) <= MOST_LOADS or len(ops) > MOST_OPS:
         return False
@@ -84,7 +85,7 @@ def will_be_if_converted(op: Op) -> bool:
 
 
 def straight_ops(op: Op) -> list[Op]:
-    """Ops in an `if` and in its inner `if`s that are converted, without constants."""
+    """Ops directly in an `if`, without constants; a converted inner `if` is replaced by its ops."""
     found: list[Op] = []
     for inner in (x for r in op.regions for x in r.ops[:-1] if x.kind != "const"):
         ops = straight_ops(inner) if inner.kind == "if" and inner.results else []

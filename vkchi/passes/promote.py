@@ -50,7 +50,8 @@ class ElementAccess(NamedTuple):
 class ReplacedElement(NamedTuple):
     """An element to replace, with its accesses.
 
-    It is loaded before op `start`, and written back if there are stores.
+    It is loaded before op `start`, and written back at the end if there are stores. `attr` is
+    "inside" if an unconditional address of it is proved in range.
     """
 
     accesses: Sequence[ElementAccess]
@@ -169,8 +170,8 @@ def holds(op: Op, wanted: set[Op]) -> bool:
 def is_worth_it(group: Sequence[ElementAccess]) -> bool:
     """True if replacing an element is profitable.
 
-    It must be accessed often, also under control flow, and stored unconditionally. At least half
-    of its components must be used.
+    It needs FEWEST accesses, at least one under control flow and one unconditional store. At least
+    half of its components must be used, or one with a dynamic index.
     """
     if len(group) < FEWEST or all(a.is_plain for a in group):
         return False

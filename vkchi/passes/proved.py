@@ -1,12 +1,12 @@
 """Strength reduction that needs proved ranges: rows applied by the pass `bounds`.
 
-- A rounded quotient of integers becomes an integer quotient (`whole_quotients` has the proof).
-  A constant divisor uses integer division. With another divisor, the product with its reciprocal
-  is an estimate, because integer division is slow on CPUs. Below 2**GUESSED the estimate is off by
-  at most 1: the reciprocal is off by 2.5 units in the last place, the product by one more. The sum
-  is 3.5 * 2**(GUESSED - 23) < 1. The exact integer remainder corrects it.
-- A shift amount that is within the width is masked. The mask has no cost and makes the emitter
-  omit its range check.
+- A rounded quotient of integers becomes an integer one (`analysis.whole_quotients` has the proof).
+  A constant divisor uses integer division. With another divisor, the product with its reciprocal is
+  an estimate, because integer division is slow on CPUs. Below 2**GUESSED the estimate is off by at
+  most 1: the reciprocal is off by 2.5 units in the last place, the product by one more. The sum is
+  3.5 * 2**(GUESSED - 23) < 1. The exact integer remainder corrects it.
+- A shift amount that is proved within the width is masked. The mask has no cost and makes the
+  emitter omit its range check.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Rewrite(NamedTuple):
 
 
 def is_whole_quotient(f: Facts, op: Op) -> bool:
-    """True if a rounded quotient equals one of i32 operands, and the type can represent it."""
+    """True if a rounded float quotient is proved equal to an integer quotient in i32.
+
+    For a cast, its type must also represent the quotient.
+    """
     q = find_quotient(op.kind, op.args[0], op.type)
     if q is None:
         return False
@@ -90,7 +93,8 @@ def corrected(x: Num, y: Num, q: RoundedQuotient) -> Num:
 
 
 def is_within(f: Facts, op: Op) -> bool:
-    """True if a shift amount is proved within the width and is not masked yet."""
+    """True if a scalar shift's amount is proved within the width, and is neither constant nor
+    masked."""
     t, amount = op.type, op.args[1]
     if not isinstance(t, Scalar) or (isinstance(amount, Op) and amount.kind in PLAIN_AMOUNTS):
         return False
