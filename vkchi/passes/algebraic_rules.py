@@ -31,7 +31,7 @@ EXACT, NSZ, NNAN, INEXACT = Exactness.EXACT, Exactness.NSZ, Exactness.NNAN, Exac
 
 
 class RuleRow(NamedTuple):
-    """One rule: scalar kinds of the last operand, pattern, result, float class."""
+    """One rule: scalar kinds of the last operand, pattern, replacement, exactness class."""
 
     kinds: str
     pattern: str

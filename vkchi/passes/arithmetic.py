@@ -1,15 +1,16 @@
 """Expansion of arithmetic ops without a single instruction: floor division, trip counts, shifts.
 
-Each entry of FORMULAS maps an op kind and a scalar type to a formula. A formula returns None if the
-operands need no expansion, such as a shift by an amount that is in range.
+FORMULAS maps an op kind and a scalar type to a formula. A formula returns None if the operands need
+no expansion, such as a shift by an amount that is provably in range.
 
-Remainders are computed from quotients, since Vulkan leaves those of negative numbers undefined
-(specification, appendix "Precision and Operation of SPIR-V Instructions"). Floor division by a
-constant power of two becomes a shift, its remainder a mask.
+Signed remainders are computed from quotients, since Vulkan leaves those of negative numbers
+undefined (specification, appendix "Precision and Operation of SPIR-V Instructions"). Floor division
+by a constant power of two becomes a shift, its remainder a mask.
 
 Runs after all passes that match the original ops, and after `legalize`.
 
-    floordiv %a, %b : i32    ->    truncdiv, mul, sub; 1 less if the remainder and %b differ in sign
+    floordiv %a, %b : i32    ->    truncdiv, mul, sub; 1 less if the remainder is not 0 and
+                                   differs in sign from %b
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SIGNED, UNSIGNED = "i8 i16 i32 i64", "u8 u16 u32 u64"
 
 
 def lower_arithmetic(fn: Func, caps: Caps) -> Func:
-    """Expand arithmetic ops that have no single instruction on the device."""
+    """Expand the ops in FORMULAS whose instruction on the device is missing, broken or slow."""
     formulas = formulas_for(
         chooses_integers=not caps.integer_extremes,
         chooses_floats=caps.is_cpu and caps.signed_zero_inf_nan_f32,
@@ -57,7 +58,7 @@ def lower_arithmetic(fn: Func, caps: Caps) -> Func:
 
 
 def power_of(x: Num) -> int | None:
-    """Return k if `x` is the constant 2 ** k, else None."""
+    """Return k if `x` is the integer constant 2 ** k in every component, else None."""
     n = same_number(x)
     return None if n is None or n <= 0 or n & (n - 1) else n.bit_length() - 1
 
@@ -83,7 +84,8 @@ def unsigned(x: Num) -> Num:
 
 
 def divide_signed(kind: str, a: Num, b: Num) -> Num:
-    """Expand `floordiv`, `mod` and `rem` by way of `truncdiv`."""
+    """Expand signed `floordiv`, `mod` and `rem` by way of `truncdiv`. For a constant power of two,
+    `floordiv` becomes a shift and `mod` a mask."""
     power = power_of(b) if kind != "rem" else None
     if power is not None:
         return a >> power if kind == "floordiv" else a & ((1 << power) - 1)
@@ -109,8 +111,9 @@ def divide_unsigned(kind: str, a: Num, b: Num) -> Num | None:
 def count_trips(kind: str, begin: Num, end: Num, step: Num) -> Num:
     """Expand a trip count: `(high - low - 1) // size + 1` if low < high, else 0.
 
-    It is computed in unsigned integers, which hold every trip count. If the step is 0, nothing is
-    divided by it.
+    `size` is the step's magnitude; low and high are begin and end, exchanged for a negative step.
+    The computation is in unsigned integers, which hold every trip count. A step of 0 gives 0,
+    without a division by 0.
     """
     by = same_number(step)
     if by == 0:
@@ -142,10 +145,10 @@ def distance(low: Num, high: Num) -> Num:
 
 
 def shift(kind: str, a: Num, amount: Num) -> Num | None:
-    """Expand a shift by an amount that may be out of range.
+    """Expand a shift by an amount that may be out of range; return None if it is provably in range.
 
-    An amount of the width or more shifts all bits out: the result is 0, or the sign in every bit. A
-    negative amount, read as unsigned, is such an amount.
+    An amount of the width or more shifts all bits out: the result is 0, or for a signed `shr` the
+    sign in every bit. A negative amount, read as unsigned, is such an amount.
     """
     bits, known = scalar_of(a.type).bits, same_number(amount)
     keeps_sign = kind == "shr" and scalar_of(a.type).kind == "i"
@@ -160,7 +163,7 @@ def shift(kind: str, a: Num, amount: Num) -> Num | None:
 
 
 def is_below(amount: Num, bits: int) -> bool:
-    """True if a shift amount is provably in range: a constant, or masked by one."""
+    """True if a shift amount is provably in [0, bits): a constant, or an `and` with one."""
     v = amount.v
     parts = v.args if isinstance(v, Op) and v.kind == "and" else (v,)
     known = [same_number(Num(amount.b, part)) for part in parts]
@@ -169,7 +172,7 @@ def is_below(amount: Num, bits: int) -> bool:
 
 def power(kind: str, x: Num, y: Num) -> Num | None:
     """Expand `pow` of f32 for negative x, where GLSL's Pow is undefined. Integer exponents get the
-    correct sign, others give NaN."""
+    correct sign, others give NaN. Returns None if `Pow` alone is correct."""
     exponent = same_number(y)
     if exponent is not None:
         return power_known(x, y, exponent)
@@ -182,7 +185,7 @@ def power(kind: str, x: Num, y: Num) -> Num | None:
 
 
 def power_known(x: Num, y: Num, exponent: float) -> Num | None:
-    """Expand `pow` with a constant exponent."""
+    """Expand `pow` with a constant exponent; return None if that is finite but no integer."""
     if exponent in (0.0, 1.0):
         return x if exponent else x.number(1.0)
     if math.isfinite(exponent) and not exponent.is_integer():
@@ -199,10 +202,12 @@ def choose(kind: str, a: Num, b: Num) -> Num:
 
 
 def choose_float(kind: str, a: Num, b: Num) -> Num | None:
-    """Expand `min` or `max` of a float and a constant to one comparison, which is false for NaN.
+    """Expand `min` or `max` of an f32 and a constant to one comparison and a select. Returns None
+    if neither operand is a constant other than NaN.
 
-    On a tie, the result is the constant, except if the constant is the zero that orders after the
-    other one. CPU drivers need four more instructions per `min` or `max` to order zeros.
+    The comparison is false for NaN, which gives the constant. On a tie, the result is the constant,
+    except for `min` with 0.0 and `max` with -0.0. CPU drivers need four more instructions per `min`
+    or `max` to order zeros.
     """
     if same_number(b) is None:
         a, b = b, a
@@ -216,7 +221,8 @@ def choose_float(kind: str, a: Num, b: Num) -> Num | None:
 
 
 def divide_zero(kind: str, a: Num, b: Num) -> Num | None:
-    """Expand a quotient whose constant dividend contains 0, for drivers that fold it to 0."""
+    """Expand a quotient whose constant dividend contains 0, for drivers that fold it to 0; return
+    None for other dividends."""
     if not has_zero(a.v):
         return None
     zero = where(b > 0, a, where(b < 0, -a, a.number(math.nan)))
@@ -224,7 +230,8 @@ def divide_zero(kind: str, a: Num, b: Num) -> Num | None:
 
 
 def has_zero(v: Value, depth: int = 0) -> bool:
-    """True for a constant with a zero component, or a vector or cast built from one."""
+    """True for a constant with a zero component, or for a cast, vector or other `CARRIES` op built
+    from one by at most DEEPEST ops."""
     if is_constant(v):
         return not constant_array(v).all()
     if not isinstance(v, Op) or depth == DEEPEST or not (v.kind in PASSED_ON or v.kind == "cast"):

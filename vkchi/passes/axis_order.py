@@ -1,11 +1,11 @@
 """Iteration order of multi-axis loops: choose the fastest axis so that memory accesses coalesce.
 
-Adjacent invocations should access adjacent elements. So each access that uses all axes votes for
-the order in which it traverses memory. The order with most votes is used, the source order if no
-other has more. Fields with a blocked layout are iterated block by block. The order is kept if the
-body reads its invocation's number.
+Adjacent invocations should access adjacent elements. So each access whose indices are all the axes
+votes for the order in which it traverses memory. The order with most votes is used, the source
+order if no other has more. Fields with a blocked layout are iterated block by block, if the loop
+covers their axis. The source order is kept if the body has ops that depend on the invocation.
 
-A rival is a second axis along which some access is contiguous. A transpose, for example, reads
+A rival is another axis along which some access is contiguous. A transpose, for example, reads
 along one axis and writes along the other.
 
 The order is derived from the accesses, and is no attribute of `parallel`: layout changes, gradients
@@ -41,8 +41,8 @@ def find_order(op: Op) -> Order:
 
 
 def iteration_digits(op: Op) -> tuple[Order, bool]:
-    """Return the digits of the best order (never empty), and True if there is a rival axis. The
-    rival is moved next to the fastest axis where possible."""
+    """Return the digits of the best order (never empty), and True if a rival axis is next to the
+    fastest one. A rival is moved there where possible."""
     plain = plain_order(op)
     votes = votes_of(op)
     best = plain if is_numbered(op) else best_of(votes, plain)
@@ -65,7 +65,7 @@ def plain_order(op: Op) -> Order:
 
 
 def votes_of(op: Op) -> Counter[Order]:
-    """Count the accesses of a loop's body by the order in which they traverse memory."""
+    """Count the accesses that `orders_of` yields, by the order in which they traverse memory."""
     return Counter(orders_of(op, axes_of(op)))
 
 
@@ -76,7 +76,8 @@ def best_of(votes: Counter[Order], plain: Order) -> Order:
 
 
 def orders_of(op: Op, axes: Sequence[LoopAxis]) -> Iterator[Order]:
-    """Yield the traversal order of each access whose indices use all axes, each once."""
+    """Yield the traversal order of each `elem` of an array parameter whose indices are the axes,
+    each once, plus constants."""
     numbers: dict[Value, int] = {axis.param: k for k, axis in enumerate(axes)}
     for inner in walk(op.regions[0]):
         if inner.kind == "elem" and isinstance(inner.args[0], Param):
@@ -93,8 +94,8 @@ def order_in(
     """Yield the storage order of an array's elements, as digits of the loop's axes `found` in its
     indices.
 
-    Yields nothing if the layout is not mixed-radix, or if the loop's bounds do not match the
-    array's blocks.
+    Yields nothing if `found` does not have one entry per axis of the loop, or if the layout is not
+    mixed-radix. The same holds if the loop's bounds do not match the array's blocks.
     """
     assert isinstance(t, Array)
     if t.layout is None or t.shape is None or len(found) != len(axes):

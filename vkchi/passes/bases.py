@@ -9,12 +9,12 @@ loops.
 The two sums are equal if the offset alone is not negative. There are two proofs:
 
 - by its interval (`analysis.interval_analysis`);
-- by an earlier access with the same offset and a constant of 0 or less. Addresses are never
-  outside their array, so that offset is an element of the array, or greater.
+- by this or an earlier access with the same offset and a constant of 0 or less. Addresses are
+  never outside their array, so the offset is the index of a scalar in it, or greater.
 
-Applies to 32-bit offsets on devices with 64-bit integers. Addresses with a verdict operand are
-skipped, since they may be invalid where the verdict is false. Runs last: only the emitter reads the
-mark.
+Applies to global arrays with 32-bit offsets, on devices with 64-bit integers. Addresses with a
+verdict operand are skipped, since they may be invalid where the verdict is false. Runs last: only
+the emitter reads the mark.
 
     address %x, %o [1]    ->    address %x, %o [(1, nneg)]
 """
@@ -44,7 +44,7 @@ def mark_constant_offsets(fn: Func, caps: Caps = SMALLEST) -> Func:
 
 
 def multiuse_offsets(fn: Func) -> set[Value]:
-    """Return the offsets that are used with several constants."""
+    """Return the offsets that occur in addresses with different constants."""
     constants: dict[Value, int] = {}
     return {
         op.args[1]
@@ -56,8 +56,8 @@ def multiuse_offsets(fn: Func) -> set[Value]:
 
 
 class Marker(Rebuilder):
-    """State of one run. `shared`: offsets with several accesses. `nneg`: offsets that an earlier
-    access proves to be non-negative."""
+    """Rebuilder that marks addresses. `shared`: offsets that occur with several constants.
+    `nneg`: offsets that an access in this or an enclosing region proves to be non-negative."""
 
     def __init__(self, fn: Func, shared: set[Value]) -> None:
         super().__init__(self.visit_address)
@@ -80,7 +80,7 @@ class Marker(Rebuilder):
         return new
 
     def visit_address(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Return the marked address, or None."""
+        """Return the marked address, or None to keep the op."""
         if op.kind != "address" or len(args) != 2 or args[1].type is not u32:
             return None
         assert isinstance(op.type, Ptr)

@@ -8,15 +8,15 @@
 
 On CPUs, an atomic is a locked instruction for each invocation. So a workgroup is one subgroup, and
 each of its invocations has its own bins if they fit: `bins[e, local_index]`. These need neither
-atomics (`demote`) nor barriers; the subgroup reduces them. On GPUs a workgroup shares one set of
-bins in its memory.
+atomics (`demote`) nor barriers; the subgroup reduces them where the device can. On GPUs a workgroup
+shares one set of bins in its memory.
 
-Bins are numbered like the elements. A spare bin receives out-of-range indices. Without it, the
-bounds check of the bins array could accept some of them after wrapping.
+Bins are numbered like the elements. A spare bin receives out-of-range linear indices.
+Without it, the bounds check of the bins array could accept some of them after wrapping.
 
 Conditions for an array:
 
-- It is small, and has constant extents.
+- It is small, and has constant extents and 32-bit scalars.
 - The loop accesses it only by atomics of one kind, whose results are unused.
 - The indices depend on loaded or random values. `reduce` and `coarsen` handle those that follow
   loop indices.
@@ -77,7 +77,7 @@ def privatize_histograms(fn: Func, caps: Caps) -> Func:
 
 
 class Binned(NamedTuple):
-    """An array that gets bins, and one of its atomics."""
+    """An array that gets bins, and the first of its atomics."""
 
     array: Param
     atomic: Op
@@ -95,7 +95,8 @@ class Binned(NamedTuple):
 
 
 def may_have_bins(op: Op) -> bool:
-    """True if workgroups may partition the loop and wait at its end."""
+    """True if invocations may partition the loop and then wait at a barrier. Its bounds must be
+    i32. No op may synchronize or end the invocation."""
     inner = walk(op.regions[0])
     return (
         all(scalar_of(v.type) is i32 for v in op.args)
@@ -124,15 +125,16 @@ def find_arrays(body: Region, used: set[Value]) -> list[Binned]:
 
 
 def unforeseen_values(body: Region) -> Iterator[Value]:
-    """Yield the values of an iteration that do not follow from its indices, such as loads and
-    random numbers."""
+    """Yield the results of ops with effects, such as loads, atomics and random numbers. They do not
+    follow from an iteration's indices."""
     for op in walk(body):
         if TABLE[op.kind].effect not in (Effect.PURE, Effect.CONTROL, Effect.ALLOC):
             yield from op.results
 
 
 def is_small(array: Value) -> bool:
-    """True for a parameter with constant extents, zero origin and 32-bit scalars."""
+    """True for an array parameter with constant extents, zero origin and unconverted 32-bit
+    scalars. `plan_bins` tests its size."""
     t = array.type
     if not isinstance(array, Param) or not isinstance(t, Array) or not t.shape:
         return False
@@ -216,7 +218,7 @@ class HistogramEmitter:
         rebuilder.ops(body.ops[:-1])
 
     def number(self, elem: Op, indices: Sequence[Value]) -> Value:
-        """Return the linear index of an element's bin, or of the spare bin if out of range."""
+        """Return the linear index of an element's bin; that of the spare bin if out of range."""
         b, t = self.b, elem.args[0].type
         assert isinstance(t, Array) and t.shape is not None
         found, *others = [v if v.type is i32 else b.emit("cast", v, type=i32) for v in indices]
@@ -256,7 +258,7 @@ class HistogramEmitter:
 
     def each(self, a: Binned, act: Act) -> None:
         """Append a loop over an array's elements: all of them if each invocation has its own bins,
-        else every `block`-th."""
+        else every `block`-th from this invocation's local index."""
         b, count = self.b, prod(a.shape)
         step = 1 if self.plan.has_own else self.plan.block
         k = Param(i32, "k")
@@ -277,8 +279,12 @@ class HistogramEmitter:
         return IterationSpace((zero,) * len(digits), tuple(digits)).split(b, e)
 
     def add(self, a: Binned, e: Value) -> None:
-        """Append the atomic that adds an element's bin to the element. An invocation's own bins are
-        first reduced over the subgroup."""
+        """Append the atomic that combines a bin into its element, unless the bin holds the
+        identity.
+
+        An invocation's own bins are first reduced over the subgroup, if the device has such
+        reductions.
+        """
         b, kind = self.b, a.atomic.kind
         v: Value = b.emit("load", self.element(a.array, e))
         place = b.emit("elem", a.array, *self.split(a, e), attr="inbounds")

@@ -1,11 +1,12 @@
 """Bounds-check elimination: mark `elem` ops whose indices are proved in range with attr "inbounds".
 
-It also removes checks that a step is not 0 if the step is proved nonzero, and rewrites ops that
-range facts simplify (`proved`). An unmarked access is checked on the device, at a cost; a wrongly
-marked one corrupts memory. So each mark is proved from facts (`lattice`) about indices, which
-`ranges` derives from loops, enclosing conditions and ops. An index is in range of axis k if it is
-at least the axis's first index and at most its last. The upper limit is proved by intervals if the
-extent is static, by `index <= extent - 1` if it is known at launch.
+It also removes checks that a value is not 0 if that is proved. Loops with a provably constant trip
+count are counted from 0. Ops that range facts simplify are rewritten (`proved`). An unmarked access
+is checked on the device, at a cost; a wrongly marked one corrupts memory. So each mark is proved
+from facts (`lattice`) about indices, which `ranges` derives from loops, enclosing conditions and
+ops. An index is in range of axis k if it is at least the axis's first index and at most its last.
+The upper limit is proved by intervals if the extent is static, by `index <= extent - 1` if it is
+known at launch.
 
 Facts by construct:
 
@@ -13,15 +14,15 @@ Facts by construct:
 - `if`: the condition holds in one region and fails in the other. The results satisfy the facts that
   both yields have.
 - `while`: the condition holds in the body, and fails after the loop.
-- Carried value: at least the least initial value, if the body proves the same of the yielded value
-  under that assumption; otherwise nothing. If it fails, the body is analyzed again without it. Only
-  two nesting levels do this, else the time would double with every level.
+- Carried value: at least the lower bound of the initial value, if the body proves the same of the
+  yielded value under that assumption; otherwise nothing. If it fails, the body is analyzed again
+  without it. Only two nesting levels do this, else the time would double with every level.
 
 Facts about results and carried values keep only symbols of extents, which have the same meaning
 everywhere.
 
-    >>> eliminate_bounds_checks(fn)
-    parallel 0, shape x [0] {(i) elem x, i}  ->  {(i) elem x, i [inbounds]}
+    >>> eliminate_bounds_checks(fn)      # parallel 0, shape x [0] {(i) elem x, i}
+    parallel 0, shape x [0] {(i) elem x, i [inbounds]}
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def may_rewrite(op: Op) -> bool:
 
 
 def distance(op: Op) -> int | None:
-    """Return `end - begin` of a `for` with a computed begin, if constant, modulo the range of its
-    type; else None."""
+    """Return a constant that equals `end - begin` modulo the type's range, for a `for` with a
+    non-constant begin; else None."""
     if op.kind != "for" or constant_int(op.args[0]) is not None:
         return None
     first, last = map(split_offset, op.args[:2])
@@ -95,7 +96,8 @@ def distance(op: Op) -> int | None:
 
 
 def count_from_zero(r: Rebuilder, op: Op, args: Sequence[Value]) -> Sequence[Value]:
-    """Append a loop from 0 to a constant trip count, so that control flow is uniform."""
+    """Append the loop counted from 0 to its constant trip count, so that control flow is uniform.
+    Returns its results."""
     (body,) = op.regions
     first, last = offsets_of(op)
     index, t = body.params[0], scalar_of(body.params[0].type)
@@ -108,19 +110,20 @@ def count_from_zero(r: Rebuilder, op: Op, args: Sequence[Value]) -> Sequence[Val
 
 
 def offsets_of(op: Op) -> tuple[int, int]:
-    """Return the constant offsets of a loop's begin and end from their common root."""
+    """Return the constant offsets of a loop's begin and end from their common root, as signed
+    integers."""
     half = 1 << (scalar_of(op.args[0].type).bits - 1)
     first, last = [split_offset(v).offset for v in op.args[:2]]
     return (first + half) % (2 * half) - half, (last + half) % (2 * half) - half
 
 
 def is_unmarked(op: Op) -> bool:
-    """True for an access that is not yet proved in range."""
+    """True for an `elem` that is not marked as in range."""
     return op.kind == "elem" and op.attr is None
 
 
 def is_check(op: Op) -> bool:
-    """True for an `if` that only reports that an integer is 0."""
+    """True for an `if` whose only effect is a report that an integer is 0."""
     if op.kind != "if" or op.results or len(op.regions[0].ops) > 1:
         return False
     test, then = op.args[0], op.regions[1].ops[:-1]
@@ -130,7 +133,7 @@ def is_check(op: Op) -> bool:
 
 
 def is_integer(t: Type) -> bool:
-    """True if facts exist for values of the type."""
+    """True for a scalar integer type: only its values have facts."""
     return isinstance(t, Scalar) and t.kind in "iu"
 
 
@@ -140,7 +143,8 @@ def lasting(f: ValueFact) -> ValueFact:
 
 
 def is_lasting(s: Sym) -> bool:
-    """True if a symbol has the same meaning in every region and iteration."""
+    """True if a symbol has the same meaning in every region and iteration: an extent, or a product
+    of extents."""
     if isinstance(s, SymbolProduct):
         return all(is_lasting(factor) for factor in s.factors)
     return isinstance(s, Extent)
@@ -165,18 +169,18 @@ class Prover:
                 self.marked.append(op)
 
     def is_rewritten(self, op: Op) -> bool:
-        """True if facts allow the op's rewrite."""
+        """True if facts prove the precondition of the op's rewrite."""
         rewrite = REWRITES.get(op.kind)
         return rewrite is not None and rewrite.is_proved(self.facts, op)
 
     def is_inside(self, op: Op) -> bool:
-        """True if every index of an `elem` is in range."""
+        """True if every index of an `elem` is proved in range."""
         t = op.args[0].type
         assert isinstance(t, Array)
         return all(self.is_index(op.args[0], k, v) for k, v in enumerate(op.args[1:]))
 
     def is_index(self, array: Value, axis: int, v: Value) -> bool:
-        """True if `v` is in range for an axis of the array."""
+        """True if `v` is proved in range for an axis of the array."""
         f, t = self.facts.of(v), array.type
         assert isinstance(t, Array)
         if t.shape is None:
@@ -187,7 +191,8 @@ class Prover:
     # --- regions
 
     def if_(self, op: Op) -> None:
-        """Analyze both regions under the condition and its negation."""
+        """Analyze both regions under the condition and its negation; mark a check that is proved to
+        pass."""
         if is_check(op) and self.is_not_zero(op.args[0]):
             self.marked.append(op)
             return
@@ -228,8 +233,8 @@ class Prover:
             self.set_base(v, join_facts(a, b, self.facts.least))
 
     def is_counted(self, op: Op) -> bool:
-        """True if a loop has a constant trip count: begin and end are one value plus constants, and
-        neither sum wraps."""
+        """True if a `for` with a non-constant begin is proved to have a constant trip count. Begin
+        and end are one value plus constants, and neither sum wraps."""
         if op.kind != "for" or distance(op) is None:
             return False
         root = split_offset(op.args[0]).root

@@ -52,7 +52,8 @@ def simplify_if(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
 
 
 def known_result(s: Simplifier, cond: Value, result: Value, a: Value, b: Value) -> Value:
-    """Return the value that both regions yield, or the condition, else the result."""
+    """Return the value that both regions yield. If they yield different bool constants, return the
+    condition or its negation; else the result."""
     if is_equal_value(a, b):
         return s.const(a.attr, a.type) if type(a) is Op and a.kind == "const" else a
     if a.type is u1 and is_constant(a) and is_constant(b):
@@ -61,8 +62,8 @@ def known_result(s: Simplifier, cond: Value, result: Value, a: Value, b: Value) 
 
 
 def can_flatten(then: Region, orelse: Region) -> bool:
-    """True if the regions' ops may run unconditionally: they are few, cheap, pure, and yield
-    values."""
+    """True if the regions' ops may run unconditionally: at most MOST_FLATTENED, cheap and pure. The
+    `if` must have results."""
     ops = [op for r in (then, orelse) for op in r.ops[:-1] if op.kind != "const"]
     if not then.yielded or len(ops) > MOST_FLATTENED:
         return False
@@ -70,8 +71,8 @@ def can_flatten(then: Region, orelse: Region) -> bool:
 
 
 def is_cheap(op: Op) -> bool:
-    """True for an op with an integer or bool result. Casts and divisions by non-constants are
-    excluded; the latter take longer than a branch."""
+    """True for an op with integer or bool results. Casts, and divisions by anything but a scalar
+    constant, are excluded; the latter take longer than a branch."""
     if op.kind in ROUNDED_DOWN and constant_int(op.args[1]) is None:
         return False
     return scalar_kind_of(op.type) in ("i", "u", "b") and op.kind != "cast"
@@ -114,7 +115,7 @@ def simplify_for(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
 
 
 def trip_count(begin: Value, end: Value) -> int | None:
-    """Return the trip count if known: of constant bounds, or 0 if both bounds are one value."""
+    """Return the trip count of constant bounds, 0 if both bounds are one value, else None."""
     if begin is end:
         return 0
     first, last = constant_int(begin), constant_int(end)
@@ -122,7 +123,8 @@ def trip_count(begin: Value, end: Value) -> int | None:
 
 
 def simplify_while(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
-    """Simplify a `while` that never runs, or with unchanged carried values."""
+    """Simplify a `while` whose condition is known to be false at first, or with unchanged carried
+    values."""
     cond = op.regions[0]
     if s.truth(s.new(cond.yielded[0])) is False:
         s.inline(cond, args)

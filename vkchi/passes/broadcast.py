@@ -83,10 +83,11 @@ class CooperativeLoads(NamedTuple):
 
 
 class LikelyDivergence(Flow):
-    """Values that probably differ between neighboring lanes, computed from invocation numbers.
+    """Values that probably differ between neighboring lanes: they depend on the fastest index or on
+    an invocation number.
 
-    Two kinds of results are assumed uniform: comparisons, and quotients whose divisor is unknown or
-    at least the subgroup size.
+    Two kinds of results are assumed uniform: comparisons, and quotients (`floordiv`, `div`) whose
+    divisor is unknown or at least the subgroup size.
     """
 
     def __init__(self, grid: Op, width: int) -> None:
@@ -96,7 +97,7 @@ class LikelyDivergence(Flow):
         super().__init__(body, [axes_of(grid)[-1].param, *own])
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """Return the op's results, if they are as divergent as the operand `v`."""
+        """Return the values that are as divergent as operand `v` of an op: its results, or none."""
         if op.kind in COMPARISONS or (op.kind in ("floordiv", "div") and self.is_long(op, v)):
             return ()
         return super().transfer(op, v)
@@ -155,8 +156,8 @@ class CooperativeLoadFinder:
 
 
 def own_values(grid: Op) -> Iterator[Value]:
-    """Yield the sources of divergence: indices, region parameters, results of control ops, loads,
-    invocation numbers."""
+    """Yield the sources of divergence: region parameters, and results of control ops, invocation
+    ops and ops with effects, loads included."""
     yield from grid.regions[0].params
     for op in walk(grid.regions[0]):
         if op.regions or op.kind in PER_INVOCATION or TABLE[op.kind].effect is not Effect.PURE:
@@ -166,15 +167,15 @@ def own_values(grid: Op) -> Iterator[Value]:
 
 
 def is_long(loop: Op, width: int) -> bool:
-    """True unless a loop is known to be too short."""
+    """True unless a loop is known to have less than BY_TURNS * width iterations."""
     (axis,) = axes_of(loop)
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     return begin is None or end is None or end - begin >= BY_TURNS * width
 
 
 def is_plain(body: Region) -> bool:
-    """True for an innermost loop without ordered ops, private arrays, or ops that depend on other
-    invocations."""
+    """True for an innermost loop without ordered ops, allocations, or ops that depend on the
+    invocation."""
     return not any(
         op.kind in ("for", "while")
         or op.kind in ORDERED
@@ -205,7 +206,7 @@ class Slice:
     """Backward slice of a load's address in a loop's body.
 
     `ops`: the ops of the slice, in order. `outside`: the values from outside the loop that it uses.
-    `is_whole`: False if it needs anything else besides the loop's index.
+    `is_whole`: True if all its ops are pure and it uses no loop parameter but the index.
     """
 
     def __init__(self, body: Region, index: Param, load: Op) -> None:
@@ -268,7 +269,8 @@ class CooperativeLoadEmitter:
         return reduce(lambda x, y: b.emit("and", x, y), found)
 
     def bits(self, v: Value) -> Value:
-        """Bitcast a float to u32, so that comparison distinguishes 0.0 and -0.0."""
+        """Bitcast a float to u32, so that comparison distinguishes 0.0 and -0.0. Other values are
+        returned as they are."""
         return self.b.emit("bitcast", v, type=u32) if scalar_of(v.type).kind == "f" else v
 
     def tiled(self, loop: Op, args: Sequence[Value], tiles: Value) -> Sequence[Value]:

@@ -14,8 +14,11 @@ from vkchi.ir.rebuild import Rebuilder
 
 
 def pruned_op(walk: Rebuilder, op: Op, args: Sequence[Value], keep: Sequence[int]) -> list[Value]:
-    """Append the control op with only the results `keep`; return a value for each old result. A
-    dropped result maps to itself (`if`), or to its initial value (loop)."""
+    """Append the control op with only the results of these indices; return a value for each old
+    result.
+
+    A dropped result maps to itself (`if`), or to its new initial value (loop).
+    """
     fixed, index = control_of(op).fixed, control_of(op).index_params
     bodies = bodies_of(op)
     regions = [pruned_region(walk, r, index, keep, r not in bodies) for r in op.regions]

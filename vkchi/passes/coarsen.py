@@ -1,4 +1,4 @@
-"""Thread coarsening: an invocation runs a strip of an axis along which atomics hit one element.
+"""Thread coarsening: an invocation runs a strip of an axis along which atomics update one element.
 
     parallel 0, n, 0, m {(i, j) atomic_add r[i], x[i, j]}        becomes
     parallel 0, n, 0, strips {(i, s) for k in 0..trips { j = s + k * strips; ... }}
@@ -41,7 +41,8 @@ SHORTEST = 4  # iterations of a strip, if known at compile time
 
 
 def coarsen(fn: Func, caps: Caps) -> Func:
-    """Strip-mine an axis of each loop whose atomics are invariant along it, where profitable."""
+    """Strip-mine an axis of each loop with atomics whose addresses are invariant along it, where
+    profitable."""
     used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -60,7 +61,8 @@ def coarsen(fn: Func, caps: Caps) -> Func:
 
 
 def may_coarsen(op: Op) -> bool:
-    """True if one invocation may run several iterations of a `parallel`."""
+    """True if one invocation may run several iterations of a `parallel` with several axes. Its
+    bounds must be i32, and its trip count host-computable."""
     return (
         len(op.args) > 2
         and all(scalar_of(v.type) is i32 for v in op.args)
@@ -70,8 +72,12 @@ def may_coarsen(op: Op) -> bool:
 
 
 def choose_axis(op: Op, used: set[Value]) -> int | None:
-    """Return the axis along which most atomics are invariant, on a tie the last one; None if there
-    are no such atomics."""
+    """Return the axis along which the addresses of most atomics are invariant, on a tie the last
+    one; None if there are no such atomics.
+
+    Atomics count if their results are unused, their array has no other kind of access, and their
+    address varies along another axis but not in serial loops.
+    """
     body = op.regions[0]
     kinds = kinds_of_accesses(body)
     turning = Flow(body, [p for x in walk(body) for region in x.regions for p in region.params])
@@ -93,7 +99,8 @@ def choose_axis(op: Op, used: set[Value]) -> int | None:
 
 
 def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:
-    """True if strips are long enough, or their length is known only at launch."""
+    """True if strips are long enough, or their length is known only at launch. False if the host
+    cannot compute an axis's length, or it may exceed i32."""
     lengths = [axis_length(a) for a in axes_of(op)]
     if any(n is None or n.hi >= 1 << 31 for n in lengths):
         return False
@@ -164,8 +171,9 @@ def build_loop(
 
 
 def count_trips(b: Builder, strips: Sequence[Value], start: Value) -> Value:
-    """Return the trip count of the strip that begins at `start`. If all strips have the same
-    length, it is a constant: control flow stays uniform, and unrolling leaves no remainder."""
+    """Return the trip count of the strip that begins at `start`. If constant bounds give all strips
+    the same length, it is a constant: control flow stays uniform, and unrolling leaves no
+    remainder."""
     known = [n for n in map(constant_int, strips) if n is not None]
     if len(known) == len(strips):
         begin, end, count = known

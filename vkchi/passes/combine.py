@@ -121,8 +121,8 @@ def lane_values(body: Region) -> Iterator[Value]:
 
 
 def isolated(ops: Collection[Op], body: Region) -> Iterator[Op]:
-    """Yield the atomics whose memory has only unused atomics of the same kind between two barriers.
-    Only barriers at the top level of the loop's body count."""
+    """Yield those of `ops` whose memory, between two barriers, is accessed only by atomics of the
+    same kind with unused results. Only barriers at the top level of the loop's body count."""
     used = {v for op in walk(body) for v in op.args}
     for part in parts_of(body):
         for op in part:
@@ -147,8 +147,8 @@ def parts_of(body: Region) -> Iterator[list[Op]]:
 
 
 def emulated_atomics(fn: Func, caps: Caps) -> Iterator[Op]:
-    """Yield the atomics that the device emulates by compare-and-swap, with unused results, outside
-    elected branches."""
+    """Yield the atomics that the device emulates by compare-and-swap and a subgroup reduction can
+    replace. Their results are unused, and they are outside elected branches."""
     ops, table = list(walk(fn.body)), expansions(caps)
     used = {v for op in ops for v in op.args}
     alone = {x for op in ops if is_elected(op) for x in walk(op.regions[0])}
@@ -170,13 +170,15 @@ def width_of(op: Op) -> int:
 
 
 def may_meet(op: Op, lane: Value, apart: Collection[Value]) -> bool:
-    """True if lanes may have one address; False if they are distinct, or indices are unknown."""
+    """True if an atomic's indices are known and lanes may have one address; False if the lanes are
+    proved distinct, or indices are unknown."""
     indices = indices_of(op.args[0])
     return indices is not None and not any(is_own(v, lane, apart) for v in indices)
 
 
 def can_reduce(op: Op, caps: Caps) -> bool:
-    """True if a subgroup reduction gives the same result as the atomics in some order."""
+    """True if the device has a subgroup reduction that gives the same result as the atomics in some
+    order."""
     t = scalar_of(op.args[1].type)
     if t.kind == "f":
         return ATOMICS[op.kind].combine in ("add", "mul")
@@ -195,8 +197,8 @@ def indices_of(place: Value) -> tuple[Value, ...] | None:
 
 
 def is_own(v: Value, lane: Value, apart: Collection[Value]) -> bool:
-    """True if a value is the lane's innermost index plus uniform values, hence distinct in each
-    lane. `apart`: values that may differ between lanes."""
+    """True if a value is the lane's innermost index, perhaps negated, plus uniform values, hence
+    distinct in each lane. `apart`: values that may differ between lanes."""
     while isinstance(v, Op) and v.kind in ("add", "sub"):
         x, y = v.args
         if x in apart and y in apart:
@@ -206,13 +208,13 @@ def is_own(v: Value, lane: Value, apart: Collection[Value]) -> bool:
 
 
 def emit_at_one(b: Builder, op: Op, args: Args, *, indices: Sequence[Value], caps: Caps) -> Value:
-    """Append the atomic of a scalar at a probably uniform address; return the scalar."""
+    """Append the atomic of a scalar at a probably uniform address; return its operand."""
     emit_group(b, op.kind, args, emit_meeting(b, indices))
     return args[1]
 
 
 def emit_anywhere(b: Builder, op: Op, args: Args, *, indices: Sequence[Value], caps: Caps) -> Value:
-    """Append the atomic of a scalar at a data-dependent address; return the scalar."""
+    """Append the atomic of a scalar at a data-dependent address; return its operand."""
     with b.region() as then:
         emit_rounds(b, op.kind, args, indices, caps)
         b.emit("yield")
@@ -273,8 +275,8 @@ def emit_majority(b: Builder, mine: Value, caps: Caps) -> Value:
 
 
 def emit_group(b: Builder, kind: str, args: Args, is_group: Value) -> None:
-    """Append the atomic of the active lanes: by one elected lane where `is_group` holds, else by
-    each lane."""
+    """Append the atomic of the active lanes. Where `is_group` holds, one elected lane applies their
+    reduction; each other lane applies its own value."""
     place, value = args
     with b.region() as together:
         total = b.emit(f"subgroup_{ATOMICS[kind].combine}", value)

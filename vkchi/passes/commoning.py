@@ -5,9 +5,9 @@ becomes
     v = x[begin]
     for q, v { w = x[q + 1]; v * a + w * b; yield w }
 
-Loads form a chain if their indices differ by a whole number of the loop's steps (`analysis.sums`).
-The loop must not write the array. The values for the first iteration are loaded before the loop.
-Unless the loop is known to run, these loads are bounds-checked.
+Loads form a chain if each accesses, one iteration later, the element of the next load
+(`analysis.sums`). The loop must not write the array. The values for the first iteration are loaded
+before the loop. Unless the loop is known to run, these loads are bounds-checked.
 
     >>> common_loads(fn)
 """
@@ -32,7 +32,7 @@ MOST_CARRIED = 8  # scalars that a loop carries for reuse
 
 class ChainedLoad(NamedTuple):
     """A load in a loop, with its indices as polynomials. `at`: the number of iterations after which
-    the first load of its chain accesses the same element."""
+    the first load of its group (`chains_of`) accesses the same element; it may be negative."""
 
     op: Op
     forms: tuple[Polynomial, ...]
@@ -89,7 +89,8 @@ def loads_of_several(loop: Op) -> list[Op]:
 
 
 def moving_load(op: Op, index: Param, inner: set[Value]) -> ChainedLoad | None:
-    """Return a load whose indices are multiples of the loop's index plus invariants, or None."""
+    """Return the load with its indices as polynomials, if they are multiples of the loop's index
+    plus invariants, at least one multiple not zero; else None."""
     (place,) = op.args
     assert isinstance(place, Op)
     if not all(isinstance(v.type, Scalar) for v in place.args[1:]):
@@ -120,7 +121,8 @@ def chains_of(group: Sequence[ChainedLoad], index: Param) -> list[Chain]:
 
 
 def rounds_apart(a: ChainedLoad, b: ChainedLoad, index: Param) -> int | None:
-    """Return the number of iterations after which `a` accesses the element of `b`, or None."""
+    """Return the number of iterations after which `a` accesses the element of `b`, negative if
+    before; or None if there is no such number."""
     found: set[int] = set()
     for f, g in zip(a.forms, b.forms):
         step, distance = factor_of(index, f), constant_of(g) - constant_of(f)

@@ -6,8 +6,8 @@ Devices are described by `Caps`, and are of two kinds, distinguished by `Caps.is
   along x, a subgroup at a time. Invocations beyond a row's end idle in its last subgroup. Starting
   an invocation costs as much as a few operations, a loop much less. So from WORTH_A_LOOP iterations
   per invocation, as many invocations as keep the threads busy (`most_threads`) partition a loop.
-  Each gets contiguous iterations, which the prefetcher follows. Light loops, without inner loops,
-  are partitioned from FEWEST_LIGHT iterations, LIGHT_EACH per invocation.
+  Each subgroup gets contiguous iterations, which the prefetcher follows. Light loops, without inner
+  loops, are partitioned from FEWEST_LIGHT iterations, LIGHT_EACH per invocation.
 - *GPUs*, with subgroups of any width (16 on Mali and VideoCore). Starting an invocation is free; an
   integer division costs 20 to 40 instructions. So each iteration has its own invocation, and the
   hardware's indices along up to three axes are the loop's. A workgroup is split into subgroups
@@ -19,13 +19,14 @@ Devices are described by `Caps`, and are of two kinds, distinguished by `Caps.is
 The cost of a tile (`cost_of`) is the number of invocations per iteration, plus penalties:
 
 - GUARD for each bounds guard,
-- ROWS for more than one row,
-- a penalty for each factor of two between a row's or a workgroup's length and the best one.
+- ROWS for more than one row, on GPUs where one row is best,
+- a penalty for each factor of two between a row's or a workgroup's length and the best one,
+- half of that for each factor of two in the slowest of three lengths.
 
-Unknown extents add no idle invocations at edges: the launch selects another tile if they are short
-(`launch/fitting.py`).
+Unknown extents add almost no idle invocations at edges: the launch selects another tile if they are
+short (`launch/fitting.py`).
 
-    >>> choose_tile((1000, 3), caps)         # slowest axis first
+    >>> choose_tile((1000, 3), FULL)         # slowest axis first; FULL of `target.caps`
     (32, 3)
 """
 
@@ -85,7 +86,8 @@ HUGE = 1 << 20  # assumed value of an unknown extent
 
 
 def subgroup_width(caps: Caps) -> int:
-    """Return the lanes that run side by side: the largest power of two within the subgroup size."""
+    """Return the lanes that run side by side: the largest power of two within the subgroup size, at
+    most DEFAULT_BLOCK."""
     return 1 << (min(max(1, caps.subgroup_size), DEFAULT_BLOCK).bit_length() - 1)
 
 
@@ -93,7 +95,7 @@ def subgroup_width(caps: Caps) -> int:
 
 
 def most_threads(caps: Caps, block: int = DEFAULT_BLOCK) -> int:
-    """Return the number of invocations that saturates the device, in whole workgroups."""
+    """Return the number of invocations that saturates the device: whole workgroups of `block`."""
     return block * (GROUPS_SOFTWARE if caps.is_cpu else GROUPS_HARDWARE)
 
 
@@ -103,8 +105,8 @@ def least_threads(caps: Caps) -> int:
 
 
 def is_worth_sharing(most: int, caps: Caps, *, is_light: bool) -> bool:
-    """True if a loop of at most `most` iterations is best partitioned. A light iteration costs less
-    than starting an invocation for it."""
+    """True if a loop of at most `most` iterations is best partitioned; False on GPUs. A light
+    iteration costs less than starting an invocation for it."""
     least = WORTH_A_LOOP * most_threads(caps)
     return caps.is_cpu and most >= (min(least, FEWEST_LIGHT) if is_light else least)
 
@@ -122,16 +124,22 @@ def sharing_threads(count: Count | None, caps: Caps) -> tuple[int, int | None]:
 
 
 def is_worth_splitting(work: int, middle: int, strays: int, caps: Caps) -> bool:
-    """True if index-set splitting of a loop is profitable: iterations of `work` ops, `middle` of
-    them interior. Interior iterations gain, those at the ends of rows lose, and the code is
-    compiled twice. GPUs gain little, as whole subgroups branch."""
+    """True if index-set splitting of a loop is profitable; False on GPUs, where whole subgroups
+    branch.
+
+    An iteration has `work` ops. The `middle` interior iterations gain; those that are alone in
+    their memory lines lose. The code is compiled twice.
+    """
     gain = SAVED * work * middle - ALONE * strays
     return caps.is_cpu and LAUNCHES * gain >= DISPATCH + OP * work
 
 
 def words_per_iteration(most: int, loads: int, rounds: int) -> int:
-    """Return the words of each array to reduce in one iteration, a power of two, on a CPU. More
-    words mean fewer iterations and more code."""
+    """Return the words of each array to reduce in one iteration on a CPU: a power of two, up to
+    `most`. More words mean fewer iterations and more code.
+
+    `loads`: loads of the loop's body. `rounds`: iterations with one word each.
+    """
     words = [1 << k for k in range(most.bit_length())]
     return min(words, key=lambda n: WORD * loads * n + LAUNCHES * ROUND * rounds / n)
 
@@ -151,8 +159,8 @@ def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> b
 
 
 def is_worth_expanding(before: float, after: float, numbers: int, caps: Caps) -> bool:
-    """True if moving reductions to a second loop is profitable. `before` and `after`: their cost in
-    nanoseconds. `numbers`: scalars stored for the second loop."""
+    """True if moving reductions to a second loop is profitable. `before` and `after`: their cost
+    per launch, in nanoseconds. `numbers`: scalars stored for the second loop."""
     dispatch = DISPATCH / LAUNCHES if caps.is_cpu else 0.0
     return before >= after + HANDED * numbers + dispatch
 
@@ -173,7 +181,7 @@ class RepeatedLoads(NamedTuple):
 
 
 def is_worth_hoisting_loads(repeated: RepeatedLoads, caps: Caps) -> bool:
-    """True if the loads are best hoisted out of the outer loop and kept.
+    """True if the loads are best hoisted out of the outer loop and kept; False on GPUs.
 
     On CPUs this pays even for many times the number of registers. A spilled value is one vector
     load from the stack; an array load is a masked scalar load per lane. Uniform loads are already
@@ -216,7 +224,7 @@ class Binning(NamedTuple):
 
 def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps) -> Binning | None:
     """Plan the bins of a loop of `count` iterations, for arrays with `sizes` (number of elements,
-    bytes of each). Returns None if they are not profitable for any array."""
+    bytes of each). Returns None if bins fit and are profitable for no array."""
     block = subgroup_width(caps) if caps.is_cpu else min(DEFAULT_BLOCK, caps.workgroup_invocations)
     meetings = MEETINGS_SOFTWARE if caps.is_cpu else MEETINGS_HARDWARE
     n = count[1] if count is not None and count[0] == "const" else None
@@ -251,8 +259,8 @@ def choose_block(count: Count, caps: Caps) -> int:
 
 
 def exact_block(n: int, preferred: int, caps: Caps) -> int | None:
-    """Return the workgroup size nearest to `preferred` that divides n and consists of whole
-    subgroups, or None."""
+    """Return `preferred` if it leaves no invocation idle; else the nearest size that does not and
+    consists of whole subgroups, or None."""
     if fills_groups(("const", n), preferred):
         return preferred
     step = max(1, caps.subgroup_size)
@@ -306,7 +314,7 @@ def choose_tile(
     demand: int | None = None,
 ) -> tuple[int, ...] | None:
     """Return the workgroup's length along each of two or three axes, slowest first. Returns None if
-    all tiles waste too much, or if the device counts workgroups along x only.
+    all tiles waste too much, or if the device allows only one workgroup along one of the axes.
 
     `extents`: None where unknown. `is_square`: memory lines are used along both fast axes.
     `demand`: mandatory number of invocations.
@@ -323,7 +331,8 @@ def choose_tile(
 
 
 def idle_in_row(extents: Sequence[int | None], caps: Caps) -> float:
-    """Return the invocations per iteration if all iterations are in one row; 1 if they are many."""
+    """Return the invocations per iteration, idle ones included, if all iterations are in one row;
+    about 1 if they are many."""
     total = math.prod(HUGE if extent is None else max(1, extent) for extent in extents)
     return -(-total // caps.subgroup_size) * caps.subgroup_size / total
 
@@ -343,7 +352,8 @@ def tiles(extents: Sequence[int | None], caps: Caps, wish: PreferredTile) -> lis
 
 
 def lengths(extent: int | None, most: int, caps: Caps, wish: PreferredTile) -> list[int]:
-    """Return candidate tile lengths along an axis: powers of two, and divisors of the extent."""
+    """Return candidate tile lengths along an axis: powers of two, and divisors of a known extent
+    unless the size is mandatory."""
     found = {1 << k for k in range(most.bit_length())}
     if extent is not None and not wish.is_demanded:
         found |= {n for n in range(3, min(most, 2 * ROW) + 1) if extent % n == 0}

@@ -29,14 +29,14 @@ Key = tuple[Any, ...]
 
 
 class Available:
-    """Available expressions: dominating ops by the value that they compute."""
+    """Available expressions: dominating ops by kind, operands, attr and type."""
 
     def __init__(self) -> None:
         self.values: dict[Key, Value] = {}
         self.entered: list[Key] = []
 
     def swapped(self, kind: str, args: tuple[Value, ...], attr: Any, t: Type) -> Value | None:
-        """Return the value of a commutative op with exchanged operands, if available."""
+        """Return the available value of a commutative op with exchanged operands, or None."""
         return None if not may_swap(kind, args) else self.values.get((kind, args[::-1], attr, t))
 
     def enter(self, key: Key, op: Op) -> None:

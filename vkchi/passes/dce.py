@@ -2,10 +2,10 @@
 
 The rules are applied to a fixpoint:
 
-- An op is needed if its effect is WRITE, ATOMIC, SYNC or REPORT, unless it only writes private
-  memory (`local`, `shared`) that is not needed.
-- Private memory is needed if a needed op other than such a write uses it, hence reads it. Then all
-  its writers are needed.
+- An op is needed if its effect is WRITE, ATOMIC, SYNC or REPORT, unless its target is private
+  memory (`local`, `shared`).
+- Private memory is needed if it is an operand of a needed op. Then all ops that write it are
+  needed.
 - The arguments of a needed op are needed. Of a needed `if` it is the condition, of `for` and
   `parallel` begin and end, of `while` the yield of its condition region.
 - A control op is needed if an op in its regions is.
@@ -44,9 +44,9 @@ def remove_dead(fn: Func) -> Func:
 def remove_unread(fn: Func) -> Func:
     """Remove dead code from a gradient's Func, including its private arrays.
 
-    Arrays of copies and saved values (HIDDEN) count as private memory: they are removed if they are
-    not read. Unused random numbers are removed; used ones are rejected before
-    (`autodiff.gradient_checks`).
+    Arrays of copies and saved values (parameters named with a prefix in HIDDEN) count as private
+    memory: they are removed if they are not read. Unused random numbers are removed; used ones are
+    rejected before (`autodiff.gradient_checks`).
     """
     hidden = frozenset(p for p in fn.params if p.name.startswith(HIDDEN))
     made = sweep(fn, Liveness(fn, hidden, ROOTS - {"random"}))
@@ -56,7 +56,7 @@ def remove_unread(fn: Func) -> Func:
 
 
 def sweep(fn: Func, needs: Liveness) -> Func:
-    """Keep only the needed ops and values."""
+    """Keep only the needed ops and values; returns `fn` itself if all are needed."""
     if needs.all_needed():
         return fn
     return Sweeper(needs).run(fn)
@@ -144,7 +144,7 @@ class Sweeper(Rebuilder):
         super().ops([op for op in ops if op in needed or op.kind == "yield"])
 
     def visit_control(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Drop the unneeded results of a control op."""
+        """Drop the unneeded results of a control op; return None to keep all."""
         if not op.results or op.type is not None:
             return None
         keep = [k for k, r in enumerate(op.results) if r in self.needs.values]
