@@ -1,4 +1,5 @@
-"""The `ti.ad` namespace. Each name is imported on first use."""
+"""The `ti.ad` namespace. Its functions and classes, except for errors, are imported on first use.
+"""
 
 from __future__ import annotations
 

@@ -38,12 +38,12 @@ class KernelCall(NamedTuple):
     """A kernel call, with host arrays copied to the device.
 
     - `args`: the arguments, with those copies in place of host arrays.
-    - `arrays`, `numbers`: device arrays and integers by parameter name.
-    - `tensors`: torch tensors that require a gradient, by parameter name.
+    - `arrays`, `numbers`: device arrays and Python integers by parameter name.
+    - `tensors`: torch tensors that require or have a gradient, by parameter name.
     - `hosts`, `imports`: all host arrays, as numpy views and as they were passed.
-    - `constants`: arrays that the kernel treats as constants.
+    - `constants`: names of arrays that the kernel treats as constants.
     - `case`: the key of cached analyses of this call.
-    - `repeated`: data shared with earlier calls of the same arrays.
+    - `repeated`: data shared with other calls of the same arrays; None if the call is not cached.
     """
 
     name: str
@@ -92,12 +92,13 @@ def describe_call(
 
 
 def constants_of(plan: Plan, args: tuple[Any, ...]) -> frozenset[str]:
-    """Read-only arrays whose annotation declares that they have no gradient."""
+    """Names of read-only arrays whose annotation has `needs_grad=False`."""
     return frozenset(p.name for p, _ in leaf_arguments(plan, args) if p.is_constant) - plan.written
 
 
 def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -> KernelCall:
-    """Build a `KernelCall` from a repeated one: all arguments are scalars or device arrays."""
+    """Build a `KernelCall` from cached data. Precondition: no argument is a host array or tensor.
+    """
     numbers = repeated.numbers(args)
     return KernelCall(
         name, repeated.plan, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants,
@@ -121,7 +122,10 @@ def copied_where_read(call: KernelCall, args: tuple[Any, ...]) -> tuple[Any, ...
 
 
 class HostCopies:
-    """Memoized device copies of read-only host arrays: one per distinct contents."""
+    """Memoized device copies of host arrays that calls only read.
+
+    Calls share the latest copy of an address and type as long as the contents are equal.
+    """
 
     def __init__(self) -> None:
         self.found: dict[tuple[Any, ...], Storage] = {}
@@ -155,19 +159,20 @@ def leaf_arguments(plan: Plan, args: tuple[Any, ...]) -> Iterator[tuple[Paramete
 
 
 class LaunchRequest:
-    """A requested launch and the memory it accesses. Host arrays are not copied."""
+    """A requested launch and the memory it accesses. Host arrays are not copied before `call` is
+    used."""
 
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
         self.name, self.plan, self.args = name, plan, args
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """Arrays that the kernel treats as constants."""
+        """Names of arrays that the kernel treats as constants."""
         return constants_of(self.plan, self.args)
 
     @cached_property
     def arrays(self) -> dict[str, Storage]:
-        """Device arrays by parameter name."""
+        """Fields and ndarrays by parameter name; host arrays are absent."""
         bound = BoundArguments(self.plan.runtime, [])
         for parameter, arg in leaf_arguments(self.plan, self.args):
             if parameter.kind != "array" or isinstance(arg, Ndarray):
@@ -183,7 +188,7 @@ class LaunchRequest:
 
     @cached_property
     def written(self) -> dict[str, Memory]:
-        """Device and host arrays that the kernel writes."""
+        """Device and host arrays that the kernel writes, by parameter name."""
         both: dict[str, Memory] = {**self.arrays, **self.hosts}
         return {name: memory for name, memory in both.items() if name in self.plan.written}
 
@@ -212,7 +217,8 @@ def clear_arrays(arrays: Iterable[Any]) -> None:
 def adjoints_of(
     arrays: Mapping[str, Storage], but: frozenset[str] = NO_NAMES
 ) -> dict[str, Storage]:
-    """Gradients of arrays by the same names; `but` are excluded."""
+    """Gradients by the names of their arrays. Arrays without gradient and those in `but` are
+    absent."""
     found = {name: a.companion("grad") for name, a in arrays.items() if name not in but}
     return {name: gradient for name, gradient in found.items() if gradient is not None}
 
@@ -231,7 +237,7 @@ class CallAdjoints:
         self.fetched: dict[int, Fetched] = {}
 
     def fetch(self) -> None:
-        """Import or copy the gradients of torch tensors to the device."""
+        """Import or copy the gradients of torch tensors to the device; missing ones are zeros."""
         if self.call.tensors:
             await_host_memory()  # torch copies some gradients on the host
         written = self.call.plan.written & self.call.tensors.keys()
@@ -245,7 +251,11 @@ class CallAdjoints:
             self.arrays[name] = self.fetched[key].array
 
     def _find(self, array: Storage, tensor: Any, *, is_result: bool) -> Fetched | None:
-        """Import a tensor's gradient in place, if the tensor itself is in place; else None."""
+        """Import a tensor's gradient in place; for a result, a copy of it that torch allocates.
+
+        None if the tensor is not in place, or if its gradient has another type or overlaps other
+        arrays.
+        """
         if not isinstance(array, HostNdarray):
             return None
         grad, axes = host_views.grad_of(tensor), len(shape_of(array.elem))
@@ -263,9 +273,10 @@ class CallAdjoints:
         return Fetched(tensor, found, grad, is_result=False)
 
     def bring_back(self) -> None:
-        """Write copied gradients back to the tensors' `.grad`.
+        """Store the fetched gradients in the tensors' `.grad`, and drop them here.
 
-        A result gets a new tensor, because torch may own the old one.
+        Copies are written into the old `.grad`. A result gets a new tensor, because torch may own
+        the old one.
         """
         for tensor, array, grad, is_result in self.fetched.values():
             if grad is not None:
@@ -296,7 +307,7 @@ class Fetched(NamedTuple):
 
 
 def copy_gradient(array: Storage, tensor: Any, *, is_result: bool) -> Fetched:
-    """Copy a tensor's gradient to an array like `array`."""
+    """Copy a tensor's gradient to a new ndarray like `array`; zeros if it has none."""
     made = Ndarray(array.runtime, array.elem, array.shape)
     grad = host_views.grad_of(tensor)
     if grad is not None:
@@ -307,7 +318,8 @@ def copy_gradient(array: Storage, tensor: Any, *, is_result: bool) -> Fetched:
 def types_apart(
     call: KernelCall, companions: Mapping[str, Storage], suffix: str
 ) -> dict[str, Array]:
-    """Types of gradients or duals whose layout differs from their array's, by parameter name.
+    """Types of gradients or duals whose layout differs from their array's, by parameter name +
+    `suffix`.
 
     Raises GradientError if the index range differs.
     """
@@ -389,10 +401,10 @@ def count_once(call: KernelCall) -> None:
 
 
 def check_leaves(call: KernelCall) -> None:
-    """Raise GradientError for a tensor whose gradient would not reach its leaves.
+    """Raise GradientError for a tensor to whose `.grad` the tape cannot add.
 
-    That is a tensor that torch computed from others, for example a view. It is also one whose
-    gradient torch is accumulating before the tape adds to it.
+    That is a tensor that torch computed from others, such as a view, without `retain_grad()`. It is
+    also one whose gradient torch is accumulating.
     """
     for name, tensor in call.tensors.items():
         if leaf_gradients.is_added_to(tensor):
@@ -413,7 +425,8 @@ def make_grads(call: KernelCall) -> None:
 
 
 def check_aliases(call: KernelCall) -> None:
-    """Raise GradientError if two parameters alias and the kernel writes one or assumes no alias."""
+    """Raise GradientError if two parameters are the same array, unless it is a read-only ndarray.
+    """
     seen: dict[int, str] = {}
     for name, array in call.arrays.items():
         key = id(array.whole)

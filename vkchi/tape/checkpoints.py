@@ -2,9 +2,9 @@
 
 A few states are saved; the calls between them are recomputed.
 
-A state is a copy of every array that the tape's calls write. `split_at` is the schedule. For a
-number of calls and of free slots, it gives the position of the next checkpoint that minimizes
-recomputation. Source: Griewank, Walther, "Algorithm 799: revolve", 2000.
+A state is a copy of every array that calls or Python write inside the tape. `split_at` is the
+schedule. For a number of calls and of free slots, it gives the position of the next checkpoint that
+minimizes the repetitions per call. Source: Griewank, Walther, "Algorithm 799: revolve", 2000.
 
     >>> split_at(10, 2)        # ten calls, two free slots: checkpoint before the fifth call
     4
@@ -48,8 +48,9 @@ class CheckpointReplay:
     def run(self, budget_bytes: int) -> TapeReport:
         """Run all gradients with as many states between start and end as the budget allows.
 
-        The arrays hold their current contents again afterwards. Raises KernelRuntimeError if the
-        budget is smaller than two states.
+        Afterwards the arrays hold their current contents again, except for writes by custom
+        gradients. Raises KernelRuntimeError if the budget without `held_bytes` is smaller than two
+        states.
         """
         slots = (budget_bytes - self.held_bytes) // max(1, self.state_bytes) - 2
         if slots < 0:

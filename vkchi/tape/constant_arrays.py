@@ -32,7 +32,7 @@ NO_FILLS: Fills = Fills()
 
 
 class ConstantArrays:
-    """Queries and updates of constant arrays; `fills` are the arrays that Python filled."""
+    """Queries and updates of constant arrays; `fills` are the complete overwrites by Python."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -41,7 +41,9 @@ class ConstantArrays:
     def note_fill(self, array: Storage, at: Index | None) -> None:
         """Record that Python overwrites an element, or (None) all of an array.
 
-        The array holds no derivative. The value may be an input of the program.
+        Precondition: the array holds no derivative. Once all elements are overwritten, it is
+        constant, provided that this `PythonFill` is. Components and arrays without gradient are
+        ignored.
         """
         if array.whole is not array or array.companion("grad") is None:
             return
@@ -106,7 +108,7 @@ class DerivativeFlows(NamedTuple):
 
     @property
     def given(self) -> Spans:
-        """Arrays without gradient that hold derivatives with respect to fills."""
+        """Arrays without gradient that hold derivatives only with respect to fills."""
         found, others = self.surely.escapes, self.all.escapes
         return {name: op for name, op in found.items() if name not in others}
 
@@ -114,9 +116,9 @@ class DerivativeFlows(NamedTuple):
 def plan_where_known(
     call: KernelCall, gradients: CallAdjoints, constant: Mapping[str, Fills]
 ) -> GradientPlan:
-    """Return the gradient of a call; the arrays `constant` may be treated as constants.
+    """Return the gradient of a call. If that fails, treat the arrays in `constant` as constants.
 
-    Raises GradientError if a derivative with respect to anything else is lost.
+    Their fills are then marked as constants. Raises GradientError if another derivative is lost.
     """
     try:
         return plan_gradient(call, gradients)

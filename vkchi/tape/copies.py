@@ -1,4 +1,5 @@
-"""Kernels that copy whole arrays. Tapes record them like other kernels, unlike `log.move`."""
+"""Kernels that copy whole arrays. Tapes record them like other kernels, unlike `log.restore_array`.
+"""
 
 # No postponed annotations: kernels read their argument types from them.
 import functools
@@ -18,7 +19,7 @@ NDARRAY, FIELD = ndarray(), template()  # unique objects: they are keys of the k
 
 @functools.lru_cache(MOST_KERNELS)
 def make_copy(target_type: Any, source_type: Any, between: Any) -> Any:
-    """Build the kernel that copies elements between arrays of these annotations.
+    """Return the kernel that copies elements between arrays of these annotations; memoized.
 
     `between` is the offset of the source's first index from the target's.
     """
@@ -74,9 +75,10 @@ def element_in_order(array, number, first):  # type: ignore[no-untyped-def]
 
 @functools.lru_cache(MOST_KERNELS)
 def make_refill(target_type: Any, source_type: Any, first: tuple[int, ...], parts: int) -> Any:
-    """Build the kernel that copies elements in row-major order between arrays of different shapes.
+    """Return the kernel that copies elements in row-major order between arrays of different shapes.
 
     If `parts` is positive, the source has that many components of an element as its last axis.
+    `first` is the source's first index. Memoized.
     """
 
     @kernel  # type: ignore[arg-type]

@@ -12,10 +12,9 @@ from vkchi.runtime import current_runtime
 
 
 class Recorded:
-    """A Python function that tapes record as one call.
+    """A Python function that tapes record as one call, or (`is_skipped`) do not differentiate.
 
-    `grad` is its gradient, which takes the same arguments. `is_skipped` is True if it is not
-    differentiated.
+    `grad` is its gradient, which takes the same arguments; None before it is defined.
     """
 
     __vkchi_kind__ = "recorded"
@@ -51,7 +50,7 @@ def do_nothing(*args: Any, **kwargs: Any) -> None:
 
 @python_scope
 def grad_replaced(function: Callable[..., Any]) -> Recorded:
-    """Mark a Python `function` whose gradient is defined with `grad_for`.
+    """Decorator: mark a Python function whose gradient is defined with `grad_for`.
 
     A tape records the call as a whole, not the kernels in it.
     """
@@ -60,7 +59,7 @@ def grad_replaced(function: Callable[..., Any]) -> Recorded:
 
 @python_scope
 def no_grad(function: Callable[..., Any]) -> Recorded:
-    """Mark a Python `function` that tapes do not differentiate."""
+    """Decorator: mark a Python function that tapes do not differentiate."""
     return Recorded(function, is_skipped=True)
 
 
@@ -69,7 +68,7 @@ def grad_for(primal: Recorded) -> Callable[[Callable[..., Any]], Callable[..., A
     """Decorator: define the gradient of `primal`, a function decorated with `grad_replaced`.
 
     The gradient takes the same arguments as `primal`. Raises KernelRuntimeError for other
-    functions, and if `primal` has a gradient already.
+    functions, including those of `no_grad`, and if `primal` has a gradient already.
     """
 
     name = getattr(primal, "__name__", repr(primal))

@@ -104,7 +104,7 @@ def find_out(
 
 
 def does_warn(about: object) -> bool:
-    """True if the query may emit warnings, so that every process must run it."""
+    """True if a query with this argument may emit warnings, so that every process must run it."""
     request = about.request if isinstance(about, GradientSpec) else None
     return (request.missing if request is not None else about) == "warn"
 
@@ -141,9 +141,9 @@ class MemoTable(Generic[K, V]):
 
 
 class PlanCaches:
-    """Memoization tables of one kernel plan, mostly keyed by the set of differentiable arrays.
+    """Memoization tables of one kernel plan, mostly keyed by gradient or by differentiable arrays.
 
-    - `repeated`: data shared by calls of the same arrays; `notes_left` limits their number.
+    - `repeated`: data shared by calls of the same arrays. `notes_left` more calls may be examined.
     - `traces`: root of the traces of tapes that begin with this kernel.
     - `warned`: a registry of Python's `warnings`.
     """

@@ -1,6 +1,6 @@
 """Finite differences of a loss, and their comparison with gradients.
 
-check_against_differences(x, x.grad.to_numpy(), central_differences(run, loss, x, None), None)
+    check_against_differences(x, x.grad.to_numpy(), central_differences(run, loss, x, None), None)
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ TOLERANCE = {"f64": 1e-5, "f32": 2e-2, "f16": 1e-1}
 def check_tape(tape: Tape) -> None:
     """Compare the gradients of a finished tape with differences, for its inputs `grad_check`.
 
-    Raises KernelRuntimeError if a call writes a torch tensor, because such calls are not repeated.
+    Raises GradientError for a different gradient. Raises KernelRuntimeError if a call writes a
+    torch tensor with a gradient, because such calls are not repeated.
     """
     assert tape.grad_check is not None
     for launch in launches_in(tape.entries):
@@ -49,7 +50,7 @@ def check_tape(tape: Tape) -> None:
 
 
 def check_inputs(who: str, inputs: Any) -> None:
-    """Raise ArgumentError unless `inputs` is a sequence of arrays with gradients."""
+    """Raise ArgumentError unless `inputs` is a list or tuple of float arrays with gradients."""
     if not isinstance(inputs, list | tuple):
         raise ArgumentError(f"{who} must be a list of fields or ndarrays, not {inputs!r}")
     for k, x in enumerate(inputs):
@@ -63,9 +64,10 @@ def central_differences(
     step: float | None,
     restore: Callable[[], None] = lambda: None,
 ) -> np.ndarray[Any, Any]:
-    """Central differences of the loss with respect to every scalar in `x`.
+    """Central differences of the loss with respect to every scalar in `x`, in f64.
 
-    `restore` runs before every evaluation.
+    `restore` runs before every evaluation. Without a `step`, it is STEP of the dtype. The contents
+    of `x` are restored.
     """
     h = step or STEP[x.dtype.name]
     restore()
@@ -92,7 +94,11 @@ def central_differences(
 def check_against_differences(
     x: Storage, found: np.ndarray[Any, Any], slopes: np.ndarray[Any, Any], tolerance: float | None
 ) -> None:
-    """Raise GradientError at the first element whose gradient differs from `slopes`."""
+    """Raise GradientError at the first element whose gradient differs from `slopes` by the
+    tolerance.
+
+    None is TOLERANCE of the dtype. It is relative, and absolute at the scale of the largest slope.
+    """
     limit = tolerance or TOLERANCE[x.dtype.name]
     scale = max(1.0, float(np.abs(slopes).max(initial=0.0)))
     wrong = ~np.isclose(found, slopes, rtol=limit, atol=limit * scale)

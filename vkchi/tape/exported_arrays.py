@@ -37,7 +37,7 @@ class ExportedArray:
 
 
 def shares_host_memory(one: Storage, other: Storage | Values) -> bool:
-    """True if an array shares host-visible memory with another array or a numpy array."""
+    """True if two arrays are the same object, or may share host-visible memory."""
     view = other.host if isinstance(other, Storage) else other
     if one is other or one.host is None or view is None:
         return one is other

@@ -1,8 +1,8 @@
 """Forward mode: kernels propagate tangents along one direction.
 
-with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0]):
-    compute()
-loss.dual[None]                 # d loss / d x[0]
+    with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0]):
+        compute()
+    loss.dual[None]                 # d loss / d x[0]
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from vkchi.types.lazy_numpy import np
 class FwdMode(Recording):
     """Forward-mode differentiation of the kernels called inside `with`.
 
-    Kernels also compute the `dual` of every field that has one: the derivative of its elements
-    along the direction `seed` of `param`.
+    Kernels also compute the `dual` of every field they write that has one: the derivative of its
+    elements along the direction `seed` of `param`.
 
     loss: one or several fields that hold results. param: a field with a dual. seed: one number per
-    element of param (None: 1, for a param of one number). clear_gradients: set all duals to 0
-    first. Raises KernelRuntimeError for a wrong seed or missing duals. Raises GradientError if an
-    operation has no derivative. Source: Taichi's `ti.ad.FwdMode`.
+    scalar of param (None: 1, for a param of one number). clear_gradients: set all duals to 0 first.
+    Raises KernelRuntimeError for a seed of wrong length, ArgumentError for missing duals, and
+    GradientError if a tangent would be wrong. Source: Taichi's `ti.ad.FwdMode`.
     """
 
     title, kind = "ti.ad.FwdMode", "dual"
@@ -104,12 +104,16 @@ class FwdMode(Recording):
         clear_elements(dual, at)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function with a custom gradient like any other; that gradient is ignored."""
+        """Run a function of `grad_replaced` or `no_grad` like any other: its kernels are
+        differentiated."""
         return function.__wrapped__(*args, **kwargs)
 
 
 def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any, Any]:
-    """The seed in the shape of the parameter. Raises KernelRuntimeError for a wrong length."""
+    """The seed in the shape of the parameter, components included.
+
+    Raises KernelRuntimeError for a wrong length, ArgumentError if it does not consist of numbers.
+    """
     shape = param.shape + shape_of(param.elem)
     count = math.prod(shape)
     if seed is None and count != 1:

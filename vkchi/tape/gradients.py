@@ -83,7 +83,11 @@ def build_gradient(fn: Func, spec: GradientSpec, options: Options, caps: Caps) -
 
 
 def draws_of(fn: Func) -> tuple[ReplayedOp, ...]:
-    """Drawn values of a kernel (random numbers, atomic counters) that can be logged."""
+    """Integers that a kernel draws (random numbers, atomic counters) and that can be logged.
+
+    The trip counts of their loops must be computable on the host, with bounds known at compile
+    time.
+    """
     nest = nest_of(fn)
     wide = {loop: made for loop in nest.loops.values() if (made := with_widest_bounds(loop,
     nest)) is not None
@@ -94,7 +98,8 @@ def draws_of(fn: Func) -> tuple[ReplayedOp, ...]:
 def second_order_gradient(fn: Func, request: GradientRequest, types: Types) -> GradientFunc:
     """Directional derivative of the gradient, by forward mode over reverse mode.
 
-    Every float array gets a `NAME..dual`. Raises GradientError.
+    Every differentiable array, copy, adjoint and buffer of saved values gets a `NAME..dual`. Raises
+    GradientError.
     """
     made = differentiate(fn, request, is_second=True)
     check_second(made.primal)
@@ -137,7 +142,7 @@ def compile_gradient(
 
 
 def build_exact(fn: Func, options: Options, caps: Caps) -> Artifact:
-    """Compile the Func of a gradient."""
+    """Compile the Func of a gradient with `exact_options`."""
     return build_artifact(fn, exact_options(fn, options), caps)
 
 
@@ -171,7 +176,7 @@ def build_forward(
 
 
 def exact_options(fn: Func, options: Options) -> Options:
-    """Disable fast math for a Func with float minima or maxima.
+    """Disable fast math for a Func with atomic minima or maxima of floats.
 
     It computes the extreme twice, first the value and then its owner; both results must be equal.
     """
@@ -188,7 +193,7 @@ def forward_func(fn: Func, differentiable: frozenset[str]) -> Func:
 
 
 def lay_out(fn: Func, types: Types) -> Func:
-    """Replace the layouts of some array parameters."""
+    """Replace the types of some array parameters, which may have other layouts."""
     given = [p for p in fn.params if p.name in types]
     return with_params(fn, {p: Param(types[p.name], p.name, p.attributes) for p in given})
 
@@ -277,12 +282,12 @@ class DerivativeChooser(Rebuilder):
                 self.everywhere.add(op.span)
 
     def is_passed(self, op: Op, active: set[Value]) -> bool:
-        """True if derivatives propagate from the result of an op."""
+        """True if derivatives may propagate from the result of an op."""
         users = self.uses.get(op, ())
         return any(u in active or u.kind in (*WRITES, "yield") or u.regions for u in users)
 
     def moved_to(self, v: Value) -> list[Value]:
-        """Results that hold the scalars of a value unchanged."""
+        """Results that hold the scalars of a value, unchanged or cast."""
         return [r for op in self.uses.get(v, ()) if op.kind in MOVING for r in op.results]
 
     def choose(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:

@@ -35,7 +35,10 @@ class HostFunction(Protocol):
         """Return the result."""
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
-        """Return the adjoints of the inputs, given that of the result. Raises GradientError."""
+        """Return the adjoints of the inputs. Raises GradientError.
+
+        `slope` is the adjoint of `result`, the value for these inputs.
+        """
 
 
 class HostStep(TapeStep):
@@ -108,9 +111,9 @@ def run_host_function(
 ) -> Any:  # fmt: skip
     """Compute and record a function of arrays.
 
-    Returns an ndarray of `elem`, or a numpy array if that is None. If nothing records the step,
-    derivatives are marked as lost. With `is_shown`, the user receives the result: its derivative is
-    lost unless it is stored into an array unchanged.
+    Returns an ndarray of `elem`, or a numpy array if that is None. If a recording is active but
+    does not record the step, derivatives are marked as lost. With `is_shown`, the user receives the
+    result: its derivative is lost unless it is stored into an array unchanged.
     """
     tape = current_tape()
     is_recorded = tape is not None and tape.may_record(inputs)

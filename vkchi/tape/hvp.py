@@ -45,10 +45,11 @@ def hvp(
 
     Returns a numpy array of the shape of `x.to_numpy()`.
 
-    run: calls the kernels that compute the loss from x. loss: a field of one number. x: a field or
-    ndarray with a gradient, which holds the gradient afterwards. v: numbers of x's shape. Raises
-    ArgumentError for another shape, GradientError if an operation has no derivative, and
-    Unsupported for torch tensors and components of fields.
+    run: calls the kernels that compute the loss from x. loss: a field of one number, set to 0
+    first. x: a field or ndarray with a gradient. v: numbers of x's shape. Overwrites all gradients;
+    that of x holds the gradient of the loss afterwards. Raises ArgumentError for another shape,
+    GradientError if an operation has no derivative, and Unsupported for torch tensors and
+    components of fields.
     """
     runtime = current_runtime()
     check_alone(runtime, HvpRecording.title)
@@ -128,7 +129,11 @@ class HvpRecording(Recording):
         return self.duals[id(array)][1]
 
     def launch_noted(self, given: LaunchRequest) -> Any:
-        """Run a kernel in forward mode, after saving the contents that it overwrites."""
+        """Run a kernel in forward mode and record it, after saving the contents that it overwrites.
+
+        Raises Unsupported for torch tensors, components of fields, and kernels that work on
+        gradients.
+        """
         call, name, plan = given.call, given.name, given.plan
         gradients = CallAdjoints(call)
         arrays = [call.arrays[name] for name in gradients.names]
@@ -151,7 +156,10 @@ class HvpRecording(Recording):
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:
-        """Clear the tangents of elements that Python overwrites with a constant."""
+        """Clear the tangents of elements that Python overwrites with a constant, and record that.
+
+        Raises Unsupported for components of fields.
+        """
         if array.whole is not array:
             raise Unsupported("ti.ad.hvp does not go through writes to components of fields")
         gradient = array.companion("grad")
@@ -160,7 +168,7 @@ class HvpRecording(Recording):
         self.entries.append(ConstantOverwrite((gradient, self.dual(gradient)), at))
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Raise Unsupported: custom gradients have no derivative."""
+        """Raise Unsupported for functions of `grad_replaced` and `no_grad`."""
         raise Unsupported(
             f"ti.ad.hvp does not go through {function.__name__}(), which ti.ad.grad_replaced or "
             "ti.ad.no_grad decorates"

@@ -1,8 +1,8 @@
 """`kernel.grad(...)`: gradient of one call outside a tape, evaluated with the current memory.
 
 The kernel has already run, so inputs that it overwrote are gone. The gradient is valid if the
-kernel redefines or leaves invariant every array that the gradient reads (`recompute_safety`).
-Otherwise GradientError is raised. A gradient without effect is reported.
+kernel redefines or leaves invariant every array that it writes and the gradient reads
+(`recompute_safety`). Otherwise GradientError is raised. A gradient without effect is reported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ValidGradient(NamedTuple):
 def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
     """Return a gradient that is valid for memory as the kernel left it.
 
-    Raises GradientError if it needs values that the kernel has overwritten.
+    Raises GradientError if it needs values that the kernel has overwritten or drawn.
     """
     made = plan_gradient(call, gradients)
     if not made.made.stores:
@@ -85,10 +85,10 @@ def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
 
 
 def check_slopes(call: KernelCall, made: CompiledGradient) -> None:
-    """Report a gradient without effect: no result of the kernel has a gradient.
+    """Report a gradient without effect: derivatives flow only into results without gradient.
 
-    Raises GradientError if a result is a host array. Otherwise it warns, because the kernel may be
-    one of several, of which others have results with gradients.
+    Raises GradientError if one of these is a host array. Otherwise it warns, because the kernel may
+    be one of several, of which others have results with gradients.
     """
     lost = {} if made.stores else made.escapes
     name = next((name for name in lost if name in call.hosts), next(iter(lost), None))
@@ -157,7 +157,8 @@ def run_gradient(
     `fields` supplies saved contents of fields. Arguments in `shared` are used in place. Waits for
     the device if there are such arguments, or tensors.
 
-    Raises GradientError if the gradient needs values that the kernel overwrote, or has no effect.
+    Raises GradientError if the gradient would be wrong, or has no effect on a host array. Raises
+    KernelAssertionError if a recursion is too deep.
     """
     check_numbers(name, plan, args)
     call = (

@@ -10,14 +10,14 @@ Checks that raise errors query the accounts and keep no per-array state of their
     fills, puts         constants that may be inputs                       `constants`
     writes              writes since a call with a custom gradient         `mutation_log`
     wants               contents that gradients will read                  `snapshots`
-    flags               elements that were read                            `validation`
+    flags               numbers of the loads that read each element        `validation`
     version             number of writes                                   `races.finder`
     contents, shown     contents that others overwrite without notice      `breaks`, `recording`
 
 A device array is identified by its object, and notifies the recording before Python accesses it.
 Host memory is identified by its addresses alone: its accounts (`HostAccount`) are found by overlap.
-Other code writes to host memory and to exported arrays (`seen`) without notice. Their accounts save
-the contents and compare them later.
+Other code writes to host memory and to exported arrays (`shown`) without notice. Their accounts
+save the contents and compare them later.
 """
 
 from __future__ import annotations
@@ -67,7 +67,11 @@ class PythonFill:
         gradient.watch = self.on_access
 
     def on_access(self, gradient: Storage, access: ArrayAccess) -> None:
-        """Called before Python accesses the gradient. Raises GradientError for a read."""
+        """Called before Python accesses the gradient. Raises GradientError for a read or an
+        addition.
+
+        A write to the whole array makes the gradient readable again.
+        """
         if access.kind == "read" or access.is_sum:
             raise GradientError(
                 f"the gradient of {self.array!r} is not known: Python put numbers into it inside "
@@ -135,7 +139,8 @@ class LiveGradient(NamedTuple):
 
 
 class InputUse(NamedTuple):
-    """A part of a differentiable array that a recorded kernel has read; `find` returns the line."""
+    """A part of a differentiable array that a recorded computation read; `find` returns the line.
+    """
 
     name: str
     who: str
@@ -162,7 +167,7 @@ class InputUses:
         self.at.setdefault(point_of(use.box), {}).setdefault(use.box, use)
 
     def find(self, box: Box) -> InputUse | None:
-        """Return a part that may intersect the box."""
+        """Return a part that may intersect the box, or None."""
         place = point_of(box)
         lists = self.at.values() if place is None else (self.at.get(k, {}) for k in (place, None))
         return next(
@@ -274,18 +279,19 @@ class MemoryAccount:
         return [one for one in self.escapes.values() if not one.is_constant]
 
     def finds(self, box: Box) -> LiveGradient | InputUse | None:
-        """Return a part that holds a derivative and may intersect the box."""
+        """Return a part that holds a derivative and may intersect the box, or None."""
         return next(
             (held for held in self.held.values() if boxes_may_intersect(held.box, box)), None
         )
 
     def lose(self, found: LostGradient) -> None:
-        """Record that an unknown value overwrote a part."""
+        """Record that an unknown value overwrote a part. Two different parts count as the whole
+        memory."""
         is_more = self.loss is not None and self.loss.box != found.box
         self.loss = found._replace(box=()) if is_more else found
 
     def compare(self) -> LostGradient | None:
-        """Return the loss by overwrites, as far as they were detected."""
+        """Return the loss by an overwrite that was detected, or None."""
         return self.loss
 
     def remember(self) -> None:
@@ -308,7 +314,7 @@ class HostAccount(MemoryAccount):
 
     @property
     def version(self) -> int:
-        """Torch's version counter."""
+        """Torch's version counter; 0 for numpy arrays."""
         return 0 if self.owner is None else int(self.owner._version)
 
     @property
@@ -321,7 +327,7 @@ class HostAccount(MemoryAccount):
 
     @property
     def is_known(self) -> bool:
-        """True if the memory still has the saved contents."""
+        """True if the memory has the saved contents, and torch's version counter is unchanged."""
         known, now = self.contents, self.memory
         if known is None or self.seen != self.version:
             return False
@@ -379,12 +385,14 @@ class Account(MemoryAccount):
         self.shown: dict[int, ExportedArray] = {}
 
     def holds(self, at: Index | None = None) -> LiveGradient | None:
-        """Return a part with a derivative, at an index or anywhere."""
+        """Return a part with a derivative, at an index or (None) anywhere. None if there is none.
+        """
         found = super().finds(box_at(self.array, at))
         return found if isinstance(found, LiveGradient) else None
 
     def finds(self, box: Box) -> LiveGradient | InputUse | None:
-        """Return a part that holds a derivative, or a used input, and may intersect the box."""
+        """Return a part that holds a derivative, or a used input, and may intersect the box. Or
+        None."""
         return super().finds(box) or self.uses.find(box)
 
     @property
@@ -413,9 +421,9 @@ class Account(MemoryAccount):
             self.puts.clear()
 
     def note_read(self, at: Index | None, *, has_own: bool) -> None:
-        """Record a read of a derivative by Python.
+        """Record a read by Python if a derivative is there, or if the array has lost gradients.
 
-        With `has_own`, the reader is a function with a custom gradient.
+        With `has_own`, the reader is a function with a custom gradient: only lost gradients count.
         """
         at = None if at is None else at[: len(self.array.shape)]
         if self.escapes or (not has_own and self.finds(box_at(self.array, at))):
@@ -437,7 +445,8 @@ class Ledger:
         self.hosts: list[HostAccount] = []
 
     def near(self, memory: Memory) -> Sequence[Account | HostAccount]:
-        """Accounts of memory that overlaps with an array or a numpy array."""
+        """The account of an array, if any; or those of host memory that may overlap a numpy array.
+        """
         if isinstance(memory, Storage):
             found = self.accounts.get(id(memory.whole))
             return () if found is None else (found,)
@@ -452,7 +461,8 @@ class Ledger:
     @overload
     def find(self, memory: Values) -> HostAccount | None: ...
     def find(self, memory: Memory) -> Account | HostAccount | None:
-        """Return the account of an array or a numpy array, if there is one.
+        """Return the account of an array, or of an equal view of host memory; None if there is
+        none.
 
         Components share the account of the whole array.
         """
@@ -484,7 +494,7 @@ class Ledger:
     # --- exported arrays -------------------------------------------------------------------------
 
     def exports(self, memory: Memory) -> list[Storage]:
-        """Exported arrays whose memory overlaps with an array or a numpy array."""
+        """Exported arrays whose memory may overlap with an array or a numpy array."""
         return [one for one in self.exported if shares_host_memory(one, memory)]
 
     def find_shown(self, arrays: Iterable[Storage]) -> list[ExportedArray]:

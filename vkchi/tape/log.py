@@ -97,7 +97,7 @@ def restore_array(array: Storage, copy: Storage) -> None:
 
 
 def copy_or_add(array: Storage, copy: Storage, *, adds: bool) -> None:
-    """Copy or add an array to another on the device."""
+    """Set `array` to `copy`, or (`adds`) add `copy` to it, on the device."""
     with restoring(array.runtime.lock), array.runtime.lock:
         executable = compiled_copy(array, adds=adds)
         executable.launch(executable.bind((), {"target": array, "source": copy}))

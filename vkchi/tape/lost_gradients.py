@@ -9,11 +9,11 @@ that has a gradient.
 
 Rules for memory that has a gradient:
 
-- A constant that Python stores ends the derivative of the old value (`log.Cut`).
+- A constant that Python stores ends the derivative of the old value (`log.ConstantOverwrite`).
 - A constant that Python adds leaves the derivative unchanged.
 - Python may store a value that depends on one it has read, as in `loss[None] *= 2`. The new
   derivative is then unknown.
-- The same holds for kernels that the tape does not differentiate.
+- The same holds for kernels that the tape does not differentiate, unless they only add.
 - The same holds for torch tensors that were changed outside kernels. Such writes are detected by
   comparing contents, so writing equal values through numpy or `tensor.data` goes unnoticed.
 """
@@ -265,7 +265,8 @@ class LostGradients:
             one.remember()
 
     def unknown(self) -> list[UnknownContents]:
-        """Return one `UnknownContents` step per memory that was overwritten so far."""
+        """Return one `UnknownContents` step per memory that was overwritten with unknown values so
+        far."""
         found = [(one.compare(), one) for one in self.ledger.all()]
         return [UnknownContents(loss, one.owner) for loss, one in found if loss is not None]
 
@@ -320,7 +321,7 @@ class LostGradients:
                     uses.add(use_of(launch, name, box))
 
     def check_loss(self, loss: Any) -> None:
-        """Raise GradientError if the loss was overwritten outside recorded kernels."""
+        """Raise GradientError if the loss has an unknown value, or was last written by Python."""
         self.check_arrays([loss if isinstance(loss, Storage) else host_views.array_of_torch(loss)])
         account = self.ledger.find(loss) if isinstance(loss, Storage) else None
         if account is not None and account.is_last_by_python:
@@ -349,12 +350,12 @@ def seen_by(call: KernelCall, name: str, one: LostGradient) -> LostGradient:
 def ends_derivative(
     account: Account, array: Storage, access: ArrayAccess, *, is_ours: bool
 ) -> bool:
-    """True if a Python write ends a derivative.
+    """True if a Python write ends a derivative, and update the account.
 
-    It stores a constant over a derivative, or over an input that kernels have used.
-
-    It does not if Python has read that part before, or if it only adds. With `is_ours` False, the
-    writer is a function with a custom gradient, which accounts for the write itself.
+    It stores a constant over a derivative, or over an input that kernels have used. If Python has
+    read that part before, the new value is unknown instead: the derivative is lost. Additions end
+    nothing. With `is_ours` False, the writer is a custom-gradient function, which accounts for the
+    write.
     """
     if access.is_sum:
         return False  # adding a constant leaves the derivative unchanged
@@ -378,7 +379,8 @@ def ends_derivative(
 
 
 def overwrite_escapes(account: Account, access: ArrayAccess) -> None:
-    """Drop the lost gradients of an array that a Python write covers."""
+    """Drop the lost gradients of an array that a Python write covers, if the values are constants.
+    """
     shape, found = account.array.shape, account.escapes
     if access.kind == "fill" or (access.at is None and not account.reads):
         found.clear()
@@ -389,7 +391,8 @@ def overwrite_escapes(account: Account, access: ArrayAccess) -> None:
 
 
 def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
-    """True if all elements of a box are in `cleared`."""
+    """True if all elements of a box are in `cleared`; an axis of unknown range is 0 … extent - 1.
+    """
     ends = [b or (0, e - 1) for b, e in zip(box, shape, strict=True)]
     if math.prod(b[1] - b[0] + 1 for b in ends) > len(cleared):
         return False
@@ -423,9 +426,9 @@ def first_read(plan: Plan, name: str) -> Span | None:
 
 
 def covering(call: KernelCall, name: str, box: Box = ()) -> int | None:
-    """Index of the first segment of a call that overwrites all of a box.
+    """Index of the segment of a call by whose end all of a box is certainly overwritten, or None.
 
-    Without a box, it is the whole array.
+    The empty box is the whole array. None for components of fields.
     """
     array = call.arrays[name]
     return facts.covering(call.plan, name, box, call.case) if array.whole is array else None

@@ -82,7 +82,11 @@ class MutationLog:
         return self.time
 
     def note(self, memory: Memory, box: Box, who: str) -> None:
-        """Record a write to a part of an array, or to a numpy array."""
+        """Record a write to a part of an array, or to a numpy array.
+
+        Ignored before the first call with a custom gradient. Writes to gradients count only while a
+        custom gradient runs.
+        """
         if not self.time:
             return
         account = self.ledger.open(memory)
@@ -117,9 +121,11 @@ class MutationLog:
         self, name: str, memory: Memory, box: Box,
         span_of: Callable[[], Span | None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Raise GradientError if a part that is being read was overwritten since the call.
+        """Raise GradientError if a part that is being read may have been overwritten since the
+        call.
 
-        The error points at `span_of()`, or without one at the current line of Python.
+        No error outside custom gradients, and for parts that the gradient has stored itself. The
+        error points at `span_of()`, or without one at the current line of Python.
         """
         found = self.ledger.near(memory)
         if self.since is None or any(self.is_restored(one, memory) for one in found):
@@ -143,7 +149,7 @@ class MutationLog:
             add_box(boxes, with_known_axes(box, full_of(account.array)))
 
     def is_restored(self, one: MemoryAccount, memory: Memory) -> bool:
-        """True if the running gradient has overwritten all host memory that is read."""
+        """True if the running gradient has overwritten all of this host memory."""
         if one not in self.restored or not isinstance(one, HostAccount):
             return False
         return not isinstance(memory, Storage) and host_views.covers_memory(one.memory, memory)
@@ -157,7 +163,7 @@ class MutationLog:
         return read is not None and not is_covered(read, self.restored.get(one, ()), full)
 
     def is_stale(self, view: Values, writes: Sequence[LoggedWrite]) -> bool:
-        """True if host memory has been changed by others since the call.
+        """True if host memory may have changed since the call.
 
         Contents decide for memory that the call left known. For other memory the logged writes
         decide.
@@ -188,7 +194,7 @@ class MutationLog:
         arrays: Mapping[str, Memory],
         is_redefined: Callable[[str], bool],
     ) -> None:
-        """Raise GradientError if one of these boxes was overwritten since the call.
+        """Raise GradientError if one of these boxes may have been overwritten since the call.
 
         Arrays that the reader itself stores first (`is_redefined`) are exempt.
         """
@@ -216,14 +222,17 @@ def full_of(array: Storage) -> Box:
 
 
 def first_load(plan: Plan, name: str) -> Span | None:
-    """Source line where a kernel first loads from an array."""
+    """Source line of a load of an array in a kernel."""
     from vkchi.tape.questions import footprint  # only needed for an error
 
     return footprint(plan, "loads").span_of(name)
 
 
 def is_redefined(given: LaunchRequest, key: str) -> bool:
-    """True if a launch reads only elements of an array that it has stored itself."""
+    """True if a launch reads only elements of an array that it has stored itself; False if unknown.
+
+    It runs the kernel on copies.
+    """
     from vkchi.tape.staleness import find_stale
 
     call, plan = given.call, given.plan

@@ -47,7 +47,7 @@ def does_fit(old: Storage | None, shape: Shape, is_exact: bool) -> bool:
 def check_memory(
     runtime: Runtime, shapes: Sequence[tuple[Array, Shape]], held_bytes: int, title: str
 ) -> None:
-    """Raise DeviceError if new buffers would take more than half of the free memory.
+    """Raise DeviceError if new buffers need more than `held_bytes` plus half of the free memory.
 
     `held_bytes` is the size of the buffers they replace. The limit exists because drivers may
     report memory as free that cannot be allocated.
@@ -60,7 +60,8 @@ def check_memory(
 
 
 def new_buffer(runtime: Runtime, t: Array, shape: Shape, title: str) -> Storage:
-    """Allocate a buffer for saved values. Raises DeviceError."""
+    """Allocate a buffer for saved values. Raises DeviceError if it is too large or memory is short.
+    """
     count = shape[0] * shape[1] * t.scalars_per_element
     if count >= WIDE_FROM:
         raise no_room(title, count, "more than one array holds")
@@ -158,7 +159,7 @@ class GradientPlan:
         return self.live.draws if self.made.has_draws else ()
 
     def span_of(self, name: str) -> Span | None:
-        """Source line where the gradient first reads an array."""
+        """Source line of a read of an array in the gradient."""
         return self.live.needs.span_of(name)
 
     def needs(self, call: KernelCall) -> dict[str, Box]:
@@ -176,8 +177,9 @@ class GradientPlan:
         """Add to the adjoints of the kernel's inputs.
 
         `arrays` are the kernel's arrays with the contents before the call. `adjoints` have the same
-        names. `repeated` is the data shared with earlier calls. Raises DeviceError, before anything
-        runs, if the saved values do not fit into memory.
+        names. `repeated` is the data shared with earlier calls. Raises DeviceError, before the
+        gradient runs, if the saved values do not fit into memory. In debug mode, raises
+        GradientError if a decomposition without derivative makes an adjoint NaN.
         """
         with restoring(self.runtime.lock), self.runtime.lock:
             watched = adjoints if self.made.undefined and self.runtime.options.debug else {}
@@ -238,7 +240,10 @@ class GradientPlan:
     def _allocate(
         self, shapes: Mapping[str, Shape], *, is_exact: bool = False
     ) -> dict[str, Storage]:
-        """Return buffers of at least these shapes, or of exactly these. Raises DeviceError."""
+        """Return buffers of at least these shapes; with `is_exact`, with exactly as many columns.
+
+        Raises DeviceError.
+        """
         types, title = self.main.artifact.arrays, self.made.title
         wanted = {name: shape for k, shape in shapes.items()
                   for name in (k, k + DUAL) if name in types}  # fmt: skip
@@ -269,7 +274,7 @@ class GradientPlan:
         return {room.size.name: room.shape(flat, cells) for room in self.rooms}
 
     def _count(self, args: tuple[Any, ...], given: Arrays) -> dict[str, int]:
-        """Trip counts of loops, measured by running them; waits for the device."""
+        """Buffer sizes by cell name, counted by running the loops; waits for the device."""
         counting = self.counting
         assert counting is not None
         like = self.made.counting_copies

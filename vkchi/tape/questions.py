@@ -101,7 +101,8 @@ def stores_constants(plan: Plan) -> bool:
 
 
 def depends_on_order(plan: Plan) -> bool:
-    """True if the results of a kernel may differ from run to run."""
+    """True if a kernel uses results of atomics in parallel loops, which reveal the order of
+    iterations."""
     return gradient_checks.depends_on_order(plan.func)
 
 
@@ -135,7 +136,7 @@ def differentiated(plan: Plan, spec: GradientSpec) -> CompiledGradient:
 
 
 def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
-    """Raise GradientError if no array that the differentiable results depend on has a gradient.
+    """Raise GradientError if an array with a gradient depends on arrays, none of which has one.
 
     `constants` are exempt.
     """
@@ -151,7 +152,7 @@ def strip_mined(plan: Plan, spec: GradientSpec) -> Artifact | None:
 def along(plan: Plan, names: Names, types: Types, missing: str) -> ForwardKernel:
     """The kernel in forward mode for these arrays. Raises GradientError.
 
-    `types` as in `GradientSpec`, `missing` as in `Request`.
+    `types` as in `GradientSpec`, `missing` as in `GradientRequest`.
     """
     for op, reader in reach(plan).losses(ActivityAnalysis(plan.func, names), names):
         error = lost_derivative_error(name_under(op), reader.span, PUT_THERE, op.span, "dual")
@@ -178,7 +179,7 @@ def outflow(
 def invariant(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names | None:
     """The arrays among `names` that may be invariant (`recompute_safety`).
 
-    None if the gradient has arrays other than those in `given`.
+    None if the simplified kernel has arrays other than those in `given`.
     """
     fn = live(plan, spec).kernel
     if any(isinstance(p.type, Array) and p.name not in given for p in fn.params):
@@ -208,9 +209,9 @@ def reach(plan: Plan) -> ReachingWrites:
 
 
 def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
-    """Index of the first segment of a call that overwrites all of a box.
+    """Index of the segment of a call by whose end all of a box is certainly overwritten, or None.
 
-    Without a box, it is the whole array.
+    The empty box is the whole array.
     """
     known = reach(plan)
     if name not in known.must_write.names:
@@ -225,7 +226,8 @@ def flow(
 ) -> FlowTargets:
     """Destinations of values that depend smoothly on the contents of a box before the call.
 
-    Without a box it is the whole array. `end` is the segment that overwrites it, if one does.
+    With `is_bits`, the box holds bits of such values. The empty box is the whole array. `end` is
+    the segment that overwrites it, if one does.
     """
     known, reads = reach(plan), reads_of(plan, name, box, end, case)
     if not reads:

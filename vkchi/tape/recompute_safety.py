@@ -34,11 +34,10 @@ def find_reading(fn: Func) -> set[Op]:
 
 
 def find_repeatable(fn: Func) -> set[Op]:
-    """Minima and maxima over invocations that a rerun repeats.
+    """Minima and maxima over invocations that a rerun repeats: same result, from the same
+    iteration.
 
-    The rerun gives the same result, from the same iteration.
-
-    That holds unless there are additions to the same memory.
+    Additions to the same memory exclude them.
     """
     loops = [op for op in walk(fn.body) if op.kind == "parallel"]
     writes = [op for op in walk(fn.body) if op.kind in WRITES]

@@ -54,8 +54,8 @@ NOTES = ("entries", "ledger", "breaks", "constants", "mutation_log", "snapshots"
 class FunctionContext(NamedTuple):
     """Context of a function whose kernels are not recorded one by one.
 
-    `custom` is a call that is recorded as a whole, `skipped` the name of an undifferentiated
-    function.
+    `custom` is a call that is recorded as a whole. `skipped` describes an undifferentiated
+    function, for messages.
     """
 
     custom: CustomGradientCall | None
@@ -90,13 +90,13 @@ class Recording(SafeContext):
 
     @property
     def custom(self) -> CustomGradientCall | None:
-        """The call recorded as a whole that this thread is inside."""
+        """The call recorded as a whole that this thread is inside, or None."""
         found = self.inside.get(get_ident()) if self.inside else None
         return found.custom if found is not None else None
 
     @property
     def skipped(self) -> str | None:
-        """The undifferentiated function that this thread is inside."""
+        """Description of the undifferentiated function that this thread is inside, or None."""
         found = self.inside.get(get_ident()) if self.inside else None
         return found.skipped if found is not None else None
 
@@ -134,7 +134,7 @@ class Recording(SafeContext):
         self.close()
 
     def close(self) -> None:
-        """Deactivate the recording. Idempotent."""
+        """Deactivate the recording and drop its accounts. Idempotent."""
         self.state = "done"
         if self.runtime.recording is self:
             self.runtime.recording = None
@@ -300,8 +300,8 @@ class Recording(SafeContext):
     def is_paused(self) -> bool:
         """True if calls and copies are not recorded.
 
-        That holds inside functions with custom gradients, inside undifferentiated functions, and
-        while gradients run.
+        That holds inside functions with custom gradients, inside undifferentiated functions, and in
+        every state but `recording`, as while gradients run.
         """
         return self.state != "recording" or self.custom is not None or self.skipped is not None
 
@@ -317,7 +317,8 @@ class Recording(SafeContext):
         return can_record and any(one is not None for one in slopes)
 
     def computed(self, x: Memory) -> HostAccount | None:
-        """The account of a numpy array that is an unchanged result of a host computation."""
+        """The account of a numpy array that is an unchanged result of a host computation, or None.
+        """
         account = None if isinstance(x, Storage) else self.ledger.find(x)
         is_known = account is not None and account.slope is not None and account.is_known
         return account if is_known else None
@@ -353,7 +354,7 @@ class Recording(SafeContext):
         self.snapshots.count(step.size_bytes)
 
     def hold_result(self, array: Storage, who: str) -> None:
-        """Record that a function with a custom gradient stored its result in this array."""
+        """Record that a solver with its own gradient step stored its result in this array."""
         self.leave_trace()
         account = self.ledger.open(array)
         account.forget_constants()
@@ -409,7 +410,8 @@ class Recording(SafeContext):
             self.ledger.expect(array, host_views.cast(values, array.compute))
 
     def copy_tensor(self, target: Storage, tensor: Any) -> bool:
-        """Record a copy from a torch tensor that requires a gradient. Return True if it was copied.
+        """Record a copy from a torch tensor that requires or has a gradient. Return True if it was
+        copied.
 
         If the shapes differ, the derivative is lost.
         """

@@ -139,7 +139,7 @@ def note_repeated(
 ) -> RepeatedTapedCall | None:
     """Cache the data shared with later calls; None if the call cannot be repeated that way.
 
-    The number of cached calls is limited, because some programs repeat none.
+    At most MOST_NOTES calls per plan are examined, because some programs repeat none.
     """
     derived = plan.derived
     if not derived.notes_left or any(isinstance(a, HostNdarray) for a in arrays.values()):

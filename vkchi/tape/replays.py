@@ -18,7 +18,7 @@ from vkchi.types import Scalar
 
 
 class ReplayLog(Variant):
-    """A kernel instrumented to log its draws (`Entry.drawn`); built once per gradient."""
+    """A kernel instrumented to log its draws (`RecordedCall.drawn`); built once per gradient."""
 
     def __init__(self, call: KernelCall, made: GradientPlan) -> None:
         plan = call.plan
@@ -35,7 +35,7 @@ class ReplayLog(Variant):
     def bind(self, call: KernelCall) -> dict[str, Storage]:
         """Allocate the buffers of a call's draws.
 
-        Raises DeviceError if they are too large, GradientError if their size is unknown.
+        Raises DeviceError if they are too large, GradientError if a loop bound overflows its type.
         """
         flat = self.executable.bind(call.args, call.arrays).flat
         for op, (least, most), value in self.sums:

@@ -18,7 +18,7 @@ WORDS = {"grad": "gradient", "dual": "dual"}
 
 
 def check_alone(runtime: Runtime, title: str) -> None:
-    """Raise KernelRuntimeError if another recording is active."""
+    """Raise KernelRuntimeError if a recording is active, in this thread or another."""
     if runtime.tape is not None and runtime.tape.thread != get_ident():
         raise KernelRuntimeError(
             f"{title} cannot be used while another thread is inside {runtime.tape.title}, which "
@@ -51,7 +51,11 @@ def check_place(loss: Any, runtime: Runtime) -> None:
 
 
 def check_loss(loss: Any) -> None:
-    """Raise KernelRuntimeError or ArgumentError for a value that cannot be a loss."""
+    """Raise an error for a value that cannot be a loss.
+
+    KernelRuntimeError if it is not one number, ArgumentError if it is no array or has no gradient.
+    For torch tensors it is always KernelRuntimeError.
+    """
     if host_views.is_torch(loss):
         check_tensor_loss(loss)
         return
@@ -68,7 +72,7 @@ def check_loss(loss: Any) -> None:
 
 
 def check_tensor_loss(loss: Any) -> None:
-    """Raise KernelRuntimeError for a torch tensor that cannot be a loss."""
+    """Raise KernelRuntimeError unless a torch tensor is one float that requires a gradient."""
     if loss.numel() != 1:
         raise KernelRuntimeError(f"the loss must be one number, not {loss.numel()}")
     if not loss.dtype.is_floating_point:
@@ -78,7 +82,7 @@ def check_tensor_loss(loss: Any) -> None:
 
 
 def check_array(who: str, x: Any, kind: str = "grad") -> None:
-    """Raise ArgumentError unless `x` is an array with a gradient or dual."""
+    """Raise ArgumentError unless `x` is an array of floats with a gradient or (`kind`) dual."""
     if not isinstance(x, Storage):
         what = "field" if kind == "dual" else "field or ndarray"
         more = ": give its members, s.a of s" if hasattr(type(x), "__vkchi_struct__") else ""
@@ -87,7 +91,7 @@ def check_array(who: str, x: Any, kind: str = "grad") -> None:
 
 
 def check_has(who: str, x: Storage, kind: str = "grad") -> None:
-    """Raise ArgumentError for an array without gradient or dual."""
+    """Raise ArgumentError for an array of integers, or without gradient or (`kind`) dual."""
     if x.dtype.kind != "f":
         raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
     if x.companion(kind) is None:
@@ -98,7 +102,10 @@ def check_has(who: str, x: Storage, kind: str = "grad") -> None:
 
 
 def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
-    """Convert to a numpy array with one number per scalar of `x`. Raises ArgumentError."""
+    """Convert to a numpy array of the dtype of `x`; the shape is not checked.
+
+    Raises ArgumentError for values that are no numbers.
+    """
     shape = x.shape + shape_of(x.elem)
     try:
         values = given.to_numpy() if isinstance(given, Storage) else np.asarray(given)

@@ -4,8 +4,8 @@ A recorded call requests that parts of arrays keep their contents. Before a laun
 to such a part, the array is copied once for all requests. Only the affected rows are copied if they
 are known.
 
-In limited memory the state at the start is saved, too. If the copies exceed the budget, all others
-are dropped, and the calls are repeated instead (`checkpoints`).
+In limited memory the state at the start is saved, too. If the copies exceed the budget, all but
+that state are dropped, and the calls are repeated instead (`checkpoints`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Format a size in bytes for people."""
+    """Format a size in bytes as a string with a binary unit."""
     unit = next((u for u in ("GiB", "MiB", "KiB") if size_bytes >= UNITS[u]), "")
     return f"{size_bytes / UNITS[unit]:.1f} {unit}" if unit else f"{size_bytes} bytes"
 
 
 class TapeReport(NamedTuple):
-    """Number of calls and repeated calls of a tape, and the memory it saved."""
+    """Number of steps and repeated calls of a tape, and the memory it saved.
+
+    `states` is the largest number of states saved at once, of `state_bytes` each; 0 without
+    checkpointing.
+    """
 
     calls: int
     repeated: int
@@ -76,7 +80,7 @@ class SnapshotCopy(NamedTuple):
 def copy_of(array: Storage, boxes: list[Box], saved_bytes: int) -> Storage:
     """Copy at least these parts of an array.
 
-    Raises DeviceError, which states the size of all copies.
+    Raises DeviceError, which states `saved_bytes`, the size of earlier copies.
     """
     rows = rows_of(boxes, array.shape) if array.row_numbers is not None else None
     try:
@@ -111,21 +115,22 @@ class Snapshots:
         return self.budget_bytes not in (None, UNLIMITED)
 
     def want(self, wanted: SnapshotRequest) -> None:
-        """Request that a part of an array keeps its contents."""
+        """Request that a part of an array keeps its contents; ignored once the budget is exceeded.
+        """
         account = self.ledger.open(wanted.array)
         if not self.is_over:
             account.wants.add(wanted)
 
     def save_all(self, array: Storage) -> None:
-        """Save an array before Python overwrites it."""
+        """Save an array before Python overwrites it, and note it for `take_rewritten`."""
         self.save(array, None)
         if self.budget_bytes is not None:
             self.rewritten[id(array)] = array
 
     def take_rewritten(self) -> list[State]:
-        """Return the writes by Python since the last call, as a step.
+        """Return the arrays that Python wrote since the last call of this, in a list of one step.
 
-        Empty if there is no memory budget.
+        Empty if there are none, or without memory budget.
         """
         if not self.rewritten:
             return []
@@ -135,7 +140,10 @@ class Snapshots:
         return [found]
 
     def save(self, array: Storage, box: Box | None) -> None:
-        """Copy an array for all requests that may intersect a box (None: all requests)."""
+        """Copy an array for all requests that may intersect a box (None: all requests).
+
+        With a memory budget, also save its initial contents. Raises DeviceError.
+        """
         is_result = self.is_reversing and array.is_gradient
         if self.budget_bytes is not None and id(array) not in self.start.copies and not is_result:
             self.start.keep(array)

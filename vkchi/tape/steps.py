@@ -210,7 +210,10 @@ class CustomGradientCall(TapeStep):
             step.repeat()
 
     def run(self) -> None:
-        """Call its gradient."""
+        """Call its gradient.
+
+        Raises KernelRuntimeError if none is defined, ArgumentError if it takes other arguments.
+        """
         gradient = self.function.grad
         if gradient is None:
             name = self.function.__name__
@@ -236,7 +239,7 @@ class CustomGradientCall(TapeStep):
 
 
 def launches_in(entries: Iterable[Any]) -> Iterator[CallStep]:
-    """Yield the kernel calls among steps, and inside of them."""
+    """Yield the kernel calls among steps, and those inside custom-gradient calls."""
     for entry in entries:
         if isinstance(entry, CallStep):
             yield entry
@@ -245,7 +248,7 @@ def launches_in(entries: Iterable[Any]) -> Iterator[CallStep]:
 
 
 def tensors_written(entries: Iterable[Any]) -> list[Any]:
-    """Torch tensors with gradients that steps wrote, without duplicates."""
+    """Torch tensors with gradients that kernel calls wrote, without duplicates."""
     found = {
         id(tensor): tensor
         for call in (launch.call for launch in launches_in(entries))
@@ -256,7 +259,7 @@ def tensors_written(entries: Iterable[Any]) -> list[Any]:
 
 
 def drop_copies(entries: Iterable[Any]) -> None:
-    """Drop the snapshots of single calls."""
+    """Replace the snapshots of single calls by the live arrays."""
     for entry in entries:
         if isinstance(entry, RecordedCall):
             entry.memory = dict(entry.call.arrays)

@@ -7,7 +7,7 @@ rules. These cases raise an error:
 - a derivative flows through an array without gradient (`breaks`);
 - Python or an undifferentiated kernel overwrote a derivative, unless with constants (`breaks`);
 - a custom gradient reads memory that was overwritten since its call (`mutation_log`);
-- a gradient outside a tape needs values that its own kernel overwrote (`by_itself`).
+- a gradient outside a tape needs values that its own kernel overwrote (`kernel_grad`).
 
     with ti.ad.Tape(loss=loss):
         step(x)
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 class CallAnalysis(NamedTuple):
     """Analysis of a call before it runs.
 
-    `constant` are the arrays that it finds constant, with the fills they depend on. `boxes` are the
+    `constant` maps the names of its constant arrays to the fills they depend on. `boxes` are the
     parts of arrays that it writes.
     """
 
@@ -86,12 +86,12 @@ class Tape(Recording):
     At its end, the tape adds the derivatives of `loss` to the `grad` of the arrays that they read.
 
     loss: a field of shape () or an ndarray or tensor of one element, with a gradient; set to 0 on
-    entry. clear_gradients: set all gradients to 0 on entry. validation: raise if a kernel breaks
-    Taichi's data-access rules, which are not required here. grad_check: fields whose gradients are
-    compared with finite differences at the end. memory: limit on saved memory (bytes, or "512MiB").
-    If that is too little, some calls are repeated, and `report` gives their number. Raises
-    KernelRuntimeError for an invalid loss, GradientError if a gradient would be wrong. Source:
-    Taichi's `ti.ad.Tape`; `memory` is vkchi's.
+    entry. clear_gradients: set all gradients to 0 on entry. validation: raise DataAccessError if a
+    kernel breaks Taichi's data-access rules, which are not required here. grad_check: fields whose
+    gradients are compared with finite differences at the end. memory: limit on saved memory (bytes,
+    or "512MiB"). If that is too little, some calls are repeated, and `report` gives their number.
+    Raises ArgumentError or another KernelRuntimeError for an invalid loss, GradientError if a
+    gradient would be wrong. Source: Taichi's `ti.ad.Tape`; `memory` is vkchi's.
     """
 
     title, records_functions = "ti.ad.Tape", True
@@ -141,7 +141,10 @@ class Tape(Recording):
             self.close()
 
     def grad(self) -> None:
-        """Run the gradients of the recorded calls, last call first, and end the recording."""
+        """Run the gradients of the recorded calls, last call first, and end the recording.
+
+        Raises KernelRuntimeError if the recording has ended.
+        """
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
         if self.end():
@@ -160,8 +163,8 @@ class Tape(Recording):
     def end(self) -> bool:
         """End the recording. Return True if it repeats an earlier tape, whose checks still hold.
 
-        Raises KernelRuntimeError if a call was aborted, GradientError for a loss without a
-        derivative.
+        Raises KernelRuntimeError if a call was aborted, GradientError if the derivative of the loss
+        is unknown.
         """
         with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
             if self.failed:
@@ -239,7 +242,10 @@ class Tape(Recording):
     # --- traces ----------------------------------------------------------------------------------
 
     def find_followed(self, name: str, plan: Plan, args: tuple[Any, ...]) -> TracedCall | None:
-        """Find a call in the trace of earlier tapes; None after any other event than a call."""
+        """Find a call in the trace tree of earlier tapes. None if it is not there.
+
+        None also after an unknown call or any other event: the tape has left the tree.
+        """
         if self.is_noting:
             return None
         if self.runtime.exported or self.is_paused:
@@ -393,7 +399,7 @@ class Tape(Recording):
     def find_race(
         self, call: KernelCall, names: frozenset[str], spec: GradientSpec
     ) -> Found | UndecidedRace | None:
-        """Return a race in a call, or a `UndecidedRace`.
+        """Return the races in a call, an `UndecidedRace`, or None.
 
         All races count under validation or in limited memory, where calls may be repeated.
         Otherwise only those that affect a derivative.
@@ -407,7 +413,10 @@ class Tape(Recording):
             raise refuse_race(race[0], DataAccessError)
 
     def launch_unrecorded(self, given: LaunchRequest) -> Any:
-        """Run a kernel inside a function that is recorded as a whole, or inside its gradient."""
+        """Run a kernel that is not differentiated by itself, and track its writes.
+
+        It is in a custom-gradient or undifferentiated function, or runs while gradients do.
+        """
         step, plan, who = self.note_step(given), given.plan, self.skipped
         arrays = step.call.arrays if step is not None else given.arrays
         if self.custom is not None:
@@ -436,7 +445,10 @@ class Tape(Recording):
                 self.breaks.hold(arg, p.name, who, span)
 
     def note_step(self, given: LaunchRequest) -> CallStep | None:
-        """Record an undifferentiated kernel call, so that it can be repeated in limited memory."""
+        """Record an undifferentiated kernel call, so that it can be repeated in limited memory.
+
+        None without memory budget, and while gradients run.
+        """
         if not (self.custom or self.skipped) or self.snapshots.budget_bytes is None:
             return None
         step = CallStep(given.call)
@@ -447,7 +459,8 @@ class Tape(Recording):
         return step
 
     def is_reset(self, given: LaunchRequest) -> bool:
-        """True if an undifferentiated kernel stores constants over a derivative.
+        """True if a kernel stores only constants, into memory that holds a derivative or a used
+        input.
 
         Such a kernel is recorded after all: its gradient clears that derivative.
         """
@@ -495,7 +508,7 @@ class Tape(Recording):
 
 
 def budget_of(memory: int | str | None, usual: int | None) -> int | None:
-    """The `memory` argument in bytes. Raises ArgumentError."""
+    """The `memory` argument in bytes, or `usual` for None. Raises ArgumentError."""
     if memory is None:
         return usual
     from vkchi.tape.checkpoints import parse_bytes

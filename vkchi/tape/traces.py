@@ -37,8 +37,8 @@ Watcher = Callable[[Storage, "ArrayAccess"], None]
 class TraceNode:
     """A call in a trace tree: the copies made before it, and the calls that may follow.
 
-    `loss` is the loss of the last tape that ended here without an error. `count` is the number of
-    nodes in the tree, kept at the root.
+    `loss` is the loss of the last tape that ended here and passed its checks. `count` is the number
+    of nodes in the tree, kept at the root.
     """
 
     __slots__ = ("after", "count", "loss", "saves")
@@ -102,7 +102,7 @@ class Trace:
         self.is_over, self.node = True, None
 
     def begin(self, plan: Plan) -> TraceNode:
-        """Return the root of the trace tree of a kernel."""
+        """Move to the root of the trace tree of a kernel and return it. A full tree is replaced."""
         derived = plan.derived
         if derived.traces is None or derived.traces.count >= MOST_NODES:
             derived.traces = TraceNode()
@@ -110,7 +110,7 @@ class Trace:
         return derived.traces
 
     def grow(self, call: KernelCall, saves: Sequence[SnapshotCopy]) -> None:
-        """Append a call, with the copies made before it."""
+        """Append a call, with the copies made before it. Leave the tree if it is full."""
         assert call.repeated is not None
         node = self.node or self.begin(call.plan)
         assert self.root is not None
@@ -131,7 +131,7 @@ class Trace:
     # --- following the tree ----------------------------------------------------------------------
 
     def find(self, name: str, plan: Plan, args: tuple[Any, ...]) -> TracedCall | None:
-        """Return the next call if an earlier tape did it after the same calls."""
+        """Return the next call if an earlier tape did it after the same calls; else None."""
         repeated = None if self.is_over else find_repeated(plan, args)
         if repeated is None:
             return None

@@ -1,4 +1,5 @@
-"""`Tape(validation=True)`: element-wise detection of kernels that break the data-access rules."""
+"""`Tape(validation=True)`: element-wise detection of kernels that overwrite elements read before.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ Read = tuple[str, Span | None]
 def run_watched(call: KernelCall, ledger: Ledger, func: Func, own: Arrays) -> Any:
     """Run the instrumented variant of a kernel; return the kernel's result.
 
-    `own` are additional arrays of the variant. Raises DataAccessError if the kernel overwrites an
-    element that was read before.
+    Only arrays with a gradient are watched. `own` are additional arrays of the variant. Raises
+    DataAccessError, after the run, if the kernel overwrote an element that was read before.
     """
     plan = call.plan
     names = frozenset(n for n, a in call.arrays.items() if a.companion("grad") is not None)
@@ -47,7 +48,10 @@ def run_watched(call: KernelCall, ledger: Ledger, func: Func, own: Arrays) -> An
 
 
 def flags_of(account: Account, shadow: Param) -> Storage:
-    """Read flags of an array, allocated at first use."""
+    """Return an array's shadow: for each scalar the number of a load that read it, or 0.
+
+    Allocated at first use.
+    """
     if account.flags is None:
         array, t = account.array, shadow.type
         assert isinstance(t, Array)

@@ -107,9 +107,9 @@ class ForwardPlan(Variant):
 
 
 def plan_forward(call: KernelCall, duals: Arrays, of: str) -> ForwardPlan:
-    """The forward mode of a call, memoized per plan; `of` names the owner of the duals.
+    """The forward mode of a call, memoized per plan and set of arrays with duals.
 
-    Raises GradientError.
+    `of` names the owner of the duals. Raises GradientError.
     """
     key = of, frozenset(duals)
     return call.plan.derived.forward.find(key, lambda: ForwardPlan(call, duals))
