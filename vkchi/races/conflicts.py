@@ -7,14 +7,19 @@ removes pairs that the index ranges of a particular call exclude.
 Two accesses of an array are disjoint if
 
 - constant components differ;
-- equal indices imply the same iteration (`access.Survey`);
-- equal indices imply the same ticket, the result of `k = ti.atomic_add(count[...], 1)`.
+- equal indices imply the same iteration (`analysis.dependence`);
+- equal indices imply the same ticket, the result of `k = ti.atomic_add(count[...], 1)`;
+- the indices are different tickets of one counter.
 
 Two accesses of one element are harmless if they
 
 - do the same kind of atomic operation, which commutes;
-- store a value that is a function of the element, as in `m[i // 3] = w[i // 3]`;
-- only test a flag that is never reset (`influence.only_raises_flag`).
+- store a value that is a function of the element, as in `m[i // 3] = w[i // 3]`.
+
+Reads are harmless if they
+
+- only test a flag that is never reset (`influence.only_raises_flag`);
+- only guard an atomic extreme (`LoopAccesses.is_guard`).
 
 If a loop accesses an array more than MOST_ACCESSES times, as unrolled loops do, accesses are
 grouped by source line. Indices are not compared then: groups conflict unless they commute.
@@ -55,7 +60,7 @@ class Conflict(NamedTuple):
 
 
 def find_conflicts(fn: Func) -> list[Conflict]:
-    """Accesses that may conflict between two iterations of a loop."""
+    """Pairs of accesses that may conflict between two iterations of a loop."""
     used = used_in(fn.body)
     nothing_known = Intervals({})
     loops = [op for op in fn.body.ops if op.kind == "parallel" and may_repeat(op, nothing_known)]
@@ -81,7 +86,7 @@ def conflicts_in(loop: Op, used: set[Value]) -> Iterator[Conflict]:
 
 
 def by_lines(ops: Iterable[Op]) -> list[Accesses]:
-    """Group accesses by kind and source line."""
+    """Group accesses by kind and source location."""
     found: dict[object, list[Op]] = {}
     for op in ops:
         found.setdefault((op.kind, op.span), []).append(op)
@@ -104,12 +109,12 @@ def is_private_memory(root: Value, sites: DependenceTest) -> bool:
 
 
 def may_disturb(sites: LoopAccesses, a: Op, b: Op) -> bool:
-    """True if the result of two accesses to one element depends on their order."""
+    """True if the result of two accesses to one element may depend on their order."""
     return not accesses_commute(a, b) and not (a.kind == b.kind == "store" and sites.agree(a, b))
 
 
 def accesses_commute(a: Op, b: Op) -> bool:
-    """True if two accesses are of one kind that commutes."""
+    """True if both accesses are loads, or atomics of one kind other than an exchange."""
     return a.kind == b.kind and (a.kind == "load" or a.kind in COMMUTING)
 
 
@@ -134,7 +139,10 @@ class LoopAccesses(DependenceTest):
                 self.loads.setdefault(base_memory(op.args[0]), []).append(op)
 
     def places(self, root: Value, used: set[Value]) -> dict[Op, MemoryLocation]:
-        """Accesses that write the root, or read it and use the result."""
+        """Locations of the accesses that write the root, or read it so that the value counts.
+
+        Reads with unused results, guards and flag tests do not count.
+        """
         reads = [op for op in self.loads.get(root, ()) if op in used and not self.is_guard(op)]
         if not any(other is not root and bases_may_alias(other, root) for other in self.writes):
             writes = [w.op for w in self.writes[root]]
@@ -162,7 +170,7 @@ class LoopAccesses(DependenceTest):
         return is_ours and same and test.args[1 - k] is read
 
     def is_same_value(self, v: Value, w: Value) -> bool:
-        """True if two values of one iteration are equal.
+        """True if two values of one iteration are proved equal.
 
         They are one value, or loads of one element that the loop does not write.
         """
@@ -173,7 +181,8 @@ class LoopAccesses(DependenceTest):
         return is_fixed and location_of(v.args[0]) == location_of(w.args[0])
 
     def are_apart(self, a: Op, b: Op, places: Mapping[Op, MemoryLocation]) -> bool:
-        """True if two accesses of an array never access the same element in two iterations."""
+        """True if two accesses of an array are proved to access no common element in two
+        iterations."""
         if not components_meet(places[a].component, places[b].component):
             return True
         p, q = (element_under(op.args[0]) for op in (a, b))
@@ -185,7 +194,7 @@ class LoopAccesses(DependenceTest):
         )
 
     def is_fixed_index(self, i: OffsetIndex) -> bool:
-        """True if an index is equal in all iterations."""
+        """True if an index is proved equal in all iterations."""
         return i.root is None or self.is_steady(i.root)
 
     def is_one_iteration(self, determined: set[Symbol] | None) -> bool:
@@ -233,7 +242,7 @@ class LoopAccesses(DependenceTest):
         return determined is None or self.is_determined(v, determined)
 
     def is_determined(self, v: Value, determined: set[Symbol]) -> bool:
-        """True if a value is a function of the values in `determined`."""
+        """True if a value is proved to be a function of the values in `determined`."""
         todo, seen = [v], {v}
         for x in todo:  # a worklist: grows during iteration
             if self.is_steady(x) or self.is_integer_determined(x, determined):
@@ -274,7 +283,7 @@ class FeasibleConflicts:
 
 
 def is_feasible(m: Conflict, ranges: Intervals) -> bool:
-    """True if a conflict is possible with these ranges.
+    """True if a conflict may occur with these ranges.
 
     The loop must have two iterations, and the boxes of both accesses must intersect. Two iterations
     must be able to access one element.

@@ -29,7 +29,10 @@ class DetectingPlan(Plan):
     is_plain = is_recordable = False
 
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
-        """Run the kernel and warn about conflicts, except in a repetition (`again`)."""
+        """Run the kernel and warn about the conflicts that occur.
+
+        There is no detection in a repetition (`again`), or if memory is short.
+        """
         shared = shared_names(self, args)
         races = self.derived.watch.find(shared, lambda: make_races(self.func, dict(shared)))
         if again is not None or not races.conflicts:
@@ -73,7 +76,7 @@ def shared_names(plan: Plan, args: tuple[Any, ...]) -> tuple[tuple[str, str], ..
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """True if two arguments are the same array."""
+    """True if two arguments are one ndarray, or equal views of host memory."""
     if isinstance(one, Ndarray) or isinstance(other, Ndarray):
         return one is other
     first, second = host_views.view_of(one), host_views.view_of(other)
@@ -88,7 +91,7 @@ def make_races(fn: Func, shared: dict[str, str]) -> KernelRaces:
 
 
 def warn_conflict(races: KernelRaces, group: ConflictGroup, registry: dict[Any, Any]) -> None:
-    """Warn about a conflict, once per pair of lines."""
+    """Warn about a conflict, once per pair of lines; not if a source span is missing."""
     one, other = group.first[0].span, group.second[0].span
     if one is None or other is None:
         return

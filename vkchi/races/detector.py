@@ -50,7 +50,7 @@ READS, CHANGES, STORES, DIFFERS = "reads", "changes", "stores", "differs"
 
 
 class ConflictGroup(NamedTuple):
-    """Conflicts of one root in one loop with the same two source lines.
+    """Conflicts of one root in one loop with the same kinds and source locations.
 
     In a group that `is_strict`, two stores conflict even if they store the same value.
     """
@@ -65,7 +65,8 @@ class ConflictGroup(NamedTuple):
 def group_by_lines(
     conflicts: Sequence[Conflict], strict: Container[Conflict] = ()
 ) -> list[ConflictGroup]:
-    """Group conflicts by source lines."""
+    """Group conflicts by loop, root, strictness, and the kinds and source locations of both
+    accesses."""
     found: dict[tuple[object, ...], list[Conflict]] = {}
     for m in conflicts:
         kinds = [(ops[0].kind, ops[0].span) for ops in (m.first, m.second)]
@@ -114,8 +115,8 @@ class DetectorOptions(NamedTuple):
 
     - `knows_values`: compare the stored values.
     - `knows_old`: compare them to the old contents, too.
-    - `writes`: arrays that the Func writes; None for all.
-    - `active`: values with derivatives.
+    - `writes`: arrays that the Func writes, other writes are removed; None for all.
+    - `active`: values with derivatives: writes of these always count as changes.
     - `reports`: keep the kernel's reports.
     """
 
@@ -180,7 +181,7 @@ class DetectorBuilder:
         return self.made[key]
 
     def _differs(self, g: ConflictGroup) -> tuple[Param, ...]:
-        """Cells of changed elements, shared by all groups of a loop."""
+        """The cell of changed elements, shared by all groups of one root in a loop."""
         key = (g.loop, g.root, DIFFERS)
         if key not in self.made:
             param = self._param(g, NOBODY)
@@ -263,7 +264,7 @@ class DetectorBuilder:
                     b.emit(kind, place, words_of(b, part)[k])
 
     def _changed(self, b: Builder, op: Op) -> list[Value] | None:
-        """Bools, one per component: true if a write changes it. None if that is unknown."""
+        """Bools, one per component: true if a write changes it. None if the write always counts."""
         v = op.args[1]
         if not self.style.knows_values or v in self.style.active:
             return None
@@ -339,9 +340,10 @@ class DetectorBuilder:
 
 
 def is_change(op: Op, role: str) -> bool:
-    """True if an access is only recorded when it changes the element.
+    """True if an access is only recorded when it may change the element.
 
-    Stores are recorded always in the role STORES; an addition of 0 never is.
+    Stores are recorded always in the role STORES; additions only if they may add another value than
+    0.
     """
     return role in (CHANGES, DIFFERS) or (role == STORES and op.kind == "atomic_add")
 
@@ -375,7 +377,7 @@ def instrument_addresses(
 ) -> Detector:
     """Instrument a Func reduced to the ops that determine the accessed elements.
 
-    It detects possible conflicts, independent of the stored values.
+    Stored values are not compared, so it detects a superset of the conflicts.
     """
     needed: set[Value] = set()
     while True:

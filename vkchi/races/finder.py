@@ -8,12 +8,13 @@ A call is free of races if one of these tests succeeds, in this order:
 
 1. Static dependence test (`races.conflicts`), then the same with the ranges of the call. Both are
    cached queries (`may_race`, `meeting`), and most calls need no more.
-2. A trial of the ops that determine the accessed elements (`races.detector.pruned`). The result is
-   reused while its inputs are unchanged: scalars, shapes, and the versions of arrays.
+2. A trial of the ops that determine the accessed elements (`detector.instrument_addresses`). The
+   result is reused while its inputs are unchanged: scalars, shapes, and the versions of arrays.
 3. A trial of the whole kernel on copies of the arrays it writes, which also compares values.
 
 If random numbers or counters are involved, no trial can decide. A tape then runs an instrumented
-variant in place of the kernel (`meeting.observe`). If memory is short, the call counts as a race.
+variant in place of the kernel (`meeting.observed_variant`). If memory is short, the call counts as
+a race.
 
 An error is raised only if the gradient recomputes the value, or if a nonzero derivative flows
 through the element.
@@ -74,7 +75,7 @@ class RaceFinder:
         *,
         all_: bool = False,
     ) -> Found | None:
-        """Return a certain or possible race in a call.
+        """Return the certain or possible races in a call, or None.
 
         With `all_`, races without effect on derivatives count, too.
         """
@@ -85,10 +86,10 @@ class RaceFinder:
         self, call: KernelCall, names: frozenset[str], spec: GradientSpec | None, *,
         all_: bool = False, must: bool = False,
     ) -> Found | UndecidedRace | None:  # fmt: skip
-        """Return a race in a call, or a `UndecidedRace` if no trial can decide.
+        """Return the races in a call, an `UndecidedRace` if no trial can decide, or None.
 
-        If memory is too short for a trial, the call counts as a race; with `must`, DeviceError is
-        raised. Kernels named in `accept_races` of `ti.init` have no races.
+        If memory is too short for a trial, all conflicts count as races; with `must`, DeviceError
+        is raised. Kernels named in `accept_races` of `ti.init` have no races.
         """
         if call.plan.runtime.options.accepts_races(call.plan.path):
             return None
@@ -128,7 +129,8 @@ class RaceFinder:
         return numbers if self._is_lost(call, values) else values.find(call)
 
     def _is_lost(self, call: KernelCall, trial: TrialRun) -> bool:
-        """True if a trial may read elements that the call itself overwrote."""
+        """True if a trial may read elements that the call itself has overwritten (only with
+        `has_run`)."""
         if not self.has_run:
             return False
         writes = tape_facts.touched(call.plan, "writes", call.case)
@@ -140,7 +142,7 @@ class RaceFinder:
         return find_stale(call, None, both, frozenset()) is not None
 
     def _find(self, call: KernelCall, races: KernelRaces, trial: TrialRun) -> frozenset[int]:
-        """Result of a trial, memoized."""
+        """Indices of the groups that conflict in a trial, memoized if possible."""
         key = trial.key(call)
         deciding = [call.arrays[name].whole for name in trial.needs]
         if key is None or (deciding and self.version is None):
@@ -159,7 +161,7 @@ class RaceFinder:
 
 
 def check_gradient_race(race: Found | None, adjoints: Mapping[str, Storage]) -> None:
-    """Raise GradientError if a nonzero adjoint depends on a race."""
+    """Raise GradientError if an adjoint that a race affects is nonzero."""
     for one in race or ():
         reached = [adjoints[name] for name in sorted(one.reaches) if name in adjoints]
         if any(array.to_numpy().any() for array in reached):
@@ -179,7 +181,7 @@ SERIALLY = "or loop serially: ti.loop_config(serialize=True)"
 
 
 def race_error(race: Race, kind: type[GradientError] = GradientError) -> GradientError:
-    """The error for a race."""
+    """The error for a race, of class `kind`."""
     one, other, name = race.group.first[0], race.group.second[0], memory_name(race.group.root)
     if race.why:
         return kind(

@@ -73,7 +73,7 @@ class AccessRelevance:
     def endings(self, read: Op) -> list[DiscardPoint] | None:
         """The ops that may discard a value read, one on each of its data-flow paths.
 
-        None if it counts unconditionally.
+        None if it counts unconditionally, or after MOST_STEPS steps.
         """
         found: dict[DiscardPoint, None] = {}
         todo: list[tuple[Value, DiscardPoint | None]] = [(read, None)]
@@ -99,7 +99,7 @@ class AccessRelevance:
         return list(found)
 
     def _left_out(self, v: Value, op: Op) -> RelevanceCondition | None:
-        """The condition under which an op's result depends on an operand; None for always."""
+        """The condition under which an op's result depends on an operand; None if it always may."""
         if op.kind == "mul" and op.args[0] is not op.args[1]:
             other = op.args[1] if op.args[0] is v else op.args[0]
             return RelevanceCondition(other, None) if self.is_mask(other) else None
@@ -110,13 +110,13 @@ class AccessRelevance:
         return None
 
     def is_mask(self, v: Value) -> bool:
-        """True for a factor that varies between iterations but does not depend on their order."""
+        """True for a factor that may vary between iterations but does not depend on their order."""
         return v in self.varying and v not in self.unsteady
 
     # --- writes
 
     def change(self, write: Op) -> RelevanceCondition | None:
-        """The condition under which a write changes its element; None for always."""
+        """The condition under which a write may change its element; None if it always may."""
         v = write.args[1]
         if write.kind == "atomic_add":
             return self.not_zero(v)
@@ -166,7 +166,7 @@ class AccessRelevance:
         return location_of(v.args[0]) == location_of(write.args[0])
 
     def not_zero(self, v: Value) -> RelevanceCondition | None:
-        """The condition under which a value may differ from 0; None for always."""
+        """The condition under which a value may differ from 0; None if it always may."""
         while isinstance(v, Op) and v.kind in NEUTRAL and len(v.args) == 1:
             v = v.args[0]
         if not isinstance(v, Op):
@@ -206,7 +206,7 @@ STATE = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.SYNC})
 
 
 def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
-    """True if a read only decides whether its own iteration sets a flag.
+    """True if a read is proved to only decide whether its own iteration sets a flag.
 
     The iteration then stores one constant to the element that it read.
 
@@ -218,8 +218,7 @@ def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
 
     `writes` are all writes of the loop to that memory. The order of iterations then does not
     matter. An iteration may find the constant: then the element keeps it in any case. Or it finds
-    the original value, and acts as if it ran alone. Loops with random numbers or synchronization do
-    not qualify.
+    the original value, and acts as if it ran alone. Loops with synchronization do not qualify.
     """
     stored = {bytes_of_constant(op.args[1]) if op.kind == "store" else None for op in writes}
     is_one = len(stored) == 1 and None not in stored

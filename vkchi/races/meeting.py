@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> KernelRaces:
-    """Conflicts of a kernel, memoized per plan."""
+    """Races of a kernel, memoized per plan."""
 
     def make() -> KernelRaces:
         gradient = live(plan, spec).func if spec is not None else None
@@ -57,7 +57,7 @@ def may_race(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) ->
 def meeting(
     plan: Plan, spec: GradientSpec | None, names: Names, all_: bool, case: Case
 ) -> tuple[int, ...]:
-    """Indices of the conflicts that are possible in a call."""
+    """Indices of the conflicts that are possible in a call, among `races_of(...).conflicts`."""
     found = races_of(plan, spec, names, all_)
     return found.feasible.find(*given_in(case))
 
@@ -82,7 +82,7 @@ class ConflictRelevance:
         }
 
     def reaches(self, m: Conflict) -> frozenset[str]:
-        """The arrays through which a nonzero derivative must flow for the conflict to matter.
+        """Arrays of which one must receive a nonzero derivative for the conflict to matter.
 
         Empty if it never matters.
         """
@@ -109,13 +109,16 @@ class ConflictRelevance:
         return set(self.reach.flow(seeds)) & self.active.stores.keys() if seeds else set()
 
     def is_strict(self, m: Conflict) -> bool:
-        """True if derivatives depend on the last writer, even if all write the same value."""
+        """True if derivatives may depend on the last writer, even if all write the same value."""
         if m.first[0].kind == "load" or m.root not in self.active.roots:
             return False
         return any(op.args[1] in self.active for op in (*m.first, *m.second))
 
     def is_done_again(self, m: Conflict) -> bool:
-        """True if the gradient recomputes values that depend on the conflict."""
+        """True if the gradient has an access of the kernel at the line of one in the conflict.
+
+        It may then recompute values that depend on the conflict.
+        """
         first, second = m.first[0], m.second[0]
         if first.kind == "load":
             return (True, first.span) in self.again
@@ -123,7 +126,7 @@ class ConflictRelevance:
 
 
 def dependent_arrays(fn: Func, reach: ReachingWrites, seeds: frozenset[Value]) -> set[str]:
-    """Arrays whose contents depend on these values through data, control or addresses."""
+    """Arrays whose contents may depend on these values through data, control or addresses."""
     writes = Dependence(fn.body, seeds, reach.readers).writes()
     return {name_under(op) for op in writes if isinstance(base_memory(op.args[0]), Param)}
 
@@ -159,9 +162,8 @@ def observed_variant(call: KernelCall, doubt: UndecidedRace, func: Func) -> Obse
 class TrialSet(NamedTuple):
     """Trials of some groups.
 
-    `places` determines the accessed elements. `values` runs the whole kernel, and is built lazily.
-
-    The latter are keyed by `knows_old`.
+    `places` determines the accessed elements. `values` run the whole kernel; they are built at
+    first use, by `knows_old`.
     """
 
     groups: list[ConflictGroup]
@@ -172,9 +174,8 @@ class TrialSet(NamedTuple):
 class KernelRaces:
     """Conflicts of a kernel: all, or those that affect derivatives.
 
-    Derivatives are with respect to the arrays `names`.
-
-    `gradient` is the Func that runs in reverse mode.
+    Derivatives are with respect to the arrays `names`. `gradient` is the Func that runs in reverse
+    mode; None for forward mode.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class KernelRaces:
         self.known: dict[tuple[TrialRun, Any], frozenset[int]] = {}
 
     def _rank(self, m: Conflict) -> tuple[bool, bool]:
-        """Sort key: the first of several conflicts in a call is reported."""
+        """Sort key: conflicts that affect derivatives come first, and reads before stores."""
         return not self.reaches[m], m.first[0].kind != "load"
 
     def trials_of(self, call: KernelCall, near: tuple[int, ...]) -> TrialSet:

@@ -16,7 +16,7 @@ class Race(NamedTuple):
     """A group that conflicts.
 
     It matters if a nonzero derivative flows to one of the arrays `reaches`. `why` is the reason if
-    the conflict is only possible, not certain.
+    the conflict is only possible; it is empty for a conflict that occurred.
     """
 
     group: ConflictGroup
@@ -49,8 +49,8 @@ def race_message(array: str, one: Span, other: Span | None, *, is_read: bool) ->
 class UndecidedRace(NamedTuple):
     """Possible conflicts that only the run of the call can decide.
 
-    They affect derivatives with respect to the arrays `names` in the gradient `spec`. With `all_`,
-    they need not.
+    They affect derivatives with respect to the arrays `names` in the gradient `spec`, or without
+    one in forward mode. With `all_`, they need not. `race` are these conflicts as possible races.
     """
 
     names: frozenset[str]

@@ -41,13 +41,13 @@ class RaceCandidates(NamedTuple):
 
 
 def may_race(fn: Func) -> bool:
-    """False if all parallel loops access one element per iteration or do atomics of one kind."""
+    """True if `loop_may_race` for a parallel loop: a cheap test without index analysis."""
     loops = [op for op in walk(fn.body) if op.kind == "parallel"]
     return any(map(loop_may_race, loops))
 
 
 def is_watched(module: str | None, fn: Func) -> bool:
-    """True if a kernel in a user's module has candidates; `module` may be None."""
+    """True if a kernel has candidates; always False for those in modules of `vkchi`."""
     if (module or "").startswith("vkchi.") or not may_race(fn):
         return False
     with compiling(fn.name):
@@ -56,7 +56,11 @@ def is_watched(module: str | None, fn: Func) -> bool:
 
 
 def loop_may_race(loop: Op) -> bool:
-    """`may_race` of one parallel loop."""
+    """True if two iterations of a parallel loop may conflict in an array; False with barriers.
+
+    An array is safe if it is only loaded, only updated by atomics of one kind, or only accessed at
+    one element, whose indices include all loop indices.
+    """
     (region,) = loop.regions
     accesses: dict[Value, list[Op]] = {}
     for op in walk(region):
@@ -67,7 +71,7 @@ def loop_may_race(loop: Op) -> bool:
 
 
 def is_ordered(region: Region) -> bool:
-    """True if barriers may order the accesses of a loop, or workgroups share memory."""
+    """True if a loop has barriers or workgroup memory, so that its accesses may be ordered."""
     return has_kind(region, GROUPED | SYNCS)
 
 
@@ -91,7 +95,7 @@ def indices_at(ptr: Value) -> tuple[Value, ...]:
 
 
 def unconverted(v: Value) -> Value:
-    """The operand of a chain of conversions."""
+    """The value below a chain of conversions."""
     while isinstance(v, Op) and v.kind in CONVERSIONS:
         v = v.args[0]
     return v
@@ -129,9 +133,9 @@ def race_candidates(fn: Func) -> RaceCandidates:
 
 
 def is_candidate(m: Conflict) -> bool:
-    """True if the order of the accesses matters and no barrier may separate them.
+    """True if the order of the accesses may matter and no barrier can separate them.
 
-    Loops with compare-and-swap, as stores of bit-packed integers, are no candidates.
+    Accesses by compare-and-swap, as stores of bit-packed integers, are no candidates.
     """
     from vkchi.analysis.footprint import element_under
     from vkchi.races.witness import may_matter
@@ -144,7 +148,7 @@ def is_candidate(m: Conflict) -> bool:
 
 
 class LoadedValues:
-    """Data-flow closure of the loads in a loop; control flow does not count."""
+    """Data-flow closure of the loads and atomics in a loop; control flow does not count."""
 
     def __init__(self, loop: Op) -> None:
         (self.region,) = loop.regions
@@ -167,7 +171,11 @@ class LoadedValues:
         return all(any(not self._has_loaded_indices(op) for op in side) for side in sides)
 
     def is_scattered(self, m: Conflict) -> bool:
-        """True if a value read from an array flows into a write to it at loaded indices."""
+        """True for a read and a write of one array, if the write is at loaded indices.
+
+        The written value depends on a value read from the array, and no atomic decides about the
+        write.
+        """
         if m.first[0].kind != "load":
             return False
         if m.root not in self.of_root:
@@ -179,7 +187,7 @@ class LoadedValues:
         )  # fmt: skip
 
     def _is_behind_atomics(self, op: Op) -> bool:
-        """True if the result of an atomic decides whether an op runs."""
+        """True if the result of an atomic may decide if an op runs."""
         if self.behind_atomics is None:
             from vkchi.analysis.dataflow import Dependence
 
@@ -189,7 +197,7 @@ class LoadedValues:
 
 
 def places_under(ptr: Value) -> Iterator[Value]:
-    """Operands of an address computation."""
+    """Index operands of an address computation, innermost first."""
     while isinstance(ptr, Op) and ptr.args:
         yield from ptr.args[1:]
         ptr = ptr.args[0]

@@ -78,7 +78,7 @@ if not TYPE_CHECKING:
 
 
 def candidates_of(plan: Plan) -> RaceCandidates:
-    """Candidates of a kernel, memoized per plan."""
+    """Race candidates of a kernel, memoized per plan."""
     from vkchi.races.suspects import race_candidates
 
     return plan.derived.suspects.find(None, lambda: race_candidates(plan.func))
@@ -94,7 +94,8 @@ def numbers_of_loops(plan: Plan) -> dict[Span | None, int]:
 
 
 def loops(plan: Plan) -> Loops:
-    """The loops of a kernel with candidates."""
+    """Data about the candidates of a kernel: if a witness may exist, and the numbers of loops to
+    try."""
     numbers, made = numbers_of_loops(plan), candidates_of(plan)
     to_try = dict.fromkeys(numbers[m.loop.span] for m in made.by_trial)
     return Loops(bool(made.by_witness), tuple(to_try))
@@ -121,7 +122,7 @@ def described(loop: int, root: Value, one: Op, other: Op, *, is_open: bool = Fal
 
 
 def lengths(plan: Plan, case: Case) -> dict[int, int]:
-    """Trip counts of the loops in such a call, if they are known."""
+    """Trip counts by loop number in such a call, if they are known."""
     from vkchi.races.witness import WitnessSearch
 
     search = WitnessSearch(plan.func, (), dict(case[0]), dict(case[1]))
@@ -176,7 +177,10 @@ class RaceWatch:
         self.plans: dict[tuple[int, ...], Plan] = {}
 
     def look(self, plan: Plan, args: tuple[Any, ...], *, is_run: bool) -> tuple[int, ...]:
-        """Warn about races in a call; return the loops to serialize."""
+        """Warn about races in a call; return the numbers of the loops to serialize.
+
+        Only calls that run (`is_run`) are counted and tried on copies.
+        """
         if plan.is_ours or plan.runtime.options.accepts_races(plan.path):
             plan.watch = None
             return ()
@@ -208,7 +212,10 @@ class RaceWatch:
 
 
 def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
-    """Yield a conflict that a run on copies shows; nothing if memory is short."""
+    """Yield the first conflict that a run on copies shows, if any.
+
+    Nothing if memory is short, or if the copies would exceed MOST_BYTES.
+    """
     from vkchi.races.detector import DetectorOptions, group_by_lines, instrument_races
     from vkchi.races.trials import InstrumentedVariant
     from vkchi.races.witness import IF, WitnessSearch
@@ -253,7 +260,7 @@ def warn_race(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
 
 
 def user_location(span: Span | None) -> Span | None:
-    """Location in the user's files; for code of this package, its caller."""
+    """Location in the user's files; for code of this package, its caller. None if there is none."""
     while span is not None and span.file.startswith(PACKAGE):
         span = span.caller
     return span

@@ -1,9 +1,9 @@
 """Witness search by symbolic execution: two concrete iterations of a parallel loop that conflict.
 
 Integers that follow from loop indices, integer arguments and shapes are evaluated; values loaded
-from memory are unknown. A witness is a proof: both iterations exist, both certainly reach their
-access, and both accesses have the same address. The search is a heuristic, so the absence of a
-witness proves nothing.
+from memory are unknown. A witness of kind `SURELY` is a proof: both iterations exist, both
+certainly reach their access, and both accesses have the same address. The search is a heuristic, so
+the absence of a witness proves nothing.
 
 Preconditions: equal indices are one value, as after the passes `simplify` and `dce`. Loops with
 barriers or workgroup memory have no witness, because a barrier may order their accesses.
@@ -19,7 +19,7 @@ These are not witnesses:
 - a read of an element that only monotone atomics (`min`, `max`, `and`, `or`) change.
 
     >>> WitnessSearch(fn, conflicts, {"n": 8}, {"x": (8,)}).find(conflicts[0])
-    "surely"
+    'surely'
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def is_rounded(op: Op) -> bool:
 
 
 def kind_of(v: Value) -> str:
-    """`f` for floats and vectors of them; empty for types without scalars."""
+    """Scalar kind of a value, `f` for floats and vectors of them; empty for types without scalars.
+    """
     return scalar_of(v.type).kind if isinstance(v.type, Scalar | Tensor) else ""
 
 
@@ -158,7 +159,7 @@ class KnownLaunch:
         return self.shapes.get(array.name)
 
     def extent(self, op: Op) -> object:
-        """Result of a `shape` op."""
+        """Result of a `shape` op, or None."""
         shape = self.shape_of(op.args[0])
         return None if shape is None else scalar_of(op.type).dtype.type(shape[op.attr])
 
@@ -192,7 +193,7 @@ class WitnessSearch:
         return known if len(known) == len(ends) else None
 
     def find(self, conflict: Conflict) -> str:
-        """SURELY or IF two iterations conflict in these accesses; empty without a witness."""
+        """SURELY or IF: kind of a witness that two iterations conflict; empty without a witness."""
         loop = conflict.loop
         if has_kind(loop.regions[0], GROUPED | SYNCS) or not may_matter(conflict):
             return ""
@@ -221,7 +222,7 @@ class WitnessSearch:
         return found
 
     def _counts(self, access: ExecutedAccess) -> str:
-        """SURELY if an access happens and affects the result; IF that depends on memory.
+        """SURELY if an access happens and affects the result; IF the effect depends on memory.
 
         Empty if it may not happen, has an unknown element, or has no effect.
         """
@@ -256,7 +257,7 @@ def reads_of(conflicts: Iterable[Conflict]) -> list[Op]:
 
 
 def may_matter(conflict: Conflict) -> bool:
-    """True if the order of two such accesses matters."""
+    """True if the order of two such accesses may matter."""
     first, second = conflict.first[0], conflict.second[0]
     if first.kind == "load":
         return not all(is_monotone(op) for op in conflict.second)
@@ -308,7 +309,8 @@ def is_put_back(access: ExecutedAccess) -> bool:
 def order_matters(a: ExecutedAccess, b: ExecutedAccess) -> bool:
     """True if the result of two accesses to one address depends on their order.
 
-    Neither may add 0, and two stores must store values that certainly differ.
+    Neither may certainly add 0. Two stores must have one component, and values that certainly
+    differ.
     """
     shared = b.component if a.component is None else a.component
     if adds_zero(a, shared) or adds_zero(b, shared):
@@ -327,7 +329,8 @@ def order_matters(a: ExecutedAccess, b: ExecutedAccess) -> bool:
 
 
 def adds_zero(access: ExecutedAccess, component: object) -> bool:
-    """True if an access adds 0 to a component of its element, or to all of it."""
+    """True if an access certainly adds 0 to a component of its element, or (None) to all it writes.
+    """
     if access.op.kind != "atomic_add":
         return False
     value = access.scope.get(access.op.args[1])
@@ -385,7 +388,7 @@ class IterationTraces:
                         yield other, partner
 
     def of(self, point: Indices) -> list[ExecutedAccess]:
-        """Accesses of an iteration, in order."""
+        """Accesses of an iteration, in order; none after MOST_TRIED executed iterations."""
         if point not in self.found:
             if len(self.found) >= MOST_TRIED:
                 return []
@@ -469,7 +472,10 @@ def element_at(op: Op, scope: KnownValues) -> Indices | None:
 
 
 def component_at(op: Op, scope: KnownValues) -> object:
-    """Component of the element that an op accesses; None for all components."""
+    """Component of the element that an op accesses; None for all components.
+
+    UNKNOWN if it is not known.
+    """
     place = op.args[0]
     assert isinstance(place, Op)
     if place.kind == "elem":

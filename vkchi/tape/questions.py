@@ -226,8 +226,8 @@ def flow(
 ) -> FlowTargets:
     """Destinations of values that depend smoothly on the contents of a box before the call.
 
-    With `is_bits`, the box holds bits of such values. The empty box is the whole array. `end` is
-    the segment that overwrites it, if one does.
+    With `is_bits`, the box holds bits of differentiable values. The empty box is the whole array.
+    `end` is the segment that overwrites it, if one does.
     """
     known, reads = reach(plan), reads_of(plan, name, box, end, case)
     if not reads:
