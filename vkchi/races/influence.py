@@ -218,7 +218,8 @@ def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
 
     `writes` are all writes of the loop to that memory. The order of iterations then does not
     matter. An iteration may find the constant: then the element keeps it in any case. Or it finds
-    the original value, and acts as if it ran alone. Loops with synchronization do not qualify.
+    the original value, and acts as if it ran alone. Loops with random numbers, synchronization or
+    early exits do not qualify.
     """
     stored = {bytes_of_constant(op.args[1]) if op.kind == "store" else None for op in writes}
     is_one = len(stored) == 1 and None not in stored

@@ -119,8 +119,7 @@ def is_rounded(op: Op) -> bool:
 
 
 def kind_of(v: Value) -> str:
-    """Scalar kind of a value, `f` for floats and vectors of them; empty for types without scalars.
-    """
+    """Scalar kind of a value, such as `f` for floats and their vectors; empty for other types."""
     return scalar_of(v.type).kind if isinstance(v.type, Scalar | Tensor) else ""
 
 
@@ -329,8 +328,7 @@ def order_matters(a: ExecutedAccess, b: ExecutedAccess) -> bool:
 
 
 def adds_zero(access: ExecutedAccess, component: object) -> bool:
-    """True if an access certainly adds 0 to a component of its element, or (None) to all it writes.
-    """
+    """True if an access certainly adds 0 to a component, or (None) to all that it writes."""
     if access.op.kind != "atomic_add":
         return False
     value = access.scope.get(access.op.args[1])

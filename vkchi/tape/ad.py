@@ -1,5 +1,4 @@
-"""The `ti.ad` namespace. Its functions and classes, except for errors, are imported on first use.
-"""
+"""The `ti.ad` namespace. All its names but the errors are imported on first use."""
 
 from __future__ import annotations
 

@@ -97,8 +97,7 @@ def constants_of(plan: Plan, args: tuple[Any, ...]) -> frozenset[str]:
 
 
 def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -> KernelCall:
-    """Build a `KernelCall` from cached data. Precondition: no argument is a host array or tensor.
-    """
+    """Build a `KernelCall` from cached data. Precondition: there are no host arrays or tensors."""
     numbers = repeated.numbers(args)
     return KernelCall(
         name, repeated.plan, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants,
@@ -425,8 +424,7 @@ def make_grads(call: KernelCall) -> None:
 
 
 def check_aliases(call: KernelCall) -> None:
-    """Raise GradientError if two parameters are the same array, unless it is a read-only ndarray.
-    """
+    """Raise GradientError if two parameters are one array, except for read-only ndarrays."""
     seen: dict[int, str] = {}
     for name, array in call.arrays.items():
         key = id(array.whole)

@@ -1,4 +1,6 @@
-"""Kernels that copy whole arrays. Tapes record them like other kernels, unlike `log.restore_array`.
+"""Kernels that copy whole arrays. Tapes record them like other kernels.
+
+See also: `log.restore_array`, a copy that tapes do not record.
 """
 
 # No postponed annotations: kernels read their argument types from them.

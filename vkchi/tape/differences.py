@@ -1,5 +1,7 @@
 """Finite differences of a loss, and their comparison with gradients.
 
+The loss is evaluated by repeated calls of `run`:
+
     check_against_differences(x, x.grad.to_numpy(), central_differences(run, loss, x, None), None)
 """
 

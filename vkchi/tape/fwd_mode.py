@@ -1,5 +1,7 @@
 """Forward mode: kernels propagate tangents along one direction.
 
+The `dual` of an array holds its tangent:
+
     with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0]):
         compute()
     loss.dual[None]                 # d loss / d x[0]

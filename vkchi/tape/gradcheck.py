@@ -1,5 +1,7 @@
 """`ti.ad.gradcheck`: comparison of gradients with finite differences.
 
+It raises GradientError if they differ:
+
     ti.ad.gradcheck(run, loss, [x])
 """
 

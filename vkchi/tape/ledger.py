@@ -139,8 +139,7 @@ class LiveGradient(NamedTuple):
 
 
 class InputUse(NamedTuple):
-    """A part of a differentiable array that a recorded computation read; `find` returns the line.
-    """
+    """A part of a differentiable array that recorded code has read; `find` returns its line."""
 
     name: str
     who: str
@@ -385,14 +384,12 @@ class Account(MemoryAccount):
         self.shown: dict[int, ExportedArray] = {}
 
     def holds(self, at: Index | None = None) -> LiveGradient | None:
-        """Return a part with a derivative, at an index or (None) anywhere. None if there is none.
-        """
+        """Return a part with a derivative, at an index or (None) anywhere; None without one."""
         found = super().finds(box_at(self.array, at))
         return found if isinstance(found, LiveGradient) else None
 
     def finds(self, box: Box) -> LiveGradient | InputUse | None:
-        """Return a part that holds a derivative, or a used input, and may intersect the box. Or
-        None."""
+        """Return a part with a derivative, or a used input, that may intersect the box; or None."""
         return super().finds(box) or self.uses.find(box)
 
     @property
@@ -445,8 +442,7 @@ class Ledger:
         self.hosts: list[HostAccount] = []
 
     def near(self, memory: Memory) -> Sequence[Account | HostAccount]:
-        """The account of an array, if any; or those of host memory that may overlap a numpy array.
-        """
+        """The account of an array, or those of host memory that may overlap with a numpy array."""
         if isinstance(memory, Storage):
             found = self.accounts.get(id(memory.whole))
             return () if found is None else (found,)

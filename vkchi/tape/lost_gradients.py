@@ -379,8 +379,7 @@ def ends_derivative(
 
 
 def overwrite_escapes(account: Account, access: ArrayAccess) -> None:
-    """Drop the lost gradients of an array that a Python write covers, if the values are constants.
-    """
+    """Drop the lost gradients that a Python write of constants covers."""
     shape, found = account.array.shape, account.escapes
     if access.kind == "fill" or (access.at is None and not account.reads):
         found.clear()
@@ -391,8 +390,7 @@ def overwrite_escapes(account: Account, access: ArrayAccess) -> None:
 
 
 def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
-    """True if all elements of a box are in `cleared`; an axis of unknown range is 0 … extent - 1.
-    """
+    """True if all elements of a box are in `cleared`; unknown axes are 0 … extent - 1."""
     ends = [b or (0, e - 1) for b, e in zip(box, shape, strict=True)]
     if math.prod(b[1] - b[0] + 1 for b in ends) > len(cleared):
         return False

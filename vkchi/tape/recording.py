@@ -317,8 +317,7 @@ class Recording(SafeContext):
         return can_record and any(one is not None for one in slopes)
 
     def computed(self, x: Memory) -> HostAccount | None:
-        """The account of a numpy array that is an unchanged result of a host computation, or None.
-        """
+        """The account of a numpy array, if that is an unchanged result of a host computation."""
         account = None if isinstance(x, Storage) else self.ledger.find(x)
         is_known = account is not None and account.slope is not None and account.is_known
         return account if is_known else None

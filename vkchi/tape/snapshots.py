@@ -115,8 +115,7 @@ class Snapshots:
         return self.budget_bytes not in (None, UNLIMITED)
 
     def want(self, wanted: SnapshotRequest) -> None:
-        """Request that a part of an array keeps its contents; ignored once the budget is exceeded.
-        """
+        """Request that a part of an array keeps its contents. No effect above the budget."""
         account = self.ledger.open(wanted.array)
         if not self.is_over:
             account.wants.add(wanted)

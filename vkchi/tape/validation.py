@@ -1,5 +1,4 @@
-"""`Tape(validation=True)`: element-wise detection of kernels that overwrite elements read before.
-"""
+"""`Tape(validation=True)`: element-wise detection of overwrites of elements read before."""
 
 from __future__ import annotations
 
