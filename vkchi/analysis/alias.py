@@ -35,7 +35,8 @@ from vkchi.types import Array, Ptr, Tensor, scalar_of
 class MemoryLocation(NamedTuple):
     """A memory location: the target of a pointer.
 
-    `component` is a constant, a computed value, or None for the whole element.
+    `indices` is also () if the index is unknown. `component` is a constant, a computed value, or
+    None for the whole element.
     """
 
     base: Value
@@ -47,7 +48,7 @@ class MemoryLocation(NamedTuple):
 
 
 def location_of(ptr: Value) -> MemoryLocation:
-    """The location that a pointer addresses. Raises InternalError for ops that make no pointers."""
+    """The location that a pointer addresses. Raises InternalError for other values."""
     component: int | Value | None = None
     if isinstance(ptr, Op) and ptr.kind in COMPONENTS:
         component = ptr.attr if ptr.kind == "member" else ptr.args[1]
@@ -67,7 +68,7 @@ def location_of(ptr: Value) -> MemoryLocation:
 
 
 def address_index(ptr: Op) -> tuple[OffsetIndex, ...]:
-    """The index of the scalar at an address; empty (unknown) for a vector of scalars."""
+    """The index of an `address` op, counted in scalars; () (unknown) if it addresses a vector."""
     assert isinstance(ptr.type, Ptr)
     if isinstance(ptr.type.elem, Tensor):
         return ()
@@ -106,7 +107,7 @@ def alias_classes(bases: Collection[Value]) -> dict[Value, object]:
 
 
 def are_distinct(a: tuple[OffsetIndex, ...], b: tuple[OffsetIndex, ...]) -> bool:
-    """True if two index tuples of one array address different elements."""
+    """True if two index tuples of one array, evaluated in one iteration, certainly differ."""
     return any(map(_differ, a, b))
 
 
@@ -122,7 +123,7 @@ def components_may_overlap(a: int | Value | None, b: int | Value | None) -> bool
 
 
 def may_alias(a: MemoryLocation, b: MemoryLocation) -> bool:
-    """True if a write to one location may change the other."""
+    """True if a write to one location may change the other, in one iteration."""
     if a.base is not b.base:
         return bases_may_alias(a.base, b.base)
     return not are_distinct(a.indices, b.indices) and components_may_overlap(
@@ -131,19 +132,20 @@ def may_alias(a: MemoryLocation, b: MemoryLocation) -> bool:
 
 
 def never_alias(a: Value, b: Value) -> bool:
-    """True if two pointers never address the same location, in any pair of iterations.
+    """True if two pointers have different bases, or certainly differ in any pair of iterations.
 
-    Their bases differ, or their indices or components contain different constants.
+    The latter holds if their indices on some axis, or their components, are different constants.
+    Different bases count as disjoint, even array parameters for which `bases_may_alias` holds.
     """
     p, q = location_of(a), location_of(b)
     return p.base is not q.base or are_disjoint(p, q, lambda root: False)
 
 
 def are_disjoint(p: MemoryLocation, q: MemoryLocation, is_fixed: Callable[[Value], bool]) -> bool:
-    """True if two locations of one base are disjoint in any pair of iterations.
+    """True if two locations of one base are certainly disjoint in any pair of iterations.
 
-    On some axis both indices have the same root with different offsets, and the root satisfies
-    `is_fixed` (loop-invariant). Or the components are different constants.
+    On some axis, both indices are different constants, or have different offsets from the same
+    root, and `is_fixed(root)` (loop-invariant). Or the components are different constants.
     """
     pairs = [(i, j) for i, j in zip(p.indices, q.indices) if i.root is None or is_fixed(i.root)]
     return any(_differ(i, j) for i, j in pairs) or not components_may_overlap(
@@ -152,12 +154,18 @@ def are_disjoint(p: MemoryLocation, q: MemoryLocation, is_fixed: Callable[[Value
 
 
 def kinds_at(writes: Iterable[Op], ptr: Value) -> set[str]:
-    """Kinds of the given write ops that may write the location of `ptr` in any iteration."""
+    """Kinds of the given write ops that may write the location of `ptr` in any iteration.
+
+    Ops on other bases are ignored, see `never_alias`.
+    """
     return {op.kind for op in writes if not never_alias(op.args[0], ptr)}
 
 
 def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
-    """Kinds of ops that write each base, in these ops and their regions, in program order."""
+    """Kinds of ops that write each base, in these ops and their regions.
+
+    Bases are in the order of their first writes.
+    """
     found: dict[Value, set[str]] = {}
     for op in ops:
         for x in (op, *(inner for region in op.regions for inner in walk(region))):
@@ -167,7 +175,8 @@ def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
 
 
 def kinds_of_accesses(region: Region) -> dict[Value, set[str]]:
-    """Kinds of ops in a region that access each base or a base that may alias it."""
+    """For each base that a region accesses: kinds of ops that access it or a base that may alias
+    it."""
     found: dict[Value, set[str]] = {}
     for op in walk(region):
         if op.kind in READS or op.kind in WRITES:
@@ -183,8 +192,8 @@ EXITS = frozenset({"report_failure"})
 class SideEffects(NamedTuple):
     """Side effects of ops: locations written and read.
 
-    `sync`: the ops synchronize, so writes become visible between invocations. `ends`: the
-    invocation may end there.
+    `sync`: the ops synchronize, so writes become visible between invocations. `ends`: a failed
+    check (`EXITS`) may end the invocation.
     """
 
     writes: tuple[MemoryLocation, ...] = ()

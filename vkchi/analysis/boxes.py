@@ -25,7 +25,7 @@ class Shaped(Protocol):
 
 
 class Covered(NamedTuple):
-    """A box of an array of which a segment overwrites every element."""
+    """A box of array `name`; the segment numbered `segment` overwrites all its elements."""
 
     segment: int
     name: str
@@ -33,7 +33,7 @@ class Covered(NamedTuple):
 
 
 def range_hull(a: Range | None, b: Range | None) -> Range | None:
-    """The hull of two ranges."""
+    """The hull of two ranges; None if one of them is None."""
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
@@ -44,15 +44,16 @@ def boxes_may_intersect(a: Box, b: Box) -> bool:
 
 
 def is_inside(a: Box, b: Box) -> bool:
-    """True if box a is known to lie within box b."""
+    """True if box a certainly lies within box b. An unknown axis of b is unbounded."""
     pairs = zip(a, b)
     return all(y is None or (x is not None and y[0] <= x[0] and x[1] <= y[1]) for x, y in pairs)
 
 
 def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Range | None:
-    """Range of first-axis indices in some boxes; None if it may be the whole axis.
+    """Range of first-axis indices that contains some boxes; None if it may be the whole axis.
 
-    Also None if a box may exceed the array, because out-of-range indices are clamped.
+    Also None if a box may exceed the array, because out-of-range indices are clamped, or has an
+    empty or no axis. Precondition: there is a box.
     """
     whole: Box = tuple([(0, extent - 1) for extent in shape])
     found: list[Range] = []
@@ -66,9 +67,10 @@ def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Range | None:
 
 
 def first_filling_segment(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
-    """The first segment by whose end the boxes have overwritten all of `box`, or None.
+    """The first segment by whose end the boxes have certainly overwritten all of `box`, or None.
 
-    `boxes` are in program order; `full` is the box of the whole array.
+    `boxes` are in program order, with known axes; `full` is the box of the whole array. None also
+    if more than MOST_PARTS parts are left uncovered.
     """
     left: list[Box] = [with_known_axes(box, full)]
     for covered in boxes:
@@ -81,18 +83,22 @@ def first_filling_segment(boxes: Sequence[Covered], box: Box, full: Box) -> int 
 
 
 def is_covered(box: Box, covers: Iterable[Box], full: Box) -> bool:
-    """True if the union of the boxes contains `box`; `full` is the box of the whole array."""
+    """True if the union of the boxes contains `box`; `full` is the box of the whole array.
+
+    An unknown axis, also of a cover, counts as the whole axis. False beyond MOST_PARTS uncovered
+    parts.
+    """
     found = [Covered(0, "", with_known_axes(cover, full)) for cover in covers]
     return first_filling_segment(found, box, full) is not None
 
 
 def with_known_axes(box: Box, full: Box) -> Box:
-    """The box with unknown axes replaced by those of the full box."""
+    """The box with unknown axes replaced by those of the full box; the full box for ()."""
     return tuple([b or f for b, f in zip(box or full, full, strict=True)])
 
 
 def box_intersection(a: Box, b: Box) -> Box | None:
-    """The intersection of two boxes with known axes, or None."""
+    """The intersection of two boxes with known axes; None if it is empty."""
     pairs = zip(a, b, strict=True)
     found = [(max(x[0], y[0]), min(x[1], y[1])) for x, y in pairs if x and y]
     return tuple(found) if all(low <= high for low, high in found) else None
@@ -101,8 +107,8 @@ def box_intersection(a: Box, b: Box) -> Box | None:
 def add_box(boxes: list[Box], box: Box) -> None:
     """Append a box with known axes.
 
-    It is merged with the last box if their union is a box, so elements written in order stay few
-    boxes.
+    It is first merged with the last boxes, as long as the union is a box. So elements written in
+    order stay few boxes.
     """
     while boxes and (longer := continued(boxes[-1], box)) is not None:
         boxes.pop()
@@ -111,9 +117,9 @@ def add_box(boxes: list[Box], box: Box) -> None:
 
 
 def continued(a: Box, b: Box) -> Box | None:
-    """The union of two boxes if that is a box, otherwise None.
+    """The union of two boxes that differ along one axis at most and overlap or touch there.
 
-    They may differ along one axis at most, and must overlap or touch there.
+    None for other boxes, even if one contains the other.
     """
     apart = [k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
     if not apart:
@@ -125,7 +131,7 @@ def continued(a: Box, b: Box) -> Box | None:
 
 
 def without(box: Box, cover: Box) -> list[Box]:
-    """The difference of two boxes as a list of boxes. All axes are known."""
+    """The difference of two boxes as a list of disjoint boxes. Precondition: all axes are known."""
     found: list[Box] = []
     inner = list(box)
     for k, (b, c) in enumerate(zip(box, cover, strict=True)):

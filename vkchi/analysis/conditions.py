@@ -1,4 +1,4 @@
-"""Condition analysis: the conjuncts of a condition, and whether intervals refute it.
+"""Condition analysis: the conjuncts of a condition, and their refutation by intervals.
 
     where `a and not b` is true, a is true and b is false
     where `r = if c { yield x } else { yield false }` is true, c and x are
@@ -19,9 +19,10 @@ Conjunct = tuple[Value, bool]
 
 
 def conjuncts(condition: Value, truth: bool, deepest: int) -> Iterator[Conjunct]:
-    """Values implied to be true or false if `condition` equals `truth`.
+    """Pairs (value, bool) that follow if `condition` equals `truth`.
 
-    Logical ops are decomposed, up to a depth of `deepest`; conjuncts below that are omitted.
+    Logical ops are decomposed, up to a depth of `deepest`, and only the parts are yielded. Parts
+    below that depth are omitted, as are tensors.
     """
     todo = [(condition, truth, 0)]
     while todo:
@@ -36,7 +37,10 @@ def conjuncts(condition: Value, truth: bool, deepest: int) -> Iterator[Conjunct]
 
 
 def split(v: Value, truth: bool) -> list[Conjunct] | None:
-    """Implications of a bool for its operands; None if no logical op computes it."""
+    """Implications of `v == truth` for the operands of v's op.
+
+    None if the op is no logical op, or an `and` that is false, or an `or` that is true.
+    """
     if isinstance(v, Result):
         if v.op.kind != "if":
             return None
@@ -51,7 +55,10 @@ def split(v: Value, truth: bool) -> list[Conjunct] | None:
 
 
 def split_branch(parts: tuple[Value, ...], truth: bool) -> list[Conjunct]:
-    """Implications of `parts[1] if parts[0] else parts[2]` being equal to `truth`."""
+    """Implications of `parts[1] if parts[0] else parts[2]` being equal to `truth`.
+
+    Empty unless one of the two values is the constant `not truth`.
+    """
     condition, then, orelse = parts
     found: list[Conjunct] = []
     for side, other, taken in ((then, orelse, True), (orelse, then, False)):
@@ -80,7 +87,7 @@ def may_hold(condition: Value, truth: bool, ranges: Intervals) -> bool:
 
 
 def is_refuted(v: Value, truth: bool, ranges: Intervals) -> bool:
-    """True if a value is known to differ from `truth`."""
+    """True if the intervals prove that a value differs from `truth`."""
     if isinstance(v, Op) and v.kind in NEVER:
         a, b = (ranges.of(x) for x in v.args)
         return a is not None and b is not None and NEVER[v.kind][0 if truth else 1](a, b)
@@ -89,7 +96,10 @@ def is_refuted(v: Value, truth: bool, ranges: Intervals) -> bool:
 
 
 def guards_of(region: Region, around: tuple[Conjunct, ...] = ()) -> Iterator[tuple[Op, Guards]]:
-    """Ops without regions that are under conditions, each with these conditions."""
+    """Ops without regions inside an `if`, with (condition, bool) pairs of all `if`s around.
+
+    The outermost condition is first.
+    """
     for op in region.ops:
         if not op.regions and around:
             yield op, around

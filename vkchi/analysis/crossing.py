@@ -27,7 +27,7 @@ Accesses = dict[Value, list[Op]]  # by array or private allocation
 
 
 class ElementAccesses(NamedTuple):
-    """An element accessed by one of the two bodies, with the kinds of its accesses.
+    """Accesses of one of the two bodies to one element: the first op, and the kinds of all.
 
     A kind is None for an atomic whose result is used.
     """
@@ -44,9 +44,10 @@ class ElementAccesses(NamedTuple):
 def may_fuse(
     first: Sequence[Op], second: Sequence[Op], loop: Op, ranges: Intervals | None = None
 ) -> bool:
-    """True if no dependence between two iterations leads from the `first` ops to the `second`.
+    """True if no dependence between different iterations leads from the `first` to the `second`
+    ops.
 
-    `ranges` may include intervals of values around the loop.
+    False if that is not proved. `ranges` may include intervals of values around the loop.
     """
     before, behind = accesses_in(first), accesses_in(second)
     met = [
@@ -83,14 +84,15 @@ class FusedLoopBody:
         self.used = used_in(body)
 
     def are_apart(self, base: Value, first: Sequence[Op], second: Sequence[Op]) -> bool:
-        """True if no two iterations conflict, one through `first` and one through `second`."""
+        """True if certainly no two iterations conflict, one through `first` and one through
+        `second`."""
         some, others = list(self.spots(first)), list(self.spots(second))
         if len(some) * len(others) > MOST_PAIRS:
             return False
         return all(self.is_apart(base, a, b) for a in some for b in others)
 
     def spots(self, ops: Sequence[Op]) -> Iterator[ElementAccesses]:
-        """Group accesses to one array by element."""
+        """Group accesses to one array by element. Accesses without an `elem` op form one group."""
         found: dict[Hashable, list[Op]] = {}
         for op in ops:
             found.setdefault(self.key(op), []).append(op)
@@ -99,7 +101,7 @@ class FusedLoopBody:
             yield ElementAccesses(same[0], frozenset(kinds))
 
     def key(self, op: Op) -> Hashable:
-        """Equal for accesses to the same element and component."""
+        """Equal keys imply the same element and component. None if there is no `elem` op."""
         element = element_under(op.args[0])
         if element is None:
             return None
@@ -107,8 +109,10 @@ class FusedLoopBody:
         return component, *map(self.survey.forms.key, element.args[1:])
 
     def is_apart(self, base: Value, a: ElementAccesses, b: ElementAccesses) -> bool:
-        """True if no two iterations access the same element through `a` and `b`, or the accesses
-        commute."""
+        """True if `a` and `b` only read, or commute, or never access one element in two iterations.
+
+        The latter must be proved.
+        """
         if not (a.is_written or b.is_written) or commute(a, b):
             return True
         one, other = element_under(a.op.args[0]), element_under(b.op.args[0])

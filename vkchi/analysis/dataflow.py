@@ -2,13 +2,15 @@
 
 `closure` computes the least fixpoint of a successor function; each node is expanded once. `Flow` is
 the closure over values and memory. Memory is also a node: an array parameter, or the op that
-allocates private memory. A subclass of `Flow` defines the edges:
+allocates private or workgroup memory. A subclass of `Flow` defines the edges:
 
-- `transfer(op, v)`: successors of operand v of an op; by default the op's results. For a loop or a
-  `yield` they are the loop-carried slot of v. Ops in regions are treated like all others.
-- `transfer_memory(op)`: successors of memory that the op accesses; by default the op's results.
+- `transfer(op, v)`: successors of operand v of an op; by default the op's results. For a `yield` or
+  a loop they are the results and carried parameters that receive v. Ops in regions are treated like
+  all others;
+- `transfer_memory(op)`: successors of memory that the op accesses; by default the op's results;
+- `decide(op)`: successors of a value that decides a control op; by default none.
 
-    >>> Flow(fn.body, [x]).found          # %y = add %x, 1; store %p, %y
+    >>> Dependence(fn.body, [x]).found          # %y = add %x, %one; store %p, %y
     {x, y, p's array}
 """
 
@@ -45,14 +47,14 @@ def closure(start: Iterable[Node], follow: Callable[[Node], Iterable[Node]]) -> 
 
 
 def is_memory(v: Value) -> bool:
-    """True if v is memory: an array parameter or a private allocation."""
+    """True if v is memory: an array parameter, or an allocation (`local`, `shared`)."""
     if isinstance(v, Param):
         return isinstance(v.type, Array)
     return isinstance(v, Op) and TABLE[v.kind].effect is Effect.ALLOC
 
 
 class Flow:
-    """Values and memory reachable from the seeds within a region: `found`."""
+    """The seeds, and the values and memory reachable from them within a region: `found`."""
 
     def __init__(self, body: Region, seeds: Iterable[Value]) -> None:
         self.uses = uses_in(body)
@@ -90,7 +92,7 @@ class Flow:
         return op.results
 
     def decide(self, op: Op) -> Iterable[Value]:
-        """Successors by control dependence: a reached value decides the control op."""
+        """Successors by control dependence of a value that decides the op; by default none."""
         return ()
 
     def carry(self, op: Op, v: Value) -> Iterator[Value]:

@@ -66,7 +66,10 @@ class DependenceTest(Iterations):
     # --- queries
 
     def is_private(self, base: Value, ptrs: Sequence[Value]) -> bool:
-        """True if each invocation accesses elements of its own through these pointers."""
+        """True if different invocations certainly access different elements through these pointers.
+
+        Always true without a loop. False if the loop writes another array that may alias `base`.
+        """
         if self.loop is None:
             return True
         if isinstance(base, Op):
@@ -76,7 +79,11 @@ class DependenceTest(Iterations):
         return self.have_own(base, [element_under(p) for p in ptrs])
 
     def have_own(self, base: Value, elements: Sequence[Op | None]) -> bool:
-        """True if no two iterations access the same element of an array by these `elem` ops."""
+        """True if certainly no two iterations access the same element of an array by these `elem`
+        ops.
+
+        False if one of them is None.
+        """
         known = [e for e in elements if e is not None]
         if len(known) < len(elements):
             return False
@@ -97,14 +104,15 @@ class DependenceTest(Iterations):
         return all(v is first or key(v) == key(first) for v in values)
 
     def never_meet(self, base: Value, a: Op, b: Op) -> bool:
-        """True if no two iterations access the same element by `a` and `b`."""
+        """True if certainly no two different iterations access the same element, one by `a`, one by
+        `b`."""
         if self.is_one_iteration(self.same_places(base, a.args[1:], b.args[1:])):
             return True
         pairs = list(zip(a.args[1:], b.args[1:], strict=True))
         return any(self.lies_beside(v, w) or self.lies_beside(w, v) for v, w in pairs)
 
     def lies_beside(self, v: Value, fixed: Value) -> bool:
-        """True if subscript v never equals the loop-invariant subscript `fixed`.
+        """True if subscript v certainly never equals the loop-invariant subscript `fixed`.
 
         v must be a loop index plus an invariant. All its values are greater than `fixed`, or all
         are less.
@@ -147,7 +155,11 @@ class DependenceTest(Iterations):
         return determined is None or all(index in determined for index in self.indices)
 
     def is_fixed(self, write: WriteAccess) -> bool:
-        """True if the innermost serial loop around a write always writes the same element."""
+        """True if a write's location depends on no value defined in the innermost serial loop
+        around it.
+
+        False without such a loop.
+        """
         if not write.loops:
             return False
         used = [i.root for i in write.place.indices if i.root is not None]

@@ -12,8 +12,8 @@ symbol:
   error for larger launches.
 - A lossless conversion determines its operand. A quotient and its remainder determine the dividend.
 - A remainder alone determines the dividend if that takes at most `divisor` consecutive values.
-- A constant that is not a multiple of the gcd of the coefficients is a contradiction (GCD test):
-  `2 * i` never equals `2 * j + 1`.
+- GCD test: a constant that is not a multiple of the gcd of 2**bits and all coefficients is a
+  contradiction. For example, `2 * i` never equals `2 * j + 1`.
 
 Precondition: no division by zero; its result is undefined.
 
@@ -73,10 +73,10 @@ def determine(
     bits: int,
     own: Sequence[Symbol] = (),
 ) -> set[Symbol] | None:
-    """Symbols that must be equal in two executions if these integers are pairwise equal modulo
-    2**bits.
+    """Symbols proved equal in two executions, if these integers are pairwise equal modulo 2**bits.
 
-    None if no such executions exist. Symbols in `own` are assumed to be at least 1.
+    A narrower type's width replaces `bits`. None if it is proved that no such executions exist.
+    Symbols in `own` are assumed to be at least 1.
     """
     of = loop.forms.of
     equations = [
@@ -114,7 +114,7 @@ class Solver:
 
     @cached_property
     def positive(self) -> set[Symbol]:
-        """Symbols that are at least 1."""
+        """Symbols known to be at least 1 from `own` and from loops that have iterations."""
         return {*self.own, *self.witnesses()}
 
     def witnesses(self) -> Iterator[Symbol]:
@@ -133,7 +133,7 @@ class Solver:
         return s in self.positive or self.forms.range_of(s)[0] >= 1
 
     def solve(self) -> set[Symbol] | None:
-        """The determined symbols; None for a contradiction."""
+        """The determined symbols; None if an equation is proved unsatisfiable."""
         count = -1
         while count < len(self.determined):
             count = len(self.determined)
@@ -149,7 +149,7 @@ class Solver:
         return self.determined
 
     def add(self, equation: Equation) -> None:
-        """Add an equation unless it is known or the limit is reached."""
+        """Add an equation unless it is known, or MOST_STEPS were added."""
         key = freeze(equation.a), equation.bits
         if key not in self.done and len(self.done) < MOST_STEPS:
             self.done.add(key)
@@ -158,7 +158,7 @@ class Solver:
     # --- one equation
 
     def follow(self, equation: Equation) -> set[Symbol] | None:
-        """Symbols determined by one equation; None if it is unsatisfiable."""
+        """Symbols that one equation determines; None if it is proved unsatisfiable."""
         alone = only_unit(equation.a) if equation.a == equation.b else None
         if alone is not None and self.is_held(alone, equation.bits):
             return {alone} if self.loop.differs(alone) else set()
@@ -179,16 +179,17 @@ class Solver:
         return found
 
     def is_held(self, s: Symbol, bits: int) -> bool:
-        """True if all values of a symbol are distinct modulo 2**bits."""
+        """True if a symbol's range proves that its values are distinct modulo 2**bits."""
         low, high = self.forms.range_of(s)
         return high - low < 1 << bits
 
     def left(self, m: Monomial, coefficient: Polynomial) -> Polynomial:
-        """A determined term with the difference of its two coefficients."""
+        """Return `coefficient * m`: a determined monomial, with the difference of its two
+        coefficients."""
         return times(coefficient, {m: 1})
 
     def differs_in(self, m: Monomial) -> bool:
-        """True if a monomial varies between iterations."""
+        """True if a monomial may vary between iterations or within one."""
         return any(self.loop.differs(s) for s, _ in m)
 
     def terms(self, p: Polynomial) -> Terms:
@@ -202,8 +203,11 @@ class Solver:
         return found
 
     def is_contradiction(self, a: Terms, b: Terms, rest: Polynomial, bits: int) -> bool:
-        """GCD test: true if the constant difference is not a multiple of the gcd of all
-        coefficients."""
+        """GCD test modulo 2**bits: true if the sides are never equal.
+
+        So it is if the constant part is not a multiple of the gcd of 2**bits and all coefficients.
+        False if any of them is unknown.
+        """
         constants = [polynomial_constant(c) for c in (*a.values(), *b.values())]
         n = polynomial_constant(rest)
         if n is None or None in constants:
@@ -211,7 +215,7 @@ class Solver:
         return n % gcd(1 << bits, *(c for c in constants if c is not None)) != 0
 
     def top(self, a: Terms, b: Terms, rest: Polynomial, bits: int) -> Monomial | None:
-        """A monomial with equal coefficients on both sides that dominates all other terms."""
+        """A monomial with equal coefficients on both sides that outweighs all others, or None."""
         return next(
             (
                 m for m in a
@@ -227,7 +231,7 @@ class Solver:
         self, m: Monomial, a: Terms, b: Terms, rest: Polynomial, bits: int,
         window: Callable[[Monomial], Window],
     ) -> bool:  # fmt: skip
-        """True if a term must be equal on both sides, given the windows of all monomials."""
+        """True if a term is proved equal on both sides, given the windows of all monomials."""
         c = self.size(a[m])
         if c is None:
             return False
@@ -249,7 +253,7 @@ class Solver:
         return is_more and self.fits(times(c, many), bits)
 
     def is_alone(self, c: Polynomial, many: Polynomial, bits: int) -> bool:
-        """True if `many` consecutive values, multiplied by c, are distinct modulo 2**bits."""
+        """True if `many` consecutive values, times c, are proved distinct modulo 2**bits."""
         n = polynomial_constant(c)
         if n is None:
             return False
@@ -272,11 +276,11 @@ class Solver:
         return (high, low) if self.is_least(negative(c), {}) else None
 
     def is_least(self, p: Polynomial, q: Polynomial) -> bool:
-        """True if p >= q, by ranges or for all values of the symbols."""
+        """True if p >= q is proved, from the ranges of symbols or because some are at least 1."""
         return self.forms.interval(minus(p, q))[0] >= 0 or is_least(p, q, self.is_positive)
 
     def fits(self, p: Polynomial, bits: int) -> bool:
-        """True if a count is at most 2**bits."""
+        """True if a count is proved to be at most 2**bits."""
         if self.forms.interval(p)[1] <= 1 << bits:
             return True
         if bits < 31:
@@ -286,7 +290,8 @@ class Solver:
         return any(c is not None and self.is_least(times(many, c), p) for c in counts)
 
     def volumes(self) -> Iterator[Polynomial]:
-        """Element counts of arrays, which fit in i32."""
+        """The product of the extents `own`, an element count that fits in i32. None is yielded if
+        wide."""
         if self.own and not any(isinstance(s, Extent) and s.wide for s in self.own):
             total = constant_polynomial(1)
             for s in self.own:
@@ -301,7 +306,10 @@ class Solver:
         return constant_polynomial(low), constant_polynomial(high)
 
     def window(self, m: Monomial) -> Window:
-        """The range of a monomial as launch-invariant polynomials, where loop bounds give one."""
+        """The range of a monomial as launch-invariant polynomials.
+
+        It comes from a modulus or from loop bounds; otherwise it is the constant range.
+        """
         s = next((s for s, power in m if len(m) == power == 1), None)
         if (
             isinstance(s, MixedRadixDigit)
@@ -314,7 +322,7 @@ class Solver:
         return found or self.numbers(m)
 
     def range_of_axis(self, axis: LoopAxis) -> Window | None:
-        """First and last index of an axis as invariant polynomials, or None."""
+        """First and last index of an axis as invariant polynomials, or None if unknown."""
         key = axis.param, self.bits <= INDEX_BITS
         if key not in self.loop.windows:
             self.loop.windows[key] = self._range_of_axis(*axis)
@@ -332,11 +340,12 @@ class Solver:
         return begin, minus(end, constant_polynomial(1))
 
     def varies(self, p: Polynomial) -> bool:
-        """True if a polynomial varies between iterations."""
+        """True if a polynomial may vary between iterations or within one."""
         return any(map(self.differs_in, p))
 
     def width(self, p: Polynomial, window: Callable[[Monomial], Window]) -> Polynomial | None:
-        """Upper bound on the number of consecutive integers that cover a polynomial's values."""
+        """Upper bound on the number of consecutive integers that cover a polynomial's values, or
+        None."""
         total = constant_polynomial(1)
         for m, c in self.terms(p).items():
             if m == ONE:
@@ -380,7 +389,8 @@ class Solver:
         return all(self.forms.key(a) == self.forms.key(b) for a, b in pairs)
 
     def comes_round_once(self, op: Op) -> bool:
-        """True if the dividend of a remainder takes at most `divisor` consecutive values."""
+        """True if an op is a remainder whose dividend takes, provably, at most `divisor`
+        consecutive values."""
         if op.kind not in REMAINDERS:
             return False
         dividend, divisor = map(self.forms.exact, op.args)
@@ -391,15 +401,15 @@ class Solver:
         return self.is_within(dividend, divisor)
 
     def is_within(self, p: Polynomial, many: Polynomial) -> bool:
-        """True if a polynomial takes at most `many` consecutive values."""
+        """True if a polynomial takes, provably, at most `many` consecutive values."""
         widths = [self.width(p, window) for window in (self.window, self.numbers)]
         return any(w is not None and self.is_least(many, w) for w in widths)
 
     def is_all_determined(self, of: object) -> bool:
         """True if the determined digits determine the polynomial that they are digits of.
 
-        The divisor of each digit must equal the product of all moduli below it, and the digits must
-        cover the polynomial's range.
+        The divisor of each digit must equal the product of all moduli below it. The digits must
+        cover the polynomial's range, or the last has no modulus.
         """
         digits = [
             d for d in self.determined

@@ -1,11 +1,11 @@
-"""Subgroup exchanges with a lane index, distance or mask that exceeds the subgroup size.
+"""Subgroup exchanges with a lane index, distance or mask that is not below the subgroup size.
 
 `out_of_range_exchanges` returns exchanges that are certainly out of range: in every execution, or
 in the first iteration of loops that certainly run. Ops that depend on `subgroup_size` by control
 are skipped.
 
     %c16 = const 16 : u32
-    %r = subgroup_shuffle_down %v, %c16      ; beyond subgroups of 8
+    %r = subgroup_shuffle_down %v, %c16      ; out of range for subgroups of 8 or 16
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ First = Mapping[Value, Interval | None]  # parameters of enclosing loops in thei
 
 
 def out_of_range_exchanges(fn: Func, size: int) -> Iterator[tuple[Op, Interval]]:
-    """Exchanges out of range for subgroups of `size`, with the interval of the offending operand.
+    """Exchanges certainly out of range for subgroups of `size`, with the offending operand's
+    interval.
 
     The operand is a lane index, a distance or a mask.
     """
@@ -49,7 +50,7 @@ def out_of_range_exchanges(fn: Func, size: int) -> Iterator[tuple[Op, Interval]]
 def round_of(op: Op, ranges: Intervals, first: First) -> First:
     """Intervals of parameters in the first iteration of a control op and of the loops around it.
 
-    Empty if the op may have no iteration, or is a condition.
+    Empty if the op is an `if`, or a loop that may have no iteration.
     """
     if op.kind not in LOOPS:
         return first if op.kind == "parallel" else {}

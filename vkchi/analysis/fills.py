@@ -5,12 +5,13 @@ a small dispatch, which wakes worker threads.
 
 Conditions:
 
-- every op is a constant, index arithmetic, a counted loop, or a store of a constant whose 32-bit
-  words are equal;
+- every op is pure, a counted loop, a `yield`, or a store of a constant whose 32-bit words are
+  equal;
+- all stores to an array store the same word;
 - each array is contiguous;
 - every element is stored to (`must_write`).
 
-    >>> fills_of(fn)                     # for i, j in x: x[i, j] = 0.0; of 4 by 8 numbers
+    >>> fills_of(fn)                     # for i, j in x: x[i, j] = 0.0; x is f32 of shape (4, 8)
     (MemoryFill(name="x", word=0, size_bytes=128),)
 """
 
@@ -30,7 +31,7 @@ WORD_BITS = 32
 
 
 def fills_of(fn: Func) -> tuple[MemoryFill, ...]:
-    """The fills that a dispatch consists of; empty if it does anything else."""
+    """The fills that a dispatch consists of; () if it is not proved to be only fills."""
     words = words_in(fn)
     if not words:
         return ()
@@ -46,7 +47,10 @@ def fills_of(fn: Func) -> tuple[MemoryFill, ...]:
 
 
 def words_in(fn: Func) -> dict[Param, int] | None:
-    """The 32-bit word that fills each array; None if other ops have effects."""
+    """The 32-bit word that all stores to each array repeat.
+
+    None if a store has no such word, if the words of an array differ, or if other ops have effects.
+    """
     found: dict[Param, int] = {}
     for op in walk(fn.body):
         if op.kind == "store":
@@ -60,7 +64,7 @@ def words_in(fn: Func) -> dict[Param, int] | None:
 
 
 def word_of(store: Op) -> int | None:
-    """The 32-bit word that a store repeats in a contiguous array, or None."""
+    """The 32-bit word that a store of a constant repeats in a contiguous array; otherwise None."""
     array, value = base_memory(store.args[0]).type, store.args[1]
     if not (isinstance(array, Array) and is_piece(array) and is_constant(value)):
         return None
@@ -84,7 +88,10 @@ def numbers_of(value: Value) -> tuple[int, ...]:
 
 
 def is_piece(t: Array) -> bool:
-    """True if an array is contiguous, without padding, and consists of whole 32-bit words."""
+    """True if an array is contiguous, without padding, and consists of whole 32-bit words.
+
+    It must also be global, of static shape, and not empty.
+    """
     if t.shape is None or t.space != "global" or not isinstance(t.stored, Scalar):
         return False
     if shares_words(t.layout):
@@ -95,12 +102,12 @@ def is_piece(t: Array) -> bool:
 
 
 def numbers_in(t: Array) -> int:
-    """Number of scalars in an array."""
+    """Number of scalars in an array of static shape."""
     return prod(t.shape or ()) * t.scalars_per_element
 
 
 def size_of(t: Array) -> int:
-    """Size of a contiguous array in bytes."""
+    """Size of a contiguous array of static shape in bytes."""
     return numbers_in(t) * t.stored.size_bytes
 
 

@@ -1,8 +1,8 @@
 """Footprint analysis: the parts of arrays that a launch may access, given its arguments.
 
-`Footprint` covers all arrays of a Func, `Accesses` one array. A part has one range (least,
-greatest) per axis, None if unknown. It shows, for example, that a step which reads `x[t - 1, i]`
-and writes `x[t, i]` overwrites nothing that it read.
+`Footprint` covers several arrays of a Func, `Accesses` one. A part has one range (least, greatest)
+per axis, None if unknown. It shows, for example, that a step which reads `x[t - 1, i]` and writes
+`x[t, i]` overwrites nothing that it read.
 
     >>> footprint.boxes({"t": 3}, {"x": x})
     {"x": ((2, 2), (0, 3))}
@@ -26,7 +26,7 @@ MOST_KNOWN = 10_000  # cached results, by launch arguments
 
 
 class Footprint:
-    """Elements of array parameters that ops of some kinds may access."""
+    """Elements of the array parameters `roots` that ops of the given kinds may access."""
 
     def __init__(self, fn: Func, roots: Iterable[Param], kinds: Container[str]) -> None:
         self.accesses = {p.name: Accesses(fn, p, kinds) for p in roots}
@@ -37,8 +37,8 @@ class Footprint:
         self.varying = made_of(self.given, fn)
 
     def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> dict[str, Box]:
-        """The part of each array that a launch with these arguments accesses; untouched arrays are
-        absent."""
+        """The part of each array that a launch with these arguments may access; untouched arrays
+        are absent."""
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         key = (*numbers.items(), shapes)
         found = self.known.get(key)
@@ -53,7 +53,8 @@ class Footprint:
     def ranges(
         self, numbers: Mapping[str, int], shapes: tuple[tuple[str, tuple[int, ...]], ...]
     ) -> Intervals:
-        """Intervals for a launch; values that depend only on shapes are cached."""
+        """Intervals for a launch. Values that depend only on shapes are cached for the latest
+        shapes."""
         extents = {(name, k): e for name, shape in shapes for k, e in enumerate(shape)}
         if shapes not in self.fixed:
             self.fixed.clear()
@@ -65,12 +66,12 @@ class Footprint:
         return Intervals(self.axes, known, extents, self.fixed[shapes])
 
     def span_of(self, name: str) -> Span | None:
-        """Source span of the first access to an array."""
+        """Source span of the first access to an array, which must exist."""
         return self.accesses[name].elements[0].span
 
 
 def made_of(given: Iterable[Param], fn: Func) -> set[Value]:
-    """These parameters and all values computed from them."""
+    """These parameters and all values computed from them, except through memory and `yield`s."""
     found: set[Value] = set(given)
     for op in walk(fn.body):
         if not found.isdisjoint(op.args):
@@ -88,7 +89,7 @@ class Accesses:
         self.elements = list(dict.fromkeys(element_of(op.args[0]) for op in found))
 
     def box(self, values: Intervals) -> Box | None:
-        """The bounding box of all indices; None without accesses."""
+        """The bounding box of all indices, with None for unknown axes; None without accesses."""
         box: Box | None = None
         for element in self.elements:
             ranges = tuple([values.of(v) for v in element.args[1:]])
@@ -105,7 +106,7 @@ def element_of(ptr: Value) -> Op:
 
 
 def element_under(ptr: Value) -> Op | None:
-    """Like `element_of`, but None if the pointer is not based on an element."""
+    """The `elem` op that a pointer is based on, or None."""
     while isinstance(ptr, Op) and ptr.kind in PLACES and ptr.kind != "elem":
         ptr = ptr.args[0]
     return ptr if isinstance(ptr, Op) and ptr.kind == "elem" else None
@@ -116,7 +117,10 @@ def is_integer(v: Value) -> bool:
 
 
 def strip_clamps(v: Value) -> tuple[Value, int | None, int | None]:
-    """Strip constant clamps from an index: the inner value, its lower and its upper limit."""
+    """Strip constant clamps from a signed index: the inner value, its lower and its upper limit.
+
+    A limit is None if there is no such clamp.
+    """
     low = high = None
     while isinstance(v, Op) and v.kind in ("min", "max") and scalar_of(v.type).kind == "i":
         limit, rest = constant_int(v.args[1]), v.args[0]

@@ -1,12 +1,11 @@
-"""Exact index expressions: polynomials with quotients and remainders, without overflow.
+"""Index expressions as polynomials with quotients and remainders, and proofs that they do not wrap.
 
 A symbol of such a `Polynomial` (see `sums`) denotes one integer:
 
 - a value that is not a sum or product, such as a loop index or an argument. Pure ops with equal
   operands share one symbol, the first such op seen (value numbering);
 - `Extent`: the extent of an array axis;
-- `MixedRadixDigit`: `(p // divisor) % modulus` of a non-negative polynomial, a mixed-radix
-component.
+- `MixedRadixDigit`: `(p // divisor) % modulus` of a non-negative polynomial p.
 
 A value of an n-bit type equals its polynomial modulo 2**n, because sums and products wrap. It
 equals the polynomial itself if the type holds all its values (`exact`). Quotients, remainders and
@@ -52,7 +51,7 @@ INT_MAX = (1 << 31) - 1
 
 
 class MixedRadixDigit(NamedTuple):
-    """`(of // divisor) % modulus`; divisor and modulus are products of positive symbols.
+    """`(of // divisor) % modulus`; divisor and modulus are positive terms.
 
     Without a modulus it is the quotient.
     """
@@ -101,7 +100,7 @@ class ExactPolynomials(AffinePolynomials):
         return made if made is not None and self.is_small(made) else None
 
     def _exact_op(self, op: Op) -> Polynomial | None:
-        """The polynomial of an op that is not a ring operation."""
+        """The polynomial of an op that is not a ring operation, or None."""
         if op.kind in CONVERSIONS:
             return self._converted(op)
         if op.kind in DIVISIONS:
@@ -126,13 +125,14 @@ class ExactPolynomials(AffinePolynomials):
         return high if op.kind == "max" else low
 
     def is_positive(self, s: Symbol) -> bool:
-        """True if a symbol is at least 1."""
+        """True if a symbol is known to be at least 1. Extents are, if they are those of `array`."""
         if isinstance(s, Extent):
             return s == self._extent_of_array(s.axis)
         return self.range_of(s)[0] >= 1
 
     def _converted(self, op: Op) -> Polynomial | None:
-        """The operand of a conversion, if the conversion narrows or the operand does not wrap."""
+        """The operand of a conversion, if the conversion does not widen or the operand does not
+        wrap."""
         old, new = op.args[0].type, op.type
         if not is_wide_integer(old) or not isinstance(old, Scalar) or not isinstance(new, Scalar):
             return None
@@ -171,7 +171,8 @@ class ExactPolynomials(AffinePolynomials):
         return self.representative(v)
 
     def representative(self, v: Value) -> Value:
-        """The first value seen with the same op, attribute, type and operand keys."""
+        """The first value seen with the same op, attribute, type and operand keys; v itself if not
+        pure."""
         if not isinstance(v, Op) or TABLE[v.kind].effect is not Effect.PURE:
             return v
         if self._depth > self.deepest:
@@ -232,13 +233,15 @@ class ExactPolynomials(AffinePolynomials):
         return sum(low for low, _ in parts), sum(high for _, high in parts)
 
     def is_exact(self, p: Polynomial, t: Scalar) -> bool:
-        """True if the type holds all values of the polynomial."""
+        """True if the type holds all values that the polynomial may take."""
         (low, high), (least, most) = self.interval(p), type_range(t)
         return least <= low and high <= most
 
     def is_positive_term(self, term: Term) -> bool:
-        """True if a term is positive. Extents count as positive: division by an extent of 0 is
-        undefined."""
+        """True if a term is known to be positive.
+
+        Extents count as positive: division by an extent of 0 is undefined.
+        """
         monomial, c = term
         return c > 0 and all(isinstance(s, Extent) or self.range_of(s)[0] > 0 for s, _ in monomial)
 
