@@ -116,7 +116,7 @@ class DetectorOptions(NamedTuple):
     - `knows_values`: compare the stored values.
     - `knows_old`: compare them to the old contents, too.
     - `writes`: arrays that the Func writes, other writes are removed; None for all.
-    - `active`: values with derivatives: writes of these always count as changes.
+    - `active`: values with derivatives; only `influence.change` exempts their writes.
     - `reports`: keep the kernel's reports.
     """
 

@@ -57,7 +57,8 @@ class RaceFinder:
     that function it is not stored. `trials` counts the calls that needed a trial.
 
     After a call, a trial finds the memory as the call left it. A store of the current value may
-    then have been a change. A trial proves nothing if it reads elements that the call overwrote.
+    then have been a change. If a trial reads elements that the call overwrote, all conflicts count
+    as races.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) ->
 
 
 def may_race(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> bool:
-    """True if a call may have a conflict that affects derivatives, or (`all_`) any conflict.
+    """True if a kernel may have a conflict that affects derivatives, or (`all_`) any conflict.
 
     Derivatives are with respect to the arrays `names`, in the gradient `spec` or in forward mode.
     """
@@ -236,7 +236,7 @@ class KernelRaces:
         return self.forms[near]
 
     def race_of(self, group: ConflictGroup, why: str = "") -> Race:
-        """A race by a group, with the arrays whose derivatives it affects."""
+        """The race of a conflicting group, with the arrays through which it affects derivatives."""
         sides = set(group.first), set(group.second)
         those = [m for m in self.conflicts if m.first[0] in sides[0] and m.second[0] in sides[1]]
         return Race(group, frozenset().union(*(self.reaches[m] for m in those)), why)

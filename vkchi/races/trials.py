@@ -1,7 +1,6 @@
 """Instrumented variants for race detection, and their shadow cells.
 
-`ObservedRun` runs in place of the kernel. `TrialRun` runs before it, on copies of the arrays it
-writes.
+`ObservedRun` runs in place of the kernel. `TrialRun` runs on copies of the arrays it writes.
 """
 
 from __future__ import annotations
@@ -79,15 +78,15 @@ class ObservedRun(InstrumentedVariant):
         self.races = races
 
     def race(self, own: Mapping[str, Storage]) -> Found | None:
-        """The races in a run; waits for its end."""
+        """The races in a run, or None; waits for its end."""
         return tuple(self.races.race_of(self.groups[k]) for k in self.result(own)) or None
 
 
 class TrialRun(ObservedRun):
-    """An instrumented variant that runs on copies, before the kernel.
+    """An instrumented variant that runs on copies of the arrays it writes.
 
-    - `needs`: arrays that the result depends on.
-    - `numbers`: scalar arguments that it depends on.
+    - `needs`: names of the arrays that the result depends on.
+    - `numbers`: names of the scalar arguments that it depends on.
     - `is_certain`: False if random numbers or the order of iterations affect the result.
     """
 

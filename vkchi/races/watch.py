@@ -59,7 +59,7 @@ class Proven(NamedTuple):
 
 
 class Loops(NamedTuple):
-    """Candidates of a kernel: whether a witness may exist, and the loops to try."""
+    """Candidates of a kernel: `has_candidates` for a witness, and the numbers of loops to try."""
 
     has_candidates: bool
     to_try: tuple[int, ...]
@@ -154,8 +154,6 @@ def case_of_launch(plan: Plan, args: tuple[Any, ...]) -> Case:
 
 
 class ShapeOnly(NamedTuple):
-    """The shape of an array."""
-
     shape: tuple[int, ...]
 
 
@@ -163,9 +161,9 @@ class ShapeOnly(NamedTuple):
 
 
 class RaceWatch:
-    """Examines the first calls of a kernel.
+    """Race examination of a kernel's first calls, or of all calls if loops are serialized.
 
-    `plans` are its variants by serialized loops. With `is_kept`, they are cached on disk.
+    `plans` are the kernel's variants by serialized loops. With `is_kept`, they are cached on disk.
     """
 
     def __init__(self, is_kept: bool) -> None:

@@ -225,7 +225,7 @@ def adjoints_of(
 class CallAdjoints:
     """The adjoints of a call's arrays.
 
-    For fields and ndarrays these are their companions. For torch tensors they are the `.grad`, in
+    For fields and ndarrays these are their gradients. For torch tensors they are the `.grad`, in
     place or copied while a gradient runs. A tensor that is passed several times has one adjoint.
     """
 

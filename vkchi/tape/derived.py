@@ -48,7 +48,7 @@ Case = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[int, ...]], ...
 
 
 def case_of(numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> Case:
-    """The part of a call that query results may depend on."""
+    """Key of a call for query results: its integers and the shapes of its arrays, by name."""
     shapes = tuple([(name, array.shape) for name, array in arrays.items()])
     return tuple(numbers.items()), shapes
 
@@ -79,7 +79,7 @@ class CachedQueries:
 
 
 def run_query(question: CachedQuery, plan: Plan, *about: Any) -> Any:
-    """Return the result of a query. Raises what the query raises."""
+    """Return the result of a query, memoized. Exceptions of the query are raised, not memoized."""
 
     asked = (question.place[1], *about)
     try:
@@ -91,7 +91,7 @@ def run_query(question: CachedQuery, plan: Plan, *about: Any) -> Any:
 def find_out(
     question: CachedQuery, plan: Plan, about: tuple[Any, ...], asked: tuple[Any, ...]
 ) -> Any:
-    """Run a query, or load its result from disk."""
+    """Load the result of a query from disk, or run it; memoize the result."""
 
     def answer() -> Any:
         with compiling(plan.derived.title):

@@ -96,10 +96,10 @@ def central_differences(
 def check_against_differences(
     x: Storage, found: np.ndarray[Any, Any], slopes: np.ndarray[Any, Any], tolerance: float | None
 ) -> None:
-    """Raise GradientError at the first element whose gradient differs from `slopes` by the
-    tolerance.
+    """Raise GradientError at the first element whose gradient differs from `slopes`.
 
-    None is TOLERANCE of the dtype. It is relative, and absolute at the scale of the largest slope.
+    The tolerance is relative, and absolute at the scale of the largest slope (at least 1). None is
+    TOLERANCE of the dtype.
     """
     limit = tolerance or TOLERANCE[x.dtype.name]
     scale = max(1.0, float(np.abs(slopes).max(initial=0.0)))

@@ -85,8 +85,7 @@ def build_gradient(fn: Func, spec: GradientSpec, options: Options, caps: Caps) -
 def draws_of(fn: Func) -> tuple[ReplayedOp, ...]:
     """Integers that a kernel draws (random numbers, atomic counters) and that can be logged.
 
-    The trip counts of their loops must be computable on the host, with bounds known at compile
-    time.
+    The host must be able to bound the trip counts of the loops around them.
     """
     nest = nest_of(fn)
     wide = {loop: made for loop in nest.loops.values() if (made := with_widest_bounds(loop,

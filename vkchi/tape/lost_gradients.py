@@ -229,7 +229,8 @@ class LostGradients:
     def skip(self, given: LaunchRequest, who: str, boxes: Mapping[str, Box]) -> list[MemoryAccount]:
         """Record the writes of a kernel that is not differentiated, before it runs.
 
-        Additions count as constants. Return the accounts whose contents change.
+        Additions count as constants. Return the accounts of parts with a derivative or a used
+        input.
         """
         kinds = facts.kinds_of_writes(given.plan)
         accounts = [(name, self.ledger.find(given.written[name])) for name in sorted(given.written)]

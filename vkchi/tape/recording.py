@@ -207,7 +207,10 @@ class Recording(SafeContext):
     def protect(
         self, who: str, written: set[str], arrays: Mapping[str, Storage], boxes: Mapping[str, Box]
     ) -> None:
-        """Save these parts of arrays before a launch overwrites them, as far as memory allows."""
+        """Save these parts of arrays before a launch overwrites them, as far as the budget allows.
+
+        All arrays count as used, and the written ones not as constant.
+        """
         was_over = self.snapshots.is_over
         accounts = {name: self.ledger.open(array) for name, array in arrays.items()}
         for account in accounts.values():
