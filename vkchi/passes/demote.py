@@ -3,11 +3,13 @@
     %old = atomic_add %p, %v    ->    %old = load %p; %new = add %old, %v; store %p, %new
 
 Kernels write `x[i] += v` as an atomic. If only the iteration of i writes x[i], a plain update is
-enough; concurrent readers race with an atomic too. An atomic is private in three cases:
+enough; concurrent readers race with an atomic too. An atomic is private in four cases:
 
 - its address is in a `local`;
-- the dispatch has one invocation;
-- iterations access disjoint elements (`analysis.dependence`) of an array that is not `shared`.
+- it is outside of a `parallel`, where only one invocation runs;
+- all writes to its `shared` array use `local_index` as the same subscript;
+- iterations are proved to write disjoint elements of its array (`analysis.dependence`), and the
+  loop writes no array that may alias.
 
 There are three variants:
 
@@ -32,7 +34,8 @@ from vkchi.passes.legalize import combined_value
 
 
 def demote_atomics(fn: Func) -> Func:
-    """Replace private atomics, except those whose address is invariant in a serial loop."""
+    """Replace private atomics, except those whose address is invariant in their innermost serial
+    loop."""
     return replace_atomics(fn, lambda survey, write: not survey.is_fixed(write))
 
 
@@ -42,13 +45,13 @@ def demote_all_atomics(fn: Func) -> Func:
 
 
 def demote_but_sums(fn: Func) -> Func:
-    """Replace private atomics, except sums with an unused result."""
+    """Replace private atomics, except each `atomic_add` with an unused result."""
     used = used_in(fn.body)
     return replace_atomics(fn, lambda _, write: write.op.kind != "atomic_add" or write.op in used)
 
 
 def private_atomics(survey: DependenceTest) -> Iterator[WriteAccess]:
-    """Yield the atomics that cannot conflict with another invocation."""
+    """Yield the atomics that provably cannot conflict with another invocation."""
     for base, writes in survey.writes.items():
         atomics = [a for a in writes if a.op.kind in UPDATES]
         if atomics and survey.is_private(base, [a.op.args[0] for a in writes]):

@@ -1,4 +1,4 @@
-"""Loop distribution: scatter-adds indexed by a serial loop's index move to a loop of their own.
+"""Loop distribution: scatter-adds that conflict along some axes move to a loop of their own.
 
     parallel 0, n {(i) g = y[i]; for j in 0..m { atomic_add x[j], g * w[i, j] } }
 becomes
@@ -10,8 +10,10 @@ that cannot be interchanged. In the new loop, `coarsen` makes strips along the a
 does not depend on, and each strip is one reduction. Examples are gradients of matrix products,
 all-pairs interactions, and reductions along several axes in one loop.
 
-The added value is recomputed in each iteration of the new loop. That is profitable if it needs few
-ops and no loop. If all iterations add to a few elements, the loop is left to `unroll_sums`.
+The new loop has an axis for each axis of the old one, for each serial loop whose index is used in
+the subscripts, and for the loops around these. All bounds must be constants. The added value is
+recomputed in each iteration of the new loop. That is profitable if it needs few ops and no loop. If
+all iterations add to a few elements, the loop is left to `unroll_sums`.
 
 See also: `analysis.shifts` finds the movable additions.
 
@@ -61,12 +63,13 @@ def distribute(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
 
 def groups_in(shifts: ScatterAnalysis, caps: Caps) -> list[list[ScatterAdd]]:
-    """Return the profitable scatter-adds of a loop, grouped by target."""
+    """Return the profitable scatter-adds of a loop, grouped by target and serial loops."""
     return [sums for sums in shifts.inner_targets() if is_worth_it(shifts, sums, caps)]
 
 
 def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps) -> bool:
-    """True if the new loop has constant bounds, and the recomputation is profitable."""
+    """True if the new loop is profitable. Its bounds must be constants, and the recomputed ops
+    contain no loop. Short loops to a few elements are left to `unroll_sums`."""
     ends = ends_of(shifts, sums)
     lengths = [max(0, end - begin) for begin, end in zip(ends[::2], ends[1::2])]
     rounds = prod(lengths[len(shifts.survey.own_axes) :])

@@ -101,8 +101,8 @@ def try_cut(
 ) -> RematerializationPlan | None:
     """Return a profitable cut for the given scatter-adds, or None.
 
-    It moves those that `distribute` or `gather` can transform in the second loop. It also moves
-    those in no serial loop, as their values are available there.
+    It moves those that `distribute` or `gather` transforms in the second loop. It also moves those
+    in no serial loop, as their values are available there.
     """
     cut = plan_rematerialization(shifts, sums)
     if cut is None or not cut.handed:
@@ -128,18 +128,19 @@ def sums_that_may_leave(shifts: ScatterAnalysis) -> list[Op]:
 
 
 def are_own(shifts: ScatterAnalysis, base: Value, writes: Sequence[WriteAccess]) -> bool:
-    """True if iterations access disjoint elements of an array."""
+    """True if the writes are proved to access disjoint elements of an array in different
+    iterations."""
     return shifts.survey.have_own(base, [element_under(write.op.args[0]) for write in writes])
 
 
 def is_known(shifts: ScatterAnalysis, write: WriteAccess) -> bool:
-    """True if a scatter-add's subscripts are functions of loop indices."""
+    """True if `ScatterAnalysis` supports the subscripts of a scatter-add."""
     return shifts.read_inner(write) is not None or len(shifts.read(write)) > 0
 
 
 def costs_in(shifts: ScatterAnalysis, caps: Caps) -> dict[Op, float]:
-    """Return the cost of each scatter-add that `distribute` or `gather` can move out of the
-    loop."""
+    """Return the cost, in nanoseconds, of each scatter-add that `distribute` or `gather` moves out
+    of the loop."""
     costs: dict[Op, float] = {}
     for taker in (distribute, gather):
         for sums in taker.groups_in(shifts, caps):
@@ -151,7 +152,7 @@ def costs_in(shifts: ScatterAnalysis, caps: Caps) -> dict[Op, float]:
 
 
 def costs_behind(cut: RematerializationPlan, caps: Caps) -> dict[Op, float]:
-    """Return the same costs for the second loop of a cut."""
+    """Return the same costs for the second loop of a cut, by original op."""
     tail = Tail(Builder(), cut, slots_for(cut, 0))
     with tail.b.region() as region:
         loop = tail.build()
@@ -167,7 +168,8 @@ def cost_of(ops: Collection[Op], rounds: int) -> float:
 def is_worth_it(
     cut: RematerializationPlan, before: Mapping[Op, float], after: Mapping[Op, float], caps: Caps
 ) -> bool:
-    """True if the saved time exceeds the cost of the stored values, and the device has room."""
+    """True if the saved time exceeds the cost of the stored values. The device must support their
+    types, and they must fit in MOST_BYTES."""
     types = [slot_type(cut, v) for v in cut.handed]
     if not all(caps.can_store(t.stored.name) for t in types):
         return False

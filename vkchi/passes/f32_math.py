@@ -3,7 +3,7 @@
 Vulkan allows arc functions 4096 units in the last place; lavapipe's arc sine is off by 4e-4. For
 hyperbolic functions it allows a relative error that grows without bound near 0. The implementations
 here are accurate to a few units everywhere, except for denormals that the device flushes to 0.
-Quotients and square roots are the device's, but exact if they are integers.
+Quotients and square roots are the device's, but exact if they are small integers (`div`, `sqrt`).
 
 Polynomials are weighted least-squares fits, made near-minimax by Lawson's iteration.
 

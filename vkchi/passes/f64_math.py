@@ -102,7 +102,7 @@ def keep_nan(result: Num, *args: Num) -> Num:
 
 
 def nearest(x: Num) -> Num:
-    """Round to an integer, for |x| < 2**52."""
+    """Round to the nearest integer, halves up, for |x| < 2**52. The addition of 0.5 may round."""
     return (x + 0.5).op("floor")
 
 
@@ -129,7 +129,7 @@ def round(x: Num) -> Num:
 
 
 def scale(x: Num, n: Num) -> Num:
-    """Return x * 2**n for an integer-valued n in [-2200, 2000]. It multiplies in two steps, so that
+    """Return x * 2**n for an integer-valued n in [-2044, 2046]. It multiplies in two steps, so that
     only the result overflows or is rounded to a denormal."""
     k = n.cast(i64)
     first = k >> 1
@@ -170,7 +170,8 @@ def exp2(x: Num) -> Num:
 
 
 def split_exponent(x: Num) -> tuple[Num, Num]:
-    """Return (m, e) with x = m * 2**e, for a positive finite x, with m in [sqrt(1/2), sqrt(2)]."""
+    """Return (m, e) with x = m * 2**e, for a positive finite x, with m in [sqrt(1/2), sqrt(2)].
+    Both are f64."""
     tiny = x < 2.2250738585072014e-308
     scaled = where(tiny, x * 2.0**54, x)
     bits = scaled.bits(i64)
@@ -247,7 +248,7 @@ def pow(x: Num, y: Num) -> Num:
 
 
 def finish_power(x: Num, y: Num, value: Num) -> Num:
-    """|x|**y, corrected for the special values of x**y."""
+    """Return x**y from `value` = |x|**y: apply the sign and the rules for special operands."""
     inf = math.inf
     grows = y > 0.0
     value = where(x.equals(0.0), where(grows, x.number(0.0), inf), value)
@@ -266,7 +267,8 @@ def finish_power(x: Num, y: Num, value: Num) -> Num:
 
 
 def reduce_angle(x: Num) -> tuple[Pair, Num]:
-    """Return x minus the nearest multiple n of pi/2, as a pair, and n modulo 4, as i64."""
+    """Return x - n * pi/2 for the nearest integer n, as a pair (NaN from LARGEST_ANGLE), and n
+    modulo 4, as i64."""
     n = nearest(x * TWO_OVER_PI)
     n_hi = trunc(n * 2.0**-26) * 2.0**26
     n_lo = n - n_hi

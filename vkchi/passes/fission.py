@@ -4,14 +4,16 @@ Motivation: drivers' compile time grows with the square of the memory accesses i
 scheduler and register allocator). 500 fields, each loaded and stored, take 3 s in one loop and 0.3
 s in four.
 
-- A loop with more than MOST accesses is split into parts of PART or slightly more.
+- A loop with more than MOST accesses is split into parts of PART or more, the last one perhaps
+  less.
 - Ops are dependent if one uses the other's value, or if both access the same memory and one writes
-  it. Elements of one array are disjoint if a subscript, or the component, is a different constant;
-  this holds between all iterations. Dependent ops stay in one part, in order. Parts are independent
-  across all iterations, so they may run in any order.
-- Index arithmetic, and loads of memory that the loop does not write, are recomputed in each part if
-  they take few ops.
-- Loops are not split if they synchronize, report, draw random numbers or read invocation numbers.
+  it. Elements of one array are disjoint if a subscript, or the component, is constant in all
+  accesses and differs; this holds between all iterations. Dependent ops stay in one part, in order.
+  Parts are independent across all iterations, so they may run in any order.
+- Pure ops, and loads of memory that the loop does not write, are recomputed in each part if that
+  takes at most LONGEST_REPEAT ops.
+- Loops are not split if they synchronize, report, draw random numbers, read invocation numbers or
+  use workgroup memory.
 """
 
 from __future__ import annotations
@@ -59,14 +61,15 @@ def is_long(loop: Op) -> bool:
 
 
 def is_plain(op: Op) -> bool:
-    """True if an op only computes, or accesses memory."""
+    """True if an op only computes, controls flow or accesses memory, and does not depend on the
+    invocation."""
     if op.kind in PER_INVOCATION or op.kind == "random":
         return False
     return op.kind == "local" or TABLE[op.kind].effect in PLAIN
 
 
 class FissionLoop:
-    """The body of a long loop, and the dependences in it (union-find over its ops)."""
+    """The body of a long loop, and the dependences between its top-level ops (union-find)."""
 
     def __init__(self, body: Region) -> None:
         self.body, self.ops = body, body.ops[:-1]
@@ -88,7 +91,7 @@ class FissionLoop:
                     yield k, inner, location_of(inner.args[0])
 
     def note_repeat(self, op: Op) -> None:
-        """Record an op that parts may recompute."""
+        """Record an op that parts may recompute, with the number of ops that this takes."""
         is_read = op.kind == "load" and not self.is_written(location_of(op.args[0]))
         if op.regions or not (is_read or TABLE[op.kind].effect is Effect.PURE):
             return
@@ -116,7 +119,7 @@ class FissionLoop:
             self.leader[self.find(k)] = self.find(ops[0])
 
     def join_users(self) -> None:
-        """Unite ops with a def-use dependence."""
+        """Unite ops with a def-use dependence, except those that parts may recompute."""
         for k, op in enumerate(self.ops):
             for v in used_by(op):
                 if v in self.makers and v not in self.repeats and op not in self.repeats:
@@ -201,13 +204,15 @@ def used_by(op: Op) -> list[Value]:
 
 
 def coordinates(place: MemoryLocation) -> tuple[object, ...]:
-    """Return the constant subscripts of a location, then its component; None for computed ones."""
+    """Return the constant subscripts of a location, then its component; None for computed ones, and
+    for the whole element."""
     indices = [i.offset if i.root is None else None for i in place.indices]
     return (*indices, place.component if isinstance(place.component, int) else None)
 
 
 def fixed_axes(places: Sequence[MemoryLocation]) -> list[int]:
-    """Return the coordinates that are constant in all locations, which share one base."""
+    """Return the indices of the `coordinates` that are constant in all locations; none if the
+    locations have several bases."""
     if any(place.base is not places[0].base for place in places):
         return []  # arrays that may alias at any offset
     columns = zip(*[coordinates(place) for place in places], strict=True)

@@ -43,9 +43,11 @@ def array_of(c: Constant) -> Any:
 
 @lru_cache(maxsize=8192)
 def fold(kind: str, args: tuple[Constant, ...], attr: Any, t: Number) -> Any:
-    """Return the `const` attr of the op's result, or None if it must not be folded.
+    """Return the `const` attr of the op's result, or None for an integer division by zero in any
+    component.
 
-    Raises KeyError for an op that is not FOLDABLE.
+    Precondition: the op is FOLDABLE. Raises InternalError if the numpy result does not have type
+    `t`.
     """
     row = TABLE[kind]
     if kind in DIVISIONS and scalar_of(t).kind != "f" and has_zero(args[1]):

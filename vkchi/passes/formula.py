@@ -36,14 +36,15 @@ class Pair(NamedTuple):
 
 
 def two_sum(a: Num, b: Num) -> Pair:
-    """Exact a + b. Source: Knuth, The Art of Computer Programming 2, 4.2.2, theorem B."""
+    """Exact a + b, as an unevaluated sum. Source: Knuth, The Art of Computer Programming 2, 4.2.2,
+    theorem B."""
     s = a + b
     t = s - a
     return Pair(s, (a - (s - t)) + (b - t))
 
 
 def fast_two_sum(a: Num, b: Num) -> Pair:
-    """Exact a + b for |a| >= |b|. Source: Dekker 1971."""
+    """Exact a + b for |a| >= |b|, as an unevaluated sum. Source: Dekker 1971."""
     s = a + b
     return Pair(s, b - (s - a))
 
@@ -56,7 +57,8 @@ def halves(a: Num) -> Pair:
 
 
 def two_product(a: Num, b: Num) -> Pair:
-    """Exact a * b, for f64 below 1e292. Source: Dekker 1971."""
+    """Exact a * b, as an unevaluated sum, for f64 below 1e292 if nothing underflows. Source: Dekker
+    1971."""
     p = a * b
     x, y = halves(a), halves(b)
     error = ((x.hi * y.hi - p) + x.hi * y.lo + x.lo * y.hi) + x.lo * y.lo

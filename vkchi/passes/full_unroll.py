@@ -21,7 +21,8 @@ def constant_trip_count(loop: Op) -> int | None:
 
 
 def unrolled_size(ops: Sequence[Op], chosen: Collection[Op]) -> int:
-    """Return the number of ops, including nested ones, after unrolling the `chosen` loops."""
+    """Return the number of ops after unrolling the `chosen` loops, including nested ones and each
+    `yield`."""
     total = 0
     for op in ops:
         inside = sum(unrolled_size(region.ops, chosen) for region in op.regions)

@@ -47,7 +47,7 @@ def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
 
 
 def expand_f16(b: Builder, op: Op, args: Args) -> Value:
-    """Evaluate an f16 function in f32, which is expanded if necessary."""
+    """Evaluate an f16 function in f32, by `in_f32`."""
     wide = [Num(b, v).cast(f32) for v in args]
     return in_f32(op.kind, wide).cast(scalar_of(args[0].type)).v
 
@@ -66,7 +66,7 @@ def widen(b: Builder, v: Value) -> Num:
 
 
 def count_wide(b: Builder, op: Op, args: Args) -> Value:
-    """Count bits of a 64-bit integer by its 32-bit halves."""
+    """Expand `popcnt` or `clz` of a 64-bit integer to those of its 32-bit halves."""
     t = scalar_of(args[0].type)
     x = Num(b, args[0]).bits(u64)
     low, high = x.cast(u32), (x >> 32).cast(u32)
@@ -76,7 +76,7 @@ def count_wide(b: Builder, op: Op, args: Args) -> Value:
 
 
 def count_narrow(b: Builder, op: Op, args: Args) -> Value:
-    """Count bits of an 8- or 16-bit integer in 32 bits."""
+    """Expand `popcnt` or `clz` of an 8- or 16-bit integer to that of a 32-bit one."""
     t = scalar_of(args[0].type)
     x = Num(b, args[0]).bits(SCALARS[f"u{t.bits}"]).cast(u32)
     count = x.op(op.kind)

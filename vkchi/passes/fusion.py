@@ -12,8 +12,8 @@ Conditions:
 - No iteration of the second loop depends on other iterations of the first (`analysis.crossing`).
   Stencils stay separate loops.
 - Serial ops between the loops can run before the first, or after the second.
-- Neither loop synchronizes, reports, draws random numbers or reads invocation numbers, so reports
-  and random streams keep their order.
+- Neither loop synchronizes, reports, draws random numbers, reads invocation numbers or demands a
+  workgroup size. So reports and random streams keep their order.
 - Fusion is profitable (`is_worth_it`). Both loops traverse memory in the same order of axes, and
   both or neither are transposes. At most one has serial loops inside. (Such loops run long and need
   the registers: two fused matrix products run 0.8 times as fast.) The fused loop is short enough
@@ -45,8 +45,7 @@ SHORT = 16  # most accesses of fused loops without a common array
 
 
 class FusedLoop(NamedTuple):
-    """A fused loop, and the ops that stood between its parts: those to run before it, and after
-    it."""
+    """A fused loop, and the ops between its former parts: those to run before it, and after it."""
 
     before: list[Op]
     loop: Op
@@ -105,7 +104,8 @@ class LoopFuser:
         return FusedLoop(parts[0], loop, parts[1])
 
     def are_same(self, first: Op, second: Op) -> bool:
-        """True if two loops have equal bounds, and their iterations may be interleaved."""
+        """True if two loops are proved to have equal bounds, and their iterations may be
+        interleaved."""
         if len(first.args) != len(second.args) or not (
             may_interleave(first) and may_interleave(second)
         ):
@@ -173,7 +173,8 @@ def used_by(op: Op) -> set[Value]:
 
 
 def are_independent(some: Accesses, others: Accesses) -> bool:
-    """True if two groups of accesses have no memory dependence, so their order does not matter."""
+    """True if two groups of accesses are proved to have no memory dependence, so that their order
+    does not matter."""
     return not any(
         bases_may_alias(a, b) and any(op.kind in WRITES for op in (*some[a], *others[b]))
         for a in some

@@ -64,7 +64,8 @@ FARTHEST_SHARED = 1 << 30  # largest index of an iteration that shares the last 
 class ScatterRange(NamedTuple):
     """Range of elements along an axis that scatter-adds may update.
 
-    - by: range of the shift between an iteration's index and the element, or None if unknown.
+    - by: range of the element's index minus the iteration's, or None if unknown, large, or if
+      several iterations share an element.
     - first: the first index of the array's axis.
     - extent: the axis's extent, or (array, axis) if it is known only at launch.
     """
@@ -80,7 +81,9 @@ class ScatterRange(NamedTuple):
 
     def may_leave(self, by: Interval | None, every: int, axis: LoopAxis) -> tuple[bool, bool]:
         """Return two bools: iterations that correspond to an element may lie below the loop's axis,
-        or above it. The iteration is the element's index times `every` minus a shift within `by`.
+        or above it. False means proved not to.
+
+        The iteration is the element's index times `every` minus a shift within `by`.
         """
         if by is None:
             return True, True
@@ -94,7 +97,8 @@ class ScatterRange(NamedTuple):
 
 
 class Term(NamedTuple):
-    """The scatter-adds with the same shifts, which one source iteration contributes."""
+    """The scatter-adds with the same shifts and serial loops, which one source iteration
+    contributes."""
 
     shifts: tuple[SubscriptOffset, ...]
     loops: tuple[Op, ...]
@@ -124,8 +128,8 @@ def scatter_to_gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
 
 def adds_floats(op: Op, used: set[Value]) -> bool:
-    """True if a loop may have scatter-adds to convert: several additions, a serial loop or a
-    quotient."""
+    """False if a loop surely has no scatter-adds worth converting: at most one addition whose
+    result is unused, no serial loop, no quotient. A cheap test before the analysis."""
     adds = [x for x in walk(op.regions[0]) if x.kind == "atomic_add" and x not in used]
     several = {"for", *QUOTIENTS}
     return len(adds) > 1 or any(x.kind in several for x in walk(op.regions[0]))
@@ -146,7 +150,7 @@ def group(shifts: ScatterAnalysis) -> list[list[ScatterAdd]]:
 
 
 def fits(sums: Sequence[ScatterAdd]) -> bool:
-    """True if index arithmetic near the array's bounds fits in 32 bits."""
+    """True if index arithmetic near the array's bounds surely fits in 32 bits."""
     base = sums[0].place.base
     t = base.type
     assert isinstance(t, Array)
@@ -155,7 +159,7 @@ def fits(sums: Sequence[ScatterAdd]) -> bool:
 
 
 def reach_of(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], k: int) -> ScatterRange:
-    """Return the elements along an axis that scatter-adds to one location may update."""
+    """Return the elements along an axis that scatter-adds to one target may update."""
     place = sums[0].place
     index, t = place.axes.index(k), place.base.type
     assert isinstance(t, Array)
@@ -176,7 +180,8 @@ def range_of(shifts: ScatterAnalysis, shift: SubscriptOffset) -> Interval | None
 
 
 def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps) -> bool:
-    """True if fewer atomics repay the recomputation and the additional dispatches."""
+    """True if fewer atomics repay the recomputation and the additional dispatches. If iterations
+    share elements, the array must not have more elements than the loop has iterations."""
     lengths = [(constant_int(a.begin), constant_int(a.end)) for a in shifts.survey.own_axes]
     known = [e - b for b, e in lengths if b is not None and e is not None]
     n = prod(known) if len(known) == len(lengths) else HUGE
@@ -247,7 +252,7 @@ class Gathering:
         b.parallel(ends, body)
 
     def sum_of(self, place: ScatterTarget) -> ScatterAdd:
-        """Return a scatter-add to this location."""
+        """Return the first scatter-add to this target."""
         return next(one for one in self.sums if one.place == place)
 
     def ends(self, k: int) -> tuple[Value, Value]:

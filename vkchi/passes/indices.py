@@ -22,7 +22,7 @@ from vkchi.types import Scalar, scalar_of
 
 
 def order_indices(fn: Func) -> Func:
-    """Reassociate the subscripts of all elements."""
+    """Reassociate the subscripts of all `elem` ops, where that needs no more ops."""
     wanted = {op for op in walk(fn.body) if op.kind == "elem" and any(map(is_computed, op.args))}
     if not wanted:
         return fn
@@ -50,7 +50,8 @@ def record_depths(region: Region, depth: int, depths: dict[Value, int]) -> None:
 
 
 def is_computed(v: Value) -> bool:
-    """True for a sum or product with an operand that is one."""
+    """True for a `LINEAR` op on scalars (sum, difference, negation or product) with an operand that
+    is one."""
     return (
         isinstance(v, Op)
         and v.kind in LINEAR
@@ -92,8 +93,8 @@ def cost(terms: dict[Value, int], constant: int) -> int:
 
 
 def count_ops(v: Value, depth: int = 24) -> int:
-    """Return the number of ops of an expression tree, up to `depth`; shared ops count several
-    times."""
+    """Return the number of `LINEAR` ops in an expression tree, up to `depth`; shared ops count
+    several times."""
     if not isinstance(v, Op) or v.kind not in LINEAR or not depth:
         return 0
     return 1 + sum(count_ops(x, depth - 1) for x in v.args)

@@ -17,8 +17,8 @@ adjacent loads and stores become vector accesses (`neighbours`); on CPUs, one ac
 first iteration must be aligned. Code that only loads and reduces takes several words at once.
 
 Legality: iterations of a `parallel` may run concurrently in any order, so every interleaving is
-allowed. Loops are skipped if their iterations read invocation numbers, synchronize, report, draw
-random numbers or may end their invocation.
+allowed. Loops are skipped if they demand a workgroup size, or if their iterations read invocation
+numbers, synchronize, report, draw random numbers or may end their invocation.
 
     >>> jam(fn, caps)
 """
@@ -80,7 +80,8 @@ def jam_by(fn: Func, factor: int, caps: Caps) -> Func:
 
 
 def jam_loops(fn: Func, choose: Callable[[Op], JamPlan | None]) -> Func:
-    """Unroll-and-jam each loop for which `choose` returns a plan."""
+    """Unroll-and-jam each loop for which `choose` returns a plan. The loop must satisfy `may_jam`
+    and keep the source order of its axes."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         choice = choose(op) if may_jam(op) else None
@@ -165,8 +166,8 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> JamPlan | None:
 
 
 def elements_per_access(op: Op, caps: Caps) -> int | None:
-    """Return the best number of elements per access: a vector; on CPUs a word of 64 bits, or of 32
-    for narrow types. None if the body is too large, or for narrow types on GPUs."""
+    """Return the number of elements per access: 4; on CPUs 2, or 4 if the narrowest accessed scalar
+    has less than 32 bits. None for such scalars on GPUs, or if the body is too large for CPUs."""
     bits = min((bits_at(x) for x in op.regions[0].ops if x.kind in MEMORY), default=32)
     if not caps.is_cpu:
         return FACTORS[0] if bits >= 32 else None
@@ -190,9 +191,11 @@ def is_mostly_contiguous(op: Op) -> bool:
 
 
 def choose_terms(op: Op, caps: Caps) -> JamPlan | None:
-    """Return a plan for the last axis if straight-line code reduces contiguous loads along it, in
-    words of 64 bits. The reductions go to one element, or to elements that depend on the loads
-    (`bins`)."""
+    """Return a plan for the last axis if straight-line code reduces contiguous loads along it.
+
+    All reductions must go to elements that are invariant along the axis, or all to elements that
+    depend on the loads (`bins`).
+    """
     body, last, factor = op.regions[0], len(op.args) // 2 - 1, elements_per_access(op, caps)
     axis = axes_of(op)[last]
     first = constant_int(axis.begin)
@@ -229,7 +232,8 @@ def words_of(op: Op, factor: int) -> int:
 
 
 def is_common_sum(op: Op, variance: AxisVariance, used: Collection[Value]) -> bool:
-    """True for an atomic with an unused result whose address is invariant along the axis."""
+    """True for an atomic with an unused result, not of f16, whose address is invariant along the
+    axis."""
     return is_free_sum(op, used) and op.args[0] not in variance.found
 
 
@@ -252,8 +256,9 @@ def is_straight(op: Op) -> bool:
 def saving(load: Op, loop: Op, index: Param, variance: AxisVariance) -> float:
     """Return the share of a load in a loop that unroll-and-jam saves.
 
-    It is 1 if the load is invariant along the axis. It is slightly less if the next iteration of
-    one copy loads the element of another copy, which `commoning` exploits.
+    It is 1 if the load, or an atomic's address, is invariant along the axis. It is slightly less if
+    the next iteration of one copy loads the element of another copy, which `commoning` exploits.
+    Otherwise it is 0.
     """
     if load not in variance.found:
         return 1.0
@@ -269,8 +274,8 @@ def saving(load: Op, loop: Op, index: Param, variance: AxisVariance) -> float:
 
 
 def has_enough(op: Op, k: int, factor: int, caps: Caps) -> bool:
-    """True if an axis has a bounded trip count and, as far as is known, unrolling it keeps the
-    device busy."""
+    """True if an axis may have two full groups and, as far as is known, unrolling it keeps the
+    device busy. False if its trip count may exceed i32, or the host cannot compute it."""
     lengths = [axis_length(axis) for axis in axes_of(op)]
     own = lengths[k]
     if own is None or not 2 * factor <= own.hi < 1 << 31:
@@ -412,7 +417,7 @@ class Jammer:
         return is_common_sum(op, self.variance, self.used)
 
     def sum(self, op: Op) -> None:
-        """Append one atomic for all copies."""
+        """Append one atomic with the combined operands of all copies."""
         b, combine = self.b, ATOMICS[op.kind].combine
         values = [map.get(op.args[1], op.args[1]) for map in self.maps]
         total = reduce(lambda x, y: b.emit(combine, x, y), values)

@@ -11,8 +11,8 @@ pass, values loaded by the condition are available in the branch, and no conditi
 Conditions:
 
 - One region of the first `if` yields a constant condition. The region of the second `if` that it
-  selects is copied there. So the copy must be small, and contain no op that communicates between
-  invocations: copies would split the invocations into two groups.
+  selects is copied there. So the copy must be small, and contain no control op. Nor may it contain
+  an op that communicates between invocations: copies would split these into two groups.
 - Ops between the two `if`s move before both. So they must be pure, and independent of the first
   `if`.
 - GPUs skip a condition whose loads `predicate` speculates. Speculated loads overlap, which loads in
@@ -131,7 +131,8 @@ class Threader(Rebuilder):
 
 
 def longest_chain(ops: Sequence[Op], k: int, known: int) -> Chain:
-    """Return the longest chain from op k whose conditions are constant in region `known`."""
+    """Return the longest chain from op k whose conditions are constant in region `known`; it may be
+    only that op."""
     first = ops[k]
     values: dict[Value, Value] = dict(zip(first.results, first.regions[known].yielded, strict=True))
     found = Chain([first], known, [], [], 1)
@@ -160,7 +161,7 @@ def is_apart(op: Op, ifs: Sequence[Op]) -> bool:
 
 
 def selected_region(op: Op, values: dict[Value, Value]) -> Region | None:
-    """Return the region that an `if` selects, if its condition maps to a constant."""
+    """Return the region that an `if` selects, if its condition maps to a constant; else None."""
     cond = values.get(op.args[0])
     if cond is None or not is_constant(cond):
         return None

@@ -1,8 +1,7 @@
 """Available memory values at a program point, for store-to-load forwarding.
 
 Regions open a scope; closing it restores the facts from before. That takes time proportional to the
-changes in the scope. So does a write: private memory, most of the memory of gradients, aliases
-nothing else.
+bases that changed in the scope. A write to a `local` compares only the known elements of that base.
 
     known = KnownMemory(); known.learn(place, KnownElement(v)); known.element(place).whole    # v
 """
@@ -29,13 +28,13 @@ class KnownElement(NamedTuple):
         return next((v for k, v in self.parts if k == component), None)
 
     def loaded(self, component: Component, v: Value) -> KnownElement:
-        """Return the facts after v was loaded."""
+        """Return the facts after v was loaded from a component, or the whole element (None)."""
         if component is None:
             return KnownElement(v)
         return KnownElement(self.whole, (*self.parts, (component, v)))
 
     def stored(self, component: Component, v: Value) -> KnownElement:
-        """Return the facts after v was stored."""
+        """Return the facts after v was stored to a component, or to the whole element (None)."""
         if component is None:
             return KnownElement(v)
         if not isinstance(component, int):
@@ -43,13 +42,14 @@ class KnownElement(NamedTuple):
         return KnownElement(self.whole, (*self.certain_parts(component), (component, v)))
 
     def changed(self, component: Component) -> KnownElement:
-        """Return the facts after an unknown value was stored."""
+        """Return the facts after an unknown value was stored to a component, or to the whole
+        element (None)."""
         return KnownElement(
             None, self.certain_parts(component) if isinstance(component, int) else ()
         )
 
     def certain_parts(self, changed: int) -> tuple[tuple[int | Value, Value], ...]:
-        """Return the components that provably differ from the changed one."""
+        """Return the known components at other constant indices than the changed one."""
         return tuple([(k, v) for k, v in self.parts if isinstance(k, int) and k != changed])
 
 
@@ -85,12 +85,14 @@ class KnownMemory:
         return elements
 
     def element(self, place: MemoryLocation) -> KnownElement:
-        """Return the known values of the element that contains a location."""
+        """Return the known values of the element that contains a location, NOTHING if there are
+        none."""
         elements = self._elements.get(place.base)
         return NOTHING if elements is None else elements.get(place.indices, NOTHING)
 
     def learn(self, place: MemoryLocation, element: KnownElement) -> None:
-        """Record the values of the element that contains a location."""
+        """Record the values of the element that contains a location. Beyond MOST_KNOWN elements of
+        its base, the oldest is dropped."""
         elements = self._own(place.base)
         elements[place.indices] = element
         if len(elements) > MOST_KNOWN:

@@ -4,7 +4,7 @@ Kernels, gradients, race trials and copies all compile to an `Artifact`. It hold
 arrays are names with types, source locations are spans. So artifacts can be pickled, stored on
 disk, and run in another process.
 
-    artifact = build(fn, options, caps)
+    artifact = build_artifact(fn, options, caps)
     Executable(runtime, artifact).launch(...)
 """
 
@@ -62,7 +62,7 @@ class Artifact(NamedTuple):
     - limits: checks of loop lengths that a launch must make.
     - ir: the source Func, if the caller requested it.
     - work: op counts and how often a launch runs them (`analysis.work`).
-    - has_next: True if a second-tier compile produces better code.
+    - has_next: True if a second-tier compile may produce better code.
     """
 
     name: str

@@ -100,7 +100,8 @@ def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
 def check_option_type(name: str, value: Any) -> None:
     """Raise ArgumentError if the value's type does not fit the option.
 
-    That is a non-bool for a switch (`debug="no"` would count as true), or a string for a number.
+    That is any value but True, False, 1 and 0 for a switch (`debug="no"` would count as true), or a
+    string for a number.
     """
     kind = type(DEFAULTS.get(name, ""))
     if kind is str or name in TYPES:
@@ -111,7 +112,8 @@ def check_option_type(name: str, value: Any) -> None:
 
 
 def parse_variable(variable: str, text: str, default: Any) -> Any:
-    """Convert the text of an environment variable to the type of the option's default."""
+    """Convert the text of an environment variable to the type of the option's default. Raises
+    ArgumentError if that fails."""
     kind = type(default)
     try:
         return bool(int(text)) if kind is bool else kind(text)
@@ -121,7 +123,8 @@ def parse_variable(variable: str, text: str, default: Any) -> Any:
 
 
 def options_without_effect(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a message for each given option that has no effect."""
+    """Yield the name of each given option that has no effect, with a replacement in parentheses if
+    there is one."""
     for name in options:
         if name in WITHOUT_EFFECT:
             yield name + (f" ({INSTEAD[name]})" if name in INSTEAD else "")

@@ -41,14 +41,15 @@ def known_names() -> list[str]:
 
 def find_described(name: str) -> DeviceDescription | None:
     """Return the device described by a JSON file (given by path) or by a shipped description (given
-    by name), or None if `name` is neither. Raises ArgumentError for an invalid file."""
+    by name), or None if `name` is neither. Raises ArgumentError for a missing or invalid file."""
     if name.endswith(ENDING):
         return read_described(name)
     return read_described(os.path.join(FOLDER, name + ENDING)) if name in known_names() else None
 
 
 def read_described(path: str) -> DeviceDescription:
-    """Read a device description from a file. Raises ArgumentError."""
+    """Read a device description from a file. Raises ArgumentError if it cannot be read or is
+    invalid."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -59,7 +60,8 @@ def read_described(path: str) -> DeviceDescription:
 
 
 def parse_description(found: Any, name: str) -> DeviceDescription:
-    """Convert parsed JSON to a device description. Raises ValueError."""
+    """Convert parsed JSON to a device description; `name` is the default name. Raises ValueError if
+    it is invalid."""
     if not isinstance(found, dict) or not isinstance(found.get("caps"), dict):
         raise ValueError('it has no "caps"')
     texts = {k: found.get(k, "") for k in ("name", "radv", "source")}
@@ -75,7 +77,8 @@ def parse_description(found: Any, name: str) -> DeviceDescription:
 
 
 def read_field(field: str, value: Any) -> Any:
-    """Return the checked value of a capability. Raises ValueError."""
+    """Return the checked value of a capability. Raises ValueError for an unknown field or a wrong
+    value."""
     least = getattr(SMALLEST, field, None) if field in Caps._fields else None
     if least is None:
         raise ValueError(f"no capability is called {field!r}")

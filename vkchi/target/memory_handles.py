@@ -28,12 +28,13 @@ class Payload(NamedTuple):
     is_dedicated: bool = False
 
     def close(self) -> None:
-        """Close the handle, if no importer took ownership."""
+        """Close the handle. Precondition: no importer took ownership of a file descriptor."""
         close_handle(self.kind, self.handle)
 
 
 def close_handle(kind: int, handle: int) -> None:
-    """Close a handle: any NT handle, or a file descriptor whose ownership no importer took."""
+    """Close an NT handle or a file descriptor. Precondition: no importer took ownership of the
+    descriptor."""
     if kind != OPAQUE_WIN32:
         os.close(handle)
         return

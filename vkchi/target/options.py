@@ -95,7 +95,8 @@ class Options(NamedTuple):
         return hash(self[:-1])
 
     def accepts_races(self, path: str) -> bool:
-        """True if `accept_races` names the kernel of this path: module, class, name."""
+        """True if a name in `accept_races` is the end of this path (module, class, name), in whole
+        parts."""
         return any(f".{path}".endswith(f".{name}") for name in self.accept_races)
 
     @property

@@ -1,7 +1,7 @@
 """A compiled dispatch as plain data: SPIR-V words, argument block, grid.
 
 The emitter produces it; a cache can store it. The argument block is the memory that a launch
-writes: 8-byte pointers first, then 4- and 8-byte values, each at `offset`. It is passed as push
+writes: 8-byte pointers first, then 8-byte and 4-byte values, each at `offset`. It is passed as push
 constants if `size_bytes` fits the device. Otherwise it is in a buffer whose address is the only
 push constant (`indirect`).
 
@@ -50,7 +50,7 @@ class ArgumentSlot(NamedTuple):
 
     - `ptr`: 64-bit device address of array `param`.
     - `dim`: i32 extent of axis `axis` of `param`.
-    - `size`: i32 number of accessible scalars in `param`.
+    - `size`: number of accessible scalars in `param`, an i32 or i64 (`dtype`).
     - `value`: component `axis` of a scalar or tensor argument, of type `dtype`.
     - `trash`: address of the block that receives out-of-range accesses.
     - `count`: i32 number of loop iterations along an axis of the grid.
@@ -144,7 +144,7 @@ def depends_on_argument(count: Count, name: str) -> bool:
 
 def count_text(count: Count, read: Read) -> str:
     """Return a count as a Python expression over `f`, `div`, `mod` and `trips`. Raises
-    InternalError."""
+    InternalError for an unknown operation."""
     kind, *rest = count
     if kind == "const":
         return str(int(rest[0]))
@@ -176,7 +176,7 @@ def wrap_text(type_name: str, text: str) -> str:
 
 def compile_count(count: Count, read: Read) -> Callable[[Any], int]:
     """Compile a count to a function of the launch's values, passed as `f` (see `Read`). A negative
-    result means no iterations. Raises InternalError."""
+    result means no iterations. Raises InternalError for an unknown operation."""
     text = f"lambda f: {count_text(count, read)}"
     names = {"div": floor_divide, "mod": floor_modulo, "trips": range_length}
     function: Callable[[Any], int] = eval(text, names)
