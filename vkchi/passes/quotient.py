@@ -27,7 +27,7 @@ rounded product. Neither does the treatment of subnormal numbers, except in oper
 is exact and stays one multiplication.
 
 For f32 the loop is only the fallback. If the quotient is below 2**21, the nearest integer is
-exact, and so is the remainder, computed with floats (`formula.rest_of`).
+exact, and so is the remainder, computed with floats (`formula.exact_remainder`).
 
 See also: `legalize` chooses when to use these functions.
 
@@ -82,7 +82,8 @@ FORMATS = {f32: FloatFormat(f32, i32, 23, 127), f64: FloatFormat(f64, i64, 52, 1
 class DecomposedOperands(NamedTuple):
     """Decomposed operands.
 
-    `size_a`, `size_b` are the bits without signs; the others are as in the module's docstring.
+    `size_a`, `size_b` are the bits without signs; `m`, `d`, `left` are as in the module's
+    docstring. `eb` is larger than there by the format's bias and `digits`.
     """
 
     size_a: Num
@@ -94,7 +95,7 @@ class DecomposedOperands(NamedTuple):
 
 
 def take_apart(a: Num, b: Num, f: FloatFormat) -> DecomposedOperands:
-    """Decompose two floats; the result is arbitrary for zeros and non-finite values."""
+    """Decompose two floats; the result is arbitrary if one is not finite or b is zero."""
     size_a, size_b = (x.bits(f.word) & ~least(f) for x in (a, b))
     m, ea = whole_part(size_a, f)
     raw, eb = whole_part(size_b, f)
@@ -110,7 +111,7 @@ def least(f: FloatFormat) -> int:
 
 
 def whole_part(size: Num, f: FloatFormat) -> tuple[Num, Num]:
-    """Return m and e of the value m * 2**(e - bias - digits)."""
+    """Return m and e: the float whose bits are `size` is m * 2**(e - bias - digits)."""
     field = size >> f.digits
     is_normal = field > 0
     hidden = where(is_normal, size.number(f.hidden), 0)
@@ -165,14 +166,17 @@ def any_component(truths: Num) -> Num:
 def has_no_quotient(parts: DecomposedOperands, f: FloatFormat, *, of_infinity: bool) -> Num:
     """True if an operand is not finite or the divisor is zero.
 
-    With `of_infinity`, the divisor may be infinite.
+    With `of_infinity`, an infinite divisor is allowed.
     """
     largest = f.infinity + 1 if of_infinity else f.infinity
     return (parts.size_a >= f.infinity) | (parts.size_b >= largest) | parts.size_b.equals(0)
 
 
 def remainder(a: Num, b: Num, f: FloatFormat, *, of_infinity: bool) -> tuple[Num, Num]:
-    """|a| modulo |b|, and whether it is zero; NaN if there is no quotient."""
+    """|a| modulo |b|, and a bool: True if the division leaves no rest.
+
+    The remainder is NaN if `has_no_quotient`.
+    """
     parts = take_apart(a, b, f)
     bad = has_no_quotient(parts, f, of_infinity=of_infinity)
     _, rest = divide(parts, where(bad, -1, parts.left), f)
@@ -222,9 +226,9 @@ def format_of(x: Num) -> FloatFormat:
 
 
 class QuotientEstimate(NamedTuple):
-    """An integer near the quotient (0 for quotients below 1), and its remainder.
+    """An integer near the quotient (0 for quotients between -1 and 1), and its remainder.
 
-    `is_good`: both are exact for these operands.
+    `is_good`: the remainder is exact and smaller than the divisor, in absolute value.
     """
 
     whole: Num
@@ -275,7 +279,10 @@ Fast = Callable[[Num, Num, QuotientEstimate], Num]
 
 
 def by_cases(a: Num, b: Num, fast: Fast, slow: Slow) -> Num:
-    """Emit the fast f32 path if the estimate is good for all components, else the slow path."""
+    """Emit a branch: the fast path if the estimate is good for all components, else the slow path.
+
+    f64 has the slow path only.
+    """
     f = format_of(a)
     if f.elem is not f32:
         return slow(a, b, f)
@@ -315,7 +322,7 @@ EXPONENTS = range(-30, 64)  # powers and reciprocals far from f32's limits
 
 
 def is_power_of_two(b: Num) -> bool:
-    """True if every component is a positive constant power of two."""
+    """True if every component is a constant power of two with an exponent in EXPONENTS."""
     if not isinstance(b.v, Op) or b.v.kind != "const":
         return False
     parts = [math.frexp(float(x)) for x in constant_array(b.v).reshape(-1)]
@@ -323,7 +330,7 @@ def is_power_of_two(b: Num) -> bool:
 
 
 def over_power(a: Num, b: Num) -> Num:
-    """a // b for powers of two.
+    """a // b for powers of two b.
 
     The product with 1 / b is exact unless it is subnormal; a device may flush that to zero.
     """
@@ -337,7 +344,7 @@ def over_power(a: Num, b: Num) -> Num:
 
 
 def modulo_power(a: Num, b: Num) -> Num:
-    """a % b for powers of two.
+    """a % b for powers of two b.
 
     A large `a` is a multiple of b and has remainder zero, although its quotient may be infinite.
     """

@@ -48,7 +48,10 @@ MOST = (1 << 31) - 1  # largest dividend for `target.magic`
 
 
 def multiply_instead(fn: Func, caps: Caps) -> Func:
-    """Replace divisions by extents, except outside the parallel loop, in code read by the host."""
+    """Replace u32 divisions by dynamic extents, if the device has 64-bit integers.
+
+    Divisions outside the parallel loop stay, because the host reads that code.
+    """
     if not caps.int64:
         return fn
     intervals, loop = Intervals(axes_in(fn.body)), find_parallel(fn)
@@ -73,7 +76,7 @@ def holds(op: Op, found: Collection[Op]) -> bool:
 
 
 def find(op: Op, intervals: Intervals) -> Extent | None:
-    """Extent by which an op divides a value below 2^31, or None."""
+    """Extent by which a u32 op divides a value proved below 2^31, or None."""
     if op.kind not in ("floordiv", "mod") or op.type is not u32:
         return None
     extent = bits_of(op.args[1])
@@ -93,7 +96,8 @@ def bits_of(v: Value) -> Value | None:
 
 
 def is_small(v: Value, intervals: Intervals) -> bool:
-    """True if a u32 is below 2^31, as are the bits of x ^ (x >> 31)."""
+    """True if a u32 is proved below 2^31: by its interval, or as the bits of x ^ (x >> 31) of an
+    i32."""
     bound = intervals.of(v)
     if bound is not None and bound[1] <= MOST:
         return True
@@ -106,7 +110,7 @@ def is_small(v: Value, intervals: Intervals) -> bool:
 
 
 def emit(b: Builder, extent: Extent, caps: Caps) -> MagicNumbers:
-    """Emit the magic numbers of a divisor, before all loops."""
+    """Emit the magic numbers of a divisor."""
     array, axis = extent
     m, length = (b.emit(kind, array, attr=axis) for kind in MAGIC)
     factor = b.emit("cast", m, type=u64)

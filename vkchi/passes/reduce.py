@@ -2,10 +2,11 @@
 
     parallel 0, n { (i) ..., atomic_add total, v }
 
-becomes a loop over a fixed number of invocations (`map_grid`), each with a private accumulator.
-A subgroup reduction combines the accumulators; one lane of the subgroup executes the single
-atomic. An atomic in a serial loop, with a loop-invariant address, likewise becomes one atomic
-after it. The atomic moves out of the outermost loop possible.
+becomes a loop over a fixed number of invocations (`map_grid`), each with a private accumulator. A
+subgroup reduction combines the accumulators; one lane of the subgroup executes the single atomic.
+Without subgroup reductions of the type, each invocation executes one. An atomic in a serial loop,
+with a loop-invariant address, likewise becomes one atomic after it. The atomic moves out of the
+outermost loop possible.
 
 A loop takes an atomic if
 
@@ -65,7 +66,7 @@ class ReducibleAtomic(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for claims of the same kind and address."""
+        """Equal for atomics of the same kind and address."""
         steps = [(p.kind, p.attr, *map(_key_of, p.args[1:])) for p in self.path]
         return (self.atomic.kind, self.base, *steps)
 
@@ -108,7 +109,8 @@ class _Reducer:
     # --- loops
 
     def loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Emit a serial loop between its accumulators and their atomics."""
+        """Emit a serial loop between its accumulators and their atomics; None if it takes no
+        atomic."""
         sums = self.open_sums(b, find_claims(op, self.used, self.roots, self.locals))
         if not sums:
             return None
@@ -119,7 +121,11 @@ class _Reducer:
         return [get(v, v) for v in op.results]
 
     def finish(self, b: Builder, found: Accumulator) -> None:
-        """Emit the atomic after a loop; guarded if the accumulator may still be the identity."""
+        """Emit the atomic after a loop.
+
+        It is guarded by a comparison with the identity if it hides NaNs, or if it is scalar and all
+        claims are conditional.
+        """
         b.span = found.claims[0].atomic.span
         v, claim = b.emit("load", found.local), found.claims[0]
         is_scalar = isinstance(v.type, Scalar)
@@ -138,7 +144,10 @@ class _Reducer:
         b.if_(condition, then, orelse)
 
     def parallel(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Emit a `parallel` with accumulators, distributed over a fixed number of invocations."""
+        """Emit a `parallel` with accumulators, distributed over a fixed number of invocations.
+
+        None if it takes no atomic.
+        """
         threads = reduction_threads(host_count(op), self.caps)
         if threads is None or not may_partition(op):
             return None
@@ -163,7 +172,10 @@ class _Reducer:
         return ()
 
     def finish_subgroup(self, b: Builder, found: Accumulator) -> None:
-        """Reduce an accumulator over the subgroup; one lane executes the atomic."""
+        """Reduce an accumulator over the subgroup; one lane executes the atomic.
+
+        Without a subgroup reduction of its type, every invocation executes it.
+        """
         claim = found.claims[0]
         b.span = claim.atomic.span
         v = b.emit("load", found.local)
@@ -274,10 +286,10 @@ def find_roots(fn: Func) -> dict[Value, Value]:
 def find_claims(
     loop: Op, used: set[Value], roots: dict[Value, Value], taken: Container[Op]
 ) -> list[ReducibleAtomic]:
-    """Atomics that the loop can take, in program order.
+    """Atomics that the loop can take, in program order; none if it synchronizes or may end early.
 
-    `used` holds all operands of ops, `roots` is from `find_roots`, `taken` holds the atomics
-    that enclosing loops have taken.
+    `used` holds all operands of ops, `roots` is from `find_roots`, `taken` holds the atomics that
+    enclosing loops have taken.
     """
     defined: set[Value] = {v for region in loop.regions for v in region.params}
     kinds: dict[Value, set[str]] = {}  # accesses of the loop to each array
@@ -308,7 +320,7 @@ def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[t
 
 
 def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> ReducibleAtomic | None:
-    """Claim of an atomic in a loop that defines these values, if its address is invariant."""
+    """Claim of an atomic in a loop that defines these values; None if its address varies."""
     path: list[Op] = []
     place = atomic.args[0]
     while place in defined:

@@ -32,7 +32,7 @@ from vkchi.types import i32, u32
 
 
 def turn_remainders(fn: Func, caps: Caps) -> Func:
-    """Rewrite remainders whose dividend is probably near the divisor's range."""
+    """Rewrite remainders whose dividend is probably near the divisor's range, on CPUs."""
     loop = find_parallel(fn)
     if loop is None or not caps.is_cpu:
         return fn
@@ -51,7 +51,7 @@ def turn_remainders(fn: Func, caps: Caps) -> Func:
 def build(
     b: Builder, op: Op, args: tuple[Value, ...], turn: DividendRange, *, is_natural: bool
 ) -> Value:
-    """Emit a remainder. `is_natural`: the divisor is not negative."""
+    """Emit a remainder. `is_natural`: the divisor is proved not negative."""
     dividend, divisor = args
     zero, near = b.const(0, i32), dividend
     if turn.above:

@@ -3,12 +3,13 @@
     sqrt(x) >= c    ->    x >= t              t: the least number whose root is c or more
     sqrt(x) < c     ->    x < t and x >= 0    (the latter not for sums of squares)
 
-A correctly rounded root is monotonic, so t exists; numpy computes it. The comparison has the
-same result for every x, including NaN and negative numbers, whose root is NaN: all these
-comparisons are false. This removes the root from `v.norm() < r`, above all in loops.
+`>` and `<=` are rewritten likewise; there the root of t exceeds c. A correctly rounded root is
+monotonic, so t exists; numpy computes it. The comparison has the same result for every x, including
+NaN and negative numbers, whose root is NaN: all these comparisons are false. This removes the root
+from `v.norm() < r`, above all in loops.
 
-Restrictions: the root has no other use, and t is a normal number, because devices may flush
-subnormal numbers to zero.
+Restrictions: the root is a scalar f32 or f64 and has no other use. c is positive, and its square is
+far from the limits of normal numbers, because devices may flush subnormal numbers to zero.
 
     >>> compare_squares(fn)
 """
@@ -74,7 +75,7 @@ def bound_of(op: Op, uses: Counter[Value]) -> float | None:
 def least_square(c: float, dtype: Any, *, is_above: bool) -> float | None:
     """Least number whose root is at least c, or above c if `is_above`.
 
-    None for negative constants, and for constants whose squares are not normal numbers.
+    None unless c is positive and its square is well within the range of normal numbers.
     """
     limits, c = np.finfo(dtype), dtype.type(c)
     with np.errstate(over="ignore"):

@@ -79,7 +79,8 @@ def shared_offsets(fn: Func, rounds: dict[Value, int]) -> dict[Value, Polynomial
 
 
 def have_rounds_between(constants: set[int], offset: Polynomial, rounds: dict[Value, int]) -> bool:
-    """True if two constants differ by a multiple of a loop's step, less than its whole range."""
+    """True if a constant exceeds the least one by a multiple of a loop's step, within the loop's
+    range."""
     first, *others = sorted(constants)
     for index, count in rounds.items():
         step = abs(factor_of(index, offset))

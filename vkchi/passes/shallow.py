@@ -138,7 +138,8 @@ class NestingLimiter(Rebuilder):
         self.depth -= 1
 
     def visit_control(self, b: object, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Cut an `if` that is too deep."""
+        """Cut an `if` that is too deep. Store the initial value of a variable that was moved before
+        one."""
         if op in self.outside:
             return self.fill_place(op, args)
         if op.kind != "if" or self.heights[op] <= self.room():
@@ -154,7 +155,8 @@ class NestingLimiter(Rebuilder):
         return [place]
 
     def make_place(self, op: Op) -> Op:
-        """Define a private variable like `op`, initialized with zero."""
+        """Define a private variable or workgroup array like `op`; a variable is initialized with
+        zero."""
         if not op.args:
             return self.b.insert(Op(op.kind, (), op.attr, op.type, op.span, op.name))
         assert isinstance(op.type, Ptr) and isinstance(op.type.elem, Scalar | Tensor)
@@ -180,7 +182,7 @@ class NestingLimiter(Rebuilder):
         return None if self.heights[op] <= room else next(self.ways(op, room, room // 2), None)
 
     def room(self) -> int:
-        """Number of constructs that may nest here."""
+        """Number of constructs that may nest here, at least LEAST."""
         return max(self.deepest - self.depth, LEAST)
 
     def ways(self, op: Op, room: int, length: int) -> Iterator[list[PathStep]]:
@@ -341,7 +343,7 @@ def group_steps(steps: Sequence[PathStep]) -> Iterator[StepGroup]:
 
 
 def is_place(v: Value) -> TypeGuard[Op]:
-    """True if v is a private variable or workgroup memory."""
+    """True if v is a private variable or workgroup array."""
     return isinstance(v, Op) and TABLE[v.kind].effect is Effect.ALLOC
 
 

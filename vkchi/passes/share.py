@@ -78,8 +78,8 @@ class ThreadBudget(NamedTuple):
 class RowPartition(NamedTuple):
     """Partition of constant extents by rows of `length` iterations.
 
-    A row has `strips` of `long` iterations; a strip is a unit. Each group of `width` invocations
-    takes `each` of the `units`.
+    A row has `strips` of `long` iterations, the last possibly shorter; a strip is a unit. Each
+    group of `width` invocations takes `each` of the `units`.
     """
 
     width: int
@@ -123,7 +123,8 @@ class WorkDistribution(NamedTuple):
     """A partitioned `parallel`.
 
     `space` holds its digits, or is None for a single axis. With `cut`, only those digits are
-    partitioned, and each invocation iterates over the extents `outer` around them.
+    partitioned, and each invocation iterates over the extents `outer` around them. `rows` is set if
+    rows are partitioned.
     """
 
     share: RangePartition
@@ -158,7 +159,8 @@ class WorkDistribution(NamedTuple):
     def has_any(self, b: Builder, t: Value) -> Value | None:
         """Append a test that the subgroup of invocation t has iterations.
 
-        None if the total is constant; nearly all invocations then have some.
+        None if the total is constant or rows are partitioned; nearly all invocations then have
+        some.
         """
         share = self.share
         if self.rows is not None or share.total is None or is_constant(share.total):
@@ -291,8 +293,8 @@ def partition_iterations(
 ) -> WorkDistribution:
     """Partition the iterations of a `parallel` with these bounds.
 
-    If the host computes the number of iterations, it fits i32, and there is at most one
-    invocation per iteration.
+    If the host computes the number of iterations, it fits i32. If that number is dynamic and
+    `crowd.least` is zero, there is at most one invocation per iteration.
     """
     if len(args) == 2 and not order:
         return WorkDistribution(share_range(b, op, args, crowd))
@@ -314,7 +316,10 @@ def partition_iterations(
 
 
 def plan_rows(space: IterationSpace, crowd: ThreadBudget) -> RowPartition | None:
-    """Partition rows among a CPU's subgroups; None if rows are short or extents unknown."""
+    """Partition rows among a CPU's subgroups.
+
+    None for GPUs, for short rows, and for extents that are not positive constants.
+    """
     extents = [constant_int(digit.extent) for digit in space.digits]
     known = [n for n in extents if n is not None]
     if not crowd.is_cpu or len(known) < len(extents) or min(known) < 1:
@@ -333,8 +338,9 @@ def plan_rows(space: IterationSpace, crowd: ThreadBudget) -> RowPartition | None
 def cut_space(b: Builder, space: IterationSpace) -> tuple[IterationSpace, tuple[Value, ...], Value]:
     """Split a space into a part that i32 can count and outer extents.
 
-    Returns the space with oversized extents replaced by 1, the replaced extents of all digits
-    but the fastest, and the number of iterations of the space.
+    Returns the space with oversized extents replaced by 1, the outer extents, and the number of
+    iterations of that space. Each digit but the fastest has an outer extent: the replaced one, else
+    1; all are 0 if the part is empty.
     """
     most, one = b.const(INT_MAX, u32), b.const(1, u32)
     extents = [as_type(b, digit.extent, u32) for digit in space.digits]
@@ -379,7 +385,7 @@ def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: ThreadBudget) 
 def share_count(
     b: Builder, begin: Value, count: Value, threads: Value, crowd: ThreadBudget
 ) -> RangePartition:
-    """Partition `count` iterations, a u32."""
+    """Partition `count` iterations, a u32, among `threads` invocations."""
     step = as_type(b, threads, u32)
     left = b.emit("ne", b.emit("mod", count, step), b.const(0, u32))
     most = b.emit("add", b.emit("floordiv", count, step), b.emit("cast", left, type=u32))
@@ -393,7 +399,7 @@ def share_count(
 
 
 def first_offset(b: Builder, share: RangePartition, t: Value) -> Value:
-    """Offset of invocation t's first iteration from `begin`, an i32."""
+    """Offset of invocation t's first iteration from `begin`, an i32; the total if it would wrap."""
     width = b.const(share.width, i32)
     piece = b.emit("mul", share.most, width)
     lane, group = b.emit("mod", t, width), b.emit("floordiv", t, width)

@@ -1,10 +1,10 @@
 """Algebraic simplification: folding, rule-based rewriting, known branches, local CSE.
 
-Each op is visited once, after its operands. Candidate rules depend on its kind, its operand type
-and the kinds of its operands; the candidates of such a key are memoized. They are tried in
-order: folding, the function in `structure.RULES`, the rows in `rules.ROWS`. Ops built by a rule
-are simplified in the same way, and equal ops are merged (`cse`). Control ops are in `branches`.
-Only control ops with a known path are removed; `dce` runs later.
+Each op is visited once, after its operands. Candidate rules depend on its kind, the type of its
+last operand and the kinds of its operands; the candidates of such a key are memoized. They are
+tried in order: folding, the function in `structure.RULES`, the rows in `algebraic_rules.ROWS`. Ops
+built by a rule are simplified in the same way, and equal ops are merged (`cse`). Control ops are in
+`branches`. Only control ops with a known path are removed; `dce` runs later.
 
     simplify(fn)          # EXACT rules only
     simplify_fast(fn)     # all rules, for `fast_math`
@@ -139,7 +139,7 @@ class Simplifier:
         return None if control is None else control(self, op, args)
 
     def find(self, kind: str, args: Sequence[Value], attr: Any, t: Type) -> Value | None:
-        """Return a simpler value equal to an op, or None."""
+        """Return a simpler value that may replace an op, or None."""
         kinds = [v.kind if type(v) is Op else "" for v in args]
         for apply in self.rules.plan((kind, args[-1].type, *kinds)):
             v = apply(self, args, attr, t)
@@ -150,7 +150,7 @@ class Simplifier:
     # --- interface for rules
 
     def emit(self, kind: str, *args: Value, attr: Any = None, type: Type | None = None) -> Value:
-        """Return a new op's value, or a simpler value equal to it."""
+        """Return a new op's value, an equal op's, or a simpler value."""
         name, self.name = self.name, ""
         v = self.result(kind, *args, attr=attr, type=type)
         self.name = name
@@ -210,7 +210,7 @@ class Simplifier:
 
 
 def implied(cond: Value, truth: bool) -> dict[Value, bool]:
-    """Conditions implied by `cond` being `truth`, through `not`, `and` and `or`."""
+    """Values of conditions if `cond` is `truth`: itself and operands of `not`, `and`, `or`."""
     facts = {cond: truth}
     if type(cond) is Op:
         if cond.kind == "not":

@@ -95,8 +95,8 @@ def split_body(ops: Sequence[Op]) -> list[list[Op]]:
 class OpUse(NamedTuple):
     """Summary of an op of the body, including its nested ops.
 
-    - `values`: parameters and values of the body that it uses, without duplicates.
-    - `kinds`: op kinds; `written`: arrays it writes; `size`: number of ops.
+    - `values`: parameters and values of the body that it uses.
+    - `kinds`: op kinds; `written`: bases that it writes; `size`: number of ops.
     """
 
     values: tuple[Value, ...]
@@ -122,7 +122,7 @@ def find_use(op: Op, outer: Container[Value]) -> OpUse:
 
 
 def temporary_type(t: Scalar | Tensor) -> Array:
-    """Array type of a temporary that holds a value of type t."""
+    """Array type of a temporary that holds a value of type t; bools are i32."""
     if scalar_of(t) is u1:
         t = with_scalar(t, i32)
     return cell_of(t)
@@ -190,9 +190,9 @@ class _Plan:
     def _find_slot(self, places: set[Value], last: int) -> Param | None:
         """Array in which a variable can be kept, or None.
 
-        The variable's only use in its last segment must be a store to that array, which has no
-        other access. The load and the store are then dropped. `places` are the addresses of the
-        variable and of its components.
+        The variable's only use in its last segment must be a load that is stored to that array,
+        which has no other access. The load and the store are then dropped. `places` are the
+        addresses of the variable and of its components.
         """
         ops = self.segments[last]
         loads = [op for op in ops if not places.isdisjoint(self.uses[op].values)]
@@ -232,7 +232,8 @@ class _Costs:
                 self._count(k, op, uses[op])
 
     def allow(self, v: Value, k: int) -> bool:
-        """True if recomputing v in segment k is legal and cheap."""
+        """True if v can be recomputed in segment k with few ops, and no array that it loads may
+        have changed."""
         return self._ops[v] <= LONGEST_RECOMPUTATION and all(
             not bases_may_alias(base, written)
             for home, base in self._loads.get(v, ())

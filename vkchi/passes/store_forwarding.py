@@ -3,8 +3,8 @@
 - After `store p, v` or `v = load p`, a `load p` becomes v, until an op may write p.
 - Elements and components are related: after a store of a vector, a load of a component becomes an
   `extract`. After stores of all components, a load of the vector becomes a `pack`.
-- A store of the value already in memory is removed. So is a store that a later store in its region
-  overwrites before any possible read.
+- A store of the value known to be in memory is removed. So is a store that a later store in its
+  region overwrites before any possible read.
 - Facts propagate into the regions of `if`, and into loops that do not invalidate them. Facts from
   inside a region do not leave it. A `parallel` starts without facts, since its invocations differ.
 
@@ -45,12 +45,17 @@ def forward_memory(fn: Func) -> Func:
 
 
 def remove_dead_stores(fn: Func) -> Func:
-    """Remove stores that a later store in their region overwrites before any read. Loads stay."""
+    """Remove stores that a later store in their region overwrites before any possible read. Loads
+    stay."""
     return DeadStoreEliminator().walk.run(fn)
 
 
 class StoreForwarder:
-    """Rewrites one Func. `known` holds the facts here, `pending` the stores not yet read."""
+    """Rewrites one Func.
+
+    `known` holds the facts here, `pending` the stores of this region that nothing may have read
+    yet.
+    """
 
     def __init__(self) -> None:
         self.walk = Rebuilder(self.visit)
@@ -155,7 +160,7 @@ class StoreForwarder:
         return self.known.element(place)
 
     def drop_covered(self, place: MemoryLocation) -> None:
-        """Remove pending stores that a store to the location overwrites."""
+        """Remove pending stores that a store to this location overwrites."""
         covered = [place]
         if place.component is None:
             covered = [p for p in self.pending if p[:2] == place[:2]]
@@ -200,7 +205,7 @@ class StoreForwarder:
         return self.visit_regions(op, args)
 
     def visit_parallel(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Drop all facts."""
+        """Drop all facts, then rewrite the region."""
         self.known = KnownMemory()
         return self.visit_regions(op, args)
 

@@ -4,12 +4,12 @@
     b = x[i]        ->    v[i] = a
     x[i] = b + a          x[i] = b + a
 
-Drivers have less alias information and keep loads behind stores, so that the load latencies add
-up. With the stores sunk, the loads overlap. Stores, and atomics with unused results, move below
-the last load of their region that they cannot alias. They keep their relative order. Nothing
-moves across a synchronization, an exit of the invocation, or ops with regions. The number of
-moved stores is limited, because their operands occupy registers. CPUs execute out of order by
-themselves.
+Drivers have less alias information and keep loads behind stores, so that the load latencies add up.
+With the stores sunk, the loads overlap. Stores, and atomics with unused results, move below the
+loads that follow in their region. They stop at the first load that may alias them or a store behind
+them, so they keep their relative order. Nothing moves across a synchronization, an exit of the
+invocation, or ops with regions. The number of moved stores is limited, because their operands
+occupy registers. CPUs execute out of order by themselves.
 
 Preconditions: runs after `neighbours`, which merges accesses.
 
@@ -31,7 +31,7 @@ MOST_WAITING = 8  # maximum of stores waiting at once
 
 
 def keep_stores_back(fn: Func, caps: Caps) -> Func:
-    """Move loads before stores, unless the device is a CPU."""
+    """Move stores below loads, unless the device is a CPU."""
     if caps.is_cpu:
         return fn
     return StoreSinker(used_in(fn.body)).run(fn)
@@ -68,12 +68,12 @@ class StoreSinker(Rebuilder):
         return list(out)
 
     def may_wait(self, op: Op) -> bool:
-        """True if an op writes memory and has no other use."""
+        """True if an op is a store, or an atomic with an unused result, to non-private memory."""
         return is_write(op) and (op.kind == "store" or (op.kind in ATOMICS and op not in self.used))
 
 
 def is_load(op: Op) -> bool:
-    """True if an op loads from non-private memory."""
+    """True if an op is a `load` from non-private memory."""
     return op.kind == "load" and not is_private(base_memory(op.args[0]))
 
 
@@ -83,7 +83,7 @@ def is_write(op: Op) -> bool:
 
 
 def behind_last(waiting: list[Op], load: Op) -> list[Op]:
-    """The stores behind the last one that may alias a load."""
+    """The waiting stores behind the last one that may alias a load; all if none may."""
     place = location_of(load.args[0])
     meets = [k for k, op in enumerate(waiting) if may_alias(location_of(op.args[0]), place)]
     return waiting[meets[-1] + 1 :] if meets else waiting

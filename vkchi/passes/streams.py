@@ -23,7 +23,7 @@ RANDOM = ("random",)
 
 
 def lower_random(fn: Func) -> Func:
-    """Lower all `random` ops. Raises InternalError if the Func has no seed parameter."""
+    """Lower all `random` ops. Raises InternalError if there are any and no u32 seed parameter."""
     return Func(fn.name, fn.params, RandomLowering(fn).stream(fn.body), fn.span)
 
 

@@ -34,7 +34,7 @@ UNSIGNED = {32: u32, 64: u64}
 
 
 def reduce_strength(fn: Func) -> Func:
-    """Rewrite divisions by non-negative divisors to their cheapest form."""
+    """Rewrite signed divisions by divisors proved non-negative to their cheapest form."""
     found = Strengthener(fn)
     if not any(found.is_cheaper(op) for op in walk(fn.body) if op.kind in ROUNDED_DOWN):
         return fn

@@ -64,8 +64,8 @@ _COMPONENTS: dict[str, Callable[[RuleBuilder, Op, int], Value | None]] = {
 def extract(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
     """Simplify `extract`.
 
-    A known component is used directly. An `insert` of another component is skipped. Arithmetic
-    on vectors of indices becomes arithmetic on components.
+    A known component is used directly. An `insert` of another component is skipped. Arithmetic on
+    integer vectors with known components becomes arithmetic on components.
     """
     found = component(s, args[0], attr)
     if found is None and (op := op_of(args[0], "insert")):
@@ -85,7 +85,10 @@ DEEPEST = 8  # ops between a component and its known source
 
 
 def is_of_indices(v: Value, depth: int = 0) -> bool:
-    """True if an integer vector is computed elementwise from vectors with known components."""
+    """True if an integer vector is computed elementwise from packs, splats and constants.
+
+    False beyond DEEPEST ops.
+    """
     if scalar_of(v.type).kind == "f" or depth > DEEPEST:
         return False
     if op_of(v, "pack", "splat", "const"):
@@ -95,7 +98,7 @@ def is_of_indices(v: Value, depth: int = 0) -> bool:
 
 
 def extract_at(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Simplify a component access at a constant index, or in a splat."""
+    """Simplify a component access at a constant index, which is clamped, or in a splat."""
     if op := op_of(args[0], "splat"):
         return op.args[0]
     k = constant_int(args[1])
@@ -106,7 +109,8 @@ def extract_at(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def insert(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Simplify `insert`: into a tensor of known components, of the same component, or repeated."""
+    """Simplify `insert`: of a component's own value, over an `insert`, or into a `pack` or
+    constant."""
     v, x = args
     if (op := op_of(x, "extract")) and op.args[0] is v and op.attr == attr:
         return v
@@ -168,10 +172,10 @@ def holds_all(wide: Scalar, narrow: Scalar) -> bool:
 
 
 def is_direct(src: Scalar, mid: Scalar, dst: Scalar) -> bool:
-    """True if casting src to mid to dst equals casting src to dst.
+    """True if casting src to mid to dst is proved to equal casting src to dst.
 
-    Either mid is lossless and does not turn a wrapping cast into a saturating one, or all casts
-    wrap.
+    Either mid is lossless and does not turn a wrapping cast into a saturating one, or all three are
+    integers and dst is no wider than mid.
     """
     if holds_all(mid, src):
         saturates = mid.kind == "f" and src.kind in "iu" and dst.kind in "iu"
@@ -181,7 +185,8 @@ def is_direct(src: Scalar, mid: Scalar, dst: Scalar) -> bool:
 
 
 def cast(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Simplify a cast to the operand's type, or of a lossless cast."""
+    """Remove a cast to the operand's own type. Merge two successive casts if the result is the same
+    (`is_direct`)."""
     (v,) = args
     if v.type is t:
         return v
@@ -193,7 +198,7 @@ def cast(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def bitcast(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Simplify a bitcast to the operand's type, or of a bitcast."""
+    """Remove a bitcast to the operand's own type. Merge two successive bitcasts."""
     (v,) = args
     if v.type is t:
         return v
@@ -202,7 +207,8 @@ def bitcast(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def compare_truth(kind: str) -> Callable[[RuleBuilder, Args, Any, Type], Value | None]:
-    """Rule for eq or ne: comparing a bool cast to a number with 0 or 1 needs no cast."""
+    """Return the rule for `eq` or `ne`: a bool cast to a number and compared with 0 or 1 needs no
+    cast."""
 
     def rule(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
         op, c = op_of(args[0], "cast"), constant_int(args[1])
@@ -224,14 +230,14 @@ def shape(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def largest(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Simplify the maximum of an extent and a constant of at most 0."""
+    """Replace the maximum of an extent and a constant of at most 0 by the extent."""
     number = constant_int(args[1])
     is_extent = op_of(args[0], "shape") is not None
     return args[0] if is_extent and number is not None and number <= 0 else None
 
 
 def member_at(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Simplify the address of a component at a constant index, which is clamped."""
+    """Replace a component's address at a constant index by `member`; the index is clamped."""
     k = constant_int(args[1])
     if k is None:
         return None

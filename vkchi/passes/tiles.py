@@ -13,7 +13,7 @@ from vkchi.types import Scalar, scalar_named, scalar_of
 
 
 class Tiles(NamedTuple):
-    """Number of whole tiles, and the first iteration of the remainder (None if there is none)."""
+    """Number of whole tiles, and the first iteration of the remainder; None if proved empty."""
 
     number: Value
     rest: Value | None

@@ -64,7 +64,7 @@ def unroll_loops(fn: Func, choose: Callable[[Op], UnrollFactor | None]) -> Func:
 
 
 def is_worth_it(loop: Op) -> bool:
-    """True if a loop is long, has a small body, and only loads and computes."""
+    """True if a loop may be long, has a small body without regions, and only loads and computes."""
     ops = loop.regions[0].ops[:-1]
     (axis,) = axes_of(loop)
     begin, end = constant_int(axis.begin), limit_of(axis.end)
@@ -77,7 +77,7 @@ def is_worth_it(loop: Op) -> bool:
 
 
 def limit_of(v: Value) -> int | None:
-    """Constant upper bound of a value, if it is a constant or a `min` with one."""
+    """Constant upper bound of a value, if it is a constant or a `min` with one; else None."""
     if isinstance(v, Op) and v.kind == "min":
         return next((n for n in map(constant_int, v.args) if n is not None), None)
     return constant_int(v)
@@ -91,7 +91,7 @@ def is_quiet(op: Op) -> bool:
 
 
 def registers_of(load: Op) -> int:
-    """Registers that a loaded value occupies."""
+    """32-bit registers that a loaded value occupies."""
     t = load.type
     assert isinstance(t, Scalar | Tensor)
     return (t.size if isinstance(t, Tensor) else 1) * max(1, scalar_of(t).bits // 32)

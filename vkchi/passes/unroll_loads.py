@@ -6,12 +6,12 @@
 Then `licm` hoists the loads out of the outer loop. A load qualifies if
 
 - its address depends only on the indices of short loops and on values invariant in the outer loop;
-- the outer loop does not write to its location;
+- the outer loop is proved not to write its location;
 - it is not under an `if`.
 
 Nested short loops are unrolled together if an address needs all of their indices. Addresses lose
-the proof of being in range, because that may hold only inside the outer loop. `bounds` runs
-again at their new position.
+the proof of being in range, because that may hold only inside the outer loop. `bounds` runs again
+at their new position.
 
 Guarantees: the order of floating-point operations is unchanged.
 
@@ -138,7 +138,7 @@ class LoadUnrollSelector:
         return chosen
 
     def is_alike(self, load: InvariantLoad) -> bool:
-        """True if a load is subgroup-uniform, in uniform control flow."""
+        """True if a load's address and execution are proved not to vary along the fastest axis."""
         varying = self.varying
         if varying is None:
             return True
@@ -192,7 +192,7 @@ class InvariantLoadFinder:
                 self.search(op, (*around, op))
 
     def needed(self, load: Op, around: Loops) -> Loops | None:
-        """Loops whose indices determine a load's address.
+        """Loops whose indices determine a load's address, outer ones first.
 
         None if the address depends on other values of the outer loop, the loop may write the
         location, or a trip count is not constant.

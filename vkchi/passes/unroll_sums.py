@@ -62,9 +62,10 @@ def find_loops(loop: Op, used: set[Value]) -> set[Op]:
 
 
 def loops_of_place(survey: DependenceTest, sums: WrappedSums, write: WriteAccess) -> Sequence[Op]:
-    """Serial loops whose indices determine the address of a reduction.
+    """Serial loops whose indices determine the address of a reduction in global memory.
 
-    Empty if the address also depends on the parallel index, or if a trip count is not constant.
+    Empty if the address varies with the parallel iteration otherwise, or if a trip count is not
+    constant.
     """
     element = element_under(write.op.args[0])
     if element is None or not is_global(write.place.base):

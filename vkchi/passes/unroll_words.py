@@ -78,14 +78,17 @@ class WordUnrollSelector:
         return None if way is None or self.are_alike(accesses) else way
 
     def are_alike(self, accesses: Sequence[Op]) -> bool:
-        """True if some load is probably uniform across invocations."""
+        """True if an access is a load whose address is probably uniform across invocations."""
         if self.grid is None:
             return False
         return any(op.kind == "load" and op.args[0] not in self.lanes for op in accesses)
 
 
 def choose_way(axis: LoopAxis, accesses: Sequence[Op], rounds: int) -> UnrollFactor | None:
-    """Choose the peeled iterations so that half of the accesses are aligned to words, or None."""
+    """Unroll factor with the fewest peeled iterations that align most stride-one accesses to words.
+
+    None if fewer than half of the accesses are aligned, or if the loop is too short.
+    """
     length = constant_length(axis)
     if length is not None and length < rounds:
         return None
@@ -112,6 +115,6 @@ def may_mix_up(accesses: Sequence[Op]) -> bool:
 
 
 def constant_length(axis: LoopAxis) -> int | None:
-    """Constant trip count, or None."""
+    """Difference of constant bounds, or None; it may be negative."""
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     return None if begin is None or end is None else end - begin

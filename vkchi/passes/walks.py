@@ -1,6 +1,6 @@
 """Stride and alignment analysis: the step of accesses along an index, and their start.
 
->>> stride_along(load_x_i_k, k)      # x[i, k]
+>>> stride_along(load_x_i_k, k, AffinePolynomials())      # x[i, k]
 1
 """
 
@@ -19,7 +19,7 @@ WORD = 8  # bytes that a CPU lane loads in one access
 
 
 def stride_along(access: Op, index: Param, sums: AffinePolynomials) -> int | None:
-    """Stride of an access along an index in elements: 0, 1, or None for anything else."""
+    """Stride of an access along an index: 1 element, or 0 for an invariant load; else None."""
     place = access.args[0]
     if access.kind not in ("load", "store") or not isinstance(place, Op) or place.kind != "elem":
         return None
@@ -38,9 +38,9 @@ def bits_at(access: Op) -> int:
 
 
 def is_dense(t: Array) -> bool:
-    """True if elements are contiguous along the last axis.
+    """True if elements are known to be contiguous along the last axis.
 
-    Scalars must have at most 32 bits and be stored in their own format.
+    Scalars must have at most 32 bits and be stored in their own width.
     """
     if t.stored.bits > 32 or scalar_of(t.elem).bits != t.stored.bits:
         return False
@@ -50,7 +50,10 @@ def is_dense(t: Array) -> bool:
 
 
 def strides_of(t: Array) -> list[int] | None:
-    """Stride of each axis in scalars; None if unknown or not constant along an axis."""
+    """Stride of each axis in scalars.
+
+    None if the layout is unknown, has an origin other than 0, or an axis without constant stride.
+    """
     if t.ndim == 1 and t.layout is None:
         return [t.scalars_per_element]
     if t.shape is None:
@@ -73,13 +76,14 @@ class StrideOneAccesses:
         self.sums, self.multiples = AffinePolynomials(), PowerOfTwoFactors()
 
     def is_walking(self, access: Op) -> bool:
-        """True if an access has stride one."""
+        """True if an access is proved to have stride one."""
         return stride_along(access, self.index, self.sums) == 1
 
     def is_aligned(self, access: Op, skipped: int = 0) -> bool:
-        """True if a stride-one access starts at a word boundary after `skipped` iterations.
+        """True if a stride-one access is proved to start at a word boundary after `skipped`
+        iterations.
 
-        The access must be proved in range.
+        The access must be in global memory and proved in range.
         """
         place = access.args[0]
         assert isinstance(place, Op) and isinstance(place.args[0].type, Array)
@@ -94,7 +98,7 @@ class StrideOneAccesses:
         return min([attributes_of(base).aligned, *[n * size for n in known]]) >= WORD
 
     def first(self, last: Value, skipped: int) -> int:
-        """Power of two that divides the last index in the loop's first iteration."""
+        """Power of two that divides the last index after `skipped` iterations."""
         form = self.sums.of(last)
         constant, begin = constant_of(form) + skipped, constant_int(self.begin)
         found = [self.multiples.of(v) * low_bit(n) for v, n in terms_of(form).items()

@@ -3,11 +3,11 @@
     parallel %b, %e {^(%i: i64) body}    becomes    parallel 0, INVOCATIONS {^(%t: i32)
                                                       for k in 0..rounds { body }}
 
-Each invocation executes every INVOCATIONS-th iteration; iterations are counted as u64. This
-applies if an axis has type i64, or if the product of constant extents exceeds i32. Counts beyond
-u64 saturate; such a loop would never end.
+Each invocation executes every INVOCATIONS-th iteration; iterations are counted as u64. This applies
+if an axis has type i64, or if all extents are constants and their product exceeds i32. Counts
+beyond u64 saturate; such a loop would never end.
 
-Guarantees: later passes see only i32 axes.
+Guarantees: later passes see only `parallel` axes of i32.
 
     >>> cut_wide_loops(fn)
 """
@@ -29,7 +29,7 @@ INT_MAX = (1 << 31) - 1
 
 
 def cut_wide_loops(fn: Func) -> Func:
-    """Rewrite loops with i64 axes, or with too many iterations for i32."""
+    """Rewrite `parallel` loops with i64 axes, or with a constant trip count beyond i32."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op.kind != "parallel" or not is_wide(op):
@@ -41,13 +41,13 @@ def cut_wide_loops(fn: Func) -> Func:
 
 
 def is_wide(op: Op) -> bool:
-    """True if i32 cannot count a loop's iterations."""
+    """True if an axis is i64, or the constant number of iterations exceeds i32."""
     axes = axes_of(op)
     return any(a.param.type is i64 for a in axes) or (static_count(axes) or 0) > INT_MAX
 
 
 def static_count(axes: Sequence[LoopAxis]) -> int | None:
-    """Number of iterations, if it is a compile-time constant."""
+    """Number of iterations; None if it is not a compile-time constant."""
     ends = [(constant_int(a.begin), constant_int(a.end)) for a in axes]
     known = [(b, e) for b, e in ends if b is not None and e is not None]
     return math.prod(max(0, e - b) for b, e in known) if len(known) == len(axes) else None

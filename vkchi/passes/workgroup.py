@@ -5,8 +5,8 @@ workgroup,
 
     parallel begin, end { (i) body }
 
-becomes a loop from 0 over whole workgroups. Invocations beyond the end execute the last
-iteration without effects:
+becomes a loop from 0 over whole workgroups. Invocations beyond the end execute the last iteration
+without effects:
 
 - writes and reports are omitted;
 - atomics and subgroup reductions receive the identity;
@@ -14,9 +14,9 @@ iteration without effects:
 - an omitted atomic returns the value in memory, so that loops waiting for a value end in all
   invocations.
 
-If the host cannot compute the number of iterations, `map_grid` makes each workgroup execute
-several groups of iterations in sequence. A barrier at the end separates their uses of workgroup
-arrays. A loop with more than `host_numbers.most_iterations` iterations does not run.
+If the host cannot compute the number of iterations, `map_grid` makes each workgroup execute several
+groups of iterations in sequence. A barrier at the end separates their uses of workgroup arrays.
+Such a loop does not run if it has more than `host_numbers.most_iterations` iterations.
 
 A barrier that only some invocations of a workgroup can reach is an error (`uniformity`).
 

@@ -77,7 +77,8 @@ class ReportBuffer:
 
         `is_muted`: the launch is a replay; it neither prints nor warns.
 
-        Raises KernelAssertionError or a subclass of it.
+        Raises KernelAssertionError or a subclass of it for the first failed check. Without one,
+        errors of printing and warnings that are turned into errors propagate.
         """
         head = self._read(0, FAILURES + 1).tolist()
         used, lost, failures = head[CURSOR], head[LOST], head[FAILURES]

@@ -30,7 +30,7 @@ OFF = "kernels are not measured: use ti.init(kernel_profiler=True)"
 
 
 class KernelProfilerQueryResult(NamedTuple):
-    """Number of a kernel's dispatches; minimum, maximum and mean time in milliseconds."""
+    """Number of a kernel's dispatches; minimum, maximum and mean time of one in milliseconds."""
 
     counter: int
     min: float
@@ -54,8 +54,8 @@ def _profiler() -> KernelProfiler | None:
 def print_kernel_profiler_info(mode: str = "count") -> None:
     """Print the execution times of kernels.
 
-    `mode` is "count" for a line per kernel, or "trace" for a line per launch. Raises
-    ArgumentError for another mode.
+    `mode` is "count" for a line per dispatch name (`step.0`), or "trace" for a line per dispatch.
+    Raises ArgumentError for another mode.
     """
     if mode not in ("count", "trace"):
         raise ArgumentError(f'print_kernel_profiler_info: "count" or "trace", not {mode!r}')
@@ -66,7 +66,7 @@ def print_kernel_profiler_info(mode: str = "count") -> None:
 
 
 def count_lines(found: KernelProfiler) -> list[str]:
-    """Table of totals per kernel, longest first."""
+    """Table of totals per dispatch name, longest first."""
     whole = found.seconds
     lines = ["[      %     total   count |      min       avg       max   ] Kernel name", "-"]
     for name, t in sorted(found.totals.items(), key=lambda row: -row[1].seconds):
@@ -82,7 +82,7 @@ def count_lines(found: KernelProfiler) -> list[str]:
 
 
 def trace_lines(found: KernelProfiler) -> list[str]:
-    """Table of launches, in order; start times are relative to the first."""
+    """Table of dispatches, in order; start times are relative to the first."""
     lines = ["[  start.time | kernel.time ] Kernel name", "-"]
     first = found.trace[0].began_s if found.trace else 0.0
     for name, seconds, began in found.trace:
@@ -101,7 +101,7 @@ def print_table(title: str, lines: Iterable[str]) -> None:
 def query_kernel_profiler_info(name: str) -> KernelProfilerQueryResult | None:
     """Return the times of the dispatches of the kernel called `name`, over all of its loops.
 
-    None if profiling is off.
+    All are zero if there was none. None if profiling is off.
     """
     found = _profiler()
     if found is None:
@@ -139,7 +139,8 @@ def set_kernel_profiler_toolkit(toolkit_name: str = "default") -> bool:
 def export_trace(path: str | os.PathLike[str]) -> None:
     """Write the measured times to the file `path`, for Perfetto or `chrome://tracing`.
 
-    Source: "Trace Event Format", complete events; times in microseconds.
+    There are no events if profiling is off. Source: "Trace Event Format", complete events; times in
+    microseconds.
     """
     found = _profiler()
     events: list[dict[str, Any]] = []

@@ -95,7 +95,7 @@ class ReportSite(NamedTuple):
         return "\n".join(head)
 
     def where(self, values: Sequence[Any]) -> str:
-        """Iteration of the parallel loop in which a record was made; empty outside of loops."""
+        """Text: iteration of the parallel loop in which a record was made; empty outside loops."""
         found = [f"{name} = {self._show_index(values, which)}" for name, which in self.iteration]
         return f"in the iteration {', '.join(found)}" if found else ""
 
@@ -170,9 +170,10 @@ def format_sample(t: Scalar) -> Any:
 
 
 def read_lines(words: Any, sites: dict[int, ReportSite]) -> list[ReportRecord]:
-    """Decode the records of lines in a u4 array, up to the first that does not fit.
+    """Decode the records of lines in a u4 array, up to a zero word or its end.
 
-    They are ordered by dispatch, then by invocation, then as reported.
+    They are ordered by dispatch, then by invocation, then as reported. Raises InternalError for an
+    unknown site.
     """
     found: list[tuple[int, ReportRecord]] = []
     for site, starts in record_starts(words.tolist(), sites):
@@ -189,7 +190,7 @@ def dispatch_order(record: ReportRecord) -> tuple[int, int]:
 def record_starts(
     words: list[int], sites: dict[int, ReportSite]
 ) -> list[tuple[ReportSite, list[int]]]:
-    """Return the start positions of the records of each site.
+    """Return each site that occurs, with the start positions of its records.
 
     Raises InternalError for an unknown site.
     """

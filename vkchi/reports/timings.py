@@ -19,7 +19,7 @@ MOST_TRACED = 100_000  # dispatches with individual times; totals include all
 
 
 class DispatchTotal:
-    """Count, total, minimum and maximum time of the dispatches of one name, in seconds."""
+    """Count of the dispatches of one name; their total, minimum and maximum time in seconds."""
 
     __slots__ = ("count", "least", "most", "seconds")
 
@@ -33,7 +33,10 @@ class DispatchTotal:
 
 
 class KernelProfiler:
-    """Measures all dispatches of a device from its creation on."""
+    """Measures all dispatches of a device from its creation on.
+
+    `totals` includes all by name, `trace` the first MOST_TRACED.
+    """
 
     is_left = False
 
@@ -61,7 +64,7 @@ class KernelProfiler:
 
     @property
     def seconds(self) -> float:
-        """Total time of all dispatches."""
+        """Total time of all collected dispatches."""
         return sum(total.seconds for total in self.totals.values())
 
 

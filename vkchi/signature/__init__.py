@@ -74,7 +74,10 @@ class Parameter:
         self.name, self.type = name, type
 
     def sign(self, arg: Any) -> Any:
-        """Return the argument's part of the signature; None if code does not depend on it."""
+        """Return the argument's part of the signature; None if code does not depend on it.
+
+        Raises ArgumentError for an argument that does not fit.
+        """
         return None
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
@@ -82,10 +85,11 @@ class Parameter:
         return ArgSpec(self.name, self.kind, self.type)
 
     def bind(self, arg: Any, bound: BoundArguments) -> None:
-        """Append the argument's scalars. Raises ArgumentError."""
+        """Append the argument's scalars. Raises ArgumentError for an argument that does not fit."""
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
-        """Return (slot kind, parameter, axis) of each scalar that `bind` appends, in order."""
+        """Return (slot kind, parameter, axis or component) of each scalar that `bind` appends, in
+        order."""
         return []
 
     def leaves(self, arg: Any) -> Iterator[tuple[Parameter, Any]]:
@@ -111,7 +115,7 @@ ANNOTATIONS: dict[type, Callable[[str, Any], Parameter]] = {}
 
 
 class GroupedParameters:
-    """Factories of handlers for grouped parameters, set by `struct_params`."""
+    """Hooks: the factories in `struct_params` of handlers for grouped parameters."""
 
     structs, pack = Hook("parameter of structs"), Hook("parameter of a pack")
 
@@ -186,7 +190,10 @@ class TensorParameter(Parameter):
 
 
 class ArrayParameter(Parameter):
-    """An ndarray, numpy array or CPU torch tensor, by reference."""
+    """An ndarray, or an array of another library in host or CUDA memory.
+
+    The kernel accesses its memory in place, or a copy that is copied back after writes.
+    """
 
     kind = "array"
 
@@ -320,7 +327,10 @@ class TemplateParameter(Parameter):
 
 
 class SelfParameter(TemplateParameter):
-    """`self` of a method: its attributes are compile-time values."""
+    """`self` of a method: its attributes are compile-time values.
+
+    `spec` raises KernelSyntaxError if its class is not data-oriented.
+    """
 
     kind = "self"
 
@@ -347,7 +357,11 @@ class Signer:
         self.identify = identities_of(tuple(objects))
 
     def adopt(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Replace arrays of other libraries by numpy views. Raises ArgumentError."""
+        """Replace arrays of other libraries by numpy views (DLPack), except torch tensors and CUDA
+        arrays.
+
+        Raises ArgumentError.
+        """
         for k in self._arrays:
             if type(args[k]) not in NATIVE:
                 args = (*args[:k], self._adopted(self.parameters[k], args[k]), *args[k + 1 :])
@@ -396,7 +410,8 @@ class Signer:
         """Return the signature of a call.
 
         It contains each argument's part. With several arrays, it also contains for each the
-        first array of equal shape, and a bool: no two share memory.
+        position of the first array of equal shape, and a bool: no two are known or suspected to
+        share memory.
         """
         key = [p.sign(a) for p, a in zip(self.parameters, args, strict=True)]
         arrays = self._arrays
@@ -433,7 +448,11 @@ def identities_of(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[
 
 
 def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:
-    """Return handlers for the function's parameters, by annotation. Raises KernelSyntaxError."""
+    """Return handlers for the function's parameters, by annotation.
+
+    Raises KernelSyntaxError for `*args`, and for missing or unsupported annotations;
+    KernelNameError for a string annotation that cannot be evaluated.
+    """
     found: list[Parameter] = []
     for k, p in enumerate(declared_parameters(fn)):
         if p.kind in ("*", "**"):
@@ -450,7 +469,11 @@ def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter
 
 
 def make_parameter(fn: pytypes.FunctionType, p: DeclaredParameter) -> Parameter:
-    """Return the handler for one annotated parameter. Raises KernelSyntaxError."""
+    """Return the handler for one annotated parameter.
+
+    Raises KernelSyntaxError for a missing or unsupported annotation, KernelNameError as
+    `resolve_annotation`.
+    """
     note = resolve_annotation(fn, p.annotation)
     found = parameter_of(p.name, note)
     if found is not None:
@@ -485,7 +508,10 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
 
 
 def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
-    """Evaluate an annotation that is a string."""
+    """Evaluate an annotation that is a string; others are returned as they are.
+
+    Raises KernelNameError for an unknown name.
+    """
     if not isinstance(note, str):
         return note
     import inspect  # rarely needed

@@ -15,10 +15,10 @@ from vkchi.ndarray import Ndarray
 
 
 def are_disjoint_arguments(arrays: list[Any]) -> bool:
-    """True if no arrays or gradients share device memory.
+    """True if no two arrays, and no array and gradient, share device memory; False if unknown.
 
-    Two arrays of the same or of overlapping host memory share it too, because such memory is
-    imported or copied once.
+    Arrays in host memory share it if that is imported in place and overlaps, or if they are the
+    same view, which is copied once.
     """
     buffers: set[int] = set()
     gradients, others, ranges = [], [], []

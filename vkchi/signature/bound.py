@@ -80,7 +80,10 @@ class BoundArguments:
         self.flat.extend(array.shape)
 
     def check_written(self, plan: WritingKernel) -> None:
-        """Raise ArgumentError if an import that the kernel writes cannot be copied back."""
+        """Raise ArgumentError if the kernel writes an import that overlaps another one.
+
+        Also for a written import, unless it is used in place, that is read-only or overlaps itself.
+        """
         written = plan.written
         for one in self.imports:
             if one.name not in written:
@@ -124,7 +127,7 @@ class BoundArguments:
                     )
 
     def check_types(self, plan: WritingKernel) -> None:
-        """Raise ArgumentError if written in-place imports overlap with different scalar types.
+        """Raise ArgumentError if a written in-place import overlaps one of another scalar type.
 
         Compiled code assumes that arrays of different types do not alias.
         """
@@ -164,7 +167,10 @@ class BoundArguments:
         return list({one.loan: None for one in self.imports if one.loan is not None})
 
     def copy_back(self, written: set[str]) -> None:
-        """Copy written arrays back to host memory; waits if there are in-place imports."""
+        """Copy written arrays back to host and CUDA memory.
+
+        Waits for the device if host memory is used in place, unless launches are deferred.
+        """
         for one in self.imports:
             is_copied = one.loan is None and not isinstance(one.array, HostNdarray)
             if one.name in written and is_copied:
@@ -235,7 +241,7 @@ def has_mixed_scalar_types(args: Sequence[object]) -> bool:
 
 
 def aliases_device_array(one: ImportedArray, array: Storage) -> bool:
-    """True if an imported argument shares memory with a device array."""
+    """True if an imported argument may share memory with a device array."""
     if array.host is not None:
         return one.loan is None and host_views.may_overlap(one.view, array.host)
     a, b = one.array.buffer, array.buffer
@@ -248,7 +254,7 @@ def memory_key(array: Ndarray) -> object:
 
 
 def written_at(plan: WritingKernel, name: str) -> str:
-    """Message text: location of a kernel's first write to an argument."""
+    """Message text: location of a kernel's first write to an argument; empty if unknown."""
     span = plan.first_write(name)
     return f" at {span.place}" if span is not None else ""
 

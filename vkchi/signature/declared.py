@@ -18,7 +18,7 @@ WRAPPED = ("__wrapped__", "__signature__")  # attributes that declare another si
 
 
 class MissingAnnotation:
-    """Marks a missing annotation."""
+    """Marker of a missing annotation."""
 
 
 class DeclaredParameter(NamedTuple):
