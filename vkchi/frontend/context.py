@@ -261,7 +261,10 @@ class Lowering:
             )
 
     def capture(self, name: str) -> Any:
-        """Return the value of a name from outside the function. Raises KernelNameError."""
+        """Return the value of a name from outside the function, and record the read.
+
+        Raises KernelNameError.
+        """
         value = self.peek_captured(name, _MISSING)
         if value is _MISSING:
             raise self.undefined(name)
@@ -269,7 +272,7 @@ class Lowering:
         return self.found(plain_number(value))
 
     def outside(self, value: Any) -> Any:
-        """Record the use of a Python object without a name, such as a default of a parameter."""
+        """Record the use of a Python object without a name; return it as the kernel sees it."""
         value = plain_number(value)
         self.dependencies.outside(value)
         return self.found(value)
@@ -301,7 +304,7 @@ class Lowering:
         return base
 
     def looked_into(self, *values: Any) -> None:
-        """Record that Python operators read these objects, or compare their identity."""
+        """Record that Python operators read these objects of users' classes, or compare them."""
         for value in values:
             if not isinstance(value, Value) and is_object(value):
                 self.dependencies.compared(value)
@@ -356,7 +359,10 @@ class Lowering:
         return value if all(map(is_, old, new)) else refilled(value, new)
 
     def peek_captured(self, name: str, default: Any = None) -> Any:
-        """Return the value of a name from outside the function, without recording a dependency."""
+        """Return the value of a name from outside the function, without recording a dependency.
+
+        An undefined name gives `default`.
+        """
         fn = self.act.fn
         if name in fn.__code__.co_freevars and fn.__closure__ is not None:
             cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
@@ -419,7 +425,7 @@ class Lowering:
         return ArrayRef(self.add_param(param, ("field", obj)), obj)
 
     def gradient_of(self, array: ArrayRef) -> ArrayRef:
-        """Return the gradient of an ndarray argument."""
+        """Return the gradient of an ndarray argument, which becomes a parameter of the Func."""
         binding = ("grad", array.value.name)
         for param in self.params:
             if self.bindings[param.name] == binding:
@@ -432,7 +438,7 @@ class Lowering:
         return ArrayRef(param, clamps=array.clamps)
 
     def seed(self) -> None:
-        """Record that the kernel draws random numbers: adds a parameter to the Func."""
+        """Record that the kernel draws random numbers: adds one parameter to the Func."""
         if ("seed",) not in self.bindings.values():
             self.add_param(Param(u32, SEED), ("seed",))
 
@@ -447,7 +453,8 @@ class Lowering:
     ) -> Any:
         """Call a Python function at compile time. An exception in it becomes a compile error.
 
-        Numpy scalars become Python numbers, unless `as_is`.
+        A CompilationError with a span is raised unchanged. Numpy scalars become Python numbers,
+        unless `as_is`.
         """
         if fn is not super:
             record_reachable(self.dependencies, fn, (*args, *(kwargs or {}).values()))
@@ -474,7 +481,7 @@ def plain_number(x: Any) -> Any:
 
 
 def has_same_numbers(read: Any, found: Any) -> bool:
-    """True if `read` is a vector and its widened copy `found` still has the same numbers."""
+    """True if `read` is a vector or matrix, and its widened copy `found` still has its numbers."""
     if not isinstance(read, Matrix):
         return False
     if read is found:
@@ -485,7 +492,7 @@ def has_same_numbers(read: Any, found: Any) -> bool:
 
 
 def array_like(cx: Lowering, x: Any) -> ArrayRef | None:
-    """Return x as an array in a kernel, or None if x has no array type."""
+    """Return x as an array in a kernel; None if x is neither an ArrayRef nor a field."""
     if isinstance(x, ArrayRef):
         return x
     return cx.array_of(x) if is_field(x) else None

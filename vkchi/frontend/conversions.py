@@ -1,9 +1,9 @@
-"""Implicit conversions, and cautions about values that they lose.
+"""Implicit conversions, and cautions about values that they may lose.
 
-A float converted to an integer loses its fraction, unless it is proved to be whole. Narrower
-integers and floats are reported in debug mode and under `strict` only. Range analysis later drops
-cautions about integers that are proved to fit (`op` of `PendingCaution`). Explicit conversions
-(`ti.cast`, `int()`, `ti.i32()`) are not reported.
+A conversion of a float to an integer is reported, unless the float is proved to be whole. Narrower
+integers and floats are reported in debug mode and under `strict` only, a lost sign under `strict`
+only. Range analysis later drops cautions about integers that are proved to fit (`op` of
+`PendingCaution`). Explicit conversions (`ti.cast`, `int()`, `ti.i32()`) are not reported.
 
     v = convert(cx, operand(cx, x), i32, ConversionTarget("`s`"))
 """
@@ -52,9 +52,10 @@ Reasons = Sequence[Value]  # values whose integrality implies that of another
 
 
 class PendingCaution(NamedTuple):
-    """A caution.
+    """A caution that range analysis may drop.
 
     `op` is the cast of an integer. It loses nothing if its operand is proved to be in range.
+    Without `op`, the caution stays.
     """
 
     caution: Caution
@@ -62,7 +63,7 @@ class PendingCaution(NamedTuple):
 
 
 class ConversionTarget(NamedTuple):
-    """The words for the target of a conversion.
+    """The words for the target of a conversion; none: the source of the current expression.
 
     For a variable `name`, `origin` is its declaration and `source` that of its function. `help`
     replaces the usual one.
@@ -79,9 +80,9 @@ UNNAMED = ConversionTarget()
 
 
 def convert(cx: Context, a: Operand, t: Scalar | Tensor, into: ConversionTarget = UNNAMED) -> Value:
-    """Convert an operand to type t, as `as_type`; add a caution for a loss of values.
+    """Convert an operand to type t, as `as_type`; add a caution for a possible loss of values.
 
-    Raises KernelTypeError for Python integers that t cannot represent.
+    Raises KernelTypeError for Python integers that fit neither t nor default_ip.
     """
     made, elem = put_into(cx, a, t), scalar_of(t)
     if isinstance(a, WeakNumbers):
@@ -96,7 +97,7 @@ def convert_value(
 ) -> Value:
     """Return x as a value of type t, converted by `convert`; a scalar is broadcast.
 
-    Raises KernelTypeError.
+    Raises KernelTypeError, also where shapes differ.
     """
     a = operand(cx, x)
     check_shape(cx, a, t)
@@ -106,7 +107,7 @@ def convert_value(
 def note_value(
     cx: Context, v: Value, made: Value, t: Scalar | Tensor, into: ConversionTarget
 ) -> None:
-    """Add a caution if the conversion of v to `made`, of type t, loses values."""
+    """Add a caution if the conversion of v to `made`, of type t, may lose values."""
     old, elem = scalar_of(v.type), scalar_of(t)
     loss = loss_between(cx, old, elem)
     if loss == "fraction" and is_constant(v):
@@ -121,7 +122,7 @@ def note_value(
 
 
 def loss_between(cx: Context, old: Scalar, new: Scalar) -> str:
-    """Return the key of `LOST` for a conversion; empty if it loses nothing, or is not reported."""
+    """Return the key of `LOST` for a conversion; "" if it loses nothing, or is not reported."""
     if old.kind == "f" and new.kind in "iu":
         return "fraction"
     is_looked_at = cx.options.debug or cx.options.strict
@@ -138,7 +139,7 @@ def loss_between(cx: Context, old: Scalar, new: Scalar) -> str:
 
 
 def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: ConversionTarget) -> None:
-    """Add a caution for constants, one or an array, that type t cannot represent."""
+    """Add a caution for the first of some constants (a number or an array) that is not held."""
     for number in [numbers] if isinstance(numbers, float | int) else numbers.reshape(-1).tolist():
         if not is_held(number, kind, t):
             with np.errstate(all="ignore"):
@@ -150,7 +151,11 @@ def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: Convers
 
 
 def is_held(number: float, kind: str, t: Scalar) -> bool:
-    """True if a type can represent a Python number, or all bits of an integer (-1 as u32)."""
+    """True if the conversion of a Python number to type t needs no caution.
+
+    An integer must fit t's bits, signed or unsigned (-1 as u32). A float must be in t's range, and
+    integral if t is an integer type. Lost digits do not count.
+    """
     if t.kind == "f":
         return kind != "f" or not GREATEST[t.bits] < abs(number) < math.inf
     if t.kind == "b" or kind == "b":
@@ -165,9 +170,10 @@ def is_held(number: float, kind: str, t: Scalar) -> bool:
 
 
 def is_whole(v: Value) -> bool:
-    """True if a float (or vector) is proved to be integral.
+    """True if a float (or vector) is proved to be integral; False if unknown.
 
     The proof goes backwards through sums, products, choices and loops, to roundings and integers.
+    It stops after MOST_VALUES values.
     """
     seen: set[Value] = set()
     carried: dict[Value, Reasons] = {}
@@ -185,7 +191,7 @@ def is_whole(v: Value) -> bool:
 
 
 def whole_if(v: Value, carried: dict[Value, Reasons]) -> Reasons | None:
-    """Return floats whose integrality implies that of v; None if there are none.
+    """Return floats whose integrality implies that of v; none if v is integral, None if unknown.
 
     Loop-carried values are integral if their first and next values are, by induction (`carried`).
     """
@@ -220,7 +226,7 @@ def whole_if(v: Value, carried: dict[Value, Reasons]) -> Reasons | None:
 
 
 def is_widened(v: Value, t: Scalar) -> bool:
-    """True if a value was cast from type t, or from a narrower type of its kind."""
+    """True if a value was cast from type t, a narrower type of its kind, or a bool."""
     op = find_cast(v)
     if op is None:
         return False
@@ -248,7 +254,7 @@ def add_caution(
 
 
 def target_phrase(cx: Context, into: ConversionTarget) -> str:
-    """Return the phrase for the target: its words, or the source of the current expression."""
+    """Return the phrase for the target: its words, the source of the expression, or "here"."""
     if into.words:
         return f"in {into.words}"
     span = cx.span
@@ -270,7 +276,7 @@ def help_for(into: ConversionTarget, t: Scalar | Tensor) -> str:
 
 
 def literal_of(into: ConversionTarget) -> str:
-    """Return the integer literal that declares a variable, as written; empty if there is none."""
+    """Return the integer literal that declares a variable, as written; "" if there is none."""
     source, origin = into.source, into.origin
     if source is None or origin is None or source.file != origin.file:
         return ""

@@ -1,4 +1,4 @@
-"""Debug-mode checks: array bounds, integer division by zero, integer overflow.
+"""Debug-mode checks: indices, integer division by zero, negative exponents, integer overflow.
 
 A `guard_*` function emits a failure report, a `watch_*` function a warning.
 
@@ -41,7 +41,7 @@ def all_of(cx: Context, truths: Sequence[Value]) -> Value | None:
 
 
 def guard_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> None:
-    """Emit a failure report for an index out of bounds."""
+    """Emit a failure report for an index out of bounds; nothing for constants in bounds."""
     extents: Sequence[Value | int] = array.shape(cx)
     rows = zip(indices, extents, array.origin, strict=True)
     ok = all_of(cx, [v for row in rows if (v := is_inside(cx, *row)) is not None])
@@ -67,7 +67,7 @@ def tuple_text(items: Sequence[Value | int]) -> list[Part]:
 
 
 def is_inside(cx: Context, k: Value, extent: Value | int, origin: int) -> Value | None:
-    """Emit the test that an index is in bounds on its axis, a u1; None if it always is."""
+    """Emit the test that an index is in bounds on its axis, a u1; None if constants prove it."""
     t = k.type
     assert isinstance(t, Scalar)
     number = constant_int(k)
@@ -96,7 +96,7 @@ def guard_component(cx: Context, k: Value, extent: int, t: Tensor) -> None:
 
 
 def guard_division(cx: Context, kind: str, x: Value, y: Value) -> None:
-    """Emit a failure report for an integer division by zero."""
+    """Emit a failure report for an integer division by zero; nothing for a nonzero constant."""
     t = y.type
     assert isinstance(t, Scalar | Tensor)
     if isinstance(y, Op) and y.kind == "const" and constant_array(y).all():
@@ -238,7 +238,11 @@ def emit_checked(cx: Context, kind: str, x: Value, y: Value) -> Value:
 
 
 def may_overflow(kind: str, x: Value, y: Value) -> bool:
-    """True if an overflow check is needed: operands are not constants that exclude it."""
+    """True if an op needs an overflow check.
+
+    Two constants need none. Divisions need one if they are signed, and the divisor is not a
+    constant other than -1.
+    """
     if kind not in DIVISIONS:
         return not (is_constant(x) and is_constant(y))
     is_safe = is_constant(y) and bool((constant_array(y) != -1).all())

@@ -1,8 +1,8 @@
 """`ti.svd`, `ti.solve` and other decompositions in kernels, traced from `lang.decompose`.
 
-They compute in f32 or f64.
+Decompositions compute in f32 or f64, `solve` in the type of its result.
 
-    CALLS[lang.decompose.svd].handler(cx, m)       # [U, S, V]
+    CALLS[lang.decompose.svd].handler(cx, m)       # (U, S, V)
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from vkchi.types.lazy_numpy import np
 
 
 def emit_repeat(cx: Context, step: Callable[..., Any], state: Any, most: int) -> list[Value]:
-    """Emit `lang.loop.repeat`: a `while` that carries the state, a flag and a count."""
+    """Emit `lang.loop.repeat`: a `while` that carries the state, a flag and a count.
+
+    Returns the last state.
+    """
     first = [operator_lowering.value(cx, x) for x in state]
     carried = [*first, constant(cx, 1, u1), constant(cx, 0, i32)]
     seen = tuple(Param(v.type) for v in carried)
@@ -50,7 +53,10 @@ def emit_repeat(cx: Context, step: Callable[..., Any], state: Any, most: int) ->
 
 
 def _float_type(cx: Context, dt: Any, *values: Value) -> Scalar:
-    """Return `dt`, or the promotion of default_fp and the values' types."""
+    """Return `dt`, or the promotion of default_fp and the float types of values.
+
+    Raises KernelTypeError if `dt` is not a float type.
+    """
     t: Any = cx.options.default_fp
     if dt is not None:
         t = dtype_of(cx, dt)
@@ -63,7 +69,10 @@ def _float_type(cx: Context, dt: Any, *values: Value) -> Scalar:
 
 
 def on_matrix(fn: Function, sizes: decompose.Formulas) -> Handler:
-    """Make the handler of a decomposition: the formula for the matrix's size, in f32 or f64."""
+    """Make the handler of a decomposition: the formula for the matrix's size, in f32 or f64.
+
+    The results are cast to `dt`.
+    """
 
     def call(cx: Context, A: Any, dt: Any = None) -> tuple[Value, ...]:
         m = operator_lowering.value(cx, A)
@@ -91,7 +100,10 @@ def _solve(cx: Context, A: Any, b: Any, dt: Any = None) -> Value:
 
 
 def _stop_grad(cx: Context, x: Any) -> Any:
-    """Return values without their derivatives; for an array, None. Constants are unchanged."""
+    """Return values without their derivatives; Python numbers are unchanged.
+
+    For an array, block derivatives of later reads and return None. Raises KernelTypeError.
+    """
 
     def stop(leaf: Any) -> Any:
         if isinstance(leaf, ArrayRef):

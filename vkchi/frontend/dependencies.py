@@ -4,7 +4,7 @@ A value is recorded by the path at which it was found (`self.grid.dx`); the path
 arrays. A container that is only indexed, or an object of which only attributes are read, is a step
 of a path. `reads` returns the values at the ends of paths.
 
-    deps.read(fn, "n_grid", 128); deps.reads(fn)      # Read(Path(... "n_grid"), "value", 128)
+    deps.read(fn, "n_grid", 128); deps.reads(fn)      # (Read(Path(... "n_grid"), "value", 128),)
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class ValueUse:
 class Dependencies:
     """The recorded dependencies of a kernel.
 
-    - `functions`: Python functions whose source was lowered, the kernel first
-    - `opaque`: Python callables run at compile time, whose reads are unknown
+    - `functions`: Python functions that were lowered, or run at compile time; the kernel first
+    - `opaque`: names of other callables run at compile time, whose reads are unknown
     - `classes`: classes that were read, and classes of objects that were read
     """
 
@@ -105,7 +105,7 @@ class Dependencies:
         self.met(value)
 
     def _found(self, value: Any, path: Path) -> None:
-        """Add a path to the paths of a value."""
+        """Add a path to the latest MOST_PATHS paths of a value; a leaf keeps only the last one."""
         others = () if is_leaf(value) else self._paths(value)
         others = tuple([one for one in others if one != path])
         self._origins[id(value)] = (value, (*others[1 - MOST_PATHS :], path))
@@ -119,7 +119,7 @@ class Dependencies:
         self.classes[value if isinstance(value, type) else type(value)] = None
 
     def outside(self, value: Any) -> None:
-        """Record a value without a path, such as an item of an iterator."""
+        """Record a value without a path, such as an item of an iterator, and its class."""
         self._origins.setdefault(id(value), (value, ()))
         self.met(value)
 
@@ -139,9 +139,10 @@ class Dependencies:
         self._note((Path(root, (("item", key),)),), value, None)
 
     def read_part(self, base: Any, step: Step | None, value: Any, span: Span | None = None) -> None:
-        """Record the read of an attribute or item of an object.
+        """Record the read of an attribute or item of a recorded object.
 
-        `step` is None for a part without a path.
+        `step` is None for a part without a path. Attributes of users' objects without a path begin
+        a path of their own.
         """
         if type(base) is super and step is not None:
             base = holder_of(base, step[1])
@@ -189,7 +190,7 @@ class Dependencies:
             note.uses += 1
 
     def _note_items(self, path: Path, value: Any) -> None:
-        """Record the paths of objects in containers."""
+        """Record the paths of a container's items, nested ones included; numbers have none."""
         if not isinstance(value, list | tuple | dict):
             return
         items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -216,13 +217,16 @@ class Dependencies:
                 self.notes[path].uses -= 1
 
     def iterated(self, base: Any) -> None:
-        """Record that the kernel depends on the items of an iteration over an object."""
+        """Record that the kernel depends on the items of an iteration over an object.
+
+        Containers are left out: their contents are compared.
+        """
         for path in self._paths(base):
             if not isinstance(base, CONTAINERS):
                 self._iterated[path] = base
 
     def compared(self, value: Any) -> None:
-        """Record that the identity of an object matters."""
+        """Record that the identity of an object at a path matters."""
         for path in self._paths(value):
             if path in self.notes:
                 self.notes[path].is_compared = True
@@ -233,7 +237,7 @@ class Dependencies:
             self._origins[id(copy)] = (copy, self._paths(value))
 
     def is_read(self, value: Any) -> bool:
-        """True if an object was found at a path, and not made at compile time."""
+        """True if an object was recorded, and not as one made at compile time."""
         return id(value) in self._origins and id(value) not in self._made
 
     def ran(self, callee: Any) -> None:
@@ -258,7 +262,8 @@ class Dependencies:
     def reads(self, fn: FunctionType) -> tuple[Read, ...]:
         """Return the values that the kernel `fn` depends on.
 
-        Values that differ between two successive reads are left out.
+        Values read by functions outside the user's program are left out. So are values that differ
+        when read again.
         """
         names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
         args = tuple([self._arguments.get(name) for name in names])
@@ -292,7 +297,7 @@ class Dependencies:
     def path_of(self, obj: Any) -> tuple[int, str]:
         """Return the number of the function in `functions` that read an object, and its path there.
 
-        Unknown objects give (-1, "").
+        Objects without such a path give (-1, "").
         """
         path = self._path_in_functions(obj)
         if path is None or path.root.fn not in self.functions:
@@ -300,7 +305,7 @@ class Dependencies:
         return list(self.functions).index(path.root.fn), str(path)
 
     def name_of(self, obj: Any, default: str) -> str:
-        """Return a short name for an object: the last words of its path."""
+        """Return a short name for an object: the last words of its path, or `default`."""
         path = self._path_in_functions(obj)
         if path is None:
             return default
@@ -314,7 +319,7 @@ class Dependencies:
 
 
 def holder_of(base: Any, name: str) -> Any:
-    """Return the class in which `super()` finds an attribute."""
+    """Return the class in which the `super()` object `base` finds an attribute, else `base`."""
     cls = base.__self_class__
     behind = cls.__mro__[cls.__mro__.index(base.__thisclass__) + 1 :]
     return next((c for c in behind if name in vars(c)), base)

@@ -18,7 +18,10 @@ from vkchi.types import SCALARS, Scalar, f16, f32, f64, i32, u32, u64
 
 
 def draw(cx: Context, dtype: Any = float) -> Value:
-    """Return a uniform float in [0, 1), or an integer of random bits. Raises KernelTypeError."""
+    """Return a uniform float in [0, 1), or for an integer type or bool, random bits.
+
+    Raises KernelTypeError if `dtype` is not a scalar type.
+    """
     t = dtype_of(cx, dtype)
     if not isinstance(t, Scalar):
         raise cx.fail(f"`random` gives numbers, not a {t}", kind=KernelTypeError)
@@ -69,7 +72,10 @@ def _draw_integer(cx: Context, t: Scalar) -> Value:
 
 
 def draw_normal(cx: Context, dt: Any = None) -> Value:
-    """Return a float of the standard normal distribution. Source: Box and Muller, 1958."""
+    """Return a float of the standard normal distribution. Source: Box and Muller, 1958.
+
+    Raises KernelTypeError if `dt` is not a float type.
+    """
     t = dtype_of(cx, float if dt is None else dt)
     if not isinstance(t, Scalar) or t.kind != "f":
         raise cx.fail(f"`randn` gives floats, not {t}", kind=KernelTypeError)

@@ -54,7 +54,10 @@ def on_floats(fn: Function, kind: str) -> Handler:
 
 
 def on_bits(fn: Function, kind: str) -> Handler:
-    """Make the handler of a function of integers."""
+    """Make the handler of a function of integers; bools are cast to default_ip.
+
+    It raises KernelTypeError for floats.
+    """
 
     def call(cx: Context, x: Any) -> Value:
         v = operator_lowering.value(cx, x)
@@ -218,7 +221,7 @@ def on_pair(fn: Function, rule: operator_lowering.OperatorRule) -> Handler:
 
 
 def on_many(fn: Function, rule: operator_lowering.OperatorRule) -> Handler:
-    """Make the handler of `max` or `min` of any number of arguments."""
+    """Make the handler of `max` or `min` of one or more arguments. A single one is returned."""
     pair = on_pair(fn, rule)
 
     def call(cx: Context, *args: Any) -> Any:
@@ -269,7 +272,10 @@ def bit_shr(cx: Context, x1: Any, x2: Any) -> Value:
 
 
 def bit_cast(cx: Context, obj: Any, dtype: Any) -> Value:
-    """Reinterpret the bits of obj as `dtype`, a type of the same width. Raises KernelTypeError."""
+    """Reinterpret the bits of obj as `dtype`, a number type of the same width.
+
+    Raises KernelTypeError for another width, and for bools.
+    """
     t, v = dtype_of(cx, dtype), operator_lowering.value(cx, obj)
     elem = scalar_of(v.type)
     if not isinstance(t, Scalar) or t.bits != elem.bits or "b" in (t.kind, elem.kind):

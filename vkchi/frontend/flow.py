@@ -4,8 +4,8 @@ Two paths join in an `if` op, or in a `select` if both are cheap. A statement th
 block splits the block:
 
 - If one branch of an `if` always leaves, the rest of the block moves into the other branch.
-- Otherwise the rest is lowered under a test of flags (scope.Loop, scope.Activation). A flag stays a
-  Python bool until paths with different values join.
+- Otherwise the rest is lowered under a test of flags (`scope.LoopScope`, `scope.Activation`). A
+  flag stays a Python bool until paths with different values join.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def run_region(
 ) -> Arm:
     """Lower code into a new region, then restore the variables.
 
-    `is_for`: the region is the body of a loop that runs to its end.
+    `is_for`: the region is the body of a `for` or `parallel` op, and counts as certain to run if
+    the op is. Raises KernelSyntaxError if more than MOST_NESTED regions nest.
     """
     if len(cx.frames) >= MOST_NESTED:
         raise cx.fail(
@@ -97,7 +98,11 @@ def lower_branch(
 
 
 def join_arms(cx: Lowering, cond: Value, a: Arm, b: Arm) -> Any:
-    """Emit one `if` op from two arms, with the changed variables and the value as results."""
+    """Emit an `if` op from two arms; return the merged value.
+
+    Its results are the values and changed variables that differ. If there are none, and no ops in
+    the arms, nothing is emitted.
+    """
     join = PathMerge(cx)
     value = join.merge(a.value, b.value, "")
     merged = {
@@ -113,7 +118,10 @@ def join_arms(cx: Lowering, cond: Value, a: Arm, b: Arm) -> Any:
 
 
 def is_cheap(arm: Arm) -> bool:
-    """True if an arm may be executed speculatively: few ops, all pure."""
+    """True if an arm may be executed speculatively: at most CHEAP_OPS ops, all pure.
+
+    It must change no variable, and its value must not be a container.
+    """
     ops = arm.region.ops
     return (
         not arm.changed
@@ -142,7 +150,10 @@ class PathMerge:
         self.pairs: list[tuple[Any, Any, Scalar | Tensor, str]] = []
 
     def merge(self, a: Any, b: Any, name: str) -> Any:
-        """Merge two trees into one with Holes where they differ. Raises KernelTypeError."""
+        """Merge two trees into one, with a Hole for each pair of numbers that may differ.
+
+        Raises KernelTypeError if other parts differ.
+        """
         if is_same(a, b):
             return a
         a, b = as_record(self.cx, a), as_record(self.cx, b)
@@ -248,7 +259,7 @@ def lower_block(cx: Lowering, stmts: Sequence[ast.stmt], then: GoOn | None = Non
 
 
 def _continuation(cx: Lowering, rest: Sequence[ast.stmt], then: GoOn | None) -> GoOn | None:
-    """Return a function that lowers the rest of the block that is open here."""
+    """Return a function that lowers the rest of the block that is open here, then calls `then`."""
     if not rest:
         return then
     act, depth = cx.act, len(cx.act.blocks)
@@ -303,7 +314,7 @@ def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_a
     """Lower `first and second`, or `first or second`.
 
     The result is the deciding operand, as in Python. The second operand is evaluated conditionally,
-    unless it is cheap.
+    unless it is cheap and both are u1.
     """
     arm = run_scoped(cx, lambda: decisive(cx, second()))
     is_truth = first.type is u1 and isinstance(arm.value, Value) and arm.value.type is u1
@@ -317,9 +328,9 @@ def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_a
 
 
 def decisive(cx: Lowering, x: Any) -> Any:
-    """Return x as an operand of `and` or `or`: a scalar as it is, other values as a condition.
+    """Return x as an operand of `and` or `or`: numbers unchanged, other objects as a condition.
 
-    Raises KernelTypeError for vectors and arrays.
+    Bools become u1. Raises KernelTypeError for vectors, structs and arrays.
     """
     if isinstance(x, Value) and not isinstance(x.type, Tensor):
         return x
@@ -347,7 +358,7 @@ def lower_if(cx: Lowering, n: ast.If, go_on: GoOn | None = None) -> None:
 
 
 def lower_known(cx: Lowering, n: ast.If, stmts: Sequence[ast.stmt], go_on: GoOn | None) -> None:
-    """Lower the selected arm of an `if` whose condition is a compile-time constant.
+    """Lower the selected branch of an `if` whose condition is a compile-time constant.
 
     Loops in it are top-level loops only if the condition is `ti.static(...)`. Otherwise they are
     serial, so that constant folding does not change which loops are parallel.
@@ -371,7 +382,10 @@ def condition(cx: Lowering, n: ast.expr) -> bool | Value:
 
 
 def condition_of(cx: Lowering, x: Any) -> bool | Value:
-    """Return x as a condition. Raises KernelTypeError for vectors, structs and arrays."""
+    """Return x as a condition: a u1 for a kernel value, else the bool that Python computes.
+
+    Raises KernelTypeError for vectors, structs and arrays.
+    """
     if isinstance(x, Value):
         return operator_lowering.as_condition(cx, x)
     check_supported(cx, x, "truth")

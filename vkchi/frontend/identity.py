@@ -32,7 +32,7 @@ Objects = frozenset[object]
 
 
 def new_object() -> Objects:
-    """Return the identity of a new object."""
+    """Return the identity of a new object, as a set of one."""
     return frozenset([object()])
 
 
@@ -78,7 +78,8 @@ def check_unshared(cx: Lowering, record: StructValue) -> None:
 def check_unshared_value(cx: Lowering, whole: Value) -> None:
     """Check that a vector or matrix that is about to change in part has one name.
 
-    This applies to plain Python functions only: variables of kernels are copies of each other.
+    This applies to plain Python functions only: in kernels, an assignment copies. Raises
+    KernelSyntaxError.
     """
     if not cx.act.is_plain:
         return

@@ -128,16 +128,20 @@ def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
 
 
 def lower_recursive(cx: Lowering, act: Activation, notes: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the result of a real function lowered as a loop with a stack, in a tuple; else ()."""
+    """Return the result of a real function lowered as a loop with a stack, in a tuple of one.
+
+    The tuple is empty if `is_stacked` does not hold.
+    """
     from vkchi.frontend.call_stack import is_stacked, lower_stacked  # rarely needed
 
     return (lower_stacked(cx, act, notes),) if is_stacked(act.fn, notes) else ()
 
 
 def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Inline a call. Arguments are compile-time values, or Targets for parameters by reference.
+    """Inline a call and return its result.
 
-    Raises CompilationError for arguments that do not fit, and for errors in the body.
+    Arguments are compile-time values, or Targets for parameters by reference. Raises
+    CompilationError for arguments that do not fit, and for errors in the body.
     """
     fn = function_of(callee)
     signature = signature_of(fn)
@@ -179,7 +183,7 @@ def bind_arguments(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return arguments by parameter, in order. Raises KernelCallError."""
+    """Return the arguments and defaults by parameter, in order. Raises KernelCallError."""
     name = fn.__name__
     if len(args) > len(s.names) and not s.rest:
         takes = f"{len(s.names)} argument{'s' if len(s.names) != 1 else ''}"
@@ -209,7 +213,7 @@ def bind_arguments(
 
 
 def default(cx: Lowering, fn: FunctionType, s: FunctionSignature, name: str) -> Any:
-    """Return the default of a parameter as kernels see it."""
+    """Return the default of a parameter as kernels see it, and record the dependency."""
     value = s.defaults[name]
     cx.dependencies.default(fn, name, value)
     return cx.found(plain_number(value))
@@ -249,7 +253,7 @@ def declare_argument(
 
 
 def is_passed_as_it_is(x: Any) -> bool:
-    """True if a Python function receives the argument itself: constants stay Python numbers."""
+    """True if a plain Python function receives an argument unconverted: numbers and containers."""
     return weak(x) is not None or is_container(x)
 
 
@@ -257,9 +261,10 @@ _NOTES = (None, int, float, bool, Any, inspect.Parameter.empty)
 
 
 def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: Any) -> None:
-    """Check that the annotation of a ti.func's parameter is a vkchi type, or the argument's class.
+    """Check the annotation of a ti.func's parameter.
 
-    Raises KernelCallError.
+    It may be absent, a vkchi type, a Python number type, `Any`, generic, or a class of the
+    argument. Raises KernelCallError for others, and for a number under an ndarray annotation.
     """
     if isinstance(note, ndarray) and (isinstance(x, Value) or weak(x) is not None):
         raise cx.fail(f"`{name}` of {fn.__name__}() is annotated as an array", kind=KernelCallError)
@@ -292,7 +297,10 @@ def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
 
 
 def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span) -> None:
-    """Declare a parameter as an alias of the caller's argument."""
+    """Declare a parameter as an alias of the caller's argument.
+
+    An argument that is not assignable becomes a REFERENCE, which cannot change.
+    """
     is_receiver = isinstance(x, Receiver)
     is_copy = isinstance(x, Receiver) and x.is_copy
     x = x.target if is_receiver else x
@@ -318,7 +326,7 @@ def annotated_type(cx: Lowering, note: Any) -> Scalar | Tensor | None:
 def result_of(cx: Lowering, act: Activation) -> Any:
     """Return the result of an inlined function.
 
-    Raises KernelTypeError if only some paths return.
+    Raises KernelTypeError if only some paths return a value.
     """
     returned, result = act.returned.value, act.result.value
     if returned is True or (returned is not False and always_leaves(act.source.node.body)):
@@ -339,8 +347,8 @@ def is_real(callee: Any) -> bool:
 def check_annotated_result(cx: Lowering, act: Activation, result: Any, *, is_real: bool) -> None:
     """Check a function's result against the presence of a return annotation.
 
-    Raises KernelSyntaxError for an annotation without result, and for a real function's result
-    without annotation.
+    Raises KernelSyntaxError for an annotation without a result, and for a real function's result
+    without an annotation.
     """
     name = act.fn.__name__
     if is_real and result is not None and act.returns is None:
@@ -370,9 +378,10 @@ def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor | StructTyp
 
 
 def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
-    """Convert a function's result to its return annotation.
+    """Convert a function's result to its return annotation. Raises KernelTypeError.
 
-    A tuple stays a tuple, even if the annotation is a struct.
+    The result is unchanged if it is a tuple under a struct annotation, or the annotation has no
+    type.
     """
     if note is None or (isinstance(note, StructType) and isinstance(x, tuple)):
         return x
@@ -407,7 +416,7 @@ def _tuple_of(note: Any) -> tuple[Any, ...]:
 
 
 def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
-    """Return the parts of a returned tuple.
+    """Return the parts of a returned tuple or list; any other value is one part.
 
     Raises KernelTypeError if the annotation has another number.
     """

@@ -1,4 +1,4 @@
-"""Source text of code that is not in a file: typed at a prompt, from `python -c`, or piped in.
+"""Source text of code that is not in a file: typed at a prompt, or given by `-c` or redirection.
 
 The text is searched in the command line, a file redirected to standard input, the histories of
 readline and IPython, and linecache. A candidate is accepted only if it compiles to the same
@@ -90,7 +90,10 @@ def given_on_command_line(argv: list[str]) -> str:
 
 
 def redirected_to(descriptor: int) -> str:
-    """Return the text of the file opened as standard input; empty for pipes and terminals."""
+    """Return the text of the regular file that is open at a descriptor.
+
+    Empty for pipes and terminals, and if the text cannot be decoded.
+    """
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -145,7 +148,7 @@ def _with_again(lines: list[str], again: Iterable[int]) -> list[str]:
 
 
 def _closed(lines: list[str], need: int) -> Iterator[str]:
-    """Yield the shortest prefix of at least `need` lines that compiles."""
+    """Yield the shortest prefix of at least `need` lines that compiles, if there is one."""
     for count in range(min(need, len(lines)), len(lines) + 1):
         text = "\n".join(lines[:count]) + "\n"
         try:
@@ -157,7 +160,10 @@ def _closed(lines: list[str], need: int) -> Iterator[str]:
 
 
 def _magic_cells() -> Iterator[str]:
-    """Yield the bodies of the latest cells that begin with a magic such as %%time, latest first."""
+    """Yield the bodies of the latest IPython cells that begin with a magic such as %%time.
+
+    The current cell is first, then older ones.
+    """
     get = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     shell = get()
     if shell is None:

@@ -1,7 +1,7 @@
 """Completion of the tables of callable functions: importing this module fills CALLS and METHODS.
 
 CALLS has function objects of `vkchi.lang`, types and Python's builtins. The functions of
-`call.LATE` are added later.
+`call_tables.LATE` are added later.
 
     CALLS[lang.math.mix].handler(cx, x, y, 0.5)
 """

@@ -1,6 +1,7 @@
 """Iteration at compile time, for unrolled loops, comprehensions, unpacking and `sum`.
 
-Vectors give their components, matrices their rows, Python objects the items of Python's iteration.
+Vectors give their components, matrices their rows, structs their members. Python objects give the
+items of Python's iteration.
 
     items_of(cx, v, "unpack")       # the components of a vector
 """
@@ -24,9 +25,10 @@ Begin = Callable[[Any], Iterable[Any]]
 
 
 def items_of(cx: Lowering, x: Any, use: str = "items", most: int | None = None) -> list[Any]:
-    """Return at most `most` items of x. Raises KernelTypeError if x is not iterable.
+    """Return the items of x, at most `most` if given.
 
-    `use` is a key of kinds.USES, for the message.
+    `use` is a key of kinds.USES, for the message. Raises KernelTypeError if x is not iterable,
+    KernelSyntaxError if `use` is "unpack".
     """
     own = own_items(cx, x, use)
     return cx.items_of(x, most) if own is None else own[:most]
@@ -52,7 +54,10 @@ def is_reversible(x: Any) -> bool:
 
 
 def own_items(cx: Lowering, x: Any, use: str) -> list[Any] | None:
-    """Return the items of a vector, matrix or struct; None if Python iterates over the object."""
+    """Return the items of a vector, matrix or struct; None if Python iterates over the object.
+
+    Raises KernelTypeError or KernelSyntaxError, as `items_of`, if x is not iterable.
+    """
     if operator_lowering.is_target(x):
         x = x.load(cx)
     check_supported(cx, x, use)
