@@ -3,8 +3,7 @@
 The kind depends on the value's class alone, never on attributes of the object: a user's class may
 define any attribute. Kinds without an entry support everything.
 
-    check_supported(cx, x, "truth")      # raises KernelTypeError: a whole array is neither true nor
-    false
+    check_supported(cx, x, "truth")      # KernelTypeError: a whole array is neither true nor false
 """
 
 from __future__ import annotations
@@ -147,7 +146,10 @@ def kind_of(x: Any) -> Kind:
 
 
 def check_supported(cx: Context, x: Any, use: str, arg: int | None = None) -> None:
-    """Check that x's kind supports a use. Raises KernelTypeError or KernelSyntaxError."""
+    """Check that x's kind supports a use, a key of USES.
+
+    Raises KernelTypeError, or KernelSyntaxError for "unpack".
+    """
     if use in kind_of(x).helps:
         raise unsupported_use(cx, x, use, arg=arg)
 

@@ -3,7 +3,7 @@
 A top-level loop runs in parallel. Reductions into a variable are atomic. In `a, b = b, a + b` or
 `last = i`, however, iterations depend on each other, so the loop must be serial. A variable is
 private to the iteration if every iteration assigns it before reading it, and nothing reads it after
-the loop. The test is syntactic.
+the loop. The test is syntactic and conservative.
 
     names = assigned_names(cx, loop); is_ordered(cx, loop, names); own_variables(cx, loop, names)
 """
@@ -38,7 +38,11 @@ _OF_WORKGROUPS = frozenset(("simt", "block", "subgroup", "warp"))
 
 
 def is_ordered(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> bool:
-    """True if iterations, which assign these names, must run in order."""
+    """True if iterations must run in order, because they assign these names.
+
+    Variables that are private or flags (`is_own`, `is_flag`) do not count. False for loops that use
+    `ti.simt`.
+    """
     names = [name for name in assigned if is_variable(cx.act.find(name))]
     if not names or any(
         isinstance(x, ast.Attribute) and x.attr in _OF_WORKGROUPS for x in ast.walk(n)
@@ -54,7 +58,7 @@ def own_variables(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> list[Var
 
 
 def is_variable(var: Var | None) -> bool:
-    """True if a name is a variable that holds numbers, and not an element of an array."""
+    """True if var may change and holds kernel values, and is not an element of an array."""
     if var is None or var.kind not in CHANGING or not leaves(var.value):
         return False
     is_place = isinstance(var.value, MemoryTarget) and var.value.space == "local"
@@ -130,7 +134,10 @@ def changed_by_spread(
 
 
 def callee_of(n: ast.Call, see: See) -> FunctionType | None:
-    """Return the user's function that a call inlines, or None if it is not known."""
+    """Return the function of a `ti.func`, real function or method of a struct that a call inlines.
+
+    None for other callees, such as plain Python functions, and if it is not known.
+    """
     callee = see(n.func)
     if isinstance(callee, StructValue):
         callee = method_called(callee, "__call__")
@@ -146,9 +153,9 @@ def is_bound(callee: Any) -> bool:
 
 
 def may_change_receiver(n: ast.Call) -> bool:
-    """True if a call of an unknown callee is a method call on an item or on `super()`.
+    """True if a call of an unknown callee is a method call on an item or a call's result.
 
-    Methods of vectors are excluded.
+    `super().f()` is one. Methods of vectors are excluded.
     """
     f = n.func
     if not isinstance(f, ast.Attribute) or f.attr in METHODS:
@@ -159,9 +166,9 @@ def may_change_receiver(n: ast.Call) -> bool:
 def changed_parameters(
     fn: FunctionType, known: dict[str, Any], within: tuple[Any, ...]
 ) -> dict[str, None]:
-    """Return the parameters that a function or its callees assign, except by atomic reductions.
+    """Return the names that a function or its callees assign, except by atomic reductions.
 
-    `known`: objects that the arguments denote.
+    They include the function's own variables. `known`: objects that the arguments denote.
     """
     node, names = source_of(fn).node, referred_names(fn) | known
 
@@ -182,7 +189,7 @@ def changed_parameters(
 
 
 def calls_super(n: ast.Call) -> bool:
-    """True if a call is `super().f(...)`."""
+    """True if the callee's expression names `super`: `super().f(...)`."""
     return any(isinstance(x, ast.Name) and x.id == "super" for x in ast.walk(n.func))
 
 
@@ -199,7 +206,10 @@ def reads(n: ast.AST, name: str) -> Iterator[ast.Name]:
 
 
 def is_flag(n: ast.For, name: str) -> bool:
-    """True if a loop only assigns one constant to a name: the order of iterations is irrelevant."""
+    """True if a loop assigns one constant to a name, and nothing else, and never reads it.
+
+    The order of iterations is then irrelevant.
+    """
     values = {
         ast.dump(x.value) if isinstance(x.value, ast.Constant) else ""
         for x in ast.walk(n)
@@ -216,7 +226,10 @@ def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -
 
 
 def is_own(cx: Lowering, n: ast.For, name: str) -> bool:
-    """True if each iteration assigns a whole name before reading it, and nothing reads it later."""
+    """True if it is proved that each iteration assigns a whole name before reading it.
+
+    Nothing may read it after the loop; if the loop is in another loop, nothing outside it.
+    """
     node = cx.act.source.node
     inside = set(reads(n, name))
     outside = [x for x in reads(node, name) if x not in inside]

@@ -33,7 +33,11 @@ MOST_GIVEN = 48  # values; the host's limit is 100 ops, at most two for each val
 
 
 def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
-    """Return a bound as an int, or a value of i32 or i64 (or `want`); floats are truncated."""
+    """Return a bound as an int, or a value of i32 or i64 (or `want`); floats are truncated.
+
+    Raises KernelValueError for constants beyond 64 bits, inf and nan; KernelTypeError for other
+    objects than scalars.
+    """
     if isinstance(x, float) and not math.isfinite(x):
         raise cx.fail(f"{x} cannot be a bound of a loop", kind=KernelValueError)
     if isinstance(x, bool | int | float):
@@ -49,14 +53,17 @@ def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
 
 
 def static_bound(cx: Lowering, n: int) -> int:
-    """Check a constant bound. Raises KernelValueError if it does not fit i64."""
+    """Return a constant bound. Raises KernelValueError if it does not fit i64."""
     if n not in INT64:
         raise cx.fail(f"{n} as a bound of a loop is beyond 64 bits", kind=KernelValueError)
     return n
 
 
 def as_step(cx: Lowering, x: Any) -> Bound:
-    """Return a step: an int, or a value of i32, i64, u32 or u64. Raises KernelValueError for 0."""
+    """Return a step: an int, or a value of i32, i64, u32 or u64.
+
+    Raises KernelValueError for the constant 0. A run-time 0 fails at the launch.
+    """
     if isinstance(x, Value) and isinstance(x.type, Scalar) and x.type.kind == "u":
         step: Bound = operator_lowering.cast(cx, x, SCALARS[f"u{max(32, x.type.bits)}"])
     else:
@@ -71,14 +78,17 @@ def as_step(cx: Lowering, x: Any) -> Bound:
 
 
 def check_step(cx: Lowering, step: int) -> int:
-    """Check a constant step. Raises KernelValueError for 0."""
+    """Return a constant step. Raises KernelValueError for 0."""
     if step == 0:
         raise cx.fail("the step of a range cannot be 0", kind=KernelValueError)
     return step
 
 
 def narrowed(cx: Lowering, v: Value, t: Scalar) -> Value:
-    """Return an integer as type t (i32 or i64), clamped to its range."""
+    """Return an integer or bool as type t (i32 or i64), clamped to its range.
+
+    If it may be out of range, its range is a condition (`demand`).
+    """
     old = v.type
     assert isinstance(old, Scalar)
     if old.kind not in "iu" or old.bits < t.bits + (old.kind == "i"):
@@ -121,7 +131,7 @@ def materialise(cx: Lowering, bound: Bound, t: Scalar) -> Value:
 
 
 def same_type(cx: Lowering, begin: Bound, end: Bound) -> tuple[Bound, Bound]:
-    """Convert both bounds to i64 if one is i64."""
+    """Convert both bounds to i64 if one is a value of i64."""
     if any(isinstance(b, Value) and b.type is i64 for b in (begin, end)):
         return materialise(cx, begin, i64), materialise(cx, end, i64)
     return begin, end
@@ -133,7 +143,7 @@ def index_type(*bounds: Bound) -> Scalar:
 
 
 def is_wide(bound: Bound) -> bool:
-    """True if a bound does not fit i32, or its type is wider."""
+    """True if a constant bound does not fit i32, or a value has 64 bits."""
     if isinstance(bound, int):
         return bound not in INT32
     return isinstance(bound.type, Scalar) and bound.type.bits == 64
@@ -145,7 +155,10 @@ def unsigned(t: Scalar) -> Scalar:
 
 
 def is_given(v: Value) -> bool:
-    """True if the host can compute an integer from a call's arguments, so can check it."""
+    """True if it is proved that the host can compute an integer from a call's arguments.
+
+    The host can then check it. False if more than MOST_GIVEN values are involved.
+    """
     todo, count = [v], 0
     for x in todo:  # grows in the loop
         count += 1

@@ -1,7 +1,8 @@
 """Loop lowering: parallel at the top of a kernel, serial below, unrolled anywhere.
 
-- A top-level `for` becomes a `parallel` op. Kernel variables that it assigns become `local` memory,
-  which is read, written and combined atomically.
+- A top-level `for` becomes a `parallel` op, unless its iterations depend on each other, or options
+  or `ti.loop_config` serialize it. Kernel variables that it assigns become `local` memory, which is
+  read, written and combined atomically.
 - A serial loop carries every variable that it may assign. With a `break` or `return` in it, it is a
   `while` op that also carries a flag.
 """
@@ -100,14 +101,17 @@ def is_put_in_order(cx: Lowering, n: ast.For) -> bool:
 
 
 def is_unrolled(x: Any) -> bool:
-    """True if a Python function's loop over x is unrolled: over lists and short ranges."""
+    """True if a Python function's loop over x is unrolled.
+
+    These are lists, tuples, dicts and vectors of Python, and ranges of at most SHORT items.
+    """
     if isinstance(x, range):
         return len(x) <= SHORT
     return type(x) in (list, tuple, dict) or isinstance(x, Matrix)
 
 
 def runs_once(space: LoopSpace) -> bool:
-    """True if a loop has at most one iteration, such as `range(1)`.
+    """True if a range of constants has at most one item, such as `range(1)`.
 
     Users write it to make the loops inside serial, as with serialize=True.
     """
@@ -169,7 +173,7 @@ def _names(count: int) -> str:
 
 
 def bind_indices(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Value]) -> None:
-    """Declare the loop's index variables."""
+    """Declare the loop's index variables; for a grouped loop, one vector of i32."""
     cx.locate(n.target)
     found: list[Any] = list(indices)
     if space.is_grouped:
@@ -213,7 +217,7 @@ def parallel(
 ) -> None:  # fmt: skip
     """Lower a top-level loop to a `parallel` op: each iteration is an invocation.
 
-    The variables in `own` are private to each iteration.
+    The variables in `own` are private to each iteration. Raises KernelSyntaxError for a `break`.
     """
     check_runs_to_end(cx, n)
     share_variables(cx, n, own)
@@ -249,7 +253,8 @@ def parallel(
 def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | None) -> None:
     """Report a trip count beyond the limit, for loops whose invocations must equal iterations.
 
-    Constant counts, and those that the host can compute, are checked elsewhere.
+    Constant counts, and those that the host can compute, are checked elsewhere. Raises
+    KernelTypeError for a barrier in a loop that is counted in 64 bits.
     """
     is_tied = block is not None or has_kind(body, GROUPED | SYNCS)
     has_barriers = has_kind(body, BARRIERS)
@@ -271,7 +276,7 @@ def note_iteration(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Val
 
 
 def check_runs_to_end(cx: Lowering, n: ast.For) -> None:
-    """Check that a parallel loop has no `break` or `return`. Raises KernelSyntaxError."""
+    """Check that a parallel loop has no `break`. Raises KernelSyntaxError."""
     found = first_break(cx.act.source, n)
     if found is not None:
         cx.locate(found)
@@ -440,9 +445,9 @@ def test_and_run(cx: Lowering, n: ast.While, goes_on: Callable[[], Any]) -> Loop
 
 
 def unroll(cx: Lowering, n: ast.For, items: list[Any]) -> None:
-    """Unroll a loop over `ti.static(...)`: lower its body once per item.
+    """Unroll a loop: lower its body once per item.
 
-    A `break` skips the rest.
+    A `break` or `return` skips the rest.
     """
 
     def lower_from(start: int) -> None:
@@ -471,7 +476,7 @@ def count_operations(ops: list[Op]) -> int:
 
 
 def note_unrolled(cx: Lowering, n: ast.For, rounds: int, count: int) -> None:
-    """Add a caution for a loop that was unrolled to many ops."""
+    """Add a caution for a loop that was unrolled to more than MOST_UNROLLED ops."""
     span = cx.act.source.span(n, cx.act.caller)
     if count > MOST_UNROLLED and not span.file.startswith(PACKAGE):
         sentence = (

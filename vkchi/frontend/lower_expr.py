@@ -76,7 +76,7 @@ def operator_text(op: ast.AST) -> str:
 
 
 def lower_constant(cx: Lowering, n: ast.Constant) -> Any:
-    """Return a literal."""
+    """Return a literal. Raises KernelSyntaxError for `...` and complex numbers."""
     value = n.value
     if value is Ellipsis or isinstance(value, complex):
         cx.locate(n)
@@ -99,7 +99,10 @@ def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
 
 
 def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
-    """Return `x op y` by a user's operator, else NotImplemented. Constants are left to Python."""
+    """Return `x op y` by a user's operator, else NotImplemented.
+
+    Python evaluates operators on two constants itself.
+    """
     if (
         isinstance(x, StructValue)
         or isinstance(y, StructValue)
@@ -110,9 +113,9 @@ def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
 
 
 def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
-    """Check that an operand is not an array, struct, function or None. Raises KernelTypeError.
+    """Check that an operand is not an array, struct, function or None.
 
-    With `is_truth`, functions and None are valid.
+    With `is_truth`, functions and None are valid. Raises KernelTypeError.
     """
     cx.at(n, lambda cx: check_supported(cx, x, "truth" if is_truth else "number"))
     if is_truth:
@@ -160,7 +163,10 @@ def refuse_not(cx: Lowering, x: Any) -> None:
 
 
 def lower_boolop(cx: Lowering, n: ast.BoolOp) -> Any:
-    """Lower `a and b and c` with short-circuit evaluation."""
+    """Lower `a and b and c` or `a or b or c` with short-circuit evaluation.
+
+    Kernel vectors are combined by component, without it.
+    """
     return _combine(cx, n.values, is_and=isinstance(n.op, ast.And))
 
 
@@ -206,7 +212,10 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
 
 
 def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
-    """Lower one comparison. `is` and `in` require compile-time values."""
+    """Lower one comparison. `is` and `in` require compile-time constants, except `is None`.
+
+    Raises KernelTypeError or KernelSyntaxError.
+    """
     text = _COMPARE.get(type(op))
     cx.looked_into(x, y)
     if text is not None and (isinstance(x, StructValue) or isinstance(y, StructValue)):
@@ -245,12 +254,15 @@ def _holds_values(x: Any) -> bool:
 
 
 def _is_in_static(cx: Lowering) -> bool:
-    """True inside the argument of ti.static, where a kernel's variable is not a number."""
+    """True if the innermost call around the expression is `ti.static(...)`."""
     return cx.call_node is not None and is_static_call(cx, cx.call_node)
 
 
 def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
-    """Lower `a if c else b`: one operand is evaluated, or both with a select if both are cheap."""
+    """Lower `a if c else b`: only the selected operand is evaluated.
+
+    Both are evaluated, with a select, if both are cheap, or if c is a vector.
+    """
     test = cx.expr(n.test)
     if isinstance(test, Value) and isinstance(test.type, Tensor):
         return operator_lowering.select(cx, test, cx.expr(n.body), cx.expr(n.orelse))
@@ -266,7 +278,7 @@ def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
 
 
 def _can_select(x: Any, y: Any) -> bool:
-    """True if both are scalars, vectors or matrices, without different shapes."""
+    """True if both are numbers or kernel values of one shape; scalars fit any shape."""
     if not all(isinstance(v, Value | bool | int | float) for v in (x, y)):
         return False
     shapes = {shape_of(v.type) for v in (x, y) if isinstance(v, Value)}
@@ -379,7 +391,7 @@ def bind_static(cx: Lowering, n: ast.expr, item: Any) -> None:
 
 
 def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str | RuntimeString:
-    """Lower an f-string: a string if all parts are compile-time constants, else a Text."""
+    """Lower an f-string: a string if all parts are compile-time constants, else a RuntimeString."""
     parts: list[Part] = []
     for part in n.values:
         shown = cx.expr(part)

@@ -74,7 +74,10 @@ def check_declared(cx: Lowering, n: ast.AnnAssign, note: Any) -> None:
 
 
 def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
-    """Lower `a += value`. A target with calls is evaluated first, as in Python."""
+    """Lower `a += value`: the value is evaluated before the target.
+
+    Only a subscript that contains calls is evaluated before the value, as in Python.
+    """
     op = operator_text(n.op)
     if isinstance(n.target, ast.Subscript) and any_call(n.target):
         target = augmented_target(cx, n.target)
@@ -90,7 +93,10 @@ def any_call(n: ast.expr) -> bool:
 
 
 def lower_expression(cx: Lowering, n: ast.Expr) -> None:
-    """Lower an expression statement; constants are docstrings."""
+    """Lower an expression statement; constants are docstrings.
+
+    Raises KernelSyntaxError for a `ti.stop_grad` of a value, whose result is not used.
+    """
     if isinstance(n.value, ast.Constant):
         return
     value = cx.expr(n.value)
@@ -138,9 +144,9 @@ def lower_assert(cx: Lowering, n: ast.Assert) -> None:
 
 
 def _compared(cx: Lowering, n: ast.expr) -> Any:
-    """Return the condition of an assert, reduced to a scalar.
+    """Return the condition of an assert; vectors and matrices of bools are reduced to a scalar.
 
-    A comparison of vectors or matrices holds if all components are equal; `!=` if any differ.
+    All components must be true; for a comparison by `!=`, at least one.
     """
     test = cx.expr(n)
     t = test.type if isinstance(test, Value) else None

@@ -2,7 +2,7 @@
 
 Handlers by AST class are in `lower_expr` and `lower_stmt`; their shared state is in `context`.
 
-    lowered = lower_kernel(fn, (ArgSpec("x", "array", t),), Options()); lowered.func
+    lowered = lower_kernel(fn, (ArgSpec("x", "scalar", f32),), Options()); lowered.func
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Lowered(NamedTuple):
       object), ("return", index), ("seed",), or ("grad", name) for the gradient of an argument.
     - `returns`: types of the returned scalars, vectors and matrices
     - `results`: types of the returned values, including structs
-    - `returns_tuple`: the annotation is a tuple, possibly of one
+    - `returns_tuple`: the annotation is a tuple, or has several types
     - `sites`: report sites, by number
-    - `demands`: conditions on arguments
+    - `demands`: conditions that the host checks before a launch, where it can
     - `cautions`: warnings about the source
     """
 
@@ -162,7 +162,7 @@ def make_param(given: Type | ArrayArgument, name: str) -> Param:
 def declare_returns(cx: Lowering, returns: tuple[Type, ...]) -> tuple[list[Any], list[Any]]:
     """Add one parameter per returned scalar, vector or matrix.
 
-    Returns their trees, one per annotated value, and their types in order.
+    Returns their trees, one per annotated value, and their types, both in order.
     """
     types: list[Any] = []
 
@@ -177,7 +177,7 @@ def declare_returns(cx: Lowering, returns: tuple[Type, ...]) -> tuple[list[Any],
 
 
 def check_returned(cx: Lowering, returns: tuple[Type, ...]) -> None:
-    """Check that a kernel with a return type returns. Raises KernelSyntaxError."""
+    """Check that a kernel with a return type returns on all paths. Raises KernelSyntaxError."""
     if returns and cx.act.returned.value is not True:
         cx.locate(cx.act.source.node)
         raise cx.fail(

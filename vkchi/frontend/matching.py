@@ -3,10 +3,10 @@
 Equal means the same instructions, names, constants and lines. A file may change between import and
 the first call of a kernel, and Python may run an old `.pyc`. The definition alone is compiled,
 inside stand-ins for the enclosing functions and classes. If the code differs, the whole text is
-compiled. Rewritten code (pytest's assertions, import hooks, coverage tools) is compared by
-constants and names.
+compiled. Rewritten code (pytest's assertions, import hooks, coverage tools) must only have all
+constants and names of the text.
 
-See also: `typed`, which searches for the source of code that is in no file.
+See also: `interactive_source`, which searches for the source of code that is in no file.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ _PARTS = (
 def is_text_of(
     fn: FunctionType, node: ast.FunctionDef | ast.Lambda, lines: list[str], *, is_sole: bool = True
 ) -> bool:
-    """True if a definition compiles to the code of a function; `lines` are those of the whole text.
+    """True if a definition is the source of a function; `lines` are those of the whole text.
 
+    It must compile to the function's code, or to a part of it if the code may be rewritten.
     `is_sole`: no other definition in that line may be the source.
     """
     code = fn.__code__
@@ -90,7 +91,7 @@ def compile_quietly(given: Any, flags: int, optimize: int = -1) -> Any:
 
 
 def is_same(a: CodeType, b: CodeType) -> bool:
-    """True if two code objects are equal except for a shift of all lines."""
+    """True if two code objects are equal except for a shift of all lines and CO_NESTED."""
     if any(getattr(a, name) != getattr(b, name) for name in _PARTS):
         return False
     return (
@@ -211,7 +212,7 @@ def _class(name: str, body: list[ast.stmt], at: dict[str, Any]) -> ast.stmt:
 
 
 def is_rewritten(fn: FunctionType) -> bool:
-    """True if a tool has added instructions to a function that its source does not have."""
+    """True if a tool may have added instructions to a function that its source does not have."""
     if any(_has_marks(code) for code in (fn.__code__, *nested(fn.__code__))):
         return True
     loader = fn.__globals__.get("__loader__")
@@ -236,7 +237,7 @@ def _has_marks(code: CodeType) -> bool:
 def _may_be_rewritten(
     fn: FunctionType, node: ast.FunctionDef | ast.Lambda, imported: list[str]
 ) -> bool:
-    """True if a function has all constants and names of a definition without its assertions."""
+    """True if a function has all constants and names of a definition, assertions left out."""
     import ast
     import copy
 

@@ -42,7 +42,10 @@ def numbers(cx: Context, v: Value) -> Value:
 
 
 def total(cx: Context, v: Value) -> Value:
-    """Return the sum of the components."""
+    """Return the sum of the components; bools are summed in default_ip.
+
+    Raises KernelTypeError for a scalar.
+    """
     return cx.b.emit("sum", numbers(cx, _tensor(cx, v, "sum")))
 
 

@@ -1,9 +1,11 @@
 """Guard on methods of Python classes: those that a kernel was compiled with, compared at launch.
 
-Covered are the classes that lowering reached, and the methods whose names its functions mention or
-that Python calls implicitly.
+Covered are the classes that lowering reached. In them it covers methods whose names its functions
+mention, and special methods.
 
-    seen = methods_seen([Ray], [trace]); Ray.hit = other; are_current(seen)     # False
+    seen = methods_seen([Ray], [trace])
+    Ray.hit = other
+    are_current(seen)     # False if `trace` calls `ray.hit()`
 """
 
 from __future__ import annotations
@@ -22,7 +24,12 @@ Seen = tuple[Callable[[str], Any], str, Any]
 
 
 def methods_seen(classes: Iterable[type], functions: Iterable[FunctionType]) -> tuple[Seen, ...]:
-    """Return all lookups of methods of the classes, in method resolution order."""
+    """Return the attribute lookups that decide which methods `functions` call on users' classes.
+
+    Names: those in the functions' code, and special methods. Each lookup covers the base classes up
+    to the one that has the method, so that a later override is noticed. The `__mro__` is looked up
+    too.
+    """
     users = [c for c in classes if c.__module__.partition(".")[0] not in _NOT_USERS]
     if not users:
         return ()
@@ -48,7 +55,10 @@ def names_in(code: CodeType) -> Iterator[str]:
 
 
 def looked_up(cls: type, name: str) -> Iterator[tuple[type, Any]]:
-    """Yield the classes that Python searches for an attribute, each with its entry."""
+    """Yield the classes that Python searches for an attribute, each with its entry or None.
+
+    The last one is the first that has the attribute.
+    """
     for base in cls.__mro__[:-1]:
         item = vars(base).get(name)
         yield base, item
@@ -62,7 +72,7 @@ def is_method(item: Any) -> bool:
 
 
 def are_current(seen: tuple[Seen, ...]) -> bool:
-    """True if the classes still have the same methods."""
+    """True if the lookups still give the same methods and base classes."""
     for held, name, item in seen:  # noqa: SIM110 - runs at every launch; a generator is slower
         if held(name) is not item:
             return False

@@ -32,7 +32,10 @@ def is_type(callee: Any) -> bool:
 
 
 def computes(callee: Any, args: Sequence[Any]) -> bool:
-    """True if numpy computes a call: all arguments are constants, and some type is numpy's."""
+    """True if numpy computes a call: the callee is numpy's and all arguments are constants.
+
+    For a scalar type, they are numbers or arrays; otherwise at least one is numpy's.
+    """
     if not is_of_numpy(callee) or not is_static(list(args)):
         return False
     if is_type(callee):
@@ -56,7 +59,10 @@ def argument(cx: Lowering, n: ast.expr) -> Any:
 
 
 def number_of(cx: Lowering, x: Any) -> Any:
-    """Return a numpy scalar as a literal if it has the type of literals, else as a constant."""
+    """Return a numpy scalar as a Python number if a literal has its type, else as an IR constant.
+
+    Other objects are unchanged.
+    """
     t = scalar_of_dtype(x.dtype) if isinstance(x, np.generic) else None
     if t is None:
         return x

@@ -1,7 +1,7 @@
 """Objects of Python classes that kernels construct: `Ray(origin, direction)`.
 
-An object is a Record whose type is the class. `__init__` is inlined and adds the members. Methods,
-constants, operators and `super()` come from the class.
+An object is a StructValue whose type is the class. `__init__` is inlined and adds the members.
+Methods, constants, operators and `super()` come from the class.
 
     make_object(cx, Ray, (o, d), {})         # StructValue(origin=o, direction=d), of type Ray
 """
@@ -48,7 +48,7 @@ def is_makeable(cls: Any) -> bool:
 
 
 def init_of(cls: type) -> FunctionType | None:
-    """Return the `__init__` that a user wrote, or None."""
+    """Return the `__init__` that a user wrote, or None; that of a dataclass is generated."""
     init = inspect.getattr_static(cls, "__init__")
     return init if isinstance(init, FunctionType) and not _is_generated(init) else None
 
@@ -103,7 +103,10 @@ def _members_of_dataclass(
 
 
 def methods_of(cls: type) -> dict[str, Any]:
-    """Return the methods of a class by name, without kernels."""
+    """Return the methods and properties of a class by name, inherited ones included.
+
+    Kernels, and methods that `dataclasses` generated, are left out.
+    """
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__[:-1]):
         for name, item in vars(base).items():
@@ -116,7 +119,10 @@ def methods_of(cls: type) -> dict[str, Any]:
 
 
 def add_member(cx: Lowering, held: VariableTarget, name: str, x: Any) -> bool:
-    """Perform `self.name = x` if self is such an object without that member; True if it did."""
+    """Perform `self.name = x` if self is an object of the kernel without that member.
+
+    Returns True if it did. Raises KernelTypeError for a property.
+    """
     record = held.get()
     if not isinstance(record, StructValue) or not isinstance(record.type, type):
         return False
@@ -133,7 +139,7 @@ def add_member(cx: Lowering, held: VariableTarget, name: str, x: Any) -> bool:
 class SuperProxy:
     """The value of `super()` in a method of `cls`; the variable `me` holds the object.
 
-    Properties are evaluated at each access.
+    Reading an attribute lowers it: properties are evaluated at each access.
     """
 
     def __init__(self, cx: Lowering, cls: type, me: Any) -> None:
@@ -168,7 +174,10 @@ def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
 
 
 def method_called(x: Any, name: str) -> Any:
-    """Return the method of that name of an object from the kernel or the user; or None."""
+    """Return the method `name` of an object, bound to it; None if there is none.
+
+    x is an object of the kernel, or of a class that kernels can construct.
+    """
     if isinstance(x, StructValue) and isinstance(x.type, type):
         item = x.methods.get(name)
         return None if item is None else StructMethod(item, x, is_copy=True)
@@ -180,7 +189,10 @@ def method_called(x: Any, name: str) -> Any:
 
 
 def operate(cx: Lowering, op: str, x: Any, y: Any) -> Any:
-    """Return `x op y` if the class of x or y defines it, else NotImplemented."""
+    """Return `x op y` if the class of x or y defines it, else NotImplemented.
+
+    `op` is an arithmetic operator or comparison. The reflected method of y is tried last.
+    """
     word = _WORDS.get(op)
     names = (f"__{word}__", f"__r{word}__")
     if word is None:
@@ -194,7 +206,7 @@ def operate(cx: Lowering, op: str, x: Any, y: Any) -> Any:
 
 
 def operate_alone(cx: Lowering, name: str, x: Any) -> Any:
-    """Return a unary operator (`__neg__`) if x's class defines it, else NotImplemented."""
+    """Return the result of unary operator `name` (`__neg__`) on x, else NotImplemented."""
     method = method_called(x, name)
     return NotImplemented if method is None else call_method(cx, method)
 

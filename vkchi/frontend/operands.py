@@ -1,7 +1,7 @@
 """Conversion of Python objects to IR values: constants, lists as vectors, casts, types of literals.
 
-Operators start from an `Operand`: an IR value, or Weak (Python numbers without a type). The type of
-a weak number depends on the other operand:
+Operators start from an `Operand`: an IR value, or WeakNumbers (Python numbers without a type). The
+type of a weak number depends on the other operand:
 
 - an int is default_ip, then promoted
 - a float is f64 beside f64, else at least default_fp
@@ -81,7 +81,7 @@ def is_static(x: Any) -> bool:
 
 
 def check_constants(cx: Context, args: Sequence[Any]) -> None:
-    """Check the arguments of `ti.static`. Raises KernelTypeError for a kernel value."""
+    """Check the arguments of `ti.static`. Raises KernelTypeError for a kernel value or Target."""
     for k, x in enumerate(args):
         if isinstance(x, Value) or is_target(x):
             raise cx.fail(
@@ -114,7 +114,10 @@ _PLAIN = {bool: "b", int: "i", float: "f"}
 
 
 def weak(x: Any) -> WeakNumbers | None:
-    """Return a Python object as Weak numbers; None if it is not numeric."""
+    """Return a number of Python or numpy, or a Python vector or matrix, as WeakNumbers.
+
+    None for other objects, such as lists and numpy arrays with axes.
+    """
     kind = _PLAIN.get(type(x))
     if kind is not None:
         return WeakNumbers(x, kind)
@@ -134,7 +137,7 @@ def weak(x: Any) -> WeakNumbers | None:
 
 
 def operand(cx: Context, x: Any) -> Operand:
-    """Return x as a value or as Python numbers.
+    """Return x as a value or as WeakNumbers.
 
     A Target is read, a list becomes a vector or matrix. Raises KernelTypeError for other objects.
     """
@@ -163,7 +166,7 @@ def operand(cx: Context, x: Any) -> Operand:
 def weak_scalar(cx: Context, x: WeakNumbers, beside: Scalar | None = None) -> Scalar:
     """Return the type that Python numbers take beside a value of type `beside`.
 
-    Raises KernelTypeError for integers out of its range.
+    Raises KernelTypeError for integers that fit neither that type nor default_ip.
     """
     if x.dt is not None:
         return x.dt if beside is None else promote_scalars(x.dt, beside)
@@ -179,7 +182,10 @@ def weak_scalar(cx: Context, x: WeakNumbers, beside: Scalar | None = None) -> Sc
 
 
 def check_held(cx: Context, x: WeakNumbers, t: Scalar) -> None:
-    """Check that integer type t can represent Python integers. Raises KernelTypeError."""
+    """Check that Python integers fit type t, or default_ip (then they wrap). Other t pass.
+
+    Raises KernelTypeError.
+    """
     if t.kind not in "iu":
         return
     low, high = integer_range(t)
@@ -261,7 +267,7 @@ def check_shape(cx: Context, a: Operand, want: Scalar | Tensor) -> None:
 def put_into(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
     """Convert an operand to type t, as `as_type`.
 
-    Raises KernelTypeError for Python integers that t cannot represent.
+    Raises KernelTypeError for Python integers that fit neither t nor default_ip.
     """
     if isinstance(a, WeakNumbers) and a.kind == "i":
         check_held(cx, a, scalar_of(t))
@@ -304,7 +310,8 @@ def cast(cx: Context, x: Any, t: Any) -> Value:
 def tensor_of(cx: Context, items: list[Any] | tuple[Any, ...], dt: Scalar | None = None) -> Operand:
     """Make a vector from a list of numbers, a matrix from a list of rows (lists or vectors).
 
-    Constants stay weak. Otherwise the element type is `dt`, or the components' common type.
+    Constants stay weak. Otherwise the element type is `dt`, or the components' common type. Raises
+    KernelTypeError for an empty list, and for rows of different shapes.
     """
     rows = [operand(cx, item) for item in items]
     shapes = {a.shape if isinstance(a, WeakNumbers) else shape_of(a.type) for a in rows}
@@ -327,7 +334,7 @@ def tensor_of(cx: Context, items: list[Any] | tuple[Any, ...], dt: Scalar | None
 
 
 def components(cx: Context, v: Value) -> list[Value]:
-    """Return the scalars of a value, in row-major order."""
+    """Return the scalars of a value, in row-major order; a scalar itself."""
     if not isinstance(v.type, Tensor):
         return [v]
     if getattr(v, "kind", "") == "pack":
