@@ -11,8 +11,8 @@ each of its invocations has its own bins if they fit: `bins[e, local_index]`. Th
 atomics (`demote`) nor barriers; the subgroup reduces them where the device can. On GPUs a workgroup
 shares one set of bins in its memory.
 
-Bins are numbered like the elements. A spare bin receives out-of-range linear indices.
-Without it, the bounds check of the bins array could accept some of them after wrapping.
+Bins are numbered like the elements. A spare bin receives out-of-range linear indices. Without it,
+the bounds check of the bins array could accept some of them after wrapping.
 
 Conditions for an array:
 

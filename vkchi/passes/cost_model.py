@@ -224,7 +224,8 @@ class Binning(NamedTuple):
 
 def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps) -> Binning | None:
     """Plan the bins of a loop of `count` iterations, for arrays with `sizes` (number of elements,
-    bytes of each). Returns None if bins fit and are profitable for no array."""
+    bytes of each). As many of the first arrays get bins as fit and are profitable; None if not even
+    one."""
     block = subgroup_width(caps) if caps.is_cpu else min(DEFAULT_BLOCK, caps.workgroup_invocations)
     meetings = MEETINGS_SOFTWARE if caps.is_cpu else MEETINGS_HARDWARE
     n = count[1] if count is not None and count[0] == "const" else None
@@ -259,8 +260,8 @@ def choose_block(count: Count, caps: Caps) -> int:
 
 
 def exact_block(n: int, preferred: int, caps: Caps) -> int | None:
-    """Return `preferred` if it leaves no invocation idle; else the nearest size that does not and
-    consists of whole subgroups, or None."""
+    """Return `preferred` if workgroups of it leave no invocation idle; else the nearest size of
+    whole subgroups for which that holds, or None."""
     if fills_groups(("const", n), preferred):
         return preferred
     step = max(1, caps.subgroup_size)

@@ -444,7 +444,8 @@ class Iteration(Cloner):
         return any(x in self.slots for region in op.regions for x in walk(region))
 
     def carry(self, op: Op) -> Sequence[Value]:
-        """Return the totals as initial values of a loop that carries them."""
+        """Return the totals as initial values of a loop that contains scatter-adds; nothing for
+        other ops."""
         return self.totals if is_loop(op) and self.carries(op) else ()
 
     def control(self, op: Op) -> Op:
@@ -459,7 +460,7 @@ class Iteration(Cloner):
         self.totals = list(more) if more else list(self.before[-1])
 
     def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
-        """Return the totals that a region yields."""
+        """Return the totals that a region yields, nothing if its op contains no scatter-adds."""
         return self.totals if self.carries(op) else ()
 
     def finish(self, op: Op, more: Sequence[Value]) -> None:

@@ -99,14 +99,15 @@ class KnownMemory:
             del elements[next(iter(elements))]
 
     def forget(self, place: MemoryLocation) -> None:
-        """Invalidate a location after a write of an unknown value, and all its may-aliases."""
+        """Invalidate all that may alias a location, after a write of an unknown value to it."""
         self.forget_others(place)
         elements = self._elements.get(place.base)
         if elements and place.indices in elements:
             self.learn(place, elements[place.indices].changed(place.component))
 
     def forget_others(self, place: MemoryLocation) -> None:
-        """Invalidate the other elements that may alias a written location."""
+        """Invalidate the other elements that may alias a written location, in this base and in
+        others."""
         elements = self._elements.get(place.base, {})
         met = [k for k in elements if k != place.indices and not are_distinct(k, place.indices)]
         for index in met:
