@@ -56,13 +56,17 @@ def plan_rematerialization(
 ) -> RematerializationPlan | None:
     """Split a loop between its reductions and all other ops.
 
-    None if they need a value that can neither be stored nor recomputed.
+    None if the reductions need a value that can neither be stored nor recomputed, if one of them is
+    in a `while`, or if the loop has more than MOST_OPS ops.
     """
     return RematerializationCut(shifts, sums).cut()
 
 
 def lengths_of(shifts: ScatterAnalysis, v: Value) -> list[int]:
-    """Lengths of the loop's axes and of the serial loops around a value; 0 where unknown."""
+    """Lengths of the loop's axes and of the serial loops around a value; 0 where unknown.
+
+    [0] for a value in a `while`.
+    """
     loops = [shifts.loop, *shifts.survey.loops[v]]
     if any(control_of(op).tests for op in loops):
         return [0]
@@ -103,7 +107,7 @@ class RematerializationCut:
         return list(self.shifts.survey.writes)
 
     def cut(self) -> RematerializationPlan | None:
-        """Compute a minimum cut."""
+        """Compute the plan of a minimum cut; None as for `plan_rematerialization`."""
         is_long = len(self.shifts.number) > MOST_OPS
         if is_long or any(control_of(op).tests for op in self.around):
             return None
@@ -134,7 +138,7 @@ class RematerializationCut:
         return [*op.args, *(v for c in around for v in c.args[: control_of(c).fixed])]
 
     def made_of(self, v: Value) -> Sequence[Value]:
-        """Operands of an op if it can be recomputed."""
+        """Operands of an op if it can be recomputed; () for other values."""
         return v.args if isinstance(v, Op) and self.can_repeat(v) else ()
 
     def find(self, v: Value) -> bool:
@@ -164,14 +168,15 @@ class RematerializationCut:
                 self.network.add((arg, "out"), (v, "in"), math.inf)
 
     def price_of_slot(self, v: Value) -> float:
-        """Cost of storing and reloading a value."""
+        """Cost of storing and reloading a value; infinite for pointers and unknown iteration
+        counts."""
         made = executions_of(self.shifts, v) if isinstance(v.type, Scalar | Tensor) else 0
         if not made:
             return math.inf
         return (STORE * made + LOAD * self.rounds[v]) * prod(shape_of(v.type))
 
     def price_of_op(self, v: Value) -> float:
-        """Cost of recomputing a value in each iteration of the reductions."""
+        """Cost of recomputing a value in each iteration of the reductions, or infinity."""
         if not isinstance(v, Op) or not self.can_repeat(v):
             return math.inf
         if not isinstance(v.type, Scalar | Tensor):
@@ -180,7 +185,10 @@ class RematerializationCut:
         return each * self.rounds[v] * prod(shape_of(v.type))
 
     def can_repeat(self, op: Op) -> bool:
-        """True if an op has the same result behind the loop."""
+        """True if an op has the same result behind the loop.
+
+        It must be pure, or a load from an array parameter that the loop does not write.
+        """
         if op.kind not in READS:
             return TABLE[op.kind].effect is Effect.PURE
         base = base_memory(op.args[0])

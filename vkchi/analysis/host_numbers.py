@@ -46,7 +46,8 @@ def host_count(op: Op) -> Count | None:
 def host_length(op: Op) -> BoundedCount | None:
     """End minus begin of a `parallel` op, multiplied over its axes.
 
-    None if the host cannot compute it.
+    May be negative with one axis; with several, negative lengths count as 0. None if the host
+    cannot compute it.
     """
     lengths = [axis_length(axis) for axis in axes_of(op)]
     total = lengths[0]
@@ -75,7 +76,10 @@ def most_iterations(op: Op) -> int:
 
 
 def trips_of(loop: Op, given: frozenset[Param]) -> BoundedCount | None:
-    """Trip count of a loop, if the host can compute it from the given parameters."""
+    """Trip count of a loop, 0 or more, computed by the host from the given parameters.
+
+    None if that is not possible, for example for a `while`.
+    """
     if loop.kind == "while":
         return None
     total: BoundedCount | None = constant_count(1)
@@ -102,7 +106,7 @@ def host_number(v: Value) -> BoundedCount | None:
 
 
 def leaf(count: Count, t: Scalar) -> BoundedCount | None:
-    """A launch argument of integer type t."""
+    """A launch argument of integer type t; None for other types."""
     return BoundedCount(count, *type_range(t)) if t.kind in "iu" else None
 
 
@@ -111,7 +115,7 @@ def constant_count(n: int) -> BoundedCount:
 
 
 def wrapped_count(n: BoundedCount | None, v: Value) -> BoundedCount | None:
-    """The count, wrapped to the type of v."""
+    """The count, wrapped to the type of v; None for None."""
     if n is None or not isinstance(v.type, Scalar):
         return None
     lo, hi = type_range(v.type)
@@ -123,7 +127,7 @@ def wrapped_count(n: BoundedCount | None, v: Value) -> BoundedCount | None:
 
 
 def combine_counts(kind: str, args: Sequence[BoundedCount]) -> BoundedCount | None:
-    """An op of the `Count` language, folded if possible; None if it becomes too large."""
+    """Op `kind` of the `Count` language, folded if possible; None if it becomes too large."""
     low, high = limits(kind, args)
     if low == high and all(n.lo == n.hi for n in args):
         return constant_count(low)

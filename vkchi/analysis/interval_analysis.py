@@ -24,7 +24,7 @@ DEEPEST = 100  # levels of operands that are followed; beyond, the interval is u
 
 
 class Intervals:
-    """Intervals of integer values, given some scalars and some array extents."""
+    """Intervals of integers and bools, given some scalars and some array extents."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Intervals:
     def of(self, v: Value) -> Interval | None:
         """The interval of v; None if it is unknown or v may have wrapped.
 
-        In a loop without iterations the lower end exceeds the upper end.
+        In a loop without iterations the lower end may exceed the upper end.
         """
         if v not in self.found:
             t = v.type
@@ -53,7 +53,7 @@ class Intervals:
         return self.found[v]
 
     def bound(self, v: Value) -> Interval | None:
-        """The interval of v, or its type's range if unknown; None if v is not an integer."""
+        """The interval of v, or its type's range if unknown; None if v is no integer or bool."""
         found, t = self.of(v), v.type
         if found is None and isinstance(t, Scalar) and t.kind != "f":
             return type_range(t)
@@ -96,6 +96,6 @@ class Intervals:
 
 
 def axes_in(region: Region) -> dict[Value, LoopAxis]:
-    """Map the index parameter of every loop to its axis."""
+    """Map the index parameters of every `for` and `parallel` to their axes."""
     ops = [op for op in walk(region) if op.kind in COUNTED]
     return {axis.param: axis for op in ops for axis in axes_of(op)}

@@ -82,14 +82,14 @@ class Iterations:
 
     @cached_property
     def indices(self) -> list[Param]:
-        """The loop's indices that have more than one value."""
+        """The loop's indices that are not known to have only one value."""
         values = [axis.param for axis in self.own_axes]
         return [v for v in values if only_symbol(self.forms.of(v)) is v]
 
     # --- invariance
 
     def is_steady(self, v: Value) -> bool:
-        """True if v is the same in all invocations and does not change within one."""
+        """True if v is certainly the same in all iterations and does not change within one."""
         found = self.steady.get(v)
         if found is None:
             found = v not in self.loops or (isinstance(v, Op) and self.is_repeated(v))
@@ -97,7 +97,7 @@ class Iterations:
         return found
 
     def is_repeated(self, op: Op) -> bool:
-        """True if an op in the loop always has the same result."""
+        """True if an op in the loop certainly always has the same result."""
         if op.kind in FIXED:
             return True
         is_pure = TABLE[op.kind].effect is Effect.PURE and op.kind not in VARYING
@@ -113,10 +113,9 @@ class Iterations:
 
     @cached_property
     def is_counted(self) -> bool:
-        """True if the host computes the loop's trip count.
+        """True if the host computes the trip count of the `parallel`; false for other ops.
 
-        Then a launch raises an error if the bounds wrap or the count exceeds i32. Always false for
-        serial loops.
+        Then a launch raises an error if the bounds wrap or the count exceeds i32.
         """
         loop = self.loop
         return loop is not None and loop.kind not in LOOPS and host_length(loop) is not None
@@ -125,7 +124,7 @@ class Iterations:
     def count(self) -> Polynomial | None:
         """The trip count as a launch-invariant polynomial, if the host checks that it fits in i32.
 
-        None if it is a constant.
+        None if it does not, if the count is a constant, or if it is not invariant.
         """
         if not self.is_counted:
             return None

@@ -108,7 +108,10 @@ def join_facts(a: ValueFact, b: ValueFact, least: Callable[[Sym], int] | None = 
 
 
 def least_ups(a: Mapping[Sym, int], b: Mapping[Sym, int]) -> Mapping[Sym, int]:
-    """Union of two sets of upper bounds; a common symbol gets the smaller constant."""
+    """Union of two sets of upper bounds; a common symbol gets the smaller constant.
+
+    Symbols of `b` beyond MOST_UPS are dropped.
+    """
     if not a or not b:
         return a or b
     ups = dict(a)
@@ -121,9 +124,9 @@ def least_ups(a: Mapping[Sym, int], b: Mapping[Sym, int]) -> Mapping[Sym, int]:
 
 
 def divide(a: ValueFact, b: ValueFact, divisor: SymbolProduct) -> ValueFact:
-    """The fact about a // b for a >= 0, b >= 1.
+    """The fact about a // b for a >= 0, b >= 1. `divisor` is a product that equals b.
 
-    `a <= d * e - 1` with b equal to d implies `a // b <= e - 1`.
+    `a <= divisor * e - 1` implies `a // b <= e - 1`.
     """
     lo, hi = a.lo // b.hi, a.hi // b.lo
     ups = {s: c for s, c in a.ups.items() if c <= 0}
@@ -137,7 +140,7 @@ def divide(a: ValueFact, b: ValueFact, divisor: SymbolProduct) -> ValueFact:
 
 
 def cancel(s: Sym, divisor: SymbolProduct) -> SymbolProduct | None:
-    """The quotient s / divisor, if the factors of `divisor` occur literally in symbol s."""
+    """The quotient s / divisor, or None if the factors of `divisor` do not occur literally in s."""
     p = s if isinstance(s, SymbolProduct) else SymbolProduct(1, (s,))
     factors = list(p.factors)
     for factor in divisor.factors:

@@ -1,6 +1,6 @@
 """Widest loop bounds: they contain the range of a loop in every iteration of enclosing loops.
 
-for i in range(n): for j in range(i + 1, n)        j is in 1 .. n
+for i in range(n): for j in range(i + 1, n)        # j is always in range(1, n)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEAST, MOST = 0, 1  # also positions of the bounds in a loop's arguments
 
 
 class Nest(NamedTuple):
-    """The loops of a Func by index parameter, and the given parameters."""
+    """The `for` and `parallel` loops of a Func by index parameter, and the given parameters."""
 
     loops: Mapping[Value, Op]
     given: frozenset[Param]
@@ -33,7 +33,8 @@ def nest_of(fn: Func) -> Nest:
 def emit_widest_bounds(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | None:
     """Emit bounds that hold in all iterations of enclosing loops, from given values only.
 
-    None if no such bounds are known. If the loop's own bounds qualify, they are returned unchanged.
+    They are valid if no value of `sums_under` wraps. None if no such bounds are known, or for a
+    `while`. If the loop's own bounds qualify, they are returned unchanged.
     """
     if loop.kind not in COUNTED:
         return None
@@ -44,7 +45,7 @@ def emit_widest_bounds(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | 
 
 
 def with_widest_bounds(loop: Op, nest: Nest) -> Op | None:
-    """A detached copy of the loop with its widest bounds, or None."""
+    """A detached loop with the widest bounds and the same regions, or None."""
     b = Builder()
     with b.region():
         bounds = emit_widest_bounds(b, loop, nest)
@@ -54,7 +55,7 @@ def with_widest_bounds(loop: Op, nest: Nest) -> Op | None:
 
 
 def sums_under(loop: Op) -> list[Value]:
-    """Values that must not wrap for the widest bounds to be valid."""
+    """Monotone ops in a loop's bounds, which must not wrap for the widest bounds to be valid."""
     found: list[Value] = []
     todo = list(loop.args[: control_of(loop).fixed])
     for v in todo:  # `todo` grows
@@ -80,7 +81,7 @@ def extreme(b: Builder, v: Value, side: int, nest: Nest) -> Value | None:
 
 
 def extreme_index(b: Builder, index: Param, side: int, nest: Nest) -> Value | None:
-    """Emit the first or last index of a loop."""
+    """Emit a lower bound of a loop's first index or an upper bound of its last, or return None."""
     loop = nest.loops.get(index)
     axes = axes_of(loop) if loop is not None else []
     ends = next(((a.begin, a.end) for a in axes if a.param is index), None)

@@ -1,8 +1,9 @@
-"""Known factors of integers: the largest power of two that certainly divides a value.
+"""Power-of-two factors of integers: a power of two, up to 64, that certainly divides a value.
 
 Wrapping arithmetic is modulo a power of two, so facts about low bits remain true.
 
-    >>> PowerOfTwoFactors().of(mul_i_4)     # 4
+    >>> PowerOfTwoFactors().of(mul_i_4)     # i * 4
+    4
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Must-write analysis: boxes of arrays that a launch certainly overwrites completely.
 
 `MustWrite` considers the stores that every iteration of their loops executes. `whole` proves that
-such a store fills the box whose ranges `intervals` computes.
+such a store fills the box whose ranges `interval_analysis` computes.
 
-    >>> covers.boxes({"t": 3}, {"x": x})         # for i in range(4): x[t, i] = 0.0
+    >>> MustWrite(fn, segments).boxes({"t": 3}, {"x": x})         # for i in range(4): x[t, i] = 0.0
     [Covered(segment=0, name="x", box=((3, 3), (0, 3)))]
 """
 
@@ -26,7 +26,7 @@ from vkchi.types import Array, Tensor
 
 
 class MustWrite:
-    """The unconditional stores of a Func, in program order."""
+    """The unconditional stores to array parameters of a Func, in program order."""
 
     def __init__(self, fn: Func, segments: Sequence[Segment]) -> None:
         self.given = [p for p in fn.params if is_integer(p)]
@@ -42,7 +42,7 @@ class MustWrite:
         self.known: dict[Hashable, list[Covered]] = {}
 
     def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> list[Covered]:
-        """The boxes that a launch with these arguments overwrites."""
+        """The boxes that a launch with these arguments certainly overwrites, in program order."""
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         key = tuple(numbers.items()), shapes
         if key not in self.known:
@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 
 def with_all_components(found: Sequence[tuple[MustStore, T]]) -> list[T]:
-    """Keep the boxes of which every component of the elements is stored."""
+    """Values of `found` whose stores together write all components of the elements, in order."""
     parts: dict[T, set[int]] = {}
     whole = []
     for store, covered in found:
@@ -85,7 +85,7 @@ def name_of(store: MustStore) -> str:
 
 
 def element_under(place: Value) -> Op | None:
-    """The `elem` op of a pointer to an element or to a component of one."""
+    """The `elem` op of a pointer to an element or to a constant component of one, or None."""
     if isinstance(place, Op) and place.kind == "member":
         place = place.args[0]
     return place if isinstance(place, Op) and place.kind == "elem" else None
@@ -102,7 +102,7 @@ def sure_ops(ops: Sequence[Op], loops: tuple[Op, ...] = ()) -> Iterator[tuple[Op
 
 
 def exact_box(store: MustStore, forms: ExactPolynomials) -> Box | None:
-    """The box that the store fills; None if unknown."""
+    """The box that the store certainly fills; None if unknown."""
     box = tuple(map(forms.ranges.of, store.element.args[1:]))
     known = [r for r in box if r is not None and r[0] <= r[1]]
     spans = [(constant_polynomial(low), constant_polynomial(high + 1 - low)) for low, high in known]

@@ -36,7 +36,7 @@ from vkchi.types import Scalar, Tensor, scalar_of
 
 
 def is_bit_exact(loop: Op) -> bool:
-    """True if the output of a `parallel` does not depend on compile-time knowledge of its indices.
+    """True if, provably, the output of a `parallel` ignores compile-time knowledge of its indices.
 
     It also does not depend on the order of iterations, unless they race. False if the loop contains
     atomic updates.
@@ -91,7 +91,10 @@ class BitExactness:
         return all(are_same(v) for v in op.args if is_float(v))
 
     def keeps_bits(self, v: Value) -> bool:
-        """True if a float is loaded or defined outside: a computed one may be a NaN of any sign."""
+        """True if a float is defined outside, or loaded from an array that the loop only reads.
+
+        A computed one may be a NaN of any sign.
+        """
         return v not in self.inside or (isinstance(v, Op) and v.kind in READS and v in self.opaque)
 
     def arithmetic(self, op: Op) -> bool:
@@ -110,7 +113,11 @@ class BitExactness:
         return is_settled or v in self.opaque
 
     def control(self, op: Op) -> bool:
-        """Case of control ops: a result is opaque if every region yields an opaque value for it."""
+        """Case of control ops: true if the floats in their regions are the same in all variants.
+
+        A result of an `if`, or of a `for` that has iterations, is opaque if every region yields an
+        opaque value for it.
+        """
         is_same = all([self.region(r) for r in op.regions])
         runs = op.kind == "if" or (op.kind == "for" and has_rounds(op))
         for k, v in enumerate(op.results if runs else ()):
@@ -120,6 +127,6 @@ class BitExactness:
 
 
 def has_rounds(loop: Op) -> bool:
-    """True if a loop has at least one iteration."""
+    """True if a loop's trip count is a positive constant."""
     trips = constant_trips(loop)
     return trips is not None and trips.lo > 0

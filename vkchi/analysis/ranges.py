@@ -1,4 +1,4 @@
-"""Flow-sensitive value-range analysis: one transfer function per op over `lattice.Fact`.
+"""Flow-sensitive value-range analysis: one transfer function per op over `lattice.ValueFact`.
 
 Facts are computed lazily from the defining ops. Components of tensors are followed through
 elementwise ops: a `Key` is a scalar value, or a pair of tensor and component number. A result that
@@ -52,7 +52,7 @@ class Facts:
     """Memoized facts by value.
 
     `base` holds the facts of loop indices and of results of control ops. `limits` holds the
-    constraints of enclosing conditions on symbols.
+    constraints of enclosing conditions on symbols. `block` is the workgroup size, if known.
     """
 
     def __init__(self, block: int | None = None) -> None:
@@ -138,7 +138,10 @@ class Facts:
         return ValueFact(f.lo, f.hi, f.ups if is_constant else least_ups({s: c}, f.ups), (s, c))
 
     def under(self, condition: Key, truth: bool, key: Key) -> ValueFact:
-        """The fact of `key` under the assumption that a condition equals `truth`."""
+        """The fact of `key` under the assumption that a condition equals `truth`.
+
+        The assumption is ignored beyond DEEPEST_SELECT nested selects or MOST_UNDER values.
+        """
         if self._selects >= DEEPEST_SELECT or self._looked >= MOST_UNDER:
             return self.of(key)
         self._selects += 1
@@ -175,7 +178,7 @@ class Facts:
         self.limits[s] = new if known is None else meet_facts(known, new)
 
     def assume(self, condition: Key, truth: bool) -> None:
-        """Assume that a condition equals `truth`."""
+        """Assume that a condition equals `truth`. Only its integer comparisons have an effect."""
         if not isinstance(condition, Value):
             return
         for v, is_true in conjuncts(condition, truth, DEEPEST_CONDITION):
@@ -247,7 +250,8 @@ class Facts:
         return SymbolProduct(1, (s if c == 0 else key,))
 
     def cannot_wrap(self, p: SymbolProduct) -> bool:
-        """True if the factors are distinct extents of one non-empty array that is not wide."""
+        """True if a product is of distinct extents of one array, not wide and known to be
+        non-empty."""
         extents = [s for s in p.factors if isinstance(s, Extent)]
         if p.coefficient != 1 or len(extents) != len(p.factors) or not extents:
             return False
@@ -259,7 +263,8 @@ class Facts:
 
 
 def resolve(v: Value, k: int) -> Key:
-    """Component k of a tensor as the scalar it was packed from, if that is visible."""
+    """The scalar that component k of a tensor was packed from, if visible, otherwise a component
+    key."""
     while isinstance(v, Op):
         if v.kind == "pack":
             return v.args[k]

@@ -1,4 +1,4 @@
-"""Segments of a Func that run one after another, and loads that may observe earlier writes."""
+"""Segments of a Func, which run one after another, and loads that earlier writes may reach."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Segment(NamedTuple):
 
 
 def find_segments(fn: Func) -> tuple[Segment, ...]:
-    """Split the body into segments: each `parallel`, and each run of ops between two."""
+    """Split the body into segments: each `parallel`, and each maximal run of other ops."""
     found: list[Segment] = []
     run: list[Op] = []
     for op in fn.body.ops:
@@ -48,7 +48,7 @@ class SegmentOrder:
     """A Func in segments.
 
     `number` is the segment number of each op. `late` are the loads that a write to the same
-    location may precede within their segment.
+    location by the same invocation may precede within their segment.
     """
 
     def __init__(self, fn: Func) -> None:
@@ -58,7 +58,10 @@ class SegmentOrder:
 
 
 def find_late(ops: Sequence[Op]) -> set[Op]:
-    """Loads that a write to the same location by the same invocation may precede."""
+    """Loads that a write to the same location by the same invocation may precede.
+
+    A `local` counts as a write. Writes to another base are ignored, even if it may alias.
+    """
     return LateLoads(ops).found
 
 
@@ -95,7 +98,7 @@ class LateLoads:
                     dirty.setdefault(root, set()).update(places)
 
     def is_fixed(self, v: Value) -> bool:
-        """True if a value is the same in all iterations."""
+        """True if a value is defined outside all regions, hence the same in all iterations."""
         return v not in self.moving
 
     def note(self, write: Op, dirty: Dirty) -> None:

@@ -88,7 +88,7 @@ class ScatterTarget(NamedTuple):
 
 
 class ScatterAdd(NamedTuple):
-    """A scatter-add with its offset along each loop axis.
+    """A scatter-add with its offset along each loop axis; without offsets for `inner_targets`.
 
     `loops` are the enclosing serial loops whose indices occur in offsets, and the loops around
     those, outermost first. An op has one `ScatterAdd` for each iteration that updates the same
@@ -111,7 +111,8 @@ class WrappedSums(AffinePolynomials):
     """Polynomials of integers of one width; signed and unsigned wrap alike."""
 
     def made(self, op: Op) -> Polynomial | None:
-        """A bitcast between integers preserves the value modulo the range."""
+        """The operand's polynomial for a bitcast between integers, which preserves it modulo the
+        range."""
         if op.kind == "bitcast" and is_integer(op) and is_integer(op.args[0]):
             return self.of(op.args[0])
         return super().made(op)
@@ -165,7 +166,7 @@ class ScatterAnalysis:
         ]
 
     def read_inner(self, write: WriteAccess) -> ScatterAdd | None:
-        """Match a write as an update for `inner_targets`."""
+        """Match a write as an update for `inner_targets`; None if it is none."""
         element = element_under(write.op.args[0])
         if element is None or not is_global(write.place.base):
             return None
@@ -181,17 +182,17 @@ class ScatterAnalysis:
         return ScatterAdd(write.op, ScatterTarget(write.place.base, axes, (), None), (), loops)
 
     def is_sum(self, op: Op) -> bool:
-        """True if an op is a float addition to memory whose old value is unused."""
+        """True if an op is an `atomic_add` of floats whose result is unused."""
         return self.is_plain_sum(op) and scalar_of(op.args[1].type).kind == "f"
 
     def is_spread(self, sums: Sequence[ScatterAdd]) -> bool:
-        """True if several iterations update the same element."""
+        """True if several iterations may update the same element."""
         return any(one.loops for one in sums) or len({one.shifts for one in sums}) > 1
 
     # --- matching subscripts ---------------------------------------------------------------------
 
     def read(self, write: WriteAccess) -> Sequence[ScatterAdd]:
-        """Match a write as a shifted update; empty if it is none."""
+        """Match a write as shifted updates, one per combination of offsets; empty if it is none."""
         element, component = element_under(write.op.args[0]), write.place.component
         if element is None or isinstance(component, Value) or not is_global(write.place.base):
             return ()
@@ -245,7 +246,7 @@ class ScatterAnalysis:
         return (followed[0] if followed else None), [SubscriptOffset(by, modulus=modulus)]
 
     def is_near(self, by: Frozen) -> bool:
-        """True if an offset is so small that no subscript overflows before its remainder is taken.
+        """True if an offset is known to be too small for overflow before the remainder is taken.
 
         A remainder of an overflowed value would differ.
         """
@@ -253,7 +254,7 @@ class ScatterAnalysis:
         return found is not None and -FARTHEST_WRAPPED <= found[0] <= found[1] <= FARTHEST_WRAPPED
 
     def range_of(self, by: Frozen) -> Interval | None:
-        """Interval of an offset, if constant."""
+        """Interval of an offset of constants and indices with a `window`, otherwise None."""
         low = high = 0
         for monomial, factor in by:
             ends = [self.window(s) for s, _ in monomial] or [(1, 1)]
@@ -264,7 +265,8 @@ class ScatterAnalysis:
         return low, high
 
     def window(self, s: object) -> Interval | None:
-        """First and last index of a serial loop with constant bounds."""
+        """First and last index of a loop with constant bounds; None if unknown or without
+        iterations."""
         axis = self.survey.axes.get(s) if isinstance(s, Value) else None
         if axis is None:
             return None
@@ -357,7 +359,7 @@ class ScatterAnalysis:
         """Serial loops that can be interchanged with the parallel loop.
 
         They are the loops whose indices occur in the offsets, and the loops around those. None if
-        their bounds depend on the iteration.
+        one of them is a `while`, carries values, or has bounds that depend on the iteration.
         """
         return self.loops_of(self.inner_of(shift.by for shift in shifts), write)
 
@@ -388,10 +390,10 @@ class ScatterAnalysis:
     # --- legality: may updates run before the loop? ----------------------------------------------
 
     def may_move(self, sums: Sequence[ScatterAdd]) -> bool:
-        """True if these updates may run before the loop.
+        """True if these updates may certainly run before the loop.
 
-        The loop must not read the updated elements, and the added values must not depend on writes
-        of other iterations.
+        The loop must not read the updated elements. The added values must be recomputable, and must
+        not depend on writes of other iterations.
         """
         if not self.are_unasked([one.op for one in sums]):
             return False
@@ -407,7 +409,7 @@ class ScatterAnalysis:
         )
 
     def are_unasked(self, sums: Sequence[Op]) -> bool:
-        """True if the loop accesses the updated elements of one array only by additions."""
+        """True if the loop provably only adds to the updated elements of one array."""
         base, ptrs = base_memory(sums[0].args[0]), {op.args[0]: None for op in sums}
         return all(
             self.is_plain_sum(op) or self.are_apart(op.args[0], ptr)
@@ -422,10 +424,10 @@ class ScatterAnalysis:
         return op.kind == "atomic_add" and op not in self.used
 
     def are_apart(self, a: Value, b: Value) -> bool:
-        """True if two locations are disjoint in any pair of iterations.
+        """True if two locations are certainly disjoint in any pair of iterations.
 
-        They have different bases, different components, or invariant subscripts that differ by a
-        constant.
+        They have bases that cannot alias, different components, or invariant subscripts that differ
+        by a constant.
         """
         p, q = location_of(a), location_of(b)
         if p.base is not q.base:
@@ -441,9 +443,10 @@ class ScatterAnalysis:
         )
 
     def is_before(self, read: Op, write: Op) -> bool:
-        """True if a read returns the value from before the loop despite `write`.
+        """True if a read certainly returns the value from before the loop despite `write`.
 
-        The locations are disjoint, or both are private to the iteration and the write comes later.
+        The locations are disjoint, or both are the same element, private to the iteration, and the
+        write comes later.
         """
         a, b = read.args[0], write.args[0]
         if self.are_apart(a, b):
@@ -470,7 +473,7 @@ class ScatterAnalysis:
         return all(loop in own or loop not in self.loops_around[op] for loop in opened)
 
     def made_of(self, sums: Sequence[ScatterAdd]) -> set[Op]:
-        """Ops of the loop that the added values depend on, by data and control."""
+        """Ops of the loop that the added values and the execution of the updates depend on."""
         return self.under(sums, lambda op: ())
 
     def copied_for(self, sums: Sequence[ScatterAdd], *, with_places: bool = False) -> set[Op]:
@@ -537,5 +540,5 @@ def parents_in(region: Region) -> dict[Value, Op]:
 
 
 def is_global(base: Value) -> bool:
-    """True if memory is shared by all invocations."""
+    """True if memory is an array parameter, which all invocations share."""
     return not isinstance(base, Op)

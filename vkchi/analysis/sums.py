@@ -66,7 +66,11 @@ class AffinePolynomials:
         return {m: c for m, c in found.items() if c}
 
     def made(self, op: Op) -> Polynomial | None:
-        """The polynomial of an op from those of its operands; None if it has too many terms."""
+        """The polynomial of an op from those of its operands.
+
+        None if it is no ring operation, or its polynomial is too large or its operands are too
+        deep.
+        """
         if op.kind not in LINEAR or self._depth > self.deepest:
             return None
         made = RING[op.kind](*map(self.of, op.args))
@@ -95,7 +99,8 @@ class OffsetIndex(NamedTuple):
 
 
 def split_offset(v: Value) -> OffsetIndex:
-    """Split an index into a value plus a constant."""
+    """Split an index into a value plus a constant. A constant index is not reduced modulo the
+    width."""
     assert isinstance(v.type, Scalar)
     width = 1 << v.type.bits
     offset = 0
@@ -177,7 +182,8 @@ RING: dict[str, Callable[..., Polynomial]] = {
 
 
 def terms_of(p: Polynomial) -> dict[Value, int]:
-    """Coefficients of the values in an affine polynomial."""
+    """Coefficients of the values in an affine polynomial; the constant and other symbols are
+    omitted."""
     return {s: c for m, c in p.items() for s, _ in m if isinstance(s, Value)}
 
 
@@ -206,7 +212,7 @@ def only_symbol(p: Polynomial) -> Symbol | None:
 
 
 def symbols_in(p: Polynomial) -> Iterator[Symbol]:
-    """The symbols of a polynomial, except those inside a `Digit`."""
+    """The symbols of a polynomial, except those inside a `MixedRadixDigit`; may repeat."""
     return (s for m in p for s, _ in m)
 
 
@@ -218,9 +224,10 @@ def polynomial_constant(p: Polynomial) -> int | None:
 
 
 def is_least(p: Polynomial, q: Polynomial, is_positive: Callable[[Symbol], bool]) -> bool:
-    """True if p >= q for all values of the symbols, each of which is at least 1.
+    """True if p >= q is proved for all values of the symbols, each of which is at least 1.
 
-    p - q is rewritten in terms of `s - 1`; it is non-negative if all coefficients are.
+    p - q is rewritten in terms of `s - 1`; it is non-negative if all coefficients are. False if a
+    symbol in p - q does not satisfy `is_positive`.
     """
     found: Polynomial = {}
     for m, c in minus(p, q).items():

@@ -45,10 +45,10 @@ class NearRemainders(Iterations):
     """The remainders in a `parallel`."""
 
     def find(self, op: Op) -> DividendRange | None:
-        """The range of a remainder's dividend, or None.
+        """The range of the dividend of an i32 `mod`, or None.
 
-        None if the range is unknown or extends by more than one divisor. Also None if the divisor
-        is a constant or varies between iterations.
+        None if the range is unknown or extends by more than one divisor. Also None for other ops,
+        and if the divisor is a constant or varies between iterations.
         """
         if op.kind != "mod" or op.type is not i32 or constant_int(op.args[1]) is not None:
             return None
@@ -63,7 +63,7 @@ class NearRemainders(Iterations):
         return DividendRange(not is_above(least, {}), not is_above(last, most))
 
     def ends(self, p: Polynomial, depth: int) -> Window | None:
-        """The least and greatest value of a polynomial."""
+        """The least and greatest value of a polynomial; None if unknown."""
         least: Polynomial = {}
         most: Polynomial = {}
         for m, c in p.items():
@@ -94,7 +94,8 @@ class NearRemainders(Iterations):
         return found
 
     def under(self, s: Symbol | None) -> tuple[Polynomial | None, int]:
-        """The polynomial that a symbol approximates, and its divisor."""
+        """A polynomial and a divisor whose quotient approximates a symbol; (None, 1) if there is
+        none."""
         if isinstance(s, MixedRadixDigit) and s.modulus is None and s.divisor[0] == ONE:
             return dict(s.of), s.divisor[1]
         if isinstance(s, Op) and s.kind == "max" and constant_int(s.args[1]) == 0:
@@ -104,7 +105,7 @@ class NearRemainders(Iterations):
         return None, 1
 
     def window(self, p: Polynomial, depth: int) -> Window | None:
-        """The least and greatest value of a monomial."""
+        """The least and greatest value of a monomial; None if unknown."""
         ((m, _),) = p.items()
         if m == ONE or not self.varies(p):
             return p, p
@@ -114,7 +115,7 @@ class NearRemainders(Iterations):
         return self.window_of(symbols[0][0], depth - 1)
 
     def window_of(self, s: Symbol, depth: int) -> Window | None:
-        """The least and greatest value of a loop index or a remainder."""
+        """The least and greatest value of a loop index or a remainder; None for other symbols."""
         if isinstance(s, MixedRadixDigit):
             modulus = as_polynomial(s.modulus) if s.modulus is not None else None
             is_known = modulus is not None and not self.varies(modulus)
@@ -134,7 +135,7 @@ class NearRemainders(Iterations):
         )
 
     def varies(self, p: Polynomial) -> bool:
-        """True if a polynomial varies between iterations."""
+        """True if a polynomial may vary between iterations or within one."""
         return any(self.differs(s) for m in p for s, _ in m)
 
 

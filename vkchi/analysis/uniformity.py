@@ -40,7 +40,7 @@ MERGING = kinds_with(Trait.MERGES)
 
 
 def check_barriers(loop: Op) -> None:
-    """Raises KernelSyntaxError at a barrier of a `parallel` that some invocations never reach."""
+    """Raises KernelSyntaxError for a `barrier` in provably divergent control flow of a loop."""
     BarrierChecker(loop).check(loop.regions[0], None)
 
 
@@ -65,7 +65,7 @@ class BarrierChecker:
                     self.check(inner, self.cause(op, truth) or cause)
 
     def cause(self, op: Op, truth: bool) -> Op | None:
-        """The op by which invocations diverge at a control op; None if none is known.
+        """The op by which invocations provably diverge at an `if` or `for`; None if there is none.
 
         For an `if`, the region in question is entered if the condition equals `truth`. A `for`
         whose bounds are both divergent may still have the same trip count in all invocations.
@@ -81,7 +81,7 @@ class BarrierChecker:
         return next((v for v in decided if isinstance(v, Op) and self.is_apart(v)), None)
 
     def is_apart(self, v: Value) -> bool:
-        """True if a value is divergent."""
+        """True if a value is provably divergent."""
         return self.uniformity(v) is Uniformity.DIVERGENT
 
     def uniformity(self, v: Value) -> Uniformity:
@@ -111,14 +111,14 @@ class BarrierChecker:
         return found
 
     def remainder(self, op: Op) -> Uniformity:
-        """Divergent if `i % n` takes all its values within one workgroup."""
+        """DIVERGENT if `i % n` takes all its values within one workgroup, otherwise UNKNOWN."""
         return Uniformity.DIVERGENT if self.limit(op) is not None else Uniformity.UNKNOWN
 
     def is_certain(self, op: Op) -> bool:
         """True if a comparison may have the same result in all invocations, as in `tid < block`.
 
-        The result varies if it differs between the first position, the last one, and the constant
-        compared with.
+        False for other ops. The result varies if it differs between the first position, the last
+        one, and the constant compared with.
         """
         if op.kind not in COMPARISONS:
             return False
@@ -134,7 +134,7 @@ class BarrierChecker:
     def limit(self, v: Value) -> int | None:
         """The number of values that a position in the workgroup takes, counted from 0.
 
-        None if it is unknown or less than two.
+        None if it is unknown, less than two, or more than the workgroup size.
         """
         if self.block is None:
             return None

@@ -58,9 +58,9 @@ def own_values(body: Region) -> Iterator[Value]:
 
 
 def loads_in_loops(body: Region, variance: AxisVariance) -> list[tuple[Op, Op]]:
-    """Loads from arrays in serial loops that all iterations execute in lockstep.
+    """Reads of array or workgroup elements in `for` loops that all iterations execute in lockstep.
 
-    Each is paired with its innermost loop.
+    Each is paired with its innermost `for`. Results of atomics are included.
     """
     found: list[tuple[Op, Op]] = []
 
@@ -78,5 +78,5 @@ def loads_in_loops(body: Region, variance: AxisVariance) -> list[tuple[Op, Op]]:
 
 
 def is_private(base: Value) -> bool:
-    """True if a base is memory of one invocation."""
+    """True if a base is private memory of one invocation (`local`)."""
     return isinstance(base, Op) and base.kind == "local"

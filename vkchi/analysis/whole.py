@@ -9,8 +9,8 @@ digit may occur in one axis only. A subscript takes consecutive values if
 - or it is a sum of digits with coefficients, and no coefficient exceeds the range of the terms
   before it plus one. Example: `n * i + j` with j in [0, n).
 
-The digits of one index are independent under two conditions. The divisor of each equals the product
-of all moduli below, and the values of the last digit fit into the loop.
+The digits of one index are independent under two conditions. The divisor of each is a multiple of
+the divisor times the modulus of the one below, and the values of the last digit fit into the loop.
 
 Assumptions:
 
@@ -22,8 +22,8 @@ Assumptions:
 
 See also: `CoverageProof` handles a given box, `ArrayCoverage` one array of any shape.
 
-    >>> ArrayCoverage(y).is_stored(store)      # for i in range(y.shape[0]): y[y.shape[0] - 1 - i] =
-    0.0 True
+    >>> ArrayCoverage(y).is_stored(store)  # for i in range(n): y[n - 1 - i] = 0.0; n = y.shape[0]
+    True
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CoverageProof:
         self.forms = forms
 
     def reaches(self, store: MustStore, box: Sequence[Span]) -> bool:
-        """True if a store writes all elements of a box."""
+        """True if a store is proved to write all elements of a box."""
         axes: dict[Value, tuple[Op, LoopAxis]] = {
             axis.param: (loop, axis) for loop in store.loops for axis in axes_of(loop)
         }
@@ -143,8 +143,10 @@ class CoverageProof:
         span: Span,
         axes: dict[Value, tuple[Op, LoopAxis]],
     ) -> list[DigitRange] | None:
-        """Case of a sum of digits with coefficients: all their values, if enough and without
-        gaps."""
+        """Case of a sum of digits with coefficients.
+
+        All values of the digits, if they cover the axis without gaps; None if that is not proved.
+        """
         left = [(*term, self.values_of(term[0], axes)) for term in terms]
         found: list[DigitRange] = []
         many, first = constant_polynomial(1), rest
@@ -186,7 +188,7 @@ class CoverageProof:
     # --- loops -----------------------------------------------------------------------------------
 
     def goes_round(self, loop: Op, axis: LoopAxis, needed: Sequence[DigitRange]) -> bool:
-        """True if a loop's index takes all combinations of the needed digit values."""
+        """True if a loop's index is proved to take all combinations of the needed digit values."""
         begin, t = self.bound(axis.begin), axis.param.type
         if begin is None or not isinstance(t, Scalar):
             return False
@@ -218,8 +220,10 @@ class CoverageProof:
                 yield from self.bounds_under(x)
 
     def has_all(self, begin: Polynomial, trips: Polynomial, needed: Sequence[DigitRange]) -> bool:
-        """True if an index with at least `trips` values from `begin` takes all needed
-        combinations."""
+        """True if an index is proved to take all needed combinations.
+
+        It has at least `trips` values from `begin`.
+        """
         if not self.is_least(trips, constant_polynomial(1)):
             return False
         if not needed:
@@ -231,9 +235,10 @@ class CoverageProof:
         return begin == {} and self.are_independent(trips, needed)
 
     def are_independent(self, trips: Polynomial, needed: Sequence[DigitRange]) -> bool:
-        """True if digits of an index from 0 take all their combinations of values.
+        """True if digits of an index from 0 are proved to take all their combinations of values.
 
-        The divisor of each equals the product of all moduli below, and the last fits into `trips`.
+        The divisor of each is a multiple of the divisor times the modulus of the one below. The
+        last fits into `trips`; only it may lack a modulus.
         """
         room = constant_polynomial(1)
         for k, (digit, low, many) in enumerate(sorted(needed, key=size_of)):
@@ -250,12 +255,15 @@ class CoverageProof:
         return self.is_least(trips, room)
 
     def is_least(self, p: Polynomial, q: Polynomial) -> bool:
-        """True if p >= q for all extents."""
+        """True if p >= q is proved for all extents and ranges."""
         return is_least(p, q, self.forms.is_positive)
 
 
 class ArrayCoverage(CoverageProof):
-    """Coverage of one array parameter of any shape; `origin` is the index of its first element."""
+    """Proof that a store writes all elements of an array parameter, whatever its shape.
+
+    `origin`: index of the array's first element (default: zeros).
+    """
 
     def __init__(self, array: Param, origin: Sequence[int] = ()) -> None:
         self.array = array
@@ -272,7 +280,7 @@ class ArrayCoverage(CoverageProof):
         )
 
     def is_stored(self, store: MustStore) -> bool:
-        """True if a store that every iteration of its loops executes writes all elements."""
+        """True if the store is proved to write all elements; false for wide arrays."""
         axes: dict[Value, LoopAxis] = {
             axis.param: axis for loop in store.loops for axis in axes_of(loop)
         }
@@ -281,7 +289,7 @@ class ArrayCoverage(CoverageProof):
 
 
 def as_digit(s: Symbol) -> MixedRadixDigit:
-    """Convert an index to its own digit."""
+    """Convert an index to its own digit; a digit is returned unchanged."""
     return s if isinstance(s, MixedRadixDigit) else MixedRadixDigit(freeze(symbol_polynomial(s)))
 
 
@@ -306,7 +314,7 @@ def size_of(taken: DigitRange) -> tuple[int, int]:
 
 
 def count_ops(v: Value, most: int) -> int:
-    """Number of ops in an expression tree; counting stops above `most`."""
+    """Number of nodes in an expression tree; counting stops above `most`."""
     if not isinstance(v, Op) or most <= 0:
         return 1
     total = 1

@@ -53,7 +53,10 @@ class RoundedQuotient(NamedTuple):
         return a, b
 
     def fact(self, of: Callable[[Value], ValueFact]) -> ValueFact | None:
-        """The fact about the rounded quotient, valid for inexact device division; `of` as above."""
+        """The fact about the rounded quotient, valid for inexact device division; `of` as above.
+
+        None if b may be less than 1, or a exceeds the limit of DEVICE.
+        """
         a, b = self.operands(of)
         if b.lo < 1 or max(-a.lo, a.hi) >= 1 << DEVICE[self.form]:
             return None
@@ -63,7 +66,10 @@ class RoundedQuotient(NamedTuple):
 
 
 def find_quotient(kind: str, arg: Value, t: Type) -> RoundedQuotient | None:
-    """Match an op of this kind, argument and result type t as an integer division."""
+    """Match an op of this kind, argument and result type t as an integer division.
+
+    `kind` is `floor`, `trunc` or `cast`; None for others, or if the operands are not integers.
+    """
     if not isinstance(t, Scalar) or not isinstance(arg, Op):
         return None
     if kind == "cast":
@@ -82,7 +88,7 @@ def find_quotient(kind: str, arg: Value, t: Type) -> RoundedQuotient | None:
 
 
 def divisor(op: Op) -> Value | int | None:
-    """The integer divisor of a division, or of a product with a reciprocal power of two."""
+    """The integer divisor of a division, or of a product with 1 / 2**k; otherwise None."""
     if op.kind == "div":
         return whole(op.args[1])
     factor = constant_float(op.args[1])
@@ -91,7 +97,7 @@ def divisor(op: Op) -> Value | int | None:
 
 
 def whole(v: Value) -> Value | int | None:
-    """The integer that a float was converted from; an int for a constant."""
+    """The integer that a float was converted from; an int for a whole constant; otherwise None."""
     number = constant_float(v)
     if number is not None:
         return int(number) if number.is_integer() else None

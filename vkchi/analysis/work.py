@@ -4,10 +4,10 @@ The result is a `Count` expression of launch arguments (`vkchi.target.shader`), 
 Unknown trip counts count as one: `while`, data-dependent bounds, and bounds that use an enclosing
 loop's index. Both sides of a branch are counted.
 
-    >>> work_of(fn)                        # parallel 0, shape x [0] { 7 ops }
-    ((2, ('const', 1)), (7, ('dim', 'x', 0)))
+    >>> work_of(fn)              # const 0; shape x [0]; parallel { 7 ops }; yield
+    ((4, ('const', 1)), (7, ('dim', 'x', 0)))
     >>> known_work_of(fn.body)
-    9
+    11
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Trips = Callable[[Op], "BoundedCount | None"]  # trip count of a loop, if known
 
 
 def work_of(fn: Func) -> Work:
-    """The ops of a launch, with the number of their executions."""
+    """Pairs (number of ops, `Count` of their executions) of a launch."""
     found = work_in(fn.body, partial(trips_of, given=frozenset(fn.params)))
     return tuple([(ops, rounds) for rounds, ops in found.items()])
 
@@ -37,7 +37,7 @@ def known_work_of(region: Region) -> int:
 
 
 def constant_trips(loop: Op) -> BoundedCount | None:
-    """The trip count of a loop, if constant."""
+    """The trip count of a loop, if constant, otherwise None."""
     trips = trips_of(loop, frozenset())
     return trips if trips is not None and trips.lo == trips.hi else None
 
