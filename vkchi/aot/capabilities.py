@@ -2,7 +2,7 @@
 
 Example:
 
-    >>> caps_of(["spirv_has_int64"]).int64
+    >>> caps_of(["spirv_has_int64"], device).int64
     True
 """
 
@@ -71,7 +71,10 @@ RIGHT = ("integer_extremes", "zero_dividends")
 
 
 def portable(caps: Caps) -> Caps:
-    """Remove those capabilities from a device's that code can do without at no cost."""
+    """Return a device's capabilities, lowered where code loses nothing by it.
+
+    Lowered are RIGHT, the bytes of push constants, and the workgroup counts.
+    """
     return caps._replace(
         integer_extremes=False,
         zero_dividends=False,
@@ -91,7 +94,10 @@ def least_count(device: Caps) -> tuple[int, int, int]:
 
 
 def caps_of(names: Iterable[str], device: Caps) -> Caps:
-    """Return the minimum capabilities of any device, plus the named ones. Raises ArgumentError."""
+    """Return the minimum capabilities of any device, plus the named ones.
+
+    `kind` and `subgroup_size` are those of `device`. Raises ArgumentError for an unknown name.
+    """
     found: dict[str, bool] = {}
     for name in names:
         if name not in KNOWN and not str(name).startswith("spirv_version="):

@@ -35,7 +35,7 @@ Tree = Any  # a JSON value
 
 
 class SavedField(NamedTuple):
-    """A field: the text of its array type, its memory block, its offset in bytes."""
+    """A field: the text of its array type, the index of its memory block, its offset in bytes."""
 
     type: str
     block: int
@@ -69,7 +69,8 @@ class Saved(NamedTuple):
     - caps: the capabilities that code was compiled for.
     - blocks: sizes in bytes of memory blocks for fields.
 
-    Names of fields and kernels that were included implicitly begin with `.`.
+    Names of fields and kernels that were included implicitly begin with `.`. Exceptions are
+    gradients and duals of named fields: `x.grad`.
     """
 
     compiler: str

@@ -2,7 +2,8 @@
 
 A kernel is saved for one signature: array types, texture formats, template values. Equal shapes and
 disjoint memory of array arguments are not assumed, so the code is valid for all calls. Fields that
-kernels use but that were not added are included under names that begin with `.`.
+kernels use but that were not added are included under names that begin with `.`; gradients of added
+fields as `x.grad`.
 """
 
 from __future__ import annotations
@@ -241,7 +242,8 @@ class Module:
         self._graphs[name] = SavedGraph(arguments, tuple(nodes))
 
     def _keep_hidden(self, name: str, saved: SavedKernel) -> str:
-        """Store a kernel under `name`, unless the module has an equal one; return the name used."""
+        """Store a kernel under `name`, unless the module has an equal hidden one; return the name
+        used."""
         for known, other in self._kernels.items():
             if known[0] == "." and other == saved:
                 return known
@@ -290,13 +292,17 @@ class Module:
 
 
 def check_name(who: str, name: Any) -> None:
-    """Raise ArgumentError unless the name is a string without spaces and a leading dot."""
+    """Raise ArgumentError unless the name is a nonempty printable string without spaces or leading
+    dot."""
     if not isinstance(name, str) or not name.isprintable() or name[:1] in ("", ".") or " " in name:
         raise ArgumentError(f"{who}: a name without spaces is needed, not {name!r}")
 
 
 def unbind_kernel(kernel_fn: Any) -> tuple[Kernel, tuple[Any, ...]]:
-    """Return a kernel and the object it is bound to. Raises ArgumentError for anything else."""
+    """Return a kernel and, in a tuple, the object it is bound to, if any.
+
+    Raises ArgumentError for anything but a kernel.
+    """
     if isinstance(kernel_fn, BoundKernel):
         return kernel_fn.func, kernel_fn.args  # type: ignore[return-value]
     if not isinstance(kernel_fn, Kernel):
@@ -335,12 +341,12 @@ def strip_folders(value: Any) -> Any:
 
 
 def is_example(a: Any) -> bool:
-    """True if a graph argument determines the types its kernels are compiled for."""
+    """True for a graph argument that is an array or texture: kernels are compiled for its type."""
     return isinstance(a, Arg) and not a.is_number
 
 
 def example_for(arg: Arg) -> Any:
-    """Return a sample value of the argument."""
+    """Return a sample array or texture for the argument."""
     ones = (1,) * arg.ndim
     if arg.tag is ArgKind.NDARRAY:
         return ndarray(arg.dtype, ones)

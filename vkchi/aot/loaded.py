@@ -220,7 +220,8 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
 
 
 def check_device(path: str, saved: Saved, runtime: Runtime) -> None:
-    """Raise DeviceError if the device lacks features that kernels need; the message lists all."""
+    """Raise DeviceError if the device lacks features that kernels need; the message names each of
+    them."""
     lacks: dict[str, None] = {}
     for kernel in saved.kernels.values():
         for dispatch in kernel.artifact.dispatches:
@@ -234,7 +235,10 @@ def check_device(path: str, saved: Saved, runtime: Runtime) -> None:
 
 
 def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storage:
-    """Create a field in a memory block. Raises ValueError for an invalid type or offset."""
+    """Create a field in a memory block.
+
+    Raises ValueError for an invalid type or start, InternalError if the block is too small.
+    """
     if not isinstance(t, Array) or t.shape is None or t.layout is None:
         raise ValueError(f"{t} is no field")
     check_layout_range(t.shape, t.layout)

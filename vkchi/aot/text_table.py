@@ -45,7 +45,11 @@ def write_table(saved: Saved, files: dict[str, bytes]) -> bytes:
 
 
 def field_line(name: str, f: SavedField) -> str:
-    """Format a field: scalar, components, whether in C order, block, start, extents."""
+    """Format a field.
+
+    Words: name, stored scalar type, components, 1 if in C order, block, start in bytes, axes,
+    extents.
+    """
     t: Array = type_of(f.type)
     assert t.shape is not None
     components = math.prod(shape_of(t.elem))
@@ -60,7 +64,7 @@ def field_line(name: str, f: SavedField) -> str:
 def kernel_lines(
     name: str, kernel: SavedKernel, fields: dict[str, int], files: dict[bytes, str]
 ) -> Iterator[str]:
-    """Format a kernel: parameters, bound arrays, checks, dispatches."""
+    """Format a kernel: parameters, bound arrays, temporary memory, checks, dispatches."""
     artifact, interface = kernel.artifact, kernel.interface
     yield f"kernel {name}"
     for tree in kernel.parameters:
@@ -95,7 +99,7 @@ def array_bytes(t: Array) -> int:
 
 
 def place_of(check: Check) -> str:
-    """Return the source location of a check."""
+    """Return the source location of a check in parentheses, or ""."""
     return "" if check.span is None else f" ({check.span.place})"
 
 

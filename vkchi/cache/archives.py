@@ -35,7 +35,7 @@ def pack(store: CacheStore, path: str, names: Sequence[str]) -> int:
     """Write the entries of kernels with these names (`*` is a wildcard) to a file; return their
     number.
 
-    Raises OSError.
+    Unreadable and damaged entries are skipped. Raises OSError.
     """
     count = 0
     with tarfile.open(path, "w:gz") as archive:
@@ -54,8 +54,8 @@ def pack(store: CacheStore, path: str, names: Sequence[str]) -> int:
 def unpack(store: CacheStore, path: str) -> tuple[int, int]:
     """Import the entries of a file; return the numbers of imported and of rejected ones.
 
-    Raises OSError, TarError, EOFError. Raises Damaged for an archive that would expand to much
-    memory.
+    Raises OSError, TarError, EOFError. Raises Damaged for corrupt compressed data, and for an
+    archive that would expand to much memory.
     """
     taken = refused = 0
     try:
@@ -73,7 +73,7 @@ def unpack(store: CacheStore, path: str) -> tuple[int, int]:
 
 
 def take(store: CacheStore, archive: tarfile.TarFile, member: tarfile.TarInfo) -> bool:
-    """Import one entry; return False if it is damaged or under another key."""
+    """Import one entry; return False if it is damaged, under another key, or cannot be written."""
     data = archive.extractfile(member)
     try:
         header, body = unpack_entry(data.read() if data is not None else b"")
@@ -87,7 +87,8 @@ class Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
-        """Parse a header. Raises Damaged."""
+        """Parse a header. Raises Damaged for a sparse file, and for more bytes than an entry may
+        have."""
         made = super().frombuf(buf, encoding, errors)
         if made.type == tarfile.GNUTYPE_SPARSE:
             raise Damaged(f"{made.name!r} is a file with holes")
@@ -104,7 +105,10 @@ class Bounded(io.RawIOBase):
         self.header_bytes: int | None = 0  # since the last member; None between members
 
     def next_of(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None:
-        """Return the archive's next member. Raises Damaged if its headers are too long."""
+        """Return the archive's next member, or None at its end.
+
+        Raises Damaged if its headers are too long.
+        """
         self.header_bytes = 0
         found = archive.next()
         self.header_bytes = None

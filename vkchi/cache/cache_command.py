@@ -1,6 +1,7 @@
 """`vkchi cache`: inspect and manage the disk cache of compiled kernels.
 
-Exit status: 0 success; 1 an entry is damaged or not found; 2 a usage error.
+Exit status: 0 success; 1 an entry is damaged or not found, or a file cannot be read or written; 2 a
+usage error.
 
     $ vkchi cache ls --sort hits
     $ vkchi cache why program.py:step
@@ -335,7 +336,7 @@ def unpack(file: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print lines verbatim, with control characters escaped."""
+    """Print text without markup; control characters but newlines and tabs are escaped."""
     OutputSettings.console.print(printable(text, "\n\t"), markup=False, soft_wrap=True)
 
 
@@ -351,7 +352,10 @@ def tell_difference(old: CacheEntry, new: CacheEntry) -> None:
 
 
 def bytes_in(text: str) -> int:
-    """Parse a size such as `50M`."""
+    """Return the bytes in a size such as `50M`. K, M and G are powers of 1024.
+
+    Raises BadParameter.
+    """
     factor = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
     number = text if factor is None else text[:-1]
     if not number.isdigit():

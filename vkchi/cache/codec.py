@@ -59,12 +59,12 @@ Move = Callable[[Span], Span]
 
 
 def add_records(*classes: Any) -> None:
-    """Register record classes."""
+    """Register record classes under their names."""
     RECORDS.update((cls.__name__, cls) for cls in classes)
 
 
 class Malformed(ValueError):
-    """Data that `encode` cannot have written."""
+    """Error: data that `encode` cannot have written."""
 
 
 class Through(NamedTuple):
@@ -78,7 +78,10 @@ Step = Callable[[Any, Through], Any]  # value to tree, or tree to value
 
 
 def encode(value: Any, form: str, *, span: Move | None = None) -> bytes:
-    """Encode a value of this form. Raises TypeError for a value of another form."""
+    """Encode a value of this form. Raises TypeError for a value of another form.
+
+    Raises Malformed for a `Check` that is unsafe to evaluate, and the errors of `span`.
+    """
     blobs: list[bytes] = []
     tree = json.dumps(to_tree(value, form, blobs, span), separators=(",", ":")).encode()
     sizes = json.dumps([len(blob) for blob in blobs]).encode()
@@ -104,7 +107,7 @@ def decode(data: bytes, form: str, *, span: Move | None = None) -> Any:
 
 
 def to_tree(value: Any, form: str, blobs: list[bytes], span: Move | None = None) -> Any:
-    """Convert a value to JSON types; its byte strings are appended to `blobs`. Raises TypeError."""
+    """Convert a value to JSON types; append its byte strings to `blobs`. Raises as `encode`."""
     return writer(form)(value, Through(blobs, span))
 
 

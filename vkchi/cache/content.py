@@ -1,4 +1,4 @@
-"""Content-addressed cache of `build`: IR text, options and capabilities to an artifact.
+"""Content-addressed cache of `build_artifact`: IR text, options and capabilities to an artifact.
 
 The key also contains the compiler's version, but no spans, since code does not depend on them.
 Checks in an artifact refer to an op of the Func by number instead; its span is looked up in the
@@ -92,7 +92,8 @@ def header_of(
 
 
 def spans_to_numbers(made: Artifact, fn: Func) -> Artifact:
-    """Replace the spans of an artifact by op numbers of the Func."""
+    """Replace the spans of an artifact's checks by op numbers of the Func, or None without such an
+    op."""
     if not made.limits:
         return made
     numbers = {op.span: k for k, op in reversed(list(enumerate(walk(fn.body))))}
@@ -105,7 +106,8 @@ def _anchor(check: Check, numbers: dict[Span | None, int]) -> Span | None:
 
 
 def numbers_to_spans(made: Artifact, fn: Func) -> Artifact:
-    """Replace op numbers by the spans of this Func's ops. Raises IndexError."""
+    """Replace the op numbers of an artifact's checks by the spans of this Func's ops. Raises
+    IndexError."""
     if not made.limits:
         return made
     ops: list[Op] = list(walk(fn.body))

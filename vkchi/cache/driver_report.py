@@ -26,7 +26,8 @@ class DriverReport(NamedTuple):
     why: str = ""
 
     def as_header(self) -> dict[str, Any]:
-        """Return the statistics to be stored in the entry's header, without the machine code."""
+        """Return the statistics to be stored in the entry's header: those of each shader's last
+        executable."""
         rows = [o.executables[-1].statistics if o.executables else {} for o in self.outcomes]
         return {"driver": self.driver, "statistics": rows}
 
@@ -36,8 +37,8 @@ def query_driver(
 ) -> DriverReport:
     """Query a driver for statistics and store them in the entry. Raises VkchiError.
 
-    `device` is part of the name of a present device (empty: any), or the name of a described
-    device.
+    Nothing is stored if there are none; `why` of the result then states the reason. `device` is
+    part of the name of a present device (empty: any), or the name of a described device.
     """
     shaders = [d.shader for d in made.dispatches]
     parts = header.get("parts", {})
@@ -84,7 +85,7 @@ def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> D
 
 
 def capability_mismatch(parts: dict[str, str], caps: Caps, name: str) -> str:
-    """Return an error if the capabilities differ from those of the entry, else ""."""
+    """Return an error message if capabilities differ from those in the entry's key, else ""."""
     mine = {f"device {field}": repr(value) for field, value in caps._asdict().items()}
     if all(parts.get(field, text) == text for field, text in mine.items()):
         return ""

@@ -1,15 +1,15 @@
 """Over-approximation of a kernel's inputs: a digest of every Python object that its code can reach.
 
 The survey runs without lowering the kernel. It starts at the kernel's function:
-- from a function to every global and closure variable whose name occurs in its source;
+- from a function to its closure variables, and to every global whose name occurs in its source;
 - into objects, classes and modules by the attributes whose names occur in any visited source.
 
 So it reaches at least the objects that lowering reads. An object without a digest makes the kernel
 uncacheable: a random generator, a file, an instance of a C class. Digests are over content. `id` is
 used only to detect shared objects, which are encoded by number.
 
-    survey = KernelSurvey(kernel.__vkchi_func__); survey.parts      # {"global n_grid": "int 128",
-    ...}
+    survey = KernelSurvey(kernel.__vkchi_func__)
+    survey.parts                    # {"n_grid in __main__": "int 128", ...}
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ AS_THEY_ARE = (object, type, SimpleNamespace, enum.Enum, enum.IntEnum, enum.Flag
 
 
 class NoDigestError(Exception):
-    """An object that a kernel may read has no digest."""
+    """Error: an object that a kernel may read has no digest."""
 
 
 class KernelSurvey:
-    """The digests of a kernel's inputs: `parts`, by name. Raises Unknown.
+    """The digests of a kernel's inputs: `parts`, by name. Raises NoDigestError.
 
     `functions`, `fields` and `structs` are in order of discovery, which is equal for equal `parts`.
     """
@@ -249,7 +249,11 @@ class KernelSurvey:
     # --- values
 
     def see(self, value: Any, path: str) -> str:
-        """Return the digest of a value, or its text if that is short. Raises Unknown."""
+        """Return a string that identifies the content of a value; long contents are replaced by
+        digests.
+
+        A value that was seen before is identified by its number. Raises NoDigestError.
+        """
         if type(value) in PLAIN:
             text = f"{type(value).__name__} {value!r}"
             return text if len(text) < 80 else digest([text.encode()])

@@ -45,7 +45,8 @@ def verb_of(argv: Sequence[str]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """List entries. `argv` is a `vkchi cache` command line with this command."""
+    """List entries; return the exit status. `argv` is a `vkchi cache` command line with this
+    command."""
     try:
         given = parser().parse_args(list(argv))
     except SystemExit as e:  # argparse has printed the reason

@@ -30,15 +30,18 @@ WITHOUT_TEXT = {"pipelines": "what a driver compiled", ANSWERS: "what was found 
 
 
 class Missing(Exception):
-    """The requested entry does not exist or cannot be read."""
+    """Error: an entry does not exist or cannot be read, or a file cannot be read or written."""
 
 
 class OtherVersion(Missing):
-    """An entry of another vkchi version, in an unknown format."""
+    """Error: an entry was written by another version of vkchi and cannot be decoded."""
 
 
 def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Missing:
-    """Return the error for an intact entry that cannot be decoded."""
+    """Return the error for an intact entry that cannot be decoded.
+
+    It is OtherVersion if the entry's version is not the running one, else Missing.
+    """
     if header.get("version") != compiler_version():
         return OtherVersion(f"{key[:SHORT]} is of another version of vkchi, and in its form")
     return Missing(f"{key[:SHORT]} cannot be read: {fault}")
@@ -48,7 +51,8 @@ def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Miss
 
 
 def by_key(store: CacheStore, key: str) -> CacheEntry:
-    """Return the entry whose key has this prefix. Raises Missing unless it is unique."""
+    """Return the entry whose key has this prefix. Raises Missing unless there is one, and it is
+    readable."""
     keys = store.keys() if key else []
     found = [k for k in keys if k.startswith(key)]
     if len(found) != 1:
@@ -90,7 +94,7 @@ def by_name(store: CacheStore, *names: str) -> Iterator[CacheEntry]:
 
 
 def newest(store: CacheStore, name: str) -> list[CacheEntry]:
-    """Return the entries of kernels that match a name, newest first."""
+    """Return the entries with IR of kernels that match a name, newest first."""
     found = [e for e in by_name(store, name) if e.header.get("kind") not in WITHOUT_TEXT]
     return sorted(found, key=lambda e: (-e.written, e.key))
 
@@ -99,7 +103,7 @@ def newest(store: CacheStore, name: str) -> list[CacheEntry]:
 
 
 def body_of(store: CacheStore, entry: CacheEntry) -> bytes:
-    """Return an entry's body. Raises Missing if it is damaged."""
+    """Return an entry's body. Raises Missing if it is damaged or cannot be read."""
     try:
         return read_entry(store.path_of(entry.key))[1]
     except local(OSError, Damaged) as e:
@@ -153,7 +157,8 @@ def linked_of(entry: CacheEntry, body: bytes) -> Linked:
 def fault_in(store: CacheStore, key: str, *, validates: bool) -> str:
     """Return a description of an entry's fault, or "".
 
-    `validates`: run spirv-val too. Raises OtherVersion for an intact entry of another version.
+    `validates`: run spirv-val too. Raises OtherVersion for an intact entry of another version that
+    cannot be decoded.
     """
     from vkchi.cache.codec import Malformed
 

@@ -1,8 +1,8 @@
 """Cache of lowering and building: keyed on a kernel's source and every Python object it can reach.
 
-`survey` computes the key. To be valid in other processes, entries refer to fields by their index in
-the survey, and to source spans by function and line. A kernel that depends on an object without a
-digest has no entry here; its shaders are still cached by `content`.
+`survey_kernel` computes the key. To be valid in other processes, entries refer to fields by their
+index in the survey, and to source spans by function and line. A kernel that depends on an object
+without a digest has no entry here; its shaders are still cached by `content`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def get_or_compile(
 def survey_kernel(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, version: str
 ) -> SurveyedKernel | None:
-    """Return the key of a kernel; None if it depends on an object without a digest."""
+    """Return a kernel's survey and key; None if the survey raises, mostly NoDigestError."""
     try:
         survey = KernelSurvey(fn, args)
     except local(Exception):  # user objects may raise anything; lowering may not even read them
@@ -120,7 +120,7 @@ def survey_kernel(
 def key_now(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: CodeStore
 ) -> str:
-    """Return the key after lowering.
+    """Return the key after lowering, "" if there is none.
 
     It differs from the earlier one if code that ran during lowering changed its own inputs. Such a
     result must not be cached: later kernels have to see the change.
@@ -133,7 +133,10 @@ def key_now(
 
 
 def encode_kernel(made: Compiled, found: SurveyedKernel) -> bytes:
-    """Encode an entry's body. Raises Unknown for objects outside the survey, and TypeError."""
+    """Encode an entry's body.
+
+    Raises NoDigestError for objects outside the survey, and the errors of `encode`.
+    """
     survey = found.survey
     check_reached(made, survey)
     numbers = {id(field): k for k, field in enumerate(survey.fields)}
@@ -158,7 +161,10 @@ def encode_kernel(made: Compiled, found: SurveyedKernel) -> bytes:
 
 
 def numbered(results: Iterable[Type], structs: Sequence[StructType]) -> tuple[int | Type, ...]:
-    """Replace structs among return types by survey indices. Raises Unknown."""
+    """Replace structs among return types by survey indices.
+
+    Raises NoDigestError for a struct outside the survey.
+    """
     numbers = {id(t): k for k, t in enumerate(structs)}
     if any(isinstance(t, StructType) and id(t) not in numbers for t in results):
         raise NoDigestError("a struct that no name leads to is returned")
@@ -166,7 +172,10 @@ def numbered(results: Iterable[Type], structs: Sequence[StructType]) -> tuple[in
 
 
 def check_reached(made: Compiled, survey: KernelSurvey) -> None:
-    """Raise Unknown if lowering read objects that the survey did not reach."""
+    """Raise NoDigestError if lowering read objects that the survey did not reach.
+
+    The same error is raised if lowering ran code whose reads are unknown.
+    """
     known = made.dependencies
     if known is None or known.opaque:
         raise NoDigestError("code that Python cannot look into was run")
@@ -205,7 +214,8 @@ def decode_kernel(
 
 
 def check_bound(kept: KernelRecord, fields: Mapping[str, Storage]) -> None:
-    """Raise Malformed if the fields do not match the artifact's arrays."""
+    """Raise Malformed if the fields do not match the artifact's arrays, KeyError for an unknown
+    array."""
     for name, binding in kept.interface.bindings.items():
         if binding[0] == "field" and name not in fields:
             raise Malformed(f"{name} is no field")
@@ -261,7 +271,8 @@ def sources_of(survey: KernelSurvey) -> tuple[tuple[str, int, str], ...]:
 def relative(span: Span, places: Places) -> Span:
     """Make a span relative: function index, and line index among the lines that are not comments.
 
-    Raises Unknown if the span is in no function of the survey.
+    A span in vkchi itself gets a file name that begins with OWN_FILE. Raises NoDigestError if the
+    span is in no function of the survey.
     """
     if span.file.startswith(PACKAGE):
         return span._replace(file=OWN_FILE + span.file[len(PACKAGE) :])

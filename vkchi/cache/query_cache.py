@@ -8,7 +8,7 @@ New answers are written once finding them has taken SLOW_S and much longer than 
 at exit. Answers that other processes wrote meanwhile are merged. If a process is killed, its last
 answers are lost and the next process computes them again.
 
-    answers.find(("gradient", frozenset({"x"})), "Differentiated", lambda: differentiate(...))
+    answers.find(("gradient", frozenset({"x"})), "CompiledGradient", make)
 """
 
 from __future__ import annotations
@@ -97,7 +97,11 @@ class Answers:
     ) -> Any:  # fmt: skip
         """Return the answer to a question, calling `make` if it is not known.
 
-        `form` is the codec form of the answer. Exceptions of `make` are not memoized.
+        - form: the codec form of the answer.
+        - is_of_call: the question concerns a call, not the kernel alone.
+        - is_lasting: the answer may be kept on disk.
+
+        Exceptions of `make` are not memoized.
         """
         try:
             return self.known[question]
@@ -203,7 +207,7 @@ def encode_answer(answer: Any, asked: EncodedQuestion, places: Places) -> bytes 
 
 
 def read_answers(home: CacheLocation | None) -> Table:
-    """Return the stored answers; an empty table if there are none."""
+    """Return the stored answers; an empty table if there are none, or the entry is unreadable."""
     entry = None if home is None else home.shelf.get(key_of(home))
     if home is None or entry is None:
         return Table({}, {})
@@ -228,7 +232,8 @@ def lines_of(body: bytes) -> Iterator[str]:
 
 
 def artifacts_in(body: bytes) -> list[Artifact]:
-    """Decode all answers of an entry and return the artifacts among them. Raises Malformed."""
+    """Decode all answers of an entry; return those that are artifacts or records with artifacts, as
+    a list of artifacts. Raises Malformed."""
     found = [
         decode(data, form_in(text)) for table in table_in(body) for text, data in table.items()
     ]
@@ -238,7 +243,7 @@ def artifacts_in(body: bytes) -> list[Artifact]:
 
 
 def remove_unreadable(home: CacheLocation, fault: Exception) -> None:
-    """Remove an unreadable entry."""
+    """Remove an unreadable entry, with a warning."""
     key = key_of(home)
     home.shelf.warn(f"the entry {key[:12]} cannot be read ({fault}): it is made anew")
     home.shelf.remove(key)

@@ -4,7 +4,7 @@ RADV's null winsys provides a virtual device of a GPU family (RADV_FORCE_FAMILY=
 compiles pipelines and runs nothing. It is used in a separate process. The Vulkan loader reads its
 environment variables once, and a compiler crash must not end the caller.
 
-    outcomes = compile_all("navi31", shaders)
+    outcomes = compile_all("navi31", shaders, caps)
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def environment(family: str) -> dict[str, str]:
 
 
 def compile_all(family: str, shaders: Sequence[Shader], caps: Caps) -> list[CompileOutcome]:
-    """Compile shaders, built for these capabilities, for a GPU family.
+    """Compile shaders, built for these capabilities, for a GPU family; return an outcome per
+    shader.
 
     Raises DeviceError if the driver is not installed or does not support the family.
     """

@@ -51,7 +51,7 @@ def without_comments(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def comment_starts(text: str, lines: list[str]) -> dict[int, int]:
-    """Return the column of each comment, by line index."""
+    """Return the column of each comment, by line index; empty if the source cannot be tokenized."""
     if "'" not in text and '"' not in text:  # no strings, so every # starts a comment
         return {k: line.index("#") for k, line in enumerate(lines) if "#" in line}
     import tokenize  # lazy: takes milliseconds, rarely needed
@@ -68,7 +68,8 @@ def comment_starts(text: str, lines: list[str]) -> dict[int, int]:
 def odd_words(fn: FunctionType, text: str) -> set[str]:
     """Return words of reflective or nondeterministic access, which names cannot trace.
 
-    Without a source, Python runs the function, so its bytecode suffices.
+    Without a source, Python runs the function, so its bytecode suffices. A function with a source
+    that was generated adds its file name.
     """
     code, names = fn.__code__, names_in(fn.__code__)
     odd = words_of(text) if text else names

@@ -77,7 +77,10 @@ def open_body(header: Mapping[str, Any], body: bytes) -> tuple[Artifact, Sources
 
 
 def link(header: Mapping[str, Any], body: bytes) -> Linked:
-    """Return the listings of an entry, with source references. Raises Malformed."""
+    """Return the listings of an entry, with source references.
+
+    Raises Malformed, and the errors of `func_from_text`.
+    """
     artifact, sources = open_body(header, body)
     shaders = [d.shader for d in artifact.dispatches]
     if artifact.ir is None:
@@ -106,7 +109,7 @@ class Places:
         self.sources = list(sources) if sources else list(blocks_of(spans))
 
     def refs(self, span: Span | None) -> tuple[str, ...]:
-        """Return the source lines of a span and of its callers."""
+        """Return the source lines of a span and of its callers: `source:line`, innermost first."""
         found: list[str] = []
         while span is not None:
             ref = self._ref(span)
@@ -206,7 +209,10 @@ Spans = dict[int, Span]  # by word index in the module
 
 
 def rebuilt(fn: Func, header: Mapping[str, Any], shaders: Sequence[Shader]) -> list[Spans]:
-    """Return the spans of each shader's words; empty if recompilation yields other words."""
+    """Return the spans of each shader's words.
+
+    All are empty if recompilation fails or yields other words.
+    """
     nothing: list[Spans] = [{} for _ in shaders]
     try:
         options, caps = setting_of(header)
@@ -229,7 +235,7 @@ def setting_of(header: Mapping[str, Any]) -> tuple[Options, Caps]:
 
 
 def compiled(fn: Func, options: Options, caps: Caps) -> Iterator[tuple[Shader, Spans]]:
-    """Compile a Func like `compiler.build`; yield each shader with the spans of its words."""
+    """Compile a Func like `build_artifact`; yield each shader with the spans of its words."""
     program, _ = optimize_kernel(fn, caps, options)
     for k, func in enumerate(program.funcs):
         made: list[PositionEmitter] = []

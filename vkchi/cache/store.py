@@ -8,8 +8,9 @@
 Guarantees:
 - A reader finds a complete entry or none: files are written under another name, synced and renamed.
 - Contents are checked against the checksum; a damaged entry is removed and counts as absent.
-- The folder must belong to the user and be closed to others; symbolic links in it are not followed.
-- Failures never stop a program: callers get None, and the user one warning.
+- The folder must belong to the user; others must not be able to write to it. Symbolic links in it
+  are not followed.
+- Failures never stop a program: callers get None or False, and the user one warning.
 
 Rejected alternatives: sqlite3 (also under diskcache), lmdb, and a single archive. With these, a
 flipped bit, a full disk or a killed writer can cost every entry, or raise in another process. With
@@ -61,10 +62,11 @@ WRITES_BETWEEN_CLEANINGS = 64
 
 
 class Limits(NamedTuple):
-    """When and how many entries are dropped: Taichi's `offline_cache_*` options.
+    """Limits beyond which entries are dropped: Taichi's `offline_cache_*` options.
 
-    policy: `never`, `version` (entries of other versions), `lru` (least recently used) or `fifo`
-    (oldest first).
+    - policy: `never`, `version` (entries of other versions), `lru` (least recently used first) or
+      `fifo` (oldest first).
+    - factor: share of the entries that a cleaning drops at least.
     """
 
     policy: str = "lru"
@@ -88,7 +90,7 @@ class CacheEntry(NamedTuple):
 
 
 class Damaged(Exception):
-    """A file that is not a complete entry."""
+    """Error: a file is not a complete entry."""
 
 
 class CacheStore:
@@ -107,7 +109,7 @@ class CacheStore:
         self.device = ""
 
     def of_device(self, name: str) -> CacheStore:
-        """Return the same store for a program on this device."""
+        """Return a copy of the store whose new entries name this device."""
         made = copy(self)
         made.device = name
         return made
@@ -122,7 +124,7 @@ class CacheStore:
         return found
 
     def peek(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """Like `get`, without counting a use."""
+        """Like `get`, without counting a use. A damaged entry is removed."""
         if not self.is_usable(make=False):
             return None
         try:
@@ -177,7 +179,7 @@ class CacheStore:
             return []
 
     def is_empty(self) -> bool:
-        """True if there are no usable entries."""
+        """True if the folder has no entries or cannot be used."""
         if not self.is_usable(make=False):
             return True
         try:
@@ -258,7 +260,7 @@ class CacheStore:
             raise
 
     def remove(self, key: str) -> bool:
-        """Delete an entry; return False if there was none."""
+        """Delete an entry; return False if there was none, or it cannot be deleted."""
         path = self.path_of(key)
         with suppress(OSError):
             os.unlink(path + HITS)
@@ -271,7 +273,10 @@ class CacheStore:
     # --- the folder
 
     def is_usable(self, *, make: bool) -> bool:
-        """True if the folder exists and is private to the user. `make` creates it."""
+        """True if the folder exists, belongs to the user and is not writable by others.
+
+        `make` creates it. An unusable folder stays so for this store, with one warning.
+        """
         if self.problem:
             return False
         try:
@@ -352,7 +357,7 @@ def digest(parts: Iterable[bytes]) -> str:
 
 
 def fault_of(folder: str, info: os.stat_result) -> str:
-    """Return why a folder must not be trusted, or ""."""
+    """Return the reason not to trust a folder, or ""."""
     if not stat.S_ISDIR(info.st_mode):
         return f"{folder} is a link or a file, and no folder"
     if hasattr(os, "geteuid"):
@@ -392,7 +397,10 @@ def open_entry(path: str) -> int:
 
 
 def read_header(path: str) -> tuple[dict[str, Any], os.stat_result]:
-    """Return an entry's header and file status. Raises OSError, Damaged."""
+    """Return an entry's header and file status, without verifying the checksum.
+
+    Raises OSError, Damaged.
+    """
     fd = open_entry(path)
     try:
         data, info = os.read(fd, 8192), os.fstat(fd)

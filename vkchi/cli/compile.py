@@ -1,8 +1,8 @@
 """Compile kernels for a device, which need not be present, without running them.
 
 The file is imported under its own name, so code under `if __name__ == "__main__"` is not run.
-Kernels that the import calls are compiled too. Exit status: 0 success; 1 a kernel or the driver's
-compiler fails; 2 a usage error.
+Kernels that the import calls are compiled too. Exit status: 0 success; 1 the file, a kernel or the
+driver's compiler fails, or nothing was compiled; 2 a usage error.
 
     $ vkchi compile program.py:step --device navi31 --arg x=f32[64,64]
 """
@@ -105,7 +105,8 @@ def compile_file(
 ) -> None:
     """Import a file, and compile its kernel `name`, if given.
 
-    Raises vkchi's errors and OSError.
+    A kernel that the import compiled is compiled again only for given `values`. Raises vkchi's
+    errors and OSError.
     """
     if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path!r}: vkchi compile FILE.py:kernel")
@@ -118,7 +119,8 @@ def compile_file(
 def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:
     """Run a file with these arguments, not as `__main__`, and return its globals.
 
-    Its output goes to stderr. Raises ArgumentError if it raises an exception.
+    Its output goes to stderr. Raises vkchi's errors as they are, and ArgumentError for any other
+    exception of the file.
     """
     before, folder = sys.argv, os.path.dirname(os.path.abspath(path))
     sys.argv = [path, *argv]
@@ -139,8 +141,10 @@ def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str, Any]) -> None:
-    """Compile a kernel for the given or annotated arguments. Raises ArgumentError if one is
-    unknown."""
+    """Compile a kernel for the given or annotated arguments.
+
+    Raises ArgumentError for anything but a kernel, and for an argument that is not known.
+    """
     if not isinstance(kernel, Kernel | BoundKernel):
         raise ArgumentError(f"{name} is no ti.kernel")
     plain: Any = kernel if isinstance(kernel, Kernel) else kernel.func
@@ -155,13 +159,17 @@ def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str,
 
 
 def shaders_of(noted: ShaderRecord, name: str) -> list[Shader]:
-    """Return the compiled shaders of a kernel and its variants, or all shaders."""
+    """Return the compiled shaders of a kernel and its variants; all shaders for an empty name."""
     last = name.rpartition(".")[2]
     return [s for s in noted.shaders.values() if not last or s.name.partition(".")[0] == last]
 
 
 def compile_with_driver(noted: ShaderRecord, shaders: Sequence[Shader]) -> list[CompileOutcome]:
-    """Return the results of the driver's compiler, if one is available. Raises DeviceError."""
+    """Return the results of the driver's compiler, one per shader; empty ones if there is no
+    compiler.
+
+    Raises DeviceError.
+    """
     described, device = noted.described, noted.device
     if described is not None and described.radv:
         return compile_all(described.radv, shaders, described.caps)

@@ -177,7 +177,7 @@ def check_cuda() -> CheckResult:
 
 
 def cuda_ordinal(uuid: bytes) -> int | str:
-    """Return a device's CUDA ordinal, or why it has none."""
+    """Return a device's CUDA ordinal, or the reason why it has none."""
     from vkchi.interop.cuda.driver import open_driver
 
     try:
@@ -223,7 +223,7 @@ def chosen_index() -> int:
 
 
 def is_slow(driver: str) -> bool:
-    """True for an old software driver."""
+    """True for llvmpipe of a Mesa version below SLOW_MESA."""
     mesa = re.search(r"llvmpipe.*Mesa (\d+)", driver)
     return mesa is not None and int(mesa[1]) < SLOW_MESA
 
@@ -279,7 +279,7 @@ def can_write(folder: str) -> bool:
 
 
 def is_damaged(store: CacheStore, key: str) -> bool:
-    """True if an entry's checksum or format is wrong."""
+    """True if an entry's checksum or format is wrong, or it cannot be read."""
     try:
         read_entry(store.path_of(key))
     except (Damaged, OSError):

@@ -44,7 +44,7 @@ def title_of(path: Path) -> str:
 def main(argv: Sequence[str]) -> int:
     """Run the named example with the arguments after its name; without a name, list the examples.
 
-    Returns the exit status, 2 for an unknown name.
+    Returns the exit status: 2 for an unknown name, and without a source checkout.
     """
     examples = list_examples()
     if not examples:
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def is_drawn(path: Path) -> bool:
-    """True if the example draws; False if it only prints."""
+    """True if the example calls `run` of a module that draws; False if it only prints."""
     return DRAWS.search(path.read_text(encoding="utf-8")) is not None
 
 
@@ -82,7 +82,8 @@ def arguments_for(path: Path, arguments: Sequence[str]) -> list[str]:
 
 
 def run(path: Path, arguments: Sequence[str]) -> int:
-    """Run an example like `python PATH ARGUMENTS`; return the exit status."""
+    """Run an example like `python PATH ARGUMENTS`; return the exit status, 1 if a package is
+    missing."""
     before, folder = sys.argv, str(path.parent)
     sys.argv = [str(path), *arguments_for(path, arguments)]
     sys.path.insert(0, folder)

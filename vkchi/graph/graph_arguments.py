@@ -112,7 +112,7 @@ class Arg:
         return self.tag in (ArgKind.SCALAR, ArgKind.MATRIX)
 
     def is_like(self, other: Arg) -> bool:
-        """True if both accept the same values."""
+        """True if both have the same kind, type, number of axes and format."""
         mine, others = ((a.tag, a.dtype, a.ndim, a.fmt) for a in (self, other))
         return mine == others
 

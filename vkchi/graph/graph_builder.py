@@ -4,9 +4,9 @@
 only are recorded. While the arrays stay the same, one command runs them again; new scalars only
 change argument blocks.
 
-Random seeds are fresh in each run. Other kernels are called normally, in order: those that report
-or use gradients of their arguments. Under a tape, in debug mode and while kernels are timed, all
-are called.
+Random seeds are fresh in each run. Other kernels are called normally, in order: those that report,
+use gradients of their arguments, or have mutable constants. Under a tape, in debug mode and while
+kernels are timed, all are called.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class GraphSegment:
                     self.uses.setdefault(arg.name, []).append((launch, k))
 
     def change(self, name: str, value: Any) -> None:
-        """Set a scalar argument."""
+        """Set a scalar, vector or matrix argument of recorded kernels."""
         if self.replay is not None:
             self.replay.change(self.uses.get(name, ()), value)
 

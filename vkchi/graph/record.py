@@ -8,7 +8,8 @@ Not supported in the block, since it would not be part of later runs:
 - arrays in host memory.
 
 Launches that consist of dispatches only become commands (`launch/replay.py`), with fresh random
-seeds in each run. Kernels that print or assert are called, in order.
+seeds in each run. Other kernels are called, in order: those that print, assert or use gradients of
+their arguments.
 
     with ti.record() as g:
         push(0.1, x, v)
@@ -95,7 +96,8 @@ class Record(SafeContext):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """End the block. Raises KernelRuntimeError if a tape was opened in it."""
+        """End the block. Raises KernelRuntimeError if a tape was opened, or `ti.init` called, in
+        it."""
         assert self._runtime is not None
         is_own = self._runtime.recording is self
         self.close()
@@ -124,7 +126,8 @@ class Record(SafeContext):
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Record a kernel call; calls of other threads are launched.
 
-        Raises KernelRuntimeError for a call that cannot be recorded.
+        Raises KernelRuntimeError for a call that cannot be recorded, and the ArgumentErrors of a
+        launch.
         """
         if get_ident() != self.thread:
             return plan.launch(args)
@@ -149,8 +152,11 @@ class Record(SafeContext):
     # --- hooks for accesses by Python ------------------------------------------------------------
 
     def on_access(self, array: Storage, access: ArrayAccess) -> None:
-        """Hook before Python accesses an array. Raises KernelRuntimeError if runs would not repeat
-        it."""
+        """Hook before Python accesses an array.
+
+        Raises KernelRuntimeError in the recording thread, for a write, and for a read of an array
+        that recorded kernels write.
+        """
         if get_ident() != self.thread:
             return
         if access.kind != "read":
@@ -200,8 +206,8 @@ class Record(SafeContext):
     def run(self, n: int = 1) -> None:
         """Run all recorded calls, `n` times.
 
-        Raises ArgumentError if n is not a count, and KernelRuntimeError if the runtime or a field
-        was destroyed.
+        Raises ArgumentError if n is not a count. Raises KernelRuntimeError if the block was not
+        completed, or if the runtime or a field was destroyed.
         """
         if not is_count(n):
             raise ArgumentError(f"run() takes a number of times, not {describe_argument(n)}")

@@ -1,4 +1,6 @@
-"""IR builder: type-checks every op against its row in the op table, and infers its type.
+"""IR builder: `emit` checks an op against its row in the op table, and infers its type.
+
+Control ops are not checked; `verify` does that.
 
 Example:
 
@@ -23,7 +25,10 @@ from vkchi.types import Scalar, Tensor, Type
 
 
 def infer_type(kind: str, args: Sequence[Value], attr: Any, given: Type | None) -> Type | None:
-    """Return the result type of an op by its row. Raises SignatureError, KeyError."""
+    """Return the result type of an op by its row, or None if it has no result.
+
+    Raises SignatureError if the arguments do not fit, and KeyError for an unknown kind.
+    """
     return _infer(kind, tuple([v.type for v in args]), attr, given)
 
 
@@ -103,12 +108,15 @@ class Builder:
         return op
 
     def const(self, value: Any, t: Scalar | Tensor) -> Op:
-        """Append a constant of type t from a Python or numpy number, or from an array for a tensor
-        type."""
+        """Append a constant of type t from a Python or numpy number.
+
+        For a tensor type, an array of its shape or a number that fills it.
+        """
         return self.emit("const", attr=constant_attr(value, t), type=t)
 
     def if_(self, cond: Value, then: Region, orelse: Region) -> Op:
-        """Append an `if`. Both regions must yield the same types, which are the result types."""
+        """Append an `if`. Precondition: both regions yield the same types, which are the result
+        types."""
         types = tuple(v.type for v in then.yielded)
         return self._control("if", (cond,), (then, orelse), types)
 

@@ -16,7 +16,10 @@ from vkchi.types import SCALARS, scalar_of, u1, with_scalar
 
 
 def updated_value(b: Builder, kind: str, old: Value, values: Sequence[Value]) -> Value:
-    """Return the value that an atomic op of this kind stores if the location holds `old`."""
+    """Return the value that an atomic op of this kind stores if the location holds `old`.
+
+    `values` are the op's operands after the pointer.
+    """
     if kind == "atomic_exchange":
         return values[0]
     if kind == "atomic_cas":
@@ -25,7 +28,7 @@ def updated_value(b: Builder, kind: str, old: Value, values: Sequence[Value]) ->
 
 
 def same_bits(b: Builder, x: Value, y: Value) -> Value:
-    """Compare bit patterns, per component."""
+    """Append a comparison of bit patterns, per component; return the bool or tensor of bools."""
     elem = scalar_of(x.type)
     if elem.kind == "f":
         t = with_scalar(x.type, SCALARS[f"u{elem.bits}"])
@@ -36,7 +39,7 @@ def same_bits(b: Builder, x: Value, y: Value) -> Value:
 def emit_cas_loop(b: Builder, place: Value, update: Callable[[Value], Value]) -> Value:
     """Emit a compare-and-swap loop that stores `update(old)` at `place`; return the old value.
 
-    No other code emits such a loop.
+    `place` points to a scalar. The loop has no limit of attempts.
     """
     first = b.emit("load", place)
     old, again = Param(first.type, "old"), Param(first.type, "old")

@@ -9,7 +9,8 @@ A subclass overrides `visit` to replace an op. It adds carried values to control
 - `end`: additional values that a region yields (not called for a condition, which yields one u1);
 - `finish`: called after the op, with the additional results.
 
-    class Doubled(Cloner):
+    class Doubled(Cloner):                    # carries every value twice
+        def carry(self, op): return [self.get(v) for v in initial_values(op)]
         def end(self, op, region, more): return [self.get(v) for v in region.yielded]
 
     Cloner(b, {index: b.const(0, i32)}).body(loop.regions[0])      # the first iteration
@@ -102,7 +103,10 @@ class Cloner:
     # --- additional carried values of control ops
 
     def carry(self, op: Op) -> Sequence[Value]:
-        """Return the initial values of a loop's additional carried values."""
+        """Return the initial values of a loop's additional carried values.
+
+        Called for every control op; must be empty for an `if`.
+        """
         return ()
 
     def begin(self, op: Op, region: Region, more: Sequence[Param]) -> None:
@@ -113,4 +117,4 @@ class Cloner:
         return ()
 
     def finish(self, op: Op, more: Sequence[Value]) -> None:
-        """Hook after the copy of an op; `more` are its additional results."""
+        """Hook after the copy of a control op; `more` are its additional results."""

@@ -54,7 +54,7 @@ def constant_int(v: Value) -> int | None:
 
 
 def is_equal_value(a: Value, b: Value) -> bool:
-    """True if both are the same value or equal constants."""
+    """True if both are the same Value, or constants of one type and bit pattern."""
     if a is b:
         return True
     if not is_constant(a) or not is_constant(b):
@@ -64,9 +64,10 @@ def is_equal_value(a: Value, b: Value) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_power_of_two(c: Constant) -> bool:
-    """True if every component is a positive power of two.
+    """True if every component is a power of two by which strength reduction may replace a division.
 
-    A float's reciprocal must be a normal number too.
+    - Integers: positive and less than 2**(bits - 1).
+    - Floats: of either sign; the value and its reciprocal are normal numbers.
     """
     bits = (c.attr,) if isinstance(c.type, Scalar) else c.attr
     scalar = scalar_of(c.type)

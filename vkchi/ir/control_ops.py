@@ -34,7 +34,7 @@ class LoopAxis(NamedTuple):
 
 
 def axes_of(op: Op) -> list[LoopAxis]:
-    """Return the axes of a `for` (one) or a `parallel`, slowest first."""
+    """Return the axes of a `for` (one) or `parallel`, slowest first; empty for `if` and `while`."""
     params, count = op.regions[-1].params, control_of(op).index_params
     return [LoopAxis(params[k], op.args[2 * k], op.args[2 * k + 1]) for k in range(count)]
 
@@ -46,7 +46,7 @@ def is_loop(op: Op) -> bool:
 
 
 def bodies_of(op: Op) -> Sequence[Region]:
-    """Return the regions that yield results or carried values: all but a `while`'s condition."""
+    """Return all regions but the condition of a `while`."""
     return op.regions[1:] if control_of(op).tests else op.regions
 
 

@@ -57,8 +57,10 @@ class Param(Value):
         self.type, self.name, self.attributes = type, name, attributes
 
     def companion(self, name: str) -> Param:
-        """Return a parameter for another array of the same shape, with the same attributes but
-        `aligned`."""
+        """Return a parameter of the same type and attributes, for another array of the same shape.
+
+        Its `aligned` is the default.
+        """
         return Param(self.type, name, self.attributes._replace(aligned=PLAIN.aligned))
 
 
@@ -173,7 +175,7 @@ def used_in(region: Region) -> set[Value]:
 
 
 def find_parallel(fn: Func) -> Op | None:
-    """Return the `parallel` op of a split Func, or None for a serial dispatch."""
+    """Return the `parallel` op of a split Func, or None if it is a serial dispatch."""
     return next((op for op in fn.body.ops if op.kind == "parallel"), None)
 
 
@@ -266,7 +268,10 @@ def constant_array(op: Op) -> Any:
 
 
 def constant_attr(value: Any, t: Scalar | Tensor) -> Any:
-    """Return the `const` attr of a numpy value: the inverse of `constant_array`."""
+    """Return the `const` attr of a numpy value: the inverse of `constant_array`.
+
+    The value is converted to t; a number fills a tensor.
+    """
     if isinstance(t, Scalar):
         return bits_of(value, t)
     flat = np.broadcast_to(np.asarray(value), t.shape).reshape(-1)

@@ -2,8 +2,9 @@
 
 Arguments are bound by parameter name. An array is a numpy array of the element's dtype (u1: bool).
 Its shape is its logical shape plus the element's shape (`array<f32<3>[?]>`: `(n, 3)`). It is
-changed in place; layout and stored type are ignored. Scalars and tensors are numbers or numpy
-values. Missing parameters for temporaries (`.temp.*`) and the report array are created, zeroed.
+changed in place. Its stored type is ignored; its layout matters only to origins and `address`.
+Scalars and tensors are numbers or numpy values. Missing arrays of static shape for temporaries
+(`.temp.*`) and reports are created, zeroed.
 
 Behaviour that devices leave open is fixed here:
 - An out-of-range load returns 0; an out-of-range store or atomic does nothing. Each axis is checked
@@ -12,10 +13,10 @@ Behaviour that devices leave open is fixed here:
   workgroup run in lockstep from barrier to barrier.
 - The default workgroup size is DEFAULT_BLOCK. The last workgroup may be short, but `grid_size`
   counts it as full. Serial code is one invocation in a workgroup of one.
-- A subgroup is one invocation, so reductions return their argument.
+- A subgroup is one invocation: reductions return their argument, exclusive ones the identity.
 - Shared memory starts as zeros.
-- A failed check ends its invocation. Before `split_dispatches` this ends the enclosing serial code
-  too.
+- A failed check ends its invocation. In serial code this is the rest of the Func, which before
+  `split_dispatches` is the whole kernel.
 
 Random numbers are those of `pcg`.
 
@@ -47,9 +48,7 @@ from vkchi.types import Array, Type, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np
 
 DEFAULT_BLOCK = 64
-STEP_LIMIT = (
-    10_000_000  # loop iterations per `run_reference`; beyond it, a loop is taken to be infinite
-)
+STEP_LIMIT = 10_000_000  # loop iterations per Func; beyond it, a loop is taken to be infinite
 SIZE_LIMIT = 1 << 26  # scalars per array: enough for examples and tests
 AXES_LIMIT = 32  # numpy's limit before 2.0
 
@@ -68,7 +67,7 @@ class InterpreterReport(NamedTuple):
 
 
 class _Stopped(Exception):
-    """Ends the invocation: a check failed, or an `exit_invocation` was executed."""
+    """Raised to end an invocation: a check failed, or an `exit_invocation` was executed."""
 
 
 def run_reference(
@@ -80,13 +79,17 @@ def run_reference(
 ) -> dict[str, Any]:
     """Run the code, modifying the arrays of `args` in place; return all arrays by name.
 
-    The result includes temporaries. Reports of the code are appended to `reports`. `compute`
-    replaces `evaluate`, to simulate devices that compute differently within Vulkan's limits.
-    `watch` is called for each writing op on an element, with the array and the index (None: out of
-    range).
+    The result includes temporaries and tensor parameters. Reports of the code are appended to
+    `reports`.
 
-    Raises ArgumentError for arguments that do not fit the parameters, InternalError for IR that
-    cannot run.
+    - compute: replaces `evaluate`, to simulate devices that compute differently within Vulkan's
+      limits.
+    - watch: called before each store or atomic with the op, the array and the index. The index is
+      None if out of range. Accesses through `address` and `word` are not watched; private variables
+      are.
+
+    Raises ArgumentError for arguments that do not fit the parameters. Raises InternalError for IR
+    that cannot run, and for a Func with more than STEP_LIMIT iterations.
     """
     funcs = code.funcs if isinstance(code, Program) else (code,)
     bound: dict[str, Any] = {}
@@ -193,7 +196,10 @@ def indices_of(axes: Sequence[range], number: int) -> list[int]:
 
 
 def _finish(steps: Steps) -> tuple[Any, ...]:
-    """Run one invocation to its end. Barriers do not block it."""
+    """Run one invocation to its end; return its yielded values, () if it was stopped.
+
+    Barriers do not block it.
+    """
     while True:
         try:
             next(steps)
@@ -237,7 +243,10 @@ class Invocation:
         self.state: int | None = None
 
     def region(self, region: Region, values: Sequence[Any]) -> Steps:
-        """Run a region with values for its parameters; return its yielded values."""
+        """Run a region with values for its parameters; return its yielded values.
+
+        A generator, which yields at each barrier.
+        """
         env = self.env
         env.update(zip(region.params, values, strict=True))
         for op in region.ops:
@@ -298,7 +307,7 @@ class Invocation:
         yield
 
     def local(self, op: Op, args: list[Any]) -> ElementPointer:
-        """Return a new private variable with an initial value."""
+        """Return a pointer to a new private variable with an initial value."""
         return ElementPointer(np.array(args[0]), (), op.args[0].type)
 
     def shared_array(self, op: Op, args: list[Any]) -> ArrayValue:

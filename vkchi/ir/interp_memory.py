@@ -79,7 +79,7 @@ class ScalarsPointer:
                 self.array[index] = reinterpret_scalar(part, self.array.dtype)
 
     def member(self, k: int) -> ScalarsPointer:
-        """Return a pointer to component k."""
+        """Return a pointer to component k. Precondition: a component is one scalar of `array`."""
         return ScalarsPointer(self.array, self.indices[k : k + 1], scalar_of(self.type))
 
 
@@ -139,8 +139,11 @@ class ArrayValue:
     def cells(
         self, constant: int, operands: Sequence[Any], pointer: Ptr
     ) -> ScalarsPointer | PackedWordPointer:
-        """Evaluate `address`: a pointer to a value that begins at a scalar, counted in memory
-        order."""
+        """Return the pointer of an `address` op.
+
+        The value begins at scalar `constant + operands[0]` in memory order, or at that word of an
+        array of bit-packed elements. It is out of range if `operands[1]` is false.
+        """
         t = pointer.elem
         first = constant
         if operands:
@@ -189,7 +192,7 @@ class PackedWordPointer:
 
 
 def numbers_by_word(t: Array, shape: tuple[int, ...]) -> dict[int, Numbers]:
-    """Map each word of an array of bit-packed elements to the scalars in it."""
+    """Map the offset of each word of an array of bit-packed elements to the scalars in it."""
     layout: Any = t.layout
     inner = shape_of(t.elem)
     table: dict[int, Numbers] = {}

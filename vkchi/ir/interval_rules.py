@@ -129,7 +129,10 @@ def rem(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def bit_and(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Bitwise and: at most the least non-negative operand."""
+    """Bitwise and: from 0 to the least upper bound of the non-negative operands.
+
+    Exact for constants; no bound if both operands may be negative.
+    """
     if a[0] == a[1] and b[0] == b[1]:
         return a[0] & b[0], a[0] & b[0]
     natural = [x for x in (a, b) if x[0] >= 0]
@@ -137,14 +140,14 @@ def bit_and(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def bit_xor(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Bitwise exclusive or of non-negative operands."""
+    """Bitwise exclusive or; no bound if an operand may be negative."""
     if a[0] < 0 or b[0] < 0:
         return None
     return 0, (1 << max(a[1], b[1]).bit_length()) - 1
 
 
 def bit_or(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Bitwise or of non-negative operands: at least the larger one."""
+    """Bitwise or: at least the larger operand; no bound if an operand may be negative."""
     found = bit_xor(t, a, b)
     return found and (max(a[0], b[0]), found[1])
 
@@ -156,7 +159,7 @@ def bit_not(t: Scalar, a: Interval) -> Interval:
 
 
 def shl(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Shift left by a constant: 0 for amounts outside [0, width)."""
+    """Shift left by a constant: 0 for amounts outside [0, width). No bound for other amounts."""
     if b[0] != b[1]:
         return None
     if not 0 <= b[0] < t.bits:
@@ -165,7 +168,10 @@ def shl(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def shr(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Arithmetic shift right: a division by a power of two, rounded down."""
+    """Shift right: the floor of a division by a power of two.
+
+    For a variable amount, [0, a[1]] if the first operand is non-negative, else no bound.
+    """
     if b[0] == b[1]:
         k = b[0] if 0 <= b[0] < t.bits else t.bits
         return a[0] >> k, a[1] >> k
@@ -173,12 +179,12 @@ def shr(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def bit_count(t: Scalar, a: Interval) -> Interval:
-    """Number of bits, from 0 to the type's width."""
+    """Count of bits in an operand: [0, width of the type]."""
     return 0, t.bits
 
 
 def trip_count(t: Scalar, begin: Interval, end: Interval, step: Interval) -> Interval:
-    """Trip count of `range(begin, end, step)`, not limited to any type."""
+    """Trip count of `range(begin, end, step)`, not limited to any type; 0 for a step of 0."""
     if step[0] > 0:
         return length(begin[1], end[0], step[1]), length(begin[0], end[1], step[0])
     if step[1] < 0:
@@ -192,5 +198,5 @@ def length(begin: int, end: int, step: int) -> int:
 
 
 def select(t: Scalar, condition: Interval, a: Interval, b: Interval) -> Interval:
-    """Union of the second and third operand."""
+    """Hull of the second and third operand."""
     return hull(a, b)

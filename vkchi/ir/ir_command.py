@@ -88,7 +88,8 @@ def _read_stdin() -> bytes:
 
 
 def apply_pass(program: Program, change: Callable[[Func], Func | Program]) -> Program:
-    """Apply a pass to every Func; a pass may return several Funcs for one."""
+    """Return the Program with a pass applied to every Func; a pass may return several Funcs for
+    one."""
     funcs: list[Func] = []
     for fn in program.funcs:
         new = change(fn)
@@ -145,8 +146,8 @@ def example_of(name: str, t: Type, number: str | None, extent: int) -> Any:
     """Return a numpy value for a parameter: filled with `number`, or 1, 2, 3, ... in row-major
     order.
 
-    Raises ArgumentError if `number` is not of type t, or if the array exceeds the interpreter's
-    limit.
+    `extent` is the length of every axis of a dynamic shape. Raises ArgumentError if `number` does
+    not fit the scalar type of t, or if the array exceeds the interpreter's limits.
     """
     shape = shape_of(t.elem if isinstance(t, Array) else t)
     elem: Scalar = scalar_of(t.elem if isinstance(t, Array) else t)

@@ -52,10 +52,9 @@ def __getattr__(name: str) -> re.Pattern[str]:
 
 
 def number_text(bits: int, t: Scalar) -> str:
-    """Return the shortest text that reads back as these bits.
+    """Return the text that reads back as these bits: decimal, `inf`, `nan`, `true` or `false`.
 
-    It is decimal. NaNs with a payload and bits that are too wide for t are hexadecimal bit
-    patterns.
+    Other NaNs, and bits that are too wide for t, are hexadecimal bit patterns.
     """
     if not 0 <= bits < 1 << t.bits:
         return f"{bits:#x}"
@@ -177,7 +176,7 @@ def _layout(kind: str, text: str, ndim: int) -> Layout:
 def name_text(name: str) -> str:
     """Return a name as printed after `%` or `@`.
 
-    It is quoted if it contains anything but letters, digits, underscores and dots.
+    It is quoted if it is empty or contains anything but letters, digits, underscores and dots.
     """
     return name if _pattern("_PLAIN_NAME").fullmatch(name) else json.dumps(name)
 
@@ -188,7 +187,11 @@ def name_of(text: str) -> str:
 
 
 def attr_text(attr: Any) -> str:
-    """Return an attribute as printed in brackets: a number, word, string, or a tuple of these."""
+    """Return an attribute as printed in brackets: None, a bool, an int, a string, or a tuple of
+    these.
+
+    Raises ValueError for any other attribute.
+    """
     if isinstance(attr, str):
         plain = _pattern("_WORD").fullmatch(attr) and attr not in _RESERVED
         return attr if plain else json.dumps(attr)

@@ -23,7 +23,10 @@ class Num:
         self.b, self.v = b, v
 
     def op(self, kind: str, *others: Num | float) -> Num:
-        """Append an op of this kind on this and other values of the same type."""
+        """Append an op of this kind on this value and others.
+
+        Python numbers become constants of this value's type.
+        """
         return Num(self.b, self.b.emit(kind, self.v, *[self.like(x) for x in others]))
 
     def like(self, x: Num | float) -> Value:

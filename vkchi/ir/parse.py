@@ -1,4 +1,4 @@
-"""Parser for the text form of IR (see `text`). It checks syntax only; `verify` checks validity.
+"""Parser for the text form of IR (see `text`). It checks syntax and names, `verify` the rest.
 
 So tests of the verifier can read ill-typed IR, unknown ops and uses before definitions. Every op
 gets the span of its line.
@@ -70,7 +70,8 @@ class Parser:
     # --- characters
 
     def span(self, begin: int, end: int) -> Span:
-        """Return the source span of text[begin:end], up to the end of its first line."""
+        """Return the source span of text[begin:end], which lies on one line; at least one
+        character."""
         line = bisect_right(self.starts, begin)
         start = self.starts[line - 1]
         return Span(self.file, line, begin - start + 1, line, max(end, begin + 1) - start + 1)
@@ -78,7 +79,7 @@ class Parser:
     def error(self, sentence: str, begin: int | None = None) -> CompilationError:
         """Return the error at `begin`, or at the current position.
 
-        It is never located beyond the last character.
+        It is located at most at the last non-blank character.
         """
         begin = self.at if begin is None else begin
         begin = max(0, min(begin, len(self.text.rstrip()) - 1))
@@ -107,8 +108,10 @@ class Parser:
             raise self.error(f"`{mark}` expected")
 
     def read(self, pattern: re.Pattern[str], what: str, convert: Callable[[str], T]) -> T:
-        """Consume a match of the pattern and convert it. A ValueError becomes an error at this
-        position."""
+        """Consume a match of the pattern and convert it.
+
+        Raises CompilationError without a nonempty match, and for a ValueError of `convert`.
+        """
         self.blank()
         begin, found = self.at, pattern.match(self.text, self.at)
         if found is None or not found[0]:
@@ -136,7 +139,8 @@ class Parser:
         return self.read(TYPE, "a type", type_named)
 
     def new_name(self) -> tuple[str, int]:
-        """Parse a name to be defined; return it with its position."""
+        """Parse a name to be defined; return it with its position. Raises CompilationError if it is
+        in use."""
         self.need("%")
         begin = self.at - 1
         name = self.read(NAME, "a name", name_of)
@@ -269,7 +273,7 @@ class Parser:
         return [name for name, _ in names]
 
     def attr(self) -> Any:
-        """Parse an attribute in brackets, if any."""
+        """Parse an attribute in brackets; return None without brackets."""
         if not self.has("["):
             return None
         value = self.read(_ATTR, "an attribute", attr_of)
@@ -277,7 +281,10 @@ class Parser:
         return value
 
     def literal(self) -> tuple[int, list[str] | str]:
-        """Parse the number or list of numbers of a constant; return it with its position."""
+        """Parse the number or list of numbers of a constant.
+
+        Return (position, word or list of words).
+        """
         self.blank()
         begin = self.at
         if self.has("["):

@@ -6,7 +6,7 @@ A draw computes `state = state * MULTIPLIER + INCREMENT` and returns a permutati
     result = (word >> 22) ^ word
 
 `pcg_hash(x)` is the result of one draw from state x. The stream of an invocation begins with `state
-= pcg_hash(seed ^ (index * SPREADER))`. Here `seed` is the parameter of that name and `index` is
+= pcg_hash(seed ^ (index * SPREADER))`. Here `seed` is the parameter `.seed` and `index` is
 `thread_index`. Each `random` is one draw. The interpreter computes this directly; the pass
 `streams` expands it to ops.
 
@@ -14,7 +14,7 @@ Source: O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Goo
 (RXS-M-XS 32); Jarzynski and Olano, Hash Functions for GPU Rendering, 2020.
 
     >>> hex(output_of(next_state(0)))
-    '0x8e1b3ac'
+    '0x7bb2fe2'
 """
 
 from __future__ import annotations

@@ -105,7 +105,10 @@ class Rebuilder:
 
 
 def with_params(fn: Func, new: Mapping[Param, Param]) -> Func:
-    """Substitute parameters by others with the same elements. Several may map to one."""
+    """Substitute parameters by others with the same elements. Several may map to one.
+
+    Returns `fn` itself if there is nothing to substitute.
+    """
     if not new:
         return fn
     rebuilder = Rebuilder(lambda b, op, args: None)
@@ -123,7 +126,7 @@ def rebuild(fn: Func, visit: Visit) -> Func:
     """Rewrite a Func: `visit` returns the values that replace an op's results, or None to keep the
     op.
 
-    Returns `fn` itself if no op was replaced.
+    Returns `fn` itself if nothing changed.
     """
     return Rebuilder(visit).run(fn)
 
@@ -152,9 +155,10 @@ def rebuild_chosen(
 
 
 def rebuild_loops(fn: Func, visit: Visit) -> Func:
-    """Like `rebuild`, for visitors of `parallel` ops only: does not descend into regions.
+    """Like `rebuild`, for visitors that replace `parallel` ops only: does not descend into regions.
 
-    This suffices because a `parallel` is never nested and has no results.
+    `visit` is called for `parallel` ops only. This suffices because a `parallel` is never nested
+    and has no results.
     """
     b = Builder()
     with b.region() as body:

@@ -1,4 +1,4 @@
-"""Semantics of ops that no numpy function matches exactly: arrays in, arrays out.
+"""Semantics of ops, mostly those that no numpy function matches: on numpy scalars and arrays.
 
 Example:
 
@@ -38,7 +38,8 @@ def _floordiv_floats(a: Any, b: Any) -> Any:
 def mod(a: Any, b: Any) -> Any:
     """Remainder with the divisor's sign: `a - b * floor(a / b)`, rounded once; a zero is +0.
 
-    NaN for floats by zero or with an infinite operand.
+    NaN for floats by zero or with an infinite operand. Integers by zero: 0 here, undefined on a
+    device.
     """
     if a.dtype.kind == "f":
         left = np.fmod(a, b)
@@ -49,14 +50,16 @@ def mod(a: Any, b: Any) -> Any:
 
 
 def truncdiv(a: Any, b: Any) -> Any:
-    """Quotient rounded toward zero, like C's `/`."""
+    """Quotient of integers rounded toward zero, like C's `/`. By zero: 0 here, undefined on a
+    device."""
     quotient = floordiv(a, b)
     inexact = (quotient * b != a) & (b != 0) & ((a < 0) != (b < 0))
     return (quotient + inexact.astype(a.dtype)).astype(a.dtype)
 
 
 def rem(a: Any, b: Any) -> Any:
-    """Remainder with the dividend's sign, like C's `%`."""
+    """Remainder with the dividend's sign, like C's `%`. Integers by zero: 0 here, undefined on a
+    device."""
     if a.dtype.kind == "f":
         return np.fmod(a, b)
     return np.where(b == 0, np.zeros_like(a), a - truncdiv(a, b) * b).astype(a.dtype)
@@ -129,9 +132,11 @@ def cast(a: Any, dtype: np.dtype[Any]) -> Any:
     """Numeric conversion.
 
     - To bool: `a != 0`.
-    - Float to integer: toward zero, by way of i32 for 8 and 16 bits. Out of range it saturates here
-      and NaN becomes 0; a device may return anything.
+    - Float to integer of 32 or 64 bits: toward zero. Out of range it saturates here and NaN becomes
+      0; a device may return anything.
+    - Float to integer of 8 or 16 bits: converted to i32, then wrapped.
     - Integer to integer: wraps.
+    - To float: rounded to nearest.
     """
     if dtype == np.bool_:
         return a != 0

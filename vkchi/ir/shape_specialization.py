@@ -1,4 +1,4 @@
-"""Shape specialization of a Func: `array<f32[?,?]>` becomes an array type of constant shape.
+"""Shape specialization of a Func: `array<f32[??]>` becomes an array type of constant shape.
 
 The parameter gets the shape but no layout. Only arrays with a layout are memory of their own, so
 alias analysis keeps treating it as an argument: one that may overlap others unless it is `noalias`.
@@ -6,7 +6,7 @@ All other attributes stay valid except `like`, which is removed where the array 
 reference gets a shape. Elements are counted in row-major order in both forms and `shape` returns
 the same numbers. So the Func behaves the same in a launch of these shapes.
 
-    with_shapes(fn, {"x": (640, 480)})       # %x: array<f32[?,?]> -> %x: array<f32[640,480]>
+    with_shapes(fn, {"x": (640, 480)})       # %x: array<f32[??]> -> %x: array<f32[640,480]>
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ WORDS = {
 
 
 class SignatureError(TypeError):
-    """Arguments that do not fit a signature; the sentence is in the user's vocabulary."""
+    """Error: the arguments do not fit a signature. The sentence is in the user's vocabulary."""
 
 
 class OpSignature:
@@ -43,7 +43,7 @@ class OpSignature:
 
     @property
     def gives_floats(self) -> bool:
-        """True if the result may be, or contain, a float."""
+        """True if the result may be, or contain, a float; also if there is no result."""
         item = self.result
         if item in SCALARS:
             return SCALARS[item].kind == "f"
@@ -54,7 +54,10 @@ class OpSignature:
         return "f" in CLASSES[kinds.partition(".")[0]]
 
     def infer(self, types: tuple[Type, ...], given: Type | None) -> Type | None:
-        """Return the result type, or None if there is none. Raises SignatureError."""
+        """Return the result type, or None if there is none.
+
+        `given` is the type for `R`. Raises SignatureError if the types do not fit.
+        """
         if len(types) != len(self.args):
             raise SignatureError(f"takes {len(self.args)} values, not {len(types)}")
         bound: dict[str, Type] = {}

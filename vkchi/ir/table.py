@@ -95,11 +95,12 @@ Infer = Callable[[tuple[Type, ...], Any, "Type | None"], "Type | None"]
 
 
 class OpRow(NamedTuple):
-    """One op.
+    """Row of the op table: the properties of one op kind.
 
+    - sig: the signature; "" if `infer` is a function of its own.
     - attr: contents of `Op.attr`; "" for None.
     - control: set for ops with regions.
-    - interval: transfer function on integer intervals (`intervals`).
+    - interval: transfer function on integer intervals (`interval_analysis`).
     - monotone: per operand, `+` if the result never falls as it grows, `-` if it never rises.
     """
 
@@ -158,6 +159,6 @@ def list_types(ts: tuple[Type, ...]) -> str:
 
 
 def check_component(t: Tensor, attr: Any) -> None:
-    """Raise SignatureError unless t has a component `attr`."""
+    """Raise SignatureError unless `attr` is the index of a component of t."""
     if not isinstance(attr, int) or not 0 <= attr < t.size:
         raise SignatureError(f"has no component {attr}: {t} has {t.size}")

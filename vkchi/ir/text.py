@@ -16,9 +16,9 @@
 All ops have one form: `results = kind args [attr] : result types { regions }`. Only a `const` has
 its attr, a number, in place of arguments. `;` starts a comment. Spans are not printed.
 
-Names are the values' hints, or by default the kind, with the number for constants. A counter per
-name makes them unique, in order of appearance. So a local change of the IR is a local change of the
-text.
+Names are the values' hints, or by default the kind; short scalar constants are named by value. A
+counter per name makes them unique, in order of appearance. So a local change of the IR is a local
+change of the text.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ def lifetime_tokens(arrays: dict[str, Storage | ReportBuffer]) -> list[Any]:
 
 
 def counts_launches(runtime: Runtime) -> bool:
-    """True if launches are counted for shape specialization (VKCHI_SHAPES, not in debug mode)."""
+    """True if launches are counted for specialization: unless VKCHI_SHAPES is 0, and not in debug
+    mode."""
     return env.flag("VKCHI_SHAPES") != "0" and not runtime.options.debug
 
 
@@ -127,8 +128,9 @@ class Plan:
     def may_have_shapes(self) -> bool:
         """True if specialized code may replace the compiled one.
 
-        Excluded are kernels with report sites and kernels that draw random numbers, since each
-        dispatch has its own random stream.
+        False without launch counts, for kernels of saved modules, and for kernels with report
+        sites. False also for kernels that draw random numbers, since each dispatch has its own
+        random stream.
         """
         if not (counts_launches(self.runtime) and self.has_func):
             return False
@@ -141,8 +143,11 @@ class Plan:
         """Enable shape specialization and tier 2 for an executable of this kernel.
 
         - read: returns the Func.
-        - build: makes an artifact of a Func; None for `compiler.build`.
+        - build: makes an artifact of a Func; None for `compiler.build_artifact`.
         - what: cache key suffix among the executables of this kernel; None disables the disk cache.
+
+        No effect without `may_have_shapes`, with report sites, or if there is neither a tier 2 nor
+        a dynamic extent to specialize.
         """
         artifact = executable.artifact
         if not self.may_have_shapes or artifact.sites:
@@ -179,14 +184,15 @@ class Plan:
         return tuple([arg if p.kind in ("template", "self") else None for p, arg in pairs])
 
     def renewed(self, args: tuple[Any, ...]) -> Plan:
-        """Return the plan for the current Python values: this one if its guard holds."""
+        """Return the plan for the current Python values: this one if its guard holds or it has no
+        `renew`."""
         if self.renew is None or self.guard.holds(args):
             return self
         return self.renew(args)
 
     @property
     def origin(self) -> tuple[str, Span | None]:
-        """The kernel's name and its source span."""
+        """The kernel's name with `()`, and its source span, if known."""
         return f"{self.func.name}()", self.func.span
 
     def first_write(self, name: str) -> Span | None:
@@ -214,7 +220,8 @@ class Plan:
         return not (self.sites or self.gradients)
 
     def fields(self, args: tuple[Any, ...]) -> dict[str, Storage]:
-        """Return the fields that a launch with these arguments uses, by parameter name."""
+        """Return the fields and return values that a launch with these arguments uses, by parameter
+        name."""
         found = {name: a for name, a in self.arrays.items() if isinstance(a, Storage)}
         return found | {name: member_arrays(args[k])[m] for name, (k, m) in self.passed.items()}
 
@@ -237,7 +244,7 @@ class Plan:
         return arrays
 
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
-        """Bind, record, and return the kernel's result, for which it waits.
+        """Bind, record, and return the kernel's result, for which it waits; None without a result.
 
         `again` replays an earlier launch: the number of seeds drawn before it. The replay draws the
         same seeds and prints nothing.

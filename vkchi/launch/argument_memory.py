@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class ArgumentMemory:
-    """Commands and, for each, the pipeline that reads its arguments from memory.
+    """Copies of commands that read their arguments from device memory.
 
-    `is_current` is True if the memory holds the same values as the commands' argument blocks.
-    Raises DeviceError.
+    `pipelines` has a pipeline per command; a command is kept as is if its pipeline is not
+    `indirect`. `is_current` is True if the memory holds the values of the commands' argument
+    blocks. Raises DeviceError.
     """
 
     def __init__(

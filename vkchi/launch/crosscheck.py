@@ -63,7 +63,7 @@ class Verified:
 class Case(NamedTuple):
     """A call to be checked.
 
-    - numbers: scalar arguments, with their parameters.
+    - numbers: scalar and tensor arguments, with their parameters.
     - arrays: arrays by name, as on the user's device.
     """
 
@@ -197,7 +197,8 @@ def selected_runtimes(mine: Runtime, names: tuple[str, ...]) -> Iterable[Runtime
 
 
 def run_on(runtime: Runtime, case: Case, before: Contents) -> RunOutcome:
-    """Run the case on a device. Raises DeviceError if it does not support the kernel."""
+    """Run the case on a device. Raises DeviceError or Unsupported if it does not support the
+    kernel."""
     plan, device = case.plan, runtime.device
     artifact = build_artifact(plan.func, runtime.options, device.caps)
     sites = artifact.sites_among(plan.known_sites)
@@ -231,7 +232,10 @@ def run_on(runtime: Runtime, case: Case, before: Contents) -> RunOutcome:
 def compare_outcomes(
     case: Case, label: str, wanted: RunOutcome, found: RunOutcome, writers: Writers, ulps: float
 ) -> None:
-    """Raise VerifyError if a device's outcome differs from the reference."""
+    """Raise VerifyError if a check failed on one side only, or an array differs from the reference.
+
+    Arrays are not compared if a check failed on both sides.
+    """
     head = f"{case.name}() on {label} differs from the reference"
     if bool(wanted.failure) != bool(found.failure):
         who = "only the reference" if wanted.failure else "only the device"
@@ -259,7 +263,10 @@ def is_returned(name: str) -> bool:
 
 
 def ulp_distances(got: Any, want: Any) -> Any:
-    """Return elementwise distances: in units in the last place, or (integers) 0 or 1."""
+    """Return elementwise distances: in units in the last place, or (integers and bools) 0 or 1.
+
+    The distance of a mismatching infinity or NaN is infinite.
+    """
     if want.dtype.kind != "f":
         return (got != want).astype(np.float64)
     info = np.finfo(want.dtype)
@@ -284,7 +291,7 @@ def describe_element(case: Case, name: str, index: tuple[int, ...]) -> str:
 
 
 def where_written(writers: Writers, array: Any, index: tuple[int, ...]) -> list[str]:
-    """Name the op that wrote the element last in the reference, with its source lines."""
+    """Return lines that name the last op to write the element in the reference, with its source."""
     for length in range(len(index), -1, -1):
         op = writers.get((id(array), index[:length]))
         if op is not None:

@@ -35,7 +35,10 @@ class Editions:
 
     @property
     def is_volatile(self) -> bool:
-        """True if values change so often that their kernels stay in memory, not on disk."""
+        """True if a path has had more than MOST_VALUES values.
+
+        Kernels then stay in memory and are not written to disk.
+        """
         return bool(self.often)
 
     def find(self, args: tuple[Any, ...]) -> Plan | None:
@@ -48,7 +51,7 @@ class Editions:
         return None
 
     def add(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Add the plan for new values; drop the oldest beyond the limits."""
+        """Add the plan for new values; drop the least recently used ones beyond the limits."""
         plans = self.plans
         if plans and any(uses_replaced_arrays(one.guard, args) for one in plans[MOST_ARRAYS - 1 :]):
             others = [one for one in plans if uses_replaced_arrays(one.guard, args)]
@@ -57,8 +60,10 @@ class Editions:
         self.plans = [plan, *plans[: MOST_EDITIONS - 1]]
 
     def count(self, name: str, args: tuple[Any, ...]) -> None:
-        """Count a new value for each path that changed since the last plan. Warn about frequent
-        changes."""
+        """Count a new value for each path that changed since the latest plan.
+
+        Warns about the first path that exceeds MOST_VALUES.
+        """
         if not self.plans:
             return
         found = []

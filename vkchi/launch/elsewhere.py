@@ -69,8 +69,8 @@ def device(name: str | int) -> DeviceBlock:
     until `ti.reset()`. An array belongs to the device it was made on; kernels accept only arrays of
     their own device.
 
-    Raises DeviceError if no device matches. Raises KernelRuntimeError inside a tape, and for a
-    block that is already entered.
+    Entering the block raises DeviceError if no device matches. It raises KernelRuntimeError inside
+    a tape or a recording, and for a block that is already entered.
     """
     if name is None:  # `open_device` takes None for any device
         raise DeviceError("no Vulkan device matches None: give an index, or a part of a name")

@@ -3,11 +3,11 @@
 All lookups happen once, when the executable is made. A launch binds its arguments into one flat
 list of scalars and addresses, from which each dispatch packs its argument block:
 
-    trash, seed, addresses of `fixed` arrays and temporaries, bound parameters, `given` arrays
+    trash, seed, addresses of `fixed` arrays and temporaries, parameters, gradients, `given` arrays
 
 `trash` is the sink buffer that out-of-range accesses are redirected to.
 
-    >>> move = Executable(runtime, build(fn, options, caps))
+    >>> move = Executable(runtime, build_artifact(fn, options, caps))
     >>> move.launch(move.bind((), {"target": a, "source": b}))
 """
 
@@ -313,7 +313,7 @@ class DispatchStep:
             self.runtime.device.record(*command)
 
     def prepare(self, bound: BoundArguments) -> list[Recorded]:
-        """Return the arguments of `Device.record` for this launch.
+        """Return the arguments of `Device.record` for this launch, one tuple per command.
 
         There are none without iterations, and several if an axis exceeds the device's workgroup
         count.
@@ -332,7 +332,8 @@ class DispatchStep:
         ]
 
     def parts(self, flat: list[Any]) -> Parts:
-        """Return the pipeline and the grid parts of a launch, memoized by iteration counts."""
+        """Return the pipeline and the grid parts of a launch, memoized by iteration counts and
+        divisors."""
         numbers = self.numbers(flat)
         return self.found.get(numbers) or self._find_parts(numbers)
 

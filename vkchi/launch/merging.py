@@ -4,8 +4,7 @@ The Funcs of the launches are concatenated; arrays that they share become one pa
 `passes.fusion` turns the result into one loop, it is built, and its dispatch takes the scalars of
 all launches. The launches stay the owners of their scalars; `Merged.refresh` copies changes.
 
-    merged = merge_launches([RecordedLaunch("scale", ...), RecordedLaunch("shift", ...)])     # the
-    same, or fewer
+    merge_launches([scale, shift])      # [(merged, [scale, shift])] if they fuse
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def merge_launches(launches: Sequence[RecordedLaunch]) -> list[tuple[Unit, list[
 def units_of(
     group: list[RecordedLaunch], joined: MergedFunc | None
 ) -> list[tuple[Unit, list[RecordedLaunch]]]:
-    """Return the units of one group of launches."""
+    """Return the units of one group of launches, each with the launches that it replaces."""
     if joined is not None:
         merged = joined.build()
         if merged is not None:
@@ -72,7 +71,11 @@ def units_of(
 
 
 def may_merge(group: Sequence[RecordedLaunch], one: RecordedLaunch) -> bool:
-    """Cheap legality test, without IR: equal iteration counts and a common array."""
+    """Necessary condition of fusion, checked without IR.
+
+    True if `one` and the last launch are single dispatches with equal iteration counts, and `one`
+    shares a buffer with the group.
+    """
     last = group[-1]
     if len(group) >= MOST_LAUNCHES or not (is_single(last) and is_single(one)):
         return False
@@ -103,7 +106,10 @@ class MergedFunc:
         self.launches, self.fn, self.names = launches, fn, names
 
     def build(self) -> Merged | None:
-        """Build the dispatch; None if it is not a single one or cannot be compiled."""
+        """Build the dispatch.
+
+        None if the code has several dispatches or temporaries, or cannot be compiled.
+        """
         from vkchi.compiler import build_artifact
 
         runtime = self.launches[0].plan.runtime
@@ -117,7 +123,7 @@ class MergedFunc:
 
 
 def concatenate_launches(launches: Sequence[RecordedLaunch]) -> MergedFunc | None:
-    """Return the concatenation of the launches as one Func, if fusion makes it one loop."""
+    """Return the concatenation of the launches as one Func; None if fusion makes no single loop."""
     from vkchi.ir.shape_specialization import with_shapes
     from vkchi.passes.fusion import fuses_to_one_loop
     from vkchi.passes.pipeline import disabled_passes
@@ -148,7 +154,10 @@ class FuncConcatenator:
         self.are_apart = are_disjoint_arguments(list(given.values()))
 
     def write(self) -> Func | None:
-        """Build the Func. None if arrays overlap, or if one is used with several types."""
+        """Build the Func.
+
+        None if arrays may overlap, if one is used with several types, or if an array is unknown.
+        """
         from vkchi.ir.builder import Builder
         from vkchi.ir.clone import Cloner
         from vkchi.ir.core import Func
@@ -197,7 +206,8 @@ class FuncConcatenator:
         return found
 
     def attributes(self, p: Param, array: Storage, name: str) -> Attributes:
-        """Return the attributes of an array argument: no alias, same shape as an earlier array."""
+        """Return the attributes of an array argument: `noalias`, and `like` of an earlier array of
+        its shape."""
         like = self.first.setdefault(array.shape, name) if array.shape else name
         return p.attributes._replace(like="" if like == name else like, noalias=True)
 

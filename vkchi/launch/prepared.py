@@ -31,7 +31,8 @@ FixedDispatch = tuple[
 class Prepared:
     """Launches of an executable with fixed arrays.
 
-    - numbers: (index, parameter name) of each scalar argument.
+    - numbers: argument index and flat list index of each scalar. The constructor takes parameter
+      names instead of flat list indices.
     - met: shape counter for specialization, while launches are counted.
     """
 
@@ -88,7 +89,7 @@ class Prepared:
             self.met = None
 
     def fill(self, args: tuple[Any, ...]) -> None:
-        """Copy the scalar arguments of a launch. Raises ArgumentError."""
+        """Copy the scalar arguments of a launch. Raises ArgumentError if a check fails."""
         for flat in self.flats:
             for k, place in self.numbers:
                 flat[place] = args[k]

@@ -139,7 +139,8 @@ def cache_call(
 ) -> RepeatedCall | None:
     """Return a cache entry for calls with the same objects.
 
-    None if launches have effects besides recording, or if an argument cannot be cached.
+    None if launches have effects besides recording, may need race detection, or take an argument
+    that cannot be cached.
     """
     is_plain = type(plan) is Plan and plan.is_plain and plan.watch is None
     if not is_plain or plan.executable.given:

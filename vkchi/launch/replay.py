@@ -47,7 +47,7 @@ class RecordedLaunch:
     - commands: the recorded commands.
     - arrays: the arrays used, until the launch becomes part of a replay.
 
-    Raises ArgumentError if the arguments do not fit.
+    Raises ArgumentError if the arguments do not fit, and InternalError for an array in host memory.
     """
 
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
@@ -66,7 +66,7 @@ class RecordedLaunch:
 
     @property
     def numbers(self) -> list[Any]:
-        """The flat list from which argument blocks are packed."""
+        """The flat list of scalars and addresses from which argument blocks are packed."""
         return self._bound.flat
 
     def reseed(self, seeds: Callable[[], int]) -> None:
@@ -129,9 +129,9 @@ class RecordedLaunch:
         return fresh.flat
 
     def change(self, k: int, numbers: list[Any]) -> None:
-        """Set parameter k: patch the argument blocks, or record again if iteration counts depend on
-        it.
+        """Set parameter k to these scalars, converted by `numbers_of`.
 
+        Patches the argument blocks, or records again if iteration counts or checks depend on it.
         After an ArgumentError the launch must not be used any more.
         """
         if k not in self._patches:
@@ -230,7 +230,7 @@ class Replay:
     def change(self, places: SequenceOf[tuple[int, int]], value: Any) -> None:
         """Set parameters to a value. Each place is (launch index, parameter index).
 
-        Raises like `RecordedLaunch.change`.
+        Raises ArgumentError as `numbers_of` and `change` of `RecordedLaunch`.
         """
         self._forget_numbers()
         known: dict[tuple[str, Any], list[Any]] = {}
@@ -291,8 +291,11 @@ class Replay:
         self._runtime.device.execute(self._sequences[times])
 
     def _find_memory(self) -> ArgumentMemory | None:
-        """Move the arguments to memory, once recording has cost as much as compiling for that may
-        take."""
+        """Return the argument memory, moving arguments to it once that is worth compiling
+        pipelines.
+
+        None until MOST_RERECORDED commands per pipeline have been recorded.
+        """
         if self._rerecorded < MOST_RERECORDED:
             return None
         commands = self.commands

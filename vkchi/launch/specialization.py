@@ -83,7 +83,7 @@ class CodeSource(NamedTuple):
     - home: the kernel's entry in the disk cache, or None.
     - what: distinguishes executables made of one kernel.
     - read: returns the Func.
-    - build: makes an artifact of a Func; None for `compiler.build`.
+    - build: makes an artifact of a Func; None for `compiler.build_artifact`.
     """
 
     home: CacheLocation | None
@@ -131,7 +131,7 @@ class ShapeSpecializer:
         return met.form
 
     def meet(self, flat: list[Any]) -> ShapeCounter:
-        """Return the counter of a launch's shapes."""
+        """Return the counter of a launch's shapes, a new one if they have none."""
         key = tuple([flat[k] for k in self._places])
         return self.made.get(key) or self._counted.get(key) or self._begin(key, flat)
 
@@ -246,7 +246,7 @@ class ShapeSpecializer:
         return self._make_form(artifact) if is_known and not artifact.sites else self._plain
 
     def _or_plain(self, make: Callable[[], CodeVariant]) -> CodeVariant:
-        """Call `build_specialized`; return the generic code, which is equivalent, if that fails.
+        """Call `make`; return the generic code, which is equivalent, if that fails.
 
         Bugs are logged. Exceptions of the user's signal handlers propagate.
         """

@@ -123,7 +123,7 @@ class GuardSource:
         self.arguments: dict[int, None] = {}  # indices of arguments that are read
 
     def constant(self, value: Any) -> str:
-        """Return a name for a value."""
+        """Add a constant; return its name in the generated code."""
         self.constants.append(value)
         return f"{PREFIX}{len(self.constants) - 1}"
 
