@@ -42,8 +42,7 @@ ALIKE, FIRST, SHARED = "alike", "first", "shared"  # roles of an op
 
 
 def share_lanes(fn: Func, caps: Caps) -> Func:
-    """Distribute the loops of a serial Func over lanes, if that is legal and the cost model favors
-    it."""
+    """Distribute the loops of a serial Func over lanes, if legal and profitable."""
     width = min(subgroup_width(caps), caps.workgroup_invocations)
     if width == 1 or find_parallel(fn) is not None or not all(map(is_plain, walk(fn.body))):
         return fn
@@ -84,8 +83,7 @@ class LanePlan:
         self.is_worth_it = bool(self.shared) and self.is_possible(fn.body, self.depth(fn.body))
 
     def find(self, region: Region) -> bool:
-        """Add a region's distributable loops to `shared` and the ops around them to `spine`; True
-        if any."""
+        """Collect the loops to distribute, and the ops around them (`spine`); True if any."""
         found = False
         for op in region.ops:
             if op.kind == "for" and self.may_partition(op):
@@ -97,8 +95,7 @@ class LanePlan:
         return found
 
     def may_partition(self, loop: Op) -> bool:
-        """True if a loop can be distributed profitably: no carried values, i32, proved independent,
-        long.
+        """True if a loop has no results and an i32 index, is proved parallel, and is long enough.
 
         The trip count is its lower bound, or its upper bound if the body contains loops.
         """
@@ -114,8 +111,7 @@ class LanePlan:
         return may_fuse(body.ops, body.ops, loop, self.ranges)
 
     def depth(self, region: Region) -> int:
-        """Depth of the deepest loop nest that contains a distributed loop, with its inner loops; or
-        0."""
+        """Depth of the deepest loop nest with a distributed loop, with its inner loops; or 0."""
         found = 0
         for op in region.ops:
             if op in self.shared:
@@ -150,8 +146,7 @@ class LanePlan:
         return FIRST if writes else ALIKE
 
     def tells(self, op: Op) -> bool:
-        """True if a result of an op is used, or it stores to a private variable defined outside of
-        it.
+        """True if an op has a used result, or stores to a private variable defined outside it.
 
         The first lane alone cannot execute such an op.
         """
@@ -207,8 +202,7 @@ def must_wait(before: frozenset[RoleAccess], then: frozenset[RoleAccess]) -> boo
 
 
 class LaneParallelizer(Rebuilder):
-    """Builds the distributed Func. `open` holds the accesses that may have followed the last
-    barrier."""
+    """Builds the distributed Func. `open` holds the accesses that may follow the last barrier."""
 
     def __init__(self, plan: LanePlan) -> None:
         super().__init__(self.visit_spine)

@@ -106,8 +106,7 @@ def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:
 
 
 def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
-    """Workgroup arrays of floats (f32, f64) with an exchange, a compare-and-swap, or an op expanded
-    to it.
+    """Workgroup arrays of floats with an exchange, a compare-and-swap, or an atomic expanded to it.
 
     `lower_access` stores them as integers, so all their atomics must be expanded.
     """
@@ -185,8 +184,7 @@ def expansions(caps: Caps) -> Expansions:
 
 
 def check_types(fn: Func, caps: Caps, lacking: Collection[Scalar]) -> None:
-    """Raise DeviceError at the first value of a type, or array of a stored type, that the device
-    lacks."""
+    """Raise DeviceError at the first value, or stored array, of a type that the device lacks."""
     for p in fn.params:
         t = p.type
         if isinstance(t, Array) and not caps.can_store(t.stored.name):
@@ -240,7 +238,7 @@ def check_exchanges(fn: Func, caps: Caps) -> None:
 
 
 def shared_bytes(op: Op, *, has_spare: bool) -> int:
-    """Size of a workgroup array. A bool takes four bytes; `has_spare` adds an element."""
+    """Size of a workgroup array in bytes. A bool takes four; `has_spare` adds an element."""
     t = op.type
     assert isinstance(t, Array) and t.shape is not None
     elem = scalar_of(t.elem)

@@ -75,8 +75,7 @@ def find_invariants(region: Region, changes: SideEffects) -> dict[Op, None]:
 
 
 def is_invariant(op: Op, inside: set[Value], changes: SideEffects) -> bool:
-    """True if an op can leave a loop that defines the values `inside` and has the effects
-    `changes`."""
+    """True if an op may leave a loop that defines the values `inside`, with effects `changes`."""
     if op.kind not in PURE and op.kind != "load":
         return False
     if not inside.isdisjoint(op.args) or needs_loop(op):

@@ -1,6 +1,6 @@
-"""Bit-packed integers: accesses to elements that share a word (`PackedNumbers`, a `LayoutAccess`).
+"""Bit-packed numbers: accesses to elements that share a word (`PackedNumbers`, a `LayoutAccess`).
 
-Each element is a slot (`types.quant_encoding`): the scalar in the highest bits of an integer, zeros
+Each element is a slot (`types.quant_encoding`): the number in the highest bits of an integer, zeros
 below. A load extracts the slot from its word. A store is a compare-and-swap loop, because other
 invocations may write other bits of the word. An element that is alone in its word is stored
 directly. The components of a vector are in one word and are written together.
@@ -37,7 +37,7 @@ from vkchi.types.packed_layout import Packed
 
 
 class PackedNumbers:
-    """Accesses to bit-packed scalars, several to a word."""
+    """Accesses to bit-packed numbers, one or more to a word."""
 
     def locate(
         self, w: ArithmeticBuilder, root: IndexedArray, indices: Sequence[Value], *, inside: bool

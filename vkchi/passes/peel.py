@@ -48,8 +48,7 @@ MOST_OPS = 200  # of a body, which is duplicated
 
 
 class AxisSplit(NamedTuple):
-    """Range `begin` to `end` of a loop's axis, and its interior `first` to `last`; ends are
-    exclusive."""
+    """Range `begin` to `end` of an axis, and its interior `first` to `last` (ends excluded)."""
 
     begin: int
     end: int
@@ -86,8 +85,7 @@ def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
 
 
 def may_split(op: Op, caps: Caps) -> bool:
-    """True if a `parallel` may be reordered and is small, with constant i32 bounds and enough
-    iterations."""
+    """True if a `parallel` may be reordered, is small and long, and has constant i32 bounds."""
     if not (has_small_body(op, MOST_OPS) and may_interleave(op)):
         return False
     sizes = [max(0, last - first) for first, last in ends_of(op)]
@@ -103,8 +101,7 @@ def ends_of(op: Op) -> list[tuple[int, int]]:
 
 
 def find_middle(op: Op, ask: DecidableOps, caps: Caps) -> tuple[AxisSplit, ...] | None:
-    """Interior of a loop; None if it has less than 3/4 of the iterations, or a split does not pay
-    off."""
+    """Interior of a loop, at least 3/4 of its iterations; None if it is all, or not profitable."""
     ends = ends_of(op)
     spans = [AxisSplit(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(ends)]
     if any(s.edge for s in spans) or is_mostly_contiguous(op):

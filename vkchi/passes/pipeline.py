@@ -334,7 +334,7 @@ class Pass:
 
 
 def run_pass(name: str, fn: Func, given: Given) -> Any:
-    """Run a pass on a Func with the arguments that it takes; return the Func unless `may_apply`."""
+    """Run a pass on a Func, with the arguments that it takes; `fn` itself unless `may_apply`."""
     entry = ENTRIES[name]
     if not may_apply(entry, fn, given["memo"]):
         return fn

@@ -71,8 +71,7 @@ class IfConverter(Rebuilder):
 
 
 def is_worth_it(ops: Sequence[Op]) -> bool:
-    """True if the ops of both regions are loads from buffers and pure ops, few, with at least one
-    load."""
+    """True if both regions contain only loads from buffers and pure ops: few, at least one load."""
     loads = [op for op in ops if op.kind == "load"]
     if not 0 < len(loads) <= MOST_LOADS or len(ops) > MOST_OPS:
         return False

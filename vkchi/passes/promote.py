@@ -51,7 +51,7 @@ class ReplacedElement(NamedTuple):
     """An element to replace, with its accesses.
 
     It is loaded before op `start`, and written back at the end if there are stores. `attr` is
-    "inside" if an unconditional address of it is proved in range.
+    "inbounds" if an unconditional address of it is proved in range.
     """
 
     accesses: Sequence[ElementAccess]

@@ -79,8 +79,7 @@ def shared_offsets(fn: Func, rounds: dict[Value, int]) -> dict[Value, Polynomial
 
 
 def have_rounds_between(constants: set[int], offset: Polynomial, rounds: dict[Value, int]) -> bool:
-    """True if a constant exceeds the least one by a multiple of a loop's step, within the loop's
-    range."""
+    """True if a constant exceeds the least one by a multiple of a loop's step, within its range."""
     first, *others = sorted(constants)
     for index, count in rounds.items():
         step = abs(factor_of(index, offset))

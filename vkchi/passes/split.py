@@ -3,7 +3,7 @@
 - A serial segment becomes a Func for one invocation. It is dropped if nothing needs it.
 - A value used in another dispatch is rematerialized if that takes few pure ops on parameters,
   constants, and loads of memory that is not written in between. Otherwise it is spilled
-  to a temporary: a 0-D array parameter `temp.N`, stored after the definition and loaded before the
+  to a temporary: a 0-D array parameter `.temp.N`, stored after the definition and loaded before the
   use. Addresses (`elem`, `member`) are always recomputed.
 - A `local` variable used by a single serial dispatch is defined there. Any other becomes a
   temporary, which a serial dispatch initializes. Bools are i32 in temporaries, because some devices
@@ -11,7 +11,7 @@
 - A variable is kept in a 0-D array if its last use is a store to that array. The kernel must not
   access the array otherwise. Return values are such variables.
 - Existing temporaries of a Func (arrays from `expand`) become temporaries of the program.
-- A Func has only the parameters that it uses, and `seed` if it draws random numbers.
+- A Func has only the parameters that it uses, and `.seed` if it draws random numbers.
 
     >>> program, temps = split_dispatches(fn)      # t = 0; for i in x: t += x[i]; return t
     >>> [find_parallel(f) is not None for f in program.funcs], [p.name for p in temps]
@@ -164,7 +164,8 @@ class _Plan:
         return self.temp(v, v.type)
 
     def _place_locals(self) -> None:
-        """Turn each `local` of the body that several dispatches use into a temporary."""
+        """Turn each `local` of the body that several dispatches, or a parallel one, use into a
+        temporary."""
         root: dict[Value, Op] = {}
         users: dict[Op, set[int]] = {}
         for k, ops in enumerate(self.segments):

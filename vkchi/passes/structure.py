@@ -109,8 +109,7 @@ def extract_at(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def insert(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Simplify `insert`: of a component's own value, over an `insert`, or into a `pack` or
-    constant."""
+    """Simplify `insert`: of the component's own value, or into an `insert`, `pack` or constant."""
     v, x = args
     if (op := op_of(x, "extract")) and op.args[0] is v and op.attr == attr:
         return v

@@ -1,4 +1,4 @@
-"""Lowering of subgroup operations on narrow or 64-bit scalars to those on 32 bits.
+"""Lowering of subgroup operations on narrow or 64-bit scalars to those on 32 bits; warp ballots.
 
 See also: `legalize` selects the expansions that a device needs.
 

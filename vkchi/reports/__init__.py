@@ -1,1 +1,1 @@
-"""Messages from kernels to the host."""
+"""Messages from kernels to the host, and profiling."""

@@ -88,8 +88,7 @@ class Parameter:
         """Append the argument's scalars. Raises ArgumentError for an argument that does not fit."""
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
-        """Return (slot kind, parameter, axis or component) of each scalar that `bind` appends, in
-        order."""
+        """Return (slot kind, parameter, axis or component) of each scalar that `bind` appends."""
         return []
 
     def leaves(self, arg: Any) -> Iterator[tuple[Parameter, Any]]:
