@@ -104,9 +104,10 @@ COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 
 
 def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
-    """Lower `x op y` for a key of PYTHON. Two Python objects give a Python object.
+    """Lower `x op y` for a key of PYTHON.
 
-    Raises KernelTypeError where types or shapes do not fit.
+    Two Python objects give a Python object, unless lists are taken as vectors. Raises
+    KernelTypeError where types or shapes do not fit.
     """
     left, right = isinstance(x, Value), isinstance(y, Value)
     if left or right:
@@ -147,7 +148,10 @@ def refuse_repetition(cx: Context, x: Any, y: Any) -> None:
 
 @lru_cache(1024)
 def _direct_kind(op: str, t: Type) -> str:
-    """Return the IR kind of `op` on two operands of type t; "" if they need a conversion."""
+    """Return the IR kind of `op` on two operands of type t if it applies to them directly.
+
+    Otherwise return "": `apply` converts the operands or raises.
+    """
     rule = RULES.get(op)
     if rule is None or not isinstance(t, Scalar | Tensor):
         return ""
@@ -158,7 +162,10 @@ def _direct_kind(op: str, t: Type) -> str:
 
 
 def keeps_type(cx: Context, t: Type, number: Any) -> bool:
-    """True if a Python number beside a value of type t takes t's scalar type."""
+    """True if it is proved that a Python number beside a value of type t takes t's scalar type.
+
+    A fast path: False in other cases, such as an int beside i64.
+    """
     elem: Any = t.elem if isinstance(t, Tensor) else t
     if type(number) is float:
         return bool(elem.kind == "f" and elem.bits >= cx.options.default_fp.bits)
@@ -170,7 +177,7 @@ def keeps_type(cx: Context, t: Type, number: Any) -> bool:
 
 
 def apply(cx: Context, op: str, a: Operand, b: Operand) -> Value:
-    """Lower `a op b` where at least one operand is a value, or a list converted to one."""
+    """Lower `a op b` for a key of PYTHON. Raises KernelTypeError."""
     if op == "@":
         return matmul(cx, a, b)
     if op == "**":
@@ -198,7 +205,10 @@ def folds(x: Any, y: Any) -> bool:
 
 
 def fold(cx: Context, op: str, x: Any, y: Any) -> Any:
-    """Return the result of an operator on Python objects. `/` by zero follows IEEE 754."""
+    """Return the result of an operator on Python objects. `/` by zero follows IEEE 754.
+
+    Lists that Python's operator does not take become vectors. Raises KernelTypeError.
+    """
     try:
         return PYTHON[op](x, y)
     except ZeroDivisionError as e:
@@ -236,7 +246,7 @@ def combine(cx: Context, op: str, rule: OperatorRule, a: Operand, b: Operand) ->
 
 
 def as_amount(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
-    """Convert the amount of a shift of values of type t. Too large amounts stay at least the width.
+    """Convert the amount of a shift of values of type t. Amounts of the width or more stay so.
 
     Raises KernelTypeError for a negative constant.
     """
@@ -256,7 +266,7 @@ def as_amount(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
 
 
 def emit_op(cx: Context, kind: str, x: Value, y: Value) -> Value:
-    """Emit the op on two values of its type; in debug mode with its checks."""
+    """Emit op `kind` on two values of one type; in debug mode with its checks."""
     return emit_checked(cx, kind, x, y) if cx.options.debug else cx.b.emit(kind, x, y)
 
 
@@ -312,7 +322,10 @@ def joint_shape(cx: Context, op: str, a: Operand, b: Operand) -> tuple[int, ...]
 
 
 def matmul(cx: Context, a: Operand, b: Operand) -> Value:
-    """Lower `a @ b` of matrices and vectors; of two vectors, the dot product."""
+    """Lower `a @ b` of matrices and vectors; of two vectors, the dot product.
+
+    Raises KernelTypeError if the shapes do not fit.
+    """
     left, right = _shape(a), _shape(b)
     if not left or not right or left[-1] != right[0]:
         raise cx.fail(
@@ -376,7 +389,7 @@ def complement(cx: Context, v: Value) -> Value:
 
 
 def compare(cx: Context, op: str, x: Any, y: Any) -> Any:
-    """Lower `x op y` for a comparison: a bool for Python objects, else u1 of the joint shape.
+    """Lower `x op y` for a comparison: Python's result for constants, else u1 of the joint shape.
 
     Raises KernelTypeError.
     """
@@ -463,7 +476,7 @@ def promoted(cx: Context, *xs: Any) -> list[Value]:
 
 
 def floating(cx: Context, x: Any) -> Value:
-    """Return x as floats: its own type if that is a float, else default_fp."""
+    """Return x as floats: in its own type if that is a float, else in default_fp."""
     a = operand(cx, x)
     if isinstance(a, WeakNumbers):
         elem = weak_scalar(cx, a)

@@ -21,7 +21,11 @@ from vkchi.lang.compile_time import static
 
 
 def peek(cx: Lowering, n: ast.expr) -> Any:
-    """Return the object that a name or dotted name denotes; None if it is not constant."""
+    """Return the compile-time value that a name or dotted name denotes.
+
+    For a variable it is the value held, possibly of the kernel. None for other expressions, and if
+    unknown.
+    """
     if isinstance(n, ast.Name):
         var = cx.act.find(n.id)
         return cx.peek_captured(n.id) if var is None else var.value
@@ -31,7 +35,7 @@ def peek(cx: Lowering, n: ast.expr) -> Any:
 
 
 def part_seen(base: Any, name: str) -> Any:
-    """Return the object that `base.name` denotes; None if it is not a compile-time constant."""
+    """Return the value that `base.name` denotes; None if it is known only by lowering."""
     if isinstance(base, StructValue):
         return peek_member(base, name)
     if base is None or isinstance(base, Value | ArrayRef) or is_target(base):

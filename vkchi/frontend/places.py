@@ -3,7 +3,7 @@
 The result of `x.name` and `x[...]` depends on x. Arrays give memory locations, vectors and matrices
 components, lists items, and Python objects their own attributes.
 
-    lvalue(cx, node)            # a Target, a Slot, or a value that cannot be assigned
+    lvalue(cx, node)            # a Target, or a value that cannot be assigned
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from vkchi.types import Array, Scalar, Tensor, i32, i64, scalar_of, shape_of, wi
 
 
 def lower_name(cx: Lowering, n: ast.Name) -> Any:
-    """Return a variable's value, or a captured object."""
+    """Return a variable's value, or a captured object. Raises KernelNameError."""
     var = cx.act.find(n.id)
     if var is not None:
         return var.value
@@ -100,7 +100,7 @@ def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
 
 
 def lvalue(cx: Lowering, n: ast.expr) -> Any:
-    """Lower an assignment target: a Target, or a Slot for a variable that holds a list.
+    """Lower an assignment target: a Target, which for a variable is a VariableTarget.
 
     Any other result cannot be assigned.
     """
@@ -125,7 +125,10 @@ def lvalue(cx: Lowering, n: ast.expr) -> Any:
 
 
 def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
-    """Return `base.name`, as a Target if base is one."""
+    """Return `base.name`, as a Target if it is a component or member of one.
+
+    Raises KernelNameError, or KernelTypeError for lists and dicts.
+    """
     if name == ORIGIN:
         return first_array(cx, base).origin
     record = record_in(base)
@@ -154,7 +157,7 @@ def _of_container(base: Any, name: str) -> str:
 
 
 def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
-    """Return components (`v.x`, `v.zy`) or a property such as `m.n`."""
+    """Return components (`v.x`, `v.zy`) or a property such as `m.n`. Raises KernelNameError."""
     t = base.type
     places = component_indices(name, t)
     if places is not None and not isinstance(base, Value):
@@ -187,7 +190,10 @@ class CallableShape(tuple[int, ...]):
 
 
 def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
-    """Return an attribute of an array; for a captured array, as in Python scope."""
+    """Return an attribute of an array; for a captured array, as in Python scope.
+
+    Raises KernelNameError.
+    """
     if array.source is not None:
         return python_attribute(cx, array.source, name)
     t = array.type
@@ -212,7 +218,7 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
 
 
 def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
-    """Read an attribute of a Python object at compile time."""
+    """Read an attribute of a Python object at compile time. Raises KernelNameError."""
     try:
         value = getattr(obj, name)
     except Unsupported as e:  # a name of Taichi's without support
@@ -261,7 +267,7 @@ def lower_indices(cx: Lowering, n: ast.expr) -> list[Any]:
 
 
 def static_int(cx: Lowering, n: ast.expr) -> int:
-    """Lower an expression that must be a compile-time int."""
+    """Lower a bound of a slice, which must be a compile-time int. Raises KernelTypeError."""
     k = cx.expr(n)
     if not isinstance(k, int):
         raise cx.at(n, lambda cx: cx.fail("bounds of a slice must be compile-time constants"))
@@ -309,7 +315,8 @@ def _is_static_index(k: Any) -> bool:
 def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
     """Return an item of a Python object, read at compile time.
 
-    Objects that must be passed as arguments raise an error.
+    Raises KernelTypeError for an object without items, and for one that must be passed as an
+    argument. Raises KernelIndexError for an index that is not constant.
     """
     check_supported(cx, obj, "index")
     if not defines(obj, "__getitem__"):
@@ -325,7 +332,11 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
 
 
 def container_item(cx: Lowering, slot: VariableTarget | None, held: Any, indices: list[Any]) -> Any:
-    """Return an item of a list, tuple or dict, or a Slot for it."""
+    """Return an item of a list, tuple, dict or struct; its Target if a variable (`slot`) holds it.
+
+    Raises KernelIndexError for an index that is not constant or out of range, KernelTypeError for a
+    key of another type.
+    """
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(held))
     key = indices[0] if len(indices) == 1 else tuple(indices)
@@ -377,7 +388,8 @@ def _not_static(cx: Lowering, what: str) -> Any:
 def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarget:
     """Return the memory location of an array's element.
 
-    Raises KernelIndexError for a wrong number of indices.
+    The options and the array decide about checks and clamping of indices. Raises KernelIndexError
+    for a wrong number of indices, KernelSyntaxError for a negative constant.
     """
     flat = [] if indices == [None] else flatten_indices(cx, indices)
     ndim = array.type.ndim
@@ -439,7 +451,7 @@ def _right_index(array: ArrayRef, ndim: int) -> str:
 
 
 def flatten_indices(cx: Lowering, indices: list[Any]) -> list[Any]:
-    """Replace vectors of indices (`ti.grouped`) by their components."""
+    """Replace vectors, lists and tuples of indices (`ti.grouped`) by their components."""
     flat: list[Any] = []
     for k in indices:
         if isinstance(k, Matrix):
@@ -454,7 +466,10 @@ def flatten_indices(cx: Lowering, indices: list[Any]) -> list[Any]:
 
 
 def array_index(cx: Lowering, k: Any) -> Value:
-    """Return one index of an array as an integer value of at least 32 bits."""
+    """Return one index of an array as an integer value of at least 32 bits.
+
+    Raises KernelIndexTypeError if it is not an integer or bool, KernelSyntaxError for a slice.
+    """
     if isinstance(k, int):
         return cx.b.const(k, i32 if -(1 << 31) <= k < 1 << 31 else i64)
     t = getattr(k, "type", None)
@@ -477,7 +492,10 @@ def array_index(cx: Lowering, k: Any) -> Value:
 
 
 def tensor_item(cx: Lowering, base: Any, indices: list[Any]) -> Any:
-    """Return a component; with slices, several components as a vector or matrix."""
+    """Return a component; with slices, several components as a vector or matrix.
+
+    Raises KernelTypeError for a scalar, KernelIndexError for a wrong number of indices.
+    """
     t = base.type
     if not isinstance(t, Tensor):
         what = "an array" if isinstance(t, Array) else f"a {describe(t)}"
@@ -502,7 +520,10 @@ def tensor_item(cx: Lowering, base: Any, indices: list[Any]) -> Any:
 
 
 def axis_places(cx: Lowering, k: Any, extent: int, t: Tensor) -> list[Component]:
-    """Return the component indices along one axis that an index or slice selects."""
+    """Return the component indices along one axis that an index or slice selects.
+
+    Raises KernelIndexError for a constant out of range, KernelSyntaxError for a negative one.
+    """
     if isinstance(k, slice):
         return [*range(extent)[k]]
     if isinstance(k, Value):
@@ -525,7 +546,7 @@ def flat_place(cx: Lowering, row: Component, col: Component, cols: int) -> Compo
     """Return the row-major index of a matrix component."""
     if isinstance(row, int) and isinstance(col, int):
         return row * cols + col
-    b = cx.b  # not arith, which gives Python numbers the default type
+    b = cx.b  # not operator_lowering, which gives Python numbers the default type
     if isinstance(row, int):
         start: Value = b.const(row * cols, i32)
     else:

@@ -1,6 +1,6 @@
 """Lowering of `x ** y` to multiplications, to a loop (integers) or to `pow` (floats).
 
-Constant integer exponents give multiplications.
+Constant integer exponents give multiplications, 0.5 gives `sqrt`.
 
     z ** 2                      # one multiplication
 """
@@ -20,7 +20,7 @@ LARGEST_FLOAT_EXPONENT = 1024
 
 
 def power(cx: Context, a: Operand, b: Operand) -> Value:
-    """Return a to the power b in their common type. Raises KernelTypeError."""
+    """Return a to the power b in the type of `result_scalar`. Raises KernelTypeError."""
     elem = result_scalar(cx, a, b)
     exponent = constant_exponent(b, elem)
     shape = _joint_shape(cx, a, b)
@@ -38,9 +38,9 @@ def power(cx: Context, a: Operand, b: Operand) -> Value:
 
 
 def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
-    """Return the common type; for integers, that of the base.
+    """Return the common type of base and exponent; if it is an integer, that of a base value.
 
-    Source: Taichi's documentation of `pow`.
+    Two bools give default_ip. Source: Taichi's documentation of `pow`.
     """
     elem = common_scalar(cx, [a, b])
     if elem.kind in "iu" and isinstance(a, Value):
@@ -49,7 +49,10 @@ def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
 
 
 def constant_exponent(b: Operand, elem: Scalar) -> int | None:
-    """Return a constant integer exponent for which multiplications are accurate, or None."""
+    """Return a constant integer exponent for which multiplications are accurate, or None.
+
+    For floats it is at most LARGEST_FLOAT_EXPONENT.
+    """
     if not isinstance(b, WeakNumbers) or b.shape or b.numbers != b.numbers:
         return None
     if isinstance(b.numbers, float) and not b.numbers.is_integer():
@@ -68,7 +71,10 @@ def _joint_shape(cx: Context, a: Operand, b: Operand) -> tuple[int, ...]:
 
 
 def constant_power(cx: Context, x: Value, exponent: int) -> Value:
-    """Emit a constant power by squaring: `x ** 2` is one `mul`, `x ** -1` one `div`."""
+    """Emit a constant power by squaring: `x ** 2` is one `mul`, `x ** -1` one `div`.
+
+    Raises KernelTypeError for a negative power of an integer.
+    """
     t = x.type
     assert isinstance(t, Scalar | Tensor)
     if exponent < 0:
@@ -144,7 +150,7 @@ def natural_power(cx: Context, x: Value, y: Value) -> Value:
 
 
 def any_of(cx: Context, v: Value) -> Value:
-    """Return a u1: True if some component of a u1 value is true."""
+    """Return a scalar u1: True if some component of a u1 value is true."""
     if not isinstance(v.type, Tensor):
         return v
     count = cx.b.emit("sum", cx.b.emit("cast", v, type=with_scalar(v.type, i32)))

@@ -20,7 +20,7 @@ from vkchi.types.quant_encoding import Quantised
 
 
 class QuantisedTarget(MemoryTarget):
-    """An element whose slot is at `slots`, or a component of one."""
+    """An element, or a component of one, whose encoding by `number` is at target `slots`."""
 
     __slots__ = ("number", "slots")
 

@@ -1,11 +1,10 @@
 """Over-approximation of the values that a Python function reads at compile time.
 
 The walk goes from the function to globals and closure variables, and to methods, properties and
-functions among them. It reads every attribute of an object whose name occurs in a visited function.
-Computed names (`getattr`, `vars`) are missed.
+functions among them. Of every visited object it reads each attribute whose name occurs in a visited
+function. Computed names (`getattr`, `vars`) are missed, and values beyond MOST visited ones.
 
-    record_reachable(deps, scale, [self])      # records self.dt, if `dt` occurs in scale() or its
-    callees
+    record_reachable(deps, scale, [self])      # records self.dt, if `dt` occurs in scale()
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class ReachabilityWalk:
         self.done: set[tuple[int, str]] = set()
 
     def enter(self, fn: FunctionType) -> None:
-        """Visit a function."""
+        """Visit a function, if it belongs to the user's program."""
         if fn in self.functions or len(self.functions) >= MOST or not is_users(fn):
             return
         self.functions[fn] = None
@@ -64,7 +63,7 @@ class ReachabilityWalk:
             self.look(value)
 
     def look(self, value: Any) -> None:
-        """Visit a value."""
+        """Visit a value: a function, container, user's object, or user's class or module."""
         if isinstance(value, MethodType):
             self.look(value.__self__)
             value = value.__func__
@@ -116,7 +115,10 @@ def is_own(value: type | ModuleType) -> bool:
 
 
 def find_held(obj: Any, name: str) -> Any:
-    """Return an attribute from the object's or class's dict, without running any code."""
+    """Return an attribute from the object's or its class's dict, without running any code.
+
+    `_NOTHING` if there is none.
+    """
     own = getattr(obj, "__dict__", {}) if not isinstance(obj, type) else {}
     if name in own:
         return own[name]

@@ -4,6 +4,8 @@ The recursion of a `ti.func` must end at compile time. A `ti.real_func` is inlin
 `depth_of`. A call that goes deeper at run time is a failure that the launch raises.
 
     if is_too_deep(cx, fn, bound, is_real=True): return give_up(cx, fn, types, is_one=True)
+
+See also: `call_stack`, for real functions that become a loop.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ def depth_of(fn: FunctionType) -> int:
 def is_too_deep(cx: Lowering, fn: FunctionType, bound: dict[str, Any], *, is_real: bool) -> bool:
     """True if a call of a real function exceeds the depth limit.
 
-    Raises KernelSyntaxError where the inlining of another function would not end, or take too long.
+    Raises KernelSyntaxError for other functions whose recursion may not end at compile time, and
+    for real functions with more than MOST_REPEATS copies.
     """
     act: Activation | None = cx.act
     first: Activation | None = None

@@ -2,7 +2,7 @@
 
 A site (`vkchi.reports.sites`) has the constant part of a report; the op has its values.
 
-    cx.reports.emit_unless(cx, ok, "bounds", ["index ", Piece(k), " is out of range"])
+    cx.reports.emit_unless(cx, ok, "bounds", ["index ", ReplacementField(k), " is out of range"])
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class ReportBuilder:
         self.iteration: tuple[tuple[str, tuple[Value, ...]], ...] = ()
 
     def emit(self, cx: Context, kind: str, parts: Sequence[Part]) -> None:
-        """Emit a report here. Raises KernelTypeError if a message is too long."""
+        """Emit a report here: a line, a warning (`overflow`) or a failure, by `kind`.
+
+        Raises KernelTypeError for a failure with too many values.
+        """
         values: list[Value] = []
         places: dict[Value, int] = {}
 
@@ -76,7 +79,7 @@ class ReportBuilder:
 
 
 def merged(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts with adjacent strings joined."""
+    """Return the parts with adjacent strings joined, without empty strings."""
     found: list[Part] = []
     for part in parts:
         if isinstance(part, str) and found and isinstance(found[-1], str):

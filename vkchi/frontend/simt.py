@@ -26,7 +26,7 @@ from vkchi.types.struct_types import StructType
 def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:
     """Lower `ti.simt.block.SharedArray(shape, dtype)`.
 
-    Raises KernelTypeError for a shape that is not constant.
+    Raises KernelTypeError if the extents are not positive constants.
     """
     extents = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
     if not extents or any(not isinstance(n, int | np.integer) or n < 1 for n in extents):
@@ -70,7 +70,7 @@ def _query(kind: str) -> Handler:
 
 
 def by_components(cx: Context, v: Value, emit: Callable[[Value], Value]) -> Value:
-    """Apply `emit` to a scalar, or to each component of a vector or matrix."""
+    """Return `emit` of a scalar; for a vector or matrix, apply it to each component."""
     if not isinstance(v.type, Tensor):
         return emit(v)
     parts = [emit(part) for part in operator_lowering.components(cx, v)]
@@ -78,7 +78,10 @@ def by_components(cx: Context, v: Value, emit: Callable[[Value], Value]) -> Valu
 
 
 def _reduction(name: str) -> Handler:
-    """Make the handler of a reduction such as `reduce_add`, or of a scan."""
+    """Make the handler of a subgroup reduction such as `reduce_add`, or of a scan.
+
+    Bools become default_ip, except in bitwise ones. Those raise KernelTypeError for floats.
+    """
     span, _, how = name.rpartition("_")
     kind = f"subgroup_{how}" if span == "reduce" else f"subgroup_{name}"
 
@@ -96,7 +99,10 @@ def _reduction(name: str) -> Handler:
 
 
 def exchange(cx: Context, name: str, value: Any, at: Any) -> Value:
-    """Return the value of another invocation. Raises KernelTypeError if `at` is not an integer."""
+    """Return the value of another invocation, by the op `subgroup_<name>`.
+
+    Raises KernelTypeError if `at` is not an integer.
+    """
     k, v = operator_lowering.value(cx, at), operator_lowering.value(cx, value)
     if not isinstance(k.type, Scalar) or k.type.kind not in "iu":
         raise cx.fail(

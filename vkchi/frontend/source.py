@@ -87,8 +87,8 @@ class Source:
 def source_of(fn: FunctionType) -> Source:
     """Return the function's syntax.
 
-    Raises KernelSyntaxError for coroutines, and for functions whose source is not found. Lambdas
-    also raise it if others on the same line cannot be distinguished.
+    Raises KernelSyntaxError for coroutines, and for functions whose source is not found or is not
+    that of their code. Lambdas also raise it if others on the same line cannot be distinguished.
     """
     code = fn.__code__
     found = _PARSED.ref(id(code))
@@ -118,7 +118,7 @@ def keep_source(fn: FunctionType) -> None:
 
 
 def span_of_code(code: CodeType) -> Span:
-    """Return the span of a function's first line, decorators included."""
+    """Return the span of the start of a function's first line, which may be a decorator's."""
     line = code.co_firstlineno
     return Span(code.co_filename, line, 1, line, 1, code.co_name)
 
@@ -190,7 +190,10 @@ def _may_be(n: ast.Lambda, code: CodeType) -> bool:
 
 
 def _is_around(n: ast.Lambda, code: CodeType) -> bool:
-    """True if all positions of a code object are inside a lambda, parsed after one extra line."""
+    """True if all positions of a code object are inside a lambda, parsed after one extra line.
+
+    False in Python 3.10, which has no positions.
+    """
     if not hasattr(code, "co_positions"):  # Python 3.10
         return False
     begin = (n.body.lineno - 1, n.body.col_offset)
@@ -216,7 +219,7 @@ def _read_lines(fn: FunctionType, code: CodeType) -> tuple[list[str], str]:
 
 
 def _lines_of(file: str, fn: FunctionType) -> list[str]:
-    """Return the current lines of a file; empty if it does not exist.
+    """Return the current lines of a file; empty if it does not exist, or is no regular file.
 
     linecache discards exceptions, including those of signal handlers. It therefore reads in a
     thread that signals do not interrupt.
@@ -298,7 +301,7 @@ def _depth(line: str) -> int:
 
 
 def _last_line(code: CodeType) -> int:
-    """Return the last line that belongs to a code object."""
+    """Return the last line that belongs to a code object or to one nested in it."""
     inner = [_last_line(c) for c in code.co_consts if isinstance(c, CodeType)]
     return max([line for _, _, line in code.co_lines() if line is not None] + inner)
 

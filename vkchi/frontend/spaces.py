@@ -1,6 +1,7 @@
 """Iteration spaces of loops: ranges, `ti.ndrange`, arrays and `ti.grouped` of them.
 
-A space has one begin and end per axis. A range with a step is counted by its trip count.
+A space has one begin and end per axis. A range with a step other than 1 is counted by its trip
+count.
 
     space = space_of(cx, cx.expr(node.iter)); begin, end = bounds_of(cx, space)
 """
@@ -43,8 +44,8 @@ TOO_LONG = "this loop has more iterations than can be counted: split it"
 class LoopSpace(NamedTuple):
     """An iteration space: axes (begin, end).
 
-    Only a range has a `step`. `name` is the user's word for it, for messages. `guard` is the
-    activity test for indices in sparse blocks.
+    Only a range has a `step`. `name` is range, ndrange or array. `guard` is the activity test for
+    indices in sparse blocks.
     """
 
     axes: tuple[tuple[Bound, Bound], ...]
@@ -99,7 +100,7 @@ def _axis(start: int, extent: Any) -> tuple[Bound, Bound]:
 
 
 def cannot_loop(cx: Lowering, x: Any) -> Exception:
-    """Return the error for a loop over an object without indices."""
+    """Return the error for a loop over an object without an iteration space."""
     if isinstance(x, Value) and isinstance(x.type, Tensor):
         return cx.fail(
             f"cannot loop over {name_of(x)}",
@@ -137,7 +138,10 @@ def stepped_count(cx: Lowering, space: LoopSpace) -> Bound:
 
 
 def bounds_of(cx: Lowering, space: LoopSpace) -> list[Value]:
-    """Return begin and end of every axis; for a range with a step, 0 and its trip count."""
+    """Return begin and end of every axis in turn.
+
+    For a range with a step other than 1, they are 0 and its trip count.
+    """
     if space.name == "range" and not space.is_plain:
         total = stepped_count(cx, space)
         t = count_type(total, space.index_type)
@@ -150,7 +154,10 @@ def bounds_of(cx: Lowering, space: LoopSpace) -> list[Value]:
 
 
 def count_type(total: Bound, index: Scalar) -> Scalar:
-    """Return the type of the iteration counter: i32 if it can represent the count and the index."""
+    """Return the type of the iteration counter: that of a count that is a value, else by size.
+
+    It is i32 if that can represent the count and the index; otherwise u32, i64 or u64.
+    """
     if isinstance(total, Value):
         assert isinstance(total.type, Scalar)
         return total.type
@@ -162,7 +169,8 @@ def count_type(total: Bound, index: Scalar) -> Scalar:
 def parallel_bounds(cx: Lowering, space: LoopSpace) -> list[Value]:
     """Return the bounds of a parallel loop: `bounds_of`, as i32 or i64, with at least one axis.
 
-    A count beyond i64 is clamped.
+    A u32 count may be mapped to a range from -2**31. A u64 count beyond i64 is clamped. Raises
+    KernelValueError for constant lengths whose product is beyond i64.
     """
     bounds = bounds_of(cx, space)
     if not bounds:
@@ -200,7 +208,7 @@ def is_counted_wide(bounds: Sequence[Value]) -> bool:
 
 
 def is_short(space: LoopSpace) -> bool:
-    """True if i32 can always represent the trip count of an i32 range."""
+    """True if it is proved that i32 can represent the trip count of an i32 range."""
     (begin, end), step = space.axes[0], space.step
     if not isinstance(step, int):
         return False
@@ -215,7 +223,7 @@ def indices_of(
 ) -> list[Value]:
     """Return the user's indices in one iteration, from the indices of the lowered loop.
 
-    `begin` is the counter's first value, for a range with a step.
+    For a range with a step, `begin` is the first value of a parallel loop's counter.
     """
     if space.name == "range" and not space.is_plain:
         return [stepped_index(cx, space, numbers[0], begin)]
@@ -223,7 +231,10 @@ def indices_of(
 
 
 def stepped_index(cx: Lowering, space: LoopSpace, k: Value, begin: Value | None) -> Value:
-    """Return the index of iteration k of a range. Intermediate wrap-around cancels out."""
+    """Return the index of a range in the iteration whose counter is k, which starts at `begin`.
+
+    Intermediate wrap-around cancels out.
+    """
     t = space.index_type
     if k.type is i32 and begin is not None and constant_int(begin) != 0:
         k = cx.b.emit("xor", k, begin)

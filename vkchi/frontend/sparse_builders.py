@@ -26,7 +26,7 @@ def names_of(name: str) -> tuple[str, str, str, str]:
 
 
 class SparseRef(InlineOnly):
-    """A builder argument."""
+    """A sparse matrix builder as a kernel argument."""
 
     __slots__ = ("columns", "count", "numbers", "rows")
     __vkchi_name__ = "a sparse matrix builder"
@@ -42,7 +42,10 @@ class SparseRef(InlineOnly):
         return scalar_of(self.numbers.type.elem)
 
     def cell(self, cx: Context, indices: list[Any]) -> SparseCell:
-        """Return `A[i, j]`, which supports addition only. Raises KernelIndexError."""
+        """Return `A[i, j]`, which supports addition and subtraction only.
+
+        Raises KernelIndexError for another number of indices, and for floats.
+        """
         if len(indices) != 2:
             raise cx.fail(
                 f"a sparse matrix has 2 axes, and {len(indices)} given",
@@ -73,15 +76,18 @@ class SparseCell(MemoryTarget):
         return "global"
 
     def load(self, cx: Context) -> Op:
-        """Raises KernelTypeError."""
+        """Raise KernelTypeError."""
         raise _only_added_to(cx)
 
     def store(self, cx: Context, v: Value) -> None:
-        """Raises KernelTypeError."""
+        """Raise KernelTypeError."""
         raise _only_added_to(cx)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Any:
-        """Append the triplet (row, column, v). There is no old value: returns v."""
+        """Append the triplet (row, column, v). There is no old value: returns v.
+
+        Raises KernelTypeError unless `kind` is "atomic_add".
+        """
         if kind != "atomic_add":
             raise _only_added_to(cx)
         builder = self.builder

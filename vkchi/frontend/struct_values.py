@@ -1,7 +1,7 @@
 """Structs in kernels: construction, members, methods, elements of arrays of structs.
 
-A struct is a `trees.Record`: its scalars, vectors and matrices are separate values. Branches and
-loops carry them like those of any tree.
+A struct is a `trees.StructValue`: its scalars, vectors and matrices are separate values. Branches
+and loops carry them like those of any tree.
 
     construct_struct(cx, S, (1, v), {})         # StructValue(a=1 as i32, v=v)
 """
@@ -50,7 +50,7 @@ class Receiver:
 
 
 class StructMethod:
-    """A method bound to a struct."""
+    """A method bound to a struct. Calls pass the Receiver `__self__` as first argument."""
 
     __vkchi_kind__ = "func"
 
@@ -71,7 +71,7 @@ def record_in(x: Any) -> StructValue | None:
 
 
 def is_places(x: Any) -> bool:
-    """True if x is a tree of targets in memory, which an assignment stores to."""
+    """True if x is a container, and all its leaves are Targets, of which there is at least one."""
     return is_container(x) and len(x) > 0 and not has_leaf(x, lambda leaf: not is_target(leaf))
 
 
@@ -81,7 +81,7 @@ def is_struct_array(x: Any) -> bool:
 
 
 def as_record(cx: Lowering, x: Any) -> Any:
-    """Convert a Python struct to a Record; return other objects unchanged."""
+    """Convert a Python struct to a StructValue; return other objects unchanged."""
     if not isinstance(x, Struct):
         return x
     t = x.__vkchi_type__
@@ -109,7 +109,7 @@ def construct_struct(
 
 
 def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -> Any:
-    """Convert x to type t, for a member or argument of that name. Raises KernelTypeError."""
+    """Convert x to type t, for the member or argument `name`. Raises KernelTypeError."""
     x = as_record(cx, x)
     if isinstance(t, StructType):
         return _fit_struct(cx, t, x, name, what)
@@ -126,9 +126,9 @@ def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -
 
 
 def _fit_struct(cx: Lowering, t: StructType, x: Any, name: str, what: str) -> StructValue:
-    """Convert a struct or dict to struct type t.
+    """Convert a struct or dict to struct type t. Raises KernelTypeError.
 
-    A member also accepts a scalar, as its first member.
+    A member of a struct also accepts a scalar, as the first member of t.
     """
     if isinstance(x, StructValue | dict):
         return construct_struct(cx, t, (), {key: x[key] for key in x.keys()})  # noqa: SIM118
@@ -143,7 +143,10 @@ def _no_fit(cx: Lowering, t: Any, x: Any, name: str, what: str, given: str = "")
 
 
 def make_record(cx: Lowering, /, *args: Any, **kwargs: Any) -> StructValue:
-    """Lower `ti.Struct(x=1, ...)` and `ti.Struct({...})`: every member keeps its own type."""
+    """Lower `ti.Struct(x=1, ...)` and `ti.Struct({...})`: every member keeps its own type.
+
+    Numbers become kernel values.
+    """
     made = cx.run_python(_check_arguments, (args, kwargs))
     if isinstance(made, StructValue):
         return made.copy()
@@ -206,7 +209,10 @@ def _word(held: StructValue) -> str:
 
 
 def method_of(cx: Lowering, base: Any, held: StructValue, name: str) -> Any:
-    """Return a method of a struct, bound to `self`; for a property, its value."""
+    """Return a method of a struct, bound to `self`; for a property, its value.
+
+    Static methods are not bound, class methods to the class.
+    """
     method = held.methods[name]
     if isinstance(method, property):
         assert method.fget is not None
@@ -261,7 +267,7 @@ def arrays_of(cx: Lowering, x: Any) -> StructValue:
 
 
 def member_array(cx: Lowering, x: Any, name: str) -> Any:
-    """Return the array of one member, or None."""
+    """Return the array of one member of an array of structs; None if there is no such member."""
     if isinstance(x, StructOfArrays):
         return x.members.get(name)
     array = x.__vkchi_struct__()[1].get(name)
@@ -271,7 +277,7 @@ def member_array(cx: Lowering, x: Any, name: str) -> Any:
 
 
 def first_array(cx: Lowering, x: Any) -> ArrayRef:
-    """Return one of the arrays, all of which have the same shape."""
+    """Return the array of the first member, nested ones included; all members have one shape."""
     found = x
     while not isinstance(found, ArrayRef):
         if isinstance(found, StructOfArrays):
@@ -286,7 +292,7 @@ def first_array(cx: Lowering, x: Any) -> ArrayRef:
 
 
 def element_of(cx: Lowering, x: Any, item: Callable[[ArrayRef], Any]) -> StructValue:
-    """Return an element of an array of structs; `item` returns that of a member's array."""
+    """Return an element of an array of structs; `item` returns that of one member's array."""
     arrays = arrays_of(cx, x)
     members = {
         name: element_of(cx, array, item) if isinstance(array, StructOfArrays) else item(array)

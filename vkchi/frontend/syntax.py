@@ -20,7 +20,7 @@ RECEIVER = "."  # the position of a method's receiver
 
 
 class PassedName(NamedTuple):
-    """A call that may assign a name.
+    """A name in an argument of a call, which may assign it.
 
     The fields are the callee's expression, the argument's position or keyword, and the name at the
     bottom of the argument.
@@ -66,7 +66,7 @@ def _may_leave(source: Source, n: ast.stmt) -> bool:
 
 
 def always_leaves(stmts: Sequence[ast.stmt]) -> bool:
-    """True if no path reaches the end of these statements, as far as syntax shows."""
+    """True if syntax proves that no path reaches the end of these statements."""
     for n in stmts:
         if isinstance(n, ast.Return | ast.Break | ast.Continue):
             return True
@@ -76,12 +76,12 @@ def always_leaves(stmts: Sequence[ast.stmt]) -> bool:
 
 
 def returns(source: Source, n: ast.For | ast.While) -> bool:
-    """True if the loop contains a `return`."""
+    """True if the loop contains a `return`, also in inner loops."""
     return any(isinstance(event, ast.Return) for event in events_in(source, n))
 
 
 def first_break(source: Source, n: ast.For | ast.While) -> ast.stmt | None:
-    """Return the first `break` of loop n, or None."""
+    """Return the first `break` that leaves loop n, or None."""
     found: ast.stmt | None = _remember(source, (n, "break"), lambda: next(_breaks(n.body), None))
     return found
 
@@ -99,7 +99,7 @@ def _breaks(stmts: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def names_assigned(source: Source, n: ast.For | ast.While) -> AssignedNames:
-    """Return the names that loop n may assign, except its own index."""
+    """Return the names that loop n may assign, except indices of loops."""
     found: AssignedNames = _remember(
         source, (n, "assigned"), lambda: _collect(events_in(source, n))
     )
@@ -107,7 +107,7 @@ def names_assigned(source: Source, n: ast.For | ast.While) -> AssignedNames:
 
 
 def names_of_indices(source: Source, n: ast.For | ast.While) -> frozenset[str]:
-    """Return the names of the indices of loop n and of the loops inside."""
+    """Return the names of the indices of `for` loop n and of the `for` loops inside."""
     find = lambda: frozenset(  # noqa: E731
         name
         for event in events_in(source, n)
@@ -119,13 +119,13 @@ def names_of_indices(source: Source, n: ast.For | ast.While) -> frozenset[str]:
 
 
 def function_assigns(source: Source, name: str) -> bool:
-    """True if the function's body assigns `name` or a part of it."""
+    """True if the function's body assigns `name` or a part of it, other than as a loop's index."""
     find = lambda: frozenset(_collect(_events(source).all).names)  # noqa: E731
     return name in _remember(source, "locals", find)
 
 
 def function_rebinds(source: Source, name: str) -> bool:
-    """True if the function's body rebinds `name` itself."""
+    """True if the function's body binds `name` itself, also as a loop's index."""
     find = lambda: frozenset(  # noqa: E731
         x.id
         for x in ast.walk(source.node)

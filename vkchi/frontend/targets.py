@@ -1,8 +1,8 @@
 """Assignment targets other than memory: variables, list items, components of tensors.
 
-Targets in memory are `values.Place`; a component of one is again a Place.
+Targets in memory are `values.MemoryTarget`; a component of one is again a MemoryTarget.
 
-    component(cx, MemoryTarget(ptr), 2)            # Place of ptr's third component
+    component(cx, MemoryTarget(ptr), 2)            # MemoryTarget of ptr's third component
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class VariableTarget(Assignable):
         return self.var.value
 
     def put(self, cx: Any, x: Any) -> None:
-        """Set the variable to x, which fits."""
+        """Set the variable to x, which has the variable's types.
+
+        Raises KernelSyntaxError if it cannot change.
+        """
         lowering: Lowering = cx
         lowering.check_assignable(self.var)
         lowering.assign(self.var, x)
@@ -56,7 +59,10 @@ class VariableTarget(Assignable):
         return t
 
     def load(self, cx: Context) -> Value:
-        """Return the variable's value. Raises KernelTypeError if it is not a kernel value."""
+        """Return the variable's value; of a struct, the members read.
+
+        Raises KernelTypeError for other objects.
+        """
         held = self.get()
         if isinstance(held, StructValue):
             return cx.read_all(held)  # type: ignore[attr-defined,no-any-return]
@@ -73,7 +79,7 @@ class VariableTarget(Assignable):
 
 
 class ItemTarget(VariableTarget):
-    """An item of a list or dict that a variable (or another item) holds."""
+    """An item of a list, dict or struct that a variable (or another item) holds."""
 
     __slots__ = ("base", "key")
 
@@ -179,7 +185,10 @@ def roots_of(target: Any) -> list[Var]:
 
 
 def check_index_type(cx: Context, k: Value, what: str) -> Value:
-    """Convert a component index to i32. Raises KernelTypeError if it is not an integer."""
+    """Convert a component index to i32.
+
+    Raises KernelTypeError if it is not a scalar integer or bool.
+    """
     t = k.type
     if not isinstance(t, Scalar) or t.kind not in "iub":
         raise cx.fail(

@@ -29,7 +29,10 @@ def component_indices(name: str, t: Type) -> tuple[int, ...] | None:
 
 
 def swizzle(cx: Context, v: Value, name: str) -> Value:
-    """Return the component or vector of components of `v.name`. Raises KernelSyntaxError."""
+    """Return the component or vector of components of `v.name`.
+
+    Raises KernelTypeError if v is no vector, KernelSyntaxError if it is too short.
+    """
     t = v.type
     if not isinstance(t, Tensor) or len(t.shape) != 1:
         raise cx.fail(
@@ -90,7 +93,7 @@ ATTRIBUTES: dict[str, Handler] = {
 
 
 def find_attribute(name: str) -> Handler | None:
-    """Return the handler (cx, v) of `v.name`; None if vectors and matrices do not have it."""
+    """Return the handler (cx, v) of `v.name`; None if neither vectors nor matrices have it."""
     return ATTRIBUTES.get(name) or (partial(swizzle, name=name) if is_name(name) else None)
 
 
@@ -106,7 +109,10 @@ def is_array(obj: Any) -> bool:
 
 
 def names_of(obj: Any, *, is_private: bool) -> list[str]:
-    """Return candidate attribute names of a Python object; for a module, its public names."""
+    """Return the attribute names of a Python object; for a module, those in `__all__`.
+
+    Names with an underscore are included if `is_private`.
+    """
     names = getattr(obj, "__all__", dir(obj)) if isinstance(obj, ModuleType) else dir(obj)
     if isinstance(obj, Enum):  # some Python versions list the other members too
         names = [name for name in names if name not in type(obj).__members__]

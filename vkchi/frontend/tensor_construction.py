@@ -36,8 +36,8 @@ from vkchi.types.lazy_numpy import np
 def call_type(cx: Context, t: Type | DefaultTensor, args: tuple[Any, ...], *names: str) -> Value:
     """Lower `t(*args)` as written by a user, which gives a literal its type: `ti.u8(7)`.
 
-    `names` are those of keyword arguments. Raises KernelCallError for keywords, and for another
-    number of arguments.
+    `names` are those of keyword arguments. Raises KernelCallError for keywords, and for a scalar
+    type with another number of arguments than one. Raises KernelTypeError as `construct`.
     """
     want = dtype_of(cx, t)
     if names:
@@ -62,7 +62,11 @@ def check_literal_kind(cx: Context, t: Type | DefaultTensor, x: Any) -> None:
 
 
 def construct(cx: Context, t: Type | DefaultTensor, args: tuple[Any, ...]) -> Value:
-    """Construct a scalar, vector or matrix from arguments. Raises KernelTypeError."""
+    """Construct a scalar, vector or matrix from arguments.
+
+    Raises KernelTypeError for another number of components, and for an int that does not fit a
+    scalar integer type.
+    """
     want = dtype_of(cx, t)
     if isinstance(want, Scalar):
         check_literal(cx, want, args[0])
@@ -216,6 +220,6 @@ def make_cols(cx: Context, cols: Any) -> Value:
 
 
 def make_like(cx: Context, x: Any, number: int) -> Value:
-    """Lower `ti.zero(x)` and `ti.one(x)`."""
+    """Lower `ti.zero(x)` and `ti.one(x)`: a constant of x's own type."""
     t = own_type(cx, operand(cx, x))
     return constant(cx, number, t)

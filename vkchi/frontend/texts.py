@@ -80,7 +80,7 @@ def _parts_of(x: str | RuntimeString) -> tuple[Part, ...]:
 
 
 def joined(parts: Sequence[Part]) -> str | RuntimeString:
-    """Return the parts as one string if they contain no value, else as a Text."""
+    """Return the parts as one string if they contain no kernel value, else as a RuntimeString."""
     if all(isinstance(part, str) for part in parts):
         return "".join(parts)  # type: ignore[arg-type]
     return RuntimeString(parts)
@@ -92,7 +92,8 @@ def joined(parts: Sequence[Part]) -> str | RuntimeString:
 def print_parts(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
     """Return a compile-time value as `print` shows it: lists and vectors in brackets.
 
-    Raises KernelTypeError for arrays, at the call's argument `arg` if given.
+    Raises KernelTypeError for kinds without output, such as arrays, at the call's argument `arg` if
+    given.
     """
     if is_target(x):
         x = x.load(cx)
@@ -119,7 +120,10 @@ def _shown_items(cx: Context, tree: Any) -> list[Part]:
 
 
 def static_text(cx: Context, x: Any) -> str:
-    """Return a Python object as `print` shows it; numbers as the kernel's own type."""
+    """Return a Python object as `print` shows it.
+
+    Bools and floats are shown like values of u1 and default_fp.
+    """
     if isinstance(x, bool):
         return show_number(x, u1)
     if isinstance(x, float):
@@ -161,7 +165,7 @@ def format_parts(cx: Context, x: Any, spec: str = "", conversion: str = "") -> l
 
 
 def _is_python(x: Any) -> bool:
-    """True if the tree contains no kernel value."""
+    """True if the tree contains no kernel value and no struct."""
     if is_container(x):
         return not isinstance(x, StructValue) and all(map(_is_python, children_of(x)))
     return not isinstance(x, Value | RuntimeString) and not is_target(x)
@@ -187,7 +191,7 @@ def spec_for(cx: Context, v: Value, spec: str) -> str:
 
 
 def completed(spec: str, elem: Scalar) -> str:
-    """Return a format spec with the defaults for a type: letter and decimals."""
+    """Return a format spec with the defaults for a type: letter and decimals; "" stays empty."""
     found = re.fullmatch(_SPEC, spec)
     if found is not None and spec and elem.kind == "f":
         letter = found["letter"] or "f"
@@ -206,9 +210,10 @@ def format_text(
     kwargs: dict[str, Any],
     numbers: Iterator[int] | None = None,
 ) -> str | RuntimeString:
-    """Evaluate `text.format(*args, **kwargs)`. Raises KernelSyntaxError for fields without a value.
+    """Evaluate `text.format(*args, **kwargs)`.
 
-    `numbers` counts the fields without a name, including those in nested formats.
+    `numbers` counts the fields without a name, including those in nested formats. Raises
+    KernelSyntaxError for fields without a value, and for formats that are not constant.
     """
     import string  # few kernels format strings
 
@@ -242,7 +247,7 @@ _LETTERS = {"i": "d", "u": "d", "s": "", "r": ""}
 
 
 def percent_text(cx: Context, text: str, right: Any) -> str | RuntimeString:
-    """Evaluate `text % right`. Raises KernelSyntaxError where formats and values do not match."""
+    """Evaluate `text % right`. Raises KernelSyntaxError if formats and values differ in number."""
     values = list(right) if isinstance(right, tuple) else [right]
     parts: list[Part] = []
     at, used = 0, 0

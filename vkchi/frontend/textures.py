@@ -30,22 +30,25 @@ from vkchi.types.formats import rw_texture, texel_of, texture
 
 @kernel_function
 def sample_lod(texture: Any, uv: Any, lod: Any) -> Any:
-    """Return the colour at normalised coordinates, interpolated linearly."""
+    """Return the colour at normalised coordinates, interpolated linearly.
+
+    Integer formats give the nearest texel. `lod` is ignored: textures have one level.
+    """
 
 
 @kernel_function
 def fetch(texture: Any, index: Any, lod: Any) -> Any:
-    """Return the colour of one texel of a sampled texture."""
+    """Return the colour of one texel of a sampled texture; the border colour outside."""
 
 
 @kernel_function
 def load(texture: Any, index: Any) -> Any:
-    """Return the colour of one texel of a read-and-write texture."""
+    """Return the colour of one texel of a read-and-write texture; the border colour outside."""
 
 
 @kernel_function
 def store(texture: Any, index: Any, value: Any) -> None:
-    """Store one texel of a read-and-write texture."""
+    """Store one texel of a read-and-write texture, if the index is in range."""
 
 
 class TextureRef(InlineOnly):
@@ -101,7 +104,10 @@ class TextureRef(InlineOnly):
         )
 
     def parts(self, x: Any, t: Scalar, what: str) -> list[Any]:
-        """Return the components of x as type t; x has one component per axis of the texture."""
+        """Return the components of x as type t: one per axis of the texture.
+
+        Raises KernelTypeError for another number, and for floats as i32.
+        """
         given = operand(self._cx, x)
         own, count = own_type(self._cx, given), self._array.type.ndim
         if shape_of(own) != (count,) and not (count == 1 and shape_of(own) == ()):
@@ -167,7 +173,7 @@ class TextureRef(InlineOnly):
         return operator_lowering.value(self._cx, unwrap(formulas.is_inside(*self._handles(index))))
 
     def blend(self, uv: Sequence[Value]) -> Value:
-        """Return the colour at normalised coordinates."""
+        """Return the colour at normalised coordinates, as `sample_lod`."""
         cx, texel = self._cx, texel_of(self._format)
         formula = formulas.sample_nearest if texel.kind == "int" else formulas.sample_linear
         places, extents = self._handles(uv)

@@ -25,7 +25,7 @@ from vkchi.types import DefaultTensor, Type, shape_of
 
 
 class Tracer(Traced):
-    """Tracer: a kernel value with Python's operators, which emit ops."""
+    """A kernel value for traced functions. Python's operators on it emit ops."""
 
     __slots__ = ("cx", "value")
 
@@ -41,7 +41,7 @@ class Tracer(Traced):
         return self.give(CALLS[fn].handler(self.cx, *plain, **named))
 
     def give(self, x: Any) -> Any:
-        """Wrap x for the traced function."""
+        """Return x for the traced function: kernel values as Tracers, also in lists."""
         if isinstance(x, list):
             return [self.give(item) for item in x]
         return Tracer(self.cx, x) if isinstance(x, Value) else x
@@ -88,14 +88,17 @@ class Tracer(Traced):
 
 
 def unwrap(x: Any) -> Any:
-    """Replace Handles by their values, also in lists."""
+    """Replace Tracers by their values, also in lists and tuples, which become lists."""
     if isinstance(x, Tracer):
         return x.value
     return [unwrap(item) for item in x] if isinstance(x, list | tuple) else x
 
 
 def wrap(cx: Context, x: Any) -> Any:
-    """Wrap a value, a Target or a list with values in a Handle; return other objects unchanged."""
+    """Return x for a traced function: values, Targets and lists with kernel values as a Tracer.
+
+    Lists of constants become a Matrix. Other objects are unchanged.
+    """
     if isinstance(x, Value):
         return Tracer(cx, x)
     if isinstance(x, list | tuple):
@@ -108,7 +111,10 @@ def wrap(cx: Context, x: Any) -> Any:
 
 
 def traced(python: Callable[..., Any] | None) -> Handler:
-    """Make the call handler of a traced function. Its errors are reported at the user's call."""
+    """Make the call handler of a traced function.
+
+    Its errors without a span are reported at the user's call.
+    """
     assert python is not None
 
     def call(cx: Context, *args: Any, **kwargs: Any) -> Any:
@@ -128,7 +134,7 @@ def traced(python: Callable[..., Any] | None) -> Handler:
 
 
 def check_arguments(cx: Context, python: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Check that the function accepts these arguments. Raises CompilationError."""
+    """Check that the function accepts these arguments. Raises KernelTypeError."""
     try:
         inspect.signature(python).bind(*args, **kwargs)
     except TypeError as e:

@@ -65,7 +65,7 @@ def children_of(tree: Any) -> list[Any]:
 
 
 def with_branches(tree: Any, items: Sequence[Any]) -> Any:
-    """Return a container of the same kind with these children."""
+    """Return a container of the same kind as `tree` with these children."""
     if isinstance(tree, StructValue):
         return type(tree)(dict(zip(tree.members, items)), tree.methods, tree.type, tree.objects)
     if isinstance(tree, dict):
@@ -143,7 +143,10 @@ def is_same(a: Any, b: Any) -> bool:
 
 
 def same_branches(a: Any, b: Any) -> bool:
-    """True if two trees have the same kind, and the same keys or length."""
+    """True if a and b are containers of one kind, with the same keys or length.
+
+    Their children may differ. The order of keys is irrelevant.
+    """
     if isinstance(a, dict | StructValue):
         return isinstance(b, dict if isinstance(a, dict) else StructValue) and a.keys() == b.keys()
     return type(a) is type(b) and is_container(a) and len(a) == len(b)

@@ -29,7 +29,8 @@ def foreign_traceback(error: BaseException) -> TracebackType | None:
 def user_code_error(cx: Context, error: Exception, called: str = "") -> CompilationError:
     """Return the compile error for an exception of `called()`; its cause is `error`.
 
-    By default, `called` is the first function outside this package.
+    By default, `called` is the first function outside this package. A CompilationError without a
+    span only gets the current one.
     """
     tb = foreign_traceback(error)
     if isinstance(error, CompilationError) and error.span is None:

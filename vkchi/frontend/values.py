@@ -2,10 +2,10 @@
 
 An expression evaluates to one of
 
-- any Python object: numbers, functions, types, fields' ArrayRef, tuples, lists, strings. A Python
+- any Python object: numbers, functions, types, fields, ArrayRefs, tuples, lists, strings. A Python
   number is folded by Python's rules until it meets an IR value or is bound to a variable;
 - an `ir.core.Value`: a typed scalar or tensor;
-- a `Target`: an assignable reference that has not been read yet; `arith.value` reads it.
+- a `Target`: an assignable reference that has not been read yet; `operands.value` reads it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Assignable(Deferred):
 
 
 class RangeOf(Deferred):
-    """`range(begin, end, step)` with a bound that is not a compile-time constant."""
+    """`range(begin, end, step)` with an argument that is not a Python int."""
 
     __slots__ = ("begin", "end", "step")
 
@@ -108,7 +108,7 @@ class RangeOf(Deferred):
 
 
 class MemoryTarget(Assignable):
-    """A Target in memory: an array element or a component of one."""
+    """A Target in memory: an array element, a `local` variable, or a component of one."""
 
     __slots__ = ("ptr", "type")
 

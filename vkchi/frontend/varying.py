@@ -55,7 +55,10 @@ def note_varying(cx: Lowering, callee: Any) -> None:
 
 
 def kind_of(callee: Any, depth: int) -> str:
-    """Return `random` or `clock` for a nondeterministic function; empty for others."""
+    """Return `random` or `clock` for a nondeterministic function; "" for others and if unknown.
+
+    `depth` is the number of nested calls to look into.
+    """
     name, module = getattr(callee, "__name__", ""), getattr(callee, "__module__", None) or ""
     owner = getattr(callee, "__self__", None)
     if isinstance(owner, type):
@@ -79,7 +82,7 @@ def is_generator(x: Any) -> bool:
 
 
 def kind_inside(callee: Any, depth: int) -> str:
-    """Return the kind of a user's function or method, by the calls in its source."""
+    """Return the kind of a user's function or method, by the calls in its source; "" if unknown."""
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
     if not isinstance(fn, FunctionType):
         return ""
@@ -100,7 +103,7 @@ def kind_inside(callee: Any, depth: int) -> str:
 
 
 def resolved(n: ast.expr, names: dict[str, Any]) -> Any:
-    """Return the object that a dotted name denotes; None if that is known only at run time."""
+    """Return the object that a dotted name denotes; None if that is unknown at compile time."""
     if isinstance(n, ast.Name):
         return names.get(n.id)
     base = resolved(n.value, names) if isinstance(n, ast.Attribute) else None

@@ -105,7 +105,8 @@ def _ballot(cx: Context, predicate: Any) -> Value:
 def _shuffled(kind: str, t: Scalar) -> Handler:
     """Make the handler of a shuffle of type t.
 
-    It returns the own value for a source outside the warp.
+    `up` and `down` return the own value for a source outside the warp. Other sources are taken
+    modulo WARP.
     """
 
     def emit(cx: Context, mask: Any, val: Any, offset: Any) -> Value:
@@ -136,7 +137,10 @@ BEYOND: dict[str, Callable[[Context, Value], Value]] = {
 
 
 def _match_any(cx: Context, mask: Any, value: Any) -> Value:
-    """Return the bits of the mask's invocations that have the same value, found in a loop."""
+    """Return the bits of the mask's active invocations that have the same value.
+
+    Found in a loop over the warp.
+    """
     v, b = operator_lowering.value(cx, value), cx.b
     asked = b.emit("and", as_mask(cx, mask), _active(cx))
     size = _size(cx)
@@ -152,7 +156,7 @@ def _match_any(cx: Context, mask: Any, value: Any) -> Value:
 
 
 def _match_all(cx: Context, mask: Any, val: Any) -> Value:
-    """Return the mask if all its invocations have the same value, else 0."""
+    """Return the active part of the mask if all its invocations have the same value, else 0."""
     asked = cx.b.emit("and", as_mask(cx, mask), _active(cx))
     same = cx.b.emit("eq", _match_any(cx, mask, val), asked)
     return cx.b.emit("select", same, asked, cx.b.const(0, scalar_of(asked.type)))
