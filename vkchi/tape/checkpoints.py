@@ -26,9 +26,9 @@ def parse_bytes(memory: int | str) -> int:
     """Parse a size in bytes: an integer, or a string such as "512MiB". Raises ArgumentError."""
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
-    parts = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", str(memory))
+    parts = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([A-Za-z]*)\s*", str(memory))
     unit = UNITS.get(parts[2] or "B") if parts else None
-    found = int(float(parts[1]) * unit) if parts and unit and parts[1].count(".") < 2 else 0
+    found = int(float(parts[1]) * unit) if parts and unit else 0
     if found <= 0:
         raise ArgumentError(f'memory is a number of bytes or text such as "512MiB", not {memory!r}')
     return found

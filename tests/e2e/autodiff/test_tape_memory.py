@@ -97,7 +97,7 @@ def test_too_little_memory() -> None:
         Planets().gradient(200)
 
 
-@pytest.mark.parametrize("memory", ["lots", "12 parsecs", 0, -5, "1.5.2MiB", True])
+@pytest.mark.parametrize("memory", [".", "lots", "12 parsecs", 0, -5, "1.5.2MiB", True])
 def test_wrong_amounts(memory: Any) -> None:
     with pytest.raises(ti.TaichiRuntimeError, match="memory is a number of bytes"):
         ti.ad.Tape(ti.field(ti.f32, (), needs_grad=True), memory=memory)
