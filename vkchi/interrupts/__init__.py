@@ -1,4 +1,4 @@
-"""Handling of interrupts that Python would lose: in destructors, and at the interpreter's end."""
+"""Exception safety under Ctrl-C: in destructors, locks, imports, and at the interpreter's end."""
 
 from __future__ import annotations
 

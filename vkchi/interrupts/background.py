@@ -34,7 +34,10 @@ class BackgroundTask:
 
 
 def run_in_background(act: Callable[[], object]) -> None:
-    """Run `act` in a background thread; no effect on a machine with one CPU."""
+    """Run `act` in a background thread.
+
+    No effect if this process may use only one CPU, or cannot start a thread.
+    """
     if count_processors() < 2:
         return
     work = BackgroundTask(act)

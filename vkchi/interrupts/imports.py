@@ -46,8 +46,9 @@ def import_attribute(name: str, attribute: str) -> Any:
 def run_in_thread(act: Callable[[], T]) -> T:
     """Return or raise the outcome of a call in another thread, where no signal handler runs.
 
-    An interrupt may follow any call here. `left` has `act` until the thread starts it, or until it
-    is withdrawn. `said` keeps the outcome, so that a second wait returns at once.
+    If no thread can be started, the call runs in this one. An interrupt may follow any call here.
+    `left` has `act` until the thread starts it, or until it is withdrawn. `said` keeps the outcome,
+    so that a second wait returns at once.
     """
     if sys.is_finalizing():  # other threads are stopped
         return act()

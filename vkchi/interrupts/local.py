@@ -26,7 +26,7 @@ VARARGS = 4  # inspect.CO_VARARGS
 
 
 def local(*kinds: type[E]) -> tuple[type[E], ...]:
-    """The classes to catch, for an `except` clause; none if a signal handler raised."""
+    """The classes to catch, for an `except` clause; the empty tuple if a signal handler raised."""
     return () if is_raised_by_handler(sys.exc_info()[2]) else kinds
 
 
@@ -71,7 +71,10 @@ def _holds(value: Any, frame: object) -> bool:
 
 
 def make_folders(path: str, mode: int = 0o777) -> None:
-    """Create a folder and its missing parents, as `os.makedirs` with `exist_ok`. Raises OSError."""
+    """Create a folder and its missing parents. Raises OSError.
+
+    As `os.makedirs` with `exist_ok`, but a file at `path` is no error.
+    """
     try:
         os.mkdir(path, mode)
     except local(FileExistsError):

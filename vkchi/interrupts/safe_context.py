@@ -4,7 +4,7 @@ An exception can be raised at any bytecode (docs/design.md, part 6, Interrupts),
 or `__exit__` themselves. Therefore no flag records whether the block is active. It is active as
 long as the `with` statement holds a reference to the bound `__exit__`.
 
-    class Measuring(Block):
+    class Measuring(SafeContext):
         def __enter__(self): self.enter(); ...
         def leave(self, kind, error, traceback): ...
 """

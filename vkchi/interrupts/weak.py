@@ -25,7 +25,8 @@ LEAST = 64
 class Finalizer(weakref.ref[T]):
     """Weak reference with the action to run after its object dies.
 
-    Its callback must be the `append` of a deque; the owner of the deque runs the actions.
+    Its callback is C code: the `append` of a deque whose owner runs the actions, or a call of
+    `act`.
     """
 
     __slots__ = ("act",)
@@ -50,7 +51,7 @@ class WeakTable(Generic[K, T]):
         return sum(1 for _ in self.values())
 
     def ref(self, key: K) -> weakref.ref[T] | None:
-        """The weak reference of a key."""
+        """The weak reference of a key, dead or not; None if the key is absent."""
         return self._refs.get(key)
 
     def put(self, key: K, ref: weakref.ref[T]) -> None:
@@ -64,7 +65,7 @@ class WeakTable(Generic[K, T]):
                 self._limit = 2 * len(self._refs) + LEAST
 
     def drop(self, key: K) -> None:
-        """Remove a key."""
+        """Remove a key, if present."""
         self._refs.pop(key, None)
 
     def setdefault(self, key: K, thing: T) -> T:

@@ -1,10 +1,11 @@
 """Argument block of one shader: the used slots, their offsets, and the loads.
 
-`target/shader.py` defines the meaning of slots. Arguments are push constants; `in_memory` reads
-them from a buffer instead. Narrow scalars travel as 32 bits and are converted here.
+`target/shader.py` defines the meaning of slots. Arguments are push constants;
+`indirect_arguments.in_memory` reads them from a buffer instead. Scalars narrower than 32 bits are
+passed as 32 bits, and converted here.
 
 Each method returns the id of a slot's value immediately. Offsets and loads are determined when the
-function is assembled, because pointers come first.
+function is assembled, because pointers and 8-byte values come first.
 
     em.arguments.pointer(param)         # id of a pointer to struct { f32[] }
     em.arguments.dim(param, 0)          # id of an i32
@@ -57,8 +58,8 @@ class Arguments:
     def pointer(self, param: Param) -> int:
         """Pointer to `struct { stored[] }` of an array parameter.
 
-        For narrower scalars it is passed as a pointer to words. Validators look through pointers,
-        and would require support of push constants of 8 and 16 bits.
+        If the scalars have less than 32 bits, it is passed as a pointer to words. Validators look
+        through pointers, and would require support of push constants of 8 and 16 bits.
         """
         assert isinstance(param.type, Array)
         stored = param.type.stored
@@ -94,7 +95,7 @@ class Arguments:
         return self._ask("base", "", axis, "i32")
 
     def value(self, param: Param) -> tuple[int, ...]:
-        """Components of a scalar or tensor parameter."""
+        """Ids of the components of a scalar or tensor parameter, in its own type."""
         t = scalar_of(param.type)
         carrier = carrier_of(t)
         size = getattr(param.type, "size", 1)

@@ -42,7 +42,10 @@ WIDE_NEEDS = {False: "i64_atomics", True: "i64_atomics_shared"}
 
 
 def lower_atomic(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Emit an atomic; return the old value."""
+    """Emit an atomic; return the id of the old value.
+
+    Raises InternalError if the op is not native to the type and memory.
+    """
     place, t = em.places[op.args[0]], op.type
     values = [em.ids[v][0] for v in op.args[1:]]
     opcode = 0

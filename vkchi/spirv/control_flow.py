@@ -116,7 +116,10 @@ class LoopBlocks:
     def __init__(
         self, em: Emitter, types: list[Scalar], first: list[int], hint: int = NO_HINT
     ) -> None:
-        """Emit all code before `check`. `phis` are the ids of the carried components."""
+        """Emit the code up to the begin of `check`.
+
+        `phis` are the ids of the carried components; `for` passes its index as the first.
+        """
         self.em = em
         before = em.block
         self.header, self.next, self.merge = em.m.new_id(), em.m.new_id(), em.m.new_id()

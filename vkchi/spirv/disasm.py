@@ -81,7 +81,8 @@ ENUMERANTS: dict[str, dict[int, str]] = {
 def disassemble(words: bytes) -> str:
     """The module as text, one instruction per line.
 
-    Raises InternalError for instructions that vkchi does not emit.
+    Raises InternalError for words that are no module, and for instructions that vkchi does not
+    emit.
     """
     return "\n".join(_Disassembler(np.frombuffer(words, "<u4").tolist()).lines()) + "\n"
 

@@ -1,7 +1,7 @@
-"""Emission of a Shader from one split Func: the entry point around the code of `lower.py`.
+"""Emission of a Shader from one split Func: the entry point around the lowered code.
 
 Sets the execution modes, orders the parts of the function, and checks that the device has all
-capabilities the module needs.
+capabilities the module needs. `instruction_selection` lowers the code.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ def emit(
     fn: Func, grid: Grid, caps: Caps, name: str, *, exact: bool = False, is_fast: bool = False,
     emitter: Callable[..., Emitter] = Emitter,
 ) -> Shader:  # fmt: skip
-    """Compile a Func that `pipeline.lower` has processed to a Shader.
+    """Compile a Func that `pipeline.lower_dispatch` has processed to a Shader.
 
     With `exact`, the driver must not contract float operations. With `is_fast`, it may ignore the
-    sign of zeros, and may assume that there are no infinities and NaNs. `emitter` may be a subclass
-    that records more. The entry point of the module is called `main`. If VKCHI_DUMP_SPV is set, the
-    module is also written to that folder.
+    sign of f32 zeros, and may assume that no f32 is infinite or NaN. `emitter` may be a subclass
+    that records more. The entry point of the module is called `main`. Arguments beyond the limit of
+    push constants are read from memory. If VKCHI_DUMP_SPV is set, the module is also written to
+    that folder.
 
     Raises DeviceError if the device lacks a capability the Func needs, InternalError for IR that
     earlier passes must remove.

@@ -19,8 +19,8 @@ class EmissionFacts(NamedTuple):
     """Results of the walk.
 
     - `indexed`: `local` ops whose components are accessed by computed indices.
-    - `dead`: ops of the body that only compute loop ends, which the launch computes.
-    - `constant`: names of arrays that no store here may alias.
+    - `dead`: unused ops of the body; the ends of the parallel loop count as unused (`find_dead`).
+    - `constant`: names of arrays that no write of this Func may alias.
     """
 
     indexed: frozenset[Value]
@@ -48,7 +48,7 @@ def survey_func(fn: Func) -> EmissionFacts:
 def find_dead(fn: Func) -> frozenset[Value]:
     """Dead-code analysis of the body, with the ends of its `parallel` op as unused.
 
-    The launch computes these ends.
+    The launch computes these ends. Empty for a Func without a `parallel` op.
     """
     if find_parallel(fn) is None:
         return frozenset()

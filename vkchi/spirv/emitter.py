@@ -1,10 +1,10 @@
 """State of one emission, and the methods by which all other files append instructions.
 
-An IR value is a tuple of scalar ids, one per component; a pointer is a place (`memory.py`). The
+An IR value is a tuple of scalar ids, one per component; a pointer is a place (`pointers.py`). The
 function is assembled from four lists:
 
 - `variables`;
-- `arguments.code`: loads of the argument block;
+- loads of the argument block (`arguments.finish`);
 - `prologue`: values computed once, such as invocation ids and limits;
 - `code`.
 
@@ -179,7 +179,8 @@ class Emitter:
         return self.m.bits.get(value)
 
     def array_struct(self, stored: Scalar, *, is_constant: bool = False) -> int:
-        """Id of `struct { stored[] }`, the pointee of array parameters."""
+        """Id of `struct { stored[] }`, the pointee of array parameters; NonWritable if
+        `is_constant`."""
         elem = self.stored_id(stored)
         key = ("constant array" if is_constant else "array", elem)
         found = self.structs.get(key)

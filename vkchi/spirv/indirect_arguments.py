@@ -2,7 +2,7 @@
 
 Push constants are part of recorded commands. Arguments in memory can be changed without a new
 recording, and may be larger than a device's push constants. Precondition: only the entry block
-reads arguments (`arguments`), each exactly once.
+reads arguments, each exactly once (`argument_block`).
 
     >>> in_memory(shader).indirect
     True

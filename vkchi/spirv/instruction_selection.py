@@ -1,4 +1,4 @@
-"""Instruction selection: one row per IR op that no pass lowers before (`LOWERED`).
+"""Instruction selection: one row per IR op, except ops that a pass lowers before (`Trait.LOWERED`).
 
 `ROWS` maps each op kind to the function that emits it. Tensors are scalarized here: an op on a
 tensor emits one instruction per component, and most tensor ops only rename ids. The IR is typed;
@@ -7,7 +7,8 @@ the emitter adds no casts and repairs nothing.
 See also: `scalar_ops.py` (scalar instructions), `pointers.py` (addresses), `control_flow.py`
 (blocks).
 
-    ROWS["add"] is lower_elementwise
+    >>> ROWS["add"] is lower_elementwise
+    True
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def lower_insert(em: Emitter, op: Op) -> tuple[int, ...]:
 def lower_extract_at(em: Emitter, op: Op) -> tuple[int, ...]:
     """Emit a chain of selects for few components, or a load from an array for many.
 
-    The array is a constant table if all components are constants, else a private variable.
+    The index is clamped. The array is a constant table if all components are constants, else a
+    private variable.
     """
     values, t = em.ids[op.args[0]], scalar_of(op.type)
     k = pointers.clamp(em, em.ids[op.args[1]][0], len(values))

@@ -6,7 +6,7 @@ omitted if the grid is known to fit x.
 
 On a grid of several axes, an invocation has the hardware's index along each axis. If there may be
 several dispatches, the `base` of the dispatch is added. Its index in the dispatch is the number of
-its iteration, with x as the fastest digit.
+its iteration, with x as the fastest component.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def to_signed(em: Emitter, value: int) -> int:
 
 
 def needs_two_dimensions(em: Emitter) -> bool:
-    """True if the launch may need more workgroups than fit the x dimension."""
+    """True if a launch on a grid of one axis may need more workgroups than fit the x dimension."""
     if len(em.grid.axes) != 1:
         return False
     (axis,) = em.grid.axes
@@ -69,7 +69,8 @@ def require_single_axis(em: Emitter) -> None:
 
 
 def group_id(em: Emitter) -> int:
-    """Index of the workgroup in the dispatch, as u32."""
+    """Index of the workgroup in the dispatch, as u32. Raises InternalError on a grid of several
+    axes."""
     require_single_axis(em)
     x = builtin_part(em, BuiltIn.WorkgroupId, 0)
     if not needs_two_dimensions(em):
@@ -84,7 +85,7 @@ def _row_start(em: Emitter) -> int:
 
 
 def index_along(em: Emitter, axis: int) -> int:
-    """Index of the invocation along an axis of the grid, as u32."""
+    """Index of the invocation along a grid axis, as u32; includes the base of the dispatch."""
     if len(em.grid.axes) == 1:
         return global_id(em)
     here = builtin_part(em, BuiltIn.GlobalInvocationId, axis)
@@ -94,7 +95,10 @@ def index_along(em: Emitter, axis: int) -> int:
 
 
 def global_id(em: Emitter) -> int:
-    """Index of the invocation in the dispatch, as u32."""
+    """Index of the invocation in the dispatch, as u32; 0 on a serial grid.
+
+    On a grid of several axes, it is the number of the iteration in the whole loop.
+    """
     if em.grid.is_serial:
         return em.const(u32, 0)
     if len(em.grid.axes) > 1:
@@ -132,7 +136,10 @@ def lower_group_size(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_grid_size(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Number of launched invocations, which may exceed the number of iterations."""
+    """Number of launched invocations, which may exceed the number of iterations.
+
+    Raises InternalError on a grid of several axes.
+    """
     require_single_axis(em)
     groups, word = builtin_part(em, BuiltIn.NumWorkgroups, 0), em.type_id(u32)
     if needs_two_dimensions(em):

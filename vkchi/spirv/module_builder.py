@@ -34,7 +34,8 @@ def encode_instruction(opcode: int, *operands: int) -> Words:
 
 
 def iterate_instructions(words: Words) -> Iterator[tuple[int, Words]]:
-    """Iterate over (opcode, operands). Raises InternalError if the words are truncated."""
+    """Iterate over (opcode, operands). Raises InternalError for a word count of 0, or beyond the
+    end."""
     at = HEADER_WORDS
     while at < len(words):
         length, opcode = words[at] >> 16, words[at] & 0xFFFF
@@ -92,7 +93,7 @@ class SpirvModule:
         return new
 
     def constant(self, opcode: int, t_id: int, words: Sequence[int], bits: int) -> int:
-        """Id of a scalar constant whose literal is `words`, interned."""
+        """Id of a scalar constant whose literal is `words`, interned; `bits` is its bit pattern."""
         key = (opcode, t_id, *words)
         found = self.interned.get(key)
         if found is None:

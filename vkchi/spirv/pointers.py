@@ -3,8 +3,9 @@
 A pointer op becomes a place: in a buffer, in workgroup memory, or in private variables.
 `passes.lower_access` has computed the offsets before.
 
-A pointer is formed in the block that uses it, as an in-bounds access chain with one index. Drivers
-turn it into one 64-bit base and a 32-bit offset.
+A pointer is formed in the block that uses it, as an access chain with one computed index. The chain
+is in-bounds unless the access is guarded, or its offset may reach 4 GiB. Drivers turn it into one
+64-bit base and a 32-bit offset.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 class BufferPlace:
     """A vector of `count` scalars in a buffer of `stored` scalars, from `index` + `constant` on.
 
+    - `index`: id of the computed index, 0 for none; `width`: its type.
     - `ok`: id of the bounds check, 0 for none.
-    - `width`: type of the index.
     - `pointer`: the pointer formed in `block`.
-    - `is_constant`: the dispatch does not write this array.
+    - `is_constant`: no write of the dispatch may alias this array.
     - `is_wide`: the offset may reach 4 GiB.
     """
 
@@ -310,7 +311,8 @@ def lower_store(em: Emitter, op: Op) -> None:
 def store_place(
     em: Emitter, place: Place, values: tuple[int, ...], aligned: int | None = None
 ) -> None:  # fmt: skip
-    """Store components at a place that is aligned to `aligned` bytes."""
+    """Store components at a place. `aligned`: its alignment in bytes, if more than that of a
+    scalar."""
     if isinstance(place, BufferPlace):
         _store_buffer(em, place, values, aligned)
     elif isinstance(place, LocalPlace):

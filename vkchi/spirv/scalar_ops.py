@@ -85,7 +85,7 @@ def missing_instruction_error(kind: str, t: Scalar) -> InternalError:
 
 
 def lower_popcnt(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Count bits; Vulkan supports only 32-bit operands."""
+    """Count the set bits of each component; Vulkan supports only 32-bit operands."""
     t = scalar_of(op.type)
     if t.bits != 32:
         raise missing_instruction_error(op.kind, t)
@@ -93,7 +93,7 @@ def lower_popcnt(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_clz(em: Emitter, op: Op) -> tuple[int, ...]:
-    """31 minus the position of the highest bit; FindUMsb returns -1 for zero."""
+    """Count the leading zeros of each component: 31 minus FindUMsb, which returns -1 for zero."""
     t = scalar_of(op.type)
     if t.bits != 32:
         raise missing_instruction_error(op.kind, t)

@@ -74,7 +74,7 @@ EXCHANGES: dict[str, tuple[int, str]] = {
 
 
 def scope_of(em: Emitter) -> int:
-    """Id of the scope operand of subgroup instructions."""
+    """Id of the scope operand of subgroup instructions. Declares the capability GroupNonUniform."""
     em.m.capabilities.add(Capability.GroupNonUniform)
     return em.const(u32, Scope.Subgroup)
 

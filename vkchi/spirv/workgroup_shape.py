@@ -22,7 +22,7 @@ from vkchi.target.shader import Grid, Shader
 def with_workgroup_shape(shader: Shader, block: Sequence[int]) -> Shader:
     """The shader with workgroups of these sizes along x, y and z.
 
-    Raises InternalError for a grid of one axis, or another number of sizes.
+    Raises InternalError for a grid of one axis, and if `block` has not one size per axis.
     """
     axes = shader.grid.axes
     if len(axes) < 2 or len(block) != len(axes):

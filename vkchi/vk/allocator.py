@@ -4,7 +4,7 @@ A block is any object that `make_block` returns. Only its identity is used, and 
 reference frees it. Not thread-safe: the owner holds a lock, and calls `rebuild` after an exception.
 
 The free parts of all blocks are in one list sorted by (size, block, offset); allocation takes the
-smallest that fits. Neighbors are found by their ends, so freeing costs a few dictionary look-ups.
+smallest that fits. Neighbors are found by their boundaries, in constant time.
 
     >>> a = Allocator(make_block=bytearray)
     >>> span = a.allocate(1000)
@@ -28,7 +28,10 @@ DOUBLINGS = 2
 
 
 class MemorySpan(NamedTuple):
-    """Part of block `number`: `size_bytes` from `offset`, both multiples of 256."""
+    """Part of block `number`: `size_bytes` from `offset`, both multiples of 256.
+
+    Imported memory (`heap`) has the number -1, and any offset and size.
+    """
 
     block: Any
     number: int
@@ -37,7 +40,7 @@ class MemorySpan(NamedTuple):
 
 
 class _Block:
-    """One block and its free parts, by start (`sizes`) and by end (`starts`)."""
+    """One block and its free parts: `sizes` by start offset, `starts` by end offset."""
 
     __slots__ = ("block", "is_shared", "sizes", "starts", "total_bytes")
 
@@ -54,9 +57,9 @@ class _Block:
 class Allocator:
     """Suballocator over blocks made by `make_block(size_bytes)`.
 
-    Blocks start at `block_bytes` and double up to four times that. A request of more than half a
-    block that fits no free part gets a dedicated block, which is freed with its span. One empty
-    shared block is kept.
+    Blocks start at `block_bytes` and double up to four times that. A request that fits no free part
+    and exceeds half a new block gets a dedicated block, which is freed with its span. At most one
+    empty shared block is kept.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class Allocator:
     def allocate(self, size_bytes: int) -> MemorySpan:
         """A span of at least `size_bytes`, disjoint from all live spans.
 
-        Raises OutOfMemory if `make_block` does.
+        Raises OutOfMemory if `make_block` raises it even for the smallest block that fits.
         """
         size = round_up(max(size_bytes, 1), ALIGNMENT_BYTES)
         number, offset = self._find_free(size) or (self._add_block_for(size), 0)
@@ -111,7 +114,8 @@ class Allocator:
             self._drop(number)
 
     def rebuild(self, live: Iterable[MemorySpan]) -> None:
-        """Rebuild the free lists from the live spans."""
+        """Rebuild the free lists and `used_bytes` from all live spans; drop empty blocks as `free`
+        does."""
         ends = dict.fromkeys(self._blocks, 0)
         self._free.clear()
         for block in self._blocks.values():
@@ -134,7 +138,7 @@ class Allocator:
         return self._free[at][1:] if at < len(self._free) else None
 
     def _add_block_for(self, size: int) -> int:
-        """Number of a new block for `size` bytes; a smaller one if memory is short."""
+        """Add a block for `size` bytes, smaller if memory is short; return its number."""
         shared = sum(block.is_shared for block in self._blocks.values())
         total_bytes = self._least_bytes << min(shared, DOUBLINGS)
         if 2 * size > total_bytes:

@@ -19,17 +19,18 @@ class SnapshotTaker(Protocol):
     """Object that takes a snapshot of a buffer just before the buffer is overwritten."""
 
     def save(self) -> None:
-        """Copy the buffer, which is about to be overwritten. A second call does nothing."""
+        """Copy the buffer, which is about to be overwritten. No effect on a second call."""
 
 
 class CopyOnWriteHooks:
-    """Table `guards`: the savers of each buffer, by its key."""
+    """Table `guards`: weak references to the savers (`SnapshotTaker`) of each buffer, by key."""
 
     _lock: RLock
     guards: dict[int, list[weakref.ref[Any]]]  # of Savers
 
     def guard(self, key: int, saver: weakref.ref[Any]) -> None:
-        """Register a saver to be called before the buffer is next written, if it is still alive."""
+        """Register a saver. `announce` calls it before the next write to the buffer, if it is still
+        alive."""
         with restoring(self._lock), self._lock:
             self.guards[key] = [*self.guards.get(key, ()), saver]
 

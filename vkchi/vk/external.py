@@ -42,15 +42,19 @@ class Win32Info(ctypes.Structure):
 
 
 class HandleExporter(Protocol):
-    """Conversion of a device's memory and semaphores to handles."""
+    """Conversion of a device's memory and semaphores to handles. `kind`: their
+    VkExternalMemoryHandleTypeFlagBits."""
 
     kind: int
 
     def export_memory(self, memory: Any, size_bytes: int, type_index: int) -> Payload:
-        """A new handle of memory that was allocated for export and is dedicated to one buffer."""
+        """Export memory that was allocated for export and is dedicated to one buffer.
+
+        Returns a new handle with the parameters that the importer must repeat. Raises DeviceError.
+        """
 
     def export_semaphore(self, semaphore: Any) -> int:
-        """A new handle of a semaphore that was created for export."""
+        """A new handle of a semaphore that was created for export. Raises DeviceError."""
 
 
 class FdExporter:
@@ -79,7 +83,7 @@ class FdExporter:
 
 
 class Win32Exporter:
-    """Exports NT handles. The importer does not own them: the exporting side closes them."""
+    """Exports NT handles. An importer does not take them over: the exporting side closes them."""
 
     kind = OPAQUE_WIN32
 
@@ -116,7 +120,7 @@ class Win32Exporter:
 
 
 def find_exporter(logical: Logical) -> HandleExporter | None:
-    """The exporter of a device; None if its driver cannot export memory."""
+    """The exporter of a device; None if its driver cannot export the memory of buffers."""
     is_windows = sys.platform == "win32"
     exporter = Win32Exporter(logical) if is_windows else FdExporter(logical)
     name = f"VK_KHR_external_memory_{'win32' if is_windows else 'fd'}"
@@ -128,15 +132,17 @@ def find_exporter(logical: Logical) -> HandleExporter | None:
 
 
 def choose_exporter(logical: Logical) -> HandleExporter | None:
-    """The exporter for arrays that CUDA may use; None if the device or the `cuda` package is
-    missing."""
+    """The exporter for arrays that CUDA may use.
+
+    None if the device is not NVIDIA's, the `cuda` package is missing, or the driver cannot export.
+    """
     if logical.physical.vendor != "nvidia" or find_spec("cuda") is None:
         return None
     return find_exporter(logical)
 
 
 def memory_features(vk: Vulkan, physical: Any, kind: int) -> int:
-    """VkExternalMemoryFeatureFlags of buffers in memory of a handle type."""
+    """VkExternalMemoryFeatureFlags of `BUFFER_USAGE` buffers in memory of a handle type."""
     asked = vk.new("VkPhysicalDeviceExternalBufferInfo", usage=BUFFER_USAGE, handleType=kind)
     found = vk.new("VkExternalBufferProperties")
     vk.lib.vkGetPhysicalDeviceExternalBufferProperties(physical, asked, found)

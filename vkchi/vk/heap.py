@@ -2,7 +2,7 @@
 
 The heap also imports memory of the host and of other libraries. Memory belongs to the holder of the
 pointer to it: a buffer, or a view of a buffer. When the pointer dies, cffi appends to a deque
-(`handles.ReleaseQueue`), because destructors run at any point, on any thread, even inside this
+(`lifetimes.ReleaseQueue`), because destructors run at any point, on any thread, even inside this
 module. The owner, under its lock, sweeps the deque from time to time. An entry is freed when the
 submission recorded at the time of the sweep is done.
 
@@ -72,8 +72,8 @@ class _Live(NamedTuple):
 class Heap:
     """Memory of arrays. Call `allocate` and `sweep` under the owner's lock.
 
-    With an exporter, all blocks can be exported, each as a whole; the arrays are parts of them.
-    `waiting_bytes`: released memory that the device had not finished with at the last sweep.
+    With an exporter, blocks are exportable, each as a whole, unless the driver fails to make them
+    so. `waiting_bytes`: released memory that the device had not finished with at the last sweep.
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class Heap:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes in use, including released memory that is not yet freed."""
+        """Bytes of allocated spans, including released memory that is not yet freed, without
+        imports."""
         return self._allocator.used_bytes
 
     def hold(self, thing: Any) -> Any:
@@ -102,7 +103,8 @@ class Heap:
     def import_host(self, pointer: Any, size_bytes: int) -> HeapMemory:
         """Import the host memory at a pointer, which is kept alive, in whole pages around it.
 
-        Raises DeviceError if the driver does not accept it, and for memory of this heap.
+        Precondition: the device can import host memory. Raises DeviceError if the driver does not
+        accept it, for memory of this heap, and for an empty range.
         """
         blocks = [b for b in self._allocator.list_blocks() if b.pointer is not None]
         if size_bytes <= 0 or any(b.pointer <= pointer < b.pointer + b.size_bytes for b in blocks):
@@ -117,12 +119,12 @@ class Heap:
     def import_payload(self, payload: Payload, size_bytes: int) -> HeapMemory:
         """Import the memory of an external handle; the driver owns the handle afterwards.
 
-        Raises DeviceError; the caller then still owns the handle.
+        Raises DeviceError. If the import itself failed, the caller still owns the handle.
         """
         return self.part_of(import_payload(self.logical, payload, size_bytes), 0, size_bytes)
 
     def part_of(self, block: MemoryBlock, offset: int, size_bytes: int) -> HeapMemory:
-        """Part of an imported block, which it keeps alive."""
+        """Memory in part of an imported block. Its pointer keeps the block alive."""
         start = block.pointer
         if start is None:
             start = self.logical.vk.ffi.cast("char *", block.address)
@@ -130,8 +132,8 @@ class Heap:
         return HeapMemory(pointer, MemorySpan(block, IMPORTED, offset, size_bytes))
 
     def allocate(self, size_bytes: int) -> HeapMemory:
-        """Allocate at least `size_bytes`. Raises OutOfMemory, or DeviceError above the device's
-        limit."""
+        """Allocate at least `size_bytes`. Raises OutOfMemory, or DeviceError above a limit of the
+        device or the process."""
         self._rebuild()
         self._is_torn = True
         span = self._allocator.allocate(size_bytes)
@@ -178,7 +180,10 @@ class Heap:
             self._is_torn = False
 
     def close(self) -> Left:
-        """Free all memory except blocks that are still referenced from outside; return those."""
+        """Free all memory except blocks with live pointers.
+
+        Returns these blocks by number, each with the live pointers into it.
+        """
         left: Left = {}
         for live in list(self._live.values()):
             pointer = live.holder()
@@ -209,7 +214,8 @@ class Heap:
         return made
 
     def free_bytes(self) -> int:
-        """Free bytes of the device's largest heap; its size if the free part is unknown."""
+        """Free bytes of the device's largest device-local heap; its size if the free part is
+        unknown."""
         free_bytes, total_bytes = read_budget(self.logical)
         return free_bytes if free_bytes >= 0 else total_bytes
 

@@ -132,7 +132,8 @@ class Instance:
 def open_instance(vk: Vulkan) -> Instance:
     """A new Vulkan 1.3 instance.
 
-    Raises DeviceError without a driver, or without the validation layer if VKCHI_VALIDATE is set.
+    Raises DeviceError without a driver, or if VKCHI_VALIDATE is set and the validation layer is
+    missing.
     """
     try:
         return Instance(vk)

@@ -29,8 +29,9 @@ FIRST, SECOND = itemgetter(0), itemgetter(1)
 class ReleaseQueue:
     """FIFO of released objects, each with the number of the submission that must complete first.
 
-    `add` is C code, for destructors. `pop` removes the first object and is C code as well. A C
-    function mapped over `pop` is therefore called exactly once per object.
+    `add` is C code, for destructors. `next(pop)` removes and returns the first object that `tag`
+    has numbered, and is C code as well. A C function mapped over `pop` is therefore called exactly
+    once per object.
     """
 
     def __init__(self) -> None:
@@ -51,11 +52,12 @@ class ReleaseQueue:
         return fresh
 
     def is_due(self, completed: int) -> bool:
-        """True if the first object is due once submission number `completed` is done."""
+        """True if `tag` has numbered an object, and the first such object waits for `completed` or
+        an earlier submission."""
         return bool(self._due) and self._due[0][0] <= completed
 
     def first(self) -> Any:
-        """The first object, which stays in the queue."""
+        """The first numbered object, which stays in the queue."""
         return self._due[0][1]
 
     def waiting(self) -> list[Any]:
@@ -105,7 +107,8 @@ class HandleTable:
         return self._vk.ffi.gc(place, self.released.add)
 
     def make(self, function: Any, info: Any, doing: str) -> Any:
-        """A cell with the handle created by `function(device, info, NULL, cell)`."""
+        """A cell with the handle created by `function(device, info, NULL, cell)`. Raises
+        DeviceError."""
         cell = self.new()
         self._vk.take(function(self._device, info, self._vk.NULL, cell), cell, doing)
         return cell

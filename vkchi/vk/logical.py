@@ -1,7 +1,7 @@
 """A logical device and its one queue.
 
-Every feature of `physical.FEATURES` that the device has is enabled. The device also keeps the
-tables of the objects created on it.
+All features of `physical.FEATURES` and `CORE_FEATURES` that the device has are enabled. The device
+also keeps the tables of the objects created on it.
 
     logical = open_logical(vk, physical)
     logical.calls.vkDeviceWaitIdle(logical.handle)
@@ -25,7 +25,8 @@ KINDS = (
 
 
 class Logical:
-    """A VkDevice: `handle`, `queue`, `calls` (its functions), and the records it was opened from.
+    """A VkDevice: `handle`, `queue`, `calls` (its functions), `physical`, and the enabled
+    `extensions`.
 
     `has_names`: the instance has debug utilities, so objects can be named. `ending` destroys the
     device; everything created on it must be destroyed before.
@@ -50,7 +51,7 @@ class Logical:
         return self._handles[kind]
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Destroy released objects that the device has finished with."""
+        """Destroy released objects that the device has finished with, as `HandleTable.sweep`."""
         if not any(self.deques):
             return
         for handles in self._handles.values():
@@ -70,7 +71,7 @@ class Logical:
 
 
 def open_logical(vk: Vulkan, physical: Physical) -> Logical:
-    """Open a device with one compute queue. Raises DeviceError if the driver fails."""
+    """Open a device with one queue of its compute family. Raises DeviceError."""
     brought = [extension for _, extension, _ in FEATURES if extension]
     wanted = [name for name in (*EXTENSIONS, *brought) if name in physical.extensions]
     head, slots = new_feature_chain(vk, physical.extensions)

@@ -1,7 +1,7 @@
 """Diagnosis of the Vulkan loader's environment variables and of the driver manifests they name.
 
-Called only after no driver could be loaded. A manifest is a JSON file that names a driver's
-library. Source: Vulkan-Loader, docs/LoaderDriverInterface.md, "Driver Discovery".
+Called only after no driver could be loaded, or no device was found. A manifest is a JSON file that
+names a driver's library. Source: Vulkan-Loader, docs/LoaderDriverInterface.md, "Driver Discovery".
 
     $ VK_DRIVER_FILES=/tmp/typo.json python -c "import vkchi; vkchi.init()"
     no Vulkan driver was found: VK_DRIVER_FILES chooses the drivers here, and /tmp/typo.json does
@@ -21,7 +21,10 @@ FILTERS = ("VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
 
 
 def explain_broken_files() -> str:
-    """Sentence that names the variable whose drivers cannot be loaded; empty if all can."""
+    """Sentence with the faults of the manifests in VK_DRIVER_FILES or VK_ICD_FILENAMES.
+
+    Empty if neither is set, or if all manifests are valid.
+    """
     name = next((name for name in FILES if name in os.environ), None)
     if name is None:
         return ""

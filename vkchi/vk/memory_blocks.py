@@ -33,8 +33,11 @@ DEVICE_ADDRESS = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT; `vulkan` lacks th
 
 
 class MemoryPlacement(NamedTuple):
-    """Choice of a memory type: all flags of `needs`, then the most of `likes`, in order of
-    priority."""
+    """Choice of a memory type, which must have all flags of `needs`.
+
+    Of these types, the flags of `likes` decide, the first one first. Then follow the absence of
+    `dislikes`, and the size of the heap.
+    """
 
     needs: int
     likes: tuple[int, ...]
@@ -87,7 +90,7 @@ def make_block(
     placement: MemoryPlacement,
     exporter: HandleExporter | None = None,
 ) -> MemoryBlock:
-    """A block of `size_bytes`, mapped if its memory is host-visible.
+    """A block of `size_bytes`, mapped if `placement` needs host-visible memory.
 
     With an exporter, the block can be exported (`export_block`). Raises raw.OutOfMemory if the
     driver is out of memory, DeviceError above the device's limit. The limit is that of buffers, or,
@@ -115,10 +118,10 @@ def size_limit_error(logical: Logical, size_bytes: int, limit_bytes: int) -> Dev
 
 
 def check_file_limit(logical: Logical, size_bytes: int) -> None:
-    """Count memory that the driver keeps in a file, against the process's limit for file sizes.
+    """Count memory that llvmpipe keeps in a file, against the process's limit for file sizes.
 
-    Raises DeviceError beyond the limit. Mesa's llvmpipe does not check it, and an access to such
-    memory kills the process (SIGBUS).
+    Raises DeviceError beyond the limit; no effect on other drivers. Mesa's llvmpipe does not check
+    it, and an access to such memory kills the process (SIGBUS).
     """
     if not logical.physical.name.startswith("llvmpipe"):
         return
@@ -159,10 +162,10 @@ def _make_block(
 
 
 def export_block(block: MemoryBlock, exporter: HandleExporter) -> Payload:
-    """A new handle of the whole memory of an exportable block.
+    """Export the whole memory of an exportable block; return a new handle.
 
-    The importer owns a file descriptor; otherwise the caller must close it. Raises DeviceError for
-    other blocks.
+    The importer takes over a file descriptor. The caller must close an NT handle. Raises
+    DeviceError for other blocks.
     """
     if block.made is None:
         raise DeviceError("this memory was not made to be given away")
@@ -173,9 +176,9 @@ def export_block(block: MemoryBlock, exporter: HandleExporter) -> Payload:
 def import_payload(logical: Logical, payload: Payload, size_bytes: int) -> MemoryBlock:
     """A block of `size_bytes` in the memory of an external handle, mapped if it is host-visible.
 
-    The driver owns the handle afterwards. Raises DeviceError; the caller then still owns it.
-    Source: VkMemoryAllocateInfo. An opaque handle exported by Vulkan must be imported with the
-    size, type and buffer of its creation.
+    The driver owns the handle afterwards. Raises DeviceError; if the import itself failed, the
+    caller still owns the handle. Source: VkMemoryAllocateInfo. An opaque handle exported by Vulkan
+    must be imported with the size, type and buffer of its creation.
     """
     vk = logical.vk
     doing = f"using {payload.size_bytes} bytes of another library's memory"
@@ -246,7 +249,8 @@ def import_block(logical: Logical, start: int, size_bytes: int, keeper: Any) -> 
 
 
 def find_type(logical: Logical, allowed_bits: int, placement: MemoryPlacement) -> int:
-    """Index of the best memory type; -1 if none fits."""
+    """Index of the best memory type for a placement, among those in `allowed_bits`; -1 if none
+    fits."""
     best = -1
     best_score: tuple[int, ...] = (-1,)
     for index, kind in enumerate(logical.physical.memory_types):
@@ -318,7 +322,8 @@ def _map(logical: Logical, memory: Any, size_bytes: int) -> Any:
 
 
 def _require_range(logical: Logical, start: int, size_bytes: int) -> None:
-    """Raise OutOfMemory unless `start` is a valid address.
+    """Raise OutOfMemory unless the bytes from `start` are valid addresses: not null, and below
+    2^64.
 
     If mmap fails, Mesa's lavapipe uses its result -1 as an address and reports success.
     """
@@ -328,7 +333,10 @@ def _require_range(logical: Logical, start: int, size_bytes: int) -> None:
 
 
 def read_budget(logical: Logical) -> tuple[int, int]:
-    """(free bytes, total bytes) of the device's largest heap; free is -1 if unknown."""
+    """(free bytes, total bytes) of the largest device-local heap; free is -1 if unknown.
+
+    Without a device-local heap, those of heap 0.
+    """
     vk, const = logical.vk, logical.vk.const
     has_budget = "VK_EXT_memory_budget" in logical.extensions
     budget = vk.new("VkPhysicalDeviceMemoryBudgetPropertiesEXT")

@@ -2,7 +2,7 @@
 
 Includes the table of feature structs (requested and required), limits, and memory types.
 
-    >>> [row.name for row in read_all(vk, instance)]
+    >>> [row.name for row in read_all(vk, instance.list_handles())]
     ['llvmpipe (LLVM 15.0.6, 256 bits)']
 """
 
@@ -112,7 +112,10 @@ class MemoryType(NamedTuple):
 
 
 class Physical(NamedTuple):
-    """One physical device. `queue_family` is the best one for compute, -1 if there is none."""
+    """One physical device. `queue_family` is the best one for compute, -1 if there is none.
+
+    `host_pointer_alignment` is 0 if buffers cannot use host memory.
+    """
 
     handle: Any
     name: str
@@ -258,9 +261,10 @@ def _read_features(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> list[
 
 
 def _find_compute_family(vk: Vulkan, handle: Any) -> tuple[int, int]:
-    """(index, valid timestamp bits) of the first family with compute, those with graphics first.
+    """(index, valid timestamp bits) of the first queue family with compute and graphics.
 
-    Drivers tune the graphics family best. Async compute queues bring nothing if one queue is used.
+    Without one, those of the first family with compute; (-1, 0) if there is none. Drivers tune the
+    graphics family best. Async compute queues bring nothing if one queue is used.
     """
     const, call = vk.const, vk.lib.vkGetPhysicalDeviceQueueFamilyProperties
     families = list(enumerate(vk.enumerate(call, "VkQueueFamilyProperties", handle)))

@@ -1,11 +1,11 @@
 """VkPipelineCache of a device, persisted on the shelf of compiled code.
 
 The shelf has one checksummed entry per device and driver version. The entry is read when the first
-pipeline is created. It is written when the device is closed, and whenever the number of new
-pipelines reaches a growing threshold. A write replaces the whole entry, so a killed process
-destroys nothing. Entries that other processes wrote in the meantime are merged. A driver without
-cache data (lavapipe, SwiftShader) leaves no entry. The header of an entry is checked before the
-driver reads it.
+pipeline is created. It is written when the device is closed, and whenever the number of newly
+compiled pipelines reaches a growing threshold. A write replaces the whole entry, so a killed
+process destroys nothing. An entry that another process wrote in the meantime is merged. A driver
+without cache data (lavapipe, SwiftShader) leaves no entry. The header of an entry is checked before
+the driver reads it.
 
     cache = PipelineCache(logical)
     cache.keep_on(shelf)
@@ -66,7 +66,8 @@ class PipelineCache:
         return self._cell[0]
 
     def count(self) -> None:
-        """Count a pipeline created with `feedback` in its chain; save after many misses."""
+        """Count a pipeline created with `feedback` in its chain. Save after a growing number of
+        cache misses."""
         is_hit = self._feedback.flags & (VALID | IS_HIT) == VALID | IS_HIT
         self._feedback.flags = 0  # without feedback, assume a compilation
         self._made += not is_hit
@@ -75,7 +76,11 @@ class PipelineCache:
             self.save()
 
     def save(self) -> None:
-        """Write the driver's cache data to the shelf, if there is new data."""
+        """Write the driver's cache data to the shelf, if a pipeline was compiled since the last
+        save.
+
+        Removes the entry if the data are too large. Never raises DeviceError: the shelf warns.
+        """
         made, self._made = self._made, 0
         if not made or self._shelf is None or self._cell is None:
             return
@@ -102,7 +107,7 @@ class PipelineCache:
     # --- the driver's cache ------------------------------------------------------------------
 
     def _open(self) -> Any:
-        """A cache initialized from the shelf, if the entry belongs to this driver."""
+        """A new cache, with the data of the shelf's entry if that belongs to this driver."""
         self._identify()
         self._kept = self._find(None if self._shelf is None else self._shelf.get(self._key))
         return self._create(self._kept)
@@ -121,7 +126,7 @@ class PipelineCache:
             return self._create(b"")
 
     def _take_in_others(self) -> None:
-        """Merge entries that another process wrote in the meantime."""
+        """Merge the entry, if another process wrote it in the meantime."""
         others = self._find(None if self._shelf is None else self._shelf.peek(self._key))
         if others and others != self._kept:
             cell = self._create(others)

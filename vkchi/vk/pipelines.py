@@ -28,7 +28,8 @@ HEADER_WORDS, OP_ENTRY_POINT, MAGIC = 5, 15, 0x07230203
 
 
 class Pipeline:
-    """A loaded shader. Freed after its last reference, once the device has finished with it.
+    """A shader compiled by the driver. Freed after its last reference, once the device has finished
+    with it.
 
     `push_bytes` is the size of the push constants. They hold the `args_bytes` of arguments or, if
     `indirect`, the device address of a copy of them.
@@ -48,7 +49,7 @@ class BufferFills:
     """Memory fills recorded in place of a pipeline's dispatch: each sets a range to one 32-bit
     word.
 
-    `needs_full_subgroups` has one (VkBuffer, offset, bytes, word) per range.
+    `fills` has one (VkBuffer, offset, bytes, word) per range.
     """
 
     __slots__ = ("__weakref__", "fills", "name")
@@ -76,7 +77,7 @@ class Pipelines:
     def make(self, shader: Shader, subgroup_size: int) -> Pipeline:
         """The shader, compiled by the driver. With `subgroup_size` 0 the driver chooses the size.
 
-        Raises DeviceError if the driver rejects the shader, InternalError for invalid SPIR-V.
+        Raises DeviceError if the driver rejects the shader, InternalError if it has no entry point.
         """
         handle = self.cache.handle
         cell, layout = self._compile(shader, subgroup_size, 0, handle, self.cache.feedback)

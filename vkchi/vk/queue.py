@@ -2,7 +2,7 @@
 
 Includes the command pool, the ring of command buffers and the submission numbers. Timelines are
 shared with other APIs: some wait for submissions here, and submissions wait for others. Not
-thread-safe, except `wait`.
+thread-safe, except `wait` and `wait_for`.
 
     queue = Queue(logical)
     queue.outgoing = Outgoing(queue.submitted + 1, queue.begin())
@@ -32,7 +32,10 @@ WAITS_WITHOUT_SPIN = 16
 
 
 class Outgoing:
-    """A command buffer to be submitted under a number; the results of the two calls, once made."""
+    """A command buffer to be submitted under a number.
+
+    `ended`, `sent`: VkResults of vkEndCommandBuffer and vkQueueSubmit2; empty before the call.
+    """
 
     __slots__ = ("commands", "ended", "number", "sent")
 
@@ -157,7 +160,7 @@ class Queue:
     def send(self) -> int:
         """Submit `outgoing`, if set; return the number of the last submission.
 
-        Resumes a call that an exception interrupted.
+        Resumes a call that an exception interrupted. Raises DeviceError if the driver fails.
         """
         going = self.outgoing
         if going is None:

@@ -54,15 +54,18 @@ SENTENCES: dict[int, str] = {
 
 
 class OutOfMemory(DeviceError):
-    """Failed allocation. `Device.allocate` catches it, frees garbage, and retries."""
+    """Error: the host or the device is out of memory.
+
+    `Device.allocate` catches it, frees garbage, and retries.
+    """
 
 
 class NoDriver(DeviceError):
-    """The loader found no driver, or no driver with a device."""
+    """Error: the loader found no driver, or no driver with a device."""
 
 
 class DeviceLost(DeviceError):
-    """The device is lost; the recorder raises for every later call."""
+    """Error: the device is lost. The recorder then raises DeviceError for every later call."""
 
 
 class StructMemory(bytearray):
@@ -134,7 +137,8 @@ class Vulkan:
         return self.take(function(owner, info, self.NULL, out), out, doing)
 
     def take(self, result: int, out: Any, doing: str) -> Any:
-        """Handle that a call stored in `out`. Success without a handle counts as out of memory."""
+        """Handle that a call stored in `out`. Raises as `check`; success without a handle is
+        OutOfMemory."""
         self.check(result, doing)
         if not out[0]:
             self.check(OUT_OF_HOST_MEMORY, doing)
@@ -161,14 +165,15 @@ class Vulkan:
             self.check(result, f"listing what there is of {kind}")
 
     def check(self, result: int, doing: str) -> None:
-        """Raise DeviceError, with one sentence about `doing`, unless the result is a success."""
+        """Raise DeviceError or a subclass, with one sentence about `doing`, unless the result is a
+        success."""
         if result >= SUCCESS:
             return
         sentence = SENTENCES.get(result, "{doing} failed (" + self.name_result(result) + ")")
         raise EXCEPTIONS.get(result, DeviceError)(sentence.format(doing=doing))
 
     def name_result(self, result: int) -> str:
-        """`VK_ERROR_...` for a VkResult."""
+        """Name `VK_ERROR_...` of a VkResult; "VkResult -99" for an unknown one."""
         names: dict[int, str] = self.ffi.typeof("VkResult").elements
         return names.get(result, f"VkResult {result}")
 
@@ -191,7 +196,8 @@ EXCEPTIONS: dict[int, type[DeviceError]] = {
 class DeviceCalls:
     """Functions of one logical device, loaded at first use: `calls.vkCmdDispatch(...)`.
 
-    Pointers from vkGetDeviceProcAddr skip the loader's trampoline.
+    Pointers from vkGetDeviceProcAddr skip the loader's trampoline. Raises DeviceError for a
+    function that the driver lacks.
     """
 
     def __init__(self, vk: Vulkan, device: Any) -> None:
@@ -223,7 +229,10 @@ def name_structure_type(name: str) -> str:
 
 
 def load_vulkan() -> Vulkan:
-    """The Vulkan loader of this machine. Raises DeviceError if there is none."""
+    """The Vulkan loader of this machine.
+
+    Raises DeviceError if it or the `vulkan` package is missing, and after `forbid_vulkan`.
+    """
     if PACKAGE in sys.modules and sys.modules[PACKAGE] is None:
         raise DeviceError(FORKED)
     try:

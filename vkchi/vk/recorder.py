@@ -1,11 +1,11 @@
 """Command recorder: records, orders, submits and waits for all commands of a device.
 
 Keeps the command buffer that is being recorded, barriers, batches, the lock and profiling.
-`vkchi.device.Device` is a Recorder with memory.
+`vkchi.device.Device` is a CommandRecorder with memory.
 
 Each command has sets of keys of the buffers that it reads and writes. A barrier is recorded before
-it only for a hazard: it accesses a buffer written since the last barrier, or writes one that was
-read. These sets outlive submissions, because submission order alone makes no write visible.
+it only for a hazard. That is: it accesses a buffer written since the last barrier, or writes one
+read since. These sets outlive submissions, because submission order alone makes no write visible.
 
 An exception can be raised at any bytecode (docs/design.md, part 6, Interrupts). Therefore state
 that is set before a command is recorded is conservative (hazards, `busy`). Ownership of commands
@@ -49,8 +49,10 @@ class Peer(Protocol):
     """Another user of the device's memory with an order of its own, such as a CUDA stream."""
 
     def signal(self) -> bool:
-        """Make the queue wait for the peer's work so far; True if the peer uses the device's
-        memory."""
+        """Make later submissions wait for the peer's work so far.
+
+        True if the peer is active: it uses the device's memory.
+        """
 
     def wait_on(self, number: int) -> None:
         """Make the peer wait for submission `number`."""
@@ -62,9 +64,9 @@ class Peer(Protocol):
 class CommandRecorder(CopyOnWriteHooks):
     """Records commands for one queue.
 
-    `busy`: commands are recorded, or may still be running. `peer`: while it is active, each command
-    is submitted immediately. It runs after the peer's earlier work and before the peer's later
-    work, and the host does not wait.
+    `busy`: commands are recorded, or may still be running. `peer`: while its `signal` returns True,
+    each command is submitted immediately. It runs after the peer's earlier work and before the
+    peer's later work, and the host does not wait.
     """
 
     def __init__(self, logical: Logical) -> None:
@@ -124,8 +126,8 @@ class CommandRecorder(CopyOnWriteHooks):
         """Record a dispatch of `groups` workgroups along x, y and z, or the fills that replace it.
 
         args: bytes, or a cffi pointer, of the shader's `size_bytes`; copied before the return.
-        reads, writes: keys of the buffers that the shader accesses. Raises DeviceError after
-        `close`.
+        reads, writes: keys of the buffers that the shader accesses. Raises DeviceError if the
+        device is closed or lost.
         """
         lock = self._lock
         was_held = lock._is_owned()  # type: ignore[attr-defined]
@@ -163,7 +165,7 @@ class CommandRecorder(CopyOnWriteHooks):
             raise
 
     def _record_timed(self, pipeline: Runnable, *rest: Any) -> None:
-        """Record a dispatch alone between barriers, with timestamps around it."""
+        """Record a dispatch or fills alone between barriers, with timestamps around it."""
         timing, self._timing = self._timing, None
         if timing is None or timing.timer is None or timing.is_left:
             return self.record(pipeline, *rest)
@@ -185,9 +187,10 @@ class CommandRecorder(CopyOnWriteHooks):
     def sequence(
         self, commands: list[Command], like: CommandSequence | None = None
     ) -> CommandSequence:
-        """Record dispatches to be run by `execute`.
+        """Record dispatches and fills to be run by `execute`.
 
-        like: a sequence whose commands differ only in their arguments. Raises DeviceError.
+        like: a sequence whose commands differ only in their arguments. Raises DeviceError if the
+        device is closed or lost, or out of memory.
         """
         with restoring(self._lock), self._lock:
             self.require_open()
@@ -204,7 +207,7 @@ class CommandRecorder(CopyOnWriteHooks):
             self.count_command(sequence.count)
 
     def rewrite(self, buffer: Any, offset: int, key: int, data: bytes | bytearray) -> None:
-        """Record a write of `data`, whole words, at an offset of a VkBuffer.
+        """Record a write of `data`, whole words, at an offset of a VkBuffer, a multiple of 4.
 
         The buffer has the key `key`. The bytes are copied before the return, and are visible to
         commands recorded later.
@@ -219,8 +222,10 @@ class CommandRecorder(CopyOnWriteHooks):
             self.count_command()
 
     def begin_command(self, reads: frozenset[int], writes: frozenset[int]) -> Any:
-        """The command buffer, ready for a command other than a dispatch. Call `count_command` after
-        it."""
+        """The command buffer, after a barrier if necessary, for a command other than a dispatch.
+
+        Call `count_command` after the command.
+        """
         if self.guards:
             self.announce(writes)
         commands = self._commands or self._begin()
@@ -309,7 +314,10 @@ class CommandRecorder(CopyOnWriteHooks):
             return handle
 
     def make_timeline(self, *, exported: bool = True) -> tuple[Any, int]:
-        """(cell, handle) of a new timeline that others signal; the handle is -1 if not exported."""
+        """(cell, handle) of a new timeline that others signal.
+
+        The handle is -1 if not `exported`, or if the driver exports no memory.
+        """
         exporter = find_exporter(self._logical) if exported else None
         with restoring(self._lock), self._lock:
             self.require_open()
@@ -361,7 +369,7 @@ class CommandRecorder(CopyOnWriteHooks):
             self.sweep()
 
     def is_done_within(self, seconds: float) -> bool:
-        """Submit the recorded commands; True if all are done within `seconds`."""
+        """Submit the recorded commands; True if all are done within `seconds`, up to 50 ms more."""
         self.flush()
         number, end = self._queue.submitted, monotonic() + seconds
         while not self._queue.wait_for(number, SLICE_NS):
@@ -370,7 +378,10 @@ class CommandRecorder(CopyOnWriteHooks):
         return True
 
     def drain_waiters(self) -> None:
-        """Return when no other thread waits for the device; it must be idle."""
+        """Return when no other thread waits for the device, or after 10 seconds.
+
+        The device must be idle; the caller holds the lock.
+        """
         own = {get_ident()}  # left over from an interrupted wait
         self._nobody_waits.wait_for(lambda: self._waiting <= own, LONGEST_LEAVE_S)
 
@@ -382,7 +393,11 @@ class CommandRecorder(CopyOnWriteHooks):
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """Position of the next command; None if all earlier ones are done. Raises DeviceError."""
+        """(submission, free commands of its batch) of the next command; None if all earlier ones
+        are done.
+
+        Raises DeviceError if the device is closed or lost.
+        """
         with restoring(self._lock), self._lock:
             self.require_open()
             number = self.recorded_number
@@ -400,12 +415,12 @@ class CommandRecorder(CopyOnWriteHooks):
     # --- profiling -------------------------------------------------------------------------
 
     def timing(self) -> DispatchTiming:
-        """Measure each dispatch recorded in the block, one at a time; `dispatches` is filled at its
-        end.
+        """Context that measures each dispatch recorded in it, run alone. `dispatches` is complete
+        at its end.
 
-        >>> with device.timing() as t: step()
-        >>> t.dispatches
-        [('step', 0.0012)]
+            >>> with device.timing() as t: step()
+            >>> t.dispatches
+            [('step', 0.0012)]
         """
         return DispatchTiming(self)
 
@@ -420,7 +435,10 @@ class CommandRecorder(CopyOnWriteHooks):
         return self._timing is not None and not self._timing.is_left
 
     def start_timing(self, timing: Measurement) -> None:
-        """Start to measure. Raises DeviceError if another measurement is active."""
+        """Start measuring.
+
+        Raises DeviceError if another measurement is active, or if the queue has no timestamps.
+        """
         with restoring(self._lock), self._lock:
             self.wait()
             if self._timing is not None and not self._timing.is_left:
@@ -429,7 +447,7 @@ class CommandRecorder(CopyOnWriteHooks):
             self._timing = timing
 
     def stop_timing(self, timing: Measurement) -> None:
-        """Stop to measure; waits."""
+        """Stop measuring, wait and collect; no effect if `timing` is not being measured."""
         with restoring(self._lock), self._lock:
             if self._timing is timing:
                 self._timing = None

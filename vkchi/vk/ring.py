@@ -2,7 +2,7 @@
 
 Used for argument blocks and staging. A chunk is filled from its start. A full chunk is appended to
 a FIFO with the number of the last submission that used it. The oldest chunk is reused when that
-submission is done. A chunk that an exception keeps out of the FIFO is freed by `handles`.
+submission is done. A chunk that an exception keeps out of the FIFO is freed by `lifetimes`.
 
     ring = Ring(logical, queue, chunk_bytes=1 << 16)
     piece = ring.allocate(96, recorded=queue.submitted + 1)
@@ -34,7 +34,10 @@ class RingSlice(NamedTuple):
 
 
 class Ring:
-    """Pieces of up to `chunk_bytes`. With 16 chunks in flight, `allocate` waits for the oldest."""
+    """Pieces of up to `chunk_bytes`, aligned to 64 bytes.
+
+    With 16 full chunks, `allocate` waits for the oldest, unless its submission is still recorded.
+    """
 
     def __init__(self, logical: Logical, queue: Queue, chunk_bytes: int) -> None:
         self._logical, self._queue = logical, queue
@@ -47,7 +50,8 @@ class Ring:
     def allocate(self, size_bytes: int, recorded: int) -> RingSlice:
         """A piece that is valid until submission number `recorded` is done.
 
-        Raises InternalError for a piece larger than a chunk.
+        Raises InternalError for a piece larger than a chunk, DeviceError if memory cannot be
+        allocated.
         """
         chunk = self._chunk
         if chunk is None or self._offset + size_bytes > self.chunk_bytes:

@@ -1,4 +1,4 @@
-"""Dispatches recorded once into a secondary command buffer, to be executed many times.
+"""Dispatches and fills recorded once into a secondary command buffer, to be executed many times.
 
 Arguments of a dispatch are in one of three places:
 
@@ -29,11 +29,13 @@ COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 
 
 class Command(NamedTuple):
-    """A dispatch of `groups` workgroups along x, y and z.
+    """A dispatch of `groups` workgroups along x, y and z, or buffer fills (`BufferFills`).
 
-    `args`: the bytes of the arguments or, for pipelines that read them from memory, their device
-    address. `reads`, `writes`: keys of buffers. `indirect`: a VkBuffer and an offset in it; the
-    workgroup counts are read there at execution, in place of `groups`.
+    - `args`: the bytes of the arguments, or the device address of arguments that the caller keeps
+      in memory; then the pipeline must be `indirect`.
+    - `reads`, `writes`: keys of buffers.
+    - `indirect`: a VkBuffer and an offset in it. The workgroup counts are read there at execution,
+      in place of `groups`.
     """
 
     pipeline: Runnable
@@ -45,11 +47,11 @@ class Command(NamedTuple):
 
 
 class CommandSequence:
-    """`count` dispatches in the secondary command buffer at the pointer `cell`.
+    """`count` commands in the secondary command buffer at the pointer `cell`.
 
     `reads`, `writes`: keys of all buffers that they access. `like`: a sequence whose commands
     differ only in their arguments. `order`: a VkDependencyInfo that makes earlier writes visible.
-    Raises DeviceError if the driver is out of memory.
+    Raises DeviceError if the driver fails, as out of memory.
     """
 
     def __init__(

@@ -44,7 +44,8 @@ class PipelineExecutable(NamedTuple):
     texts: dict[str, str]
 
     def common(self) -> dict[str, int | float]:
-        """Statistics under names shared by all drivers."""
+        """Statistics under names shared by all drivers; those that the driver does not report are
+        absent."""
         known = self.statistics
         found = {name: [known[k] for k in theirs if k in known] for name, theirs in COMMON.items()}
         return {name: values[0] for name, values in found.items() if values}
@@ -56,12 +57,13 @@ class PipelineExecutable(NamedTuple):
 
 
 def reports_statistics(logical: Logical) -> bool:
-    """True if the driver reports statistics."""
+    """True if the device supports `EXTENSION`."""
     return FEATURE in logical.physical.features
 
 
 def read_executables(logical: Logical, pipeline: Any) -> tuple[PipelineExecutable, ...]:
-    """Executables of a pipeline that was created with both capture flags. Raises DeviceError."""
+    """Executables of a pipeline that was created with both capture flags. Raises DeviceError if the
+    driver fails."""
     vk, calls = logical.vk, logical.calls
     whole = vk.new("VkPipelineInfoKHR", pipeline=pipeline)
     kind = "VkPipelineExecutablePropertiesKHR"

@@ -16,7 +16,7 @@ from vkchi.vk.logical import Logical
 
 
 class DispatchTime(NamedTuple):
-    """Duration of a dispatch in seconds, and its start on the device's clock."""
+    """Duration of a dispatch, and its start on the device's clock, both in seconds."""
 
     name: str
     seconds: float
@@ -24,7 +24,10 @@ class DispatchTime(NamedTuple):
 
 
 class Timer:
-    """Two timestamps per dispatch, for up to `capacity` dispatches between two `collect`s."""
+    """Two timestamps per dispatch, for up to `capacity` dispatches between two `collect`s.
+
+    Raises DeviceError if the queue has no timestamps.
+    """
 
     def __init__(self, logical: Logical, capacity: int) -> None:
         if not logical.physical.timestamp_bits:
@@ -54,7 +57,7 @@ class Timer:
         self._write(commands, 2 * len(self._names) - 2)
 
     def stop(self, commands: Any) -> None:
-        """Record the timestamp after it."""
+        """Record the timestamp after the dispatch that `start` named."""
         self._write(commands, 2 * len(self._names) - 1)
 
     def collect(self) -> list[DispatchTime]:
@@ -107,10 +110,10 @@ class TimingRecorder(Protocol):
     """A recorder that can measure dispatches."""
 
     def start_timing(self, timing: Measurement) -> None:
-        """Start to measure."""
+        """Start measuring."""
 
     def stop_timing(self, timing: Measurement) -> None:
-        """Stop to measure."""
+        """Stop measuring."""
 
 
 class DispatchTiming(SafeContext):
@@ -127,7 +130,7 @@ class DispatchTiming(SafeContext):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """End the block: wait and collect."""
+        """End the block: stop measuring, wait and collect."""
         self._recorder.stop_timing(self)
 
     def collect(self) -> None:
