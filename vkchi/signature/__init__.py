@@ -409,8 +409,7 @@ class Signer:
         """Return the signature of a call.
 
         It contains each argument's part. With several arrays, it also contains for each the
-        position of the first array of equal shape, and a bool: no two are known or suspected to
-        share memory.
+        position of the first array of equal shape, and the bool of `are_disjoint_arguments`.
         """
         key = [p.sign(a) for p, a in zip(self.parameters, args, strict=True)]
         arrays = self._arrays
