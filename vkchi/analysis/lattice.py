@@ -32,7 +32,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar
 
 Key = Any  # Value | tuple[Value, int]
-Sym = Any  # Key | Extent | Product
+Sym = Any  # Key | Extent | SymbolProduct
 INT_MAX = (1 << 31) - 1
 MOST_UPS = 12
 

@@ -1,6 +1,6 @@
 """Sizes of the buffers of saved values, and the Func that counts iterations on the device.
 
-The counting Func is needed for trip counts that the host cannot compute.
+The counting Func is launched for trip counts that the host cannot compute.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class SaveBuffer(NamedTuple):
     """A buffer of saved values.
 
     The product of the trip counts of `loops` (outermost first) is the number of positions. `cell`
-    names the cell in which the counting Func stores it. Iterations of `parallel` are the
-    invocations; None means a single one. `width` names the cell with their number.
+    names the cell in which the counting Func stores it. The iterations of `parallel` are the
+    invocations, one if it is None; `width` names the cell with their number.
     """
 
     param: Param
@@ -50,7 +50,7 @@ def save_buffer_size(save: SaveBuffer, fn: Func) -> SaveBufferSize:
 
 
 def count_rounds(loops: Sequence[Op], given: frozenset[Param]) -> BoundedCount | None:
-    """The product of trip counts, if the host can compute it from the given parameters."""
+    """The product of trip counts; None if the host cannot compute it from the given parameters."""
     total: BoundedCount | None = constant_count(1)
     for loop in loops:
         trips = trips_of(loop, given)

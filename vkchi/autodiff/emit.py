@@ -21,7 +21,7 @@ def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value])
 
 
 def trip_count(b: Builder, begin: Value, end: Value) -> Value:
-    """The trip count of a `for`, unsigned."""
+    """The trip count of a `for`, as an unsigned integer."""
     assert isinstance(begin.type, Scalar)
     return b.emit("trip_count", begin, end, b.const(1, begin.type))
 
@@ -55,7 +55,7 @@ def add_derivatives(b: Builder, x: Value | None, y: Value | None) -> Value | Non
 
 
 def scalar_components(b: Builder, v: Value) -> list[Value]:
-    """The scalars of a value."""
+    """The scalars of a value, row by row."""
     t = v.type
     if not isinstance(t, Tensor):
         return [v]

@@ -49,7 +49,11 @@ MAKING = kinds_with(Trait.MAKES_NONFINITE)
 
 
 def differentiate_forward(fn: Func, differentiable: frozenset[str]) -> Func:
-    """The Func that also computes tangents of the differentiable arrays. Raises GradientError."""
+    """The Func that also computes tangents of the differentiable arrays.
+
+    Raises GradientError for active ops without a forward derivative, for tangents that depend on
+    the order of iterations, and for derivatives that flow through the bits of a float.
+    """
     active = ActivityAnalysis(fn, differentiable)
     check_bits(ReachingWrites(fn), active, differentiable)
     return Forward(fn, active).build()
@@ -58,8 +62,8 @@ def differentiate_forward(fn: Func, differentiable: frozenset[str]) -> Func:
 class Forward(Cloner):
     """Builder of the Func.
 
-    `map` leads from old values to new ones, `tangents` to their tangents, and `duals` from memory
-    to the memory of tangents.
+    `map` leads from old values to new ones, `tangents` to their tangents (None: 0), and `duals`
+    from memory to the memory of tangents.
     """
 
     more_names = "tangent"
@@ -117,7 +121,8 @@ class Forward(Cloner):
     # --- values
 
     def derive(self, op: Op) -> Value | None:
-        """The tangent of a result by the op's rule."""
+        """The tangent of a result by the op's rule; None for 0. Raises GradientError without a
+        rule."""
         rule = rule_of(op)
         changing = [k for k, v in enumerate(op.args) if self.tangents.get(v) is not None]
         if not changing or rule is NONDIFF:
@@ -154,7 +159,7 @@ class Forward(Cloner):
     # --- memory
 
     def places(self, ptr: Value) -> tuple[Value, Value | None]:
-        """The location of a value and that of its tangent."""
+        """The location of a value, and that of its tangent or None."""
         root = base_memory(ptr)
         dual = self.duals.get(root)
         here = place_in(self.b, ptr, self.get(root), self.get)
@@ -168,7 +173,7 @@ class Forward(Cloner):
             self.tangents[op] = self.b.emit("load", dual)
 
     def write(self, op: Op) -> None:
-        """Case of a store or atomic."""
+        """Case of a store or atomic. Raises GradientError without a derivative."""
         place, dual = self.places(op.args[0])
         if dual is not None and base_memory(op.args[0]) in self.precomputed:
             self.claim(self.get(op.args[1]), self.tangent(op.args[1]), place, dual)

@@ -1,7 +1,7 @@
 """Checks for kernels without a correct gradient: lost derivatives, and nondeterministic ops.
 
-`check_lost`, `check_bits` and `check_second` check a kernel; `check_repeatable` checks its
-gradient.
+`check_lost`, `check_bits`, `check_reaches` and `check_second` check a kernel; `check_repeatable`
+checks its gradient.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check_bits(
 ) -> None:
     """Raises GradientError if a derivative flows through the bits of a float.
 
-    The outputs depend on the float, but no rule defines the derivative.
+    That is: a differentiable array depends on the bits, but no rule defines the derivative.
     """
     seeds = reach.taken_bits(active)
     if not seeds:
@@ -76,7 +76,7 @@ def check_reaches(primal: PrimalAnalysis, constants: frozenset[str]) -> None:
 
 
 def check_second(primal: PrimalAnalysis) -> None:
-    """Raises GradientError for ops that have only first derivatives."""
+    """Raises GradientError for active ops that have only first derivatives."""
     for op in walk(primal.fn.body):
         if op.kind == "stop_first_grad" and op.args[0] in primal.active:
             raise GradientError(
@@ -87,9 +87,10 @@ def check_second(primal: PrimalAnalysis) -> None:
 
 
 def check_repeatable(fn: Func) -> None:
-    """Raises GradientError if a gradient's Func recomputes an op with a different result each time.
+    """Raises GradientError for ops in a gradient's Func that cannot be recomputed.
 
-    Precondition: unused reads were removed (pass `unread`).
+    They have a different result each time (`find_nondeterministic`), or share values between
+    invocations (rule SHARED). Precondition: unused reads were removed (pass `unread`).
     """
     changing = find_nondeterministic(fn)
     for op in walk(fn.body):
@@ -127,9 +128,9 @@ def no_derivative_error(
 
 
 def depends_on_order(fn: Func) -> bool:
-    """True if results of a kernel may depend on the order of iterations.
+    """True if a parallel loop of the kernel uses the old value that an atomic returns.
 
-    Atomics with used results, such as counters, reveal that order.
+    Such values, for example counters, reveal the order of iterations.
     """
     return any(op.kind in UPDATES for op in find_nondeterministic(fn))
 
@@ -146,7 +147,7 @@ def is_adjoint(root: Value) -> bool:
 
 
 def is_copy(root: Value) -> bool:
-    """True if memory is a temporary copy of the gradient, or private."""
+    """True if memory is a copy (`.scratch.N`), or private memory that holds no adjoint."""
     if isinstance(root, Param):
         return root.name.startswith(SCRATCH)
     return not (isinstance(root, Op) and is_adjoint(root))

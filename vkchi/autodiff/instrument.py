@@ -1,14 +1,13 @@
 """Instrumentation: kernels that also record their accesses in shadow arrays.
 
 A shadow has an i32 for each scalar of some memory (`shadow_of`). `instrument` adds shadows to a
-Func and records each access as a `AccessAction` specifies. Uses:
+Func and records each access as an `AccessAction` specifies. Uses:
 
-- `instrument_reads`: a load writes its number to its element of `NAME..read`; a store or atomic
-records the
-  number that it finds there. Source: Taichi's documentation, global data access rule 1;
-- `instrument_stores`: stored elements are marked in `NAME..marks`. Accesses after which a second
-run of the
-  kernel has a different result are recorded (`tape.recompute_safety` selects them).
+- `instrument_reads`: a load writes its number to its element of `NAME..read`. A store or atomic
+  records the largest number that it finds there. Source: Taichi's documentation, global data access
+  rule 1;
+- `instrument_stores`: a store marks its element in `NAME..marks`. Accesses after which a second run
+  of the kernel may have a different result are recorded (`tape.recompute_safety` selects them).
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ STORES = kinds_with(Trait.REPLACES)
 class Instrumented(NamedTuple):
     """The instrumented Func.
 
-    `shadows`: by array name. `ops`: those with an element of `NOTED`, in order. `reads`: the loads,
-    for `instrument_reads`.
+    `shadows`: by array name. `ops`: those with an element of `NOTED`, in order. `reads`: the loads
+    in the order of their numbers, for `instrument_reads`.
     """
 
     func: Func
@@ -44,7 +43,8 @@ class Instrumented(NamedTuple):
 class AccessAction(NamedTuple):
     """Actions at an access, in order.
 
-    - `finds`: True records the largest number in the shadow, False records 1 if any is 0;
+    - `finds`: True records the largest number in the shadow, False records 1 if any is 0.
+      None records nothing. Records are in `NOTED`;
     - `puts`: stored in the shadow unless 0;
     - `is_dropped`: the access itself is removed, and its result is 0.
     """
@@ -73,7 +73,10 @@ def shadow_of(root: Value) -> Array:
 def instrument(
     fn: Func, title: str, names: Container[str], suffix: str, rule: Callable[[Op], AccessAction]
 ) -> Instrumented:
-    """Add shadows of the named arrays, and parameter `NOTED`, to a Func."""
+    """Add shadows of the named arrays, and parameter `NOTED`, to a Func called NAME.`title`.
+
+    `rule` returns the action at each access to these arrays.
+    """
     noted = Param(Array.of(i32, 1), NOTED)
     shadows = {p.name: Param(shadow_of(p), p.name + suffix) for p in fn.params if p.name in names}
     ops: list[Op] = []
@@ -97,7 +100,7 @@ def instrument(
 
 
 def emit_finding(b: Builder, place: Value, noted: Value, finds: bool) -> None:
-    """Record the number in a shadow (`finds`), or the absence of a mark."""
+    """Record in `noted` the greatest number in a shadow (`finds`), or 1 if a mark is absent."""
     for found in scalar_components(b, b.emit("load", place)):
         b.emit("atomic_max", noted, found if finds else b.emit("sub", b.const(1, i32), found))
 
@@ -120,8 +123,8 @@ def instrument_stores(
 ) -> Instrumented:
     """Instrument a Func to mark the elements that it stores in the named arrays.
 
-    Of `invariant` arrays it marks the elements that it reads, and drops the writes. `reading` are
-    the ops whose effect depends on memory contents.
+    Of `invariant` arrays it marks the elements that it reads. It drops the writes, and records
+    those to marked elements. `reading` are the ops whose effect depends on memory contents.
     """
 
     def rule(op: Op) -> AccessAction:

@@ -5,7 +5,7 @@ twice: first for the results alone (`precompute`), then completely. In the secon
 whose value equals the result store its tangent.
 
 Loops that cannot run twice are serialized (`serialize_extremes`), which is legal because any order
-of iterations is. These are loops with products, with random numbers, and loops that read memory
+of iterations is. Examples are loops with products or random numbers, and loops that read memory
 which they change.
 """
 
@@ -40,7 +40,10 @@ def own_memory(loop: Op) -> set[Value]:
 
 
 def can_precompute(loop: Op, roots: frozenset[Value], used: Collection[Value]) -> bool:
-    """True if a loop can run first for the results at these roots alone."""
+    """True if a loop can run first for the results at these roots alone.
+
+    Their writes must be minima or maxima, of one kind per location. Nothing else may happen twice.
+    """
     inside, writes = own_memory(loop), [op for op in walk(loop.regions[0]) if op.kind in WRITES]
     changed = {root for op in writes if (root := base_memory(op.args[0])) not in inside}
     late = [op for op in writes if base_memory(op.args[0]) in roots]

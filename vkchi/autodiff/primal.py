@@ -66,7 +66,7 @@ class PrimalAnalysis:
         return param
 
     def is_fixed(self, root: Value) -> bool:
-        """True if the kernel does not write this memory."""
+        """True for an array parameter that the kernel does not write."""
         return root not in self.written and isinstance(root, Param)
 
     def is_repeatable(self, v: Value) -> bool:
@@ -75,7 +75,10 @@ class PrimalAnalysis:
         return isinstance(op, Op) and self.can_repeat(op)
 
     def can_repeat(self, op: Op) -> bool:
-        """True if an op is pure, or a load from memory that the kernel does not write."""
+        """True if an op is pure, or a load from an array that the kernel does not write.
+
+        Also true for an `if` that contains only such ops.
+        """
         if op.kind == "load":
             return self.is_fixed(base_memory(op.args[0]))
         if op.kind == "if":

@@ -48,12 +48,12 @@ class ReachingWrites:
 
     @cached_property
     def must_write(self) -> MustWrite:
-        """The stores that are certainly executed."""
+        """The stores that are executed in every iteration of their loops."""
         return MustWrite(self.fn, self.segments)
 
     @cached_property
     def ends(self) -> dict[str, list[int]]:
-        """The segments that overwrite an array completely, for any arguments."""
+        """By array name, the segments that provably overwrite it completely, for any arguments."""
         found: dict[str, list[int]] = {}
         stored = [
             (store, (name_of(store), store.segment))
@@ -80,7 +80,7 @@ class ReachingWrites:
                 yield name, segment
 
     def begun(self) -> frozenset[str]:
-        """Arrays that the kernel overwrites completely before it reads them."""
+        """Arrays that the kernel provably overwrites completely before it reads them."""
         return frozenset(
             name for name, ends in self.ends.items()
             if not any(base_memory(op.args[0]) is self.params[name]
@@ -103,7 +103,7 @@ class ReachingWrites:
         return full_box(shape, t.layout.origin if t.layout is not None else ())
 
     def readers(self, op: Op) -> frozenset[Value]:
-        """Loads and atomics with results that may observe a write to an array."""
+        """Loads and atomics that may observe a write to memory."""
         return self.read(base_memory(op.args[0]), self.number[op])
 
     def _readers(self, root: Value, number: int) -> frozenset[Value]:
@@ -116,7 +116,7 @@ class ReachingWrites:
         )
 
     def reads_of(self, root: Value, first: int, last: int) -> Iterator[Op]:
-        """Ops that read memory in these segments."""
+        """Ops that read memory in the segments from number `first` to `last`."""
         for segment in self.segments[first : last + 1]:
             for x in segment.walk():
                 if x.kind in READS and base_memory(x.args[0]) is root:
@@ -129,7 +129,7 @@ class ReachingWrites:
         return all(k <= number for k in self.ends.get(root.name, ()))
 
     def staying(self, found: Mapping[str, Op]) -> dict[str, Op]:
-        """The writes to arrays for which `stays` holds."""
+        """The entries of `found` whose op `stays`."""
         return {name: op for name, op in found.items() if self.stays(op)}
 
     def flow(self, seeds: frozenset[Value]) -> dict[str, Op]:
@@ -140,7 +140,7 @@ class ReachingWrites:
         return self.spread(seeds, ActivityAnalysis)[0]
 
     def made_of(self, bits: set[Value]) -> list[Op]:
-        """Floats converted from these integers."""
+        """Ops that convert these integers to floats."""
         return [
             op
             for op in walk(self.fn.body)
@@ -187,8 +187,8 @@ class ReachingWrites:
     ) -> Iterator[tuple[Op, Op]]:
         """Pairs of writes by which a derivative gets lost.
 
-        The first stores an active value in an array without gradient. The second stores a value
-        derived from it in an array with one.
+        The first stores an active value, or one derived from it, in an array without gradient. The
+        second stores a value derived from that in a differentiable array.
         """
 
         def follow(op: Op) -> list[Op]:
@@ -226,12 +226,12 @@ class OutflowAnalysis(ReachingWrites):
 
     @cached_property
     def guards(self) -> dict[Op, Guards]:
-        """Writes that are under conditions, with these conditions."""
+        """Writes inside an `if`, with the conditions of all `if`s around them."""
         return {op: g for op, g in guards_of(self.fn.body) if op.kind in WRITES}
 
     @cached_property
     def footprint(self) -> Footprint:
-        """Intervals of values in a call."""
+        """A `Footprint` of no arrays, which computes intervals of values in a call."""
         return Footprint(self.fn, (), ())
 
     def of(
@@ -257,7 +257,7 @@ class OutflowAnalysis(ReachingWrites):
         return self.known[constant, skipped]
 
     def _skipped(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> frozenset[Op]:
-        """Writes that a call does not execute because their conditions are false."""
+        """Writes that a call does not execute, because their conditions are provably false."""
         if not self.guards:
             return NONE
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])

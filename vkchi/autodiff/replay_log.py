@@ -1,12 +1,13 @@
 """Record and replay of nondeterministic ops: random numbers, and results of atomics in parallel
 loops.
 
-    %v = random         recorded   %v = random; store replay.0[position, number], %v
-                        known      %v = load replay.0[position, number]
+    %v = random    record_draws    %v = random; store .replay.0[position, number], %v
+                   replay_draws    %v = load .replay.0[position, number]
 
 `number` is that of the parallel iteration. `position` is that of the enclosing serial iterations,
-counted in the widest ranges of their loops. A tape runs the `recorded` kernel and differentiates
-the `replay_draws` one. An atomic keeps its effect on memory; only its result is replayed.
+counted in the widest ranges of their loops. A tape runs the kernel made by `record_draws`, and
+differentiates the one made by `replay_draws`. An atomic keeps its effect on memory; only its result
+is replayed.
 
 Not recorded: ops in loops whose trip count the host cannot compute, and float results of atomics.
 """
@@ -59,12 +60,13 @@ def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[ReplayedOp, ...]:
 
 
 def split_parallel(loops: Loops) -> tuple[Op | None, Loops]:
-    """Split off the outermost loop if it is parallel."""
+    """The outermost loop if it is parallel, otherwise None; and the other loops."""
     return (loops[0], loops[1:]) if loops and loops[0].kind == "parallel" else (None, loops)
 
 
 def ops_in(region: Region, loops: Loops, counted: Container[Op]) -> Iterator[tuple[Op, Loops]]:
-    """Ops in a region with their loops, outermost first; only `counted` loops are entered."""
+    """Ops in a region with their loops, outermost first; only `if`s and `counted` loops are
+    entered."""
     for op in region.ops:
         yield op, loops
         if op.kind == "if" or op in counted:

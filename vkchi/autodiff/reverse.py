@@ -4,11 +4,11 @@ Let the kernel be an unsplit Func with segments 1 … n (`primal`). Its gradient
 kernel's arguments and one array `NAME..adjoint` per differentiable array NAME. It runs on the
 memory from before the kernel's call; the launcher binds a copy where that memory has changed. An
 *invariant* array holds the kernel's results instead. The gradient reads the same values there as
-the kernel, and omits the kernel's writes to it (see `recompute_safety`).
+the kernel, and omits the kernel's writes to it (see `tape.recompute_safety`).
 
 1. Recomputation: segments 1 … n-1 run again on copies of the memory that they write
-   (`.scratch.N`, one copy per segment). So memory is available as each segment found it. A last
-   serial segment is recomputed too.
+   (`.scratch.N`, one copy per segment). So memory is available as each segment found it. The last
+   segment is recomputed too if it is serial or has minima or maxima over iterations.
 2. Reversal: segments n … 1. A serial segment: its ops in reverse order; each op passes its adjoint
    to its operands by its rule. A `parallel`: a `parallel` over the same indices, in which each
    iteration is recomputed (`sweep`), then reversed.
@@ -22,13 +22,13 @@ keeps it.
 
 Primal values: a rule requests them from its site. Values of the invocation's own region come from
 the forward sweep. Values in an arm of an `if` or in a loop body are recomputed from their operands
-if that is deterministic (`primal.is_repeatable`). Others are saved by the sweep (`sweep.Kept`). The
-set of saved values is complete only after reversal. So the Func is built twice: `SavedValues` is
-empty the first time, and complete the second.
+if that is deterministic (`PrimalAnalysis.is_repeatable`). Others are saved by the sweep
+(`sweep.SavedValues`). The set of saved values is complete only after reversal. So the Func is built
+twice: `SavedValues` is empty the first time, and complete the second.
 
 The pass `unread` removes recomputation and saved values that are not read. If nondeterministic ops
-(random numbers, the order of atomics) remain then, `refusals` raises an error. Here, only ops
-without a derivative rule raise one.
+(random numbers, the order of atomics) remain then, `gradient_checks.check_repeatable` raises an
+error. Here, only ops without a derivative rule raise one.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ from vkchi.types import Array, Ptr, Scalar, i32
 class GradientFunc(NamedTuple):
     """Result of reverse mode.
 
-    `counting` computes the cells that `saves` name. `copies` maps `.scratch.*` parameters to the
-    primal array of the same type and shape. `adjoints` maps array names to those of their adjoints.
-    `outflows` computes the arrays that receive derivatives, per call.
+    `counting` computes the cells that `saves` name; None without saved values. `copies` maps
+    `.scratch.*` parameters to the primal array of the same type and shape. `adjoints` maps array
+    names to those of their adjoints. `outflows` computes the arrays that receive derivatives, per
+    call.
     """
 
     func: Func
@@ -98,7 +99,8 @@ class GradientFunc(NamedTuple):
 def analyze_primal(fn: Func, request: GradientRequest) -> tuple[PrimalAnalysis, OutflowAnalysis]:
     """Analyse a Func before differentiation.
 
-    Raises GradientError if a derivative gets lost, or warns if the request says so.
+    Raises GradientError if a derivative gets lost in an array without gradient, or warns if the
+    request says so. Raises it also if a derivative flows through the bits of a float.
     """
     fn = rotate_loops(fn)
     reach = OutflowAnalysis(fn, request.differentiable)
@@ -111,9 +113,10 @@ def analyze_primal(fn: Func, request: GradientRequest) -> tuple[PrimalAnalysis, 
 def differentiate_reverse(
     fn: Func, request: GradientRequest, *, is_second: bool = False
 ) -> GradientFunc:
-    """The gradient of an unsplit Func. Raises GradientError.
+    """The gradient of an unsplit Func.
 
-    `is_second`: the result will be differentiated again.
+    Raises GradientError as `analyze_primal`, and for ops without a derivative. `is_second`: the
+    result will be differentiated again.
     """
     primal, outflows = analyze_primal(fn, request)
     kept = SavedValues(primal)
@@ -202,10 +205,13 @@ class Reverse:
                 self.pure(op)
 
     def nothing(self, op: Op) -> None:
-        """Case of pointers, which have no adjoints."""
+        """Case of ops that compute pointers, which have no adjoints."""
 
     def pure(self, op: Op) -> None:
-        """Add the contributions of an op's adjoint to those of its operands, by its rule."""
+        """Add the contributions of an op's adjoint to those of its operands, by its rule.
+
+        Raises GradientError if there is none.
+        """
         g = self.scopes.adjoint_of(op)
         if g is None:
             return
@@ -240,7 +246,7 @@ class Reverse:
         return self.adjoints.get(root)
 
     def local_place(self, root: Value) -> Value | None:
-        """The location of the adjoint of a `local`."""
+        """The location of the adjoint of a `local`, or None. Raises GradientError for `shared`."""
         if isinstance(root, Op) and root.kind != "local":
             raise no_derivative_error(root)
         return self.scopes.place(root) if root in self.primal.active.roots else None
@@ -294,6 +300,7 @@ class Reverse:
         """Case of a minimum or maximum over invocations.
 
         The adjoint goes to one invocation that contributed the result, or stays with the old value.
+        Raises GradientError for other atomics, and for writes of several kinds to the location.
         """
         root = base_memory(op.args[0])
         if op.kind not in EXTREMES or kinds_at(self.writes, op.args[0]) != {op.kind}:

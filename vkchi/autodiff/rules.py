@@ -3,14 +3,16 @@
 Kinds of rules:
 
 - `Partials`: an elementwise op, with one partial derivative per operand. ONE and MINUS are
-  constants, None is zero, a `SelectingPartial` is 1 or 0. Reverse mode multiplies the incoming
-  adjoint with them; forward mode multiplies the operands' tangents.
+  constants, None is zero, a `SelectingPartial` is 1 or 0, an `UnboundedPartial` may be infinite.
+  Reverse mode multiplies the incoming adjoint with them; forward mode multiplies the operands'
+  tangents.
 - `Linear`: an op that is linear in some operands jointly. Forward mode applies the op to their
   tangents; `vjp` returns the adjoints of the operands.
 - `Bilinear`: linear in each operand alone.
 - NONDIFF: piecewise constant, or without a float result; derivatives are zero.
 - MEMORY, CONTROL: handled in `reverse` and `forward`.
 - SHARED: synchronizes or combines invocations. A derivative that flows through it is an error.
+- CHOSEN: replaced by one of its operands before differentiation.
 
 Zero adjoints: the product with a partial derivative is 0 even if that is infinite or NaN. An unused
 value must not produce a NaN. In reverse mode this applies to any value, because arrays may hold NaN
@@ -375,7 +377,7 @@ def times_partial(site: DerivativeSite, g: Num, factor: Factor) -> Num | None:
 
 
 def _times_steep(site: DerivativeSite, g: Num, slope: Num) -> Num:
-    """The product, with 0 for zero times infinity.
+    """The product g * slope, with 0 if g is 0, and for an infinite tangent if the slope is 0.
 
     An infinite tangent results from an infinite slope. Example: `ti.exp(-x)` in `1 / (1 +
     ti.exp(-x))` where it overflows.
@@ -401,7 +403,7 @@ def _is_finite(x: Num) -> Num:
 
 
 def rule_of(op: Op) -> Rule:
-    """The op's rule; NONDIFF for a cast from or to an integer. Raises KeyError."""
+    """The op's rule; NONDIFF for a cast unless both types are floats. Raises KeyError."""
     if op.kind == "cast" and not _cast_is_smooth(op):
         return NONDIFF
     return RULES[op.kind]

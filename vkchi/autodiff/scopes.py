@@ -58,7 +58,10 @@ class ReverseScopes:
         self.stack.pop()
 
     def depth_of(self, v: Value) -> int:
-        """Index in the stack of the scope that defines a primal value."""
+        """Index in the stack of the scope that defines a primal value.
+
+        Raises InternalError if that is not open.
+        """
         home = self.primal.home[v]
         for k in range(len(self.stack) - 1, -1, -1):
             if self.stack[k].region is home:
@@ -159,7 +162,7 @@ class ReverseScopes:
     # --- adjoints
 
     def accumulate(self, v: Value, g: Value) -> None:
-        """Add to the adjoint of a value."""
+        """Add to the adjoint of a value; ignored for inactive values and parameters of the Func."""
         if v not in self.primal.active or v not in self.primal.home:
             return
         scope = self.stack[self.depth_of(v)]
@@ -169,7 +172,7 @@ class ReverseScopes:
         self.add_to(self.place(v), g, is_shared=self.is_outside_invocation(v))
 
     def add_to(self, place: Value, g: Value, *, is_shared: bool) -> None:
-        """Add to the value at a location."""
+        """Add to the value at a location, atomically if `is_shared`."""
         if is_shared:
             self.b.emit("atomic_add", place, g)
             return
@@ -190,7 +193,7 @@ class ReverseScopes:
         return self.stack[self.depth_of(v)].places.get(v)
 
     def has_adjoint(self, v: Value) -> bool:
-        """True if the adjoint of a value of the current scope has contributions."""
+        """True if contributions to the adjoint of a value of the current scope were added."""
         return v in self.current.sums or v in self.current.places
 
     def adjoint_of(self, v: Value) -> Value | None:

@@ -8,7 +8,7 @@ recompute. Such a value becomes
   the loop's `base` (its iterations so far in this invocation) plus the iteration's number.
 
 Buffers are sized at launch from trip counts. If the host cannot compute them, `CountingSweep`
-stores them in `count.N` cells.
+stores them in `.count.N` cells.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ForwardSweep(Cloner):
         self.map[op] = self.memory.early[op] = self.memory.late[op] = place
 
     def access(self, op: Op) -> None:
-        """Case of a load, store or atomic."""
+        """Case of a load, store or atomic. Writes to invariant arrays are omitted."""
         root = base_memory(op.args[0])
         if op.kind in WRITES and root in self.primal.invariant:
             return
@@ -208,7 +208,7 @@ Make = Callable[[SegmentMemory, Value], ForwardSweep]
 def run_segment(
     outer: ForwardSweep, segment: Segment, versions: MemoryVersions, make: Make
 ) -> Sequence[Value]:
-    """Emit a segment on the next versions of memory; returns the bounds of a loop."""
+    """Emit a segment on the next versions of memory; returns the bounds of a loop, otherwise ()."""
     memory = outer.memory = versions.advance(segment.ops)
     if segment.loop is not None:
         return run_parallel(outer, segment.loop, lambda n: make(memory, n))

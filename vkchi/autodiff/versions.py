@@ -1,4 +1,4 @@
-"""Versioned memory in gradients: a copy of each array per segment that writes it."""
+"""Versioned memory in gradients: a copy of each root per segment that writes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class SegmentMemory:
 class MemoryVersions:
     """The current version of each root that the kernel writes.
 
-    Every segment that writes a root gets a copy; unread copies are removed later.
+    Every segment that writes a root gets a copy, except of invariant arrays. Unread copies are
+    removed later.
     """
 
     def __init__(self, b: Builder, primal: PrimalAnalysis) -> None:
@@ -38,7 +39,8 @@ class MemoryVersions:
         return SegmentMemory(found, late)
 
     def copy_written(self, ops: Iterable[Op], found: dict[Value, Value]) -> dict[Value, Value]:
-        """Copies of the roots that these ops write."""
+        """Copies of the roots that these ops write, except of invariant arrays and their own
+        `local`s."""
         late = {}
         for root in kinds_of_writes(ops):
             is_outer = isinstance(root, Param) or root in found
@@ -47,7 +49,7 @@ class MemoryVersions:
         return late
 
     def copy(self, root: Value, source: Value) -> Value:
-        """Emit a copy of `source` into new memory."""
+        """Emit a copy of `source` into new memory for `root`, and return that."""
         if isinstance(root, Op):
             return self.b.emit("local", self.b.emit("load", source), name=root.name)
         assert isinstance(root, Param)
@@ -69,7 +71,10 @@ def copy_array(b: Builder, source: Value, target: Value, *, adds: bool = False) 
 
 
 def for_each_element(b: Builder, array: Value, put: Callable[..., None]) -> None:
-    """Emit a loop over all elements of an array that calls `put` with the indices."""
+    """Emit a loop over all elements of an array that calls `put` with the indices.
+
+    No loop is emitted for an array without axes.
+    """
     t = array.type
     assert isinstance(t, Array)
     if t.ndim == 0:

@@ -1,7 +1,7 @@
 """`ti.types`: type constructors, and annotations of kernel arguments.
 
-Defines `vector`, `matrix`, `struct`, `argpack`, `template`, `ref` and `ndarray`. Re-exports the
-names of `core` and `layout`.
+Defines `vector`, `matrix`, `struct`, `argpack`, `template`, `ref` and `ndarray`. Re-exports names
+of `core` and `layout`.
 
     >>> vector(3, f32) is Tensor.of(f32, (3,))
     True
@@ -103,8 +103,11 @@ def _number(dtype: object, who: str) -> Scalar:
 
 
 def struct(**members: object) -> StructType:
-    """The type of structs with these members, given as name=type. Source: Taichi's
-    `ti.types.struct`."""
+    """The type of structs with these members, given as name=type.
+
+    Raises KernelValueError for a member that is no scalar, vector, matrix or struct type. Source:
+    Taichi's `ti.types.struct`.
+    """
     return StructType(members)
 
 
@@ -143,8 +146,8 @@ class ndarray:
     - needs_grad: True if the array must have a gradient, False if its elements count as constants;
     - boundary: `unsafe`, or `clamp`: indices outside are replaced by the nearest inside.
 
-    `ndarray[ti.f32, 2]` is short for `ndarray(ti.f32, 2)`. Source: Taichi's `ti.types.ndarray`.
-    Raises TypeError, ValueError.
+    `ndarray[ti.f32, 2]` is short for `ndarray(ti.f32, 2)`. Raises ValueError for another boundary,
+    TypeError if dtype is no type. Source: Taichi's `ti.types.ndarray`.
     """
 
     def __init__(
@@ -185,12 +188,12 @@ def is_tensor(t: object) -> bool:
 
 
 def is_signed(t: object) -> bool:
-    """True if t is a signed scalar type."""
+    """True if t is a signed integer or a float type."""
     return isinstance(t, Scalar) and t.kind in "if"
 
 
 def is_integral(t: object) -> bool:
-    """True if t is an integer scalar type."""
+    """True if t is an integer scalar type or u1."""
     return isinstance(t, Scalar) and t.kind in "iub"
 
 

@@ -1,7 +1,8 @@
 """Attributes of array parameters: facts about an array beyond its type.
 
-They hold for one launch, not for a type. Any of them may be omitted; that only loses precision.
-`ArrayArgument` transports type and attributes from the call's signature to the parameter.
+They hold for one launch, not for a type. `ext64` and `noguard` must be given where they apply;
+omitting others only loses precision. `ArrayArgument` transports type and attributes from the call's
+signature to the parameter.
 
     >>> Attributes(like="x", noalias=True)      # %y: array<f32[?]> like x noalias
 """
@@ -48,7 +49,7 @@ MOST_ALIGNED = 16  # bytes, the widest access
 
 
 def alignment_of(address: int) -> int:
-    """The attribute `aligned` of an array at this address."""
+    """The attribute `aligned` of an array at this address; 1 for address 0."""
     return min(address & -address, MOST_ALIGNED) if address else 1
 
 

@@ -23,7 +23,7 @@ from vkchi.types.lazy_numpy import is_numpy_loaded, np
 class Type:
     """Base of all types.
 
-    Instances are interned (weakly): equal types are the same object.
+    Instances are interned (weakly), except struct types: equal types are the same object.
     """
 
     __slots__ = ("__weakref__", "_text")
@@ -174,11 +174,12 @@ class Tensor(Type):
 
 
 class Array(Type):
-    """Type of indexed memory: a field, an ndarray argument, a shared array.
+    """Type of indexed memory: a field, an ndarray argument, a temporary, a shared array.
 
     - `elem`: type of an element's value;
     - `shape`: static (fields, shared arrays), or None for ndarrays, whose shape is known at launch;
     - `layout`: None for row-major with components innermost;
+    - `space`: `global`, or `shared` for memory of a workgroup;
     - `stored`: scalar type in memory; it differs from that of `elem` only for u1.
 
     Facts about the array of a launch are attributes of the parameter (`types.array_attributes`).
@@ -227,7 +228,7 @@ class Array(Type):
 
 
 class Ptr(Type):
-    """Type of a pointer to an element or component; made only by `elem`, `member` and `local`
+    """Type of a pointer: results of `local`, `elem`, `member`, `member_at`, `address` and `word`
     ops."""
 
     __slots__ = ("elem", "space")
@@ -290,10 +291,10 @@ def stored_scalar(t: Type) -> Scalar:
 
 
 def promote(a: Scalar, b: Scalar) -> Scalar:
-    """The common type of two operands: a float beats an integer, more bits beat fewer, unsigned
-    beats signed.
+    """The common type of two operands.
 
-    Source: Taichi's documentation, "Implicit type casting in binary operations".
+    In this order: a float beats an integer, more bits beat fewer, unsigned beats signed. Source:
+    Taichi's documentation, "Implicit type casting in binary operations".
     """
     return max((a, b), key=lambda t: (t.kind == "f", t.bits, t.kind == "u"))
 
@@ -306,7 +307,10 @@ class Defaults:
 
 
 def cook(dtype: Any) -> Any:
-    """Convert a Python or numpy type to a `Type`; return anything else unchanged."""
+    """Convert a Python or numpy type, or a `DefaultTensor`, to a `Type`.
+
+    None for a numpy type that kernels do not have; anything else is returned unchanged.
+    """
     if dtype is float:
         return Defaults.fp
     if dtype is int:
@@ -319,7 +323,7 @@ def cook(dtype: Any) -> Any:
 
 
 def is_quantised(t: Any) -> bool:
-    """True if t is a bit-packed number type (`quantised`)."""
+    """True if t is a bit-packed number type (`quant_encoding.Quantised`)."""
     return hasattr(type(t), "adds_slots")
 
 

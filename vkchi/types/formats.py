@@ -62,7 +62,10 @@ _KINDS = {"": ("u", "unorm"), "u": ("u", "int"), "i": ("i", "int"), "f": ("f", "
 
 
 def texel_of(fmt: Format) -> Texel:
-    """The texel layout of a format. Raises Unsupported for formats without one."""
+    """The texel layout of a format.
+
+    Raises Unsupported for `unknown` and `depth24stencil8`.
+    """
     if fmt.name in _SPECIAL:
         return _SPECIAL[fmt.name]
     if fmt.name in ("unknown", "depth24stencil8"):
@@ -95,8 +98,9 @@ class texture:
 class rw_texture:
     """Annotation: a texture of format `fmt` that the kernel loads from and stores to.
 
-    num_dimensions: 1, 2 or 3. lod: must be 0, because textures have one level. Raises
-    ArgumentError, KernelTypeError, Unsupported. Source: Taichi's `ti.types.rw_texture`.
+    num_dimensions: 1, 2 or 3, otherwise raises ArgumentError. lod: must be 0, because textures have
+    one level. Raises KernelTypeError if fmt is no `Format`, Unsupported for another lod or as
+    `texel_of`. Source: Taichi's `ti.types.rw_texture`.
     """
 
     def __init__(self, num_dimensions: int, lod: int = 0, fmt: Any = None) -> None:

@@ -1,6 +1,7 @@
 """Python integers as arguments of a narrower type: they wrap with a warning, as in Taichi.
 
-wrap_integer(300, u8, "argument `n`")        # 44
+>>> wrap_integer(300, u8, "argument `n`")       # warns
+44
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ def integer_range(t: Scalar) -> tuple[int, int]:
 
 
 def wrap_integer(value: int, t: Scalar, name: str) -> int:
-    """Convert an integer to type t, modulo 2**bits, with a warning if it does not fit.
+    """Convert an integer to an integer type t, modulo 2**bits, with a warning if it does not fit.
 
-    `name` describes the argument in messages. Raises ArgumentError for negative numbers of unsigned
-    types, and for numbers beyond 64 bits.
+    `name` describes the argument in messages. Raises ArgumentError for numbers that do not fit the
+    64-bit type of the same signedness, such as negative numbers for unsigned types.
     """
     low, high = integer_range(t)
     if low <= value <= high:

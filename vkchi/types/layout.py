@@ -2,13 +2,13 @@
 
 `Layout` is the protocol; `Affine` is the layout of most fields and arrays. A layout's arithmetic is
 written once, with operators. Ints give the offset of one element, numpy arrays those of all
-elements, and `passes.offsets.Sum` emits IR. Other methods describe the layout; callers that ignore
-them lose only optimizations. Layouts can be printed and parsed.
+elements, and `passes.offsets.OffsetExpr` emits IR. Other methods describe the layout; callers that
+ignore them lose only optimizations. Layouts can be printed and parsed.
 
->>> row_major((2, 3), 1).axes
-((AxisTerm(divisor=1, modulus=0, stride=3),), (AxisTerm(divisor=1, modulus=0, stride=1),))
->>> row_major((2, 3), 1).offset((1, 2))
-5
+    >>> row_major((2, 3), 1).axes
+    ((AxisTerm(divisor=1, modulus=0, stride=3),), (AxisTerm(divisor=1, modulus=0, stride=1),))
+    >>> row_major((2, 3), 1).offset((1, 2))
+    5
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LayoutDigit(NamedTuple):
 
 
 class Layout(Protocol):
-    """Memory layout of an array of static shape, in scalars from its pointer.
+    """Memory layout of an array of static shape, in scalars from its pointer (packed: in words).
 
     Hashable and compared by value, because arrays with equal layouts have one type. Never equal to
     an object of another class.
@@ -133,9 +133,9 @@ def sum_of_digits(index: Sequence[Any], axes: tuple[tuple[AxisTerm, ...], ...]) 
 
 
 def reach_of(shape: tuple[int, ...], axes: tuple[tuple[AxisTerm, ...], ...]) -> tuple[int, int]:
-    """Minimum and maximum of `sum_of_digits` over all indices of a shape.
+    """Lower and upper bound of `sum_of_digits` over all indices of a shape.
 
-    Raises ValueError for invalid terms.
+    Raises ValueError for a divisor less than 1 or a negative modulus.
     """
     least = most = 0
     for extent, terms in zip(shape, axes, strict=True):
@@ -149,7 +149,7 @@ def reach_of(shape: tuple[int, ...], axes: tuple[tuple[AxisTerm, ...], ...]) -> 
 
 
 def check_layout_range(shape: tuple[int, ...], layout: Layout) -> None:
-    """Raises ValueError if a layout read from a file exceeds its array."""
+    """Raises ValueError if a layout read from a file may place elements outside its memory."""
     words = getattr(layout, "words", layout)
     if not isinstance(words, Affine) or any(extent < 0 for extent in shape):
         raise ValueError("it has no shape, or no strides")
@@ -168,7 +168,7 @@ def check_layout_range(shape: tuple[int, ...], layout: Layout) -> None:
 
 
 def affine_of(text: str, rank: int) -> Affine:
-    """Parse the text between the parentheses. Raises ValueError.
+    """Parse the text between the parentheses of `Affine.text`. Raises ValueError.
 
     The number of axes (`rank`) is needed because axes may have no terms.
     """
@@ -226,21 +226,21 @@ def row_major(shape: tuple[int, ...], components: int) -> Affine:
 def whole_digits(
     shape: tuple[int, ...], layout: Layout
 ) -> tuple[tuple[LayoutDigit, ...], ...] | None:
-    """The digits of each axis, if every combination of their values belongs to an index."""
+    """The digits of each axis, if all combinations of their values belong to an index, or None."""
     found = layout.digits(shape)
     counts = None if found is None else tuple([prod([d.values for d in axis]) for axis in found])
     return found if counts == shape else None
 
 
 def step_of_last(shape: tuple[int, ...], layout: Layout) -> int | None:
-    """Stride along the last axis in scalars; None if it is not constant."""
+    """Stride along the last axis in scalars; None unless that axis has exactly one digit."""
     digits = layout.digits(shape)
     last = digits[-1] if digits else ()
     return last[0].stride if len(last) == 1 else None
 
 
 def shares_words(layout: Layout | None) -> bool:
-    """True if elements are bit-packed in words (`packed.Packed`)."""
+    """True if elements are bit-packed in words (`packed_layout.Packed`)."""
     return layout is not None and layout.number is not None
 
 

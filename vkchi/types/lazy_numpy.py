@@ -61,7 +61,7 @@ def is_number_of_numpy(value: object) -> TypeGuard[np.generic]:
 
 
 def is_integer_scalar(arg: Any) -> bool:
-    """True if arg is a Python or numpy integer or bool."""
+    """True if arg is a Python or numpy integer or bool scalar."""
     return isinstance(arg, int) or (is_of_numpy(arg) and isinstance(arg, np.integer | np.bool_))
 
 

@@ -42,7 +42,8 @@ class ValueBounds(NamedTuple):
 def bounds_of(t: Scalar | Quantised) -> ValueBounds | None:
     """The bounds of a type.
 
-    None for types that accept every number as documented: bools, and small floats, which saturate.
+    None for types that accept every number as documented: bools, and bit-packed floats and 32-bit
+    fixed-point numbers, which saturate.
     """
     if isinstance(t, QuantInt):
         least = -(1 << t.bits - 1) if t.slot.kind == "i" else 0
@@ -74,7 +75,7 @@ class LossCounts(NamedTuple):
 
 
 def find_losses(values: np.ndarray[Any, Any], bounds: ValueBounds | None) -> LossCounts | None:
-    """The values that do not fit; None if all do."""
+    """Count the values that do not fit; None if all do, or if `bounds` is None."""
     if bounds is None or not values.size:
         return None
     if values.size <= FEW and all(holds(bounds, x) for x in values.reshape(-1).tolist()):
@@ -117,7 +118,7 @@ def chunks(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def fits(chunk: np.ndarray[Any, Any], bounds: ValueBounds) -> bool:
-    """True if all values of a chunk fit; False if there is a NaN."""
+    """True if all values of a chunk certainly fit; False if one is infinite or NaN."""
     low, high = chunk.min().item(), chunk.max().item()
     is_inside = bounds.low < low and high < bounds.high
     is_inside |= bounds.whole and bounds.low <= low and high <= bounds.high
@@ -180,7 +181,8 @@ def raise_on_loss(
 ) -> None:  # fmt: skip
     """Raises ArgumentError for a value that an integer type does not hold.
 
-    A value that becomes infinite in a float type gives a warning, or the error if `is_strict`.
+    A value out of range of a float or fixed-point type gives a warning, or the error if
+    `is_strict`.
     """
     lost = find_losses(values, bounds)
     if lost is None or bounds is None:

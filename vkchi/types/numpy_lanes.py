@@ -1,6 +1,6 @@
 """Numpy arrays with the operators in which number encodings are written.
 
-`NumpyLanes` implements `quantised.Lane` for numpy; `ir.num.Num` does for values of kernels.
+`NumpyLanes` implements `quant_encoding.Lane` for numpy; `ir.num.Num` does for values of kernels.
 
     >>> (NumpyLanes(np.float32([1.5])).cast(i32) << 2).v
     array([4], dtype=int32)
@@ -24,7 +24,7 @@ class NumpyLanes:
         self.v = np.asarray(v)
 
     def like(self, x: NumpyLanes | float) -> Any:
-        """x as an array of the same type."""
+        """The array of x; a Python scalar becomes an array of this type."""
         return x.v if isinstance(x, NumpyLanes) else np.asarray(x, self.v.dtype)
 
     def apply(self, f: Any, *others: NumpyLanes | float) -> NumpyLanes:

@@ -3,9 +3,9 @@
 An `Affine` gives the offset of the word. In the word, each component begins at a fixed bit. If an
 array of numbers fills the word, digits of the indices add further bits.
 
-See also: `quantised` defines the meaning of the bits.
+See also: `quant_encoding` defines the meaning of the bits.
 
-    >>> five = Whole(5, True, i32)
+    >>> five = QuantInt(5, True, i32)
     >>> Packed(row_major((8,), 1), ((),), (7,), 32, False, five).text()
     'packed(1%0*1;0;8;//7/32/0/int:5:1:i32)'
 """
@@ -85,7 +85,7 @@ class Packed(NamedTuple):
         )  # fmt: skip
         return f"packed({'/'.join(map(str, parts))})"
 
-    # --- bits of words, for values of kernels or numpy (`quantised.Lane`) ------------------------
+    # --- bits of words, for values of kernels or numpy (`quant_encoding.Lane`) --------------------
 
     @property
     def ones(self) -> int:
@@ -125,7 +125,7 @@ class Packed(NamedTuple):
 
 
 def packed_of(text: str, rank: int) -> Packed:
-    """Parse the text between the parentheses. Raises ValueError."""
+    """Parse the text between the parentheses of `Packed.text`. Raises ValueError."""
     words, inner, starts, word_bits, is_alone, number = text.split("/")
     axes = affine_of(f"{inner};0;0;", rank).axes
     firsts = tuple(map(int, starts.split(",")))

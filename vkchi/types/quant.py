@@ -23,7 +23,8 @@ def int(bits: builtins.int, signed: bool = True, compute: ScalarDType | None = N
     """Integer type of `bits` bits, 1 to 64; a value that does not fit keeps its low bits.
 
     signed: with negative numbers. compute: its type in kernels; by default the default integer
-    type, unsigned if not `signed`. Raises ArgumentError.
+    type, unsigned if not `signed`. Raises ArgumentError for other bits or a compute that is no
+    integer type.
     """
     _check_bits(bits, 64, "int")
     if compute is None:
@@ -39,8 +40,9 @@ def fixed(bits: builtins.int, signed: bool = True, max_value: builtins.float = 1
     """Fixed-point type: integer multiples of a step, stored in `bits` bits, 1 to 32.
 
     The step is `scale`; by default, the one whose largest multiple is just below `max_value`.
-    signed: with negative numbers. compute: its type in kernels, by default the default float type.
-    Raises ArgumentError.
+    signed: with negative numbers. compute: its type in kernels, f32 or f64, by default the default
+    float type. Raises ArgumentError for other values, or if the step or its inverse is no normal
+    float.
     """
     _check_bits(bits, 32, "fixed")
     name, given = ("max_value", max_value) if scale is None else ("scale", scale)
@@ -63,7 +65,7 @@ def float(exp: builtins.int, frac: builtins.int, signed: bool = True,
     """Floating-point type with `exp` bits for the exponent, 1 to 8, and `frac` bits for the rest.
 
     `frac` includes the sign bit if `signed`, and is at most 23 without it. compute: its type in
-    kernels, by default the default float type. Raises ArgumentError.
+    kernels, f32 or f64, by default the default float type. Raises ArgumentError for other values.
     """
     _check_bits(exp, 8, "float: exp")
     _check_bits(frac, MANTISSA + bool(signed), "float: frac")

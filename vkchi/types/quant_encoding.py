@@ -1,13 +1,13 @@
 """Bit-packed numbers: encoding of integers, fixed-point and floating-point numbers in a few bits.
 
 A number is in the highest bits of a *slot*, an integer of 32 or 64 bits; the lower bits are zero.
-So arithmetic on slots overflows exactly as that of the numbers. Additions, bit operations, minima
-and maxima can be applied to slots directly, in any order.
+So arithmetic on slots of integers and fixed-point numbers overflows exactly as that of the numbers.
+Additions, bit operations, minima and maxima can be applied to such slots directly, in any order.
 
 Encoding and decoding are written once, with the operators of `Lane`. Kernels pass values that emit
 ops, Python passes numpy arrays. Types can be printed and parsed.
 
-See also: `packed` gives the position of the bits in memory.
+See also: `packed_layout` gives the position of the bits in memory.
 
     >>> QuantInt(5, True, i32).text()
     'int:5:1:i32'
@@ -141,8 +141,10 @@ class QuantInt(Quantised):
 
 
 class QuantFixed(Quantised):
-    """Integer multiples of `scale`, rounded to nearest, ties away from zero; the low bits are
-    kept."""
+    """Integer multiples of `scale`, rounded to nearest, ties away from zero.
+
+    The low bits are kept; values beyond 32 bits saturate.
+    """
 
     __slots__ = ("scale", "signed")
     maker, names = "fixed", ("", "signed=", "compute=ti.", "scale=")
@@ -184,8 +186,9 @@ class QuantFloat(Quantised):
     """Floats with fewer bits than f32, rounded to nearest, ties away from zero.
 
     They have a sign (if `signed`), an exponent, and a fraction without its leading one. Exponent 0
-    denotes 0, and smaller magnitudes become 0. `exponent`: bits of the exponent. `digits`: bits of
-    the fraction without the sign, which the parameter `fraction` includes.
+    denotes 0; magnitudes that round to less than the smallest positive number become 0. `exponent`:
+    bits of the exponent. `digits`: bits of the fraction without the sign, which the parameter
+    `fraction` includes.
     """
 
     __slots__ = ("digits", "exponent", "signed")
@@ -243,7 +246,7 @@ def parameter_text(fact: float | Scalar) -> str:
 
 
 def quantised_of(text: str) -> Quantised:
-    """Parse the text of a type. Raises ValueError."""
+    """Parse the text of a type (`Quantised.text`). Raises ValueError."""
     kind, *rest = text.split(":")
     try:
         if kind == "float":

@@ -73,7 +73,7 @@ class StructType(Type):
                 yield (name,), t
 
     def is_like(self, other: Any) -> bool:
-        """True if `other` is a struct type with the same members."""
+        """True if `other` is a struct type with the same `leaves` in the same order."""
         return isinstance(other, StructType) and list(self.leaves()) == list(other.leaves())
 
     def find_method(self, name: str) -> Any:
