@@ -37,7 +37,7 @@ def is_bound(p: Parameter) -> bool:
 def example_of(p: Parameter, given: Any = None) -> Any:
     """Return a sample argument for a parameter: `given`, or one derived from the annotation.
 
-    Raises ArgumentError if the annotation is incomplete.
+    Raises ArgumentError if the annotation is incomplete, or a template value is not given.
     """
     if given is not None:
         return given

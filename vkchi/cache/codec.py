@@ -134,7 +134,10 @@ def split_annotation(text: str, mark: str) -> list[str]:
 
 
 def parse_annotation(form: str) -> tuple[str, list[str]]:
-    """Parse an annotation: its outermost word (`|` for a union) and its arguments."""
+    """Parse an annotation: its outermost word and its arguments.
+
+    The word is `|` for a union and `types` for IR types.
+    """
     form = ALIASES.get(form, form)
     options = split_annotation(form, "|")
     if TYPES.keys() >= set(options):

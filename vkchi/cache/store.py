@@ -124,7 +124,7 @@ class CacheStore:
         return found
 
     def peek(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """Like `get`, without counting a use. A damaged entry is removed."""
+        """Like `get`, without counting a use. A damaged entry is removed, and None returned."""
         if not self.is_usable(make=False):
             return None
         try:
@@ -153,7 +153,8 @@ class CacheStore:
                 os.close(fd)
 
     def entries(self) -> Iterator[CacheEntry]:
-        """Yield all entries with readable headers, in no order; checksums are not verified."""
+        """Yield all entries with readable headers, in order of their keys; checksums are not
+        verified."""
         for key in self.keys():
             with suppress(OSError, Damaged):
                 yield self.entry(key)

@@ -119,7 +119,7 @@ class Arg:
     # --- kernels -------------------------------------------------------------------------------
 
     def misfit(self, parameter: Parameter) -> str:
-        """Return why a kernel parameter cannot take this argument, or ""."""
+        """Return the reason why a kernel parameter cannot take this argument, or ""."""
         if parameter.kind in ("template", "self"):
             return "a value is needed when kernels are compiled: give it to dispatch()"
         cls, differ = MISFITS[self.tag]

@@ -17,7 +17,7 @@ from vkchi.tuples import NamedTuple
 
 
 def control_of(op: Op) -> ControlSpec:
-    """Return the `ControlSpec` row of an op, with the counts of this op in place of `ALL`."""
+    """Return the `ControlSpec` row of a control op, with its own counts in place of `ALL`."""
     control = TABLE[op.kind].control
     assert control is not None, op.kind
     if control.fixed != ALL:

@@ -1,8 +1,8 @@
 """Memory of the reference interpreter: values of arrays and pointers.
 
 An array is a numpy array of its logical shape plus the element's shape. Memory layout matters only
-to `address`, which counts scalars in memory order. Locations outside of an array and padding
-between its scalars read as 0; writes to them are ignored.
+to `address`, which counts scalars in memory order, and to the origin of indices. Locations outside
+of an array and padding between its scalars read as 0; writes to them are ignored.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class Plan:
         return f"{self.func.name}()", self.func.span
 
     def first_write(self, name: str) -> Span | None:
-        """Return the span of the kernel's first write to an array, if known."""
+        """Return the span of the kernel's first write to an array, or None if it is not known."""
         from vkchi.compiler import first_write  # lazy: slow to load, rarely needed
 
         return first_write(self.func, name)

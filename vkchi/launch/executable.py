@@ -376,7 +376,7 @@ class DispatchStep:
 
 
 def make_cell(runtime: Runtime, t: Scalar | Tensor) -> Storage:
-    """Allocate one value: a return value, or a scalar kept between dispatches."""
+    """Allocate the array of one element that holds a return value."""
     return Storage(runtime, t, (), stored=cell_of(t).stored)
 
 
