@@ -5,7 +5,7 @@ Guarantees, which passes `forward`, `licm` and `dce` rely on:
 - A location is a base, an index tuple, and a component (None: the whole element).
 - Bases: each `local` and `shared` op is a distinct allocation. So is each array parameter with a
   layout (a field, a temporary, a return slot). Two array parameters without a layout (ndarray
-  arguments) may alias if they store the same scalar, unless both have attribute `noalias`.
+  arguments) may alias if they store the same scalar type, unless both have attribute `noalias`.
 - Indices are a value plus a constant (`sums.split_offset`). `i + 1` differs from `i`, and unequal
   constants differ; `i` may equal `j`. One distinct axis suffices: index tuples inside the shape
   address distinct elements. Accesses outside the shape are harmless but read arbitrary values.

@@ -332,7 +332,7 @@ class ScatterAnalysis:
         return followed[0], ways
 
     def is_known(self, s: object) -> bool:
-        """True if a symbol is loop-invariant or the index of a serial loop."""
+        """True if a symbol is a loop-invariant value or a loop index."""
         return isinstance(s, Value) and (self.survey.is_steady(s) or s in self.survey.axes)
 
     def is_whole(self, axis: LoopAxis, modulus: Value) -> bool:
