@@ -92,10 +92,10 @@ def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> 
 
 
 def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
-    """Mark n as SHARED after `n = given` if Python would make it an alias of an existing object.
+    """Mark the variable n as SHARED after `n = given` if it may alias an existing object in Python.
 
     n has a copy here, so its parts cannot be changed. This applies to plain Python functions only,
-    and not to objects, which have an identity.
+    and not to objects, which have an identity. Targets in a tuple are marked one by one.
     """
     if isinstance(n, ast.Tuple | ast.List):
         parts = given.elts if isinstance(given, ast.Tuple | ast.List) else []

@@ -342,7 +342,7 @@ class StackRewriter:
 
 
 def is_own(n: ast.Call, fn: FunctionType) -> bool:
-    """True if a call is recursive."""
+    """True if a call is a recursive call of fn."""
     return getattr(meaning(n.func, fn), "__vkchi_func__", None) is fn
 
 

@@ -313,7 +313,7 @@ def call_operator(cx: Lowering, n: ast.Call, v: Value, name: str) -> Any:
 
 
 def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> Any:
-    """Evaluate a method of a list, tuple, dict or struct at compile time.
+    """Evaluate a method of a list, tuple or dict at compile time.
 
     A method that changes a list assigns a changed copy to its variable. Raises KernelNameError for
     other methods, KernelSyntaxError for a change of a captured list.
@@ -505,7 +505,7 @@ def run_known(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]
 
 
 def is_made_of_ours(cls: type) -> bool:
-    """True if the `__init__` of a class uses objects that are meaningful only in kernels."""
+    """True if the user's `__init__` of a class refers to arrays, kernel functions or vkchi."""
     init = init_of(cls)
     return init is not None and touches_kernels(init, set())
 

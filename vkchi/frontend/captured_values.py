@@ -326,7 +326,7 @@ def is_memory(value: Any) -> bool:
 
 
 def is_leaf(value: Any) -> bool:
-    """True if a value has no parts that could change: it is compared as a whole."""
+    """True if a value is compared as a whole: its parts have no paths of their own."""
     return (
         type(value) in NUMBERS
         or isinstance(value, Matrix | DefaultTensor | Enum | partial)

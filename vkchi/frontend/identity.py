@@ -113,7 +113,7 @@ def join_objects(a: Any, b: Any) -> None:
 
 
 def join_iterations(cx: Lowering, var: Var, changed: dict[Var, Any]) -> None:
-    """Join a loop-carried variable's value before the loop with that at the end of an iteration.
+    """Add the objects that a loop-carried variable holds after an iteration to those before it.
 
     Raises KernelSyntaxError if an object from the iteration has another name, because the next
     iteration would not see the alias.

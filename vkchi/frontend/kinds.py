@@ -175,7 +175,7 @@ def _members(x: Any) -> list[str]:
 
 
 def defines(x: Any, name: str) -> bool:
-    """True if the class of x defines a special method."""
+    """True if the class of x has attribute `name`, a special method that is not None."""
     return any(vars(base).get(name) is not None for base in type(x).__mro__)
 
 

@@ -198,7 +198,7 @@ def index_name(n: ast.For, axis: int = 0) -> str:
 
 
 def lower_body(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Value]) -> LoopScope:
-    """Lower one iteration with its indices; return the loop with its flags."""
+    """Lower one iteration with its indices; return its LoopScope, which has the flags."""
     loop = LoopScope(len(cx.frames))
     with cx.act.loop(loop), cx.act.block():
         bind_indices(cx, n, space, indices)

@@ -286,7 +286,7 @@ def _can_select(x: Any, y: Any) -> bool:
 
 
 def lower_named(cx: Lowering, n: ast.NamedExpr) -> Any:
-    """Lower `(a := b)`: a variable of the enclosing block."""
+    """Lower `(a := b)`: assign a, or declare it in the enclosing block."""
     value = cx.expr(n.value)
     assign_to(cx, n.target, value)
     mark_shared(cx, n.target, n.value)

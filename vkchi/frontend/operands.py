@@ -72,7 +72,7 @@ def is_target(x: Any) -> bool:
 
 
 def is_static(x: Any) -> bool:
-    """True if x is a compile-time constant: a Python object that contains no kernel value."""
+    """True if x is a compile-time constant: a Python object that contains no Value or Deferred."""
     if isinstance(x, list | tuple | dict | StructValue):
         return all(map(is_static, children_of(x)))
     if isinstance(x, ndrange):

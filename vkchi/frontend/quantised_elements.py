@@ -38,10 +38,10 @@ class QuantisedTarget(MemoryTarget):
         self.slots.store(cx, self._encoded(cx, v))
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Any:
-        """Apply one atomic op; return the old value.
+        """Apply the ops.ATOMICS row `kind`; return the old value.
 
-        Slots that are proportional to their numbers are combined directly. Other results are
-        encoded and stored by compare-and-swap.
+        Additions and bitwise ops combine the slots directly if `number.adds_slots`. Other results
+        are encoded and stored by compare-and-swap, one component at a time.
         """
         combine = ATOMICS[kind].combine
         if self.number.adds_slots and (combine == "add" or combine in BITWISE):

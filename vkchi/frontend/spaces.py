@@ -56,7 +56,7 @@ class LoopSpace(NamedTuple):
 
     @property
     def index_type(self) -> Scalar:
-        """The integer type of all its indices."""
+        """The integer type that can represent all indices and the step: i32 or i64."""
         return index_type(*[bound for ends in self.axes for bound in ends], self.step)
 
     @property

@@ -40,7 +40,7 @@ KINDS[StructOfArrays] = STRUCTS
 class Receiver:
     """The struct that a method is called on, passed by reference as `self`.
 
-    `is_copy`: the operand of an operator, which the method cannot change.
+    `is_copy`: the method cannot change the struct (methods of operators, properties).
     """
 
     __slots__ = ("is_copy", "target")

@@ -62,7 +62,7 @@ class RuntimeString(Deferred):
         )
 
     def __str__(self) -> str:
-        """Return the compile-time form: values are shown as their types."""
+        """Return the compile-time form, with each kernel value shown as its type."""
         return "".join(
             p if isinstance(p, str) else f"<{describe(p.value.type)}>" for p in self.parts
         )

@@ -19,8 +19,8 @@ from vkchi.ir.core import Value
 class StructValue:
     """A struct in a kernel: members by name, each a tree.
 
-    `type` is None for an anonymous struct; `methods` are those of the type. `objects` are the
-    shared objects that this struct may be (`identity`).
+    `type` is a struct or argument pack type, or the class of a user's object; None for an anonymous
+    struct. `methods` are those of the type. `objects` are the objects that it may be (`identity`).
     """
 
     __slots__ = ("members", "methods", "objects", "type")

@@ -1,7 +1,7 @@
 """Cautions about nondeterministic calls at compile time: random numbers and clocks.
 
 Such a call runs once; every launch has its result. Calls inside Python functions that lowering runs
-are found too. Calls inside `ti.static(...)` are intended. Functions that seed their generator are
+are found too. Calls inside `ti.static(...)` are intended. Functions that seed a generator count as
 deterministic.
 
     note_varying(cx, random.random)
@@ -41,7 +41,10 @@ DEEPEST = 4  # nested calls of Python functions
 
 
 def note_varying(cx: Lowering, callee: Any) -> None:
-    """Add a caution if a function that runs at compile time is nondeterministic."""
+    """Add a caution if a function that runs at compile time is known to be nondeterministic.
+
+    Calls inside `ti.static` and in vkchi itself have none.
+    """
     kind = "" if cx.in_static or cx.span.file.startswith(PACKAGE) else kind_of(callee, DEEPEST)
     if not kind:
         return

@@ -105,8 +105,8 @@ def _ballot(cx: Context, predicate: Any) -> Value:
 def _shuffled(kind: str, t: Scalar) -> Handler:
     """Make the handler of a shuffle of type t.
 
-    `up` and `down` return the own value for a source outside the warp. Other sources are taken
-    modulo WARP.
+    `up` and `down` return the own value for a source outside the warp. Source indices and xor masks
+    are taken modulo WARP.
     """
 
     def emit(cx: Context, mask: Any, val: Any, offset: Any) -> Value:
