@@ -27,11 +27,11 @@ class Buffer:
 
     Freed by `free` or with its last reference, once the device has finished with it.
 
-    - `key`: unique among the device's buffers, never reused. All buffers in imported memory share
-      the key IMPORTED, because they may overlap.
+    - `key`: unique among the device's buffers, never reused. Buffers that may overlap others share
+      the key IMPORTED: those of `Device.import_host`, `lend` and `part_of`.
     - `address`: the device address.
-    - `view`: the bytes in place; None if the host cannot access the device's memory. A reference to
-      the `view`, or to an array over it, keeps the memory alive.
+    - `view`: the bytes in place; None unless the device is `unified`. A reference to the `view`, or
+      to an array over it, keeps the memory alive.
     """
 
     __slots__ = (
@@ -52,7 +52,8 @@ class Buffer:
     def locate(self, offset: int, size_bytes: int) -> tuple[Any, int]:
         """(VkBuffer, offset in it) of a range.
 
-        Raises InternalError if the range is outside of the buffer, DeviceError after `free`.
+        Raises InternalError if the range is outside of the buffer, DeviceError after `free` or the
+        end of the device.
         """
         if self._span is None:
             self.device.require_open()
@@ -89,7 +90,8 @@ class Buffer:
     def write(self, offset: int, data: Any) -> None:
         """Write the bytes of a contiguous buffer (bytes, array, numpy) at `offset`.
 
-        The write is ordered after all commands recorded before, and before all later ones.
+        The write is ordered after all commands recorded before, and before all later ones. It waits
+        for the earlier ones if the device is `unified`.
         """
         memory = self.device._vk.ffi.from_buffer(data)
         size_bytes = len(memory)

@@ -1,4 +1,4 @@
-"""Compiler driver: kernel and argument types to shaders (docs/design.md part 2, steps 3 to 6).
+"""Compiler driver: kernel and argument types to shaders (docs/design.md part 2, steps 3, 5 and 6).
 
 `build_artifact` compiles everything that runs on a device, including gradients and race trials.
 Stages are printed and timed here.
@@ -198,9 +198,9 @@ def checks_of(lowered: Lowered, artifact: Artifact) -> tuple[Check, ...]:
 
 
 def length_checks(loop: Op, sentence: str) -> list[Check]:
-    """The check that the number of iterations of a parallel loop is in range.
+    """The check that the number of iterations of a parallel loop is in range, as a list.
 
-    Empty if that is certain, or if the host cannot compute the number.
+    Empty if that is proved, or if the host cannot compute the number.
     """
     length = host_length(loop)
     if length is None:
@@ -212,9 +212,10 @@ def length_checks(loop: Op, sentence: str) -> list[Check]:
 
 
 def is_certain(test: str, number: BoundedCount) -> bool:
-    """True if all values in the range pass a test.
+    """True if all values in the range of a number pass a test.
 
-    Only the ends of the range are tested, and 0 if it is between them.
+    Only the ends of the range are tested, and 0 if it is between them. Precondition: a test that
+    fails for any value in the range fails for one of these.
     """
     ends = [n for n in (number.lo, 0, number.hi) if number.lo <= n <= number.hi]
     passes = compile_test(test)
@@ -256,7 +257,7 @@ def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def first_write(fn: Func, name: str) -> Span | None:
-    """Span of the first write to the array `name`; None if it has no span."""
+    """Span of the first write to the array `name`; None without a write, or if it has no span."""
     writes = (op for op in walk(fn.body) if op.kind in WRITES)
     names = ((op, getattr(base_memory(op.args[0]), "name", "")) for op in writes)
     return next((op.span for op, found in names if found == name), None)

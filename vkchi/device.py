@@ -1,8 +1,8 @@
 """Device that runs kernels: selection, memory, pipelines, transfers, and shutdown.
 
-Policy is here; `vkchi.vk` makes the Vulkan calls. Commands are recorded in call order
-(`vk.recorder`), with barriers only for hazards. They are submitted when a caller waits, or when a
-batch is full. All methods can be called from any thread.
+`vkchi.vk` makes the Vulkan calls. Commands are recorded in call order (`vk.recorder`), with
+barriers only for hazards. They are submitted when a caller waits, or when a batch is full. All
+methods can be called from any thread.
 
     device = open_device("gpu")
     x = device.allocate(4096)
@@ -123,7 +123,11 @@ def choose_device(
     *,
     fallback: bool,
 ) -> int:
-    """Index of the device to open. `lacks`: missing requirements of each device."""
+    """Index of the device to open; `lacks` are the missing requirements of each. Arguments as in
+    `open_device`.
+
+    Raises DeviceError if there is none.
+    """
     if select is not None:
         index = select_device(infos, select)
         if lacks[index]:
@@ -204,7 +208,8 @@ class Device(CommandRecorder):
     def allocate(self, size_bytes: int, *, zero: bool = True) -> Buffer:
         """A buffer of `size_bytes`, zeroed if `zero`.
 
-        Raises DeviceError if the device is out of memory, with the requested and free bytes.
+        Raises DeviceError if the device is out of memory, with the requested and free bytes, or if
+        the size exceeds a limit.
         """
         if size_bytes < 0:
             raise InternalError(f"a buffer of {size_bytes} bytes was asked for")
@@ -241,7 +246,8 @@ class Device(CommandRecorder):
             raise self.heap.explain_shortage(size_bytes) from None
 
     def free_bytes(self) -> int:
-        """Approximate free memory; the total if the driver does not report it."""
+        """Approximate free bytes of the largest device-local heap; its size if the free part is
+        unknown."""
         with restoring(self._lock), self._lock:
             return self.heap.free_bytes()
 
@@ -276,7 +282,8 @@ class Device(CommandRecorder):
     def import_payload(self, payload: Payload, size_bytes: int) -> Buffer:
         """A buffer over the memory of an external handle, which the driver owns afterwards.
 
-        Raises DeviceError if the driver does not accept it; the caller then still owns the handle.
+        Raises DeviceError if the driver does not accept it. If the import itself failed, the caller
+        still owns the handle.
         """
         with restoring(self._lock), self._lock:
             self.require_open()
@@ -285,17 +292,19 @@ class Device(CommandRecorder):
             return self._hand_out(next(self._keys), memory, size_bytes)
 
     def export(self, block: MemoryBlock) -> Payload:
-        """A new handle of a whole block; the importer owns a file descriptor.
+        """Export a whole block; return a new handle. An importer owns a file descriptor.
 
-        Raises DeviceError if memory of this device cannot be exported.
+        Raises DeviceError if the block, or memory of this device, cannot be exported.
         """
         if self.heap.exporter is None:
             raise DeviceError(f"{self.info.name} was not asked for memory to be given away")
         return export_block(block, self.heap.exporter)
 
     def lend(self, size_bytes: int) -> Buffer:
-        """A buffer that is treated like imported memory: other buffers may overlap it. Raises
-        DeviceError."""
+        """A buffer that is treated like imported memory: other buffers may overlap it.
+
+        Not zeroed. Raises DeviceError as `allocate`.
+        """
         with restoring(self._lock), self._lock:
             self.require_open()
             return self._hand_out(IMPORTED, self._find_memory(size_bytes), size_bytes)
@@ -330,7 +339,10 @@ class Device(CommandRecorder):
     def copy(
         self, src: Buffer, dst: Buffer, size_bytes: int, src_offset: int = 0, dst_offset: int = 0
     ) -> None:
-        """Record a copy of `size_bytes` between buffers, or between disjoint parts of one."""
+        """Record a copy of `size_bytes` between buffers, or between disjoint parts of one.
+
+        Raises InternalError for overlapping parts, and for buffers of another device.
+        """
         here, there = src.locate(src_offset, size_bytes), dst.locate(dst_offset, size_bytes)
         if not src.device is dst.device is self:
             raise InternalError("a copy between devices")
@@ -493,7 +505,7 @@ def close_abandoned() -> None:
 
 
 def all_devices() -> list[Device]:
-    """All devices, referenced or garbage."""
+    """All devices, referenced or garbage, and possibly closed."""
     return [*OPEN, *ABANDONED]
 
 

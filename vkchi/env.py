@@ -64,7 +64,10 @@ STAGES = ("ir", "opt", "grad", "strip_mine")
 
 
 def flag(name: str) -> str:
-    """Value of a variable, or its default. Raises KeyError for an unknown variable."""
+    """Value of a variable, or its default if it is unset or empty.
+
+    Raises KeyError for an unknown variable.
+    """
     default, _ = FLAGS[name]
     return os.environ.get(name) or default
 
@@ -94,7 +97,7 @@ def passes_left_out() -> frozenset[str]:
 
 
 def check_flags() -> None:
-    """Raise ArgumentError, with the variable's name, for an invalid value."""
+    """Raise ArgumentError, with the variable's name, for an invalid value (VALUES, VKCHI_PRINT)."""
     for name, values in VALUES.items():
         value = flag(name)
         if value and value not in values:

@@ -1,6 +1,6 @@
 """Exception and warning classes of vkchi, and the rendering of compile errors.
 
-`names` exports the classes under Taichi's names. docs/design.md part 8 defines the form of
+`public_names` exports the classes under Taichi's names. docs/design.md part 8 defines the form of
 messages.
 
     raise KernelTypeError("operands of `+` have different shapes", span, label="f32 and u1")
@@ -44,7 +44,7 @@ class CompilationError(VkchiError):
 
 
 class KernelSyntaxError(CompilationError, SyntaxError):
-    """Python syntax that kernels do not support, or an invalid use of it."""
+    """Error: Python syntax that kernels do not support, or an invalid use of it."""
 
     def __init__(self, sentence: str, span: Span | None = None, **facts: object) -> None:
         CompilationError.__init__(self, sentence, span, **facts)  # type: ignore[arg-type]
@@ -55,69 +55,69 @@ class KernelSyntaxError(CompilationError, SyntaxError):
 
 
 class KernelTypeError(CompilationError, TypeError):
-    """Values of the wrong type or shape in a kernel."""
+    """Error: values of the wrong type or shape in a kernel."""
 
 
 class KernelValueError(KernelTypeError, ValueError):
-    """A compile-time constant in a kernel with an invalid value."""
+    """Error: a compile-time constant in a kernel with an invalid value."""
 
 
 class KernelNameError(CompilationError, NameError):
-    """A name that is not defined at its use in a kernel."""
+    """Error: a name that is not defined at its use in a kernel."""
 
 
 class KernelShapeError(KernelTypeError, ValueError):
-    """Incompatible shapes in Python scope, where numpy raises ValueError."""
+    """Error: incompatible shapes in Python scope, where numpy raises ValueError."""
 
 
 class KernelCallError(KernelSyntaxError, KernelTypeError):
-    """A call in a kernel whose arguments do not match the function's parameters.
+    """Error: a call in a kernel whose arguments do not match the function's parameters.
 
     A TypeError for Python, a SyntaxError for Taichi.
     """
 
 
 class IndexingError(VkchiError, IndexError):
-    """A wrong number of indices, or an index out of range, in a kernel or in Python."""
+    """Error: a wrong number of indices, or an index out of range, in a kernel or in Python."""
 
 
 class KernelIndexError(CompilationError, IndexingError):
-    """A wrong number of indices, or a static index out of range, in a kernel."""
+    """Error: a wrong number of indices, or a static index out of range, in a kernel."""
 
 
 class KernelIndexTypeError(KernelIndexError, KernelTypeError):
-    """An index that is not an integer."""
+    """Error: an index that is not an integer."""
 
 
 class GradientError(CompilationError):
-    """A gradient that cannot be correct.
+    """Error: a gradient that cannot be correct.
 
     The operation has no derivative, or memory that it needs is lost.
     """
 
 
 class KernelRuntimeError(VkchiError, RuntimeError):
-    """An error at run time: device, memory, driver, a call in the wrong state."""
+    """Error at run time: device, memory, driver, a call in the wrong state."""
 
 
 class ModuleError(KernelRuntimeError, ValueError):
-    """A saved module is damaged, or of another version."""
+    """Error: a saved module is missing, damaged, or of another version."""
 
 
 class KernelFieldError(CompilationError, KernelRuntimeError):
-    """A kernel uses a field without memory: not placed, or destroyed."""
+    """Error: a kernel uses a field without memory: not placed, or destroyed."""
 
 
 class DeviceError(KernelRuntimeError):
-    """No driver, no device, a missing device feature, out of memory, device lost."""
+    """Error: no driver, no device, a missing device feature, out of memory, device lost."""
 
 
 class ArrayIndexError(KernelRuntimeError, IndexingError):
-    """An array was indexed in Python with the wrong number of indices, or out of range."""
+    """Error: an array was indexed in Python with the wrong number of indices, or out of range."""
 
 
 class ArrayIndexCountError(CompilationError, ArrayIndexError, AssertionError):
-    """An array was indexed in Python with the wrong number of indices.
+    """Error: an array was indexed in Python with the wrong number of indices.
 
     An IndexError for Python, an AssertionError for Taichi's fields, a compilation error for its
     ndarrays.
@@ -125,11 +125,11 @@ class ArrayIndexCountError(CompilationError, ArrayIndexError, AssertionError):
 
 
 class ArrayIndexTypeError(ArrayIndexError, TypeError):
-    """An array was indexed in Python with an object that is not an integer."""
+    """Error: an array was indexed in Python with an object that is not an integer."""
 
 
 class ArgumentError(KernelRuntimeError, TypeError, ValueError):
-    """An invalid argument of a kernel or an array method.
+    """Error: an invalid argument of a kernel, an array method, or another function of vkchi.
 
     Taichi raises TypeError or ValueError, depending on the case. `span` is the user's calling line.
     Python 3.11 and later show it below the message, because the traceback ends in vkchi's code.
@@ -146,63 +146,66 @@ class ArgumentError(KernelRuntimeError, TypeError, ValueError):
 
 
 class DeclarationError(ArgumentError, KernelSyntaxError):
-    """An invalid field declaration; a SyntaxError for Taichi."""
+    """Error: an invalid declaration of fields or of a torch operator; a SyntaxError for Taichi."""
 
 
 class OptionError(ArgumentError, AttributeError):
-    """`ti.cfg` has no such option, or it cannot be assigned."""
+    """Error: `ti.cfg` has no such option, or it cannot be assigned."""
 
 
 class UnknownOptionError(ArgumentError, KeyError):
-    """An unknown option of `ti.init`."""
+    """Error: an unknown option of `ti.init`."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class ArgumentShapeError(ArgumentError, IndexError):
-    """An element was assigned a wrong number of values."""
+    """Error: values of the wrong shape for an element."""
 
 
 class ArgumentListError(ArgumentError, KernelSyntaxError):
-    """A kernel call with missing, surplus or unknown arguments.
+    """Error: a kernel call with missing, surplus or unknown arguments.
 
     A TypeError for Python, a SyntaxError for Taichi.
     """
 
 
 class NotIterableError(ArgumentError, NotImplementedError):
-    """Iteration over an array in Python; a TypeError for Python, NotImplementedError for Taichi."""
+    """Error: iteration over an array in Python.
+
+    A TypeError for Python, a NotImplementedError for Taichi.
+    """
 
 
 class ToolError(ArgumentError, ValueError, AssertionError):
-    """An object that a function of ti.tools cannot read or write.
+    """Error: an object that a function of ti.tools or ti.ui does not accept.
 
     Taichi raises ValueError or AssertionError.
     """
 
 
 class MissingPackageError(KernelRuntimeError, ImportError):
-    """A required package is not installed; the message names the extra that includes it."""
+    """Error: a required package or program is not installed; the message names it."""
 
 
 class KernelAssertionError(KernelRuntimeError, AssertionError):
-    """A failed `assert` in a kernel, or a failed check of debug mode."""
+    """Error: a failed `assert` in a kernel, or a failed check of debug mode."""
 
 
 class VerifyError(KernelAssertionError):
-    """The results of a device differ from those of the reference interpreter."""
+    """Error: the results of a device differ from those of the reference interpreter."""
 
 
 class DataAccessError(GradientError, KernelAssertionError):
-    """A kernel breaks one of Taichi's data-access rules in a tape that checks them.
+    """Error: a kernel breaks one of Taichi's data-access rules in a tape that checks them.
 
     An AssertionError for Taichi.
     """
 
 
 class KernelBoundsError(KernelAssertionError, ArrayIndexError):
-    """An index out of range.
+    """Error: an index out of range.
 
     It is an index of an array in Python or, in debug mode, of an array, vector or matrix in a
     kernel.
@@ -210,67 +213,70 @@ class KernelBoundsError(KernelAssertionError, ArrayIndexError):
 
 
 class KernelDivisionError(KernelAssertionError, ZeroDivisionError):
-    """Debug mode: integer division by zero in a kernel."""
+    """Error of debug mode: integer division by zero in a kernel."""
 
 
 class TensorGradientError(GradientError, KernelRuntimeError):
-    """Torch requires the derivative of values that a kernel wrote; a RuntimeError, as in torch."""
+    """Error: torch requires a derivative that vkchi cannot compute.
+
+    A RuntimeError, as in torch.
+    """
 
 
 class KernelRangeError(KernelAssertionError, ValueError):
-    """Debug mode: a loop range with a step of 0, or with too many indices."""
+    """Error of debug mode: a loop range with a step of 0, or with too many indices."""
 
 
 class CacheWarning(UserWarning):
-    """The cache of compiled shaders is unusable, or an entry is damaged."""
+    """Warning: the cache of compiled shaders is unusable, or an entry is damaged."""
 
 
 class KernelOverflowWarning(RuntimeWarning):
-    """Integer overflow with wraparound: of an argument or, in debug mode, of a result."""
+    """Warning: wraparound of an integer, from Python or, in debug mode, computed in a kernel."""
 
 
 class KernelRaceWarning(RuntimeWarning):
-    """The result of a kernel depends on the order of its iterations.
+    """Warning: the result of a kernel depends on the order of its iterations.
 
     They provably conflict or, in debug mode, conflicted in a launch.
     """
 
 
 class RecompilationWarning(RuntimeWarning):
-    """Repeated compilation of a kernel for a Python value that changes."""
+    """Warning: repeated compilation of a kernel for a Python value that changes."""
 
 
 class ConversionWarning(RuntimeWarning):
-    """An implicit conversion that loses information: a fraction, or values out of range.
+    """Warning: an implicit conversion that loses information: a fraction, or values out of range.
 
     `ti.init(strict=True)` makes it an error.
     """
 
 
 class ConstantWarning(RuntimeWarning):
-    """A call at compile time whose result varies (`random.random()`, `time.time()`); it runs once.
+    """Warning: a call at compile time whose result varies, such as `time.time()`; it runs once.
 
     `ti.init(strict=True)` makes it an error.
     """
 
 
 class UnrollWarning(RuntimeWarning):
-    """A loop is unrolled to so many operations that compilation is slow."""
+    """Warning: a loop is unrolled to so many operations that compilation is slow."""
 
 
 class SubgroupWarning(RuntimeWarning):
-    """A subgroup exchange with a distance beyond the device's subgroup size."""
+    """Warning: a subgroup exchange with a distance beyond the device's subgroup size."""
 
 
 class GradientWarning(RuntimeWarning):
-    """`kernel.grad(...)` has no effect, or its correctness is unknown.
+    """Warning: `kernel.grad(...)` has no effect, or its correctness is unknown.
 
     No effect: nothing that the kernel writes has a gradient.
     """
 
 
 class SolverWarning(RuntimeWarning):
-    """The result of a solver has too large a residual."""
+    """Warning: the result of a solver has too large a residual."""
 
 
 def warn_user(text: str, kind: type[Warning]) -> None:
@@ -315,15 +321,19 @@ def warn_line(text: str, kind: type[Warning], span: Span | None = None) -> None:
 
 
 class Unsupported(VkchiError, NotImplementedError):
-    """A documented feature that vkchi does not have; the message names an alternative."""
+    """Error: a documented feature that vkchi does not have; the message names an alternative if
+    there is one."""
 
 
 class InternalError(VkchiError):
-    """A violated invariant of vkchi, always a bug. The message asks for a report."""
+    """Error: a violated invariant of vkchi, always a bug."""
 
 
 class InvalidIR(InternalError):
-    """IR that violates a rule of `ir.verify`. `finding` names the rule and the location."""
+    """Error: IR that violates a rule of `ir.verify`. `finding` names the rule and the location.
+
+    The message asks for a report.
+    """
 
     def __init__(self, finding: str) -> None:
         self.finding = finding

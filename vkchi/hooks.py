@@ -4,11 +4,9 @@
 and the set of functions that kernels must not call.
 
     class ElementHook:
-        make = Hook("element")               # PLACES: {"element": ("lang.array_elements",
-        "element")}
+        make = Hook("element")
 
-    ElementHook.make(storage, index)         # imports vkchi.lang.array_elements, calls its
-    `element`
+    ElementHook.make(storage, index)    # calls lang.array_elements.make_element, by PLACES
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ def python_scope(function: C) -> C:
 
 
 def load_place(place: Place) -> Any:
-    """The object at a place. Raises AttributeError."""
+    """The object at a place. Raises ImportError, AttributeError."""
     module, name = place
     return getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
 
@@ -43,7 +41,7 @@ def load_place(place: Place) -> Any:
 class Hook:
     """Class attribute that resolves to the function with this name in PLACES.
 
-    The first access replaces the attribute by the function.
+    The first access loads the function, and replaces the attribute by it.
     """
 
     def __init__(self, name: str) -> None:

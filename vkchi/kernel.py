@@ -384,7 +384,7 @@ def compile_anew(
 
 @functools.cache
 def _load_cache() -> Callable[..., Compiled]:
-    """`manifest.kept`, loaded for the first kernel: 5 ms."""
+    """`manifest.get_or_compile`, loaded for the first kernel: 5 ms."""
 
     def load() -> Callable[..., Compiled]:
         from vkchi.cache.manifest import get_or_compile
@@ -418,8 +418,10 @@ def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
 def find_plan(
     kernel: weakref.ref[Kernel], plans: weakref.ref[PlanTable], args: tuple[Any, ...]
 ) -> Plan:
-    """Find the current plan of a kernel for a call. Raises KernelRuntimeError if the kernel is
-    garbage."""
+    """Find the current plan of a kernel for a call.
+
+    Raises KernelRuntimeError if the kernel or its plans are garbage.
+    """
     found, known = kernel(), plans()
     if found is None or known is None:
         raise KernelRuntimeError("values that a kernel was compiled with changed, and it is gone")
@@ -499,7 +501,7 @@ class UserFunc:
 
 
 class BoundFunc:
-    """A Func bound to an object: the frontend passes `__self__` as its first argument."""
+    """A `UserFunc` bound to an object: the frontend passes `__self__` as its first argument."""
 
     @property
     def __vkchi_kind__(self) -> str:
@@ -514,7 +516,7 @@ class BoundFunc:
 
 
 class RealFunc(UserFunc):
-    """A Func with typed arguments and results.
+    """A function with typed arguments and results, which kernels and other functions call.
 
     Scalars and vectors are passed by value, under `ti.ref` by reference. Its loops are serial.
     """

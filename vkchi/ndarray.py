@@ -40,7 +40,7 @@ class NdarrayType(NamedTuple):
 class Ndarray(Storage):
     """A dense array of scalars, vectors or matrices on the device.
 
-    It is pickled with its contents; unpickling creates it on the current device.
+    It is pickled with its contents and gradient; unpickling creates it on the current device.
     """
 
     __vkchi_name__ = "an ndarray that is no argument of the kernel"  # for error messages
@@ -85,7 +85,7 @@ class Ndarray(Storage):
         return NdarrayType(self.elem, self.shape, self.grad is not None)
 
     def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
-        """A copy, of shape `shape + element shape`, cast to `dtype` if given."""
+        """A copy, of shape `shape + element_shape`, cast to `dtype` if given."""
         values = super().to_numpy()
         return values if dtype is None else values.astype(host_views.numpy_dtype(dtype), copy=False)
 
@@ -151,7 +151,8 @@ def ndarray(
 
     `dtype` is a scalar, vector, matrix or struct type. With `needs_grad`, the array has a `.grad`.
 
-    Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or shape.
+    Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or shape, and for
+    `needs_grad` without floats.
     """
     elem = cook(dtype)
     if isinstance(elem, StructType):

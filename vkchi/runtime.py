@@ -62,7 +62,7 @@ MOST_COMPILED = 100_000  # recorded compile times
 
 
 class Arches(list[Arch]):
-    """A set of archs; `ti.gpu` is any of them."""
+    """A list of archs, such as `ti.gpu`: any of them."""
 
     kind = "gpu"
 
@@ -247,7 +247,7 @@ def innermost_context() -> DeviceContext | None:
 
 
 def require_home(what: str, home: Runtime, here: Runtime) -> None:
-    """Raise KernelRuntimeError if an object of runtime `home` is used with another runtime."""
+    """Raise KernelRuntimeError if an object's runtime `home` is closed, or is not `here`."""
     if home.device.closed:
         raise KernelRuntimeError(f"{what} was made before ti.init: make it again")
     if home is not here:
@@ -375,7 +375,11 @@ POLICIES = ("never", "version", "lru", "fifo")
 def _open_cache(
     config: dict[str, Any], cache_dir: str | os.PathLike[str] | None
 ) -> CodeStore | None:
-    """Cache of compiled kernels according to Taichi's options; None if disabled."""
+    """Cache of compiled kernels according to Taichi's options; None if disabled.
+
+    None too if the version of vkchi's sources cannot be determined. Raises ArgumentError for an
+    unknown policy.
+    """
     policy = config.get("offline_cache_cleaning_policy", "lru")
     if policy not in POLICIES:
         raise ArgumentError(
@@ -395,7 +399,10 @@ def _open_cache(
 
 
 def arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
-    """The first requested arch that matches the device: `ti.cfg.arch`."""
+    """The first requested arch that matches the device: `ti.cfg.arch`.
+
+    If none does, the host's arch for a software device, else `ti.vulkan`.
+    """
     from vkchi.target.devices import KINDS
 
     for arch in wanted:

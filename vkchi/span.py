@@ -40,7 +40,10 @@ class Span(NamedTuple):
 
 
 def user_span() -> Span | None:
-    """Current location in the user's files: the innermost frame outside of this package."""
+    """Current location in the user's files: the innermost frame outside of this package.
+
+    None if there is no such frame.
+    """
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back  # type: ignore[assignment]
@@ -50,7 +53,10 @@ def user_span() -> Span | None:
 
 
 def span_in(code: CodeType, instruction: int, line: int) -> Span:
-    """Source span of the instruction at this offset; only its line if Python has no columns."""
+    """Source span of the instruction at this offset.
+
+    If Python has no columns, an empty span at the first code of its line.
+    """
     if hasattr(code, "co_positions"):  # Python 3.11
         first, last, col, end_col = next(islice(code.co_positions(), instruction // 2, None))
         if first is not None and last is not None and col is not None and end_col is not None:
@@ -83,7 +89,10 @@ def line_of(file: str, line: int) -> str:
 
 
 def render_carets(span: Span, label: str = "") -> list[str]:
-    """Two lines: the source line with its number, and carets under the span followed by `label`."""
+    """Two lines: the source line with its number, and carets under the span followed by `label`.
+
+    Empty if the source is not readable.
+    """
     text = source_line(span)
     if not text:
         return []

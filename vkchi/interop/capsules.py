@@ -67,7 +67,7 @@ def capsule_of(values: np.ndarray[Any, Any], max_version: tuple[int, int] | None
 def make_capsule(
     place: ArrayLocation, keeper: object, max_version: tuple[int, int] | None
 ) -> object:
-    """Capsule of memory that `keeper` keeps alive."""
+    """Capsule of the memory at `place`, which `keeper` keeps alive. Raises BufferError."""
     made = capsule_of(np.asarray(ArrayInterface(place, keeper)), max_version)
     name = _name(made)
     head = TensorHead.from_address(_pointer(made, name) + TENSOR_AT[name])

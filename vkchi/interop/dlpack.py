@@ -47,7 +47,11 @@ def capsule(
     max_version: tuple[int, int] | None,
     dl_device: tuple[int, int] | None,
 ) -> object:
-    """Capsule of an array in host memory, which it keeps alive. Raises BufferError."""
+    """Capsule of an array in host memory, which it keeps alive.
+
+    Raises BufferError if a stream or another device is requested, or if numpy cannot export the
+    array.
+    """
     if stream is not None:
         raise BufferError(f"memory of the CPU has no streams, and stream={stream!r} was asked for")
     check_device(dl_device)
@@ -71,7 +75,7 @@ def cuda_device(runtime: Runtime) -> tuple[int, int]:
 
 
 def is_cuda(runtime: Runtime, dl_device: tuple[int, int] | None) -> bool:
-    """True if a tensor of the runtime's memory on `dl_device` is a CUDA tensor."""
+    """True if the runtime shares memory with CUDA, and `dl_device` is None or that CUDA device."""
     try:
         found = cuda_device(runtime)
     except BufferError:
@@ -86,7 +90,7 @@ def cuda_capsule(
     """Capsule of an array in CUDA-visible memory, `offset` bytes into a buffer.
 
     Shape, strides and dtype are those of `like`. `stream` is numbered as in DLPack. Raises
-    BufferError.
+    BufferError for stream 0, or if the memory cannot be shared with CUDA.
     """
     if stream == 0:
         raise BufferError("stream=0 may mean any stream: DLPack wants 1, 2 or a stream's handle")
@@ -103,8 +107,8 @@ def cuda_capsule(
 def view_of_capsule(source: DLPackExporter) -> NDArray[np.generic]:
     """Numpy view of host memory that another library exports.
 
-    Raises ArgumentError for memory of other devices, and for dtypes that DLPack cannot export to
-    numpy.
+    Raises ArgumentError for memory of other devices, for dtypes that DLPack cannot export to numpy,
+    and for torch tensors that require gradients.
     """
     try:
         kind, number = source.__dlpack_device__()
@@ -122,10 +126,11 @@ def view_of_capsule(source: DLPackExporter) -> NDArray[np.generic]:
 
 
 def view_of_foreign(source: object) -> NDArray[np.generic] | None:
-    """Numpy view of the host memory of a foreign object; None if it offers none.
+    """Numpy view of the host memory of a foreign object; None if it offers none, or is a numpy
+    scalar.
 
-    Uses DLPack, numpy's array interface, or Python's buffer protocol. Raises ArgumentError for
-    memory of other devices, and for dtypes that DLPack cannot export to numpy.
+    Uses DLPack, numpy's array interface, or Python's buffer protocol. Raises ArgumentError for CUDA
+    memory, and as `view_of_capsule`.
     """
     if is_number_of_numpy(source):
         return None

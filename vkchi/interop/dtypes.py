@@ -1,9 +1,9 @@
 """Conversion between vkchi's scalar types and the dtypes of numpy and torch.
 
-Imports torch only for torch dtypes.
+Only `to_pytorch_type` imports torch.
 
->>> to_taichi_type(np.float32), to_numpy_type(i8)
-(f32, dtype('int8'))
+    >>> to_taichi_type(np.float32), to_numpy_type(i8)
+    (f32, dtype('int8'))
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ def from_dlpack(source: dlpack.DLPackExporter, /, *, copy: bool | None = None) -
 
     Raises BufferError if `copy` is False and a copy is necessary. Raises ArgumentError for:
 
+    - objects without `__dlpack__`;
     - tensors that are neither in host memory nor in CUDA memory that the device shares;
     - torch tensors whose memory holds other values (a pending negation, a resized storage);
     - dtypes without a kernel type.

@@ -33,7 +33,7 @@ def is_torch(obj: Any) -> bool:
 
 
 def is_cuda_array(source: Any) -> bool:
-    """True if an object is an array in CUDA memory."""
+    """True if an object is a CUDA tensor of torch, or has a `__cuda_array_interface__`."""
     if is_torch(source):
         return bool(source.is_cuda)
     return not isinstance(source, np.ndarray) and bool(
@@ -65,7 +65,7 @@ def grad_of(tensor: Any) -> Any:
 def make_grad(obj: Any) -> Any:
     """Gradient of a torch tensor, created as zeros if missing.
 
-    None for a tensor without gradient, and for objects that are no tensor.
+    None for objects that are no tensor, and for tensors that neither require nor have a gradient.
     """
     if not has_grad(obj):
         return None
@@ -76,7 +76,10 @@ def make_grad(obj: Any) -> Any:
 
 
 def put_grad(tensor: Any, grad: Any) -> None:
-    """Make `grad`, which has just been written, the gradient of a tensor if it is not yet."""
+    """Make `grad`, which has just been written, the gradient of a tensor if it is not yet.
+
+    Increments the version of `grad`.
+    """
     from vkchi.interop.torch_writes import version_raiser  # imports torch
 
     version_raiser()(grad)
@@ -95,7 +98,7 @@ def write_grad(tensor: Any, values: Any) -> None:
 def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
     """Numpy view of the object's memory; None if the object is no array.
 
-    Raises ArgumentError for tensors and CUDA arrays that are not in host memory.
+    Raises ArgumentError for masked arrays, for CUDA arrays, and as `array_of_torch`.
     """
     if is_array_of_numpy(obj):
         return as_plain_array(obj)
@@ -122,7 +125,11 @@ def as_plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
-    """Detached numpy view of a CPU tensor. Raises ArgumentError for one on another device."""
+    """Detached numpy view of a CPU tensor.
+
+    Raises ArgumentError for other objects, tensors on other devices, and tensors that numpy cannot
+    view (bfloat16, sparse).
+    """
     if not is_torch(tensor):
         raise ArgumentError(f"a torch tensor is needed, not {type(tensor).__name__}")
     if tensor.device.type == "meta":
@@ -177,7 +184,7 @@ def to_number_array(value: Any) -> np.ndarray[Any, Any]:
     """Convert values to a numpy array.
 
     Accepts Python numbers, nested sequences, ti.Vector and ti.Matrix, numpy arrays and CPU tensors.
-    Raises ArgumentError for anything else.
+    Raises ArgumentError for anything else, and for dtypes that no vkchi array has.
     """
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
@@ -213,7 +220,7 @@ def short_repr(value: Any) -> str:
 def cast(values: np.ndarray[Any, Any], t: Scalar) -> np.ndarray[Any, Any]:
     """Cast values to type t, as `astype`; returns `values` itself if it has that type already.
 
-    Floats are truncated to integers, integers wrap, and values above the range of f32 become
+    Floats are truncated to integers, integers wrap. Values above the range of a float type become
     infinite.
     """
     if values.dtype == t.dtype:
@@ -232,7 +239,10 @@ def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def changed_mask(before: np.ndarray[Any, Any], now: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Mask of the elements whose bits differ between two arrays of one shape and dtype; -0 != 0."""
+    """Mask of the elements whose bits differ between two arrays of one shape and dtype; -0 != 0.
+
+    The elements have 1, 2, 4 or 8 bytes.
+    """
     bits = f"u{before.itemsize}"
     found: np.ndarray[Any, Any] = before.view(bits) != now.view(bits)
     return found
@@ -257,7 +267,7 @@ def address_range(a: np.ndarray[Any, Any]) -> tuple[int, int]:
 
 
 def covers_memory(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """True if array `a` covers all memory of array `b`."""
+    """True if `a` is the same view as `b`, or has no gaps and contains the memory of `b`."""
     (start, end), (first, last) = address_range(a), address_range(b)
     is_whole = end - start == a.nbytes and not overlaps_itself(a)
     return is_same_view(a, b) or (is_whole and start <= first and last <= end)
@@ -290,7 +300,10 @@ def is_same_view(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def make_torch(values: np.ndarray[Any, Any], device: Any) -> Any:
-    """A torch tensor of these values on `device`. Raises ImportError if torch is not installed."""
+    """A torch tensor of these values on `device`; if None, on the CPU, in the array's memory.
+
+    Raises ImportError if torch is not installed.
+    """
     torch = import_uninterrupted("torch")
     tensor = torch.from_numpy(values)
     return tensor if device is None else tensor.to(device)

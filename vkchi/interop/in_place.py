@@ -1,7 +1,8 @@
 """Numpy arrays and torch tensors used in place, on devices that can import host memory.
 
-The pages around an array are imported once (VK_EXT_external_memory_host), and cached while their
-owner lives: numpy's base array, or torch's storage. An array is copied instead (None here) if
+The pages around an array are imported once (VK_EXT_external_memory_host). Up to 256 imports are
+cached while their owners live: numpy's base array, or torch's storage. An array is copied instead
+(None here) if
 
 - it is not contiguous, aligned, writable and in native byte order;
 - the device stores its type in another format;
@@ -125,7 +126,10 @@ class CachedLookup(NamedTuple):
 
 
 class HostArrays:
-    """Cache of the host memory that one device has imported; empty unless `can_import`."""
+    """Cache of the host memory that one device has imported.
+
+    `can_import`: the device can import host memory, and debug mode is off.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -175,7 +179,10 @@ class HostArrays:
         return known.array
 
     def _note(self, array: Any, seen: HostArrayInfo, element_axes: int, found: HostNdarray) -> None:
-        """Cache the lookup of an array; a hit takes a third of the time."""
+        """Cache the lookup of an array; a hit takes a third of the time.
+
+        No effect for classes derived from numpy's.
+        """
         is_numpys = type(array) is np.ndarray
         if not is_numpys and is_array_of_numpy(array):
             return
@@ -306,7 +313,8 @@ type_of_torchs = cache(to_taichi_type)
 
 
 def see_tensor(tensor: Any) -> HostArrayInfo | None:
-    """Memory of a torch tensor; None if it is not contiguous host memory."""
+    """Memory of a torch tensor; None unless it is contiguous host memory with the tensor's own
+    values."""
     try:
         if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
             return None
@@ -319,11 +327,11 @@ def see_tensor(tensor: Any) -> HostArrayInfo | None:
 
 
 def see_nothing(_array: object) -> None:
-    """Describe no array of an unknown class."""
+    """Return None: arrays of an unknown class are copied."""
 
 
 def host_arrays(runtime: Runtime) -> HostArrays:
-    """Imports of the runtime's device. Debug mode imports nothing, because it checks copies."""
+    """Host memory imported by the runtime's device, created at first use."""
     found: HostArrays | None = runtime.host_arrays
     if found is None:
         found = runtime.host_arrays = HostArrays(runtime)

@@ -17,7 +17,10 @@ from vkchi.interrupts.local import local
 
 
 def is_added_to(tensor: Any) -> bool:
-    """True if a backward pass of torch is running that may add to the tensor's `.grad`."""
+    """True if the running backward pass of torch will add to the `.grad` of this leaf.
+
+    False for other tensors, without a running pass, and if torch gives no answer.
+    """
     if not (tensor.is_leaf and tensor.requires_grad):
         return False
     torch = sys.modules["torch"]

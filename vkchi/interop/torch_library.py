@@ -110,7 +110,10 @@ def keeps_graph() -> Callable[[], bool]:
 def make_function(
     name: str, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A torch.autograd.Function of these two functions; both take torch's context first."""
+    """The `apply` of a new torch.autograd.Function of these two functions.
+
+    Both take torch's context first.
+    """
     import torch
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}

@@ -34,7 +34,7 @@ def has_tangent(tensor: Any) -> bool:
 
 
 def may_have_tangent(tensor: Any) -> bool:
-    """The same, but also true for wrapped tensors of function transforms inside forward mode.
+    """True if `has_tangent`, or inside forward mode for wrapped tensors of function transforms.
 
     An outer transform may have a tangent for them.
     """
@@ -78,9 +78,10 @@ class TensorWriter(Protocol):
 
 
 def report_write(name: str, tensor: Any, writer: TensorWriter) -> None:
-    """Report that a kernel changes a tensor.
+    """Report to torch that a kernel changes a tensor.
 
-    Raises ArgumentError if torch does not allow it, as for one of several views.
+    Raises ArgumentError for a tensor with a tangent, and if torch does not allow the write, as for
+    one of several views.
     """
     if has_tangent(tensor):
         raise ArgumentError(

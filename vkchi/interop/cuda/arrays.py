@@ -81,8 +81,8 @@ class CudaArrayType(NamedTuple):
 class CudaArgument:
     """A CUDA array as an argument of one call.
 
-    `array`: the ndarray that stands for it. `view`: a numpy array with its CUDA address. `copied`:
-    CUDA address of the staging buffer; None if it is used in place.
+    `array`: the ndarray that stands for it. `view`: a numpy array with its CUDA address, never
+    dereferenced. `copied`: CUDA address of the staging buffer; None if it is used in place.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class CudaArgument:
         self._move(is_back=True)
 
     def end(self) -> None:
-        """Release the staging buffer after the call's host part."""
+        """Record the stream's use of the array, and release the staging buffer, after the call."""
         record_stream_use(self.source, self.link.cuda.ordinal)
         if isinstance(self.array, CudaNdarray) and self.copied is not None:
             self.link.arrays.keep(self.seen.stream, self.array, self.copied)
@@ -280,10 +280,10 @@ class CudaArrays:
 
 
 def is_word_wise(seen: CudaArrayInfo, size_bytes: int) -> bool:
-    """True if kernels can use an array in place.
+    """True if the layout of an array permits its use in place.
 
-    It must be contiguous and aligned. Narrow elements must fill whole words, because kernels may
-    replace the words around them.
+    It must be contiguous, aligned and not empty. Narrow elements must fill whole words, because
+    kernels may replace the words around them.
     """
     size = seen.dtype.itemsize
     if not (seen.is_contiguous and size_bytes) or seen.address % size:

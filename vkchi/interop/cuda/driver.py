@@ -1,4 +1,4 @@
-"""Calls of the CUDA driver API that memory sharing with Vulkan needs; no other module calls CUDA.
+"""Calls of the CUDA driver API that memory sharing needs; no other Python module calls CUDA.
 
 Memory and semaphores are imported from handles. CUDA owns a file descriptor once it is imported; if
 the import fails, it is closed here. An NT handle is closed in any case. Mapped memory is freed by
@@ -87,10 +87,13 @@ class CudaDriver(Protocol):
         """The allocation that contains an address; None if CUDA does not report it."""
 
     def find_exportable(self, pointer: int) -> ExportableAllocation | None:
-        """The allocation that contains an address, with a new handle; None if none."""
+        """The allocation that contains an address, with a new handle.
+
+        None if it is not exportable, or if the address range has several allocations.
+        """
 
     def synchronize(self) -> None:
-        """Wait for all streams."""
+        """Wait for all streams of the device's context."""
 
     def close(self) -> None:
         """Release the device."""
@@ -257,7 +260,10 @@ def call_cuda(module: Any, name: str, *args: Any) -> Any:
 
 
 def load_bindings() -> Any:
-    """The module `cuda.bindings.driver`, initialized. Raises DeviceError if there is no CUDA."""
+    """The module `cuda.bindings.driver`, initialized.
+
+    Raises DeviceError without the package `cuda-bindings`, or without a CUDA driver.
+    """
     try:
         from cuda.bindings import driver
     except ImportError:

@@ -86,7 +86,7 @@ class Stream:
 
 
 class Link:
-    """Shared state of both devices."""
+    """Memory and timelines shared by a Vulkan device and the same device in CUDA."""
 
     def __init__(self, device: Device, kind: int, cuda: CudaDriver) -> None:
         self._device, self._kind, self.cuda = device, kind, cuda
@@ -109,7 +109,8 @@ class Link:
     # --- memory ------------------------------------------------------------------------------
 
     def map(self, buffer: Buffer) -> int:
-        """CUDA address of a buffer's memory."""
+        """CUDA address of a buffer's memory, whose block is mapped at first use. Raises
+        DeviceError."""
         block, offset = buffer.place()
         with self._locked():
             known = self._mapped.get(id(block))
@@ -155,12 +156,17 @@ class Link:
     def export(self, buffer: Buffer, number: int | None) -> ExportedMemory:
         """Export a buffer's memory to a stream (None: to a consumer without synchronization).
 
-        The stream waits for earlier launches, and later launches wait for the stream.
+        The stream waits for earlier launches, and later launches wait for the stream while the
+        result is alive. Raises DeviceError.
         """
         return self.hold(self.map(buffer), buffer.pointer, number)
 
     def hold(self, address: int, memory: Any, number: int | None) -> ExportedMemory:
-        """The same for memory that both APIs can already access, such as imported CUDA memory."""
+        """Same as `export` for memory that both APIs can already access, such as imported CUDA
+        memory.
+
+        `address` is CUDA's; the result keeps `memory` alive.
+        """
         held = ExportedMemory(address, memory)
         if number is not None:
             with self._locked():

@@ -36,7 +36,8 @@ def torch_memory() -> AbstractContextManager[None]:
     kernels.
 
     Tensors stay usable in place after the block (docs/interop.md). Raises MissingPackageError
-    without torch 2.5 or a C compiler, DeviceError without CUDA.
+    without torch 2.5 or a C compiler, DeviceError without CUDA, or if the allocator cannot be
+    compiled.
     """
     torch: Any = None
     with suppress(ImportError):
@@ -58,7 +59,7 @@ def compile_allocator(folder: Path) -> Path:
     """Compile the allocator to a shared library in a folder of the user, unless it exists there.
 
     Raises MissingPackageError without a C compiler, DeviceError if the folder belongs to another
-    user or cannot be used.
+    user or cannot be used, or if the compiler fails.
     """
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     path = folder / f"torch_memory-{digest}.so"
