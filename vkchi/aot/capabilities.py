@@ -149,7 +149,10 @@ def missing_features(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
 
 
 def exceeds_workgroup_count(grid: Grid, made_for: Caps, device: Caps) -> bool:
-    """True if the device may need several dispatches along an axis without a base offset."""
+    """True if the device may need several dispatches along an axis without a base offset.
+
+    False for grids of one axis, which wrap to a second one.
+    """
     limits = zip(grid.axes, made_for.workgroup_count, device.workgroup_count, strict=False)
     return len(grid.axes) > 1 and any(
         not axis.has_base and here < there for axis, there, here in limits

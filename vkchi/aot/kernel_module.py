@@ -87,7 +87,7 @@ class Module:
     def add_field(self, name: str, field: Any) -> None:
         """Add `field` under `name`; members of a field of structs as NAME.MEMBER.
 
-        Raises ArgumentError for anything but a field, and for a name in use.
+        Raises ArgumentError for anything but a field, and for an invalid name or one in use.
         """
         check_name("add_field", name)
         self._added[name] = field
@@ -99,7 +99,10 @@ class Module:
             self._fields[path] = one
 
     def word_for(self, value: Any) -> str:
-        """Return a template value as text. Raises ArgumentError."""
+        """Return a template value as text: a number, or the name of a field of the module.
+
+        Raises ArgumentError for any other value.
+        """
         if is_real_scalar(value):
             return str(value)
         for name, field in self._added.items():
@@ -140,8 +143,9 @@ class Module:
         template_args: values by parameter name. Give template values, and sample arrays or textures
         if annotations do not determine the type.
 
-        Raises ArgumentError for anything but a kernel, for a name in use, and for parameters of
-        unknown type. Raises the errors of compilation.
+        Raises ArgumentError for anything but a kernel, and for an invalid name or one in use.
+        Raises it also for unknown parameters, and parameters of unknown type. Raises the errors of
+        compilation.
         """
         kernel, first = unbind_kernel(kernel_fn)
         found = name or kernel.__vkchi_func__.__name__
@@ -206,11 +210,11 @@ class Module:
     ) -> None:
         """Add `graph` with its kernels, under `name`.
 
-        template_args: by argument, textures whose format the kernels are compiled for, unless the
-        argument states it; the default is rgba8.
+        template_args: by argument, sample arrays, and textures whose format the kernels are
+        compiled for, unless the argument states it. The default format is rgba8.
 
-        Raises ArgumentError for anything but a graph, and for arrays passed to dispatch(), since
-        they are memory of this process.
+        Raises ArgumentError for anything but a graph, and for an invalid name or one in use. Raises
+        it also for arrays passed to dispatch(), since they are memory of this process.
         """
         if not isinstance(graph, Graph):
             raise ArgumentError(

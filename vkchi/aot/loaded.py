@@ -195,7 +195,7 @@ class LoadedModule:
         return self.__getattr__(f"{name}[{parts}]" if parts else name)
 
     def open_runtime(self) -> Runtime:
-        """Return the module's runtime. Raises KernelRuntimeError after another `ti.init`."""
+        """Return the module's runtime. Raises KernelRuntimeError if it is not the current one."""
         runtime = current_runtime()
         if runtime is not self._runtime:
             raise KernelRuntimeError(

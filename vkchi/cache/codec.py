@@ -165,7 +165,8 @@ def plain_step(form: str, kind: type) -> Step:
 
 
 def any_step(steps: list[Step], form: str) -> Step:
-    """Return a step that tries several steps in order."""
+    """Return a step that tries several steps in order; a TypeError means that a step does not
+    match."""
 
     def take(value: Any, through: Through) -> Any:
         for step in steps:

@@ -90,5 +90,5 @@ def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> Read:
 
 
 def values_of(survey: KernelSurvey) -> tuple[Any, ...]:
-    """Return the kernel's compile-time arguments."""
+    """Return the `ArgSpec.value` of each argument: the argument itself for templates and `self`."""
     return tuple([arg.value for arg in survey.args])

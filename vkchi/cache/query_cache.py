@@ -132,7 +132,11 @@ class Answers:
             return None
 
     def _note(self, asked: EncodedQuestion, answer: Any, seconds: float) -> None:
-        """Queue an answer for writing; `seconds` is the time that `make` took."""
+        """Queue an answer for writing, unless the table is full; write the queue if it has taken
+        long.
+
+        `seconds` is the time that `make` took.
+        """
         known, most = self.kept.of(asked)
         if len(known) + sum(a.is_of_call is asked.is_of_call for a, _ in self.new) >= most:
             return
@@ -232,8 +236,8 @@ def lines_of(body: bytes) -> Iterator[str]:
 
 
 def artifacts_in(body: bytes) -> list[Artifact]:
-    """Decode all answers of an entry; return those that are artifacts or records with artifacts, as
-    a list of artifacts. Raises Malformed."""
+    """Decode all answers of an entry; return the artifacts among them and their fields. Raises
+    Malformed."""
     found = [
         decode(data, form_in(text)) for table in table_in(body) for text, data in table.items()
     ]

@@ -107,7 +107,7 @@ def read_trace(path: str) -> Timings:
 def page(
     entries: Sequence[CacheEntry], details: Sequence[Shown], timings: Timings, title: str
 ) -> str:
-    """Return the page: a table of `entries`, and `details` of some of them."""
+    """Return the HTML page: a table of `entries`, and `details` of some of them."""
     body = [f"<h1>{escape(title)}</h1>", *table(entries, {e.key for e, _ in details}, timings)]
     for entry, linked in details:
         body += detail(entry, linked)
@@ -120,7 +120,7 @@ def page(
 
 
 def table(entries: Sequence[CacheEntry], shown: set[str], timings: Timings) -> Iterator[str]:
-    """Yield the rows of the table."""
+    """Yield the lines of the table as HTML."""
     heads = [f"<th>{name}</th>" for name in COLUMNS]
     heads += [f'<th class="n">{name}</th>' for name in NUMBERS]
     yield f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>"
@@ -159,7 +159,7 @@ def statistics_of(header: dict[str, Any]) -> list[str]:
 
 
 def detail(entry: CacheEntry, linked: Linked) -> Iterator[str]:
-    """Yield source, IR and SPIR-V of one entry, side by side."""
+    """Yield source, IR and SPIR-V of one entry as HTML, side by side."""
     name = escape(str(entry.header.get("name", "")))
     kind = escape(str(entry.header.get("kind", "")))
     short = entry.key[:SHORT]

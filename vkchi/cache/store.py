@@ -117,7 +117,7 @@ class CacheStore:
     # --- reading
 
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """Return header and body of an entry, or None, and count the use."""
+        """Return header and body of an entry and count the use; None without an intact entry."""
         found = self.peek(key)
         if found is not None:
             self._note_use(key)
@@ -224,7 +224,7 @@ class CacheStore:
         return True
 
     def note(self, name: str) -> str:
-        """Return a note of some process, or ""."""
+        """Return the note `name`, or "" if there is none."""
         if not self.is_usable(make=False):
             return ""
         try:

@@ -36,7 +36,7 @@ def list_examples() -> dict[str, Path]:
 
 
 def title_of(path: Path) -> str:
-    """Return the first line of an example's docstring."""
+    """Return the first line of an example's docstring, or ""."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return text.split("\n")[0]
 

@@ -28,7 +28,7 @@ from vkchi.vk.sequence import Command, CommandSequence
 
 
 class ShaderRecord:
-    """The recorded shaders, distinct and in order. `device` is the last one opened."""
+    """The recorded shaders by their words, in order. `device` is the last one opened, or None."""
 
     def __init__(self, described: DeviceDescription | None) -> None:
         self.described = described

@@ -159,17 +159,20 @@ class Arg:
 
 
 def number_mismatch(arg: Arg, p: Any) -> str:
-    """Return why a scalar parameter does not fit, or ""."""
+    """Return the reason why a scalar parameter does not fit, or ""."""
     return "" if p.type is arg.dtype else f"{p.type} is needed, not {arg.dtype}"
 
 
 def matrix_mismatch(arg: Arg, p: Any) -> str:
-    """Return why a vector or matrix parameter does not fit, or "". Element types are converted."""
+    """Return the reason why a vector or matrix parameter does not fit, or "".
+
+    Only shapes must agree: element types are converted.
+    """
     return "" if p.type.shape == arg.dtype.shape else f"{p.type} is needed, not {arg.dtype}"
 
 
 def array_mismatch(arg: Arg, p: Any) -> str:
-    """Return why an array parameter does not fit, or ""."""
+    """Return the reason why an array parameter does not fit, or ""."""
     try:
         p.check(arg.dtype, arg.ndim)
     except ArgumentError as e:
@@ -178,7 +181,7 @@ def array_mismatch(arg: Arg, p: Any) -> str:
 
 
 def texture_mismatch(arg: Arg, p: Any) -> str:
-    """Return why a texture parameter does not fit, or ""."""
+    """Return the reason why a texture parameter does not fit, or ""."""
     kind = ArgKind.RWTEXTURE if isinstance(p.note, rw_texture) else ArgKind.TEXTURE
     if kind is not arg.tag:
         return f"ArgKind.{kind.name} is needed"

@@ -61,7 +61,8 @@ class GraphNode(NamedTuple):
     given: tuple[Any, ...]
 
     def is_plain(self, values: Values) -> bool:
-        """True if a launch with these values can be recorded."""
+        """True if a launch with these values can be recorded: no constants are mutable, see
+        `is_plain_launch`."""
         rest = self.given[self.kernel.is_method :]
         if not all(isinstance(value, Arg) or is_immutable_constant(value) for value in rest):
             return False
@@ -122,7 +123,10 @@ class GraphBuilder(Sequential):
         return Sequential()
 
     def append(self, node: Sequential) -> None:
-        """Append the sequence `node`; its contents are read by `compile`. Raises ArgumentError."""
+        """Append the sequence `node`; its contents are read by `compile`.
+
+        Raises ArgumentError for anything but a sequence of `create_sequential`.
+        """
         if not isinstance(node, Sequential) or isinstance(node, GraphBuilder):
             raise ArgumentError(
                 f"append() takes what create_sequential() gave, not {describe_argument(node)}"

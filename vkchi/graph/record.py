@@ -170,12 +170,12 @@ class Record(SafeContext):
         self.on_access(array, ArrayAccess("write"))
 
     def copy(self, target: Storage, source: Storage) -> bool:
-        """Hook before Python copies an array."""
+        """Hook before Python copies into an array. Returns False: the copy is not done here."""
         self.on_access(target, ArrayAccess("write"))
         return False
 
     def copy_tensor(self, target: Storage, tensor: object) -> bool:
-        """Hook before Python copies a tensor."""
+        """Hook before Python copies a tensor into an array. Returns False, as `copy`."""
         return self.copy(target, target)
 
     refill = copy

@@ -50,7 +50,7 @@ def first(t: Scalar, a: Interval, *others: Interval) -> Interval:
 
 
 def nonnegative(t: Scalar) -> Interval:
-    """Non-negative i32, for counts and indices."""
+    """Range of a non-negative i32, for counts and indices."""
     return 0, (1 << 31) - 1
 
 

@@ -179,7 +179,7 @@ class Plan:
         return self.path.startswith("vkchi.")
 
     def known(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the compile-time arguments, with None for all others."""
+        """Return the arguments with None in place of all but template arguments and `self`."""
         pairs = zip(self.parameters, args, strict=True)
         return tuple([arg if p.kind in ("template", "self") else None for p, arg in pairs])
 
@@ -210,13 +210,16 @@ class Plan:
 
     @property
     def is_plain(self) -> bool:
-        """True if launches with the same device arrays record the same commands and have no other
-        effect."""
+        """True if the kernel has no report sites, gradient bindings or random draws.
+
+        Launches with the same device arrays then record the same commands and have no other effect.
+        """
         return self.is_recordable and not self.draws
 
     @property
     def is_recordable(self) -> bool:
-        """Like `is_plain`, but random seeds may differ between launches."""
+        """True if the kernel has no report sites or gradient bindings: like `is_plain`, with random
+        draws."""
         return not (self.sites or self.gradients)
 
     def fields(self, args: tuple[Any, ...]) -> dict[str, Storage]:
@@ -292,7 +295,8 @@ class Plan:
             raise
 
     def result(self) -> Any:
-        """Wait for the last launch and return its result; None if the kernel returns nothing."""
+        """Wait for the last launch and return its result; None, without waiting, if the kernel
+        returns none."""
         if not self.returns:
             return None
         leaves = map(self.show, self.returns)

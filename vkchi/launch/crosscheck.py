@@ -123,7 +123,10 @@ def verify(
 
 
 def take_case(plan: Plan, args: tuple[Any, ...]) -> Case:
-    """Bind a call without running it. Raises ArgumentError, Unsupported."""
+    """Bind a call without running it.
+
+    Raises ArgumentError, and Unsupported if the kernel draws random numbers.
+    """
     name = plan.executable.artifact.name
     if plan.draws:
         raise Unsupported(f"verify: {name}() draws random numbers, which devices draw as they like")
@@ -153,7 +156,10 @@ def copy_contents(contents: Contents) -> Contents:
 
 
 def interpret(case: Case, before: Contents, writers: Writers) -> RunOutcome:
-    """Run the reference interpreter. Raises ArgumentError if it exceeds its limits."""
+    """Run the reference interpreter; note in `writers` the op that wrote each element last.
+
+    Raises ArgumentError if a run exceeds the interpreter's limits.
+    """
     numbers: dict[str, Any] = {}
     for p, arg in case.numbers:
         bound = BoundArguments(case.plan.runtime, [])

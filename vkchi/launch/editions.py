@@ -42,7 +42,7 @@ class Editions:
         return bool(self.often)
 
     def find(self, args: tuple[Any, ...]) -> Plan | None:
-        """Return the plan for the current values, if there is one."""
+        """Return the plan for the current values, moved to the front; None if there is none."""
         for k, plan in enumerate(self.plans):
             if plan.guard.holds(args):
                 if k:

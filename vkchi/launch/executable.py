@@ -187,7 +187,8 @@ class Executable:
 
     @property
     def dynamic_arrays(self) -> dict[str, list[int]]:
-        """Indices in the flat list of the extents of each array of dynamic shape."""
+        """Indices in the flat list of the extents of each array of dynamic shape whose extents are
+        bound."""
         return {
             name: [self.places["dim", name, k] for k in range(t.ndim)]
             for name, t in self.artifact.arrays.items()
@@ -210,7 +211,7 @@ class Executable:
         return self.form if self.shapes is None else self.shapes.form(bound.flat, launches)
 
     def bind(self, args: tuple[Any, ...], arrays: Arrays = NOTHING) -> BoundArguments:
-        """Bind the arguments and arrays of a launch. Raises ArgumentError.
+        """Bind the arguments and arrays of a launch, and run the checks. Raises ArgumentError.
 
         An array in `arrays` replaces an argument of that name; it must have the same shape.
         """
@@ -229,7 +230,7 @@ class Executable:
         return bound
 
     def bind_arguments(self, args: tuple[Any, ...]) -> BoundArguments:
-        """Bind the parameters only. Raises ArgumentError."""
+        """Bind the parameters only, without checks. Raises ArgumentError."""
         bound = BoundArguments(self.runtime, self.constants)
         for parameter, arg in zip(self.parameters, args, strict=True):
             parameter.bind(arg, bound)
@@ -304,7 +305,7 @@ class DispatchStep:
         return key
 
     def as_dispatch(self) -> DispatchStep:
-        """Return the dispatch itself if this step is an equivalent fill command."""
+        """Return this step, or the dispatch it replaces if it is an equivalent fill command."""
         return self if self._dispatch is None else self._dispatch()
 
     def record(self, bound: BoundArguments) -> None:

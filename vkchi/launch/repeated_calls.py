@@ -29,8 +29,10 @@ OBJECTS = ("array", "template", "self")  # parameter kinds that are compared by 
 
 
 class ScalarArgument(NamedTuple):
-    """A scalar argument within [low, high]: its index among the arguments, and its parameter's
-    name."""
+    """A scalar argument of one of these Python types, within [low, high].
+
+    `argument` is its index among the arguments, `name` that of its parameter.
+    """
 
     argument: int
     name: str
@@ -163,7 +165,7 @@ def cache_call(
 
 
 def is_identified(kind: str, arg: Any) -> bool:
-    """True if the identity of the argument determines everything that a launch needs of it."""
+    """True if the identity of an array, field or object determines all that a launch needs."""
     if isinstance(arg, HostNdarray):
         return kind == "array"
     if kind == "array":

@@ -136,7 +136,8 @@ class ShapeSpecializer:
         return self.made.get(key) or self._counted.get(key) or self._begin(key, flat)
 
     def count(self, met: ShapeCounter, launches: int) -> None:
-        """Count launches; specialize when the counter reaches 0."""
+        """Count launches. When the counter reaches 0, specialize, or take generic code beyond
+        MOST_SHAPES."""
         if met.left > launches:
             met.left -= launches
             return
@@ -181,7 +182,7 @@ class ShapeSpecializer:
         return found
 
     def _launches(self, key: Shape, flat: list[Any]) -> int:
-        """Return the number of launches that take as long as compiling, or 0 for never."""
+        """Return the estimated launches that take as long as compiling, or 0 for never."""
         if env.flag("VKCHI_SHAPES") == "first":
             return 1
         shapes = self.shapes_of(key)

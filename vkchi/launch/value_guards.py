@@ -76,7 +76,7 @@ class Guard:
         return not (self.watches or self.methods)
 
     def changed(self, args: tuple[Any, ...]) -> Iterator[tuple[Path, Span | None]]:
-        """Yield the paths whose values changed, with the spans that read them."""
+        """Yield the paths whose values changed, each with the span that reads it, if known."""
         for one in self.watches:
             if not one.is_current(args):
                 yield one.path, one.read.span
