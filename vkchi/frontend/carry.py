@@ -41,7 +41,7 @@ from vkchi.types import Scalar, Tensor, u1
 def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
     """Return the outer variables that a loop may assign, directly or through calls.
 
-    Constants and kernel arguments are left out.
+    Names whose kind is not in CHANGING are left out, such as constants and kernel arguments.
     """
     found = names_assigned(cx.act.source, n)
     names = dict.fromkeys(found.names)

@@ -48,8 +48,9 @@ def is_text_of(
 ) -> bool:
     """True if a definition is the source of a function; `lines` are those of the whole text.
 
-    It must compile to the function's code, or to a part of it if the code may be rewritten.
-    `is_sole`: no other definition in that line may be the source.
+    It must compile to the function's code. If a tool may have rewritten that, the definition's
+    constants and names must occur in it. `is_sole`: no other definition in that line may be the
+    source.
     """
     code = fn.__code__
     imported = _imported(code, lines)

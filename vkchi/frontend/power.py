@@ -40,7 +40,7 @@ def power(cx: Context, a: Operand, b: Operand) -> Value:
 def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
     """Return the common type of base and exponent; if it is an integer, that of a base value.
 
-    Two bools give default_ip. Source: Taichi's documentation of `pow`.
+    A bool becomes default_ip. Source: Taichi's documentation of `pow`.
     """
     elem = common_scalar(cx, [a, b])
     if elem.kind in "iu" and isinstance(a, Value):

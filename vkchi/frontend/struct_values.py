@@ -277,7 +277,10 @@ def member_array(cx: Lowering, x: Any, name: str) -> Any:
 
 
 def first_array(cx: Lowering, x: Any) -> ArrayRef:
-    """Return the array of the first member, nested ones included; all members have one shape."""
+    """Return the array of the first member, nested ones included; a plain array itself.
+
+    All members have the same shape.
+    """
     found = x
     while not isinstance(found, ArrayRef):
         if isinstance(found, StructOfArrays):

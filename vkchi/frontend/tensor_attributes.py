@@ -109,7 +109,7 @@ def is_array(obj: Any) -> bool:
 
 
 def names_of(obj: Any, *, is_private: bool) -> list[str]:
-    """Return the attribute names of a Python object; for a module, those in `__all__`.
+    """Return the attribute names of a Python object; for a module, its `__all__` if defined.
 
     Names with an underscore are included if `is_private`.
     """
