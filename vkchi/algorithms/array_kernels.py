@@ -24,7 +24,8 @@ from vkchi.types import ndarray as ndarray_argument
 
 
 class ArrayKernel:
-    """A function of arrays and scalars, with one kernel per combination of fields and ndarrays."""
+    """A function of arrays and scalars, compiled on first use per combination of fields and
+    ndarrays."""
 
     def __init__(self, fn: FunctionType, numbers: dict[str, Scalar], returns: Scalar | None):
         self.fn, self.numbers, self.returns = fn, numbers, returns
@@ -54,8 +55,8 @@ class ArrayKernel:
 
 
 def on_arrays(returns: Scalar | None = None, **numbers: Scalar) -> Callable[[Any], ArrayKernel]:
-    """Decorator: a kernel with scalar parameters of the types in `numbers`. All other parameters
-    are fields or ndarrays."""
+    """Decorator: an ArrayKernel. Its parameters in `numbers` are scalars of those types, all others
+    fields or ndarrays. It returns a scalar of type `returns`, if given."""
     return lambda fn: ArrayKernel(fn, numbers, returns)
 
 
@@ -68,7 +69,7 @@ def check_array(who: str, name: str, x: Any, ndim: int | None = None) -> None:
 
 
 def make_like(x: Field | Ndarray, *, needs_grad: bool = False) -> Any:
-    """A zeroed array with the kind, scalar type, shape and index origin of x."""
+    """A zeroed field or ndarray, as x is, with x's scalar type, shape and index origin."""
     if isinstance(x, Ndarray):
         return ndarray(x.dtype, x.shape, needs_grad)
     return field(x.dtype, x.shape, offset=x.origin, needs_grad=needs_grad)

@@ -1,4 +1,4 @@
-"""Prefix sums (scan) of one-dimensional arrays.
+"""Prefix sums (scan) of one-dimensional arrays, in place.
 
 total = ti.field(ti.i32, n)
 ti.algorithms.PrefixSumExecutor(n).run(total)       # total[i] becomes total[0] + ... + total[i]
@@ -21,7 +21,8 @@ CHUNK = 32
 
 @on_arrays(at=i32, n=i32, chunks=i32)
 def sum_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
-    """Set sums[c] to the sum of chunk c of x, whose first element is x[at]."""
+    """Set sums[c] to the sum of the c-th chunk (CHUNK elements) of the `n` elements of x from x[at]
+    on."""
     for c in range(chunks):
         total = x[at + c * CHUNK]
         for i in range(c * CHUNK + 1, min(n, c * CHUNK + CHUNK)):
@@ -31,7 +32,8 @@ def sum_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
 
 @on_arrays(at=i32, n=i32, chunks=i32)
 def scan_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
-    """Prefix sums of x in place, given the prefix sums of its chunks' totals."""
+    """Prefix sums, in place, of the `n` elements of x from x[at] on. sums: prefix sums of the chunk
+    sums."""
     for c in range(chunks):
         total = x[at + c * CHUNK]
         if c > 0:
@@ -44,7 +46,7 @@ def scan_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
 
 @on_arrays(at=i32, n=i32)
 def scan_serially(x: Any, at: Any, n: Any) -> None:
-    """Prefix sums of x by a single invocation."""
+    """Prefix sums, in place, of the `n` elements of x from x[at] on, by a single invocation."""
     for _ in range(1):
         total = x[at]
         for i in range(1, n):
@@ -56,7 +58,7 @@ class PrefixSumExecutor:
     """Inclusive prefix sums, in place, of the first `length` elements of arrays.
 
     `run(array)` accepts one-dimensional fields and ndarrays of at least `length` integers (sums
-    wrap) or floats. Raises ArgumentError.
+    wrap) or floats. It raises ArgumentError for others, the constructor for invalid lengths.
     """
 
     def __init__(self, length: int) -> None:
@@ -67,7 +69,7 @@ class PrefixSumExecutor:
         self._sums: dict[Scalar, list[Any]] = {}
 
     def run(self, input_arr: Storage) -> None:
-        """Replace the first elements by their prefix sums."""
+        """Replace the first `length` elements by their prefix sums."""
         check_array("PrefixSumExecutor.run", "input_arr", input_arr, 1)
         t = input_arr.seen_elem
         if not isinstance(t, Scalar) or t.kind == "b":
@@ -85,8 +87,8 @@ class PrefixSumExecutor:
             self._scan(input_arr, self.length, levels)
 
     def _levels(self, t: Scalar) -> list[Any]:
-        """Scratch arrays: chunk sums, sums of their chunks, and so on. They are cached for later
-        runs."""
+        """Scratch ndarrays of type t: chunk sums, sums of their chunks, and so on. They are cached
+        for later runs."""
         runtime = current_runtime()
         if runtime is not self._runtime:
             self._runtime, self._sums = runtime, {}

@@ -1,4 +1,4 @@
-"""Grids of structs in bitmasked blocks: `ti.sparse`.
+"""Fields of structs in bitmasked blocks: `ti.sparse`.
 
 g = ti.sparse.grid({"mass": ti.f32, "v": ti.math.vec2}, shape=(64, 64))
 g[3, 5].mass = 1.0
@@ -24,8 +24,8 @@ __all__ = ["grid", "usage"]
 
 
 def grid(field_dict: Mapping[str, Any], shape: Sequence[int]) -> StructField:
-    """A field of structs of shape `shape` in a bitmasked block; `field_dict` has the member
-    types by name. A write activates an element. Raises ArgumentError."""
+    """A field of structs of shape `shape` in a bitmasked block; `field_dict` has the member types
+    by name. A write activates an element. Raises ArgumentError for invalid types and shapes."""
     made: StructField = Struct.field(dict(field_dict))
     root.bitmasked(axes(*range(len(shape))), shape).place(made)
     return made
@@ -33,7 +33,7 @@ def grid(field_dict: Mapping[str, Any], shape: Sequence[int]) -> StructField:
 
 def usage(x: StructField | Field) -> float:
     """Fraction of active elements of a field in sparse blocks, from 0 to 1. Raises ArgumentError
-    for other fields."""
+    for fields in dense blocks."""
     node = x.snode
     if not node.sparse_path:
         raise ArgumentError("ti.sparse.usage needs a field in sparse blocks: all of this is there")

@@ -1,7 +1,7 @@
 """Import aliases for Taichi's module paths: `from vkchi.lang.impl import ...`.
 
-A table lists the modules, and an import hook finds them. Most have no file: they export the public
-names of vkchi, or raise Unsupported.
+The tables list the modules, and an import hook finds them. Most have no file: they export the
+public names of vkchi, or raise UnsupportedName.
 
     >>> from vkchi.math import vec3
     >>> from vkchi.lang.kernel_impl import kernel
@@ -94,7 +94,9 @@ RENAMED = {
 
 
 def resolve_name(path: str) -> Any:
-    """Resolve the dotted path of a public name. Raises AttributeError or Unsupported."""
+    """Return the object at a dotted path of Taichi's, without the leading `taichi.`. Raises
+    UnsupportedName for names in the table of `unsupported`, AttributeError for other unknown names.
+    """
     module, _, name = path.rpartition(".")
     if path in PUBLIC_MODULES or path in WITHOUT_FILE:
         return importlib.import_module(f"{PACKAGE}.{path}")
@@ -125,7 +127,8 @@ def resolve_name(path: str) -> Any:
 
 
 def is_own(name: str) -> bool:
-    """True if vkchi has a module or package of this name, such as `ti.runtime`."""
+    """True if vkchi has a top-level module or package file of this name, such as `runtime`. False
+    for names that begin with an underscore."""
     return (
         not name.startswith("_")
         and PathFinder.find_spec(name, [os.path.dirname(os.path.dirname(__file__))]) is not None
@@ -138,28 +141,28 @@ def public_names() -> list[str]:
 
 
 def known_path(path: str) -> str:
-    """The key of a name in the table of `unsupported`, if it has one."""
+    """The last name of a path if only that is in the table of `unsupported`; otherwise the path."""
     name = path.rpartition(".")[2]
     return name if reason_for(path) is None and reason_for(name) is not None else path
 
 
 class AliasModule(ModuleType):
-    """A module without a file."""
+    """A module without a file; `resolve_name` resolves its attributes on each access."""
 
     def __getattr__(self, name: str) -> Any:
         return resolve_name(f"{self.__name__.removeprefix(PACKAGE + '.')}.{name}")
 
 
 class AliasFinder:
-    """Import hook for modules without a file. It creates an AliasModule, or raises Unsupported
-    with the reason."""
+    """Import hook: finder and loader of the modules in `WITHOUT_FILE` and `SAME`."""
 
     @classmethod
     def find_spec(
         cls, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module in the table. Raises Unsupported for names in the table of
-        `unsupported`, so that `from vkchi import Mesh` has the message of `ti.Mesh`."""
+        """The spec of a module in these tables; None for others. Raises UnsupportedName for names
+        in the table of `unsupported`, so that `from vkchi import Mesh` has the message of
+        `ti.Mesh`."""
         package, _, name = fullname.partition(".")
         if package != PACKAGE or not name:
             return None
@@ -176,8 +179,9 @@ class AliasFinder:
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        """Replace an alias, and the aliases nested in it, by vkchi's modules, which must not be
-        loaded twice. Modules without a file stay: their names are resolved on use."""
+        """Replace an alias in `sys.modules`, and the aliases nested in it, by vkchi's modules,
+        which must not be loaded twice. Modules without a file stay: their names are resolved on
+        use."""
         alias = module.__name__.removeprefix(f"{PACKAGE}.")
         for other, name in SAME.items():
             if f"{other}.".startswith(f"{alias}."):
@@ -187,6 +191,6 @@ class AliasFinder:
 
 
 def install_finder() -> None:
-    """Install the import hook."""
+    """Append AliasFinder to `sys.meta_path`, unless it is there."""
     if AliasFinder not in sys.meta_path:
         sys.meta_path.append(AliasFinder)

@@ -1,4 +1,5 @@
-"""Stand-ins for `ti._lib.core` and parts of `ti.lang`: archs, extensions, the runtime object.
+"""Stand-ins for `ti._lib.core` and parts of `ti.lang`: archs, extensions, types, the runtime
+object.
 
     ti.init(arch=ti.vulkan if ti._lib.core.with_vulkan() else ti.cuda)
 
@@ -42,12 +43,13 @@ WITH: dict[str, Callable[[], bool]] = {f"with_{name}": partial(has_arch, name) f
 
 
 def is_arch_supported(arch: Arch, use_gles: bool = False) -> bool:
-    """True if there is a device of an arch."""
+    """True for CPU archs, and if there is a device of the arch (see `has_arch`). `use_gles` has no
+    effect."""
     return arch.kind == "cpu" or has_arch(arch.name)
 
 
 def get_host_arch_list() -> list[Arch]:
-    """The archs of this machine's CPU."""
+    """A list of one element, the arch of this machine's CPU."""
     return [HOST_ARCH]
 
 
@@ -57,12 +59,12 @@ def host_arch() -> Arch:
 
 
 def arch_name(arch: Arch) -> str:
-    """`vulkan` for ti.vulkan."""
+    """Name of an arch: `vulkan` for ti.vulkan."""
     return arch.name
 
 
 def arch_from_name(name: str) -> Arch:
-    """ti.vulkan for `vulkan`. Raises ArgumentError."""
+    """The arch of a name: ti.vulkan for `vulkan`. Raises ArgumentError unless it names one arch."""
     found = ARCHES.get(name)
     if not isinstance(found, Arch):
         raise ArgumentError(f"no arch is called {name!r}; there are {', '.join(ARCHES)}")
@@ -78,7 +80,7 @@ def arch_uses_llvm(arch: Arch) -> bool:
 
 
 class Extension(Enum):
-    """Optional features of Taichi's backends."""
+    """Optional features of Taichi's backends, with descriptions."""
 
     sparse = "fields with inactive cells"
     quant = "quantised numbers"
@@ -97,8 +99,8 @@ GGUI_AVAILABLE = True  # `ti.ui`
 
 
 def is_extension_supported(arch: Arch, extension: Extension) -> bool:
-    """True if kernels support an `extension` on the current device; `arch` has no effect. Raises
-    KernelRuntimeError before `init` if the answer depends on the device."""
+    """True if vkchi supports an `extension`; `arch` has no effect. Only `data64` depends on the
+    current device: it raises KernelRuntimeError before `init`."""
     if extension is Extension.data64:
         caps = current_runtime().device.caps
         return caps.has_type("f64") and caps.has_type("i64")
@@ -115,7 +117,7 @@ all_types: list[Any] = real_types + integer_types
 
 
 class ProgramStub(NamedTuple):
-    """`ti.lang.impl.get_runtime().prog`."""
+    """Stand-in for Taichi's program object, `ti.lang.impl.get_runtime().prog`."""
 
     settings: Config
 
@@ -125,7 +127,8 @@ class ProgramStub(NamedTuple):
 
 
 class RuntimeStub(NamedTuple):
-    """Stand-in for Taichi's runtime object; `prog` is None before `init`."""
+    """Stand-in for Taichi's runtime object; `prog` is None before `init`. The types are the
+    defaults for floats, integers and unsigned integers."""
 
     prog: ProgramStub | None
     default_fp: Scalar
@@ -141,7 +144,7 @@ class RuntimeStub(NamedTuple):
 
 
 def get_runtime() -> RuntimeStub:
-    """The current runtime object."""
+    """The current options as a RuntimeStub; before `init` with f32, i32 and u32."""
     config: Any = current_config()
     if config is None:
         return RuntimeStub(None, f32, i32, u32)
@@ -158,12 +161,12 @@ warn, error, critical = (partial(log_message, level) for level in ("warn", "erro
 
 
 def in_python_scope() -> bool:
-    """Always True in Python; kernels compile such calls instead of running them."""
+    """Always True."""
     return True
 
 
 def in_taichi_scope() -> bool:
-    """Always False in Python."""
+    """Always False."""
     return False
 
 

@@ -1,7 +1,7 @@
 """The version of vkchi, comparable with tuples like the version of Taichi.
 
 >>> ti.__version__ >= (1, 1, 0), str(ti.__version__)
-(True, "0.1.0")
+(True, '0.1.0')
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`MatrixType` and `VectorType` of Taichi's private modules, as constructors of tensor types.
 
-MatrixType(2, 3, 2, ti.f32)         # ti.types.matrix(2, 3, ti.f32) isinstance(ti.math.vec3,
-VectorType)
+>>> MatrixType(2, 3, 2, ti.f32), isinstance(ti.math.vec3, VectorType)
+(f32<2x3>, True)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from vkchi.types import DefaultTensor, Tensor, matrix, vector
 
 
 class _OfTensors(type):
-    """Metaclass: instances are the tensor types with `ndims` axes."""
+    """Metaclass: `isinstance` is True for tensor types whose number of axes is in `ndims`."""
 
     ndims: tuple[int, ...]
 
@@ -21,7 +21,8 @@ class _OfTensors(type):
 
 
 class MatrixType(metaclass=_OfTensors):
-    """The type of vectors (`ndim` 1) or matrices (`ndim` 2)."""
+    """Constructor of vector types (`ndim` 1; `m` has no effect) and of `n` by `m` matrix types. All
+    tensor types are its instances."""
 
     ndims: tuple[int, ...] = (1, 2)
 
@@ -30,7 +31,7 @@ class MatrixType(metaclass=_OfTensors):
 
 
 class VectorType(MatrixType):
-    """The type of vectors."""
+    """Constructor of vector types, which are its instances."""
 
     ndims = (1,)
 

@@ -16,7 +16,8 @@ from vkchi.errors import Unsupported
 
 
 class UnsupportedName(Unsupported, AttributeError):
-    """A missing public name; also an AttributeError, so that `hasattr` works."""
+    """Raised for a public name without implementation; also an AttributeError, so that `hasattr`
+    works."""
 
 
 _METRICS = "there are times only: print_kernel_profiler_info()"
@@ -41,7 +42,8 @@ TABLE: dict[str, str] = {
 
 
 def reason_for(path: str) -> str | None:
-    """The replacement for the name at a dotted path; None for names outside the table."""
+    """The table entry of a dotted path, or of the nearest module or class that contains it; None if
+    there is none."""
     while path:
         if path in TABLE:
             return TABLE[path]
@@ -50,7 +52,8 @@ def reason_for(path: str) -> str | None:
 
 
 def missing_name_error(path: str) -> Exception:
-    """The error for a missing public name."""
+    """The error for a missing public name: UnsupportedName if the table has an entry, otherwise
+    AttributeError."""
     reason = reason_for(path)
     if reason is not None:
         return UnsupportedName(f"ti.{path} is not supported yet: {reason}")
@@ -69,7 +72,7 @@ def unsupported_method(path: str) -> Callable[..., NoReturn]:
 
 
 def add_unsupported_members(*classes: type) -> None:
-    """Add the table's unsupported methods to their classes."""
+    """Add the table's unsupported methods to their classes, unless the classes define them."""
     for cls in classes:
         for path in TABLE:
             owner, _, name = path.rpartition(".")

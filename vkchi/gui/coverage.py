@@ -18,9 +18,10 @@ TINY = 1e-12  # the squared length of a segment that is a point, pixels^2
 
 @pyfunc  # type: ignore[arg-type]
 def capsule(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, radius: Any) -> Any:
-    """Fraction, from 0 to 1, of the pixel centred at (x, y) within `radius` of the segment a-b.
+    """Approximate fraction, from 0 to 1, of the pixel centred at (x, y) within `radius` of the
+    segment a-b.
 
-    It is 1 from one pixel inside the edge on.
+    It is `radius` minus the distance of (x, y) from the segment, clamped.
     """
     dx, dy = bx - ax, by - ay
     per_length = 1.0 / max(dx * dx + dy * dy, TINY)
@@ -32,7 +33,7 @@ def capsule(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, radius: Any) -> 
 
 @pyfunc  # type: ignore[arg-type]
 def disc(x: Any, y: Any, radius: Any) -> Any:
-    """Fraction of a pixel covered by a disc around the origin, as in `capsule`."""
+    """Coverage, as in `capsule`, of the pixel centred at (x, y) by a disc around the origin."""
     return min(max(radius - sqrt(x * x + y * y), 0.0), 1.0)
 
 

@@ -14,7 +14,8 @@ LONGEST = 0.1  # arrow of a vector field, as a part of the window
 
 
 class Arrows(NamedTuple):
-    """Lines f32[n, 2] from begin to end: shafts, then the two halves of the tips."""
+    """Lines float[3 n, 2] of n arrows, from begin to end: n shafts, then the two halves of the n
+    tips."""
 
     begin: Floats
     end: Floats
@@ -47,7 +48,8 @@ def grid(shape: tuple[int, ...], bound: float) -> Floats:
 def vector_arrows(who: str, field: object, spacing: int) -> tuple[Floats, Floats]:
     """Origins and directions [n, 2] of every `spacing`-th vector along both axes.
 
-    They are scaled so that the longest vector of the field has length LONGEST. Raises ToolError.
+    Directions are scaled so that the longest vector of the whole field has length LONGEST. Raises
+    ToolError for other fields, and unless `spacing` is a positive integer.
     """
     values = plane(who, field, 2).astype(np.float64)
     if not (isinstance(spacing, int | np.integer) and spacing > 0):
@@ -60,7 +62,8 @@ def vector_arrows(who: str, field: object, spacing: int) -> tuple[Floats, Floats
 
 
 def plane(who: str, field: object, channels: int = 0) -> Floats:
-    """Values of a two-dimensional field, scalars or vectors. Raises ToolError."""
+    """Values of a field with two axes: scalars, or vectors of `channels` components unless that is
+    0. Raises ToolError for other and empty fields."""
     values = scalars_per_shape(who, "the field", field)
     if values.ndim == 4 and values.shape[3] == 1:
         values = values[:, :, :, 0]

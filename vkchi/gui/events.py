@@ -12,7 +12,7 @@ from typing import Any
 
 
 class EType(IntEnum):
-    """Kind of an event: motion, key or button down, key or button up."""
+    """Kind of an event: motion of the cursor or wheel, key or button down, key or button up."""
 
     MOTION = 0
     PRESS = 1
@@ -31,7 +31,7 @@ class Event:
 
     type: an EType; key: name of the key or button, `MOVE` or `WHEEL`; modifier: those of Shift, Alt
     and Control that were down; pos: cursor position, in fractions of the window; delta: rotation of
-    the wheel, 120 per notch.
+    the wheel along x and y, 120 per notch; None for other events.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EventFilter:
         self.filter = {tuple(x) if isinstance(x, list) else x for x in e_filter}
 
     def match(self, e: Event) -> bool:
-        """True if an argument names this event."""
+        """True if an argument equals the event's type, its key, or the pair of both."""
         return not self.filter.isdisjoint((e.type, e.key, (e.type, e.key)))
 
 
@@ -69,7 +69,7 @@ class EventQueue:
         self.cursor = (0.0, 0.0)
 
     def put(self, type: EType, key: str, delta: tuple[float, float] | None = None) -> Event:
-        """Add an event and update the set of pressed keys."""
+        """Append and return an event at the cursor; update the set of pressed keys first."""
         if type is EType.PRESS:
             self.pressed.add(key)
         elif type is EType.RELEASE:

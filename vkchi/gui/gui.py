@@ -43,7 +43,8 @@ class GUI:
     show_gui: False draws off-screen, as does a missing screen; in a notebook, `show` puts the
     picture into the cell's output. fast_gui: accepted for Taichi's sake, without effect. The
     environment variables TI_GUI_SHOW, TI_GUI_FULLSCREEN and TI_GUI_FAST, 0 or 1, override the
-    arguments. Raises ToolError for an invalid size.
+    arguments. Raises ToolError for an invalid size or variable, MissingPackageError without
+    pygame-ce, KernelRuntimeError if the window cannot be opened.
     """
 
     ESCAPE, RETURN, TAB, BACKSPACE, SPACE = (
@@ -99,7 +100,8 @@ class GUI:
 
     @staticmethod
     def get_bool_environ(key: str, default: bool) -> bool:
-        """Value of an environment variable that is 0 or 1, or the default. Raises ToolError."""
+        """Value of an environment variable that is 0 or 1; `default` if it is empty or not set.
+        Raises ToolError for other values."""
         text = os.environ.get(key, "")
         if text not in ("", "0", "1"):
             raise ToolError(f"{key} is {text!r}, and may be 0 or 1")
@@ -119,7 +121,8 @@ class GUI:
 
     @property
     def fps_limit(self) -> float | None:
-        """Maximum number of frames per second of `show`; None: no limit."""
+        """Maximum number of frames per second of `show`, in windows and notebooks; None: no limit.
+        Setting 0 means None."""
         return self._fps
 
     @fps_limit.setter
@@ -129,9 +132,11 @@ class GUI:
         self._fps = value or None
 
     def show(self, file: Any = None) -> None:
-        """Show the frame, or also write it to a picture file, and begin a new frame.
+        """Show the frame and begin a new one. `file`: also write it to this picture file; in a
+        notebook, only write it.
 
-        Raises KernelRuntimeError after `close`, and if the file cannot be written.
+        Raises KernelRuntimeError after `close` and if the file cannot be written, ToolError for an
+        unknown suffix.
         """
         self._check_open()
         self._panel.draw(self._canvas)
@@ -175,15 +180,16 @@ class GUI:
         self._canvas.clear(int(shape_arrays.colours("clear", chosen, 1)[0]))
 
     def get_image(self) -> Floats:
-        """Pixels of this frame: f32[width, height, 4], red, green, blue, alpha from 0 to 1, from
-        the lower left."""
+        """A copy of this frame's pixels: f32[width, height, 4], red, green, blue, alpha from 0 to
+        1, from the lower left."""
         return self._canvas.pixels().copy()
 
     def set_image(self, img: Numbers | Texture) -> None:
         """Replace the picture by a field, ndarray, numpy array or tensor.
 
-        img: shape (width, height), scalars or vectors of 2 to 4 components, or a third axis of that
-        length; floats from 0 to 1, or unsigned integers up to their maximum. Raises ToolError.
+        img: shape (width, height) of the window, scalars or vectors of 1 to 4 components, or a
+        third axis of that length; floats from 0 to 1, or unsigned integers up to their maximum.
+        Raises ToolError for others.
         """
         self._canvas.set(image_to_pixels(img, self.res))
 
@@ -192,10 +198,11 @@ class GUI:
         return image_to_pixels(img, self.res)
 
     def contour(self, scalar_field: Numbers, normalize: bool = False) -> None:
-        """Show a scalar field as colours from dark blue (0) to yellow (1).
+        """Replace the picture by a false-colour image of a scalar field, dark blue for 0, yellow
+        for 1.
 
         scalar_field: two axes, stretched over the window; normalize: map its minimum to 0 and its
-        maximum to 1. Raises ToolError.
+        maximum to 1. Raises ToolError for other fields.
         """
         values = resample_bilinear(
             diagrams.plane("contour", scalar_field).astype(np.float64), self.res
@@ -226,8 +233,9 @@ class GUI:
     ) -> None:
         """Draw discs, later ones over earlier ones.
 
-        pos: a field of vectors or an array [n, 2]; radius, color: one for all, or an array of n;
-        palette: colours indexed by `palette_indices`, an array of n integers. Raises ToolError.
+        pos: centres in fractions of the window, a field of vectors or an array [n, 2]; radius (in
+        pixels), color: one for all, or an array of n; palette: colours indexed by
+        `palette_indices`, one integer or n. Raises ToolError.
         """
         at = shape_arrays.positions("circles", "pos", pos, self.res)
         if palette is None:
@@ -283,7 +291,8 @@ class GUI:
         ])  # fmt: skip
 
     def triangles(self, a: Numbers, b: Numbers, c: Numbers, color: Numbers = 0xFFFFFF) -> None:
-        """Draw filled triangles with corners a, b, c, [n, 2] each; color: one, or an array of n."""
+        """Draw filled triangles. a, b, c: corners, [n, 2] each, in fractions of the window; color:
+        one for all, or an array of n. Raises ToolError."""
         corners = zip("abc", (a, b, c))
         self._triangles("triangles", color, *[
             shape_arrays.positions("triangles", name, x, self.res) for name, x in corners
@@ -315,7 +324,8 @@ class GUI:
         """Draw a string.
 
         content: converted by `str`; pos: upper left corner (x, y) in fractions of the window;
-        font_size: in pixels; color: 0xRRGGBB. Raises ToolError.
+        font_size: in pixels; color: 0xRRGGBB. Raises ToolError, or the errors of `find_font` if
+        Pillow cannot draw text.
         """
         x, y = shape_arrays.point("text", "pos", pos, self.res)[0]
         colour = int(shape_arrays.colours("text", color, 1)[0])
@@ -337,9 +347,9 @@ class GUI:
     ) -> None:
         """Draw an arrow.
 
-        orig: start, direction: extent, (x, y) in fractions of the window; radius: half the line
-        width, in pixels; color: 0xRRGGBB; kwargs: `tip_scale` (default 0.2 of the length) and
-        `angle` (default 45 degrees) of the tip. Raises ToolError.
+        orig: start; direction: vector from start to end; both (x, y) in fractions of the window;
+        radius: half the line width, in pixels; color: 0xRRGGBB; kwargs: `tip_scale` (default 0.2 of
+        the length) and `angle` (default 45 degrees) of the tip. Raises ToolError.
         """
         ends = {"orig": orig, "direction": direction}
         a, b = (shape_arrays.point("arrow", name, x, (1, 1)) for name, x in ends.items())
@@ -425,7 +435,8 @@ class GUI:
         return bool(self._inbox.events)
 
     def get_key_event(self) -> events.Event:
-        """Return the next event, waiting for one. Raises KernelRuntimeError without a window."""
+        """Return the next event, waiting for one; it becomes `event`. Raises KernelRuntimeError if
+        none is unread and there is no window."""
         while not self.has_key_event():
             if self._window is None:
                 raise KernelRuntimeError("get_key_event: no window, so no event will come")
@@ -434,7 +445,7 @@ class GUI:
         return self.event
 
     def get_events(self, *e_filter: Any) -> Iterator[events.Event]:
-        """Return the unread events, filtered by `e_filter`, and drop the others.
+        """Yield the unread events that match `e_filter`, and drop the others.
 
         e_filter: keys, types, or pairs (type, key); none selects all events.
         """
@@ -447,7 +458,7 @@ class GUI:
     def get_event(self, *e_filter: Any) -> bool:
         """True if an unread event matches e_filter (as in `get_events`); it becomes `event`.
 
-        Earlier events are dropped.
+        Earlier events are dropped; all are if none matches.
         """
         return any(True for _ in self.get_events(*e_filter))
 
@@ -457,7 +468,7 @@ class GUI:
         return not self._inbox.pressed.isdisjoint(keys)
 
     def get_cursor_pos(self) -> tuple[float, float]:
-        """Cursor position, or its last one, in fractions of the window."""
+        """Last known cursor position, in fractions of the window."""
         self._poll()
         return self._inbox.cursor
 
@@ -466,7 +477,8 @@ class GUI:
     def slider(self, text: str, minimum: float, maximum: float, step: float = 1) -> Slider:
         """Add a slider labelled `text`, from minimum to maximum in steps of `step`.
 
-        Its `value` can be read and set.
+        Its `value` can be read and set; it begins at the minimum. Raises ToolError unless minimum <
+        maximum and step > 0.
         """
         made: Slider = self._panel.add(Slider(text, minimum, maximum, step))
         return made
@@ -487,7 +499,8 @@ class GUI:
 
 
 def resolution(res: Any) -> Resolution:
-    """Size of a window given as one number or two. Raises ToolError."""
+    """Size of a window given as one integer or two. Raises ToolError unless all are positive, with
+    a product of at most MOST_PIXELS."""
     sizes = (res, res) if isinstance(res, int | np.integer) else tuple(res)
     are_whole = all(isinstance(n, int | np.integer) and n > 0 for n in sizes)
     if len(sizes) != 2 or not are_whole:

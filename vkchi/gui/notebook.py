@@ -1,6 +1,6 @@
 """Pictures in a notebook's output.
 
-display = Display(); display.show(rows)
+display = Display(); display.show(pixels)
 """
 
 from __future__ import annotations

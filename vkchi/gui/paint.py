@@ -26,7 +26,7 @@ SHAPE_US, PIXEL_US, LIMIT_US = 60.0, 0.02, 6000.0
 
 
 def paint(pixels: Floats, shapes: ShapeBatch) -> None:
-    """Paint shapes into pixels, f32[w, h, 4], in place, in their order."""
+    """Paint shapes into pixels, f32[w, h, 4], in place, in order."""
     if not len(shapes.radius):
         return
     boxes = shapes.boxes(pixels.shape[:2])
@@ -37,7 +37,8 @@ def paint(pixels: Floats, shapes: ShapeBatch) -> None:
 
 
 def is_work_for_device(boxes: np.ndarray[Any, Any]) -> bool:
-    """True if there is much to paint, and no tape would record the painting."""
+    """True if numpy would take longer than LIMIT_US, a runtime exists, and no tape would record the
+    painting."""
     runtime = find_runtime()
     if runtime is None or runtime.tape is not None:
         return False
@@ -51,7 +52,7 @@ def is_work_for_device(boxes: np.ndarray[Any, Any]) -> bool:
 
 
 def paint_by_numpy(pixels: Floats, shapes: ShapeBatch, boxes: np.ndarray[Any, Any]) -> None:
-    """Paint the bounding box of each shape in turn."""
+    """Paint the shapes in order, each within its bounding box."""
     colours = from_hex(shapes.colours)
     each = zip(shapes.points, shapes.radius, colours, boxes.T.tolist())
     for points, radius, colour, (left, right, low, high) in each:
@@ -77,10 +78,10 @@ DISCS, SEGMENTS, TRIANGLES, MIXED = range(1, 5)
 def paint_tiles(
     pixels: Any, shapes: Any, starts: Any, rows: Any, kind: Any, has_alpha: Any
 ) -> None:
-    """Paint tile t with the shapes from starts[t] up to starts[t + 1].
+    """Paint tile t with the shapes from starts[t] up to starts[t + 1], exclusive.
 
-    Tiles are counted in columns of `rows`. An iteration has one pixel column of a tile, in one
-    vector per channel.
+    Tiles are counted column by column, with `rows` tiles each. An iteration has one pixel column of
+    a tile, in one vector per channel. Without `has_alpha`, alpha is unchanged.
     """
     for k in range((starts.shape[0] - 1) * TILE):
         tile = k // TILE
@@ -143,7 +144,7 @@ KERNEL = make_kernel()
 
 
 def paint_by_kernel(pixels: Floats, shapes: ShapeBatch, boxes: np.ndarray[Any, Any]) -> None:
-    """Paint all shapes in one launch, or in several if the tiles' lists are long."""
+    """Paint all shapes in one launch per batch of `bin_shapes`."""
     rows = -(-pixels.shape[1] // TILE)
     has_alpha = bool((pixels[:, :, 3] != 1).any())  # else it stays 1
     kind = shapes.corners

@@ -21,7 +21,7 @@ Box = tuple[int, int, int, int]  # left, right, low, high
 
 
 class Label:
-    """A name and a number."""
+    """Widget with a name and a number; base class of the others."""
 
     def __init__(self, text: str) -> None:
         self.text, self.value = text, 0.0
@@ -37,17 +37,18 @@ class Label:
         return 0.0
 
     def press(self, part: float, inbox: e.EventQueue) -> None:
-        """Handle a press at this fraction of the width."""
+        """Handle a press at this fraction of the width. No effect on labels."""
 
     def drag(self, part: float) -> None:
-        """Handle a drag to this fraction of the width."""
+        """Handle a drag to this fraction of the width. No effect on labels."""
 
     def release(self, inbox: e.EventQueue) -> None:
-        """Handle the release of the mouse."""
+        """Handle the release of the mouse button. No effect on labels."""
 
 
 class Slider(Label):
-    """A number in a range, changed by the mouse in steps."""
+    """Widget with a number in a range, changed by the mouse in steps. Raises ToolError for an empty
+    range or a step that is not positive."""
 
     def __init__(self, text: str, minimum: float, maximum: float, step: float) -> None:
         if not (minimum < maximum and step > 0):
@@ -69,7 +70,7 @@ class Slider(Label):
 
 
 class Button(Label):
-    """A button with its own event key."""
+    """Widget that puts events with its own key: press and release."""
 
     def __init__(self, text: str, key: str) -> None:
         self.text, self.key, self.value = text, key, 0.0
@@ -105,12 +106,12 @@ class Panel:
         return widget
 
     def box(self, number: int) -> Box:
-        """Bounding box of a widget, in pixels."""
+        """Bounding box of the widget with this number, from 0 at the top, in pixels."""
         high = self.res[1] - GAP - number * (ROW + GAP)
         return GAP, GAP + WIDTH, high - ROW, high
 
     def take(self, event: e.Event, inbox: e.EventQueue) -> None:
-        """Apply an event to the widgets."""
+        """Pass an event of the left button, or a drag, to the widget that it concerns."""
         if event.pos is None:
             return
         x, y = (part * size for part, size in zip(event.pos, self.res))

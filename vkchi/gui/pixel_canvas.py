@@ -21,21 +21,23 @@ class PixelCanvas:
         self._waiting: list[ShapeBatch] = []
 
     def add(self, shapes: ShapeBatch) -> None:
-        """Paint shapes over the present pixels."""
+        """Append shapes, to be painted over the present pixels when these are needed."""
         self._waiting.append(shapes)
 
     def clear(self, colour: int) -> None:
-        """Make all pixels one colour."""
+        """Make all pixels one colour, 0xRRGGBB; drop shapes that are not painted yet."""
         self._waiting.clear()
         self._pixels[:] = from_hex(np.array(colour, np.uint32))
 
     def set(self, pixels: Floats) -> None:
-        """Replace the pixels, f32[w, h, 4]."""
+        """Replace the pixels by an array f32[w, h, 4], not copied; drop shapes that are not painted
+        yet."""
         self._waiting.clear()
         self._pixels = pixels
 
     def stamp(self, mask: Floats, left: int, low: int, colour: int) -> None:
-        """Paint one colour through a mask f32[w, h] with its lower left corner at a pixel."""
+        """Paint one colour through a mask f32[w, h] whose lower left corner is at pixel (left,
+        low). Parts outside the window are cut off."""
         pixels = self.pixels()
         x0, y0 = max(left, 0), max(low, 0)
         part = mask[x0 - left : self.res[0] - left, y0 - low : self.res[1] - low]

@@ -63,7 +63,7 @@ def image_to_pixels(img: Any, res: Resolution) -> Floats:
 
 
 def colour_map(numbers_: Floats) -> Floats:
-    """Colours f32[..., 4] of numbers from 0 to 1; numbers outside are clamped."""
+    """Colours f32[..., 4] of numbers from 0 to 1; numbers outside are clamped, nan is 0."""
     table, places = from_hex(PLASMA), np.linspace(0, 1, len(PLASMA))
     clipped = np.clip(np.nan_to_num(numbers_), 0, 1)
     return np.stack([np.interp(clipped, places, table[:, c]) for c in range(4)], -1).astype("f4")
@@ -86,7 +86,8 @@ def resample_bilinear(values: Floats, res: Resolution) -> Floats:
 
 @functools.lru_cache(maxsize=32)
 def find_font(size: float) -> Any:
-    """Return Pillow's own font. Raises MissingPackageError, Unsupported."""
+    """Return Pillow's own font, in a size in pixels. Raises MissingPackageError without Pillow,
+    Unsupported if it is older than 10.1 or lacks FreeType."""
     import_pillow()
     from PIL import ImageFont
 

@@ -1,7 +1,7 @@
 """Windows on the screen, by pygame-ce. The only module that imports it.
 
-window = PygameWindow("title", (640, 480), is_fullscreen=False)
-window.show(pixels); window.poll(inbox)
+window = PygameWindow("title", (640, 480), EventQueue(), is_fullscreen=False)
+window.show(pixels); window.poll()
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _INBOXES: WeakTable[int, e.EventQueue] = WeakTable()
 
 
 def import_pygame() -> Any:
-    """Import pygame. Raises MissingPackageError if it is not installed."""
+    """Import pygame. Raises MissingPackageError if it is not installed, or is not pygame-ce 2.5.2
+    or later."""
     try:
         with contextlib.redirect_stdout(None):  # it greets
             import pygame
@@ -51,7 +52,8 @@ def import_pygame() -> Any:
 
 
 class PygameWindow:
-    """A window of `res` pixels, or the whole screen. Raises KernelRuntimeError without a screen."""
+    """A window of `res` pixels, or the whole screen; `inbox` receives its events. Raises
+    KernelRuntimeError if it cannot be opened, MissingPackageError without pygame-ce."""
 
     def __init__(
         self, title: str, res: Resolution, inbox: e.EventQueue, *, is_fullscreen: bool
@@ -68,7 +70,7 @@ class PygameWindow:
         _INBOXES.put(self.window.id, ref(inbox))
 
     def show(self, pixels: Floats) -> None:
-        """Show pixels, f32[w, h, 4] from the lower left."""
+        """Show pixels, f32[w, h, 4] from the lower left, scaled to the size of the window."""
         self.pygame.surfarray.blit_array(self.frame, to_bytes(pixels)[:, ::-1, :3])
         surface = self.window.get_surface()
         if surface.get_size() == self.res:
@@ -117,7 +119,7 @@ class PygameWindow:
             inbox.pressed.clear()
 
     def _name_of(self, key: int) -> str:
-        """Name of a key: its character in lower case, or its X11 name."""
+        """Name of a key: that in KEYS, else its ASCII character, lower case, else pygame's name."""
         if key in self.keys:
             return self.keys[key]
         is_character = 32 <= key < 127

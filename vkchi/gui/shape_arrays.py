@@ -43,9 +43,10 @@ class ShapeBatch(NamedTuple):
         return int(self.points.shape[1]) // 2
 
     def boxes(self, res: Resolution) -> np.ndarray[Any, Any]:
-        """Bounding boxes i32[4, n]: first and last columns, first and last rows.
+        """Bounding boxes i32[4, n]: first and last columns, first and last rows, clipped to a
+        window of `res` pixels.
 
-        The first exceeds the last if a shape covers no pixel.
+        The first exceeds the last if the box is outside the window.
         """
         far, box = np.maximum(self.radius, 0), np.empty((4, len(self.radius)), np.int32)
         for axis, size in enumerate(res):
@@ -63,7 +64,8 @@ class ShapeBatch(NamedTuple):
 
 
 def scalars_per_shape(who: str, name: str, x: Any) -> Floats:
-    """Array of a field, ndarray, numpy array, tensor, vector or list. Raises ToolError."""
+    """Numpy array of a number, field, ndarray, numpy array, tensor, vector or list. Raises
+    ToolError unless its elements are bools, integers or floats."""
     try:
         values = np.asarray(
             getattr(x, "entries", x) if is_plain(x) else host_views.to_number_array(x)
@@ -76,7 +78,7 @@ def scalars_per_shape(who: str, name: str, x: Any) -> Floats:
 
 
 def is_plain(x: Any) -> bool:
-    """True if x is a number, a list, or a `ti.Vector`."""
+    """True if x is a number, a list or tuple, or has `entries` as a `ti.Vector` has."""
     return isinstance(x, int | float | list | tuple | np.generic) or hasattr(x, "entries")
 
 
@@ -102,7 +104,7 @@ def positions(who: str, name: str, x: Any, res: Resolution) -> Floats:
 
 
 def to_pixels(values: Floats, res: Resolution) -> Floats:
-    """Convert fractions of the window to pixels."""
+    """Convert fractions of the window to pixels, in f32."""
     return convert_to_f32(values * np.array(res, np.float64))
 
 
@@ -113,7 +115,7 @@ def convert_to_f32(values: Floats) -> Floats:
 
 
 def radii(who: str, x: Any, count: int) -> Floats:
-    """Radii f32[n] in pixels, from one number or an array. Raises ToolError."""
+    """Radii f32[count] in pixels, from one number or an array. Raises ToolError."""
     return convert_to_f32(one_each(who, "radius", scalars_per_shape(who, "radius", x), count))
 
 
@@ -130,7 +132,7 @@ def one_each(who: str, name: str, values: Floats, count: int) -> Floats:
 
 
 def colours(who: str, x: Any, count: int) -> Floats:
-    """Colours u32[n] from one colour 0xRRGGBB or an array. Raises ToolError."""
+    """Colours u32[count] from one colour 0xRRGGBB or an array. Raises ToolError."""
     values = one_each(who, "color", scalars_per_shape(who, "color", x), count)
     if count and not (values.min() >= 0 and values.max() <= 0xFFFFFF):
         raise ToolError(f"{who}: a color is a number from 0 to 0xFFFFFF, not {x!r}")
@@ -146,7 +148,7 @@ def from_hex(values: np.ndarray[Any, Any]) -> Floats:
 
 
 def from_palette(who: str, palette: Any, indices: Any, count: int) -> Floats:
-    """Colours u32[n] of a palette at `indices`. Raises ToolError."""
+    """Colours u32[count] of a palette at `indices`, one integer or an array. Raises ToolError."""
     if indices is None:
         raise ToolError(f"{who}: palette must be used together with palette_indices")
     chosen = one_each(
@@ -167,7 +169,8 @@ def from_palette(who: str, palette: Any, indices: Any, count: int) -> Floats:
 
 
 def drop_invalid_shapes(points: Floats, radius: Floats, colour: Floats) -> ShapeBatch:
-    """Shapes without invalid ones: NaN or huge coordinates, or a radius that is not positive."""
+    """Shapes without invalid ones: coordinates that are NaN or at least FARTHEST in magnitude, or
+    radii that are not positive or at least FARTHEST. IS_TRIANGLE is a valid radius."""
     is_shown = (radius > 0) & (radius < FARTHEST) | (radius == IS_TRIANGLE)
     for column in points.T:  # .all(1) takes ten times as long
         is_shown &= np.abs(column) < FARTHEST
@@ -177,7 +180,8 @@ def drop_invalid_shapes(points: Floats, radius: Floats, colour: Floats) -> Shape
 
 
 def discs(middles: Floats, radius: Floats, colour: Floats) -> ShapeBatch:
-    """Discs. A centre on a pixel's lower left corner covers that pixel wholly, as in Taichi."""
+    """Discs, shifted by half a pixel as in Taichi: a centre on a pixel's lower left corner becomes
+    that pixel's centre."""
     return drop_invalid_shapes(middles + np.float32(0.5), np.maximum(radius, 0), colour)
 
 
@@ -187,7 +191,7 @@ def segments(begin: Floats, end: Floats, radius: Floats, colour: Floats) -> Shap
 
 
 def triangles(a: Floats, b: Floats, c: Floats, colour: Floats) -> ShapeBatch:
-    """Triangles with a positive area."""
+    """Triangles, without those whose area is zero."""
     with np.errstate(over="ignore", invalid="ignore"):  # of those that are nowhere
         (ux, uy), (vx, vy) = (b - a).T, (c - a).T
         has_area = ux * vy != uy * vx
@@ -196,7 +200,7 @@ def triangles(a: Floats, b: Floats, c: Floats, colour: Floats) -> ShapeBatch:
 
 
 def join_batches(parts: list[ShapeBatch]) -> ShapeBatch:
-    """Concatenate shapes."""
+    """Concatenate batches, at least one; repeat last corners up to the largest corner count."""
     if len(parts) == 1:
         return parts[0]
     most = max(part.corners for part in parts)

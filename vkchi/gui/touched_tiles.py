@@ -1,8 +1,8 @@
 """Binning of shapes into tiles of a window.
 
 A window is divided into tiles of TILE x TILE pixels, counted column by column from the lower left.
-Each tile has the shapes that may cover it, in painting order. For large bounding boxes, tiles that
-the shape does not cover are left out.
+Each tile has the shapes that may cover it, in painting order. If the bounding boxes are large on
+average, tiles that a shape does not cover are left out.
 
     for lot in bin_shapes(shapes, shapes.boxes(res), res): ...
 """
@@ -28,8 +28,8 @@ MARGIN = 0.5  # pixels, more than rounding errors
 class TileBatch(NamedTuple):
     """A subset of the shapes, `chosen`, and its lists by tile.
 
-    Tile t has the shapes order[starts[t]] up to order[starts[t + 1]], counted from the lot's first;
-    both arrays are i32.
+    Tile t has the shapes order[starts[t]] up to order[starts[t + 1]], exclusive, as positions
+    within the subset; both arrays are i32.
     """
 
     chosen: slice
@@ -38,7 +38,8 @@ class TileBatch(NamedTuple):
 
 
 class TileColumns(NamedTuple):
-    """Columns of tiles that shapes may cover, each from row `first` to row `last`; i32."""
+    """Strips i32[m]: in tile column `column`, rows `first` to `last`, inclusive, that the shape at
+    position `shape` may cover."""
 
     shape: Array
     column: Array
@@ -47,7 +48,8 @@ class TileColumns(NamedTuple):
 
 
 def bin_shapes(shapes: ShapeBatch, boxes: Array, res: Resolution) -> Iterator[TileBatch]:
-    """Divide the shapes, in order, into lots with at most about MOST_ENTRIES list entries."""
+    """Divide the shapes, in order, into batches of about MOST_ENTRIES list entries at most. A batch
+    has at least one shape."""
     spans = boxes >> LOG_TILE
     columns, rows = np.maximum(spans[1::2] - spans[0::2] + 1, 0).astype(np.int64)
     entries = np.cumsum(columns * rows)
@@ -61,9 +63,10 @@ def bin_shapes(shapes: ShapeBatch, boxes: Array, res: Resolution) -> Iterator[Ti
 
 
 def cut_columns(spans: Array, columns: Array) -> TileColumns:
-    """Strips of shapes whose boxes have the given number of tile columns.
+    """Strips of shapes whose boxes have the given numbers of tile columns, one per shape and
+    column.
 
-    spans: i32[4, n], their first and last columns and rows.
+    spans: i32[4, n], first and last columns and rows of the boxes, in tiles.
     """
     shape = np.repeat(np.arange(len(columns), dtype=np.int32), columns)
     behind = (np.cumsum(columns) - columns).astype(np.int32)
@@ -72,7 +75,7 @@ def cut_columns(spans: Array, columns: Array) -> TileColumns:
 
 
 def narrow_columns(strips: TileColumns, shapes: ShapeBatch) -> TileColumns:
-    """Shrink strips to the region between the edges of lines and triangles."""
+    """Shrink strips to the rows between the edges of lines and triangles, widened by `radius`."""
     far = np.maximum(shapes.radius, 0).astype(np.float64)[strips.shape] + MARGIN
     left = strips.column * TILE - far
     right = left + (TILE + 2 * far)
@@ -100,7 +103,7 @@ def narrow_columns(strips: TileColumns, shapes: ShapeBatch) -> TileColumns:
 
 
 def list_tiles(strips: TileColumns, res: Resolution) -> tuple[Array, Array]:
-    """Lists of all tiles: `starts` and `order` of a lot."""
+    """Lists of all tiles: `starts` and `order` of a TileBatch."""
     columns, rows = (-(-n // TILE) for n in res)
     counts = np.maximum(strips.last - strips.first + 1, 0)
     behind = (np.cumsum(counts) - counts).astype(np.int32)

@@ -43,8 +43,8 @@ def loop_config(
     block_dim_adaptive: bool = True,
     bit_vectorize: bool = False,
 ) -> None:
-    """Configure the next loop: `block_dim` iterations per workgroup, or `serialize` for
-    sequential execution."""
+    """Configure the next loop: `block_dim` iterations per workgroup (1 to 1024), or `serialize` for
+    sequential execution. The other options have no effect."""
 
 
 @kernel_function

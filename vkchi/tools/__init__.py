@@ -1,4 +1,4 @@
-"""`ti.tools`: files of images, films, meshes and grids."""
+"""`ti.tools`: readers and writers of image, video, mesh and grid files."""
 
 from vkchi.tools.image import imread, imresize, imshow, imwrite
 from vkchi.tools.np2ply import PLYWriter

@@ -1,7 +1,7 @@
 """Image files and windows by Pillow: `imread`, `imwrite`, `imresize`, `imshow`.
 
 The first axis of an array is x, from left to right; the second is y, from bottom to top; a third
-has 1, 3 or 4 channels. Pillow is imported when a file is read or written.
+has 1, 3 or 4 channels. Pillow is imported on first use.
 
     imwrite(pixels, "julia.png"); imread("julia.png").shape     # (320, 640, 3)
 """
@@ -42,7 +42,8 @@ def import_pillow() -> Any:
 
 
 def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Convert to u8: floats from 0 to 1, clipped; unsigned integers by their upper eight bits.
+    """Convert to u8. Floats are clipped to [0, 1], multiplied by 255 and truncated; nan is 0.
+    Unsigned integers give their upper eight bits.
 
     Raises ToolError for other types.
     """
@@ -63,9 +64,11 @@ def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def to_pixels(img: Numbers) -> np.ndarray[Any, Any]:
-    """Rows of pixels from the top, `u8[height, width, channels]`.
+    """Convert an image, indexed (x, y) with y up, to rows of pixels from the top: `u8[height,
+    width, channels]`.
 
-    The source is a field, ndarray, numpy array or torch tensor. Raises ToolError for other objects.
+    Scalars are converted as in `to_bytes`. Raises ToolError for other shapes and scalar types,
+    ArgumentError for objects that are no arrays of numbers.
     """
     values = to_bytes(host_views.to_number_array(img))
     if values.ndim == 2:
@@ -79,14 +82,15 @@ def to_pixels(img: Numbers) -> np.ndarray[Any, Any]:
 
 
 def from_pixels(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Array of rows of pixels: the inverse of `to_pixels`."""
+    """Convert rows of pixels from the top to an image array, indexed (x, y): inverse of
+    `to_pixels`."""
     if rows.ndim == 2:
         rows = rows[:, :, np.newaxis]
     return rows.swapaxes(0, 1)[:, ::-1]
 
 
 def to_image(img: Any) -> Any:
-    """Pillow image of an array."""
+    """Pillow image (grey, RGB or RGBA) of an array. Errors are those of `to_pixels`."""
     rows = to_pixels(img)
     return import_pillow().fromarray(rows[:, :, 0] if rows.shape[2] == 1 else rows)
 
@@ -97,9 +101,10 @@ def to_image(img: Any) -> Any:
 def imwrite(img: Numbers, filename: str | os.PathLike[str]) -> None:
     """Write a field or array to an image file; its suffix is the format (png, jpg, bmp, ...).
 
-    img: shape (width, height), or (width, height, 1, 3 or 4 channels). Floats from 0 to 1 are
-    clipped to that range; unsigned integers give their upper eight bits. Raises ToolError for
-    others and for unknown suffixes, KernelRuntimeError if the file cannot be written.
+    img: shape (width, height), or (width, height, 1, 3 or 4 channels). Floats are clipped to 0 to
+    1; unsigned integers give their upper eight bits. Raises ToolError for other arrays and unknown
+    suffixes, ArgumentError for objects that are no arrays, KernelRuntimeError if the file cannot be
+    written.
     """
     made = to_image(img)
     name = os.fspath(filename)
@@ -118,8 +123,8 @@ def imwrite(img: Numbers, filename: str | os.PathLike[str]) -> None:
 def imread(filename: str | os.PathLike[str], channels: int = 0) -> np.ndarray[Any, Any]:
     """Contents of an image file: `u8[width, height, channels]`, x to the right, y up.
 
-    channels: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as in the file. Raises ToolError for another
-    number, KernelRuntimeError if the file cannot be read.
+    channels: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as in the file. Raises ToolError for other
+    values, KernelRuntimeError if the file cannot be read.
     """
     if channels != 0 and channels not in _MODES:
         raise ToolError(f"imread: channels is a number from 0 to 4, not {channels!r}")
@@ -142,9 +147,10 @@ def own_mode(image: Any) -> str:
 
 
 def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]:
-    """Resize to `w` by `h` (or `w` by `w`) pixels, each the nearest source pixel below.
+    """Resize an image array to `w` by `h` (or `w` by `w`) pixels. Pixel (x, y) is the source pixel
+    at the scaled coordinates, rounded down.
 
-    Raises ToolError for sizes that are no positive integers.
+    Raises ToolError for sizes that are no positive integers and arrays of fewer than two axes.
     """
     values = host_views.to_number_array(img)
     h = w if h is None else h
@@ -161,9 +167,9 @@ def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]
 
 
 def imshow(img: Numbers, title: str = "imshow") -> None:
-    """Show a field or array: in the notebook, else in the system's image viewer.
+    """Show a field or array: in the notebook (or IPython), else in the system's image viewer.
 
-    Raises Unsupported without a screen.
+    Raises Unsupported without a screen, and the errors of `imwrite` for unsuitable arrays.
     """
     image = to_image(img)
     ipython = sys.modules.get("IPython")
@@ -178,7 +184,7 @@ def imshow(img: Numbers, title: str = "imshow") -> None:
 
 
 def has_screen() -> bool:
-    """True if this process can open windows."""
+    """True on Windows and macOS, and if DISPLAY or WAYLAND_DISPLAY is set."""
     is_desktop = sys.platform in ("win32", "darwin")
     return is_desktop or any(os.environ.get(key) for key in ("DISPLAY", "WAYLAND_DISPLAY"))
 
@@ -191,7 +197,8 @@ def rgb_to_hex(c: Iterable[float]) -> int: ...
 @overload
 def rgb_to_hex(c: Iterable[Array]) -> Array: ...
 def rgb_to_hex(c: Iterable[float] | Iterable[Array]) -> int | Array:
-    """`0xRRGGBB` of a colour c: three numbers (or arrays) from 0 to 1, clipped to that range."""
+    """`0xRRGGBB` of a colour c: three numbers (or arrays) from 0 to 1, clipped to that range and
+    truncated."""
     red, green, blue = (np.clip(np.asarray(np.asarray(x) * 255, np.int32), 0, 255) for x in c)
     return ((red << 16) + (green << 8) + blue)[()]
 

@@ -39,11 +39,11 @@ class Channel(NamedTuple):
 
 
 class PLYWriter:
-    """A collection of vertices and faces that can be written. Source: Taichi's
-    `ti.tools.PLYWriter`.
+    """A collection of vertices and faces to write to a file. Source: Taichi's `ti.tools.PLYWriter`.
 
-    face_type: `tri` or `quad`. Arrays are numpy arrays, fields, ndarrays or lists. The constructor
-    and the methods raise ToolError for wrong counts and arrays.
+    face_type: `tri` or `quad`. Arrays are numpy arrays, fields, ndarrays, tensors or lists. The
+    constructor and the methods raise ToolError for wrong counts and shapes, ArgumentError for
+    objects that are no arrays of numbers.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class PLYWriter:
     def add_vertex_channel(self, key: str, data_type: str, data: Numbers) -> None:
         """Add a property of each vertex; a table adds one per column: `key_1`, `key_2`, ...
 
-        data_type: char, uchar, short, ushort, int, uint, float or double.
+        data_type: char, uchar, short, ushort, int, uint, float or double; others add nothing and
+        warn.
         """
         self.vertices += make_channels(self.vertices, key, data_type, data, self.num_vertices)
 
@@ -77,27 +78,27 @@ class PLYWriter:
             self.add_vertex_channel(key, "float", values)
 
     def add_vertex_pos(self, x: Numbers, y: Numbers, z: Numbers) -> None:
-        """The positions."""
+        """Add the positions, one array per coordinate."""
         self._add_floats("x y z", x, y, z)
 
     def add_vertex_normal(self, nx: Numbers, ny: Numbers, nz: Numbers) -> None:
-        """The normals."""
+        """Add the normals, one array per coordinate."""
         self._add_floats("nx ny nz", nx, ny, nz)
 
     def add_vertex_vel(self, vx: Numbers, vy: Numbers, vz: Numbers) -> None:
-        """The velocities."""
+        """Add the velocities, one array per coordinate."""
         self._add_floats("vx vy vz", vx, vy, vz)
 
     def add_vertex_color(self, r: Numbers, g: Numbers, b: Numbers) -> None:
-        """The colours, from 0 to 1."""
+        """Add the colours, by convention from 0 to 1; written unchanged as floats."""
         self._add_floats("red green blue", r, g, b)
 
     def add_vertex_alpha(self, alpha: Numbers) -> None:
-        """The opacities, from 0 to 1."""
+        """Add the opacities, by convention from 0 to 1; written unchanged as floats."""
         self._add_floats("Alpha", alpha)
 
     def add_vertex_rgba(self, r: Numbers, g: Numbers, b: Numbers, a: Numbers) -> None:
-        """The colours and opacities, from 0 to 1."""
+        """Add the colours and opacities, by convention from 0 to 1; written unchanged as floats."""
         self._add_floats("red green blue Alpha", r, g, b, a)
 
     def add_vertex_id(self) -> None:
@@ -111,7 +112,7 @@ class PLYWriter:
     # --- faces -----------------------------------------------------------------------------------
 
     def add_faces(self, indices: Numbers) -> None:
-        """Add faces, given by the vertex numbers of their corners, one face after the other."""
+        """Set all faces: `num_faces` times 3 or 4 vertex numbers, from 0; an array of any shape."""
         values = host_views.to_number_array(indices)
         shape = self.face_indices.shape
         if values.size != self.face_indices.size:
@@ -133,7 +134,7 @@ class PLYWriter:
     # --- files -----------------------------------------------------------------------------------
 
     def sanity_check(self) -> None:
-        """Raise ToolError unless positions exist and all corners are vertices."""
+        """Raise ToolError unless positions exist and all corners are numbers of vertices."""
         missing = {"x", "y", "z"} - {channel.key for channel in self.vertices}
         if missing:
             raise ToolError("PLYWriter: the positions are missing: call add_vertex_pos(x, y, z)")
@@ -144,7 +145,7 @@ class PLYWriter:
             )
 
     def header(self, form: str) -> str:
-        """Header lines; form: ascii, binary_little_endian, ..."""
+        """Header lines; form: ascii, binary_little_endian or binary_big_endian."""
         lines = ["ply", f"format {form} 1.0", f"comment {self.comment}"]
         lines.append(f"element vertex {self.num_vertices}")
         lines += [f"property {channel.data_type} {channel.key}" for channel in self.vertices]
@@ -155,7 +156,7 @@ class PLYWriter:
         return "\n".join([*lines, "end_header", ""])
 
     def print_header(self, path: str | os.PathLike[str], _format: str) -> None:
-        """Write the header alone."""
+        """Write a file with the header alone; `_format` as in `header`."""
         with open(path, "w", encoding="utf-8", newline="\n") as out:
             out.write(self.header(_format))
 
@@ -186,7 +187,7 @@ class PLYWriter:
         self.export_ascii(frame_path(series_num, path))
 
     def _tables(self) -> list[np.ndarray[Any, Any]]:
-        """Rows of the file: vertices, and faces if there are any."""
+        """Rows of the file as structured arrays: vertices, then faces if there are any."""
         tables = [as_table([channel.data for channel in self.vertices])]
         if self.num_faces:
             count = np.full(self.num_faces, self.face_indices.shape[1], np.uint8)
@@ -196,7 +197,7 @@ class PLYWriter:
 
 
 def as_table(columns: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """Columns as one packed array of rows."""
+    """Columns as one packed structured array of rows."""
     dtype = np.dtype([(f"f{k}", c.dtype, c.shape[1:]) for k, c in enumerate(columns)])
     table = np.empty(len(columns[0]), dtype)
     for k, column in enumerate(columns):
@@ -207,7 +208,8 @@ def as_table(columns: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
 def make_channels(
     known: list[Channel], key: str, data_type: str, data: Any, count: int
 ) -> list[Channel]:
-    """Properties of an array or a table of `count` rows. Raises ToolError.
+    """Channels of `data`: one for `count` numbers, one per column for a table of `count` rows.
+    Raises ToolError for other shapes. Keys that `known` has are logged.
 
     A type that PLY lacks gives none, with a warning.
     """
@@ -230,5 +232,5 @@ def make_channels(
 
 
 def frame_path(series_num: int, path: str | os.PathLike[str]) -> str:
-    """File name of one frame of a series."""
+    """File name of one frame of a series: `a_000007.ply` for frame 7 of `a.ply`."""
     return f"{os.fspath(path).removesuffix('.ply')}_{series_num:06d}.ply"

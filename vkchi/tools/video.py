@@ -1,7 +1,8 @@
-"""Frames to films: `VideoManager` writes PNG files and makes an MP4 (by ffmpeg) and a GIF of them.
+"""Video from frames: `VideoManager` writes PNG files and makes an MP4 (by ffmpeg) and a GIF of
+them.
 
-manager = VideoManager("out", framerate=24, automatic_build=False)
-manager.write_frame(pixels); manager.make_video(gif=True, mp4=False)
+    manager = VideoManager("out", framerate=24, automatic_build=False)
+    manager.write_frame(pixels); manager.make_video(gif=True, mp4=False)
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ FIRST_BUILD = 4  # frames; then after twice as many, and so on
 
 
 class VideoManager:
-    """Writes frames into `output_dir`/frames and makes films of them in `output_dir`.
+    """Writer of frames to `output_dir`/frames and of their videos to `output_dir`.
 
     width, height: of the MP4, by default those of the first frame; post_processor: its
-    `process(img)` is called on each frame; automatic_build: make the films after 4, 8, 16, ...
-    frames. Source: Taichi's `ti.tools.VideoManager`.
+    `process(img)` is called on each frame; automatic_build: make the videos after 4, 8, 16, ...
+    frames. Raises ToolError for sizes and rates that are not positive. Source: Taichi's
+    `ti.tools.VideoManager`.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class VideoManager:
         os.makedirs(self.frame_directory, exist_ok=True)
 
     def get_output_filename(self, suffix: str) -> str:
-        """The path of the film with this suffix (`.mp4`, `.gif`)."""
+        """The path of the video with this suffix (`.mp4`, `.gif`)."""
         stem = os.path.splitext(self.video_filename or "video")[0]
         return os.path.join(self.directory, stem + suffix)
 
@@ -68,8 +70,9 @@ class VideoManager:
     def write_frame(self, img: Any) -> None:
         """Write the next frame: a field or array, as `ti.tools.imwrite` takes it.
 
-        An odd last row or column is left out, since films need even sizes. Raises ToolError for
-        other objects.
+        An odd last row or column is left out before post-processing, since MP4 needs even sizes.
+        Raises ToolError for other arrays, ArgumentError for objects that are no arrays,
+        KernelRuntimeError if the file cannot be written.
         """
         values = crop_to_even(host_views.to_number_array(img))
         if self.post_processor is not None:
@@ -97,10 +100,10 @@ class VideoManager:
                 os.remove(path)
 
     def make_video(self, mp4: bool = True, gif: bool = True) -> None:
-        """Make the films of the frames written so far.
+        """Make the videos of the frames written so far.
 
         Raises ToolError without frames, MissingPackageError if an MP4 is requested without ffmpeg,
-        KernelRuntimeError if ffmpeg fails.
+        KernelRuntimeError if ffmpeg fails or the GIF cannot be written.
         """
         if not self.frame_fns:
             raise ToolError("make_video: no frame has been written")
@@ -110,7 +113,7 @@ class VideoManager:
             self._make_mp4()
 
     def _build(self) -> None:
-        """Make intermediate films; a missing ffmpeg is not an error here."""
+        """Make both videos; a missing ffmpeg is logged, not raised."""
         try:
             self.make_video()
         except MissingPackageError as e:
@@ -148,7 +151,8 @@ class VideoManager:
 
 
 def find_ffmpeg() -> str:
-    """Path of ffmpeg: the system's, or imageio's. Raises MissingPackageError."""
+    """Path of ffmpeg: the system's, or that of the package imageio-ffmpeg. Raises
+    MissingPackageError if there is none."""
     program = shutil.which("ffmpeg")
     if program is not None:
         return program
@@ -164,7 +168,8 @@ def find_ffmpeg() -> str:
 
 
 def crop_to_even(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Drop an odd last row and column. Raises ToolError for arrays of fewer than two axes."""
+    """Drop the last column and row if their counts are odd. Raises ToolError for arrays of fewer
+    than two axes or than 2 by 2 pixels."""
     if values.ndim < 2 or min(values.shape[:2]) < 2:
         raise ToolError(
             "a frame is an array of shape (width, height), or with a third axis of 1, 3 or 4 "

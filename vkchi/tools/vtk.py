@@ -23,8 +23,9 @@ _INSTEAD = {"bool": np.uint8, "float16": np.float32}  # of types that VTK has no
 def write_vtk(scalar_field: Any, filename: Any) -> None:
     """Write a scalar field or array with two or three axes to `filename`.vtr.
 
-    Each value belongs to one cell, a unit square or cube: element (i, j, k) lies between the points
-    (i, j, k) and (i + 1, j + 1, k + 1). Raises ToolError for other arrays.
+    Each value belongs to one cell, a unit cube: element (i, j, k) lies between the points (i, j, k)
+    and (i + 1, j + 1, k + 1), with k = 0 for two axes. Raises ToolError for other shapes,
+    ArgumentError for objects that are no arrays of numbers.
     """
     values = host_views.to_number_array(scalar_field)
     if values.ndim not in (2, 3) or values.size == 0:
@@ -37,7 +38,7 @@ def write_vtk(scalar_field: Any, filename: Any) -> None:
 
 
 def grid_text(name: str, values: np.ndarray[Any, Any]) -> str:
-    """Text of the file. In VTK, x is the fastest axis."""
+    """Text of the file, with one cell array `name`. In VTK, x is the fastest axis."""
     extent = " ".join(f"0 {n}" for n in values.shape)
     points = [np.arange(n + 1, dtype=np.float64) for n in values.shape]
     coordinates = [data_array(axis, a) for axis, a in zip("xyz", points)]
@@ -61,7 +62,7 @@ def grid_text(name: str, values: np.ndarray[Any, Any]) -> str:
 
 
 def data_array(name: str, values: np.ndarray[Any, Any]) -> str:
-    """One DataArray element: byte count and bytes, each in base64."""
+    """One DataArray element: the byte count as u64 and the bytes, together in base64."""
     kind = f"{_NAMES[values.dtype.kind]}{values.dtype.itemsize * 8}"
     raw = values.tobytes()
     text = base64.b64encode(np.uint64(len(raw)).tobytes() + raw).decode("ascii")

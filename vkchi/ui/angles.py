@@ -1,6 +1,7 @@
-"""Conversion between directions and angles of cameras.
+"""Conversion between directions and angles of cameras, in radians.
 
-Yaw is about the y axis, pitch towards it, in radians.
+Yaw is measured from the z axis towards the x axis, pitch from the horizontal plane towards the y
+axis.
 
 >>> vec_to_euler(euler_to_vec(0.5, 0.25))
 (0.5, 0.25)

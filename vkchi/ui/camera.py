@@ -66,7 +66,8 @@ class Camera:
         self.curr_up = float_vector(x, y, z)
 
     def projection_mode(self, mode: int) -> None:
-        """Set the projection: a `ti.ui.ProjectionMode` (0 perspective, 1 orthographic)."""
+        """Set the projection: a `ti.ui.ProjectionMode` (0 perspective, 1 orthographic). Raises
+        ValueError for others."""
         self._mode = ProjectionMode(mode)
 
     def fov(self, fov: float) -> None:
@@ -77,11 +78,13 @@ class Camera:
         self._fov = float(fov)
 
     def left(self, left: float) -> None:
-        """Set the left edge of the image (orthographic only)."""
+        """Set the left edge of the image, in units of length from the axis of view (orthographic
+        only; default -1)."""
         self._sides["left"] = float(left)
 
     def right(self, right: float) -> None:
-        """Set the right edge of the image (orthographic only)."""
+        """Set the right edge of the image, in units of length from the axis of view (orthographic
+        only; default 1)."""
         self._sides["right"] = float(right)
 
     def top(self, top: float) -> None:
@@ -150,7 +153,12 @@ class Camera:
         hold_key: str | None = None,
     ) -> None:
         """Move with the keys w, s, a, d, e, q: forward, back, left, right, up, down. Rotate with
-        the mouse, while `hold_key` is down if given. Speeds are per 60th of a second."""
+        the mouse, while `hold_key` is down if given.
+
+        Speeds are multiplied by the time since the last call, in 60ths of a second; the first call
+        does not move. movement_speed: length; yaw_speed, pitch_speed: radians per width and height
+        of the window.
+        """
         now = time.perf_counter()
         frames = 0.0 if self._time is None else (now - self._time) * FRAMES
         self._time = now
@@ -173,8 +181,8 @@ class Camera:
 
 
 def rotate_direction(front: Floats, yaw: float, pitch: float) -> Floats:
-    """A unit vector rotated about the vertical and in elevation, which is limited below 90
-    degrees."""
+    """A unit vector rotated about the y axis by `yaw` and in elevation by `pitch`, in radians. The
+    elevation is limited to STEEPEST, below 90 degrees."""
     around = math.atan2(front[0], front[2]) + yaw
     high = math.asin(max(-1.0, min(1.0, front[1]))) + pitch
     high = max(-STEEPEST, min(STEEPEST, high))

@@ -79,9 +79,9 @@ class Canvas:
         self, centers: Any, radius: float, color: Any = GREY, per_vertex_color: Any = None,
         per_vertex_radius: Any = None,
     ) -> None:  # fmt: skip
-        """Draw discs; radii are fractions of the window's height. centers: vectors of 2;
-        per_vertex_color, per_vertex_radius: values per disc, in place of the common ones. Raises
-        ToolError."""
+        """Draw discs; radii are fractions of the window's height. centers: vectors of 2 (third
+        components are ignored on screen); per_vertex_color, per_vertex_radius: values per disc, in
+        place of the common ones. Raises ToolError."""
         self._put(
             draw_calls.draw_balls(
                 "circles", 2, centers, radius, color, per_vertex_color, per_vertex_radius
@@ -114,8 +114,9 @@ class Canvas:
         self, vector_field: Any, arrow_spacing: int = 5, scale: float = 0.1, width: float = 0.002,
         color: Any = (0, 0, 0),
     ) -> None:  # fmt: skip
-        """Draw arrows for a field of vectors, one per `arrow_spacing` elements along both axes.
-        The longest has the length `scale`, a fraction of the window."""
+        """Draw arrows for a field of vectors, one per `arrow_spacing` elements along both axes. The
+        longest vector of the field has the length `scale`, a fraction of the window. Raises
+        ToolError."""
         at, way = diagrams.vector_arrows("vector_field", vector_field, arrow_spacing)
         ends = diagrams.arrow_lines(at, np.asarray(way) * (scale / 0.1), 0.2, 30)
         points = np.stack(ends, 1).reshape(-1, 2).astype(np.float32)
@@ -160,8 +161,8 @@ class Canvas:
 
 
 def image_bytes(img: Any) -> Numbers:
-    """Convert the argument of `set_image` to u8[w, h, 4]. As in Taichi, floats are clamped to 0
-    to 1 and truncated to multiples of 1/255. Raises ToolError."""
+    """Convert the argument of `set_image` to u8[w, h, 4] with alpha 255. As in Taichi, floats are
+    clamped to 0 to 1 and truncated to multiples of 1/255. Raises ToolError."""
     values = draw_calls.read_in_place("set_image", "the image", texels(img))
     if values.ndim == 2:
         values = values[:, :, None]
@@ -185,8 +186,8 @@ def image_bytes(img: Any) -> Numbers:
 
 
 def texels(img: Any) -> Any:
-    """The texels of a texture as [x, y], with channels in the order red, green, blue; other
-    images unchanged."""
+    """The texels of a texture as [x, y], with channels in the order red, green, blue, alpha; other
+    images unchanged. Raises ToolError unless a texture has two axes."""
     if not isinstance(img, Texture):
         return img
     if img.num_dims != 2:

@@ -29,10 +29,10 @@ class DrawCall(NamedTuple):
 
     - kind: key of `shaders.TEXTS`.
     - arrays: positions f32[n, 2 or 3], colors f32[n, 3 or 4], radii f32[n], normals f32[n, 3],
-      indices i32[m], transforms f32[4 k, 4] (rows are the matrices' columns).
+      indices i32[m] or u32[m], transforms f32[4 k, 4] (rows are the matrices' columns).
     - switches: flat, two_sided, wireframe.
     - items: number of spheres, lines or triangles.
-    - size: radius or width.
+    - size: radius of spheres, or width of lines in pixels.
     """
 
     kind: str
@@ -64,7 +64,7 @@ def read_in_place(who: str, name: str, x: Any) -> Numbers:
 
 
 def vectors_of_widths(who: str, name: str, x: Any, *widths: int) -> Numbers:
-    """f32[n, k] from vectors with k components, one of `widths`. Raises ToolError."""
+    """f32[n, k] from vectors with k components, k being one of `widths`. Raises ToolError."""
     values = read_in_place(who, name, x)
     if values.ndim < 2 or values.shape[-1] not in widths:
         wanted = " or ".join(map(str, widths))
@@ -73,7 +73,7 @@ def vectors_of_widths(who: str, name: str, x: Any, *widths: int) -> Numbers:
 
 
 def scalars_per_position(who: str, name: str, x: Any, count: int) -> Numbers:
-    """f32[n] with n = `count`. Raises ToolError."""
+    """f32[count] from an array of `count` scalars of any shape. Raises ToolError."""
     values = np.ascontiguousarray(read_in_place(who, name, x).reshape(-1), np.float32)
     if len(values) != count:
         raise ToolError(f"{who}: there are {count} positions, and {name} has {len(values)} numbers")
@@ -81,7 +81,8 @@ def scalars_per_position(who: str, name: str, x: Any, count: int) -> Numbers:
 
 
 def vertex_indices(who: str, x: Any, first: int = 0, count: int | None = None) -> Numbers:
-    """i32[m], `count` indices starting at position `first`. Raises ToolError."""
+    """i32[m] or u32[m]: `count` indices from position `first` on, or all of them for None. Raises
+    ToolError."""
     values = read_in_place(who, "indices", x).reshape(-1)
     if values.dtype.kind not in "iu":
         raise ToolError(f"{who}: indices are integers, not {values.dtype}")
@@ -90,14 +91,15 @@ def vertex_indices(who: str, x: Any, first: int = 0, count: int | None = None) -
 
 
 def select_range(who: str, values: Numbers, first: int, count: int | None) -> Numbers:
-    """`count` rows starting at `first`, or all remaining ones. Raises ToolError."""
+    """At most `count` rows from `first` on, or all of them for None. Raises ToolError for negative
+    numbers."""
     if first < 0 or (count is not None and count < 0):
         raise ToolError(f"{who}: offsets and counts are not negative: {first}, {count}")
     return values[first:] if count is None else values[first : first + count]
 
 
 def colour_of(who: str, colour: Any) -> Colour:
-    """Three numbers. Raises ToolError."""
+    """Red, green and blue of a colour of 3 or 4 numbers. Raises ToolError for other lengths."""
     found = tuple(float(x) for x in np.asarray(getattr(colour, "entries", colour)).reshape(-1))
     if len(found) not in (3, 4):
         raise ToolError(f"{who}: a colour is red, green and blue from 0 to 1, not {colour!r}")
@@ -105,7 +107,7 @@ def colour_of(who: str, colour: Any) -> Colour:
 
 
 def point_of(who: str, name: str, x: Any) -> tuple[float, float, float]:
-    """Three coordinates. Raises ToolError."""
+    """Three coordinates. Raises ToolError for other lengths."""
     found = [float(v) for v in np.asarray(getattr(x, "entries", x)).reshape(-1)]
     if len(found) != 3:
         raise ToolError(f"{who}: {name} is a place of three numbers, not {x!r}")
@@ -113,7 +115,8 @@ def point_of(who: str, name: str, x: Any) -> tuple[float, float, float]:
 
 
 def add_colours(who: str, arrays: dict[str, Numbers], colours: Any, first: int = 0) -> None:
-    """Add an array with a colour per position. Raises ToolError if there are too few."""
+    """Set arrays["colors"] to one colour per position, from `first` on; no effect for None. Raises
+    ToolError if there are too few."""
     if colours is None:
         return
     found, count = (
@@ -133,7 +136,7 @@ def draw_balls(
     who: str, width: int, centers: Any, radius: Any, color: Any, colours: Any, radii: Any,
     first: int = 0, count: int | None = None,
 ) -> DrawCall:  # fmt: skip
-    """Discs (`width` 2) or spheres (`width` 3)."""
+    """Discs (`width` 2) or spheres (`width` 3), `count` of them from `first`. Raises ToolError."""
     places = vectors_of_widths(who, "centers", centers, *range(width, 4))
     arrays = {"positions": select_range(who, places, first, count)}
     add_colours(who, arrays, colours, first)
@@ -149,8 +152,8 @@ def draw_lines(
     who: str, width: int, vertices: Any, thickness: float, at: Any, color: Any, colours: Any,
     offsets: Sequence[int | None] = (0, None, 0, None),
 ) -> DrawCall:  # fmt: skip
-    """Lines between pairs of positions; thickness in pixels; offsets: first vertex, vertex
-    count, first index, index count."""
+    """Lines between pairs of positions, in 2D or 3D (`width`); thickness in pixels; offsets: first
+    vertex, vertex count, first index, index count. Raises ToolError."""
     arrays = cut_vertices(who, vertices, at, colours, offsets, width)
     items = arrays.get("indices", arrays["positions"])
     switches = frozenset(("flat",) if width == 2 else ())
@@ -163,8 +166,8 @@ def draw_surface(
     who: str, width: int, vertices: Any, at: Any, normals: Any, color: Any, colours: Any,
     switches: Sequence[str] = (), offsets: Sequence[int | None] = (0, None, 0, None),
 ) -> DrawCall:  # fmt: skip
-    """Triangles. In 3D their normals are those given. By default they are averages over adjacent
-    triangles if vertices are shared, otherwise the triangles' own."""
+    """Triangles, in 2D or 3D (`width`); offsets as in `draw_lines`. In 3D, default normals are
+    those of `mean_normals` if there are indices, otherwise the triangles' own. Raises ToolError."""
     arrays = cut_vertices(who, vertices, at, colours, offsets, width)
     if normals is not None:
         first = offsets[0] or 0
@@ -188,8 +191,8 @@ def draw_surface(
 def cut_vertices(
     who: str, vertices: Any, at: Any, colours: Any, offsets: Sequence[int | None], width: int
 ) -> dict[str, Numbers]:
-    """Positions, colours and indices of the selected range. The vertex offset is added to each
-    index, or is the first vertex if there are no indices."""
+    """Positions, colours and indices of the selected range. The vertex offset is the first vertex;
+    indices count from it. The vertex count applies only without indices. Raises ToolError."""
     first, count, first_index, index_count = offsets
     places = vectors_of_widths(who, "vertices", vertices, *range(width, 4))
     chosen = select_range(who, places, first or 0, count if at is None else None)

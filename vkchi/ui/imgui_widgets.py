@@ -20,7 +20,7 @@ BUTTONS = {1: 0, 2: 1, 3: 2}  # left, right, middle
 
 class Gui:
     """Immediate-mode widgets: methods are called in each frame and return the widget's current
-    value. `touch` is called in frames that have widgets."""
+    value. `touch` is called once in each frame that has widgets."""
 
     def __init__(self, device: Any, size: tuple[int, int], touch: Callable[[], None]) -> None:
         from imgui_bundle import imgui
@@ -44,8 +44,8 @@ class Gui:
             self._touch()
 
     def draw(self, device: Any, view: Any, size: tuple[int, int]) -> None:
-        """Draw the declared widgets over an image. Raises ToolError if a sub-window is not
-        ended."""
+        """Draw the declared widgets over the image `view`, of `size` pixels. Raises ToolError if a
+        sub-window is not ended."""
         self._size = size
         if not self._is_begun:
             return
@@ -134,7 +134,8 @@ class Gui:
         return float(self._imgui.slider_float(*place)[1])
 
     def color_edit_3(self, text: str, old_value: Any) -> Colour:
-        """A colour picker; returns red, green, blue from 0 to 1."""
+        """A colour picker; returns red, green, blue from 0 to 1. Raises ToolError unless
+        `old_value` has 3 or 4 numbers."""
         self._begin_frame()
         chosen = self._imgui.color_edit3(text, list(colour_of("color_edit_3", old_value)))[1]
         return (float(chosen[0]), float(chosen[1]), float(chosen[2]))

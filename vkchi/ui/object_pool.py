@@ -25,7 +25,7 @@ class ObjectPool:
         self._used: list[tuple[object, ShapeObject]] = []
 
     def put(self, shape: DrawCall) -> ShapeObject | None:
-        """An object with a copy of the shape's arrays; None for an empty shape."""
+        """An object with a copy of the shape's arrays; None for zero items or instances."""
         require_ggui()
         from vkchi.ui.materials import ShapeObject
 

@@ -15,7 +15,7 @@ PACKAGES = {
 
 @functools.cache
 def require_ggui() -> None:
-    """Raises MissingPackageError if a package is not installed."""
+    """Raise MissingPackageError if one of PACKAGES is not installed."""
     lacking = [name for package, name in PACKAGES.items() if not is_installed(package)]
     if lacking:
         raise MissingPackageError(
@@ -25,5 +25,5 @@ def require_ggui() -> None:
 
 
 def is_installed(package: str) -> bool:
-    """True if a package can be imported."""
+    """True if a package is found; it is not imported."""
     return importlib.util.find_spec(package) is not None

@@ -88,7 +88,8 @@ class FrameRenderer:
         context.configure(device=device, format=shown.removesuffix("-srgb"))
 
     def compose(self, layers: Sequence[Layer], background: Triple) -> None:
-        """Draw a frame."""
+        """Draw a frame into the image: the background, unless an image covers it, and the layers in
+        order."""
         self.renderer._renders_since_last_flush = 0  # frames need not be presented
         is_covered = bool(layers) and layers[0].view is None and is_image(layers[0].objects[0])
         if not is_covered:
@@ -143,8 +144,8 @@ class FrameRenderer:
 
 @functools.cache
 def choose_adapter() -> None:
-    """Select the GPU of the kernels for pygfx, which has one device per process. Raise its
-    buffer limits to the maximum."""
+    """Select the GPU of the kernels for pygfx, which has one device per process, and raise its
+    buffer limits to the maximum. No effect without a runtime, or if pygfx is already in use."""
     runtime = find_runtime()
     if runtime is None:
         return
@@ -169,7 +170,7 @@ def make_texture(size: tuple[int, int]) -> gfx.Texture:
 
 
 def is_image(drawn: gfx.WorldObject) -> bool:
-    """True if the object covers the window."""
+    """True if the object is an Image, which covers the window."""
     return isinstance(drawn, Image)
 
 
@@ -191,6 +192,6 @@ class Image(gfx.Image):
         )
 
     def put(self, values: Floats) -> None:
-        """Copy u8[w, h, 4]."""
+        """Copy the pixels u8[w, h, 4]."""
         self.bytes[...] = values
         self.texture.update_full()

@@ -115,9 +115,9 @@ class Scene:
         vertex_count: int | None = None, index_offset: int = 0, index_count: int | None = None,
         show_wireframe: bool = False,
     ) -> None:  # fmt: skip
-        """Draw one instance of a mesh per transform, from `instance_offset` on. A transform is a
-        [4, 4] matrix for column vectors [x, y, z, 1]. Other parameters are as in `mesh`. Raises
-        ToolError."""
+        """Draw one instance of a mesh per transform, `instance_count` from `instance_offset` on;
+        without transforms, the mesh. A transform is a [4, 4] matrix for column vectors [x, y, z,
+        1]. Other parameters are as in `mesh`. Raises ToolError."""
         shape = draw_calls.draw_surface(
             "mesh_instance", 3, vertices, indices, normals, color, per_vertex_color,
             switches_of(two_sided, show_wireframe),
@@ -138,8 +138,8 @@ class Scene:
             self._objects.append(drawn)
 
     def take(self, aspect: float) -> Layer:
-        """Remove and return the declared objects as a layer; `aspect` is width divided by
-        height."""
+        """Remove and return the declared objects and point lights as a layer; `aspect` is width
+        divided by height."""
         from vkchi.ui.picture import Layer
 
         objects, self._objects = self._objects, []
@@ -149,7 +149,7 @@ class Scene:
         return Layer(objects, view, projection, self._ambient, lights)
 
     def recycle(self) -> None:
-        """End the frame."""
+        """Release the objects of a drawn frame for reuse."""
         self._pool.recycle()
 
 

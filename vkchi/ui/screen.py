@@ -1,7 +1,7 @@
 """On-screen windows, by rendercanvas and glfw. Imported when a window is opened.
 
-screen = Screen("title", (640, 480), pos=(100, 100), vsync=False, listen=print) picture =
-Picture(screen.canvas); screen.show(picture.present); screen.poll()
+screen = Screen("title", (640, 480), pos=(100, 100), vsync=False, listen=print)
+picture = FrameRenderer(screen.canvas); screen.show(picture.present); screen.poll()
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Screen:
         return not self.canvas.get_closed()
 
     def show(self, present: Callable[[], None]) -> None:
-        """Draw into the canvas with `present`, and show it."""
+        """Draw into the canvas with `present`, and show it. No effect if the window is closed."""
         if self.is_open:
             self.canvas.request_draw(present)
             self.canvas.force_draw()

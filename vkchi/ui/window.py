@@ -42,10 +42,11 @@ log = logger()
 class Window:
     """A window of `res` pixels, titled `name`.
 
-    show_window: False renders off-screen, as happens without a display. In a notebook, `show` puts
-    the image into the cell's output. vsync: synchronize with the display. fps_limit: maximum number
-    of frames per second; pos: upper left corner on the screen. Raises MissingPackageError if the
-    renderer is not installed.
+    show_window: False renders off-screen, as happens without a display, with the environment
+    variable TI_GUI_SHOW=0, and if the device cannot present. In a notebook, `show` puts the image
+    into the cell's output. vsync: synchronize with the display. fps_limit: maximum number of frames
+    per second; pos: upper left corner on the screen, in pixels. Raises ToolError unless `res` and
+    `fps_limit` are positive, MissingPackageError if the renderer is not installed.
     """
 
     def __init__(
@@ -210,7 +211,8 @@ class Window:
         depth.from_numpy(values)
 
     def save_image(self, filename: str | os.PathLike[str]) -> None:
-        """Write the frame to an image file in the format of its suffix. Raises ToolError."""
+        """Write the frame to an image file in the format of its suffix. Raises ToolError for
+        unknown suffixes, KernelRuntimeError if the file cannot be written."""
         self._draw_if_touched()
         imwrite(self._picture.pixels()[:, :, :3], filename)
 

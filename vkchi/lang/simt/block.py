@@ -19,7 +19,7 @@ def sync() -> None:
 
 @kernel_function
 def mem_sync() -> None:
-    """Memory fence for this invocation's accesses, at workgroup scope."""
+    """Memory fence for this invocation's accesses, at device scope; not a barrier."""
 
 
 mem_fence = mem_sync
@@ -37,17 +37,17 @@ def global_thread_idx() -> Any:
 
 @kernel_function
 def sync_all_nonzero(predicate: Any) -> Any:
-    """`sync`; true if the predicate is nonzero in all invocations of the workgroup."""
+    """`sync`; returns 1 if the predicate is nonzero in all invocations of the workgroup, else 0."""
 
 
 @kernel_function
 def sync_any_nonzero(predicate: Any) -> Any:
-    """`sync`; true if the predicate is nonzero in any invocation of the workgroup."""
+    """`sync`; returns 1 if the predicate is nonzero in any invocation of the workgroup, else 0."""
 
 
 @kernel_function
 def sync_count_nonzero(predicate: Any) -> Any:
-    """`sync`; the number of invocations of the workgroup with a nonzero predicate."""
+    """`sync`; returns the number of invocations of the workgroup with a nonzero predicate."""
 
 
 def arch_uses_spv(arch: Any) -> bool:
