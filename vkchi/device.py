@@ -123,10 +123,9 @@ def choose_device(
     *,
     fallback: bool,
 ) -> int:
-    """Index of the device to open; `lacks` are the missing requirements of each. Arguments as in
-    `open_device`.
+    """Index of the device to open. `lacks`: missing requirements of each device.
 
-    Raises DeviceError if there is none.
+    Further arguments as in `open_device`. Raises DeviceError if there is no such device.
     """
     if select is not None:
         index = select_device(infos, select)

@@ -76,7 +76,7 @@ class PlanTable:
         self.is_shared = False  # True if the last call used arrays in place
 
     def find_repeated_call(self, args: tuple[Any, ...]) -> RepeatedCall | None:
-        """Cached binding of an equal earlier call, if its guard holds."""
+        """Cached binding of an equal earlier call whose guard holds; None if there is none."""
         repeated = self.repeated.get(self.signer.identify(args))
         if repeated is None or not repeated.takes(args) or not repeated.plan.guard.holds(args):
             return None
@@ -473,7 +473,7 @@ def keep_typed_source(fn: FunctionType) -> None:
 
 
 class UserFunc:
-    """A function that kernels inline. Python code cannot call it."""
+    """A function that kernels inline. A call from Python raises KernelSyntaxError."""
 
     __vkchi_kind__ = "func"
 
@@ -590,6 +590,9 @@ def checked_function(fn: Any, what: str) -> FunctionType:
 
 
 def data_oriented(cls: C) -> C:
-    """Mark a class whose methods are kernels and funcs. Source: Taichi's `ti.data_oriented`."""
+    """Mark a class as one whose methods may be kernels and funcs, and return it.
+
+    Source: Taichi's `ti.data_oriented`.
+    """
     cls._data_oriented = True  # type: ignore[attr-defined]  # Taichi's name, which programs read
     return cls

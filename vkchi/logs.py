@@ -28,7 +28,7 @@ class PendingLevel:
 
 
 def logger() -> logging.Logger:
-    """The logger `logging.getLogger("vkchi")`."""
+    """The logger `logging.getLogger("vkchi")`. Applies a level that was set before it existed."""
     import logging  # loaded on demand
 
     found = logging.getLogger("vkchi")

@@ -93,7 +93,7 @@ def write(text: str) -> None:
 
 
 def choose_renderer(what: str, total: int | None) -> Draw:
-    """The function that renders the bar."""
+    """The function that renders the bar: by rich if it is installed, else as plain text."""
     try:
         return drawn_by_rich(what, total)
     except ImportError:

@@ -115,7 +115,7 @@ HOOKS = {
 
 
 def read_names() -> dict[str, Place]:
-    """The place of each public name."""
+    """(module, name in it) of each public name."""
     found: dict[str, Place] = {}
     for module, words in PUBLIC.items():
         for word in words.split():
@@ -125,6 +125,6 @@ def read_names() -> dict[str, Place]:
 
 
 def read_hooks() -> dict[str, Place]:
-    """The place of each hook."""
+    """(module, name in it) of each hook."""
     parts = {hook: path.rpartition(".") for hook, path in HOOKS.items()}
     return {hook: (module, name) for hook, (module, _, name) in parts.items()}

@@ -302,9 +302,10 @@ def init(
     - default_fp, default_ip: types of floats and integers without an explicit type (f32, i32).
     - device: an index, or part of a device's name.
     - enable_fallback: accept a device of another kind.
-    - debug: check indices and assertions.
-    - fast_math: permit other rounding of sums and quotients.
-    - strict: report implicit conversions that lose information as errors.
+    - debug: check indices, assertions, integer overflow, division by zero and races.
+    - fast_math: permit other rounding of floats, and any result for infinities, NaNs and the sign
+      of zeros.
+    - strict: make ConversionWarning and ConstantWarning errors.
     - random_seed: an integer that determines all random numbers.
     - log_level: `ti.TRACE` to `ti.CRITICAL`.
     - cache_dir: folder of compiled kernels (docs/cache.md).
@@ -316,7 +317,7 @@ def init(
 
     Raises DeviceError if there is no such device (or none of that kind and enable_fallback is
     False), ArgumentError for an option that neither Taichi nor vkchi has, and for an invalid
-    environment variable.
+    environment variable, KernelRuntimeError inside `with ti.device(...)`.
     """
     _refuse_unknown(others)
     env.check_flags()

@@ -84,7 +84,7 @@ def source_line(span: Span) -> str:
 
 
 def line_of(file: str, line: int) -> str:
-    """One line of a file; empty if the file is not readable."""
+    """One line of a file, with a space for each tab; empty if the file is not readable."""
     return linecache.getline(file, line).rstrip("\n").expandtabs(1)
 
 

@@ -36,7 +36,7 @@ def to_taichi_type(dtype: Any) -> Scalar:
 
 
 def to_numpy_type(dtype: Any) -> np.dtype[Any]:
-    """Convert `dtype`, a vkchi type or any type `to_taichi_type` accepts, to a numpy dtype.
+    """Convert `dtype`, of any kind that `to_taichi_type` accepts, to a numpy dtype.
 
     Raises ArgumentError.
     """
@@ -44,7 +44,7 @@ def to_numpy_type(dtype: Any) -> np.dtype[Any]:
 
 
 def to_pytorch_type(dtype: Any) -> Any:
-    """Convert `dtype`, a vkchi type or any type `to_taichi_type` accepts, to a torch dtype.
+    """Convert `dtype`, of any kind that `to_taichi_type` accepts, to a torch dtype.
 
     Raises ArgumentError; ImportError without torch.
     """

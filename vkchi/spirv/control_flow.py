@@ -116,7 +116,7 @@ class LoopBlocks:
     def __init__(
         self, em: Emitter, types: list[Scalar], first: list[int], hint: int = NO_HINT
     ) -> None:
-        """Emit the code up to the begin of `check`.
+        """Emit all code before the test of `check`, whose block is then the current one.
 
         `phis` are the ids of the carried components; `for` passes its index as the first.
         """

@@ -29,8 +29,7 @@ class CopyOnWriteHooks:
     guards: dict[int, list[weakref.ref[Any]]]  # of Savers
 
     def guard(self, key: int, saver: weakref.ref[Any]) -> None:
-        """Register a saver. `announce` calls it before the next write to the buffer, if it is still
-        alive."""
+        """Register a saver, called before the next write to the buffer if it is still alive."""
         with restoring(self._lock), self._lock:
             self.guards[key] = [*self.guards.get(key, ()), saver]
 

@@ -42,8 +42,7 @@ class Win32Info(ctypes.Structure):
 
 
 class HandleExporter(Protocol):
-    """Conversion of a device's memory and semaphores to handles. `kind`: their
-    VkExternalMemoryHandleTypeFlagBits."""
+    """Conversion of a device's memory and semaphores to handles of one `kind`."""
 
     kind: int
 

@@ -91,8 +91,7 @@ class Heap:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of allocated spans, including released memory that is not yet freed, without
-        imports."""
+        """Bytes of allocated spans, including released ones that are not yet freed; no imports."""
         return self._allocator.used_bytes
 
     def hold(self, thing: Any) -> Any:

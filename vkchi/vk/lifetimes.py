@@ -52,8 +52,7 @@ class ReleaseQueue:
         return fresh
 
     def is_due(self, completed: int) -> bool:
-        """True if `tag` has numbered an object, and the first such object waits for `completed` or
-        an earlier submission."""
+        """True if the first object that `tag` has numbered waits for `completed` or earlier."""
         return bool(self._due) and self._due[0][0] <= completed
 
     def first(self) -> Any:

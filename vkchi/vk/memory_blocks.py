@@ -249,8 +249,7 @@ def import_block(logical: Logical, start: int, size_bytes: int, keeper: Any) -> 
 
 
 def find_type(logical: Logical, allowed_bits: int, placement: MemoryPlacement) -> int:
-    """Index of the best memory type for a placement, among those in `allowed_bits`; -1 if none
-    fits."""
+    """Index of the best type for a placement, among the memory types in `allowed_bits`; else -1."""
     best = -1
     best_score: tuple[int, ...] = (-1,)
     for index, kind in enumerate(logical.physical.memory_types):
@@ -322,8 +321,7 @@ def _map(logical: Logical, memory: Any, size_bytes: int) -> Any:
 
 
 def _require_range(logical: Logical, start: int, size_bytes: int) -> None:
-    """Raise OutOfMemory unless the bytes from `start` are valid addresses: not null, and below
-    2^64.
+    """Raise OutOfMemory unless `start` is not null and `start + size_bytes` is below 2^64.
 
     If mmap fails, Mesa's lavapipe uses its result -1 as an address and reports success.
     """

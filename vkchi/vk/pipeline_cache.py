@@ -66,8 +66,7 @@ class PipelineCache:
         return self._cell[0]
 
     def count(self) -> None:
-        """Count a pipeline created with `feedback` in its chain. Save after a growing number of
-        cache misses."""
+        """Count a pipeline created with `feedback` in its chain; save after many cache misses."""
         is_hit = self._feedback.flags & (VALID | IS_HIT) == VALID | IS_HIT
         self._feedback.flags = 0  # without feedback, assume a compilation
         self._made += not is_hit

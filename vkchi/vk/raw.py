@@ -137,8 +137,7 @@ class Vulkan:
         return self.take(function(owner, info, self.NULL, out), out, doing)
 
     def take(self, result: int, out: Any, doing: str) -> Any:
-        """Handle that a call stored in `out`. Raises as `check`; success without a handle is
-        OutOfMemory."""
+        """Handle that a call stored in `out`. Raises as `check`; OutOfMemory without a handle."""
         self.check(result, doing)
         if not out[0]:
             self.check(OUT_OF_HOST_MEMORY, doing)
@@ -165,8 +164,7 @@ class Vulkan:
             self.check(result, f"listing what there is of {kind}")
 
     def check(self, result: int, doing: str) -> None:
-        """Raise DeviceError or a subclass, with one sentence about `doing`, unless the result is a
-        success."""
+        """Raise DeviceError or a subclass, with a sentence about `doing`, if a call failed."""
         if result >= SUCCESS:
             return
         sentence = SENTENCES.get(result, "{doing} failed (" + self.name_result(result) + ")")

@@ -393,8 +393,7 @@ class CommandRecorder(CopyOnWriteHooks):
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """(submission, free commands of its batch) of the next command; None if all earlier ones
-        are done.
+        """(submission, free commands in its batch) of the next command; None if the device is done.
 
         Raises DeviceError if the device is closed or lost.
         """

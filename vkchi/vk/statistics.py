@@ -57,7 +57,7 @@ class PipelineExecutable(NamedTuple):
 
 
 def reports_statistics(logical: Logical) -> bool:
-    """True if the device supports `EXTENSION`."""
+    """True if the device has the feature `FEATURE`."""
     return FEATURE in logical.physical.features
 
 

@@ -167,8 +167,8 @@ class CudaArrays:
         """An ndarray of a CUDA array, in its memory if possible.
 
         It keeps the memory alive. With `copy` True, or if Vulkan cannot import the memory, it is a
-        copy made on the device. Raises BufferError if `copy` is False and a copy is necessary;
-        ArgumentError.
+        copy made on the device. Raises BufferError if `copy` is False and a copy is necessary,
+        ArgumentError if the array is not supported.
         """
         seen = describe_array(source, self.link.cuda)
         fit = self._fit(seen, 0)
