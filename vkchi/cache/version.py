@@ -34,7 +34,7 @@ class Notes(Protocol):
 
 @cache
 def compiler_version() -> str:
-    """Return the SHA-256 of all sources of the package, memoized; takes 10 ms.
+    """Return the SHA-256 of the package's sources (`sources_in`), memoized; takes 10 ms.
 
     "" if the sources are unavailable, as in an archive, or changed since import. Nothing may be
     cached then.
