@@ -453,14 +453,15 @@ assert x[0] == 3, x[0]
 m.add()
 assert m.fields["f"].to_numpy().tolist() == [3, 3]
 compiler = ("compiler", "passes", "spirv", "autodiff", "analysis", "tape", "cache.content",
-            "frontend.lower", "frontend.intrinsics", "ir.builder", "ir.ops", "ir.text", "ir.verify")
+            "frontend.lowering", "frontend.intrinsics", "ir.builder", "ir.ops", "ir.text",
+            "ir.verify")
 print([name for name in compiler if "vkchi." + name in sys.modules])
 """
 
 
 NO_COMPILER = """
 import sys
-for name in ("compiler", "passes", "spirv", "autodiff", "tape", "frontend.lower", "ir.builder"):
+for name in ("compiler", "passes", "spirv", "autodiff", "tape", "frontend.lowering", "ir.builder"):
     sys.modules["vkchi." + name] = None  # is not to be imported
 """
 

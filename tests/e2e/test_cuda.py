@@ -593,7 +593,7 @@ def test_torch_tensors_go_through_torch_where_they_are_not_in_order(cu, monkeypa
             used.append("copy_")
             self.values[...] = other.values
 
-    for place in ("host.is_torch", "cuda.others.is_torch"):
+    for place in ("host_views.is_torch", "cuda.foreign_arrays.is_torch"):
         monkeypatch.setattr(f"vkchi.interop.{place}", lambda x: isinstance(x, Tensor))
     stream = SimpleNamespace(cuda_stream=0)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: stream)
