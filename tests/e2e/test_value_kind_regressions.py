@@ -393,3 +393,21 @@ def test_numpy_scalars_of_other_types_keep_them(need: Any) -> None:
 def test_numpy_functions_of_kernel_values_are_refused() -> None:
     refused("np.nextafter(np.float32(n), np.float32(2))", "constants")
     refused("np.int32(2**40)", "")
+
+
+def test_a_sum_of_a_vector_has_a_start() -> None:
+    @ti.kernel
+    def total(x: ti.f32) -> ti.f32:
+        v = ti.Vector([1.0, 2.0, x])
+        return sum(v, 10.0) + sum(v, start=0) + sum(v)
+
+    assert total(3.0) == 28.0
+
+
+def test_digits_of_round_are_constants() -> None:
+    @ti.kernel
+    def rounded(x: ti.f32, n: ti.i32) -> ti.f32:
+        return round(x, n)
+
+    with pytest.raises(ti.TaichiTypeError, match="digits of `round` must be a compile-time"):
+        rounded(3.14159, 2)

@@ -311,3 +311,36 @@ def test_f64_special_values(kind: str) -> None:
         close = abs(g - w) <= 4 * np.spacing(abs(w)) if np.isfinite(w) else g == w
         same = (close and np.signbit(g) == np.signbit(w)) or (np.isnan(g) and np.isnan(w))
         assert same, f"{kind}{tuple(xs)} is {w}, not {g}"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "%k = cast %s : i32",
+        "%z = const 0 : i32\n  %n = const 3 : i32\n  %c = const 1065353216 : f32\n"
+        "  %r = for %z, %n, %s : f32 {\n    ^(%i: i32, %v: f32)\n    %k = cast %v : i32\n"
+        "    store %y, %k\n    yield %c\n  }",
+        "%z = const 0 : i32\n  %n = const 3 : i32\n  %c = const 1065353216 : f32\n"
+        "  %r = for %z, %n, %c : f32 {\n    ^(%i: i32, %v: f32)\n    %k = cast %v : i32\n"
+        "    store %y, %k\n    yield %s\n  }",
+        "%z = const 0 : i32\n  %r = for %z, %z, %s : f32 {\n    ^(%i: i32, %v: f32)\n"
+        "    %c = const 1065353216 : f32\n    yield %c\n  }\n  %k = cast %r : i32",
+    ],
+    ids=["cast", "initial value", "yielded value", "result of no iteration"],
+)
+def test_square_roots_that_become_integers_are_exact(use: str) -> None:
+    fn = parse_func(
+        "func @f(%x: f32, %a: array<i32[?]>) {\n  %o = const 0 : i32\n"
+        "  %y = elem %a, %o : ptr<i32 global>\n"
+        f"  %s = sqrt %x : f32\n  {use}\n  yield\n}}\n"
+    )
+    assert "round" in kinds(legalize(fn, FULL)) or "and" in kinds(legalize(fn, FULL))
+
+
+def test_square_roots_of_floats_alone_are_the_device_s() -> None:
+    fn = parse_func(
+        "func @f(%x: f32, %a: array<f32[?]>) {\n  %o = const 0 : i32\n"
+        "  %y = elem %a, %o : ptr<f32 global>\n"
+        "  %s = sqrt %x : f32\n  store %y, %s\n  yield\n}\n"
+    )
+    assert legalize(fn, FULL) is fn

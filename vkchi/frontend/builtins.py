@@ -109,7 +109,9 @@ def _items(cx: Any, x: Any) -> list[Any] | None:
 def _sum(cx: Any, x: Any, start: Any = 0) -> Any:
     items = _items(cx, x)
     if items is None:
-        return methods.total(cx, operator_lowering.value(cx, x))
+        total = methods.total(cx, operator_lowering.value(cx, x))
+        is_default = isinstance(start, int) and start == 0
+        return total if is_default else operator_lowering.binary(cx, "+", start, total)
     for item in items:
         refuse_text(cx, item)
     if items and isinstance(start, int) and start == 0:
@@ -176,6 +178,12 @@ def _round(cx: Context, x: Any, ndigits: Any = None) -> Any:
         return _to_whole(round_to_even, round)(cx, x)
     if is_plain(x) and not isinstance(x, Matrix):
         return round(x, ndigits)
+    if not is_plain(ndigits):
+        raise cx.fail(
+            "the digits of `round` must be a compile-time constant",
+            kind=KernelTypeError,
+            help="divide, round and multiply: ti.round(x * 100) / 100",
+        )
     unit = 10.0**ndigits
     whole = round_to_even(cx, operator_lowering.binary(cx, "*", x, unit))
     return operator_lowering.binary(cx, "/", whole, unit)

@@ -123,14 +123,14 @@ def sharing_threads(count: Count | None, caps: Caps) -> tuple[int, int | None]:
     return block * max(1, min(GROUPS_SOFTWARE, count[1] // (block * LIGHT_EACH))), block
 
 
-def is_worth_splitting(work: int, middle: int, strays: int, caps: Caps) -> bool:
+def is_worth_splitting(work: int, middle: int, boundary: int, caps: Caps) -> bool:
     """True if index-set splitting of a loop is profitable; False on GPUs, where whole subgroups
     branch.
 
     An iteration has `work` ops. The `middle` interior iterations gain; those that are alone in
     their memory lines lose. The code is compiled twice.
     """
-    gain = SAVED * work * middle - ALONE * strays
+    gain = SAVED * work * middle - ALONE * boundary
     return caps.is_cpu and LAUNCHES * gain >= DISPATCH + OP * work
 
 
@@ -374,8 +374,8 @@ def cost_of(
     width, size = tile[-1], math.prod(tile)
     row = width if caps.is_cpu else size
     idle *= -(-row // caps.subgroup_size) * caps.subgroup_size / row
-    strays = [abs(math.log2(width / wish.width)), abs(math.log2(size / wish.size))]
+    deviations = [abs(math.log2(width / wish.width)), abs(math.log2(size / wish.size))]
     flat = 0 if len(tile) < 3 else math.log2(tile[0])  # the third index should be uniform
     is_row_best = wish.width == wish.size and not caps.is_cpu
     rows = ROWS if is_row_best and width < size else 0.0
-    return idle, idle + GUARD * guards + STRAY * (sum(strays) + 0.5 * flat) + rows
+    return idle, idle + GUARD * guards + STRAY * (sum(deviations) + 0.5 * flat) + rows

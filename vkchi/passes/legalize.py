@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from importlib import import_module
 
 from vkchi.errors import CompilationError, DeviceError, SubgroupWarning
 from vkchi.ir.builder import Builder
 from vkchi.ir.cas_loops import emit_cas_loop, updated_value
+from vkchi.ir.control_ops import carried_params, control_of, initial_values, is_loop
 from vkchi.ir.core import Func, Op, Value, base_memory, has_kind, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
 from vkchi.ir.num import Num
@@ -129,20 +130,44 @@ def values_seen_whole(fn: Func) -> set[Value]:
     """Values for which exact integral results are observable (backward data-flow analysis).
 
     These are rounded, cast to integers or compared for equality. Ops with trait CARRIES, such as
-    selects and negation, and results of `if`s and loops propagate the property. Memory and
-    loop-carried parameters do not.
+    selects and negation, results of `if`s and loops, and loop-carried values propagate the
+    property. Memory does not.
     """
     seen: set[Value] = set()
     ops = list(walk(fn.body))
-    owner = {r.ops[-1]: op for op in ops if op.results for r in op.regions if r.ops}
-    for op in reversed(ops):
-        is_number = op.kind == "cast" and scalar_of(op.type).kind in "iu"
-        if op.kind in ROUNDING or is_number or (op.kind in PASSED_ON and op in seen):
-            seen.update(op.args)
-        elif op in owner and op.kind == "yield":
-            pairs = zip(owner[op].results, op.args, strict=False)
-            seen.update(v for result, v in pairs if result in seen)
-    return seen
+    flows = [flow for op in ops if op.regions for flow in value_flows(op)]
+    while True:
+        count = len(seen)
+        for op in reversed(ops):
+            is_number = op.kind == "cast" and scalar_of(op.type).kind in "iu"
+            if op.kind in ROUNDING or is_number or (op.kind in PASSED_ON and op in seen):
+                seen.update(op.args)
+        for targets, sources in reversed(flows):
+            if not seen.isdisjoint(targets):
+                seen.update(sources)
+        if len(seen) == count or not flows:
+            return seen
+
+
+def value_flows(op: Op) -> Iterator[tuple[list[Value], list[Value]]]:
+    """Yield the values that an `if` or loop merges: targets, and the values that reach them.
+
+    Targets are a result and the parameters of its carried value; sources are the initial value and
+    the yielded ones.
+    """
+    yields = [list(r.yielded) for r in op.regions]
+    if not is_loop(op):
+        for k, result in enumerate(op.results):
+            yield [result], [values[k] for values in yields if k < len(values)]
+        return
+    tests = control_of(op).tests
+    for k, (param, initial) in enumerate(zip(carried_params(op), initial_values(op), strict=True)):
+        targets: list[Value] = [param]
+        if k < len(op.results):
+            targets.append(op.results[k])
+        if tests:
+            targets.append(op.regions[0].params[k])
+        yield targets, [initial, *yields[-1][k : k + 1]]
 
 
 def expansion_key(op: Op) -> Key:
@@ -203,8 +228,11 @@ def check_types(fn: Func, caps: Caps, lacking: Collection[Scalar]) -> None:
 def check_shared(fn: Func, caps: Caps) -> None:
     """Raise DeviceError if the arrays of a workgroup exceed the device's shared memory."""
     arrays = [op for op in walk(fn.body) if op.kind == "shared"]
-    strays = {op.args[0] for op in walk(fn.body) if op.kind == "elem" and op.attr != "inbounds"}
-    needed = sum(shared_bytes(op, has_spare=op in strays) for op in arrays)
+    need_spare = {op.args[0] for op in walk(fn.body) if op.kind == "elem" and op.attr != "inbounds"}
+    updated = {base_memory(op.args[0]) for op in walk(fn.body) if op.kind in UPDATES}
+    needed = sum(
+        shared_bytes(op, has_spare=op in need_spare, has_atomics=op in updated) for op in arrays
+    )
     if needed > caps.shared_bytes:
         sentence = (
             f"the shared arrays of a workgroup take {needed} bytes, and this device has "
@@ -237,13 +265,16 @@ def check_exchanges(fn: Func, caps: Caps) -> None:
         warnings.warn_explicit(text, SubgroupWarning, file, line)
 
 
-def shared_bytes(op: Op, *, has_spare: bool) -> int:
-    """Size of a workgroup array in bytes. A bool takes four; `has_spare` adds an element."""
+def shared_bytes(op: Op, *, has_spare: bool, has_atomics: bool) -> int:
+    """Size of a workgroup array in bytes; `has_spare` adds an element.
+
+    A bool takes four bytes, and so does a narrower scalar with atomics, which are on words.
+    """
     t = op.type
     assert isinstance(t, Array) and t.shape is not None
     elem = scalar_of(t.elem)
     count = (math.prod(t.shape) + has_spare) * t.scalars_per_element
-    return count * (4 if elem is u1 else elem.size_bytes)
+    return count * (4 if elem is u1 else max(elem.size_bytes, 4 if has_atomics else 1))
 
 
 def _scalar(t: Type) -> Scalar:

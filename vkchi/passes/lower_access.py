@@ -59,14 +59,14 @@ def lower_access(fn: Func) -> Func:
 class AddressLowering(ArithmeticBuilder):
     """State of one run: `places` of the pointers that were removed, `roots` of arrays.
 
-    `kept` and `strays` are the sets of `survey`. Handlers of accesses return None, which keeps the
-    op, for private memory.
+    `kept` and `need_spare` are the sets of `survey`. Handlers of accesses return None, which keeps
+    the op, for private memory.
     """
 
     def __init__(self, fn: Func) -> None:
         super().__init__(self.visit_op)
         self.params = {p.name: p for p in fn.params}
-        self.kept, self.strays = survey(fn)
+        self.kept, self.need_spare = survey(fn)
         self.places: dict[Value, ElementLocation] = {}
         self.roots: dict[Value, IndexedArray] = {}
 
@@ -94,7 +94,7 @@ class AddressLowering(ArithmeticBuilder):
         assert isinstance(t, Array)
         elem = scalar_of(t.elem)
         stored = scalar_named(f"u{max(elem.bits, 32)}") if op in self.kept else elem
-        length = layout_of(t).size + (t.scalars_per_element if op in self.strays else 0)
+        length = layout_of(t).size + (t.scalars_per_element if op in self.need_spare else 0)
         flat = Array.of(stored, 1, (max(length, 1),), space="shared")
         array = self.b.insert(Op("shared", (), None, flat, op.span, op.name))
         self.roots[op] = IndexedArray(t, array, stored, array)
@@ -176,13 +176,13 @@ def survey(fn: Func) -> tuple[set[Value], set[Value]]:
     there is no `shared` op.
     """
     kept: set[Value] = set()
-    strays: set[Value] = set()
+    need_spare: set[Value] = set()
     for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():
         if op.kind == "elem" and op.attr != "inbounds":
-            strays.add(op.args[0])
+            need_spare.add(op.args[0])
         elif op.kind == "word" or (op.kind in SWAPS and _is_of_floats(op.args[0])):
             kept.add(base_memory(op.args[0]))
-    return kept, strays
+    return kept, need_spare
 
 
 def _is_of_floats(place: Value) -> bool:

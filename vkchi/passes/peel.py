@@ -106,12 +106,12 @@ def find_middle(op: Op, ask: DecidableOps, caps: Caps) -> tuple[AxisSplit, ...] 
     spans = [AxisSplit(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(ends)]
     if any(s.edge for s in spans) or is_mostly_contiguous(op):
         spans[-1] = at_words(spans[-1], elements_per_access(op, caps) or 1)
-    middle, strays = prod(s.middle for s in spans), size(spans, len(spans) - 1)
+    middle, boundary = prod(s.middle for s in spans), size(spans, len(spans) - 1)
     total = prod(e - b for b, e in ends)
     if not total > middle >= 3 * total // 4:
         return None
     work = known_work_of(op.regions[0])
-    return tuple(spans) if is_worth_splitting(work, middle, strays, caps) else None
+    return tuple(spans) if is_worth_splitting(work, middle, boundary, caps) else None
 
 
 def at_words(s: AxisSplit, word: int) -> AxisSplit:
