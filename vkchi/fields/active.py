@@ -1,11 +1,11 @@
 """Fields in sparse blocks, accessed from Python.
 
-Writing an element activates its cells; `fill`, `from_numpy` and `copy_from` act on active elements
-only.
+Writing an element activates its cells. `fill` and `from_numpy` change active elements only;
+`copy_from` activates the cells of the copied elements.
 
     x.fill(1.0)         # active elements; all elements if x is in dense blocks
 
-See also: `activity` stores which cells are active.
+See also: `block_activity` stores which cells are active.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class SparseElements(Storage):
 
     def from_numpy(self, source: Numbers) -> None:
         """Copy from an array (`source`) of the same shape, with a cast to this field's type. In
-        sparse blocks only active elements change. Raises ArgumentError."""
+        sparse blocks only active elements change; a field or ndarray is copied as in `copy_from`.
+        Raises ArgumentError for other shapes."""
         if isinstance(source, Storage):
             self.copy_from(source)
         else:
@@ -69,9 +70,9 @@ class SparseElements(Storage):
             super().fill(value)
 
     def copy_from(self, other: Storage) -> None:
-        """Copy from another field or ndarray (`other`) of the same shape and element shape. If
-        this field is sparse, the cells of the copied elements become active; of a sparse
-        `other`, these are its active elements. Raises ArgumentError."""
+        """Copy from another field or ndarray (`other`) of the same shape and element shape. If this
+        field is sparse, the cells of the copied elements become active; of a sparse `other`, these
+        are its active elements. Raises ArgumentError for others."""
         if self.is_sparse and isinstance(other, Storage) and other.shape == self.shape:
             node = other.node if isinstance(other, SparseElements) and other.is_sparse else None
             where = np.ones(self.shape, np.bool_) if node is None else ActivityHook.chosen(node)

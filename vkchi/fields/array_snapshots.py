@@ -19,7 +19,7 @@ from vkchi.runtime import Runtime
 
 
 class ArraySnapshot:
-    """A snapshot of an array. `copy` is None until the first write to the array."""
+    """A snapshot of an array. `copy` is None until the first write to the array's buffer."""
 
     def __init__(self, array: Storage) -> None:
         self.array = array
@@ -27,7 +27,7 @@ class ArraySnapshot:
 
     @property
     def contents(self) -> Storage:
-        """An array with the snapshot's contents."""
+        """An array with the snapshot's contents: the array itself, until it is written."""
         return self.array if self.copy is None else self.copy
 
     def save(self) -> None:

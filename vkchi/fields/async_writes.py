@@ -44,7 +44,7 @@ def count_recorded_writes(array: Elements) -> int | None:
 
 
 def count_write(array: Elements, before: int) -> None:
-    """Count a recorded write."""
+    """Count a recorded write, after `before` consecutive ones."""
     array.device.python_writes = array.device.position, before + 1
 
 
@@ -97,6 +97,6 @@ def fill_later(array: Elements, value: Any, code: str) -> bool:
 
 
 def words_of_scalar(number: bytes) -> tuple[int, ...]:
-    """The words of a repeated scalar."""
+    """The u32 words of a scalar, which is repeated if it is narrower than a word."""
     whole = number * max(1, WORD_BYTES // len(number))
     return struct.unpack(f"{len(whole) // WORD_BYTES}I", whole)

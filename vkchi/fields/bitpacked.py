@@ -7,7 +7,7 @@ Python reads and writes values of type `compute`. In memory, elements are slots 
     word = BitpackedFields(max_num_bits=32); word.place(x, y)
     ti.root.dense(ti.i, 8).place(word)
 
-See also: `cells` computes the layout of words.
+See also: `tree_layout` computes the layout of words.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class QuantisedField(PendingField):
             )
 
     def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None:
-        """Add this field to each cell of a `quant_array` block. Raises ArgumentError."""
+        """Add this field to each cell of a `quant_array` block. Raises ArgumentError for other
+        blocks, occupied blocks, fields of vectors, and words that are too short."""
         if not isinstance(block, SNode) or block.kind != "quant_array":
             raise ArgumentError(WHERE)
         if self.components > 1 or block.children:
@@ -212,7 +213,7 @@ def quantised_like(runtime: Runtime, t: Array) -> QuantisedField:
 
 class BitpackedFields:
     """A group of bit-packed fields that share words of `max_num_bits` bits, 32 or 64. Raises
-    ArgumentError, or DeviceError if the device does not support such words."""
+    ArgumentError for other widths, DeviceError if the device does not support such words."""
 
     def __init__(self, max_num_bits: int) -> None:
         self.runtime = current_runtime()
@@ -223,8 +224,8 @@ class BitpackedFields:
 
     def place(self, *args: Any, shared_exponent: bool = False) -> None:
         """Append bit-packed fields (args) to the word, vectors and matrices with all components.
-        Place the word with `block.place(bitpacked)` afterwards. `shared_exponent` is not
-        supported. Raises ArgumentError, Unsupported."""
+        Place the word with `block.place(bitpacked)` afterwards. `shared_exponent` raises
+        Unsupported. Raises ArgumentError for other fields, and if the word is full."""
         if shared_exponent:
             raise Unsupported(
                 "shared_exponent=True is not supported yet: give each field an exponent of its own"
@@ -252,7 +253,8 @@ class BitpackedFields:
     # --- interface of placeable objects ----------------------------------------------------------
 
     def check_placeable(self) -> None:
-        """Raises KernelRuntimeError if it is placed already, ArgumentError if it is empty."""
+        """Raises KernelRuntimeError if one of its fields is placed already, ArgumentError without
+        fields."""
         if not self.fields:
             raise ArgumentError("this ti.BitpackedFields has no fields: place() them in it first")
         for field, _ in self.fields:

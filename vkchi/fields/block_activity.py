@@ -8,8 +8,7 @@ Guarantees:
 - The ancestors of an active cell are active, so one block's own flags decide.
 
     block = ti.root.pointer(ti.i, 4); block.dense(ti.i, 8).place(x)
-    levels_of(x.snode)          # (LevelMap(numbers=<4 numbers>, axes=(AxisMap(at=0, first=0,
-    n=8),)),)
+    levels_of(x.snode)[0].axes          # (AxisMap(at=0, first=0, n=8),)
 
 See also: `frontend.cell_activity` lowers the same operations for kernels.
 """
@@ -42,8 +41,9 @@ class AxisMap(NamedTuple):
 
 
 class LevelMap(NamedTuple):
-    """Map from an array's index to its cell of one sparse block above: `numbers[cell]`, by
-    `axes`. In a dynamic block, `place` maps the index to one of the list's `cells`."""
+    """Map from an array's index to its cell of one sparse block above: `numbers[cell]`, the cell's
+    index computed by `axes`. In a dynamic block, `place` maps the index to one of the list's
+    `cells`."""
 
     numbers: Any
     axes: tuple[AxisMap, ...]
@@ -65,7 +65,8 @@ class CellPart(NamedTuple):
 
 
 class BlockActivity:
-    """Activity flags (or list lengths) of a sparse block; `numbers` has the shape `extents`."""
+    """Activity of a sparse block. `numbers`, a field of the shape `extents`, has a flag per cell;
+    for a dynamic block (`is_list`), a list length per parent cell."""
 
     def __init__(self, block: SNode) -> None:
         self.block, self.is_list = block, block.kind == "dynamic"

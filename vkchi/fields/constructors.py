@@ -65,7 +65,7 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
     shape: an integer or integers; without it, the field must be placed in a tree. order: the axes
     from the slowest to the fastest, such as "ji". name: used in messages. offset: the first index
     of each axis. needs_grad, needs_dual: add `.grad`, `.dual`. options: `layout` (`ti.Layout`).
-    Raises KernelRuntimeError before `init`, ArgumentError.
+    Raises KernelRuntimeError before `init`, ArgumentError for invalid arguments.
     """
     elem = cook(dtype)
     places: dict[str, Any] = {"shape": shape, "order": order, "offset": offset}
@@ -109,7 +109,8 @@ class QuantisedTensor(NamedTuple):
 
 
 def element_type(dtype: Any, *extents: Any) -> Tensor | QuantisedTensor:
-    """The type of vectors or matrices of the given shape. Raises ArgumentError."""
+    """The type of vectors or matrices of the given shape. Raises ArgumentError for invalid scalar
+    types and shapes."""
     one = common_dtype(dtype) if is_dtype_list(dtype) else dtype
     if is_quantised(one):
         return QuantisedTensor(one, cook_shape(extents))
@@ -121,7 +122,8 @@ ACCEPTED = (*NAMES, "dynamic_index")  # no effect: every component index may be 
 
 
 def named_options(args: Sequence[object], options: Mapping[str, object]) -> dict[str, Any]:
-    """Merge positional options into the keyword options. Raises ArgumentError."""
+    """Merge positional options into the keyword options. Raises ArgumentError for unknown, surplus
+    and repeated ones."""
     for name in options:
         if name not in ACCEPTED:
             raise ArgumentError(f"a field has no option {name}=: there are {', '.join(NAMES)}")
@@ -172,7 +174,8 @@ def make_field(
 def quantised_field(
     runtime: Runtime, elem: Any, name: str, refused: dict[str, Any], needs_companion: bool
 ) -> Field:  # fmt: skip
-    """A field of bit-packed numbers. Raises DeclarationError, Unsupported."""
+    """A field of bit-packed numbers. Raises DeclarationError if a value of `refused` is not None,
+    Unsupported for gradients."""
     from vkchi.fields.bitpacked import WHERE, make_quantised
 
     for key, value in refused.items():
@@ -189,7 +192,7 @@ def quantised_field(
 
 
 def check_shape_given(**options: Any) -> None:
-    """Raises DeclarationError for options that require a shape."""
+    """Raises DeclarationError if one of the options, which require a shape, is not None."""
     for key, value in options.items():
         if value is not None:
             help = ": give it to place()" if key == "offset" else ""

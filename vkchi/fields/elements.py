@@ -1,8 +1,7 @@
 """Elements of an array: their addresses in device memory, and access to each from Python.
 
 This covers element types, layouts, subscripts, and reads and writes of single elements. If the host
-can address the device memory, `host_views` is a numpy view of it and an access is a plain load or
-store.
+can address the device memory, `host` is a numpy view of it and an access is a plain load or store.
 
     s[1] = 2.0; s[1]     # s: a Storage
 
@@ -74,7 +73,7 @@ PLAIN = {t: plain_values_of(t) for t in SCALARS.values()}
 
 
 class ElementHook:
-    """Hooks that show tensor elements to Python; `vkchi.lang` installs them.
+    """Hooks that show tensor elements to Python, resolved in `vkchi.lang`.
 
     `make(storage, index)`: the element as a value whose components read and write the memory;
     `value(array)`: an independent value from an array of components.
@@ -96,7 +95,8 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def choose_stored(device: Device, t: Scalar) -> Scalar:
-    """The scalar type that stores `t` in device memory: `t` itself, except for bool."""
+    """The scalar type that stores `t` in device memory: `t` itself; for bool u8, or u32 if the
+    device cannot store u8."""
     if t is not u1:
         return t
     return u8 if device.caps.can_store("u8") else u32
@@ -124,7 +124,8 @@ class ArrayAccess(NamedTuple):
 
 
 class HostView:
-    """Lazy attribute: a numpy view of the array's memory, or None if the host cannot address it."""
+    """Lazy attribute `host`: a numpy view of the array's memory. None if the host cannot address
+    it, or the layout has no constant strides."""
 
     def __get__(
         self, array: Elements | None, owner: type | None = None
@@ -346,7 +347,7 @@ class Elements:
     # --- elements in Python ----------------------------------------------------------------
 
     def index(self, key: Any) -> tuple[int, ...]:
-        """Index into `host_views` for a user's subscript. Raises ArrayIndexError."""
+        """Index into `host` for a user's subscript. Raises ArrayIndexError."""
         keys = key if isinstance(key, tuple) else () if key is None else (key,)
         if len(keys) == 1 and type(keys[0]) is not int and hasattr(keys[0], "to_list"):
             keys = tuple(keys[0].to_list())
@@ -454,8 +455,9 @@ class Elements:
         return self._load(index).item()
 
     def write(self, index: tuple[int, ...], value: Any) -> None:
-        """Store a scalar, or a nested sequence for a whole tensor element, at an index that
-        `index` returned. A scalar sets all components. Raises ArgumentError."""
+        """Store a scalar, or a nested sequence for a whole tensor element, at an index that `index`
+        returned. A scalar sets all components. Raises ArgumentError for other shapes and for values
+        that are not representable."""
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)
         if self.watch is not None or self.runtime.recording is not None:
@@ -494,7 +496,7 @@ class Elements:
 
     @property
     def bounds(self) -> losses.ValueBounds | None:
-        """Range of representable values."""
+        """Range of representable values; None if the type accepts every number."""
         return losses.bounds_of(self.number)
 
     def refuse_losses(self, values: np.ndarray[Any, Any]) -> None:

@@ -3,7 +3,7 @@
 A field made with a shape has memory at once. Otherwise its field tree (`snode`) allocates the
 memory on first use.
 
-    x = make.field(ti.f32, shape=(4, 4)); x[0, 1] = 3.0
+    x = ti.field(ti.f32, shape=(4, 4)); x[0, 1] = 3.0
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Field(SparseElements):
     # --- placement -----------------------------------------------------------------------------
 
     def materialise(self) -> None:
-        """Allocate memory if needed. Raises KernelRuntimeError for a field that is not usable
-        (yet)."""
+        """Allocate memory if needed. Raises KernelRuntimeError if the field is not placed, its
+        builder not finalized, its tree destroyed, or the runtime reset."""
         self.check_alive()
         if self.node is None:
             raise KernelRuntimeError(self._why_unplaced())
@@ -108,7 +108,7 @@ class Field(SparseElements):
         self.node, self._shape = node, node.shape
 
     def detach(self) -> None:
-        """Release the memory when the tree is destroyed."""
+        """Release the memory and become a pending field; called when the tree is destroyed."""
         self.__class__ = PENDING.get(type(self), type(self))
         self._is_quick = False
         for name in LATER - {"_shape"}:
@@ -157,12 +157,13 @@ class Field(SparseElements):
 
     @property
     def grad(self) -> Any:
-        """The gradient field, perhaps not placed yet; None for integers."""
+        """The gradient field, perhaps not placed yet; None for integers and for companions."""
         return self._companion("grad")
 
     @property
     def dual(self) -> Any:
-        """The dual field (tangents of forward mode), perhaps not placed yet; None for integers."""
+        """The dual field (tangents of forward mode), perhaps not placed yet; None for integers and
+        for companions."""
         return self._companion("dual")
 
     def _companion(self, kind: str) -> Field | None:
@@ -314,7 +315,7 @@ class ComponentField(ScalarField):
 
 
 class MatrixField(Field):
-    """A field of vectors (`ndim` and `m` are 1) or matrices."""
+    """A field of vectors (`ndim` is 1 and `m` is 1) or matrices (`ndim` is 2)."""
 
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, name: str = "") -> None:
         super().__init__(runtime, elem, name)
@@ -345,7 +346,7 @@ class MatrixField(Field):
 
     def get_scalar_field(self, *indices: int) -> ComponentField:
         """The field of one component. indices: i for a vector's component, row and column for a
-        matrix's. Raises ArgumentError."""
+        matrix's. Raises ArgumentError if they are out of range."""
         extents = (self.n, self.m)
         places = (*indices, 0)[:2]
         fits = 1 <= len(indices) <= 2 and all(hasattr(k, "__index__") for k in indices)
@@ -380,8 +381,8 @@ class MatrixField(Field):
         return host_views.make_torch(self.to_numpy(keep_dims), device)
 
     def from_numpy(self, source: Numbers) -> None:
-        """Copy from an array (`source`) of the same shape. For vectors, a last axis of length 1
-        is optional. Raises ArgumentError."""
+        """Copy from an array (`source`) of the same shape. For vectors, a last axis of length 1 is
+        optional. Raises ArgumentError for other shapes."""
         if isinstance(source, Storage):
             self.copy_from(source)
             return
@@ -396,9 +397,9 @@ class MatrixField(Field):
 
 
 class PendingField(Field):
-    """A field without memory. Access to a layout attribute allocates it, or raises an error with
-    the reason. With memory the object changes to the plain class, because `__getattr__` slows
-    attribute access."""
+    """A field without memory. Access to one of the attributes LATER allocates it, or raises an
+    error with the reason. With memory the object changes to the plain class, because `__getattr__`
+    slows attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in LATER:
@@ -415,15 +416,15 @@ class PendingField(Field):
 
 
 class PendingScalarField(ScalarField, PendingField):
-    """A field of scalars without memory."""
+    """A field of scalars that has no memory yet."""
 
 
 class PendingMatrixField(MatrixField, PendingField):
-    """A field of vectors or matrices without memory."""
+    """A field of vectors or matrices that has no memory yet."""
 
 
 class PendingComponentField(ComponentField, PendingField):
-    """One component of a field without memory."""
+    """One component of a field, without an attached part of the memory."""
 
 
 PENDING: dict[type[Field], type[Field]] = {
@@ -435,7 +436,8 @@ PLAIN: dict[type[Field], type[Field]] = {pending: plain for plain, pending in PE
 
 
 def tensor_type(dtype: Any, *extents: Any) -> Tensor:
-    """The type of vectors or matrices of the given shape. Raises ArgumentError."""
+    """The type of vectors or matrices of the given shape. Raises ArgumentError for invalid scalar
+    types and shapes."""
     elem = cook(common_dtype(dtype) if is_dtype_list(dtype) else dtype)
     if not isinstance(elem, Scalar):
         raise ArgumentError(f"components are numbers such as ti.f32, not {dtype!r}")
@@ -443,7 +445,8 @@ def tensor_type(dtype: Any, *extents: Any) -> Tensor:
 
 
 def common_dtype(dtypes: Any) -> Any:
-    """The common dtype of a nested list with one dtype per component. Raises ArgumentError."""
+    """The common dtype of a nested list with one dtype per component. Raises ArgumentError if there
+    are several or none."""
     flat = [common_dtype(t) if is_dtype_list(t) else t for t in dtypes]
     if len(set(flat)) != 1:
         raise ArgumentError(
@@ -454,7 +457,7 @@ def common_dtype(dtypes: Any) -> Any:
 
 
 def is_dtype_list(dtype: Any) -> bool:
-    """True if it is a list of types."""
+    """True for a list or tuple."""
     return isinstance(dtype, list | tuple)
 
 

@@ -158,8 +158,9 @@ class FieldsBuilder(ParentNode):
         super().place_companions(kind)
 
     def finalize(self, raise_warning: bool = True) -> SNodeTree:
-        """Allocate the fields' memory; nothing can be added afterwards. `raise_warning`: log a
-        warning if the builder is empty. Raises KernelRuntimeError on a second call."""
+        """Allocate the fields' memory; nothing can be added afterwards. Returns a SNodeTree.
+        `raise_warning`: log a warning if the builder is empty. Raises KernelRuntimeError on a
+        second call."""
         self._check_not_finalized()
         if not self.root.trees and raise_warning:
             logger().warning("a FieldsBuilder without fields is finalized")
@@ -197,12 +198,13 @@ class SNodeTree:
 
     @property
     def id(self) -> int:
-        """A number unique among live trees."""
+        """A number unique among live objects. Raises KernelRuntimeError after `destroy`."""
         if self.destroyed:
             raise KernelRuntimeError("this tree has been destroyed")
         return id(self)
 
 
 def deactivate_all_snodes() -> None:
-    """Deactivate the cells of all sparse blocks, builders' included, and zero their contents."""
+    """Deactivate the cells of all sparse blocks of the current runtime, builders' included, and
+    zero their contents."""
     root.deactivate_all()

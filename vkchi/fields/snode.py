@@ -8,7 +8,7 @@ buffer. The module also checks which nodes may be children of which.
     block.dense(axes(0, 1), 8).place(z)     # and 8 by 8 of z, which has the shape (32, 8)
     root.pointer(axes(0), 4).place(w)       # a cell becomes active on its first write
 
-See also: `cells` (memory layout), `activity` (active cells of sparse blocks).
+See also: `tree_layout` (memory layout), `block_activity` (active cells of sparse blocks).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class ElementLayout(NamedTuple):
 
 
 class ActivityHook:
-    """Hooks of sparse blocks, installed by `vkchi.fields.block_activity`.
+    """Hooks of sparse blocks, resolved in `vkchi.fields.block_activity`.
 
-    `make(block)`: the activity of a block; `levels(node)`: maps from indices to cells; `mark(node,
-    index)`: activate an element's cells; `chosen(node)`: boolean mask of elements in active cells;
-    `mark_all(node, where)`: activate the cells of the masked elements.
+    `make(block)`: the BlockActivity of a block; `levels(node)`: maps from indices to cells;
+    `mark(node, index)`: activate an element's cells; `chosen(node)`: boolean mask of elements in
+    active cells; `mark_all(node, where)`: activate the cells of the masked elements.
     """
 
     make, mark = Hook("activity of a block"), Hook("mark a cell")
@@ -75,9 +75,9 @@ class Placeable(Protocol):
 
 
 def members_of(x: Any) -> list[Placeable]:
-    """The fields in `x`: a field, a struct of fields, or a list of these.
+    """The fields in `x`: a placeable object, a struct of fields, or a list of these.
 
-    Raises ArgumentError.
+    Raises ArgumentError for other objects.
     """
     if hasattr(x, "check_placeable"):
         return [x]
@@ -112,8 +112,9 @@ class ParentNode:
         return self.adopt("dense", pair_axes(indices if axes is None else axes, dimensions))
 
     def place(self, *args: Any, offset: Shape | None = None) -> Any:
-        """Append fields, or lists of them (args), to each cell. `offset` is the first index of
-        each axis. Raises ArgumentError for objects that cannot be placed."""
+        """Append fields, or lists of them (args), to each cell, and return this node. `offset` is
+        the first index of each axis. Raises ArgumentError for objects that cannot be placed,
+        KernelRuntimeError for fields that are placed already."""
         fields = [field for arg in args for field in members_of(arg)]
         origin = cook_offset(offset, len(self.extents))
         for field in fields:
@@ -256,7 +257,8 @@ class SNode(ParentNode):
         return child
 
     def hold(self, field: Placeable, origin: tuple[int, ...]) -> None:
-        """Make this node the place of a field, whose first indices are `origin`."""
+        """Make this node the place of a field, whose first indices are `origin`. Raises
+        ArgumentError if an axis ends beyond 32-bit integers."""
         for first, n in zip(origin, self.shape):
             if first + n - 1 > MOST_CELLS:
                 raise ArgumentError(
@@ -283,7 +285,7 @@ class SNode(ParentNode):
 
     @property
     def activity(self) -> Any:
-        """The `Activity` of a sparse block, created on first use."""
+        """The `BlockActivity` of a sparse block, created on first use."""
         if self._activity is None:
             self.tree.lay_out()
             self._activity = ActivityHook.make(self)
@@ -316,7 +318,7 @@ class SNode(ParentNode):
 
     @property
     def levels(self) -> tuple[Any, ...]:
-        """Maps from its indices to the cells of `sparse_path`: one `Level` each."""
+        """Maps from its indices to the cells of `sparse_path`: one `LevelMap` each."""
         found: tuple[Any, ...] = ActivityHook.levels(self)
         return found
 
@@ -407,7 +409,7 @@ class RootNode(ParentNode):
 
 
 def no_buffer() -> None:
-    """Stand-in for a reference to freed memory."""
+    """Reference to no buffer: returns None."""
 
 
 class FieldTree:

@@ -2,7 +2,7 @@
 
 It covers allocation, bulk copies to and from numpy and torch, fills, and DLPack export.
 
-    s = Storage(runtime, f32, (4,)); s[1] = 2.0; s.to_numpy()     # array([0., 2., 0., 0.])
+    s = Storage(runtime, f32, (4,)); s[1] = 2.0; s.to_numpy().tolist()     # [0.0, 2.0, 0.0, 0.0]
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Storage(Elements):
     # --- interface for tapes -------------------------------------------------------------------
 
     def companion(self, kind: str) -> Storage | None:
-        """The array's gradient (`grad`) or dual, if it is placed."""
+        """The array's gradient (`grad`) or dual; None without one, or if it is not placed."""
         found = getattr(self, kind, None)
         if found is None or getattr(found, "node", found) is None:
             return None
@@ -167,7 +167,8 @@ class Storage(Elements):
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """Conversion to numpy: always a copy, as in `to_numpy`."""
+        """Conversion to numpy: always a copy, as in `to_numpy`. Raises ValueError if `copy` is
+        False."""
         if copy is False:
             raise ValueError("an array on the device is copied when numpy reads it")
         values: np.ndarray[Any, Any] = self.to_numpy()
@@ -287,9 +288,9 @@ class Storage(Elements):
         np.copyto(target.reshape(values.shape), values, casting="unsafe")
 
     def from_numpy(self, source: Numbers) -> None:
-        """Copy from an array (`source`) of the same shape, with a cast to this array's type.
-        Floats are truncated to integers, integers wrap, with one warning per line. Raises
-        ArgumentError."""
+        """Copy from an array (`source`) of the same shape, with a cast to this array's type. Floats
+        are truncated to integers, integers wrap, with one warning per line. Raises ArgumentError
+        for other shapes, and under `strict` for such losses."""
         if isinstance(source, Storage):
             self.copy_from(source)
             return
@@ -377,14 +378,14 @@ class Storage(Elements):
         return host_views.make_torch(self.to_numpy(), device)
 
     def from_torch(self, tensor: Any) -> None:
-        """Copy from a torch `tensor` of the same shape. Raises ArgumentError."""
+        """Copy from a torch `tensor` of the same shape. Raises ArgumentError for other shapes."""
         if self.runtime.tape is None or not self.runtime.tape.copy_tensor(self, tensor):
             self.from_numpy(host_views.array_of_torch(tensor))
 
     def copy_from(self, other: Storage) -> None:
         """Copy from another field or ndarray (`other`) of the same shape and element shape. The
-        copy stays on the device if types are equal; otherwise values are cast. Raises
-        ArgumentError."""
+        copy stays on the device if types and layouts are equal and no other array shares the
+        memory; otherwise values are cast on the host. Raises ArgumentError for others."""
         if not isinstance(other, Storage):
             raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")
         if other.shape != self.shape or shape_of(other.elem) != shape_of(self.elem):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StructHook:
-    """Hooks that show struct elements to Python; `vkchi.lang` installs them.
+    """Hooks that show struct elements to Python, resolved in `vkchi.lang`.
 
     `element(group, index)`: the element as a value whose members read and write the memory;
     `members(value)`: the members of a struct value or dict, by name; `fit(type, x)`: x as a value.
@@ -131,8 +131,8 @@ class StructArrays:
         return {name: array.to_numpy() for name, array in self.__vkchi_arrays__.items()}
 
     def from_numpy(self, source: Mapping[str, Any]) -> None:
-        """Copy from one numpy array per member, by name (`source`). Raises ArgumentError if one
-        is missing."""
+        """Copy from one numpy array per member, by name (`source`). Raises ArgumentError for
+        missing and surplus names, and for other shapes."""
         self._take(source, "from_numpy")
 
     def to_torch(self, device: Any = None) -> dict[str, Any]:
@@ -141,8 +141,8 @@ class StructArrays:
         return {name: array.to_torch(device) for name, array in self.__vkchi_arrays__.items()}
 
     def from_torch(self, source: Mapping[str, Any]) -> None:
-        """Copy from one torch tensor per member, by name (`source`). Raises ArgumentError if one
-        is missing."""
+        """Copy from one torch tensor per member, by name (`source`). Raises ArgumentError for
+        missing and surplus names, and for other shapes."""
         self._take(source, "from_torch")
 
     def _take(self, source: Any, method: str) -> None:
@@ -157,8 +157,8 @@ class StructArrays:
             getattr(array, method)(source[name])
 
     def fill(self, value: Any) -> None:
-        """Set every scalar to a scalar `value`, or every element to a struct or dict. Raises
-        ArgumentError."""
+        """Set every scalar to a scalar `value`, or every element to a struct or dict. Raises the
+        errors of `Storage.fill`, and KernelTypeError for other values."""
         if isinstance(value, bool | int | float) or is_number_of_numpy(value):
             for array in self.__vkchi_members__():
                 array.fill(value)
@@ -224,7 +224,7 @@ class StructField(StructArrays):
         return self.__vkchi_type__, self.__vkchi_arrays__
 
     def get_member_field(self, key: str) -> Any:
-        """The field of one member. Raises ArgumentError."""
+        """The field of one member. Raises ArgumentError for other names."""
         if key not in self.__vkchi_arrays__:
             close = nearest_name(key, self.__vkchi_arrays__)
             hint = f": did you mean `{close}`?" if close else ""
@@ -285,7 +285,8 @@ def struct_field(
     members have no gradients.
 
     Each member has its own array, whatever the layout. `layout` applies to the components of
-    vectors and matrices. Raises ArgumentError for a bad shape or layout.
+    vectors and matrices. Raises ArgumentError for a bad shape or layout, and for a struct without
+    members.
     """
     if not isinstance(layout, ComponentOrder):
         raise ArgumentError(f"layout= is ti.Layout.AOS or ti.Layout.SOA, not {layout!r}")
@@ -311,7 +312,8 @@ def _member_field(t: Any, shape: Any, layout: ComponentOrder, options: dict[str,
 
 
 def struct_ndarray(t: StructType, shape: Any, needs_grad: bool = False) -> StructNdarray:
-    """A zero-initialized array of structs. Raises ArgumentError for a bad shape."""
+    """A zero-initialized array of structs. Raises ArgumentError for a bad shape, and for a struct
+    without members."""
     if not t.members:
         raise ArgumentError("a struct without members has no array")
     arrays: dict[str, Storage | StructNdarray] = {}

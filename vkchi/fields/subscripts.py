@@ -37,7 +37,8 @@ def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def fit_element_shape(values: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The values reshaped to `shape`; a scalar is returned unchanged. Raises ArgumentError."""
+    """The values reshaped to `shape`; a scalar is returned unchanged. (n,) and (n, 1) fit each
+    other. Raises ArgumentShapeError for other shapes."""
     if values.ndim == 0 or values.shape == shape:
         return values
     if without_column(values.shape) == without_column(shape):

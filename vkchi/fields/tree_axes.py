@@ -25,7 +25,8 @@ class Axes(tuple[int, ...]):
 
 
 def axes(*x: Any) -> Axes:
-    """The axes with the numbers `x`, each 0 to 7. Raises ArgumentError."""
+    """The axes with the numbers `x`, each 0 to 7. Raises ArgumentError for others and for repeated
+    ones."""
     for k in x:
         if not hasattr(k, "__index__") or isinstance(k, bool) or not 0 <= k < MOST_AXES:
             raise ArgumentError(f"axes are integers from 0 to {MOST_AXES - 1}, not {k!r}")
@@ -46,7 +47,8 @@ ijkl = axes_named("ijkl")
 
 
 def flat_axes(x: Any) -> Axes:
-    """Parse a user's axes: `ti.ij`, or a sequence of axes or integers."""
+    """Parse a user's axes: `ti.ij`, or a sequence of axes or integers. Raises ArgumentError for
+    others."""
     if isinstance(x, Axes):
         return x
     if not isinstance(x, list | tuple) or not x:
@@ -60,7 +62,7 @@ def flat_axes(x: Any) -> Axes:
 def pair_axes(x: Any, dimensions: Any) -> tuple[tuple[int, int], ...]:
     """(axis, cells) pairs by ascending axis. `dimensions` is one size for all axes or one per axis.
 
-    Raises ArgumentError.
+    Raises ArgumentError for invalid axes and sizes.
     """
     found = flat_axes(x)
     sizes = cook_extents(dimensions, "a block's dimensions")
@@ -85,7 +87,7 @@ def cook_extents(x: Any, what: str) -> tuple[int, ...]:
 def cook_offset(offset: Any, ndim: int) -> tuple[int, ...]:
     """Parse `offset=`: the first index of each axis, or () for None and for all zeros.
 
-    Raises ArgumentError.
+    Raises ArgumentError unless it has `ndim` integers.
     """
     if offset is None:
         return ()
@@ -101,7 +103,8 @@ def cook_offset(offset: Any, ndim: int) -> tuple[int, ...]:
 
 
 def order_axes(order: Any, ndim: int) -> tuple[int, ...]:
-    """The axes of `order="ji"`, slowest first. Raises ArgumentError."""
+    """The axes of an `order` such as "ji", slowest first; ascending for None. Raises ArgumentError
+    unless it names each of `ndim` axes once."""
     if order is None:
         return tuple(range(ndim))
     if not isinstance(order, str):

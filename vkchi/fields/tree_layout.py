@@ -96,7 +96,7 @@ def lay_out(top: SNode, placements: list[FieldPlacement]) -> int:
 
 
 def is_soa(placements: list[FieldPlacement]) -> bool:
-    """True if the tree has a single field, with one copy of the tree per component."""
+    """True if the tree has a single field, stored as one copy of the tree per component."""
     return len(placements) == 1 and first_content(placements).is_soa
 
 
@@ -209,7 +209,7 @@ def merge_digits(digits: tuple[CellDigit, ...]) -> list[CellDigit]:
 
 
 def terms_of(digits: list[CellDigit], scalar_bytes: int) -> tuple[AxisTerm, ...]:
-    """The terms of an axis, the outermost first, which needs no modulus."""
+    """The terms of an axis, the outermost first; the outermost needs no modulus."""
     found, divisor = [], math.prod(d.cells for d in digits)
     for k, digit in enumerate(digits):
         divisor //= digit.cells

@@ -11,7 +11,8 @@ from vkchi.types import Scalar, u32, u64
 
 
 def word_of(runtime: Runtime, bits: int) -> Scalar:
-    """The unsigned integer type for packed words of a width. Raises ArgumentError, DeviceError."""
+    """The unsigned integer type for packed words of 32 or 64 bits. Raises ArgumentError for other
+    widths, DeviceError if the device lacks 64-bit integers with atomics."""
     caps = runtime.device.caps
     if type(bits) is not int or bits not in (32, 64):
         raise ArgumentError(f"max_num_bits= is 32 or 64, not {bits!r}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MatrixReductions:
-    """Scalars in one or two axes."""
+    """Base of vectors and matrices: shape, norms, reductions and conversions."""
 
     __slots__ = ()
 
@@ -72,11 +72,11 @@ class MatrixReductions:
         return linear.norm_inv(self, eps)
 
     def trace(self) -> float:
-        """Sum of the diagonal."""
+        """Sum of the diagonal of a square matrix. Raises KernelTypeError for others."""
         return linear.trace(self)
 
     def determinant(self) -> float:
-        """Determinant of a square matrix up to 4 by 4."""
+        """Determinant of a square matrix up to 4 by 4. Raises KernelTypeError for others."""
         return linear.determinant(self)
 
     # --- reductions ----------------------------------------------------------------------------

@@ -89,7 +89,8 @@ def _plain(x: Any) -> Any:
 
 
 def _as_entry(name: str, note: Any, x: Any) -> Any:
-    """Convert x to its argument type. Raises ArgumentError."""
+    """Convert x to its argument type; arrays are unchanged. Raises ArgumentError or
+    KernelTypeError."""
     t = cook(note)
     if isinstance(t, Scalar):
         whole = isinstance(x, int | bool) or hasattr(x, "__index__")
@@ -107,7 +108,7 @@ def _as_entry(name: str, note: Any, x: Any) -> Any:
 
 def make_pack(t: ArgPackType, /, *args: Any, **kwargs: Any) -> ArgPack:
     """A pack of type t from positional or keyword arguments. Raises ArgumentError for missing,
-    surplus or unknown ones."""
+    surplus, unknown or duplicate ones."""
     names = list(t.members)
     given = dict(zip(names, args))
     wrong = [name for name in kwargs if name not in names or name in given]

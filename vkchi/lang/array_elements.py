@@ -27,7 +27,7 @@ class ElementStore(Protocol):
 
 
 class _Element(Matrix):
-    """Base of element classes. Scalars have the width of Python's."""
+    """Base of element classes. Whole-element reads widen numbers to 64 bits."""
 
     __slots__ = ("_index", "_store")
     _index: tuple[int, ...]
@@ -38,7 +38,7 @@ class _Element(Matrix):
 
     @property
     def entries(self) -> Any:
-        """A copy of the components, read from memory."""
+        """A copy of the components, read from memory; numbers have 64 bits."""
         values = np.asarray(self._store.read(self._index))
         return values.astype(_WIDE[values.dtype.kind])
 

@@ -29,7 +29,8 @@ static_print = Function("static_print", _static_print, "Print at compile time.")
 
 @python_function
 def static_assert(cond: Any, msg: str | None = None) -> None:
-    """Fail the compilation if cond, a compile-time constant, is false."""
+    """Fail the compilation if cond, a compile-time constant, is false. In Python scope: raise
+    AssertionError."""
     if not cond:
         raise AssertionError(msg or "static assertion failed")
 

@@ -6,8 +6,8 @@ Signs and order of the results are Taichi's.
     [[3. 0.]
      [0. 2.]]
 
-See also: `jacobi.py` (rotations), `slopes.py` (derivatives), `frontend/decompositions.py` (calls in
-kernels).
+See also: `lang.jacobi` (rotations), `lang.decomposition_derivatives`, `frontend.decompositions`
+(calls in kernels).
 """
 
 from __future__ import annotations
@@ -170,8 +170,7 @@ def _sym_eig3(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
 
 def eig2(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     """Eigenvalues of a 2 by 2 matrix as rows (real, imaginary); the larger, or the one with
-    positive imaginary part, comes first. Eigenvectors are columns (real, imaginary, real,
-    imaginary)."""
+    positive imaginary part, comes first. Eigenvectors are columns of (real, imaginary) pairs."""
     a, size = scale_to_one(m, precision)
     half, mean = (a[0, 0] - a[1, 1]) * 0.5, (a[0, 0] + a[1, 1]) * 0.5
     square = half * half + a[0, 1] * a[1, 0]
@@ -207,8 +206,8 @@ def divide_or_inf(x: Any, y: Any) -> Any:
 
 
 def gaussian_elimination(m: Any, b: Any) -> Any:
-    """x with m @ x = b, by Gaussian elimination with partial pivoting; inf or nan if m is
-    singular."""
+    """x with m @ x = b, by Gaussian elimination with partial pivoting; has inf or nan if m is
+    exactly singular."""
     n = m.shape[0]
     rows = [pack([*row, b[i]]) for i, row in enumerate(read_rows(m))]
     for k in range(n):
@@ -236,7 +235,8 @@ Formulas = dict[int, Callable[[Any, FloatPrecision], Any]]
 
 
 def formula_for(name: str, sizes: Formulas, m: Any) -> Callable[[Any, FloatPrecision], Any]:
-    """The formula for the shape of m. Raises KernelTypeError."""
+    """The formula for the shape of m. Raises KernelTypeError unless m is a square matrix of one of
+    the `sizes`."""
     shape = shape_of(m)
     if len(shape) == 2 and shape[0] == shape[1] and shape[0] in sizes:
         return sizes[shape[0]]

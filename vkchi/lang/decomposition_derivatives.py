@@ -86,7 +86,7 @@ def with_diagonal(numbers: list[Any]) -> Any:
 
 
 def separate_values(s: list[Any], precision: FloatPrecision) -> list[Any]:
-    """Move descending values apart, so that neighbours differ by at least the root of the
+    """Move descending values apart, so that neighbours differ by at least the square root of the
     precision, relative to their size. The last value is unchanged."""
     delta, apart = precision.epsilon**0.5, [s[-1]]
     for x in reversed(s[:-1]):
@@ -126,7 +126,7 @@ def values_with_derivatives(found: Any, slopes: Any, beside: Any) -> Any:
 
 
 def safe_difference(x: Any, y: Any, precision: FloatPrecision) -> Any:
-    """y - x; 1 if they are close."""
+    """y - x; 1 if `are_close`."""
     return select(are_close(x, y, precision), 1.0, y - x)
 
 
@@ -159,7 +159,8 @@ def svd_with_slopes(m: Any, found: Triple, precision: FloatPrecision) -> Triple:
 def polar_with_slopes(
     m: Any, rotation: Any, found: Triple, precision: FloatPrecision
 ) -> tuple[Any, Any]:
-    """R as found, which is U @ V', and P = V @ S @ V' of m, with derivatives."""
+    """R = `rotation`, which is U @ V', and P = V @ S @ V' of m, with derivatives. `found` is U, S,
+    V."""
     u, s, v = found
     stretch = v @ s @ v.transpose()
     if not isinstance(m, Traced):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def entries_of(x: Any) -> Any:
-    """The numpy array of a vector, matrix or list; other objects unchanged."""
+    """The numpy array of a vector, matrix, list or tuple; other objects unchanged."""
     if isinstance(x, list | tuple):
         return np.asarray(x)
     return getattr(x, "entries", x)
@@ -50,7 +50,7 @@ def check_unmasked(values: Any) -> None:
 
 def evaluate_elementwise(f: Callable[..., Any], *args: Any) -> Any:
     """Apply f to the numpy arrays of args, and wrap the result like the first vector or matrix
-    among args. Raises KernelTypeError."""
+    among args. Raises KernelTypeError if f raises TypeError or ValueError."""
     try:
         with np.errstate(all="ignore"):
             result = f(*[entries_of(x) for x in args])
@@ -66,7 +66,8 @@ def evaluate_elementwise(f: Callable[..., Any], *args: Any) -> Any:
 
 
 def cast_numbers(obj: Any, dtype: Any) -> Any:
-    """Convert obj to dtype as kernels do: floats truncate toward zero, integers wrap."""
+    """Convert obj to dtype as kernels do: floats truncate toward zero, integers wrap. Raises
+    KernelTypeError unless dtype is a scalar type."""
     t = cook(dtype)
     if not isinstance(t, Scalar):
         raise KernelTypeError(f"{dtype!r} is not a number type such as ti.f32")
@@ -209,7 +210,7 @@ def frexp(x: Any) -> tuple[Any, Any]:
 
 
 def _count(f: Callable[[int, int], int]) -> Callable[[Any], Any]:
-    """An elementwise function of (bits, width); Python ints have 32 bits."""
+    """An elementwise function of (bits, width); Python ints count as 32 bits."""
 
     def counted(x: Any) -> Any:
         a = np.asarray(x)

@@ -70,7 +70,7 @@ class Function:
 
 
 def find_traced(args: tuple[Any, ...] | list[Any]) -> Traced | None:
-    """The first Traced among the args, nested lists included."""
+    """The first Traced among the args, nested lists and tuples included; None if there is none."""
     for arg in args:
         if isinstance(arg, Traced):
             return arg

@@ -37,7 +37,7 @@ DOUBLE = FloatPrecision(2.0**-52, 2.0**-1022, 1e-150)
 
 def scale_to_one(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     """Scale m to a largest component of 1, so that squares do not overflow. Return it and the
-    inverse factor; for the zero matrix, itself and 1."""
+    inverse factor; for components below `smallest`, m itself and 1."""
     largest = abs(m).max()
     size = select(largest >= precision.smallest, largest, 1.0)
     inverse = 1.0 / size
@@ -68,7 +68,7 @@ def orthogonalizing_rotation(bp: Any, bq: Any, precision: FloatPrecision) -> tup
 
 
 def rotate_columns(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
-    """Two columns, rotated."""
+    """Rotate two columns: cosine * p - sine * q and sine * p + cosine * q."""
     return cosine * p - sine * q, sine * p + cosine * q
 
 
@@ -133,8 +133,8 @@ def sort3(columns: list[Any]) -> list[Any]:
 
 
 def normalize_or(b: Any, otherwise: Any, precision: FloatPrecision) -> tuple[Any, Any]:
-    """b scaled to length 1, and its length. For length 0 the unit vector `otherwise` is
-    returned."""
+    """b scaled to length 1, and its length. For a length of at most `tiny` the unit vector
+    `otherwise` is returned."""
     length = sqrt(b.dot(b))
     is_some = length > precision.tiny
     unit = b / select(is_some, length, 1.0)
@@ -156,8 +156,8 @@ def perpendicular(u: Any) -> Any:
 
 
 def diagonalize3(m: Any, precision: FloatPrecision) -> list[Any]:
-    """[w0, w1, w2, v0, v1, v2]: eigenvalues and eigenvectors of a symmetric 3 by 3 matrix. Only
-    the upper triangle is read."""
+    """[w0, w1, w2, v0, v1, v2]: eigenvalues, unordered, and eigenvectors of a symmetric 3 by 3
+    matrix. Only the upper triangle is read."""
 
     def rotate(app: Any, aqq: Any, apq: Any, apr: Any, aqr: Any, vp: Any, vq: Any) -> Any:
         cosine, sine = jacobi_rotation(app, aqq, apq)

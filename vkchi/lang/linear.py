@@ -52,7 +52,7 @@ def check_vectors(name: str, *values: Any) -> None:
 
 
 def check_square(name: str, m: Any) -> int:
-    """The size of a square matrix. Raises KernelTypeError."""
+    """The size of a square matrix. Raises KernelTypeError for other shapes."""
     shape = shape_of(m)
     if len(shape) != 2 or shape[0] != shape[1]:
         raise KernelTypeError(f"`{name}` takes a square matrix", label=shape_text(m))
@@ -115,7 +115,7 @@ def read_rows(m: Any) -> Rows:
 
 
 def determinant(m: Any) -> Any:
-    """Determinant of a square matrix up to 4 by 4."""
+    """Determinant of a square matrix up to 4 by 4. Raises KernelTypeError for others."""
     n = check_square("determinant", m)
     if n > 4:
         raise KernelTypeError("`determinant` takes matrices up to 4 by 4", label=shape_text(m))
@@ -123,8 +123,8 @@ def determinant(m: Any) -> Any:
 
 
 def inverse(m: Any) -> Any:
-    """Inverse of a square matrix up to 4 by 4 (adjugate over determinant); inf or nan if
-    singular."""
+    """Inverse of a square matrix up to 4 by 4 (adjugate over determinant); inf or nan if the
+    determinant is 0. Raises KernelTypeError for others."""
     n = check_square("inverse", m)
     if n > 4:
         raise KernelTypeError("`inverse` takes matrices up to 4 by 4", label=shape_text(m))

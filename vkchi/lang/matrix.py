@@ -44,7 +44,7 @@ else:
 
 
 class Factories:
-    """Hooks for constructors of fields and arrays, which other layers install.
+    """Hooks for constructors of fields and arrays, which are in other layers.
 
     They are called as `Vector.field(n, dtype, ...)` and `Matrix.field(n, m, dtype, ...)`, and
     likewise as `ndarray`.
@@ -55,7 +55,8 @@ class Factories:
 
 
 def _numbers(values: Any) -> Any:
-    """A nested sequence of numbers (or vectors) as a numpy array of one or two axes."""
+    """A nested sequence of numbers (or vectors) as a numpy array of one or two axes. Raises
+    KernelShapeError, KernelTypeError."""
     if isinstance(values, Matrix):
         return np.array(values.entries)
     if isinstance(values, list | tuple):
@@ -84,7 +85,7 @@ class Matrix(MatrixReductions, Arithmetic):
     """A vector (list of numbers) or matrix (list of rows).
 
     Elementwise operators accept a value of the same shape, a list, a numpy array or a number; `@`
-    is the matrix product. Raises KernelTypeError for different shapes.
+    is the matrix product. Raises KernelShapeError for shapes that do not fit.
     """
 
     __slots__ = ("_entries", "dt")
@@ -220,7 +221,8 @@ class Matrix(MatrixReductions, Arithmetic):
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        """True if all components of a boolean value are true, as in kernel asserts."""
+        """True if all components of a boolean value, or the only component, are true, as in kernel
+        asserts. Raises KernelTypeError for several numbers."""
         entries = self.entries
         if entries.size == 1 or entries.dtype == np.bool_:
             return bool(entries.all())
@@ -269,7 +271,7 @@ class Matrix(MatrixReductions, Arithmetic):
         return wrap_array(self.entries.T.copy())
 
     def inverse(self) -> Matrix:
-        """Inverse of a square matrix up to 4 by 4."""
+        """Inverse of a square matrix up to 4 by 4. Raises KernelTypeError for others."""
         return linear.inverse(self)
 
     def cast(self, dtype: ScalarDType) -> Matrix:
@@ -394,7 +396,8 @@ def _as_matrix(x: Any) -> Any:
 
 
 def matmul(a: Any, b: Any) -> Any:
-    """`a @ b` for matrices, a matrix and a vector, or two vectors (inner product)."""
+    """`a @ b` for matrices, a matrix and a vector, or two vectors (inner product). Raises
+    KernelShapeError for other shapes."""
     a, b = (x if isinstance(x, Matrix) else _as_matrix(x) for x in (a, b))
     ok = isinstance(a, Matrix) and isinstance(b, Matrix) and a.shape[-1] == b.shape[0]
     if not ok:

@@ -16,7 +16,7 @@ from vkchi.lang.matrix import pack
 @composite
 def rescale_index(a: Any, b: Any, I: Any) -> Any:  # noqa: E741
     """The index in field or block b that corresponds to index I of a. Along axes whose lengths
-    differ by a factor k, the index is multiplied or divided by k."""
+    differ by an integer factor, the index is multiplied or floor-divided by it."""
     shapes = [getattr(x, "shape", None) for x in (a, b)]
     if not all(isinstance(shape, tuple) for shape in shapes):
         raise KernelTypeError("rescale_index takes two fields or blocks, and an index")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @kernel_function
 def activate(node: SNode, indices: Any) -> None:
-    """Activate a cell of a pointer, hash or bitmasked block, and its parent cells."""
+    """Activate a cell of a pointer, hash or bitmasked block, and the cells that contain it."""
 
 
 @kernel_function
@@ -31,10 +31,11 @@ def is_active(node: SNode, indices: Any) -> Any:
 
 @kernel_function
 def length(node: SNode, indices: Any) -> Any:
-    """Length of a dynamic block's list; `indices` are those of the parent cell."""
+    """Length of the list of a dynamic block in one cell of its parent; `indices` are those of that
+    cell."""
 
 
 @kernel_function
 def append(node: SNode, indices: Any, val: Any) -> Any:
-    """Append a value to such a list and return its index. A full list is unchanged, and the
-    result is its length."""
+    """Append a value to a list of a dynamic block and return its index; `indices` as in `length`. A
+    full list is unchanged, and the result is its length."""

@@ -243,14 +243,15 @@ def bind_members(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def is_struct_copy(t: StructType, args: tuple[Any, ...], kwargs: Any, names: Any) -> bool:
-    """True if the single argument of a call `S(other)` is a struct with the members of t, not
-    its first member."""
+    """True if a call `S(other)` copies a struct or dict with the members of t, whose names are
+    `names`. Otherwise `other` is the first member."""
     return len(args) == 1 and not kwargs and names is not None and set(names) == set(t.members)
 
 
 def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
     """A value of type t from positional or keyword members, or from a dict or another struct.
-    Members are converted to their types; missing ones are zero. Raises KernelTypeError."""
+    Members are converted to their types; missing ones are zero. Raises KernelTypeError, and
+    ArgumentError for integers out of range."""
     first = args[0] if args else None
     names = members_of(first).keys() if isinstance(first, dict | Struct) else None
     if is_struct_copy(t, args, kwargs, names):
@@ -273,7 +274,8 @@ def _is_number(x: Any) -> bool:
 
 
 def convert_to_type(t: Any, x: Any, name: str = "") -> Any:
-    """Convert x to type t. Raises KernelTypeError."""
+    """Convert x to type t. Raises KernelTypeError for another kind or size, ArgumentError for
+    integers out of range."""
     where = f" for the member `{name}`" if name else ""
     if isinstance(t, StructType):
         if isinstance(x, dict | Struct):
@@ -376,7 +378,8 @@ def dataclass(cls: type) -> StructType:
 
 
 def is_method(name: str, x: Any) -> bool:
-    """True if a class attribute is a method of the struct type."""
+    """True if a class attribute is a method of the struct type: callable or a descriptor, no class,
+    and without a name that begins with two underscores."""
     kinds = (staticmethod, classmethod, property)
     return (callable(x) or isinstance(x, kinds)) and not isinstance(x, type) and (
         not name.startswith("__") or name == METHODS_KEY

@@ -13,7 +13,7 @@ MOST = 4  # letters of a name
 
 
 def is_name(name: str) -> bool:
-    """True if `name` is a swizzle of a sufficiently long vector."""
+    """True if `name` is a swizzle of vectors with 4 components."""
     return components_of(name, MOST) is not None
 
 

@@ -30,7 +30,7 @@ MISSING = {"r": 0.0, "g": 0.0, "b": 0.0, "a": 1.0}
 
 
 def largest_integer(t: Scalar) -> float:
-    """The largest value of an integer type."""
+    """The largest value of an integer type, as a float."""
     return float(2 ** (t.bits - (t.kind == "i")) - 1)
 
 

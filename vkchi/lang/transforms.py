@@ -35,7 +35,8 @@ def rotation2d(ang: Any) -> Any:
 
 @composite
 def rot_by_axis(axis: Any, ang: Any) -> Any:
-    """The 4 by 4 matrix of a rotation by `ang` about `axis`, of any length."""
+    """The 4 by 4 matrix of a rotation by `ang` about `axis`, a vector of 3 of any nonzero length.
+    It acts on row vectors."""
     check_vectors("rot_by_axis", axis, pack([0.0, 0.0, 0.0]))
     c, s = cos(ang), sin(ang)
     n = normalized(axis)
@@ -51,7 +52,8 @@ def rot_by_axis(axis: Any, ang: Any) -> Any:
 
 @composite
 def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
-    """The 4 by 4 matrix of rotations by yaw (about y), pitch (about x) and roll (about z)."""
+    """The 4 by 4 matrix of rotations by yaw (about y), pitch (about x) and roll (about z). It acts
+    on row vectors."""
     ch, sh = cos(yaw), sin(yaw)
     cp, sp = cos(pitch), sin(pitch)
     cb, sb = cos(roll), sin(roll)
@@ -65,19 +67,20 @@ def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
 
 @composite
 def rotation3d(ang_x: Any, ang_y: Any, ang_z: Any) -> Any:
-    """The 4 by 4 matrix of rotations about the three axes."""
+    """The 4 by 4 matrix of rotations by `ang_x` about x, by `ang_z` about y and by `ang_y` about z,
+    as in Taichi. It acts on row vectors."""
     return rot_yaw_pitch_roll(ang_z, ang_x, ang_y)
 
 
 @composite
 def translate(dx: Any, dy: Any, dz: Any) -> Any:
-    """The 4 by 4 matrix of a translation by (dx, dy, dz)."""
+    """The 4 by 4 matrix of a translation by (dx, dy, dz). It acts on column vectors."""
     return pack([[1.0, 0.0, 0.0, dx], [0.0, 1.0, 0.0, dy], [0.0, 0.0, 1.0, dz], _LAST])
 
 
 @composite
 def scale(sx: Any, sy: Any, sz: Any) -> Any:
-    """The 4 by 4 matrix that scales the axes."""
+    """The 4 by 4 matrix that scales the axes by sx, sy and sz."""
     return pack([[sx, 0.0, 0.0, 0.0], [0.0, sy, 0.0, 0.0], [0.0, 0.0, sz, 0.0], _LAST])
 
 

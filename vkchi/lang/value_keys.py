@@ -1,7 +1,8 @@
 """Keys of Python values: equal only if the values give the same code in a kernel.
 
 Values with contents (numbers, sequences, dicts, vectors, numpy arrays, dataclasses) are compared by
-type and bits, all others by identity. Keys by identity do not keep their objects alive.
+type and bits, all others by identity. Keys by identity do not keep their objects alive, except
+those without weak references (see `IdentityKey.weaken`).
 
     >>> value_key([1, 2.0]) == value_key([1, 2.0]), value_key(1) == value_key(1.0)
     (True, False)
@@ -34,7 +35,8 @@ _BY_IDENTITY: WeakGroup[type] = WeakGroup()  # classes compared by identity
 
 
 class IdentityKey:
-    """A key that compares by identity. It holds a weak reference if the object supports one."""
+    """A key that compares by identity. It holds a weak reference if the object supports one,
+    otherwise a strong one."""
 
     __slots__ = ("_id", "_obj")
 
@@ -47,7 +49,8 @@ class IdentityKey:
 
     @property
     def is_dead(self) -> bool:
-        """True if the object was garbage-collected, so no later call can have this key."""
+        """True if the weakly referenced object was garbage-collected, so no later call can have
+        this key."""
         return self._obj is not None and self._obj() is None
 
     def weaken(self) -> None:
@@ -77,7 +80,7 @@ class IdentityKey:
 
 
 def identity_keys(key: Any) -> Iterator[IdentityKey]:
-    """All `IdentityKey` keys nested in a signature."""
+    """All `IdentityKey` keys nested in a tuple of keys, or the key itself if it is one."""
     if isinstance(key, tuple):
         for part in key:
             yield from identity_keys(part)
@@ -86,7 +89,7 @@ def identity_keys(key: Any) -> Iterator[IdentityKey]:
 
 
 def has_dead_key(key: Any) -> bool:
-    """True if a signature contains a dead `IdentityKey` key."""
+    """True if such a nested key is dead (see `identity_keys`)."""
     return any(part.is_dead for part in identity_keys(key))
 
 
@@ -156,7 +159,7 @@ def is_bound(value: Any) -> bool:
 
 
 def is_compared_by_fields(value: Any) -> bool:
-    """True for hashable dataclass instances with the generated `==`."""
+    """True for instances of hashable dataclasses whose `==` is the generated one."""
     cls = type(value)
     if not hasattr(cls, "__dataclass_fields__") or cls.__hash__ is None:
         return False

@@ -4,8 +4,8 @@
 system A^T s = dx once, with the same solver. s is the gradient of b. The arrays that A depends on
 get -s^T dA x, by the gradient of the kernel. The initial guess has no influence.
 
-Preconditions: A is linear. The solver converged, and for `MatrixFreeCG` the matrix is symmetric;
-otherwise the gradient raises GradientError.
+Precondition: A is linear. The gradient raises GradientError if a solver run did not converge, and
+for `MatrixFreeCG` if A is not symmetric.
 
 Guarantees: A is the matrix of the solver run, even if Python variables of the kernel have changed
 since.
@@ -47,7 +47,8 @@ Solve = Callable[[Operator, Any, Any, float], bool]  # A, b, x, tol -> converged
 
 
 class LinearSystem(NamedTuple):
-    """A system for a solver: `title` is the solver's name, `product` the kernel."""
+    """A system for a solver: `title` is the solver's name, `product` the kernel of `operator`,
+    `is_symmetric` the solver's requirement."""
 
     title: str
     solve: Solve
@@ -88,12 +89,12 @@ class MatrixProduct(NamedTuple):
         run_gradient(self.name, self.plan, self.args)
 
     def inputs(self) -> dict[str, Storage]:
-        """The arrays that A depends on, by parameter name."""
+        """The arrays other than v and Av that the kernel accesses, by parameter name."""
         found = Launch(self.name, self.plan, self.args).arrays
         return {name: a for name, a in found.items() if a is not self.v and a is not self.Av}
 
     def is_symmetric(self) -> bool:
-        """True if u A w equals w A u up to rounding, for two random vectors."""
+        """True if u^T A w equals w^T A u up to rounding, for two random vectors."""
         numbers = np.random.default_rng(1)
         u, w = (numbers.uniform(-1, 1, self.v.shape).astype(self.v.dtype.dtype) for _ in range(2))
         left, right = (a * self.multiply(b).astype(np.float64) for a, b in ((u, w), (w, u)))
@@ -130,7 +131,7 @@ class FunctionOperator(NamedTuple):
 
 
 def solve_on_tape(system: LinearSystem, b: Any, x: Any, tol: float) -> bool:
-    """Solve the system as one call of the current tape."""
+    """Solve the system as one call of the current tape. Return True if the solver converged."""
     tape = current_runtime().tape
     x.tell(ArrayAccess("fill"))  # the initial guess has no influence
     product = product_of(system.product, x)
@@ -171,7 +172,8 @@ class SolverGradient:
         self.__name__ = system.title
 
     def __call__(self) -> None:
-        """Accumulate the gradients of b and of the arrays that A depends on."""
+        """Accumulate the gradients of b and of the arrays that A depends on; reset that of x to
+        zero."""
         slopes = self.x.companion("grad")
         slope = slopes.contents().astype(np.float64) if slopes is not None else np.zeros(1)
         size = float(np.linalg.norm(slope))
@@ -187,7 +189,8 @@ class SolverGradient:
             self.product.differentiate(self.solution, -found)
 
     def solve_transposed(self, slope: Vector) -> Vector:
-        """The solution of the transposed system. Raises GradientError."""
+        """The solution of A^T s = slope. Raises GradientError if either run did not converge, or A
+        is not symmetric but must be."""
         longer = "let it go on for longer (maxiter), or ask for less (tol)"
         if not self.has_converged:
             raise self._refuse("it did not converge: x is no solution", longer)

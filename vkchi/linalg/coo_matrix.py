@@ -47,11 +47,12 @@ def pattern_of(rows: Array, columns: Array, width: int) -> SparsityPattern:
 
 
 class SparseMatrix:
-    """An `n` by `m` matrix of scalars of type `dtype`, zero at first, or a copy of `sm`.
-    `storage_format` has no effect.
+    """An `n` by `m` matrix (`m`: default `n`) of f32 or f64 (`dtype`), zero at first, or a copy of
+    `sm`. `storage_format` has no effect.
 
     Operators: `+`, `-`; `*` with a number or, elementwise, a matrix; `@` with a matrix, or with a
-    field, ndarray or numpy array of one axis. Raises KernelRuntimeError for different shapes.
+    field, ndarray or numpy array of one axis. Raises KernelRuntimeError for other types and shapes
+    that do not fit.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class SparseMatrix:
         )
 
     def set_triplets(self, rows: Array, columns: Array, numbers: Array) -> None:
-        """Replace the contents by triplets; duplicates are summed."""
+        """Replace the contents by triplets; duplicates are summed. Raises KernelRuntimeError for an
+        entry outside the matrix."""
         self.check_inside(rows, columns)
         self.add_up("SparseMatrix", (numbers,), rows, columns, np.arange(len(rows)))
 
@@ -133,7 +135,8 @@ class SparseMatrix:
         taken: Array,
         weights: Array | float = 1,
     ) -> SparseMatrix:
-        """Replace the contents by scatter-added, weighted inputs (see `WeightedScatter`)."""
+        """Replace the contents by scatter-added, weighted inputs (see `WeightedScatter`). Return
+        the matrix itself."""
         places = pattern_of(rows, columns, self.m)
         count = len(places.rows)
         function = WeightedScatter(who, taken, weights, places.where, count, self.dtype.dtype)
@@ -149,7 +152,8 @@ class SparseMatrix:
         first: Array,
         second: Array,
     ) -> SparseMatrix:
-        """Replace the contents by scatter-added products of two inputs (see `ProductScatter`)."""
+        """Replace the contents by scatter-added products of two inputs (see `ProductScatter`).
+        Return the matrix itself."""
         places = pattern_of(rows, columns, self.m)
         function = ProductScatter(
             who, first, second, places.where, len(places.rows), self.dtype.dtype
@@ -170,7 +174,8 @@ class SparseMatrix:
     # --- entries -----------------------------------------------------------------------------
 
     def _find(self, indices: tuple[int, int]) -> tuple[int, bool]:
-        """Position of the entry at (i, j), or of its insertion, and True if it exists."""
+        """Position of the entry at (i, j), or of its insertion, and True if it exists. Raises
+        KernelRuntimeError outside the matrix."""
         i, j = indices
         if not (0 <= i < self.n and 0 <= j < self.m):
             raise KernelRuntimeError(
@@ -206,7 +211,9 @@ class SparseMatrix:
         self.add_up("A[i, j] = x", (numbers, np.array([value])), rows, columns, taken)
 
     def build_from_ndarray(self, triplets: Ndarray) -> None:
-        """Replace the contents by the triplets row, column, value, row, ... of an ndarray."""
+        """Replace the contents by the triplets row, column, value, row, ... of an ndarray;
+        duplicates are summed. Raises KernelRuntimeError for an incomplete triplet and for an entry
+        outside the matrix."""
         flat = triplets.contents().reshape(-1)
         if len(flat) % 3:
             raise KernelRuntimeError("triplets are rows, columns and numbers: 3 times as many")
@@ -216,7 +223,7 @@ class SparseMatrix:
         self.add_up("build_from_ndarray()", (triplets,), rows, columns, taken)
 
     def to_numpy(self) -> NDArray[np.number]:
-        """The dense matrix."""
+        """The dense matrix as a numpy array of `dtype`."""
         dense = np.zeros(self.shape, self.dtype.dtype)
         rows, columns, numbers = self.entries
         dense[rows, columns] = numbers
@@ -290,7 +297,8 @@ class SparseMatrix:
         return self.apply(other)
 
     def apply(self, x: Column) -> Ndarray | NDArray[np.number]:
-        """The product with a vector: an ndarray if x is one, otherwise a numpy array."""
+        """The product with a vector: an ndarray if x is one, otherwise a numpy array. Raises
+        KernelRuntimeError unless x has `m` scalars."""
         if x.shape != (self.m,):
             raise KernelRuntimeError(f"a vector of {self.m} is needed, not of shape {x.shape}")
         if isinstance(x, Storage) and not x.is_scalar:
@@ -330,7 +338,8 @@ class SparseMatrix:
     __repr__ = __str__
 
     def mmwrite(self, filename: str) -> None:
-        """Write a Matrix Market file. Source: math.nist.gov/MatrixMarket/formats.html."""
+        """Write a Matrix Market file, values with 9 significant digits. Source:
+        math.nist.gov/MatrixMarket/formats.html."""
         lines = ["%%MatrixMarket matrix coordinate real general", "%"]
         lines.append(f"{self.n} {self.m} {len(self.entries[0])}")
         lines += [f"{i + 1} {j + 1} {x:.9g}" for i, j, x in zip(*self.entries)]

@@ -1,10 +1,10 @@
 """Direct solvers for linear systems, including singular ones (minimum-norm solution A^+ b).
 
-A singular matrix gets one pin per null vector: 1 is added to one entry of the balanced matrix, so
-that the sum is regular. For a consistent right side the sum has the same solution, with 0 at the
-pins. Its projection off the null space is the solution of least norm.
+A singular matrix gets one pin per null vector: the largest magnitude is added to one entry of the
+balanced matrix, so that the sum is regular. For a consistent right side the sum has the same
+solution, with 0 at the pins. Its projection off the null space is the solution of least norm.
 
-    >>> DirectSolver(square, "LU", np.float32).solve(np.ones(2))
+    DirectSolver(square, "LU", np.float32).solve(b).x       # square: a SquareTriplets
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PinnedFactors(NamedTuple):
         return blocks.remove(right, self.factors.solve(blocks.remove(left, b)))
 
     def solve_transposed(self, b: Values) -> Values:
-        """A^+^T b."""
+        """(A^+)^T b."""
         blocks, left, right, _ = self.spaces
         return blocks.remove(left, self.factors.solve_transposed(blocks.remove(right, b)))
 
@@ -132,8 +132,8 @@ class DirectSolver:
     def _pin(
         self, spaces: NullSpaces, balanced: NullSpaces, left: Values, right: Values
     ) -> PinnedFactors | None:
-        """The pinned matrix, with pins chosen for the matrix scaled by `left` and `right`. None
-        if it is singular too, or not positive definite for "LLT"."""
+        """The pinned matrix, with pins chosen for the matrix scaled by `left` and `right`. None if
+        it is singular or ill-conditioned too, or not positive definite for "LLT"."""
         rows, columns = balanced.choose_pins(is_symmetric=self.is_symmetric)
         scaled = self.square.scale(left, right)
         pins = np.full(len(rows), scaled.size() or 1.0)
@@ -191,7 +191,7 @@ class DirectSolver:
         return DirectSolution(self._refine(by.solve, self.square.multiply, b), by)
 
     def solve_transposed(self, b: Values, by: Factors | PinnedFactors) -> Values:
-        """The solution of A^T x = b by given factors."""
+        """The solution of A^T x = b by given factors, refined; for PinnedFactors (A^+)^T b."""
         return self._refine(by.solve_transposed, self.square.multiply_transposed, b)
 
     def differentiate(self, b: Values, slope: Values) -> tuple[str, Values, Outer]:
@@ -233,7 +233,7 @@ class DirectSolver:
         return found
 
     def residual(self, b: Values, x: Values) -> float:
-        """The norm of b - A x relative to the norm of b."""
+        """The norm of b - A x relative to the norm of b, as in `relative_norm`."""
         return relative_norm(b - self.square.multiply(x.astype(np.float64)), b)
 
     def _refine(
@@ -255,6 +255,6 @@ class DirectSolver:
 
 
 def relative_norm(rest: Values, b: Values) -> float:
-    """The norm of `rest` relative to the norm of b."""
+    """The norm of `rest` relative to the norm of b; absolute if b is 0."""
     norm = float(np.linalg.norm(b))
     return float(np.linalg.norm(rest)) / (norm or 1.0)

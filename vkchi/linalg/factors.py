@@ -1,7 +1,7 @@
 """Triangular factorizations of sparse square matrices in f64.
 
-They use SuperLU of scipy if it is installed. Otherwise numpy inverts matrices of up to MOST_DENSE
-rows.
+They use SuperLU of scipy if it is installed. Otherwise numpy inverts dense matrices of up to
+MOST_DENSE rows.
 
     >>> square = SquareTriplets(np.array([0, 1]), np.array([0, 1]), np.array([2.0, 4.0]), 2)
     >>> factorize(square, is_symmetric=True).solve(np.ones(2))
@@ -39,7 +39,7 @@ class SquareTriplets(NamedTuple):
         return scatter_add_rows(self.rows, self.numbers, x, self.columns, self.n)
 
     def multiply_transposed(self, x: Values) -> Values:
-        """A^T @ x."""
+        """A^T @ x, for a vector or each column of a matrix."""
         return scatter_add_rows(self.columns, self.numbers, x, self.rows, self.n)
 
     def scale(self, left: Values, right: Values) -> SquareTriplets:
@@ -59,7 +59,8 @@ class SquareTriplets(NamedTuple):
 
 
 def scatter_add_rows(where: Values, numbers: Values, x: Values, taken: Values, n: int) -> Values:
-    """result[where[t]] += numbers[t] * x[taken[t]], for each column of x."""
+    """result[where[t]] += numbers[t] * x[taken[t]], from `n` zeros; for each column of x if it is a
+    matrix."""
     if x.ndim == 2:
         return np.stack([scatter_add_rows(where, numbers, c, taken, n) for c in x.T], axis=1)
     return np.bincount(where, numbers * x[taken], n) if len(where) else np.zeros(n)
@@ -75,9 +76,10 @@ class Factors(NamedTuple):
 
 
 def factorize(square: SquareTriplets, *, is_symmetric: bool) -> Factors | None:
-    """Factorize a matrix; symmetric ones without pivoting. None if a pivot is exactly zero.
+    """Factorize a matrix; with `is_symmetric`, without pivoting. None if the matrix is exactly
+    singular.
 
-    Raises Unsupported for large matrices without scipy.
+    Raises Unsupported for more than MOST_DENSE rows without scipy.
     """
     if square.n == 0:
         return Factors(np.copy, np.copy, is_definite=True)
@@ -105,7 +107,7 @@ def factorize(square: SquareTriplets, *, is_symmetric: bool) -> Factors | None:
 
 
 def factorize_dense(square: SquareTriplets, *, is_symmetric: bool) -> Factors | None:
-    """`factorize` without scipy. Raises Unsupported for large matrices."""
+    """`factorize` without scipy, by inversion."""
     rows, columns, numbers, n = square
     if n > MOST_DENSE:
         raise Unsupported(
@@ -132,9 +134,9 @@ def has_cholesky(dense: Values) -> bool:
 
 
 def estimate_condition(square: SquareTriplets, factors: Factors) -> float:
-    """A lower estimate of the condition number, by the power method from a random vector.
-    Infinite if the factors give inf or nan. Source: J. D. Dixon, "Estimating extremal
-    eigenvalues and condition numbers of matrices", 1983."""
+    """A lower estimate of the condition number: the largest entry times the norm of the inverse, by
+    the power method from a random vector. Infinite if the factors give 0, inf or nan. Source: J. D.
+    Dixon, "Estimating extremal eigenvalues and condition numbers of matrices", 1983."""
     if square.n == 0:
         return 1.0
     v, norm = np.random.default_rng(1).standard_normal(square.n), 0.0

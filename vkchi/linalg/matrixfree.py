@@ -87,7 +87,8 @@ def vectors_of(t: Scalar) -> VectorKernels:
 
 
 def _check(who: str, b: Any, x: Any) -> VectorKernels:
-    """The vector kernels for b and x. Raises KernelTypeError, KernelRuntimeError."""
+    """The vector kernels for b and x. Raises KernelTypeError unless both are f32 or both f64,
+    KernelRuntimeError for different shapes, ArgumentError for other objects."""
     for name, array in (("b", b), ("x", x)):
         check_array(who, name, array)
     for name, array in (("b", b), ("x", x)):
@@ -153,8 +154,8 @@ class _Log:
 def solve_with_gradient(
     title: str, solve: Solve, A: LinearOperator, b: Any, x: Any, tol: float, *, is_symmetric: bool
 ) -> bool:
-    """Solve a system. In a tape, x gets a derivative if A is a kernel. Raises GradientError if a
-    derivative would have to flow through the iterations."""
+    """Solve a system and return True if the solver converged. In a tape, x gets a derivative if A
+    is a kernel. Raises GradientError if a derivative would have to flow through the iterations."""
     tape, product = current_runtime().tape, A.kernel
     if tape is None or tape.is_paused:
         return solve(A, b, x, tol)
@@ -184,11 +185,12 @@ def MatrixFreeCG(
     quiet: bool = True,
 ) -> bool:
     """Conjugate gradients: solve A x = b for a symmetric positive definite A, starting from x.
-    Return True if the residual norm is below `tol` (absolute) within `maxiter` iterations. `quiet`
-    suppresses progress output.
+    Return True if the norm of the residual is below `tol` (absolute) within `maxiter` iterations.
+    `quiet` suppresses progress output.
 
-    Raises KernelTypeError, KernelRuntimeError for unsuitable arrays. Source: M. R. Hestenes and E.
-    Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
+    Raises KernelTypeError unless b and x are both f32 or both f64, KernelRuntimeError for different
+    shapes and other objects. Source: M. R. Hestenes and E. Stiefel, "Methods of conjugate gradients
+    for solving linear systems", 1952.
     """
     v, log = _check("MatrixFreeCG", b, x), _Log("MatrixFreeCG", quiet)
 
@@ -201,7 +203,7 @@ def MatrixFreeCG(
 def conjugate_gradients(
     A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: VectorKernels, log: _Log
 ) -> bool:
-    """The iterations. Return True on convergence."""
+    """The iterations of `MatrixFreeCG`. Return True if the residual passes `_has_solved`."""
     r, p, Ap = make_like(x), make_like(x), make_like(x)
     _set_residual(r, v, A, b, x, Ap)
     p.copy_from(r)
@@ -234,11 +236,12 @@ def MatrixFreeBICGSTAB(
     maxiter: int = 5000,
     quiet: bool = True,
 ) -> bool:
-    """Bi-CGSTAB: solve A x = b for any regular A, starting from x. Return True if the residual norm
-    is below `tol` (absolute) within `maxiter` iterations. `quiet` suppresses progress output.
+    """Bi-CGSTAB: solve A x = b for any regular A, starting from x. Return True if the norm of the
+    residual is below `tol` (absolute) within `maxiter` iterations. `quiet` suppresses progress
+    output.
 
-    Raises KernelTypeError, KernelRuntimeError for unsuitable arrays. Source: H. A. van der Vorst,
-    "Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG", 1992.
+    Raises the errors of `MatrixFreeCG`. Source: H. A. van der Vorst, "Bi-CGSTAB: a fast and
+    smoothly converging variant of Bi-CG", 1992.
     """
     v, log = _check("MatrixFreeBICGSTAB", b, x), _Log("MatrixFreeBICGSTAB", quiet)
 
@@ -251,7 +254,7 @@ def MatrixFreeBICGSTAB(
 def biconjugate_gradients(
     A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: VectorKernels, log: _Log
 ) -> bool:
-    """The iterations. Return True on convergence."""
+    """The iterations of `MatrixFreeBICGSTAB`. Return True if the residual passes `_has_solved`."""
     r, shadow, p, Ap, Ar = (make_like(x) for _ in range(5))
     _set_residual(r, v, A, b, x, Ap)
     shadow.copy_from(r)

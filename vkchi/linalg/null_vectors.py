@@ -63,7 +63,7 @@ class ComponentBlocks(NamedTuple):
         return vectors
 
     def remove(self, vectors: Values, x: Values) -> Values:
-        """Project x to the complement of orthonormal vectors."""
+        """Project x to the complement of vectors that are orthonormal in each component."""
         for v in vectors.T:
             x = x - v * self.spread(self.add_up(v * x))
         return x
@@ -161,8 +161,8 @@ def find_null_spaces(
     """The null spaces of a balanced matrix. Singular values up to EXACT times the largest count as
     zero. So do those up to `precision` times the largest, if the next one is GAP times larger.
 
-    None if the factorization fails, if a component has more than MOST null vectors, or if the ranks
-    of rows and columns differ.
+    None if the factorization or the iteration fails, if a component has 2 * MOST null vectors or
+    more, or if the ranks of rows and columns differ.
     """
     operators = shifted_inverses(square, is_symmetric=is_symmetric)
     if operators is None:
@@ -181,7 +181,7 @@ def find_null_spaces(
 
 
 def estimate_norm(square: SquareTriplets) -> float:
-    """The largest singular value, by the power method; 1 for the zero matrix."""
+    """Estimate of the largest singular value, by the power method; 1 for the zero matrix."""
     v, norm = np.random.default_rng(1).standard_normal(square.n), 1.0
     for _ in range(POWERS):
         v = square.multiply_transposed(square.multiply(v / norm))
@@ -194,8 +194,8 @@ def estimate_norm(square: SquareTriplets) -> float:
 def shifted_inverses(
     square: SquareTriplets, *, is_symmetric: bool
 ) -> tuple[Operator, Operator] | None:
-    """Operators whose dominant eigenvectors are the null vectors of a matrix and of its
-    transpose."""
+    """Operators whose dominant eigenvectors are the null vectors of a matrix and of its transpose.
+    None if the shifted matrix cannot be factorized."""
     n, every = square.n, np.arange(square.n)
     if is_symmetric:
         shifted = factorize(square.add(every, every, np.full(n, SHIFT)), is_symmetric=False)
@@ -220,8 +220,8 @@ def shifted_inverses(
 def inverse_iteration(
     operator: Operator, product: Operator, blocks: ComponentBlocks, precision: float, norm: float
 ) -> tuple[Values, Values] | None:
-    """Null vectors of a product, and their number per component; None if there are more than
-    MOST."""
+    """Null vectors of the matrix that `product` multiplies by, and their number per component. None
+    if a component has 2 * MOST or more, and if `operator` gives inf or nan."""
     numbers, sizes = np.random.default_rng(1), blocks.sizes()
     n, width = len(blocks.labels), 2
     while True:
@@ -249,7 +249,7 @@ def inverse_iteration(
 
 
 def count_zeros(singular: Values, precision: float) -> Values:
-    """Number of values in each row that count as zero."""
+    """Number of values in each row that count as zero, by the rule of `find_null_spaces`."""
     ordered = np.sort(singular, axis=1)
     exact = (ordered <= EXACT).sum(axis=1)
     below = (ordered <= precision).sum(axis=1)

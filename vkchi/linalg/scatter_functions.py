@@ -2,8 +2,10 @@
 
 Tapes record them and call `slopes` for the gradient.
 
-    >>> ProductScatter("A @ x", np.array([0, 1]), np.array([1, 1]), np.array([0, 0]), 1).value(a, x)
-    a[0] * x[1] + a[1] * x[1]
+    >>> first, second, where = np.array([0, 1]), np.array([1, 1]), np.array([0, 0])
+    >>> product = ProductScatter("A @ x", first, second, where, 1, np.float32)
+    >>> product.value(np.array([2.0, 3.0]), np.array([5.0, 7.0]))       # 2 * 7 + 3 * 7
+    array([35.], dtype=float32)
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class WeightedScatter(NamedTuple):
     dtype: Any
 
     def value(self, *inputs: Values) -> Values:
-        """The `size` sums."""
+        """The `size` sums, as `dtype`."""
         x = np.concatenate([x.reshape(-1) for x in inputs])
         return scatter_add(self.where, self.weights * x[self.taken], self.size).astype(self.dtype)
 
@@ -57,7 +59,7 @@ class ProductScatter(NamedTuple):
     dtype: Any
 
     def value(self, *inputs: Values) -> Values:
-        """The `size` sums."""
+        """The `size` sums, computed in f64, as `dtype`."""
         a, b = inputs
         products = a[self.first].astype(float) * b[self.second]
         return scatter_add(self.where, products, self.size).astype(self.dtype)

@@ -37,7 +37,7 @@ ORDERINGS = ("AMD", "COLAMD")
 
 
 class FactorisedMatrix:
-    """A factorized matrix. For "LLT" and "LDLT" only the lower triangle is read."""
+    """A factorized sparse matrix. For "LLT" and "LDLT" only the lower triangle is read."""
 
     def __init__(self, matrix: SparseMatrix, solver_type: str) -> None:
         self.rows, self.columns, self.numbers = matrix.entries
@@ -45,7 +45,7 @@ class FactorisedMatrix:
         self.direct = self.factorize(self.numbers)
 
     def factorize(self, numbers: Any) -> DirectSolver:
-        """Factorize the matrix with these entries."""
+        """Factorize the matrix with these values of its entries."""
         rows, columns, numbers = self.rows, self.columns, numbers.astype(np.float64)
         if self.solver_type != "LU":
             low, off = rows >= columns, rows > columns
@@ -59,8 +59,8 @@ class FactorisedMatrix:
         )
 
     def of(self, numbers: Any) -> DirectSolver:
-        """The factorization for these entries, perhaps reused. Raises KernelRuntimeError if it
-        fails."""
+        """The factorization for these values of the entries, reused if they are equal. Raises
+        KernelRuntimeError if it failed."""
         is_same = numbers is self.numbers or np.array_equal(numbers, self.numbers)
         found = self.direct if is_same else self.factorize(numbers)
         if found.failure:
@@ -114,7 +114,8 @@ class SparseSolver:
     """Direct solver that factorizes a square matrix once and solves several systems.
 
     solver_type: "LLT" for symmetric positive definite matrices, "LDLT" for symmetric ones, "LU" for
-    any. The first two read the lower triangle only. dtype: Taichi's option. ordering: a hint.
+    any. The first two read the lower triangle only. ordering: "AMD" or "COLAMD"; it and `dtype`
+    have no effect.
 
     Raises KernelRuntimeError for other names.
     """
@@ -138,7 +139,8 @@ class SparseSolver:
         self.factorize(sparse_matrix)
 
     def analyze_pattern(self, sparse_matrix: SparseMatrix) -> None:
-        """Set the matrix. Raises KernelRuntimeError unless it is square."""
+        """Set the matrix, and drop the factorization. Raises KernelRuntimeError unless it is a
+        square SparseMatrix."""
         if not isinstance(sparse_matrix, SparseMatrix):
             raise KernelRuntimeError(
                 f"SparseSolver: a SparseMatrix is needed, not {type(sparse_matrix)}"
@@ -150,7 +152,8 @@ class SparseSolver:
         self.matrix, self._factorised = sparse_matrix, None
 
     def factorize(self, sparse_matrix: SparseMatrix) -> None:
-        """Factorize the matrix; `info` tells if this succeeded."""
+        """Set and factorize the matrix; `info` returns True if this succeeded. Raises as
+        `analyze_pattern`."""
         self.analyze_pattern(sparse_matrix)
         self._factorised = FactorisedMatrix(sparse_matrix, self.solver_type)
         self._failure = self._factorised.direct.failure
@@ -165,8 +168,8 @@ class SparseSolver:
         A singular matrix gives the solution of least norm. If b is not in its range, x has the
         least residual, `info` is false, and the first such x of the solver warns (SolverWarning).
 
-        Raises KernelRuntimeError before `run_host_function`, and for a matrix that could not be
-        factorized.
+        Raises KernelRuntimeError before `factorize`, for a matrix that could not be factorized, and
+        for a b of another type or shape.
         """
         if self.matrix is None:
             raise KernelRuntimeError("SparseSolver: call compute() before solve()")
@@ -194,10 +197,11 @@ class SparseSolver:
 
 class SparseCG:
     """Conjugate gradients for A x = b with a symmetric positive definite A. They start at `x0` or
-    zero and stop after `max_iter` iterations, or at a residual norm below `atol` times that of b.
+    zero and stop after `max_iter` iterations, or when the residual norm is at most `atol` times
+    that of b.
 
-    Source: M. R. Hestenes and E. Stiefel, "Methods of conjugate gradients for solving linear
-    systems", 1952.
+    Raises KernelRuntimeError unless A is square and fits b and x0. Source: M. R. Hestenes and E.
+    Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
     """
 
     def __init__(
@@ -222,7 +226,7 @@ class SparseCG:
 
 
 def right_side(b: Column, n: int) -> NDArray[np.float64]:
-    """A copy of the n scalars of b in numpy."""
+    """A numpy copy, in f64, of the n scalars of b. Raises as `check_right_side` does."""
     check_right_side("SparseCG", b, n)
     every = np.arange(n)
     weighted = WeightedScatter("SparseCG", every, 1, every, n, np.float64)
@@ -278,7 +282,7 @@ class ConjugateGradientSolve:
         return s, -s[rows] * result.astype(np.float64)[columns], np.zeros(len(x0))
 
     def search(self, b: Any, numbers: Any, x: Any) -> tuple[Any, bool]:
-        """x, and True if it converged."""
+        """Conjugate gradients from x: the last x, and True if it converged."""
         A, max_iter, atol = self.given.A, self.given.max_iter, self.given.atol
         b, numbers, x = (v.astype(np.float64) for v in (b, numbers, x))
         rows, columns, _ = A.entries

@@ -37,7 +37,7 @@ class SparseMatrixBuilder:
     """Up to `max_num_triplets` triplets (row, column, value) for a `num_rows` by `num_cols` matrix
     of type `dtype`, f32 or f64.
 
-    Raises ArgumentError, KernelRuntimeError before `init`.
+    Raises ArgumentError for other types, KernelRuntimeError before `init`.
     """
 
     def __init__(
@@ -65,7 +65,8 @@ class SparseMatrixBuilder:
         return self.count, self.rows, self.columns, self.numbers
 
     def _places(self) -> tuple[Any, Any]:
-        """Rows and columns. Raises KernelRuntimeError if the capacity was exceeded."""
+        """Rows and columns of the triplets. Raises KernelRuntimeError if more than
+        `max_num_triplets` were added."""
         count = int(self.count[0])
         if count > self.max_num_triplets:
             raise KernelRuntimeError(
@@ -76,7 +77,7 @@ class SparseMatrixBuilder:
         return rows, columns
 
     def print_triplets(self) -> None:
-        """Print the triplets."""
+        """Print the triplets. Raises KernelRuntimeError for more than `max_num_triplets`."""
         rows, columns = self._places()
         print(
             f"n={self.num_rows}, m={self.num_cols}, num_triplets={len(rows)} "
@@ -87,7 +88,8 @@ class SparseMatrixBuilder:
 
     def build(self, dtype: ScalarDType | None = None, _format: str = "CSR") -> SparseMatrix:
         """The matrix of the summed triplets, in the builder's type or `dtype`; the builder is
-        emptied. Raises KernelRuntimeError for entries outside the matrix."""
+        emptied. Raises KernelRuntimeError for entries outside the matrix, and if more than
+        `max_num_triplets` were added."""
         rows, columns = self._places()
         self.count.fill(0)
         t = self.dtype if dtype is None else cook(dtype)

@@ -40,8 +40,8 @@ def read_shape(who: str, name: str, said: Any) -> tuple[tuple[int, ...], torch.d
 
 
 def check_arguments(who: str, parameters: Sequence[Parameter], args: Sequence[Any]) -> None:
-    """Raises ArgumentError if an array argument is no tensor, or if a scalar argument requires a
-    gradient, which would be lost. Torch itself checks the rest."""
+    """Raises ArgumentError if an array argument is no tensor. Also if, while autograd records, a
+    scalar argument requires a gradient, which would be lost. Torch itself checks the rest."""
     for p, arg in zip(parameters, args):
         if isinstance(p, ArrayParameter):
             if not hasattr(type(arg), "__torch_function__"):
@@ -60,5 +60,5 @@ def check_arguments(who: str, parameters: Sequence[Parameter], args: Sequence[An
 
 
 def operator_argument_error(why: str, what_to_do: str) -> ArgumentError:
-    """The error with its help line."""
+    """An ArgumentError with a help line."""
     return ArgumentError(why + HELP.format(what_to_do))

@@ -62,8 +62,8 @@ class SavedForGradient(NamedTuple):
 
 
 class OperatorSpec:
-    """A kernel as an operator: `inputs`, the names of its `tensors`, `outputs`, and the kernel
-    of its `gradient`, if the user gave one."""
+    """A kernel as an operator: its `inputs` (parameters), the names of those that are `tensors`,
+    its `outputs`, and the kernel of its `gradient`, if the user gave one."""
 
     def __init__(
         self, kernel: AnyKernel, outputs: Mapping[str, Rule], gradient: AnyKernel | None
@@ -81,7 +81,8 @@ class OperatorSpec:
         self._read: dict[Any, SavedForGradient] = {}  # by kinds of arguments, see `kind_of`
 
     def check(self) -> None:
-        """Raises DeclarationError if torch cannot call the kernel."""
+        """Raises DeclarationError for parameters that torch cannot pass, and for outputs and
+        gradients that do not fit the kernel."""
         self.schema()  # raises for a parameter that torch has no type for
         arrays = {p.name for p in self.parameters if isinstance(p, ArrayParameter)}
         for name, rule in self.outputs.items():
@@ -107,7 +108,7 @@ class OperatorSpec:
         return ", ".join(f"{torch_type(self.name, p)} {p.name}" for p in self.inputs)
 
     def name_arguments(self, args: Sequence[Any]) -> dict[str, Any]:
-        """The operator's arguments by name."""
+        """The values of `inputs` by name. Raises ValueError for another number of them."""
         return dict(zip(self.names, args, strict=True))
 
     def arrange(self, found: Mapping[str, Any]) -> list[Any]:
@@ -117,12 +118,12 @@ class OperatorSpec:
     # --- outputs -----------------------------------------------------------------------------
 
     def make(self, given: Arguments, make: Maker) -> Tensors:
-        """Create the outputs with `make(like, shape, dtype, axes)`; `axes` is the number of
-        element axes, the last ones."""
+        """Create the outputs, by name, with `make(like, shape, dtype, axes)`. `axes` is the number
+        of element axes, the last ones."""
         return {name: self.make_one(name, given, make) for name in self.outputs}
 
     def make_one(self, name: str, given: Arguments, make: Maker) -> torch.Tensor:
-        """Create one output."""
+        """Create one output. Raises ArgumentError for an invalid shape or dtype."""
         rule, axes = self.outputs[name], self.element_axes[name]
         if isinstance(rule, str):
             source = given[rule]
@@ -134,7 +135,8 @@ class OperatorSpec:
     # --- analyses of the kernel ----------------------------------------------------------------
 
     def check_written(self, arguments: Sequence[Any]) -> None:
-        """Raises DeclarationError if the kernel writes an input: torch would not notice."""
+        """Raises DeclarationError if the kernel may write an input tensor, which torch would not
+        notice."""
         kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
 
         def check(made: list[KernelValues]) -> SavedForGradient:
@@ -152,7 +154,8 @@ class OperatorSpec:
             )
 
     def check_gradient_written(self, arguments: Sequence[Any]) -> None:
-        """Raises DeclarationError if the user's gradient writes tensors of torch."""
+        """Raises DeclarationError if the user's gradient may write other arguments than the
+        gradients of input tensors."""
         kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
 
         def check(made: list[KernelValues]) -> SavedForGradient:
@@ -174,9 +177,9 @@ class OperatorSpec:
             )
 
     def find_needs(self, arguments: Sequence[Any]) -> SavedForGradient:
-        """Values besides inputs and output gradients that the gradient may read, given the
-        kernel's arguments. These are read by the kernel, or by the user's gradient. For torch's
-        fake tensors: all outputs."""
+        """Values besides inputs and output gradients that the gradient may read, given the kernel's
+        arguments. These are read by the kernel, or by the user's gradient. If an argument is one of
+        torch's fake tensors: all outputs, and unknown fields."""
         if not all(is_real(a) for a in arguments):
             return SavedForGradient(frozenset(self.outputs), None)
         kinds = tuple([kind_of(a) for a in arguments])
@@ -203,7 +206,7 @@ class OperatorSpec:
         return analyse_plan(self.gradient, find_fields, given, made)
 
     def remember(self, needs: SavedForGradient) -> FieldSnapshots | None:
-        """Snapshot of the fields that a gradient needs; None if they are unknown."""
+        """Snapshot of the fields in `needs`; None if they are unknown."""
         if needs.fields is None:
             return None
         return FieldSnapshots(
@@ -211,8 +214,9 @@ class OperatorSpec:
         )
 
     def remember_by(self, args: Sequence[Any], made: Sequence[torch.Tensor]) -> None:
-        """Save the same snapshot keyed by the first output, for calls that autograd may not
-        record. Errors of the user's gradient are raised when it runs."""
+        """Save a snapshot of the fields that the gradient needs, keyed by the first output, for
+        calls that autograd may not record. Errors of the user's gradient are raised when it runs.
+        """
         outputs = dict(zip(self.outputs, made, strict=True))
         arguments = self.arrange({**self.name_arguments(args), **outputs})
 
@@ -228,7 +232,7 @@ class OperatorSpec:
             self.memories.add(made[0], memory)
 
     def arrange_gradient(self, found: Mapping[str, Any]) -> list[Any]:
-        """The ordered arguments of the user's gradient."""
+        """The user's gradient's arguments, in order."""
         assert self.gradient is not None
         return [found[p.name] for p in parameters_of(self.gradient)]
 
@@ -252,8 +256,8 @@ def analyse_plan(
     given: Iterable[Any],
     made: list[KernelValues],
 ) -> T:
-    """Apply `look` to the kernel's plan. Appends the Python values that the kernel is compiled
-    with to `made`."""
+    """Return `look(plan, args)` for the kernel's plan for the arguments `given`. Appends the Python
+    values that the kernel is compiled with to `made`."""
 
     def seen(plan: Plan, args: tuple[Any, ...]) -> T:
         made.append(KernelValues(plan.guard, plan.known(args)))
@@ -297,7 +301,7 @@ def parameters_of(kernel: AnyKernel) -> tuple[Parameter, ...]:
 
 
 def torch_type(who: str, p: Parameter) -> str:
-    """Torch's schema type of a parameter. Raises DeclarationError."""
+    """Torch's schema type of a parameter. Raises DeclarationError if there is none."""
     if isinstance(p, ArrayParameter):
         return "Tensor"
     if isinstance(p, ScalarParameter):
@@ -325,13 +329,15 @@ def kind_of(arg: Any) -> Any:
 
 
 def is_real(arg: Any) -> bool:
-    """False for torch's fake tensors, which exist while it traces."""
+    """False for tensors without contents: subclasses such as torch's fake tensors, which exist
+    while it traces, and meta tensors."""
     if not hasattr(arg, "untyped_storage"):
         return True
     return type(arg) in plain_tensors() and arg.device.type != "meta"
 
 
 def shape_on_host(arg: Any) -> Any:
-    """An empty CPU tensor in place of a tensor of another device, for compilation."""
+    """An uninitialized CPU tensor of the same shape in place of a tensor of another device, for
+    compilation; other values unchanged."""
     is_elsewhere = hasattr(arg, "untyped_storage") and arg.device.type != "cpu"
     return arg.new_empty(arg.shape, device="cpu") if is_elsewhere else arg

@@ -4,7 +4,7 @@ Outputs and gradients are new tensors. Tensors that kernels cannot address are c
 back.
 
     outputs = run_operator(spec, (x, 2.0))
-    gradients = run_gradient(spec, (x, 2.0), slopes, kept, ("x",))
+    gradients = run_gradient(spec, (x, 2.0), slopes, kept, ("x",), memory)
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def run_gradient(
     wanted: Collection[str],
     memory: FieldSnapshots,
 ) -> dict[str, torch.Tensor]:
-    """Gradients of the tensors `wanted`, given the gradients of the outputs (`slopes`), the
-    saved outputs (`kept`) and the saved fields (`memory`)."""
+    """Gradients of the tensors `wanted`, by name, given the gradients of the outputs (`slopes`),
+    the saved outputs (`kept`) and the saved fields (`memory`)."""
     home = find_home(args, is_launch=spec.gradient is not None)
     if home is not None:
         args, slopes, kept = (move_tensors(found, "cpu") for found in (args, slopes, kept))
@@ -146,7 +146,7 @@ def find_home(args: Sequence[Any], *, is_launch: bool) -> torch.device | None:
 
 
 def move_tensors(found: Any, place: Any) -> Any:
-    """Tensors on another device; other values unchanged."""
+    """Copy tensors, also those in mappings and sequences, to a device; other values unchanged."""
     if isinstance(found, Mapping):
         return {name: move_tensors(one, place) for name, one in found.items()}
     if isinstance(found, list | tuple):

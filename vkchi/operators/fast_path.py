@@ -38,7 +38,7 @@ REGISTERING = (
 
 
 def call_directly(operator: Any, backward: Any, spec: OperatorSpec) -> Any:
-    """The operator with the fast path installed, if its parameters allow it."""
+    """The operator itself, with the fast path installed if its parameters allow it."""
     takes = types_of(spec)
     base: Any = type(operator)
     operator.__class__ = direct_class(base)
@@ -48,7 +48,8 @@ def call_directly(operator: Any, backward: Any, spec: OperatorSpec) -> Any:
 
 
 def types_of(spec: OperatorSpec) -> list[frozenset[type]] | None:
-    """The argument classes that need no conversion; None if torch converts."""
+    """Per argument, the classes that need no conversion; None if an argument is neither an array
+    nor a scalar."""
     found = []
     for p in spec.inputs:
         if isinstance(p, ArrayParameter):
@@ -62,7 +63,7 @@ def types_of(spec: OperatorSpec) -> list[frozenset[type]] | None:
 
 @cache
 def direct_class(base: Any) -> type:
-    """Subclass of torch's operator class with the fast path."""
+    """Subclass of `base`, torch's operator class, with the fast path."""
     compiles = is_compiling()  # a name that torch.compile recognizes in this code
     forward = forward_mode()
 
@@ -188,7 +189,8 @@ def restore_saved(spec: OperatorSpec, ctx: Any) -> tuple[list[Any], dict[str, An
 def run_backward(
     spec: OperatorSpec, backward: Any, ctx: Any, slopes: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Gradients of the operator's arguments, by the backward operator."""
+    """Gradients of the operator's arguments, by the backward operator; None for those that are no
+    float tensors."""
     args, kept = restore_saved(spec, ctx)
     check_tangents(spec.name, (*args, *slopes))
     with current_snapshots(take_memory(ctx)):
@@ -202,8 +204,8 @@ def run_backward(
 
 
 def check_tangents(who: str, args: Sequence[Any]) -> None:
-    """Raises TensorGradientError for arguments that may carry a forward-mode tangent: torch
-    would treat the result as constant."""
+    """Raises TensorGradientError if an argument may carry a forward-mode tangent: torch would treat
+    the result as constant."""
     if any(hasattr(arg, "untyped_storage") and may_have_tangent(arg) for arg in args):
         raise no_forward_mode(who)
 

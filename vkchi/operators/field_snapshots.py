@@ -37,7 +37,7 @@ class KernelValues(NamedTuple):
 
 
 def are_values_current(made: Iterable[KernelValues]) -> bool:
-    """True if the values are unchanged."""
+    """True if all values are unchanged."""
     return all([one.guard.holds(one.known) for one in made])
 
 
@@ -94,7 +94,7 @@ CURRENT: ContextVar[FieldSnapshots | None] = ContextVar("memory", default=None)
 
 @contextmanager
 def current_snapshots(memory: FieldSnapshots | None) -> Iterator[None]:
-    """Make a snapshot current while torch calls the gradient."""
+    """Context manager that makes `memory` the current snapshot while torch calls the gradient."""
     token = CURRENT.set(memory)
     try:
         yield
@@ -103,7 +103,8 @@ def current_snapshots(memory: FieldSnapshots | None) -> Iterator[None]:
 
 
 class ResultReference(weakref.ref[Any]):
-    """Weak reference to the storage of a result, with its address."""
+    """Weak reference to the storage of a result, with the result's address and the snapshot of its
+    call."""
 
     __slots__ = ("address", "memory")
     address: int
@@ -111,7 +112,7 @@ class ResultReference(weakref.ref[Any]):
 
 
 class SnapshotTable:
-    """Snapshots of calls, keyed by their first result, as long as it is alive."""
+    """Snapshots of calls, keyed by their first result, while its storage is alive."""
 
     def __init__(self, who: str) -> None:
         self.who = who
@@ -119,14 +120,15 @@ class SnapshotTable:
         self._gone: deque[ResultReference] = deque()
 
     def add(self, result: torch.Tensor, memory: FieldSnapshots) -> None:
-        """Save a snapshot for the lifetime of a result."""
+        """Save a snapshot for the lifetime of a result's storage."""
         self._forget()
         owner = ResultReference(result.untyped_storage(), self._gone.append)
         owner.address, owner.memory = result.data_ptr(), memory
         self._owners[owner.address] = owner
 
     def find(self, result: torch.Tensor | None) -> FieldSnapshots:
-        """The snapshot of the call with this result; an empty one if unknown."""
+        """The snapshot of the call with this result. If unknown, that of `current_snapshots`, or an
+        empty one."""
         self._forget()
         owner = None if result is None else self._owners.get(result.data_ptr())
         if owner is not None and result is not None and owner() is result.untyped_storage():

@@ -80,8 +80,8 @@ def torch_op(
     batch element). Tensors are used in place on the CPU, and on a CUDA device that shares memory.
     Others, and those that a generated gradient uses, are copied to the host and back.
 
-    Raises DeclarationError for parameters that torch cannot pass, MissingPackageError without torch
-    2.4.
+    Raises DeclarationError for invalid arguments and for parameters that torch cannot pass,
+    MissingPackageError without torch 2.4.
     """
     if kernel is None:
         return lambda found: torch_op(found, outputs=outputs, gradient=gradient, name=name)
@@ -99,7 +99,7 @@ def torch_op(
 
 
 def is_qualified(name: object) -> bool:
-    """True if a name is a valid torch operator name with a library."""
+    """True if a name has the form `library::operator`, with two identifiers."""
     parts = name.split("::") if isinstance(name, str) else ()
     return len(parts) == 2 and all(part.isidentifier() for part in parts)
 
@@ -136,7 +136,7 @@ def _define(spec: OperatorSpec, name: str) -> Any:
 
 
 def raise_second_derivative(who: str) -> None:
-    """Raises TensorGradientError for second derivatives."""
+    """Always raises TensorGradientError: second derivatives do not exist."""
     raise TensorGradientError(
         f"{who}() can be differentiated once: its gradient is a kernel without a derivative",
         help="for a second derivative make the first a kernel with a ti.torch_op of its own, and "
@@ -178,8 +178,8 @@ def as_tuple(found: Any) -> tuple[Any, ...]:
 
 
 def _batch(op: Any) -> Callable[..., Any]:
-    """Batch rule: run the operator per batch element and stack the results along a new first
-    axis."""
+    """Batch rule: run the operator per batch element and stack the results along a new first axis.
+    The rule raises ArgumentError for an empty batch."""
 
     def run(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
         if not info.batch_size:

@@ -25,8 +25,8 @@ def run_with_snapshots(
     args: tuple[Any, ...],
     shared: Sequence[ImportedArray] = NOTHING_SHARED,
 ) -> None:
-    """Launch a gradient kernel. Raises TensorGradientError if it reads a field without saved
-    contents, or a changed field that it also writes."""
+    """Launch a gradient kernel. Raises TensorGradientError if it may read the old contents of a
+    field that were not saved. Also for a field that changed and that it writes too."""
     with lock_writers(plan.runtime):
         _run(memory, name, plan, args, shared)
 
@@ -57,7 +57,8 @@ def _run(
 def find_changed(
     memory: FieldSnapshots, name: str, plan: Plan, args: tuple[Any, ...]
 ) -> dict[str, Storage]:
-    """Saved contents of the fields that a kernel reads and that have changed since."""
+    """Saved contents, by name, of the fields that a kernel reads and that have changed since.
+    Raises TensorGradientError as `run_with_snapshots` does."""
     fields, changed = plan.fields(args), {}
     for key in sorted(fields.keys() & facts.arrays_used(plan)):
         then = memory.find(fields[key])
