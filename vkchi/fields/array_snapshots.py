@@ -27,11 +27,11 @@ class ArraySnapshot:
 
     @property
     def contents(self) -> Storage:
-        """An array with the snapshot's contents: the array itself, until it is written."""
+        """An array with the snapshot's contents: the array itself, until `save` has copied it."""
         return self.array if self.copy is None else self.copy
 
     def save(self) -> None:
-        """Copy before a write. Raises DeviceError if memory is exhausted."""
+        """Copy before the first write. Raises DeviceError if memory is exhausted."""
         if self.copy is None:
             self.copy = self.array.copied()
 
@@ -53,8 +53,8 @@ def take_snapshot(array: Storage) -> ArraySnapshot:
 
 @contextmanager
 def lock_writers(runtime: Runtime) -> Iterator[None]:
-    """Lock out other threads, so that `contents` stays valid until the end of the block. The
-    block must submit its reads of `contents` to the device."""
+    """Context manager that locks out other threads, so that `contents` stays valid within the
+    block. The block must submit its reads of `contents` to the device."""
     lock = runtime.lock  # same lock order as launches
     with restoring(lock), lock, runtime.device.holding_writers():
         yield

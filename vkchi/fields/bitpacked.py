@@ -181,7 +181,7 @@ class QuantisedMatrixField(QuantisedField, MatrixField):
 
 
 class QuantisedComponentField(QuantisedField, ComponentField):
-    """One component of such a field, in the same words."""
+    """One component of a QuantisedMatrixField, in the same words."""
 
     def __init__(self, whole: QuantisedMatrixField, component: int) -> None:
         ComponentField.__init__(self, whole, component)
@@ -203,7 +203,7 @@ def make_quantised(
 
 
 def quantised_like(runtime: Runtime, t: Array) -> QuantisedField:
-    """A field with the type of an array, outside any tree."""
+    """A field with the type and number format of an array, outside any tree."""
     assert isinstance(t.layout, Packed)
     extents = t.elem.shape if isinstance(t.elem, Tensor) else None
     made = make_quantised(runtime, t.layout.number, extents)

@@ -1,7 +1,7 @@
 """Activity of sparse blocks: which cells are active, and the map from field indices to cells.
 
-Each sparse block has a companion field of `i32`, the `BlockActivity`: 1 for an active cell. For a
-dynamic block it stores the list length per cell of the parent block.
+Each sparse block has a `BlockActivity` with a companion field of `i32`: 1 for an active cell, else
+0. For a dynamic block it has the list length per cell of the parent block.
 
 Guarantees:
 - The block allocates memory for all cells, so reading an inactive cell is safe and gives zero.

@@ -79,8 +79,9 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
 def vector_field(
     n: int, dtype: ScalarDType, *args: Any, ndim: int = 1, **options: Any
 ) -> MatrixField:
-    """A field of vectors with `n` components of type `dtype`. args, options: those of `field`
-    from `shape` on, and `layout` (`ti.Layout`). `ndim` is 1. Raises ArgumentError."""
+    """A field of vectors with `n` components of type `dtype`. args, options: those of `field` from
+    `shape` on, and `layout` (`ti.Layout`). Raises ArgumentError for invalid arguments, and unless
+    `ndim` is 1."""
     if ndim != 1:
         raise ArgumentError(f"vectors have 1 axis, not ndim={ndim}: use ti.Matrix.field")
     made = make_field(current_runtime(), element_type(dtype, n), **named_options(args, options))

@@ -435,8 +435,7 @@ class Elements:
         return TracedFloat(value, self._place(index)) if type(value) is float else value
 
     def _place(self, index: tuple[int, ...]) -> Hashable:
-        """Key of an element. It changes when other values than sums with the old one are
-        written."""
+        """Key of an element's value: the array, the index and the number of recorded overwrites."""
         return self, index, self.whole.overwritten
 
     def _read(self, index: tuple[int, ...]) -> Any:

@@ -126,13 +126,14 @@ class Field(SparseElements):
 
     @property
     def has_memory(self) -> bool:
-        """True if the tree is laid out and not destroyed."""
+        """True if the field is a copy, or its tree is laid out and not destroyed."""
         tree = self.tree
         return self.is_copy or (tree is not None and tree.is_laid_out and not tree.is_destroyed)
 
     @property
     def life(self) -> FieldTree | None:
-        """Lifetime token: the tree, if a builder made it and may destroy it before the device."""
+        """Lifetime token: the tree, if a builder made it and may destroy it before the device;
+        otherwise None."""
         tree = self.tree
         return tree if tree is not None and tree.root.can_destroy else None
 

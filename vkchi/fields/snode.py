@@ -269,7 +269,7 @@ class SNode(ParentNode):
 
     @property
     def field(self) -> Placeable | None:
-        """The field at this place; None if it was garbage-collected."""
+        """The field at this place; None for blocks, and if it was garbage-collected."""
         return self._field()  # type: ignore[no-any-return]
 
     @property

@@ -76,7 +76,7 @@ class Storage(Elements):
 
     @property
     def has_memory(self) -> bool:
-        """True if memory is allocated."""
+        """True if memory is allocated; always for other arrays than fields."""
         return True
 
     def _allocate(self) -> None:

@@ -3,7 +3,7 @@
 Positions are given as fractions of the window, from (0, 0) in the lower left to (1, 1), and stored
 in pixels.
 
-    >>> positions("circles", np.zeros((5, 2)), (640, 480)).shape
+    >>> positions("circles", "pos", np.zeros((5, 2)), (640, 480)).shape
     (5, 2)
 """
 

@@ -68,7 +68,8 @@ def from_columns(*columns: Any) -> Any:
 
 
 def svd2(m: Any, precision: FloatPrecision) -> Triple:
-    """U, S, V of a 2 by 2 matrix. S is descending and nonnegative, V is a rotation."""
+    """U, S, V of a 2 by 2 matrix. S is descending and nonnegative, U is orthogonal, V is a
+    rotation."""
     return svd_with_slopes(m, _svd2(m, precision), precision)
 
 

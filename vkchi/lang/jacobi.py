@@ -24,7 +24,8 @@ MOST_SWEEPS = 12
 
 class FloatPrecision(NamedTuple):
     """Constants of a float type: `epsilon` (distance from 1 to the next value), `smallest`
-    (smallest value with a finite reciprocal), `tiny` (squares of smaller values lose precision)."""
+    (smallest normal value, which has a finite reciprocal), `tiny` (squares of smaller values lose
+    precision)."""
 
     epsilon: float
     smallest: float

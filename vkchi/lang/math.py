@@ -182,8 +182,8 @@ def reflect(x: Any, n: Any) -> Any:
 
 @composite
 def refract(x: Any, n: Any, eta: Any) -> Any:
-    """The unit direction x refracted at a surface with unit normal n; `eta` is the ratio of
-    refractive indices. Total reflection gives the zero vector."""
+    """The unit direction x refracted at a surface with unit normal n; `eta` is the refractive index
+    on the side of x divided by that behind the surface. Total reflection gives the zero vector."""
     cosine = linear.dot(x, n)
     k = 1.0 - eta * eta * (1.0 - cosine * cosine)
     bent = x * eta - n * (eta * cosine + sqrt(max(k, 0.0)))

@@ -361,7 +361,7 @@ class Differences(Matrix):
 
 
 class VectorDifferences(Differences, Vector):
-    """Boolean result of `v != w` for vectors."""
+    """Differences of vectors; also a Vector."""
 
     __slots__ = ()
 
@@ -439,19 +439,19 @@ def _filled(value: int, dt: Any, n: int, m: int | None) -> Any:
 
 @python_function
 def zero(dt: ScalarDType, n: int, m: int | None = None) -> Any:
-    """A vector of `n` zeros, or an `n` by `m` matrix of them."""
+    """A vector of `n` zeros, or an `n` by `m` matrix of them, of scalar type `dt`."""
     return _filled(0, dt, n, m)
 
 
 @python_function
 def one(dt: ScalarDType, n: int, m: int | None = None) -> Any:
-    """A vector of `n` ones, or an `n` by `m` matrix of them."""
+    """A vector of `n` ones, or an `n` by `m` matrix of them, of scalar type `dt`."""
     return _filled(1, dt, n, m)
 
 
 @python_function
 def identity(dt: ScalarDType, n: int) -> Matrix:
-    """The `n` by `n` identity matrix."""
+    """The `n` by `n` identity matrix of scalar type `dt`."""
     return Matrix(np.identity(n, int), dt)
 
 

@@ -19,7 +19,8 @@ BY_RULE = "give a tuple of sizes, as (n,), or a shape and a dtype, as ((n, 3), t
 
 
 def read_shape(who: str, name: str, said: Any) -> tuple[tuple[int, ...], torch.dtype | None]:
-    """The shape of an output, and its dtype if given. Raises ArgumentError."""
+    """The shape of the output `name`, and its dtype if given, from the result `said` of its rule.
+    Raises ArgumentError for other objects."""
     shape, dtype = said, None
     is_pair = isinstance(said, list | tuple) and len(said) == 2
     if is_pair and isinstance(said[0], list | tuple):

@@ -104,7 +104,8 @@ class OperatorSpec:
                     raise DeclarationError(f"gradient=: nothing is called `{p.name}`")
 
     def schema(self) -> str:
-        """Parameters in torch's schema language."""
+        """The inputs in torch's schema language. Raises DeclarationError for types that torch
+        lacks."""
         return ", ".join(f"{torch_type(self.name, p)} {p.name}" for p in self.inputs)
 
     def name_arguments(self, args: Sequence[Any]) -> dict[str, Any]:
