@@ -19,9 +19,11 @@ import pytest
 from rich.console import Console
 
 from vkchi.__main__ import main
-from vkchi.cache import cache_command, radv
+from vkchi.cache import cache_command, lookup, radv, source_links
 from vkchi.cache.source_links import Linked, link
-from vkchi.cache.store import CacheStore, read_entry
+from vkchi.cache.store import CacheEntry, CacheStore, read_entry
+from vkchi.cache.version import compiler_version
+from vkchi.errors import CompilationError
 
 ROOT = Path(__file__).parents[2]
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -323,3 +325,13 @@ def test_the_page_in_a_browser(page: Path, tmp_path: Path) -> None:
     assert colour not in ("rgba(0, 0, 0, 0)", "transparent")
     assert pinned == hovered and still_on == int(hovered.split()[2]) and unpinned == 0, said
     assert back == 1 and side_by_side is True, said
+
+
+def test_an_entry_whose_ir_cannot_be_parsed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(header: object, body: bytes) -> None:
+        raise CompilationError("`old_op` is no op")
+
+    monkeypatch.setattr(source_links, "link", fail)
+    entry = CacheEntry("ab" * 32, {"version": compiler_version()}, 0, 0.0, 0.0, 0)
+    with pytest.raises(lookup.Missing, match="cannot be read: `old_op` is no op"):
+        lookup.linked_of(entry, b"")

@@ -90,13 +90,14 @@ class Module:
         Raises ArgumentError for anything but a field, and for an invalid name or one in use.
         """
         check_name("add_field", name)
-        self._added[name] = field
-        for path, one in leaves_of(name, field):
+        leaves = dict(leaves_of(name, field))
+        for path, one in leaves.items():
             if path in self._fields:
                 raise ArgumentError(f"add_field: the module has a field `{path}` already")
             if not isinstance(one, Storage) or not hasattr(one, "snode"):
                 raise ArgumentError(f"add_field takes a field, not {describe_argument(one)}")
-            self._fields[path] = one
+        self._added[name] = field
+        self._fields.update(leaves)
 
     def word_for(self, value: Any) -> str:
         """Return a template value as text: a number, or the name of a field of the module.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from vkchi.cache.listing import SHORT
 from vkchi.cache.store import CacheEntry, CacheStore, Damaged, read_entry
 from vkchi.cache.version import compiler_version
+from vkchi.errors import CompilationError
 from vkchi.interrupts.local import local
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def linked_of(entry: CacheEntry, body: bytes) -> Linked:
 
     try:
         return link(entry.header, body)
-    except local(Malformed, ValueError, LookupError) as e:
+    except local(Malformed, ValueError, LookupError, CompilationError) as e:
         raise unreadable(entry.header, entry.key, e) from None
 
 

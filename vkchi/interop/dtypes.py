@@ -46,11 +46,14 @@ def to_numpy_type(dtype: Any) -> np.dtype[Any]:
 def to_pytorch_type(dtype: Any) -> Any:
     """Convert `dtype`, of any kind that `to_taichi_type` accepts, to a torch dtype.
 
-    Raises ArgumentError; ImportError without torch.
+    Raises ArgumentError, also if the installed torch has no such dtype; ImportError without torch.
     """
     torch = import_uninterrupted("torch")
     t = to_taichi_type(dtype)
-    return torch.bool if t is u1 else getattr(torch, t.dtype.name)
+    name = "bool" if t is u1 else t.dtype.name
+    if not hasattr(torch, name):
+        raise ArgumentError(f"torch {torch.__version__} has no dtype {name}")
+    return getattr(torch, name)
 
 
 def has_pytorch() -> bool:
