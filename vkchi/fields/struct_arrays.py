@@ -169,7 +169,7 @@ class StructArrays:
 
     def copy_from(self, other: Any) -> None:
         """Copy from another field or array of structs (`other`) with the same members. Raises
-        ArgumentError."""
+        ArgumentError for others, and for other shapes."""
         if not isinstance(other, StructArrays) or other.keys != self.keys:
             raise ArgumentError(f"copy_from takes a field of {', '.join(self.keys)}, not {other!r}")
         for name, array in self.__vkchi_arrays__.items():

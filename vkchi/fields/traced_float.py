@@ -1,6 +1,7 @@
 """Floats that carry their origin while a tape records.
 
-A sum carries the origins of its summands; any other operation gives a plain float. The tape
+A sum carries the origins of its summands, a difference with a constant those of its first operand.
+Any other operation gives a plain float, as does a sum with the same origin twice. The tape
 recognizes `loss[None] += 1` by this as an addition to the old value.
 
     >>> (1 + TracedFloat(2.0, "here")).places
@@ -43,5 +44,5 @@ class TracedFloat(float):
 
 
 def places_of(value: Any) -> frozenset[Hashable]:
-    """The places whose values sum to this value; empty if unknown."""
+    """The places whose values, plus a constant, sum to this value; empty if unknown."""
     return value.places if isinstance(value, TracedFloat) else frozenset()

@@ -2,8 +2,8 @@
 
 Nodes in a cell are stored in the order of their placement, each aligned to its widest scalar. The
 size of a cell is a multiple of that alignment, so every stride is a multiple of the scalar's size.
-Cells of a block are row-major in the order of its axes' letters. A field alone in its tree lies in
-memory like an array of its shape.
+Cells of a block are row-major in the order of its axes' letters. A field alone in a tree of one
+block lies in memory like an array of its shape.
 
 Each index is split into mixed-radix components, one per block with that axis, the outermost block
 first. Adjacent components merge if there are no gaps between the cells.
@@ -106,7 +106,7 @@ def first_content(placements: list[FieldPlacement]) -> Any:
 
 
 def element_bytes(node: SNode) -> int:
-    """Size of one element of a place's field."""
+    """Size in bytes of one element of a place's field, all components included."""
     assert node.content is not None
     return node.content.stored.size_bytes * node.content.components
 
@@ -197,7 +197,7 @@ def packed_layout_of(word: SNode, node: SNode, digits: dict[int, tuple[CellDigit
 
 
 def merge_digits(digits: tuple[CellDigit, ...]) -> list[CellDigit]:
-    """Merge adjacent index components without gaps between their cells."""
+    """Merge adjacent index components of one axis that have no gaps between their cells."""
     found: list[CellDigit] = []
     for digit in digits:
         outer = found[-1] if found else None

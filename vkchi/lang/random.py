@@ -17,4 +17,4 @@ random: Random = language_function(
 
 @kernel_function
 def randn(dt: ScalarDType | None = None) -> float:  # type: ignore[empty-body]
-    """A float with the standard normal distribution."""
+    """A float of type `dt`, by default default_fp, with the standard normal distribution."""

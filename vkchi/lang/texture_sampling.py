@@ -35,7 +35,7 @@ def largest_integer(t: Scalar) -> float:
 
 
 def from_srgb(c: Any) -> Any:
-    """Decode an sRGB channel to linear intensity. Source: Vulkan data format, 13.3."""
+    """Decode an sRGB channel to linear intensity. Source: Khronos Data Format, 13.3."""
     return select(c <= 0.04045, c / 12.92, pow((c + 0.055) / 1.055, 2.4))
 
 
@@ -128,7 +128,7 @@ def sample_nearest(
 
 
 def is_inside(index: Sequence[Any], extents: Sequence[Any]) -> Any:
-    """True if the indices are in range."""
+    """True if each index is at least 0 and below the extent of its axis."""
     found: Any = None
     for k, n in zip(index, extents, strict=True):
         for test in (k >= 0, k < n):

@@ -41,7 +41,8 @@ class Canvas:
         self._used: list[Image] = []
 
     def set_background_color(self, color: Any) -> None:
-        """Set the background colour: red, green, blue from 0 to 1."""
+        """Set the background colour: red, green, blue from 0 to 1. Raises ToolError for another
+        length."""
         self.background, self.is_touched = draw_calls.colour_of("set_background_color", color), True
 
     def set_image(self, img: Any) -> None:
@@ -65,9 +66,9 @@ class Canvas:
     def contour(
         self, scalar_field: Any, cmap_name: str = "plasma", normalize: bool = False
     ) -> None:
-        """Fill the window with a false-colour image of a scalar field: dark blue for 0, yellow
-        for 1. normalize: map the minimum to 0 and the maximum to 1. The only `cmap_name` is
-        plasma: raises ToolError for others."""
+        """Fill the window with a false-colour image of a scalar field: dark blue for 0, yellow for
+        1. normalize: map the minimum to 0 and the maximum to 1. Raises ToolError for a `cmap_name`
+        other than plasma, and for other fields."""
         if cmap_name != "plasma":
             raise ToolError(f"contour: the colour map is 'plasma', not {cmap_name!r}: set_image()")
         values = diagrams.plane("contour", scalar_field).astype(np.float64)

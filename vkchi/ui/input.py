@@ -48,5 +48,6 @@ class InputState:
 
 
 def name_of(key: str) -> str:
-    """A key's name in `ti.ui`: its character in lower case, or Taichi's name."""
+    """A key's name in `ti.ui`: its character in lower case, Taichi's name in KEYS, else
+    rendercanvas' name."""
     return KEYS.get(key, key.lower() if len(key) == 1 else key)

@@ -96,7 +96,8 @@ def check_display(glfw: Any) -> None:
 
 
 def has_surface(platform: str) -> bool:
-    """True if Vulkan or OpenGL can draw on windows of rendercanvas' `platform`.
+    """True if Vulkan or OpenGL can draw on windows of rendercanvas' `platform`; always for
+    platforms that are not in SURFACES.
 
     wgpu aborts the process if neither can, so this test precedes the first call of wgpu.
     """

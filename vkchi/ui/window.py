@@ -77,7 +77,7 @@ class Window:
     def _open(
         self, size: tuple[int, int], pos: tuple[int, int], vsync: bool
     ) -> FrameRenderer | None:
-        """The image of an on-screen window; None if there is no screen."""
+        """The image of an on-screen window; None in a notebook, and if no window can be shown."""
         from vkchi.ui.picture import FrameRenderer
 
         if notebook.is_notebook():
@@ -114,7 +114,7 @@ class Window:
         return self._scene
 
     def get_gui(self) -> Gui:
-        """Widgets over the image."""
+        """The widgets over the image, created on first use."""
         if self._gui is None:
             self._gui = Gui(self._picture.renderer.device, self._canvas.size, self._touch)
         return self._gui
@@ -143,8 +143,8 @@ class Window:
             self._draw()
 
     def show(self) -> None:
-        """Show the frame, wait for `fps_limit`, process events and begin a new frame. Raises
-        KernelRuntimeError after `destroy`."""
+        """Show the frame, process events, wait for `fps_limit` (on screen and in notebooks) and
+        begin a new frame. Raises KernelRuntimeError after `destroy`."""
         if self._canvas.is_touched or not self._is_drawn:
             self._draw()
         self._is_drawn = False
