@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelRuntimeError, ToolError
@@ -501,7 +501,10 @@ class GUI:
 def resolution(res: Any) -> Resolution:
     """Size of a window given as one integer or two. Raises ToolError unless all are positive, with
     a product of at most MOST_PIXELS."""
-    sizes = (res, res) if isinstance(res, int | np.integer) else tuple(res)
+    sizes = (res, res) if isinstance(res, int | np.integer) else res
+    if not isinstance(sizes, Iterable):
+        raise ToolError(f"GUI: res is a number of pixels, or two, not {res!r}")
+    sizes = tuple(sizes)
     are_whole = all(isinstance(n, int | np.integer) and n > 0 for n in sizes)
     if len(sizes) != 2 or not are_whole:
         raise ToolError(f"GUI: res is a number of pixels, or two, not {res!r}")

@@ -338,10 +338,13 @@ class SparseMatrix:
     __repr__ = __str__
 
     def mmwrite(self, filename: str) -> None:
-        """Write a Matrix Market file, values with 9 significant digits. Source:
-        math.nist.gov/MatrixMarket/formats.html."""
+        """Write a Matrix Market file with all digits of the values: 9 for f32, 17 for f64.
+
+        Source: math.nist.gov/MatrixMarket/formats.html.
+        """
+        digits = 9 if self.dtype is f32 else 17
         lines = ["%%MatrixMarket matrix coordinate real general", "%"]
         lines.append(f"{self.n} {self.m} {len(self.entries[0])}")
-        lines += [f"{i + 1} {j + 1} {x:.9g}" for i, j, x in zip(*self.entries)]
+        lines += [f"{i + 1} {j + 1} {x:.{digits}g}" for i, j, x in zip(*self.entries)]
         with open(filename, "w", encoding="ascii") as file:
             file.write("\n".join(lines) + "\n")

@@ -99,17 +99,25 @@ def select_range(who: str, values: Numbers, first: int, count: int | None) -> Nu
 
 
 def colour_of(who: str, colour: Any) -> Colour:
-    """Red, green and blue of a colour of 3 or 4 numbers. Raises ToolError for other lengths."""
-    found = tuple(float(x) for x in np.asarray(getattr(colour, "entries", colour)).reshape(-1))
-    if len(found) not in (3, 4):
+    """Red, green and blue of a colour of 3 or 4 numbers. Raises ToolError for anything else."""
+    found = floats_of(colour)
+    if found is None or len(found) not in (3, 4):
         raise ToolError(f"{who}: a colour is red, green and blue from 0 to 1, not {colour!r}")
     return found[0], found[1], found[2]
 
 
+def floats_of(x: Any) -> list[float] | None:
+    """The numbers of a vector, list, array or scalar; None for an object that is none of these."""
+    try:
+        return [float(v) for v in np.asarray(getattr(x, "entries", x)).reshape(-1)]
+    except local(TypeError, ValueError):
+        return None
+
+
 def point_of(who: str, name: str, x: Any) -> tuple[float, float, float]:
-    """Three coordinates. Raises ToolError for other lengths."""
-    found = [float(v) for v in np.asarray(getattr(x, "entries", x)).reshape(-1)]
-    if len(found) != 3:
+    """Three coordinates. Raises ToolError for anything else."""
+    found = floats_of(x)
+    if found is None or len(found) != 3:
         raise ToolError(f"{who}: {name} is a place of three numbers, not {x!r}")
     return found[0], found[1], found[2]
 
