@@ -79,3 +79,9 @@ def test_invalid_module_raises() -> None:
     assert [code for code, _ in iterate_instructions(np.frombuffer(words, "<u4").tolist())][
         -1
     ] == 56
+
+
+@pytest.mark.parametrize("words", [b"abc", b"", bytes.fromhex("03022307"), b"\0" * 20])
+def test_bytes_that_are_no_module_are_refused(words: bytes) -> None:
+    with pytest.raises(InternalError, match="not a SPIR-V module"):
+        disassemble(words)

@@ -265,8 +265,10 @@ class ScatterAnalysis:
         return low, high
 
     def window(self, s: object) -> Interval | None:
-        """First and last index of a loop with constant bounds; None if unknown or without
-        iterations."""
+        """Least and greatest value of a symbol that is a loop index.
+
+        None for other symbols, and for loops without constant bounds or without iterations.
+        """
         axis = self.survey.axes.get(s) if isinstance(s, Value) else None
         if axis is None:
             return None

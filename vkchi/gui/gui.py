@@ -435,8 +435,10 @@ class GUI:
         return bool(self._inbox.events)
 
     def get_key_event(self) -> events.Event:
-        """Return the next event, waiting for one; it becomes `event`. Raises KernelRuntimeError if
-        none is unread and there is no window."""
+        """Return the next event, of keyboard, mouse or window, waiting for one.
+
+        It becomes `event`. Raises KernelRuntimeError if none is unread and there is no window.
+        """
         while not self.has_key_event():
             if self._window is None:
                 raise KernelRuntimeError("get_key_event: no window, so no event will come")

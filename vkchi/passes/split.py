@@ -148,7 +148,10 @@ class _Plan:
         self._place_locals()
 
     def temp(self, v: Value, t: Scalar | Tensor) -> Param:
-        """Temporary that holds v, created on first use."""
+        """The temporary array for v, created on first use.
+
+        v is a value of type t, or a `local` whose contents have type t.
+        """
         found = self.temps.get(v)
         if found is None:
             found = self.temps[v] = Param(

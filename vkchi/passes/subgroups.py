@@ -76,12 +76,12 @@ def compare_wide(b: Builder, op: Op, args: Args) -> Value:
 
 
 def ballot_in_subgroup(b: Builder, op: Op, args: Args) -> Value:
-    """Emit a warp's ballot if a subgroup is at most one warp."""
+    """Emit a warp's ballot as the subgroup's. Precondition: at most 32 lanes in a subgroup."""
     return b.emit("subgroup_ballot", *args)
 
 
 def ballot_in_half(b: Builder, op: Op, args: Args) -> Value:
-    """Emit a warp's ballot in larger subgroups: the 32 bits that contain this lane."""
+    """Emit a warp's ballot if a subgroup has 64 lanes: the half of its ballot with this lane."""
     bits = b.emit("subgroup_ballot_wide", *args)
     first = b.emit("and", b.emit("subgroup_index"), b.const(WARP, i32))
     return b.emit("cast", b.emit("shr", bits, b.emit("cast", first, type=u64)), type=u32)

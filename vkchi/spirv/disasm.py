@@ -78,18 +78,23 @@ ENUMERANTS: dict[str, dict[int, str]] = {
 }
 
 
+HEADER_WORDS = 5  # of a module, before its instructions
+
+
 def disassemble(words: bytes) -> str:
     """The module as text, one instruction per line.
 
     Raises InternalError for words that are no module, and for instructions that vkchi does not
     emit.
     """
+    if len(words) % 4:
+        raise InternalError("not a SPIR-V module")
     return "\n".join(_Disassembler(np.frombuffer(words, "<u4").tolist()).lines()) + "\n"
 
 
 class _Disassembler:
     def __init__(self, words: list[int]) -> None:
-        if words[:1] != [spec.MAGIC]:
+        if words[:1] != [spec.MAGIC] or len(words) < HEADER_WORDS:
             raise InternalError("not a SPIR-V module")
         self.words = words
         self.names: dict[int, str] = {}

@@ -81,9 +81,10 @@ class MutationLog:
         self.time += 1
         return self.time
 
-    def note(self, memory: Memory, box: Box, who: str) -> None:
+    def note(self, memory: Memory, box: Box, who: str, *, is_certain: bool = True) -> None:
         """Record a write to a part of an array, or to a numpy array.
 
+        `is_certain`: all of the part is written. A running gradient restores only such parts.
         Ignored before the first call with a custom gradient. Writes to gradients count only while a
         custom gradient runs.
         """
@@ -91,14 +92,26 @@ class MutationLog:
             return
         account = self.ledger.open(memory)
         if self.since is not None:
-            self.restore(account, box)
+            if is_certain:
+                self.restore(account, box)
         elif not (isinstance(account, Account) and account.array.is_gradient):
             account.writes[box] = LoggedWrite(self.time, who)
 
     def note_views(self, launch: KernelCall | LaunchRequest) -> None:
         """Record the writes of a launch to host memory."""
         for name in launch.plan.written & launch.hosts.keys():
-            self.note(launch.hosts[name], (), f"{launch.name}()")
+            self.note(
+                launch.hosts[name], (), f"{launch.name}()",
+                is_certain=self.since is None or self.is_certain(launch, name, ()),
+            )  # fmt: skip
+
+    def is_certain(self, launch: KernelCall | LaunchRequest, name: str, box: Box) -> bool:
+        """True if a launch is proved to write all of a box; the box `()` is the whole array."""
+        call = launch.call if isinstance(launch, LaunchRequest) else launch
+        array = call.arrays[name]
+        if array.whole is not array:
+            return False
+        return facts.covering(call.plan, name, box, call.case) is not None
 
     @contextmanager
     def reading(self, since: int, reader: str, left: Sequence[Left]) -> Iterator[None]:

@@ -5,7 +5,7 @@ A recording observes every kernel call, and every access by Python to the arrays
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -205,8 +205,9 @@ class Recording(SafeContext):
         return made.writes(call)
 
     def protect(
-        self, who: str, written: set[str], arrays: Mapping[str, Storage], boxes: Mapping[str, Box]
-    ) -> None:
+        self, who: str, written: set[str], arrays: Mapping[str, Storage],
+        boxes: Mapping[str, Box], is_certain: Callable[[str], bool] = lambda name: True,
+    ) -> None:  # fmt: skip
         """Save these parts of arrays before a launch overwrites them, as far as the budget allows.
 
         All arrays count as used, and the written ones not as constant.
@@ -221,7 +222,7 @@ class Recording(SafeContext):
             account.change(is_whole=True)
             account.forget_constants()
             if name in boxes:
-                self.mutation_log.note(account.array, boxes[name], who)
+                self.mutation_log.note(account.array, boxes[name], who, is_certain=is_certain(name))
             self.snapshots.save(account.array, boxes.get(name))
         if self.snapshots.is_over and not was_over:
             drop_copies(self.entries)

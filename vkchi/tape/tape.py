@@ -422,7 +422,11 @@ class Tape(Recording):
         if self.custom is not None:
             self.custom.views += given.hosts.values()
         boxes = self.mutation_log.check_launch(given, arrays)
-        self.protect(f"{given.name}()", plan.written, arrays, boxes)
+        log = self.mutation_log
+        self.protect(
+            f"{given.name}()", plan.written, arrays, boxes,
+            lambda name: log.since is None or log.is_certain(given, name, boxes[name]),
+        )  # fmt: skip
         changed = self.breaks.skip(given, who, boxes) if who else ()
         result = plan.launch(given.args)
         for one in changed:

@@ -4,7 +4,8 @@ gradients, tensors and arrays of other libraries, forward mode."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from threading import Thread
@@ -1363,3 +1364,44 @@ def test_a_part_of_a_host_array_beside_one_overwritten() -> None:
     with pytest.raises(ti.ad.GradientError, match="has overwritten since"), ti.ad.Tape(loss):
         run()
         whole[3] = 7.0
+
+
+@pytest.mark.parametrize("kind", ["host", "device"])
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_partial_writes_of_a_custom_gradient_restore_no_array(kind: str, is_whole: bool) -> None:
+    x, loss = make()
+    w: Any = np.zeros(4, np.float32) if kind == "host" else ti.ndarray(ti.f32, 4)
+
+    @ti.kernel
+    def add(w: ti.types.ndarray()):
+        for i in x:
+            loss[None] += x[i] * w[i]
+
+    @ti.kernel
+    def put(w: ti.types.ndarray(), count: ti.i32, number: ti.f32):
+        for i in range(4):
+            if is_whole or i * i < count:
+                w[i] = number
+
+    @ti.ad.grad_replaced
+    def run():
+        add(w)
+
+    @ti.ad.grad_for(run)
+    def its_gradient():
+        put(w, 4, 3.0)  # two of four elements, unless it is the whole
+        add.grad(w)
+
+    put(w, 99, 3.0)
+    with ti.ad.Tape(loss) if is_whole else refusal_of_a_tape(loss):
+        run()
+        put(w, 99, 10.0)
+    if is_whole:
+        is_near(x.grad, np.full(4, 3.0))
+
+
+@contextmanager
+def refusal_of_a_tape(loss: Any) -> Iterator[None]:
+    """A tape that ends with the error for overwritten inputs."""
+    with pytest.raises(ti.ad.GradientError, match="has overwritten since"), ti.ad.Tape(loss):
+        yield
