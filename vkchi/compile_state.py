@@ -5,13 +5,14 @@
 
 - Python's garbage collector is off. It would scan the many new objects repeatedly, and hardly any
   are garbage. For kernels of thousands of statements it takes a fifth of the time.
-- The recursion limit is RECURSION_LIMIT, because the compiler recurses over nested expressions and
-  branches. If that is not enough, RecursionError becomes a KernelSyntaxError.
-- After a second, a line on the terminal reports the compilation; it is erased at the end.
+- The recursion limit is at least RECURSION_LIMIT, because the compiler recurses over nested
+  expressions and branches. If that is not enough, RecursionError becomes a KernelSyntaxError.
+- After a second, a line on stderr reports the compilation, if that is a terminal. It is erased at
+  the end.
 
-Blocks nest, in any thread; the outermost one changes and restores the state. All open blocks share
-one object. When its last reference dies, C code restores the state, even if an exception skipped
-`__exit__` (docs/design.md, part 6, Interrupts, rules 3 and 4).
+Blocks nest, in any thread. The first open block changes the state, the end of the last restores it.
+All open blocks share one object. When its last reference dies, C code restores the state, even if
+an exception skipped `__exit__` (docs/design.md, part 6, Interrupts, rules 3 and 4).
 """
 
 from __future__ import annotations

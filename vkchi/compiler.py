@@ -264,7 +264,7 @@ def first_write(fn: Func, name: str) -> Span | None:
 
 
 def show_stage(stage: str, fn: Func) -> None:
-    """Print or dump a Func if VKCHI_PRINT or VKCHI_DUMP selects the stage."""
+    """Print a Func if VKCHI_PRINT selects the stage; dump it if VKCHI_DUMP is set."""
     is_printed = stage in env.stages_to_print()
     if not (is_printed or env.flag("VKCHI_DUMP")):
         return

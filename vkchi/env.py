@@ -73,7 +73,10 @@ def flag(name: str) -> str:
 
 
 def is_on(name: str) -> bool:
-    """True if a 0/1 variable is neither `0` nor the empty string."""
+    """True if the value of a 0/1 variable, or its default, is neither `0` nor the empty string.
+
+    The default applies if the variable is unset or empty.
+    """
     return flag(name) not in ("", "0")
 
 

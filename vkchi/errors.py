@@ -280,7 +280,8 @@ class SolverWarning(RuntimeWarning):
 
 
 def warn_user(text: str, kind: type[Warning]) -> None:
-    """Warn at the innermost line outside of this package; Python shows one warning per line."""
+    """Warn at the innermost line outside of this package; by default, Python shows a text once per
+    line."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1

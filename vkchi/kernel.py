@@ -553,7 +553,11 @@ def looks_like_method(fn: FunctionType) -> bool:
 
 
 def kernel(fn: FunctionType) -> Kernel:
-    """Make a kernel of a function fn: its top-level `for` loops run in parallel on the device."""
+    """Make a kernel of a function fn.
+
+    Its top-level `for` loops run in parallel on the device, unless they are serialized or unrolled.
+    Raises KernelSyntaxError for anything but a plain function.
+    """
     return Kernel(checked_function(fn, "kernel"))
 
 

@@ -176,8 +176,7 @@ def vector_ndarray(
 ) -> VectorNdarray:
     """Create an array of the given `shape` with vectors of length `n` of type `dtype`.
 
-    With `needs_grad`, the array has a `.grad`. Raises KernelRuntimeError before `init`,
-    ArgumentError for a bad dtype or shape.
+    With `needs_grad`, the array has a `.grad`. Raises the errors of `ndarray`.
     """
     made = ndarray(tensor_type(dtype, n), shape, needs_grad)
     assert isinstance(made, VectorNdarray)
@@ -189,8 +188,7 @@ def matrix_ndarray(
 ) -> MatrixNdarray:
     """Create an array of the given `shape` with `n` by `m` matrices of type `dtype`.
 
-    With `needs_grad`, the array has a `.grad`. Raises KernelRuntimeError before `init`,
-    ArgumentError for a bad dtype or shape.
+    With `needs_grad`, the array has a `.grad`. Raises the errors of `ndarray`.
     """
     made = ndarray(tensor_type(dtype, n, m), shape, needs_grad)
     assert isinstance(made, MatrixNdarray)

@@ -124,7 +124,7 @@ class Runtime:
 
     @property
     def tape(self) -> Any:
-        """The active recorder of kernel calls: a tape, or forward mode; else None."""
+        """The active recorder of kernel calls: a tape, forward mode or `ti.record`; else None."""
         if self.recording is not None and self.recording.is_left:
             left, self.recording = self.recording, None  # ended by an exception in `__exit__`
             left.close()
@@ -183,7 +183,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def current_config() -> Config | None:
-    """`ti.cfg`: the options of `init`; None before `init`."""
+    """`ti.cfg`: the options of the current runtime; None before `init`."""
     runtime = find_runtime()
     return None if runtime is None else runtime.config
 
@@ -295,7 +295,7 @@ def init(
     host_arrays: Literal["immediate", "deferred"] | None = None,
     **others: object,
 ) -> None:
-    """Open a device. All fields and kernels created before are invalid.
+    """Open a device, and close the previous ones. Fields and arrays created before are invalid.
 
     - arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software
       device), a list of them in order of preference, or a name.
@@ -509,7 +509,10 @@ def _int_type(dtype: Any) -> Scalar:
 
 @python_scope
 def reset() -> None:
-    """Close the device and free everything created on it. Fields and kernels need a new `init`."""
+    """Close all devices and free everything created on them.
+
+    Kernels work again after a new `init`; fields and arrays must be created anew.
+    """
     install_runtime(None)
 
 

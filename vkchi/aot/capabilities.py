@@ -96,7 +96,9 @@ def least_count(device: Caps) -> tuple[int, int, int]:
 def caps_of(names: Iterable[str], device: Caps) -> Caps:
     """Return the minimum capabilities of any device, plus the named ones.
 
-    `kind` and `subgroup_size` are those of `device`. Raises ArgumentError for an unknown name.
+    `kind` and `subgroup_size` are those of `device`, `workgroup_count` is `least_count(device)`.
+    RIGHT are false. Raises ArgumentError for an unknown name; names `spirv_version=...` have no
+    effect.
     """
     found: dict[str, bool] = {}
     for name in names:

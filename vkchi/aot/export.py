@@ -34,8 +34,8 @@ def export_as(
 ) -> Callable[[Kernel], Kernel]:
     """Return a decorator that marks a kernel under `name`, for `Module.add_exported`.
 
-    template_types: template arguments, as in `Module.add_kernel`. Raises ArgumentError for anything
-    but a kernel. Source: Taichi's `ti.aot.export_as`.
+    template_types: template arguments, as in `Module.add_kernel`. The decorator raises
+    ArgumentError for anything but a kernel. Source: Taichi's `ti.aot.export_as`.
     """
 
     def mark(kernel: Kernel) -> Kernel:

@@ -2,8 +2,8 @@
 
 A kernel is saved for one signature: array types, texture formats, template values. Equal shapes and
 disjoint memory of array arguments are not assumed, so the code is valid for all calls. Fields that
-kernels use but that were not added are included under names that begin with `.`; gradients of added
-fields as `x.grad`.
+kernels use but that were not added are included under names that begin with `.`. Gradients and
+duals of added fields are included as `x.grad` and `x.dual`.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class KernelTemplate:
         self._kernel, self._module = kernel, module
 
     def instantiate(self, **values: Any) -> None:
-        """Add the kernel for these template values: fields of the module, or numbers.
+        """Add the kernel for these template values: numbers, or fields added by `Module.add_field`.
 
-        Raises ArgumentError for other values.
+        Raises ArgumentError for other values, and the errors of `Module.add_kernel`.
         """
         parts = [f"{key}={self._module.word_for(value)}" for key, value in values.items()]
         name = f"{self._kernel.__name__}[{','.join(parts)}]"  # type: ignore[union-attr]
@@ -61,9 +61,10 @@ class KernelTemplate:
 class Module:
     """Kernels, fields and graphs to be saved as files.
 
-    arch: ti.vulkan, since all code is SPIR-V for Vulkan. caps: capabilities that devices must have
-    (names of `ti.DeviceCapability`); by default those of the current device. Raises
-    KernelRuntimeError before `init`. Source: Taichi's `ti.aot.Module`.
+    arch: ti.vulkan or the current arch; others warn, since all code is SPIR-V for Vulkan. caps:
+    capabilities that devices must have (names of `ti.DeviceCapability`); by default those of the
+    current device. Raises KernelRuntimeError before `init`, ArgumentError for unknown capabilities.
+    Source: Taichi's `ti.aot.Module`.
     """
 
     def __init__(self, arch: Arch | None = None, caps: Iterable[str] | None = None) -> None:
@@ -145,8 +146,8 @@ class Module:
         if annotations do not determine the type.
 
         Raises ArgumentError for anything but a kernel, and for an invalid name or one in use.
-        Raises it also for unknown parameters, and parameters of unknown type. Raises the errors of
-        compilation.
+        Raises it also for unknown parameters, parameters of unknown type, and after another
+        `ti.init`. Raises the errors of compilation.
         """
         kernel, first = unbind_kernel(kernel_fn)
         found = name or kernel.__vkchi_func__.__name__
@@ -215,7 +216,8 @@ class Module:
         compiled for, unless the argument states it. The default format is rgba8.
 
         Raises ArgumentError for anything but a graph, and for an invalid name or one in use. Raises
-        it also for arrays passed to dispatch(), since they are memory of this process.
+        it also for unknown or unfit samples, and for arrays passed to dispatch(), since they are
+        memory of this process. Raises the errors of `add_kernel`.
         """
         if not isinstance(graph, Graph):
             raise ArgumentError(
@@ -359,7 +361,10 @@ def example_for(arg: Arg) -> Any:
 
 
 def entry_of(p: Parameter, a: Any) -> tuple[str, Any]:
-    """Return a kernel's argument in a graph as JSON. Raises ArgumentError for arrays."""
+    """Return a kernel's argument in a graph as JSON.
+
+    Raises ArgumentError for constants other than scalars, vectors and matrices.
+    """
     if isinstance(a, Arg):
         return ("arg", a.name)
     if isinstance(a, bool | np.bool_):

@@ -65,8 +65,8 @@ class LoadedPlan(Plan):
 class LoadedKernel:
     """A kernel of a saved module. A call launches it, like a `ti.kernel`.
 
-    Template parameters are fixed and not arguments. Raises ArgumentError for arguments of other
-    types than it was saved for.
+    Template parameters are fixed and not arguments. A call raises ArgumentError for arguments of
+    other types than it was saved for. It raises GradientError under tapes and in forward mode.
     """
 
     __vkchi_kind__, is_method = "loaded kernel", False
@@ -187,9 +187,10 @@ class LoadedModule:
         return found
 
     def kernel(self, name: str, **templates: Any) -> LoadedKernel:
-        """Return the kernel `name` for these template values. Raises AttributeError.
+        """Return the kernel `name` for these template values. Raises AttributeError if there is
+        none.
 
-        templates: numbers, or names of fields, by parameter.
+        templates: numbers, or names of fields, by parameter, in the order of `instantiate`.
         """
         parts = ",".join(f"{key}={value}" for key, value in templates.items())
         return self.__getattr__(f"{name}[{parts}]" if parts else name)
@@ -208,8 +209,8 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     """Load the module at `path`, a folder or a .tcm archive, on the current device.
 
     Its fields are zero. Raises KernelRuntimeError before `init`. Raises ModuleError for a module
-    that is damaged or of another version. Raises DeviceError if the device lacks a feature that the
-    kernels need.
+    that is missing, damaged or of another format version. Raises DeviceError if the device lacks a
+    feature that the kernels need.
     """
     runtime = current_runtime()
     saved = read_saved(read_files(path))

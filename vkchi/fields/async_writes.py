@@ -29,9 +29,12 @@ WORD_BYTES = 4  # granularity of device write commands
 
 
 def count_recorded_writes(array: Elements) -> int | None:
-    """Number of consecutive recorded writes so far. None if this write should be synchronous:
-    the device is idle, the memory is exposed, or the limit is reached. Raises DeviceError if the
-    device is lost."""
+    """Number of consecutive recorded writes so far. None if this write should be synchronous.
+
+    That is if the device is idle, the limit is reached, or other libraries may access memory in
+    place: an array of the runtime is exported, CUDA is linked, or the buffer is imported. Raises
+    DeviceError if the device is lost.
+    """
     device = array.device
     if array.runtime.exported or device.peer is not None or array.buffer.key == IMPORTED:
         return None
@@ -83,8 +86,12 @@ def bytes_of(
 
 
 def fill_later(array: Elements, value: Any, code: str) -> bool:
-    """Record a fill of the whole array with one scalar of `struct` format `code`. Return False if
-    it must be synchronous. Precondition: the array has its buffer to itself."""
+    """Record a fill of the whole array with one scalar of `struct` format `code`.
+
+    Return False if it must be synchronous: as for `count_recorded_writes`, if the array is no whole
+    number of words, or if the words of the scalar differ. Precondition: the array has its buffer to
+    itself.
+    """
     one = struct.pack(code, value)
     if array.size_bytes % WORD_BYTES or len(set(words_of_scalar(one))) > 1:
         return False

@@ -253,7 +253,7 @@ class BitpackedFields:
     # --- interface of placeable objects ----------------------------------------------------------
 
     def check_placeable(self) -> None:
-        """Raises KernelRuntimeError if one of its fields is placed already, ArgumentError without
+        """Raise KernelRuntimeError if one of its fields is placed already, ArgumentError without
         fields."""
         if not self.fields:
             raise ArgumentError("this ti.BitpackedFields has no fields: place() them in it first")

@@ -193,7 +193,7 @@ def quantised_field(
 
 
 def check_shape_given(**options: Any) -> None:
-    """Raises DeclarationError if one of the options, which require a shape, is not None."""
+    """Raise DeclarationError if one of the options, which require a shape, is not None."""
     for key, value in options.items():
         if value is not None:
             help = ": give it to place()" if key == "offset" else ""

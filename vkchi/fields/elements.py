@@ -315,7 +315,7 @@ class Elements:
         )
 
     def check_alive(self) -> None:
-        """Raises KernelRuntimeError if the array's runtime was reset."""
+        """Raise KernelRuntimeError if the array's runtime was reset."""
         if self.device.closed:
             raise KernelRuntimeError(
                 "this array was freed by ti.reset() or a new ti.init(): make it again after init"
@@ -499,7 +499,7 @@ class Elements:
         return losses.bounds_of(self.number)
 
     def refuse_losses(self, values: np.ndarray[Any, Any]) -> None:
-        """Raises ArgumentError for values of an element that are not representable."""
+        """Raise ArgumentError for values of an element that are not representable."""
         losses.raise_on_loss(values, self.bounds, is_strict=self.runtime.options.strict)
 
     def warn_of_losses(self, values: np.ndarray[Any, Any]) -> None:

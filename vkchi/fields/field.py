@@ -86,7 +86,7 @@ class Field(SparseElements):
         return ElementLayout(self.stored, self.components, self.is_soa)
 
     def check_placeable(self) -> None:
-        """Raises KernelRuntimeError if the field is placed already."""
+        """Raise KernelRuntimeError if the field is placed already."""
         if self.node is not None:
             raise KernelRuntimeError(
                 "this field has been placed already: fields made with shape= need no place(), "

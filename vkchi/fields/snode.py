@@ -424,7 +424,7 @@ class FieldTree:
         self.memory: Callable[[], Buffer | None] = no_buffer  # shared by the fields
 
     def check_open(self) -> None:
-        """Raises KernelRuntimeError if nodes can no longer be added."""
+        """Raise KernelRuntimeError if nodes can no longer be added."""
         self.check_alive()
         if self.root.runtime.device.closed:
             raise KernelRuntimeError("this block was made before ti.init: make it again")
@@ -435,7 +435,7 @@ class FieldTree:
             )
 
     def check_alive(self) -> None:
-        """Raises KernelRuntimeError if the tree was destroyed."""
+        """Raise KernelRuntimeError if the tree was destroyed."""
         if self.is_destroyed:
             raise KernelRuntimeError(
                 "this field was destroyed with the tree it was placed in: make a new one"

@@ -1,9 +1,10 @@
 """Loops over recorded launches with the condition evaluated on the device, by indirect dispatch.
 
 Each iteration is a small dispatch that reads the condition, followed by the recorded dispatches.
-The first writes the workgroup counts of the others: their own, or zero after the loop has ended.
-Iterations are recorded in chunks of some hundred dispatches. The host submits 1, 2, 4, ... chunks
-and then waits for the condition. Iterations after the end are only empty dispatches.
+The first writes the workgroup counts of the others: their own, or zero after the loop has ended. A
+chunk has up to 64 iterations and about 256 dispatches, but at least one iteration. The host submits
+1, 2, 4, ..., at most 64 chunks, and then waits for the condition. Iterations after the end are only
+empty dispatches.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ class Arg:
 
     tag: an `ArgKind`. name: the key of its value in `Graph.run`. dtype: the type of a scalar,
     vector or matrix, or of an array's elements. ndim: number of axes of an array or texture. fmt:
-    the `ti.Format` of a texture that kernels write. Raises ArgumentError.
+    the `ti.Format` of a texture that kernels write. Raises ArgumentError for invalid or missing
+    properties, and for those that the kind does not have.
     """
 
     def __init__(self, *args: Any, **facts: Any) -> None:
@@ -130,7 +131,7 @@ class Arg:
     # --- values --------------------------------------------------------------------------------
 
     def read(self, value: Any) -> Any:
-        """Return the cache key of a value; values with equal keys can share recorded commands.
+        """Return the key of a value: equal for the same array or texture, and for equal numbers.
 
         Raises ArgumentError if the value does not fit.
         """

@@ -1,8 +1,8 @@
 """Graphs: sequences of kernel launches, declared once and run by one call.
 
 `Graph.run` checks and binds arguments once for all kernels. Launches that consist of dispatches
-only are recorded. While the arrays stay the same, one command runs them again; new scalars only
-change argument blocks.
+only are recorded. While the arrays stay the same, successive recorded launches run again as one
+command; new scalars only change argument blocks.
 
 Random seeds are fresh in each run. Other kernels are called normally, in order: those that report,
 use gradients of their arguments, or have mutable constants. Under a tape, in debug mode and while
@@ -86,7 +86,8 @@ class Sequential:
         args: its arguments in order, each an `Arg`, or a constant for all runs.
 
         Raises ArgumentError for anything but a kernel, ArgumentListError for a wrong number of
-        arguments, KernelTypeError if an Arg contradicts the kernel's annotation.
+        arguments. Raises KernelTypeError if an Arg contradicts the kernel's annotation, or is given
+        for a template parameter.
         """
         from vkchi.kernel import BoundKernel, Kernel  # lazy: loaded graphs do not need it
 

@@ -250,7 +250,9 @@ class Record(SafeContext):
         The condition is read before each run. Waits for the device.
 
         field: a field or ndarray of one number. max: limit of the number of runs. Raises
-        ArgumentError for other fields, and if nothing can end the loop.
+        ArgumentError for other fields or limits. Raises it also for an endless loop: the condition
+        holds, `max` is None, and no recorded kernel writes the field. Raises KernelRuntimeError as
+        `run`.
         """
         return self._loop(field, max, wanted=True)
 

@@ -18,9 +18,10 @@ from vkchi.types.lazy_numpy import np
 
 
 def to_taichi_type(dtype: Any) -> Scalar:
-    """Convert a numpy or torch dtype, a Python number type, or a vkchi type to a vkchi type.
+    """Convert a numpy or torch dtype, a Python number type, or a scalar type to a scalar type of
+    vkchi.
 
-    Raises ArgumentError for a `dtype` without a kernel type.
+    Raises ArgumentError for other arguments, vector and matrix types included.
     """
     t = cook(dtype)
     if isinstance(t, Scalar):

@@ -18,15 +18,16 @@ from vkchi.types import scalar_of_dtype
 def from_dlpack(source: dlpack.DLPackExporter, /, *, copy: bool | None = None) -> Ndarray:
     """Return an ndarray with the values of a tensor of another library, on the current device.
 
-    `source` is any object with `__dlpack__`. Shape and dtype are those of the tensor. The ndarray
-    uses the tensor's memory, and keeps it alive, if the device supports that (docs/interop.md) and
-    `copy` is not True. Otherwise it is a copy.
+    `source` is any object with `__dlpack__` and `__dlpack_device__`. Shape and dtype are those of
+    the tensor. The ndarray uses the tensor's memory, and keeps it alive, if the device supports
+    that (docs/interop.md) and `copy` is not True. Otherwise it is a copy.
 
     Raises BufferError if `copy` is False and a copy is necessary. Raises ArgumentError for:
 
-    - objects without `__dlpack__`;
+    - objects without `__dlpack__` or `__dlpack_device__`;
     - tensors that are neither in host memory nor in CUDA memory that the device shares;
     - torch tensors whose memory holds other values (a pending negation, a resized storage);
+    - torch tensors in host memory that require gradients;
     - dtypes without a kernel type.
     """
     if not isinstance(source, dlpack.DLPackExporter):

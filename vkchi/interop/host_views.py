@@ -88,7 +88,8 @@ def put_grad(tensor: Any, grad: Any) -> None:
 
 
 def write_grad(tensor: Any, values: Any) -> None:
-    """Set a torch tensor's gradient, in place unless several of its elements share memory."""
+    """Set a torch tensor's existing gradient, in place unless torch rejects the copy, as for
+    elements that share memory."""
     try:
         grad_of(tensor).detach().copy_(values)
     except local(RuntimeError):
@@ -96,7 +97,7 @@ def write_grad(tensor: Any, values: Any) -> None:
 
 
 def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
-    """Numpy view of the object's memory; None if the object is no array.
+    """Numpy view of an array of numpy or torch; None for other objects.
 
     Raises ArgumentError for masked arrays, for CUDA arrays, and as `array_of_torch`.
     """
@@ -127,8 +128,8 @@ def as_plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
     """Detached numpy view of a CPU tensor.
 
-    Raises ArgumentError for other objects, tensors on other devices, and tensors that numpy cannot
-    view (bfloat16, sparse).
+    Raises ArgumentError for other objects, tensors on other devices, tensors that reach beyond
+    their storage, and tensors that numpy cannot view (bfloat16, sparse).
     """
     if not is_torch(tensor):
         raise ArgumentError(f"a torch tensor is needed, not {type(tensor).__name__}")
@@ -183,8 +184,9 @@ def check_storage(tensor: Any) -> None:
 def to_number_array(value: Any) -> np.ndarray[Any, Any]:
     """Convert values to a numpy array.
 
-    Accepts Python numbers, nested sequences, ti.Vector and ti.Matrix, numpy arrays and CPU tensors.
-    Raises ArgumentError for anything else, and for dtypes that no vkchi array has.
+    Accepts Python numbers, nested sequences, numpy arrays, CPU tensors, and objects with
+    `to_numpy`, such as fields and ti.Matrix. Raises ArgumentError for anything else, and as
+    `check_dtype`.
     """
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
@@ -203,7 +205,8 @@ def to_number_array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def check_dtype(dtype: np.dtype[Any], value: Any) -> None:
-    """Raise ArgumentError if no vkchi array has this numpy dtype, the dtype of `value`."""
+    """Raise ArgumentError unless this numpy dtype, the dtype of `value`, is of bools, integers or
+    floats."""
     if dtype.kind in "OUS":
         raise ArgumentError(f"numbers are needed, not {short_repr(value)}")
     if dtype.kind not in "biuf":
@@ -212,7 +215,7 @@ def check_dtype(dtype: np.dtype[Any], value: Any) -> None:
 
 
 def short_repr(value: Any) -> str:
-    """`repr` of the value, truncated to a part of a line."""
+    """`repr` of the value, cut to 40 characters."""
     text = repr(value)
     return text if len(text) < 40 else text[:37] + "..."
 
@@ -230,7 +233,7 @@ def cast(values: np.ndarray[Any, Any], t: Scalar) -> np.ndarray[Any, Any]:
 
 
 def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """True if two arrays share an element, or if that is too expensive to determine."""
+    """True if two arrays share a byte, or if that is too expensive to determine."""
     try:
         effort: Any = 10_000  # numpy's stubs allow -1 and 0 only
         return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=effort)

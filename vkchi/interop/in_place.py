@@ -8,7 +8,9 @@ cached while their owners live: numpy's base array, or torch's storage. An array
 - the device stores its type in another format;
 - its elements have less than 32 bits and do not fill whole words, because kernels may replace the
   words around them;
-- it is memory of the device itself, seen by DLPack.
+- it is memory of the device itself, seen by DLPack;
+- it is empty, or a torch tensor of a class other than Tensor and Parameter;
+- the driver does not accept the memory.
 
     made = host_arrays(runtime).find(values, 0)
     made.host[0] = 1        # of numpy's array `values`

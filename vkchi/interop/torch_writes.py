@@ -53,7 +53,11 @@ def forward_mode() -> Any:
 
 
 def check_view(name: str, tensor: Any) -> None:
-    """Raise ArgumentError for a view of a leaf, which torch does not change in place."""
+    """Raise ArgumentError for a view of a leaf that requires a gradient, if autograd records on the
+    view.
+
+    Torch does not change such a view in place.
+    """
     base = tensor._base
     if base is not None and base.is_leaf and base.requires_grad and is_recorded(tensor):
         raise write_not_allowed(name,
@@ -101,7 +105,8 @@ def forbid_leaf_gradient(tensor: Any, writer: TensorWriter) -> None:
     """Make torch's backward raise TensorGradientError if it reaches a leaf that a kernel has
     written.
 
-    Otherwise torch would stop at the leaf, and ignore the dependences of the written values.
+    Otherwise torch would stop at the leaf, and ignore the dependences of the written values. No
+    effect for other tensors, or if autograd does not record on the leaf.
     """
     if not (tensor.is_leaf and is_recorded(tensor)) or hasattr(tensor, HAS_HOOK):
         return

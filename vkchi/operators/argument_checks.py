@@ -41,7 +41,7 @@ def read_shape(who: str, name: str, said: Any) -> tuple[tuple[int, ...], torch.d
 
 
 def check_arguments(who: str, parameters: Sequence[Parameter], args: Sequence[Any]) -> None:
-    """Raises ArgumentError if an array argument is no tensor. Also if, while autograd records, a
+    """Raise ArgumentError if an array argument is no tensor. Also if, while autograd records, a
     scalar argument requires a gradient, which would be lost. Torch itself checks the rest."""
     for p, arg in zip(parameters, args):
         if isinstance(p, ArrayParameter):

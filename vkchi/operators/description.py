@@ -81,7 +81,7 @@ class OperatorSpec:
         self._read: dict[Any, SavedForGradient] = {}  # by kinds of arguments, see `kind_of`
 
     def check(self) -> None:
-        """Raises DeclarationError for parameters that torch cannot pass, and for outputs and
+        """Raise DeclarationError for parameters that torch cannot pass, and for outputs and
         gradients that do not fit the kernel."""
         self.schema()  # raises for a parameter that torch has no type for
         arrays = {p.name for p in self.parameters if isinstance(p, ArrayParameter)}
@@ -136,7 +136,7 @@ class OperatorSpec:
     # --- analyses of the kernel ----------------------------------------------------------------
 
     def check_written(self, arguments: Sequence[Any]) -> None:
-        """Raises DeclarationError if the kernel may write an input tensor, which torch would not
+        """Raise DeclarationError if the kernel may write an input tensor, which torch would not
         notice."""
         kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
 
@@ -155,7 +155,7 @@ class OperatorSpec:
             )
 
     def check_gradient_written(self, arguments: Sequence[Any]) -> None:
-        """Raises DeclarationError if the user's gradient may write other arguments than the
+        """Raise DeclarationError if the user's gradient may write other arguments than the
         gradients of input tensors."""
         kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
 

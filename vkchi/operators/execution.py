@@ -146,7 +146,10 @@ def find_home(args: Sequence[Any], *, is_launch: bool) -> torch.device | None:
 
 
 def move_tensors(found: Any, place: Any) -> Any:
-    """Copy tensors, also those in mappings and sequences, to a device; other values unchanged."""
+    """Tensors, also those in mappings, lists and tuples, on a device; other values unchanged.
+
+    Tensors that are already there are not copied.
+    """
     if isinstance(found, Mapping):
         return {name: move_tensors(one, place) for name, one in found.items()}
     if isinstance(found, list | tuple):

@@ -1,8 +1,11 @@
 """Fast path of operators in plain Python: an autograd Function that bypasses torch's dispatcher.
 
 It computes the same result in less time. The dispatcher is used instead if any of these holds:
+
 - torch compiles, traces, profiles, transforms functions or has a mode;
-- an argument is not a plain CPU tensor;
+- a tensor is not a plain CPU tensor;
+- a scalar is not a Python number of the parameter's kind;
+- a parameter is a vector, or an argument is given by keyword;
 - the user has registered more of the operator (`op.register_kernel`).
 """
 
@@ -204,14 +207,14 @@ def run_backward(
 
 
 def check_tangents(who: str, args: Sequence[Any]) -> None:
-    """Raises TensorGradientError if an argument may carry a forward-mode tangent: torch would treat
+    """Raise TensorGradientError if an argument may carry a forward-mode tangent: torch would treat
     the result as constant."""
     if any(hasattr(arg, "untyped_storage") and may_have_tangent(arg) for arg in args):
         raise no_forward_mode(who)
 
 
 def refuse_transforms(who: str, args: Sequence[Any]) -> None:
-    """Raises TensorGradientError for forward-mode tangents, and for reverse mode inside torch's
+    """Raise TensorGradientError for forward-mode tangents, and for reverse mode inside torch's
     function transforms, which do not support custom operators. Torch calls this per transform,
     when the tangents are certain."""
     if any(hasattr(arg, "untyped_storage") and has_tangent(arg) for arg in args):

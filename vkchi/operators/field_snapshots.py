@@ -66,7 +66,7 @@ class FieldSnapshots:
         return id(array) in self.kept
 
     def check_values(self) -> None:
-        """Raises TensorGradientError if the kernel's Python values have changed since the call."""
+        """Raise TensorGradientError if the kernel's Python values have changed since the call."""
         if not are_values_current(self.made):
             raise TensorGradientError(
                 f"what {self.who}() is compiled of was changed since the forward pass: its "
@@ -75,7 +75,7 @@ class FieldSnapshots:
             )
 
     def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
-        """Raises TensorGradientError for a field without saved contents; `span_of` locates its
+        """Raise TensorGradientError for a field without saved contents; `span_of` locates its
         read."""
         if not self.knows(array):
             raise self.unknown(name, span_of(name))

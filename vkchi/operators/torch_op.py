@@ -76,9 +76,10 @@ def torch_op(
       gradient; `NAME_grad` of a tensor, zeros, to be filled.
     - name: `library::operator` for torch.
 
-    Supported: autograd (first derivatives), `torch.compile`, and `torch.func.vmap` (one call per
-    batch element). Tensors are used in place on the CPU, and on a CUDA device that shares memory.
-    Others, and those that a generated gradient uses, are copied to the host and back.
+    Supported: autograd (first derivatives), `torch.compile`, and `torch.func.vmap` (torch 2.5, one
+    call per batch element). Tensors on the CPU, and on a CUDA device that shares memory, are passed
+    as to any kernel. Others are copied to the host and back, and for a generated gradient all CUDA
+    tensors.
 
     Raises DeclarationError for invalid arguments and for parameters that torch cannot pass,
     MissingPackageError without torch 2.4.

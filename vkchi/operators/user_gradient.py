@@ -25,8 +25,11 @@ def run_with_snapshots(
     args: tuple[Any, ...],
     shared: Sequence[ImportedArray] = NOTHING_SHARED,
 ) -> None:
-    """Launch a gradient kernel. Raises TensorGradientError if it may read the old contents of a
-    field that were not saved. Also for a field that changed and that it writes too."""
+    """Launch a gradient kernel.
+
+    Raises TensorGradientError if it may read the old contents of a field that were not saved. Also
+    for a changed field that it writes, if it may read the old contents.
+    """
     with lock_writers(plan.runtime):
         _run(memory, name, plan, args, shared)
 
