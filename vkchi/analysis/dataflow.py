@@ -5,8 +5,8 @@ the closure over values and memory. Memory is also a node: an array parameter, o
 allocates private or workgroup memory. A subclass of `Flow` defines the edges:
 
 - `transfer(op, v)`: successors of operand v of an op; by default the op's results. For a `yield` or
-  a loop they are the results and carried parameters that receive v. Ops in regions are treated like
-  all others;
+  a loop they are the results and carried parameters that receive v, for an `if` there are none. Ops
+  in regions are treated like all others;
 - `transfer_memory(op)`: successors of memory that the op accesses; by default the op's results;
 - `decide(op)`: successors of a value that decides a control op; by default none.
 

@@ -49,7 +49,8 @@ def fills_of(fn: Func) -> tuple[MemoryFill, ...]:
 def words_in(fn: Func) -> dict[Param, int] | None:
     """The 32-bit word that all stores to each array repeat.
 
-    None if a store has no such word, if the words of an array differ, or if other ops have effects.
+    None if a store has no such word, if the words of an array differ, or if another op is neither
+    pure, a counted loop nor a `yield`.
     """
     found: dict[Param, int] = {}
     for op in walk(fn.body):

@@ -4,12 +4,13 @@ Reductions move to a second loop behind the first. They need values for their su
 and enclosing branches and loops. The second loop recomputes an op (rematerialization) if the op is
 pure, or loads from memory that the first loop does not write. All other values are stored in an
 array with one slot per iteration (scalar expansion), and per iteration of enclosing counted loops.
+Only values whose number of executions is a compile-time constant can be stored.
 
 The choice is a minimum cut (`least_cut`) between non-recomputable values and the reductions.
 Cutting a value costs one store and its loads. Cutting an op costs its execution in each iteration
 of the reductions.
 
-    parallel 0, n {(i) g = f(load y[i]); store y[i], 0; for k { atomic_add x[k], g * w[i, k] } }
+    parallel 0, 64 {(i) g = f(load y[i]); store y[i], 0; for k { atomic_add x[k], g * w[i, k] } }
     plan_rematerialization(shifts, sums).handed == [g]         # the loop overwrites y
 """
 

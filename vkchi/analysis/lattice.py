@@ -140,7 +140,11 @@ def divide(a: ValueFact, b: ValueFact, divisor: SymbolProduct) -> ValueFact:
 
 
 def cancel(s: Sym, divisor: SymbolProduct) -> SymbolProduct | None:
-    """The quotient s / divisor, or None if the factors of `divisor` do not occur literally in s."""
+    """The quotient s / divisor.
+
+    None unless all factors of `divisor` occur literally in s, and its coefficient divides that of
+    s.
+    """
     p = s if isinstance(s, SymbolProduct) else SymbolProduct(1, (s,))
     factors = list(p.factors)
     for factor in divisor.factors:

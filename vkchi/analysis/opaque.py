@@ -5,8 +5,8 @@ effect in that range. That keeps floats bit-identical, except where operands bec
 compiler then folds the op, with other functions than the device. Or it strength-reduces it (a
 product for a power), or deletes an identity (`x + 0.0`, where x may be -0.0).
 
-So all variants of a loop agree if each float op has operands that are *opaque* or the same
-constants in all variants. Opaque values are loads from arrays that the loop only reads, and results
+So all variants of a loop agree if each operand of each float op is *opaque*, defined outside the
+loop, or the same constant in all variants. Opaque values are loads from arrays that the loop only reads, and results
 computed from them.
 
 Known limits: only one variant may find two opaque values to be equal (`max(x, x)` is x). Then the

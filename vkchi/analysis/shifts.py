@@ -1,11 +1,11 @@
 """Affine scatter-adds: reductions whose subscripts are the loop index plus an offset.
 
-For each axis of the loop, one subscript is the index plus a loop-invariant offset, as in `x[i - 1,
-j] += v`. The offset consists of constants, arguments and indices of serial loops. The subscript may
+For each axis of the loop, one subscript is the index plus an offset, as in `x[i - 1, j] += v`. The
+offset consists of constants, loop-invariant values and indices of serial loops. The subscript may
 also be the remainder of that by the axis's length (`x[(i + 1) % n]`). All other subscripts are
 loop-invariant. So the source iteration of an update is the element's index minus the offset, which
-permits scatter-to-gather. Several iterations may share a subscript (`x[i // 2]`); then each element
-has that many source iterations.
+permits scatter-to-gather. A quotient (`x[i // 2]`) or a constant clamp (`x[min(i + 1, 7)]`)
+maps a few iterations to one subscript; each of these has its own offset.
 
 The updates may run before the loop if it does not read the updated elements, and the added values
 are available before it. Their inputs must not be written, or only after the same iteration has read
@@ -447,8 +447,8 @@ class ScatterAnalysis:
     def is_before(self, read: Op, write: Op) -> bool:
         """True if a read certainly returns the value from before the loop despite `write`.
 
-        The locations are disjoint, or both are the same element, private to the iteration, and the
-        write comes later.
+        The locations are disjoint, or both are the same element, private to the iteration, outside
+        serial loops, and the write does not come before the read.
         """
         a, b = read.args[0], write.args[0]
         if self.are_apart(a, b):

@@ -1,7 +1,7 @@
 """Variance analysis along one axis of a `parallel` loop, for unroll-and-jam.
 
-A value varies if it depends, by data or control, on the axis's index, on private memory, or on
-results of writes. All other values, loads included, are invariant along the axis. Iterations that
+A value varies if it depends, by data or control, on the axis's index, on memory allocated in the
+body, or on results of ops with side effects, such as atomics. All other values, loads included, are invariant along the axis. Iterations that
 execute the body in lockstep therefore load them at the same time, from the same address.
 
     >>> AxisVariance(body, i).found
@@ -51,7 +51,7 @@ class AxisVariance(AxisDependence):
 
 
 def own_values(body: Region) -> Iterator[Value]:
-    """Per-iteration values: private allocations, and results of ops with side effects."""
+    """Per-iteration values: memory allocated in the body, and results of ops with side effects."""
     for op in walk(body):
         if TABLE[op.kind].effect not in (Effect.PURE, Effect.READ, Effect.CONTROL):
             yield from op.results

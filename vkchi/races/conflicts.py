@@ -13,7 +13,7 @@ Two accesses of an array are disjoint if
 
 Two accesses of one element are harmless if they
 
-- do the same kind of atomic operation, which commutes;
+- do the same kind of atomic operation, except exchanges, which do not commute;
 - store a value that is a function of the element, as in `m[i // 3] = w[i // 3]`.
 
 Reads are harmless if they
@@ -22,7 +22,8 @@ Reads are harmless if they
 - only guard an atomic extreme (`LoopAccesses.is_guard`).
 
 If a loop accesses an array more than MOST_ACCESSES times, as unrolled loops do, accesses are
-grouped by source line. Indices are not compared then: groups conflict unless they commute.
+grouped by kind and source line. Indices of groups with several accesses are not compared: such
+groups conflict unless they commute.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Debug mode: warn about races in every launch, with both source lines.
+"""Debug mode: check launches for races, and warn once per pair of source lines.
 
 `DetectingPlan` is the plan of a kernel that may have conflicts. It runs an instrumented variant
 (`detector`), which compares values: two stores of the same value are no race.

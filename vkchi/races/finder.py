@@ -16,8 +16,8 @@ If random numbers or counters are involved, no trial can decide. A tape then run
 variant in place of the kernel (`meeting.observed_variant`). If memory is short, the call counts as
 a race.
 
-An error is raised only if the gradient recomputes the value, or if a nonzero derivative flows
-through the element.
+In reverse mode a race raises an error only if the adjoint of one of the arrays `Race.reaches` is
+nonzero. In forward mode it does so only if any tangent of the call is nonzero.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ DRAWN = "random numbers or counters decide it"
 class RaceFinder:
     """Finds races in calls, before they run or afterwards (`has_run`).
 
-    The result of a trial is reused while the arrays it depends on keep their `version`; without
-    that function it is not stored. `trials` counts the calls that needed a trial.
+    The result of a trial is reused while the arrays it depends on keep their `version`. Without
+    that function, only results that depend on no array are stored. `trials` counts the calls that needed a trial.
 
     After a call, a trial finds the memory as the call left it. A store of the current value may
     then have been a change. If a trial reads elements that the call overwrote, all conflicts count

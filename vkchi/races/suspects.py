@@ -4,7 +4,7 @@
 each array that they write, at the loop's indices. `race_candidates` are the conflicts of the other
 loops (`conflicts`) that a launch can prove:
 
-- by a witness (`witness`): the indices of both accesses follow from arguments and shapes;
+- by a witness (`witness`): the indices of both accesses depend on no load or atomic;
 - by a trial (`watch`): a write at loaded indices, of a value that depends on a read of the same
   array, as in `pos[a] += f(pos[a], pos[b])`.
 
@@ -166,7 +166,7 @@ class LoadedValues:
         return any(v in self.of_loads for v in places_under(op.args[0]))
 
     def is_computable(self, m: Conflict) -> bool:
-        """True if the indices of both accesses may follow from arguments and shapes."""
+        """True if both sides have an access whose indices depend on no load or atomic by data flow."""
         sides = (m.first, m.second)
         return all(any(not self._has_loaded_indices(op) for op in side) for side in sides)
 

@@ -50,7 +50,10 @@ class InstrumentedVariant(Variant):
         return [int(n) for n in numbers]
 
     def try_out(self, call: KernelCall) -> list[int]:
-        """Indices of the groups that conflict in a run on copies. Raises DeviceError."""
+        """Indices of the groups that conflict in a run on copies.
+
+        Raises DeviceError if memory is short.
+        """
         with restoring(self.runtime.lock), self.runtime.lock:
             own = self.bind(call)
             self.dry_run(call, own)

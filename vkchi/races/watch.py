@@ -7,7 +7,7 @@ examined before it runs, in at most MOST_LOOKS calls:
   integer arguments alone, and is cached on disk.
 - A loop of 2 to MOST_TRIED iterations is tried once on copies, with the instrumentation of debug
   mode (`detector`). Candidates update an array at loaded indices and read it, or have a witness
-  that depends on a loaded factor. Any addition counts; a store counts if it changes the element.
+  that depends on memory (`witness.IF`). Any addition counts; a store counts if it changes the element.
 
 Each loop is reported once. If the user requested `ti.cpu` and gets a software device, a racing loop
 of at most MOST_IN_ORDER iterations is serialized. The call then runs a variant compiled as with
@@ -241,7 +241,10 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
 
 
 def warn_race(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
-    """Warn about a conflict at the line of its first access. Python shows equal warnings once."""
+    """Warn about a conflict at the user's line of its first access; do nothing without such a line.
+
+    By default, Python shows equal warnings once.
+    """
     one, other = user_location(race.first), user_location(race.second)
     if one is None:
         return

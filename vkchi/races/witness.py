@@ -12,8 +12,8 @@ These are not witnesses:
 
 - a read that an earlier store of its own iteration may cover;
 - a read or write that a `select` or a factor of 0 discards (`influence`). If that depends on
-  memory, there is a witness of kind `IF`. The same holds for a store of the minimum of the old
-  contents and another value.
+  memory, there is a witness of kind `IF`. The same holds for a store of a minimum,
+  maximum, `and`, `or` or select of the old contents and other values.
 - a store of the value that its iteration loaded from the same element;
 - two stores, unless both values are known and differ;
 - a read of an element that only monotone atomics (`min`, `max`, `and`, `or`) change.

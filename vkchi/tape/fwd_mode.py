@@ -32,7 +32,7 @@ from vkchi.types.lazy_numpy import np
 class FwdMode(Recording):
     """Forward-mode differentiation of the kernels called inside `with`.
 
-    Kernels also compute the `dual` of every field they write that has one: the derivative of its
+    Kernels also compute the `dual` of every array they write that has one: the derivative of its
     elements along the direction `seed` of `param`.
 
     loss: one or several fields that hold results. param: a field with a dual. seed: one number per

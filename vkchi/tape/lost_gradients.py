@@ -4,8 +4,8 @@ A gradient is lost if a derivative is stored in memory that has no `grad`. It is
 that the recording does not observe overwrites the derivative.
 
 `LostGradients` belongs to one recording. It keeps the lost gradients in the accounts of the
-`ledger` and propagates them through kernel calls. It raises GradientError if one reaches an array
-that has a gradient.
+`ledger` and propagates them through kernel calls. It raises GradientError, or warns, if one reaches an
+array that has a gradient.
 
 Rules for memory that has a gradient:
 
@@ -322,7 +322,10 @@ class LostGradients:
                     uses.add(use_of(launch, name, box))
 
     def check_loss(self, loss: Any) -> None:
-        """Raise GradientError if the loss has an unknown value, or was last written by Python."""
+        """Raise GradientError if the loss has an unknown value, or was last written by Python.
+
+        Adding a constant does not count as a write.
+        """
         self.check_arrays([loss if isinstance(loss, Storage) else host_views.array_of_torch(loss)])
         account = self.ledger.find(loss) if isinstance(loss, Storage) else None
         if account is not None and account.is_last_by_python:
@@ -354,7 +357,8 @@ def ends_derivative(
     """True if a Python write ends a derivative, and update the account.
 
     It stores a constant over a derivative, or over an input that kernels have used. If Python has
-    read that part before, the new value is unknown instead: the derivative is lost. Additions end
+    read that part before, the new value is unknown instead, except that of a fill: the derivative
+    is lost. Additions end
     nothing. With `is_ours` False, the writer is a custom-gradient function, which accounts for the
     write.
     """
