@@ -39,8 +39,8 @@ def conjuncts(condition: Value, truth: bool, deepest: int) -> Iterator[Conjunct]
 def split(v: Value, truth: bool) -> list[Conjunct] | None:
     """Implications of `v == truth` for the operands of v's op.
 
-    None for ops other than `not`, `and`, `or`, `select` and `if`, for an `and` that is false, and for
-    an `or` that is true.
+    None for ops other than `not`, `and`, `or`, `select` and `if`, for an `and` that is false, and
+    for an `or` that is true.
     """
     if isinstance(v, Result):
         if v.op.kind != "if":

@@ -8,8 +8,8 @@ A symbol of such a `Polynomial` (see `sums`) denotes one integer:
 - `MixedRadixDigit`: `(p // divisor) % modulus` of a non-negative polynomial p.
 
 A value of an n-bit type equals its polynomial modulo 2**n, because sums and products wrap. It
-equals the polynomial itself if the type holds all its values (`exact`). Quotients, remainders, `min`,
-`max` and widening conversions are decomposed only in that case.
+equals the polynomial itself if the type holds all its values (`exact`). Quotients, remainders,
+`min`, `max` and widening conversions are decomposed only in that case.
 
     >>> ExactPolynomials(ranges).of(op)                # 2 * (i + 1) - n
     {i: 2, 1: 2, n: -1}

@@ -6,8 +6,8 @@ compiler then folds the op, with other functions than the device. Or it strength
 product for a power), or deletes an identity (`x + 0.0`, where x may be -0.0).
 
 So all variants of a loop agree if each operand of each float op is *opaque*, defined outside the
-loop, or the same constant in all variants. Opaque values are loads from arrays that the loop only reads, and results
-computed from them.
+loop, or the same constant in all variants. Opaque values are loads from arrays that the loop only
+reads, and results computed from them.
 
 Known limits: only one variant may find two opaque values to be equal (`max(x, x)` is x). Then the
 sign of a NaN and the flushing of subnormals may differ. Undefined integer results (`7 // 0`) may

@@ -6,7 +6,7 @@
 - a *segment* is a maximal serial part of the Func's body, or one `parallel` (`segments`);
 - an *invocation* is the Func's body itself, or the body of a `parallel`;
 - a load is *early* if it reads its root as it was at the beginning of the segment. No earlier op of
-  its invocation in the segment may have changed the root;
+  its invocation in the segment may have written the loaded location;
 - a value is *active* if it may depend smoothly on memory that has a gradient.
 """
 

@@ -67,7 +67,7 @@ class CompiledGradient(NamedTuple):
     - `adjoints`: array -> its adjoint;
     - `stores`, `escapes`: arrays with and without a gradient that receive derivatives;
     - `undefined`: calls of decompositions whose vectors the kernel stores, by number;
-    - `has_draws`: the gradient needs the kernel's random numbers.
+    - `has_draws`: the gradient needs random numbers or results of atomics from the kernel's run.
     """
 
     title: str

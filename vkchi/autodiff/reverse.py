@@ -28,7 +28,8 @@ twice: `SavedValues` is empty the first time, and complete the second.
 
 The pass `unread` removes recomputation and saved values that are not read. If nondeterministic ops
 (random numbers, the order of atomics) remain then, `gradient_checks.check_repeatable` raises an
-error. Here, only ops without a derivative rule raise one.
+error. `Reverse` itself raises errors for ops without a derivative rule. It also raises them for
+atomics whose old value has an adjoint, and for extremes mixed with other writes to one location.
 """
 
 from __future__ import annotations
@@ -281,7 +282,10 @@ class Reverse:
         return g
 
     def atomic(self, op: Op) -> None:
-        """Case of sums, and of other atomics on shared memory; pass `demote` removed all others."""
+        """Case of sums, and of other atomics on shared memory; pass `demote` removed all others.
+
+        Raises GradientError if the old value that it returns has an adjoint.
+        """
         place = self.adjoint_place(op.args[0])
         if place is None:
             return

@@ -9,7 +9,8 @@ Kinds of rules:
 - `Linear`: an op that is linear in some operands jointly. Forward mode applies the op to their
   tangents; `vjp` returns the adjoints of the operands.
 - `Bilinear`: linear in each operand alone.
-- NONDIFF: piecewise constant, or without a float result; derivatives are zero.
+- NONDIFF: piecewise constant, without a float result, or excluded (`stop_grad`); derivatives are
+  zero.
 - MEMORY, CONTROL: handled in `reverse` and `forward`.
 - SHARED: synchronizes or combines invocations. A derivative that flows through it is an error.
 - CHOSEN: replaced by one of its operands before differentiation.
@@ -22,7 +23,7 @@ Primal values: a rule requests operands and results from a `DerivativeSite`, whi
 saves them. So no table lists the values that each op needs.
 
 Conventions at kinks: abs'(0) = 0. At a tie, `min` and `max` give all to their second operand.
-`x**0` has derivative 0 in x; `0**y` has derivative 0 in y.
+`x**0` has derivative 0 in x; `0**y` has derivative 0 in y for y >= 0.
 
     >>> RULES["sin"].partials[0](site)      # cos(x)
 """

@@ -8,9 +8,9 @@ one set per scalar of the array:
 - the least and the greatest iteration that read, changed or stored the scalar;
 - the least and the greatest value that was stored.
 
-After each parallel loop, one loop per array compares the cells. It sets the elements of `raced` of the groups
-that conflict to 1, and clears the cells. `instrument_addresses` keeps only the ops of such a Func
-that determine the accessed elements.
+After each parallel loop, one loop per array compares the cells. It sets the elements of `raced` of
+the groups that conflict to 1, and clears the cells. `instrument_addresses` keeps only the ops of
+such a Func that determine the accessed elements.
 
 Two iterations conflict in an element if
 

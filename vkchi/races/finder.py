@@ -54,7 +54,8 @@ class RaceFinder:
     """Finds races in calls, before they run or afterwards (`has_run`).
 
     The result of a trial is reused while the arrays it depends on keep their `version`. Without
-    that function, only results that depend on no array are stored. `trials` counts the calls that needed a trial.
+    that function, only results that depend on no array are stored. `trials` counts the calls that
+    needed a trial.
 
     After a call, a trial finds the memory as the call left it. A store of the current value may
     then have been a change. If a trial reads elements that the call overwrote, all conflicts count
@@ -89,8 +90,8 @@ class RaceFinder:
     ) -> Found | UndecidedRace | None:  # fmt: skip
         """Return the races in a call, an `UndecidedRace` if no trial can decide, or None.
 
-        If memory is too short for a trial, all conflicts count as races; with `must`, DeviceError
-        is raised. Kernels named in `accept_races` of `ti.init` have no races.
+        If memory is too short for a trial, all conflicts possible in the call count as races; with
+        `must`, DeviceError is raised. Kernels named in `accept_races` of `ti.init` have no races.
         """
         if call.plan.runtime.options.accepts_races(call.plan.path):
             return None

@@ -166,7 +166,7 @@ class LoadedValues:
         return any(v in self.of_loads for v in places_under(op.args[0]))
 
     def is_computable(self, m: Conflict) -> bool:
-        """True if both sides have an access whose indices depend on no load or atomic by data flow."""
+        """True if both sides have an access whose indices depend on no load or atomic."""
         sides = (m.first, m.second)
         return all(any(not self._has_loaded_indices(op) for op in side) for side in sides)
 

@@ -7,7 +7,8 @@ examined before it runs, in at most MOST_LOOKS calls:
   integer arguments alone, and is cached on disk.
 - A loop of 2 to MOST_TRIED iterations is tried once on copies, with the instrumentation of debug
   mode (`detector`). Candidates update an array at loaded indices and read it, or have a witness
-  that depends on memory (`witness.IF`). Any addition counts; a store counts if it changes the element.
+  that depends on memory (`witness.IF`). Any addition counts; a store counts if it changes the
+  element.
 
 Each loop is reported once. If the user requested `ti.cpu` and gets a software device, a racing loop
 of at most MOST_IN_ORDER iterations is serialized. The call then runs a variant compiled as with

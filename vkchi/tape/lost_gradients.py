@@ -4,8 +4,8 @@ A gradient is lost if a derivative is stored in memory that has no `grad`. It is
 that the recording does not observe overwrites the derivative.
 
 `LostGradients` belongs to one recording. It keeps the lost gradients in the accounts of the
-`ledger` and propagates them through kernel calls. It raises GradientError, or warns, if one reaches an
-array that has a gradient.
+`ledger` and propagates them through kernel calls. It raises GradientError, or warns, if one reaches
+an array that has a gradient.
 
 Rules for memory that has a gradient:
 

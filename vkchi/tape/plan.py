@@ -60,7 +60,7 @@ def check_memory(
 
 
 def new_buffer(runtime: Runtime, t: Array, shape: Shape, title: str) -> Storage:
-    """Allocate a buffer for saved values. Raises DeviceError if it is too large or memory is short."""
+    """Allocate a buffer for saved values. Raises DeviceError if that fails or is too large."""
     count = shape[0] * shape[1] * t.scalars_per_element
     if count >= WIDE_FROM:
         raise no_room(title, count, "more than one array holds")

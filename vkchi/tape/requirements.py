@@ -53,8 +53,8 @@ def check_place(loss: Any, runtime: Runtime) -> None:
 def check_loss(loss: Any) -> None:
     """Raise an error for a value that cannot be a loss.
 
-    KernelRuntimeError if it is not one number, ArgumentError if it is no array or has no gradient.
-    For torch tensors it is always KernelRuntimeError.
+    KernelRuntimeError if it is not one number. ArgumentError if it is no array, holds no floats or
+    has no gradient. For torch tensors it is always KernelRuntimeError.
     """
     if host_views.is_torch(loss):
         check_tensor_loss(loss)

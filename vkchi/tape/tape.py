@@ -86,12 +86,13 @@ class Tape(Recording):
     At its end, the tape adds the derivatives of `loss` to the `grad` of the arrays that they read.
 
     loss: a field of shape () or an ndarray or tensor of one element, with a gradient; set to 0 on
-    entry. clear_gradients: set all gradients to 0 on entry. validation: raise DataAccessError if a
-    kernel breaks Taichi's data-access rules, which are not required here. grad_check: fields whose
-    gradients are compared with finite differences at the end. memory: limit on saved memory (bytes,
-    or "512MiB"). If that is too little, some calls are repeated, and `report` gives their number.
-    Raises ArgumentError or another KernelRuntimeError for an invalid loss, GradientError if a
-    gradient would be wrong. Source: Taichi's `ti.ad.Tape`; `memory` is vkchi's.
+    entry. clear_gradients: set the gradients of all fields and ndarrays to 0 on entry. validation:
+    raise DataAccessError if a kernel breaks Taichi's data-access rules, which are not required
+    here. grad_check: fields or ndarrays whose gradients are compared with finite differences at the
+    end. memory: limit on saved memory (bytes, or "512MiB"). If that is too little, some calls are
+    repeated, and `report` gives their number. Raises ArgumentError or another KernelRuntimeError
+    for an invalid loss, GradientError if a gradient would be wrong. Source: Taichi's `ti.ad.Tape`;
+    `memory` is vkchi's.
     """
 
     title, records_functions = "ti.ad.Tape", True
@@ -133,7 +134,7 @@ class Tape(Recording):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """End the block: run the gradients unless an exception ends it."""
+        """End the block: run the gradients unless an exception ends it or `grad` was called."""
         try:
             if kind is None and self.state == "recording":
                 self.grad()

@@ -66,7 +66,7 @@ def is_integer_scalar(arg: Any) -> bool:
 
 
 def is_real_scalar(arg: Any) -> bool:
-    """True if arg is a Python or numpy scalar that is not complex."""
+    """True if arg is a Python or numpy bool, integer or float scalar."""
     return (
         isinstance(arg, float)
         or is_integer_scalar(arg)

@@ -79,7 +79,8 @@ class StructType(Type):
     def find_method(self, name: str) -> Any:
         """The method called `name`. Raises KeyError.
 
-        A class method is bound to this type; other methods take a struct first.
+        A class method is bound to this type, a static method is the plain function. Other methods
+        take a struct first.
         """
         method = self.methods[name]
         if isinstance(method, classmethod):
