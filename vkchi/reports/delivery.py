@@ -55,8 +55,8 @@ ERRORS: dict[str, type[KernelAssertionError]] = {
 class ReportBuffer:
     """The reports of one device's kernels.
 
-    `buffer` is zero between launches. If an exception prevented delivery, its contents are
-    dropped before the next launch.
+    `buffer` is zero between launches, except for the slots of failed checks. If an exception
+    prevented delivery, the whole buffer is cleared before the next launch.
     """
 
     def __init__(self, device: Device) -> None:
@@ -77,8 +77,10 @@ class ReportBuffer:
 
         `is_muted`: the launch is a replay; it neither prints nor warns.
 
-        Raises KernelAssertionError or a subclass of it for the first failed check. Without one,
-        errors of printing and warnings that are turned into errors propagate.
+        Raises KernelAssertionError or a subclass of it if a check failed: for the first one, by
+        dispatch and invocation, of the at most FAILURE_SLOTS that were recorded. Without one,
+        errors of printing and warnings that are turned into errors propagate. Raises InternalError
+        for a line of an unknown site.
         """
         head = self._read(0, FAILURES + 1).tolist()
         used, lost, failures = head[CURSOR], head[LOST], head[FAILURES]
@@ -109,7 +111,7 @@ class ReportBuffer:
         self.buffer.write(at * WORD_BYTES, np.zeros(count, "<u4"))
 
     def _warn(self, lines: list[ReportRecord]) -> None:
-        """Warn of overflows, by Python's default once per source line.
+        """Warn of overflows. By default, Python shows each site's warning once per device.
 
         Python compares the text, so the text of the first warning is reused whatever the later
         values.
@@ -142,7 +144,8 @@ def print_lines(lines: list[ReportRecord], lost: int) -> None:
 def escape_unencodable(text: str) -> str:
     """Escape (`\\xe9`) the characters that standard output cannot encode.
 
-    Python's own print would lose the whole text.
+    Python's own print would lose the whole text. The text is unchanged if standard output has an
+    error handler other than `strict`, or an unknown encoding.
     """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     errors = getattr(sys.stdout, "errors", None) or "strict"
@@ -164,7 +167,7 @@ def read_failures(slots: Any, sites: dict[int, ReportSite]) -> list[ReportRecord
 
 
 def check_error(failed: list[ReportRecord], count: int) -> KernelAssertionError:
-    """Error for the first failed check, with the number of others."""
+    """Error for the first of the recorded failed checks; `count` is the number of all."""
     first = failed[0]
     message = first.site.message(first.values)
     if count > 1:

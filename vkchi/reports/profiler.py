@@ -52,10 +52,10 @@ def _profiler() -> KernelProfiler | None:
 
 
 def print_kernel_profiler_info(mode: str = "count") -> None:
-    """Print the execution times of kernels.
+    """Print the execution times of kernels; nothing if profiling is off.
 
-    `mode` is "count" for a line per dispatch name (`step.0`), or "trace" for a line per dispatch.
-    Raises ArgumentError for another mode.
+    `mode` is "count" for a line per dispatch name (`step.0`), or "trace" for a line per dispatch,
+    of the first `timings.MOST_TRACED`. Raises ArgumentError for another mode.
     """
     if mode not in ("count", "trace"):
         raise ArgumentError(f'print_kernel_profiler_info: "count" or "trace", not {mode!r}')
@@ -82,7 +82,7 @@ def count_lines(found: KernelProfiler) -> list[str]:
 
 
 def trace_lines(found: KernelProfiler) -> list[str]:
-    """Table of dispatches, in order; start times are relative to the first."""
+    """Table of the traced dispatches, in order; start times are relative to the first."""
     lines = ["[  start.time | kernel.time ] Kernel name", "-"]
     first = found.trace[0].began_s if found.trace else 0.0
     for name, seconds, began in found.trace:
@@ -137,10 +137,10 @@ def set_kernel_profiler_toolkit(toolkit_name: str = "default") -> bool:
 
 
 def export_trace(path: str | os.PathLike[str]) -> None:
-    """Write the measured times to the file `path`, for Perfetto or `chrome://tracing`.
+    """Write the times of the first `timings.MOST_TRACED` dispatches to the file `path`.
 
-    There are no events if profiling is off. Source: "Trace Event Format", complete events; times in
-    microseconds.
+    Perfetto and `chrome://tracing` read the file. There are no events if profiling is off. Source:
+    "Trace Event Format", complete events; times in microseconds.
     """
     found = _profiler()
     events: list[dict[str, Any]] = []
@@ -159,7 +159,7 @@ def export_trace(path: str | os.PathLike[str]) -> None:
 
 
 def print_scoped_profiler_info() -> None:
-    """Print the compile times of kernels in milliseconds, a line per kernel, longest first."""
+    """Print the compile times of kernels in milliseconds, a line per kernel name, longest first."""
     totals: dict[str, DispatchTotal] = {}
     for name, seconds in current_runtime().compiled:
         totals.setdefault(name, DispatchTotal()).add(seconds)

@@ -33,9 +33,9 @@ class DispatchTotal:
 
 
 class KernelProfiler:
-    """Measures all dispatches of a device from its creation on.
+    """Measures all dispatches of a device from the profiler's creation on.
 
-    `totals` includes all by name, `trace` the first MOST_TRACED.
+    `totals` includes all since the last `clear` by name, `trace` the first MOST_TRACED of them.
     """
 
     is_left = False

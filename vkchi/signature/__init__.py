@@ -76,7 +76,8 @@ class Parameter:
     def sign(self, arg: Any) -> Any:
         """Return the argument's part of the signature; None if code does not depend on it.
 
-        Raises ArgumentError for an argument that does not fit.
+        Raises ArgumentError for arrays, groups and templates that do not fit. `bind` checks the
+        components of scalars, tensors and structs.
         """
         return None
 
@@ -96,9 +97,10 @@ class Parameter:
         yield self, arg
 
     def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
-        """Return a snapshot of the argument.
+        """Return the argument as a later replay of the call uses it.
 
-        Arrays in host memory are replaced by their device `copies`, by name.
+        Tensors are copied. An array is replaced by the entry of `copies` under its name, if there
+        is one. Structs and packs are rebuilt from their members; anything else is returned itself.
         """
         return arg
 
@@ -159,7 +161,12 @@ class ScalarParameter(Parameter):
 
 
 class TensorParameter(Parameter):
-    """A vector or matrix by value, from a ti.Vector or ti.Matrix, a sequence or a numpy array."""
+    """A vector or matrix by value: a ti.Vector or ti.Matrix, a sequence, a numpy array or a CPU
+    tensor.
+
+    Raises ArgumentError for another shape, for floats if the elements are integers or bools, and
+    for integers out of range.
+    """
 
     kind = "tensor"
 
@@ -268,7 +275,8 @@ class ArrayParameter(Parameter):
             raise self.refuse(f"elements of shape {want.element_shape} are needed, not {elem}")
 
     def _conversion(self, elem: Scalar | Tensor) -> str:
-        """Help text for an array of `elem`; empty if no conversion helps."""
+        """Help text for an array of `elem`; empty unless `elem` and the annotated dtype are
+        scalars."""
         if not isinstance(elem, Scalar) or not isinstance(self.dtype, Scalar):
             return ""
         name = self.name
@@ -311,8 +319,8 @@ class ArrayParameter(Parameter):
 
 
 class TemplateParameter(Parameter):
-    """A compile-time value: a field, function or scalar, for each of which the kernel is
-    compiled."""
+    """A compile-time value: any object but an ndarray. The kernel is compiled for each value that
+    `value_key` distinguishes."""
 
     kind = "template"
 
@@ -328,7 +336,7 @@ class TemplateParameter(Parameter):
 class SelfParameter(TemplateParameter):
     """`self` of a method: its attributes are compile-time values.
 
-    `spec` raises KernelSyntaxError if its class is not data-oriented.
+    `spec` raises KernelSyntaxError if it is an instance of a class that is not data-oriented.
     """
 
     kind = "self"
@@ -356,10 +364,10 @@ class Signer:
         self.identify = identities_of(tuple(objects))
 
     def adopt(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Replace arrays of other libraries by numpy views (DLPack), except torch tensors and CUDA
-        arrays.
+        """Replace arrays of other libraries by numpy views, except torch tensors and CUDA arrays.
 
-        Raises ArgumentError.
+        The views come from DLPack, numpy's array interface or the buffer protocol. Objects without
+        any of them remain. Raises ArgumentError if DLPack cannot export an array to numpy.
         """
         for k in self._arrays:
             if type(args[k]) not in NATIVE:
@@ -371,7 +379,9 @@ class Signer:
     ) -> tuple[tuple[Any, ...], list[ImportedArray]]:
         """Replace arrays in importable host memory by device arrays; also return the imports.
 
-        For launches, arrays in CUDA memory are replaced too. Other arrays are copied later.
+        Nothing in host memory is importable in debug mode, or if the device cannot import it. For
+        launches, arrays in CUDA memory are replaced too. Other arrays are copied later. Raises
+        ArgumentError for CUDA memory that cannot be imported.
         """
         hosts = runtime.host_arrays or host_arrays(runtime)
         find = hosts.find if hosts.can_import else None
@@ -409,7 +419,8 @@ class Signer:
         """Return the signature of a call.
 
         It contains each argument's part. With several arrays, it also contains for each the
-        position of the first array of equal shape, and the bool of `are_disjoint_arguments`.
+        position of the first array of equal shape, for a 0-D array its own position. The bool of
+        `are_disjoint_arguments` is last.
         """
         key = [p.sign(a) for p, a in zip(self.parameters, args, strict=True)]
         arrays = self._arrays
@@ -448,8 +459,9 @@ def identities_of(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[
 def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:
     """Return handlers for the function's parameters, by annotation.
 
-    Raises KernelSyntaxError for `*args`, and for missing or unsupported annotations;
-    KernelNameError for a string annotation that cannot be evaluated.
+    The first parameter of a method needs no annotation. Raises KernelSyntaxError for `*args` and
+    `**kwargs`, and for missing or unsupported annotations; KernelNameError for a string annotation
+    with an unknown name.
     """
     found: list[Parameter] = []
     for k, p in enumerate(declared_parameters(fn)):
@@ -487,7 +499,10 @@ def make_parameter(fn: pytypes.FunctionType, p: DeclaredParameter) -> Parameter:
 
 
 def parameter_of(name: str, note: Any) -> Parameter | None:
-    """Return the handler for a parameter of this annotation; None for an unsupported annotation."""
+    """Return the handler for a parameter of this annotation; None for an unsupported annotation.
+
+    Raises KernelSyntaxError for an argpack with a member of unsupported annotation.
+    """
     if note is template or isinstance(note, template):
         return TemplateParameter(name, None)
     if isinstance(note.dtype if isinstance(note, ndarray) else note, StructType):
@@ -526,6 +541,6 @@ def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
 
 
 def span_of_function(fn: pytypes.FunctionType) -> Span:
-    """Span of a function's first line."""
+    """Span of the line at which a function begins, that of its first decorator if it has one."""
     code = fn.__code__
     return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 1, fn.__name__)

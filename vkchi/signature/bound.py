@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class ImportedArray(NamedTuple):
     """An argument in host or CUDA memory, and its device array.
 
-    The device array is a copy, or the same memory in place. Arguments of the same memory share
-    one copy. `owner` is the object that was passed; `loan` manages memory of CUDA
+    The device array is a copy, or the same memory in place. Arguments of one view and element type
+    share one copy. `owner` is the object that was passed; `loan` manages memory of CUDA
     (`interop.cuda`).
     """
 
@@ -80,9 +80,10 @@ class BoundArguments:
         self.flat.extend(array.shape)
 
     def check_written(self, plan: WritingKernel) -> None:
-        """Raise ArgumentError if the kernel writes an import that overlaps another one.
+        """Raise ArgumentError if the kernel writes an import that may overlap a different one.
 
-        Also for a written import, unless it is used in place, that is read-only or overlaps itself.
+        Also for a written import, unless it is host memory used in place, that is read-only or
+        overlaps itself.
         """
         written = plan.written
         for one in self.imports:
@@ -104,11 +105,11 @@ class BoundArguments:
                 )
 
     def check_apart(self, plan: WritingKernel, fields: Mapping[str, Storage]) -> None:
-        """Raise ArgumentError if a copied import aliases memory that the kernel accesses
-        directly.
+        """Raise ArgumentError if an import aliases memory of a device array, and the kernel writes
+        either.
 
-        The alias is a view of an array argument, or one of `fields`. Memory imported in place is
-        never device memory.
+        The device array is an argument or one of `fields`. Host memory imported in place is not
+        checked: it is never device memory.
         """
         own = {id(one.array) for one in self.imports}
         others = {k: a for k, a in {**fields, **self.arrays}.items() if id(a) not in own}
@@ -193,7 +194,11 @@ class BoundArguments:
             loan.end()
 
     def import_gradient(self, name: str, argument: str) -> Ndarray | None:
-        """Import a copy of the gradient of a torch argument as `name`; None if it has none."""
+        """Import a copy of the gradient of a torch argument as `name`.
+
+        A missing gradient is created as zeros. Returns None for an argument that was not imported,
+        and for a tensor that neither requires nor has a gradient.
+        """
         one = next((one for one in self.imports if one.name == argument), None)
         grad = host_views.make_grad(one.owner) if one is not None else None
         if one is None or grad is None:
@@ -249,7 +254,7 @@ def aliases_device_array(one: ImportedArray, array: Storage) -> bool:
 
 
 def memory_key(array: Ndarray) -> object:
-    """Key that is equal for arguments of the same memory."""
+    """Key of an array's memory: its start address if it is host memory in place, else its buffer."""
     return array.start if isinstance(array, HostNdarray) else id(array.buffer)
 
 
@@ -270,7 +275,8 @@ def notify_torch(
 ) -> None:
     """Notify torch of the tensors that a kernel is about to write, those at positions `changed`.
 
-    A tape checks leaves itself. Raises ArgumentError if torch forbids the write.
+    Raises ArgumentError if torch forbids the write. If `is_taped`, views and leaves are left to the
+    tape.
     """
     tensors = [imports[k] for k in changed if host_views.is_torch(imports[k].owner)]
     if not tensors:

@@ -33,7 +33,8 @@ class GroupParameter(Parameter):
         self.members = members
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
-        """Return the members of an argument by name. Raises ArgumentError."""
+        """Return the members of an argument by name. Raises ArgumentError for an argument of
+        another type."""
         raise NotImplementedError
 
     def pairs(self, arg: Any) -> list[tuple[Parameter, Any]]:
@@ -141,7 +142,7 @@ def _each(name: str, notes: Mapping[str, Any]) -> dict[str, Parameter]:
 def pack_parameter(name: str, note: ArgPackType) -> Parameter:
     """Return the handler of an argument annotated with an argpack type.
 
-    Raises KernelSyntaxError.
+    Raises KernelSyntaxError for a member with an unsupported annotation.
     """
     return PackParameter(name, note, _each(name, note.members))
 

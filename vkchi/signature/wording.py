@@ -33,7 +33,11 @@ def axes_text(n: int) -> str:
 
 
 def array_hint(arg: Any) -> str:
-    """Help for an object that is no supported array; empty if it is not array-like."""
+    """Help for an object that is no supported array.
+
+    Empty unless it is a field, an array of structs, a list, a tuple, or has `__array__`. Empty for
+    numpy objects.
+    """
     if isinstance(arg, StructNdarray):
         return ": annotate it with ti.types.ndarray(dtype=...)"
     if isinstance(arg, Storage):

@@ -83,9 +83,11 @@ INSTEAD = {
 
 
 def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the given options, completed from environment variables such as TI_DEBUG=1. Given
-    options take precedence. Raises ArgumentError, naming the option or variable, for an invalid
-    value."""
+    """Return the given options, completed from environment variables such as TI_DEBUG=1.
+
+    A given option takes precedence, unless it is None. Raises ArgumentError, naming the option or
+    variable, for a value of the wrong type.
+    """
     found = {name: value for name, value in given.items() if value is not None}
     for name, value in found.items():
         check_option_type(name, value)
@@ -101,7 +103,7 @@ def check_option_type(name: str, value: Any) -> None:
     """Raise ArgumentError if the value's type does not fit the option.
 
     That is any value but True, False, 1 and 0 for a switch (`debug="no"` would count as true), or a
-    string for a number.
+    string for a number. Options that are types or strings, and unknown ones, are not checked.
     """
     kind = type(DEFAULTS.get(name, ""))
     if kind is str or name in TYPES:
@@ -112,8 +114,11 @@ def check_option_type(name: str, value: Any) -> None:
 
 
 def parse_variable(variable: str, text: str, default: Any) -> Any:
-    """Convert the text of an environment variable to the type of the option's default. Raises
-    ArgumentError if that fails."""
+    """Convert the text of an environment variable to the type of the option's default.
+
+    The text of a switch is an integer; 0 means False. Raises ArgumentError for a text that is not
+    of the type.
+    """
     kind = type(default)
     try:
         return bool(int(text)) if kind is bool else kind(text)

@@ -34,7 +34,7 @@ class DeviceInfo(NamedTuple):
 
 
 def select_device(infos: list[DeviceInfo], select: str | int) -> int:
-    """Return the index of the first device that `select`, an index or part of a name, matches.
+    """Return the index of the first device that `is_selected_by` an index or a part of a name.
     Raises DeviceError if there is none."""
     for info in infos:
         if is_selected_by(info, select):
@@ -43,7 +43,10 @@ def select_device(infos: list[DeviceInfo], select: str | int) -> int:
 
 
 def is_selected_by(info: DeviceInfo, select: str | int) -> bool:
-    """True if an index or part of a name matches this device."""
+    """True if an index, or a part of the name in any case, matches this device.
+
+    A string of decimal digits is an index. The empty string matches no device.
+    """
     if not isinstance(select, str) or select.isdecimal():
         return str(select) == str(info.index)
     return bool(select) and select.lower() in info.name.lower()

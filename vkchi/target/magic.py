@@ -39,12 +39,15 @@ WIDTH = 32
 
 
 def magic_shift_of(n: int) -> int:
-    """The shift l for divisor `n`; 0 counts as 1."""
+    """The shift l for divisor `n`; numbers below 1 count as 1."""
     return (max(n, 1) - 1).bit_length()
 
 
 def magic_multiplier(n: int, width: int = WIDTH) -> int:
-    """The multiplier m for divisor `n`, which fits in a word of `width` bits; 0 counts as 1."""
+    """The multiplier m for divisor `n`; numbers below 1 count as 1.
+
+    It fits in a word of `width` bits if n is at most 2^(width - 1).
+    """
     n = max(n, 1)
     return int(((1 << (width - 1 + magic_shift_of(n))) + n - 1) // n)
 

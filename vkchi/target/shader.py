@@ -234,9 +234,13 @@ Part = tuple[tuple[int, ...], tuple[int, int, int]]
 
 
 def split_grid(grid: Grid, counts: Sequence[int], limits: Sequence[int]) -> list[Part]:
-    """Split a grid into dispatches of at most `limits` workgroups along x, y and z. The list is
-    empty if an axis has no iterations. Raises InternalError if an axis needs several dispatches but
-    has no `base`."""
+    """Split a grid into dispatches, each with its first iterations and its workgroups along x, y
+    and z.
+
+    Several axes get at most `limits` workgroups each. A single axis is one dispatch by
+    `split_groups`, and `limits` are ignored. The list is empty if an axis has no iterations. Raises
+    InternalError if one of several axes needs several dispatches but has no `base`.
+    """
     if any(n <= 0 for n in counts):
         return []
     groups = [-(-n // axis.block) for n, axis in zip(counts, grid.axes, strict=True)]
