@@ -101,7 +101,8 @@ def divide_signed(kind: str, a: Num, b: Num) -> Num:
 
 
 def divide_unsigned(kind: str, a: Num, b: Num) -> Num | None:
-    """Expand an unsigned division by a constant power of two to a shift or mask."""
+    """Expand an unsigned division by a constant power of two to a shift or mask; None for other
+    divisors."""
     power = power_of(b)
     if power is None:
         return None

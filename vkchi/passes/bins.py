@@ -133,8 +133,8 @@ def unforeseen_values(body: Region) -> Iterator[Value]:
 
 
 def is_small(array: Value) -> bool:
-    """True for an array parameter with constant extents, zero origin and unconverted 32-bit
-    scalars. `plan_bins` tests its size."""
+    """True for an array parameter with one or more axes, constant extents, zero origin and
+    unconverted 32-bit scalars. `plan_bins` tests its size."""
     t = array.type
     if not isinstance(array, Param) or not isinstance(t, Array) or not t.shape:
         return False
@@ -218,7 +218,8 @@ class HistogramEmitter:
         rebuilder.ops(body.ops[:-1])
 
     def number(self, elem: Op, indices: Sequence[Value]) -> Value:
-        """Return the linear index of an element's bin; that of the spare bin if out of range."""
+        """Return the linear index of an element's bin, or that of the spare bin if the linear index
+        is out of range."""
         b, t = self.b, elem.args[0].type
         assert isinstance(t, Array) and t.shape is not None
         found, *others = [v if v.type is i32 else b.emit("cast", v, type=i32) for v in indices]

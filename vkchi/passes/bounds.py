@@ -88,7 +88,7 @@ def may_rewrite(op: Op) -> bool:
 
 def distance(op: Op) -> int | None:
     """Return a constant that equals `end - begin` modulo the type's range, for a `for` with a
-    non-constant begin; else None."""
+    non-constant begin. None unless both bounds are one value plus constants."""
     if op.kind != "for" or constant_int(op.args[0]) is not None:
         return None
     first, last = map(split_offset, op.args[:2])

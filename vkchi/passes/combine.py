@@ -177,8 +177,8 @@ def may_meet(op: Op, lane: Value, apart: Collection[Value]) -> bool:
 
 
 def can_reduce(op: Op, caps: Caps) -> bool:
-    """True if the device has a subgroup reduction that gives the same result as the atomics in some
-    order."""
+    """True if a subgroup reduction gives the same result as the atomics in some order.
+    Precondition: the device has subgroup reductions."""
     t = scalar_of(op.args[1].type)
     if t.kind == "f":
         return ATOMICS[op.kind].combine in ("add", "mul")

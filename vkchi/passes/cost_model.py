@@ -260,8 +260,11 @@ def choose_block(count: Count, caps: Caps) -> int:
 
 
 def exact_block(n: int, preferred: int, caps: Caps) -> int | None:
-    """Return `preferred` if workgroups of it leave no invocation idle; else the nearest size of
-    whole subgroups for which that holds, or None."""
+    """Return `preferred` if workgroups of it leave no invocation idle.
+
+    Else the nearest such size of whole subgroups from SMALLEST_EXACT_BLOCK to LARGEST_EXACT_BLOCK,
+    or None.
+    """
     if fills_groups(("const", n), preferred):
         return preferred
     step = max(1, caps.subgroup_size)

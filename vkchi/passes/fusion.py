@@ -143,7 +143,8 @@ def is_worth_it(first: Op, second: Op) -> bool:
 
 def part(between: Sequence[Op], first: Op, second: Op) -> tuple[list[Op], list[Op]] | None:
     """Split the ops between two loops into those to run before the first, and those after the
-    second. Returns None if an op can do neither. Ops that can do both run before."""
+    second. Ops that can do both run before. Returns None if an op can do neither, or is in
+    `ORDERED` or `TIED`."""
     region = Region((), list(between))
     if has_kind(region, ORDERED | TIED):
         return None

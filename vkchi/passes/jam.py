@@ -176,7 +176,11 @@ def elements_per_access(op: Op, caps: Caps) -> int | None:
 
 
 def is_mostly_contiguous(op: Op) -> bool:
-    """True for straight-line code whose accesses are mostly contiguous along the last axis."""
+    """True for straight-line code whose accesses are mostly contiguous along the last axis.
+
+    At least three quarters of the accesses must be contiguous, and at least two must exist. Loads
+    that are invariant along the axis, and accesses to private memory, do not count.
+    """
     body, index = op.regions[0], axes_of(op)[-1].param
     if not has_small_body(op, MOST_IN_WORDS) or not all(map(is_straight, body.ops)):
         return False

@@ -411,7 +411,8 @@ def _dynamic_offset(
 ) -> tuple[Offset, Value | None]:  # fmt: skip
     """Offset in an array of dynamic shape, clamped to the spare element unless `inside`.
 
-    Also returns the bounds check of a `noguard` array, which has no spare element, else None.
+    An offset in a `noguard` array is not clamped, as that has no spare element. Also returns its
+    bounds check, else None.
     """
     n, offset, ok = root.type.scalars_per_element, NOTHING, None
     for axis, v in enumerate(indices):

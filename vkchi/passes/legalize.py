@@ -268,7 +268,8 @@ def check_exchanges(fn: Func, caps: Caps) -> None:
 def shared_bytes(op: Op, *, has_spare: bool, has_atomics: bool) -> int:
     """Size of a workgroup array in bytes; `has_spare` adds an element.
 
-    A bool takes four bytes, and so does a narrower scalar with atomics, which are on words.
+    A bool takes four bytes. So does a scalar below 32 bits in an array with atomics, which are on
+    words.
     """
     t = op.type
     assert isinstance(t, Array) and t.shape is not None

@@ -65,8 +65,8 @@ MOST_LIGHT = 160  # scalars computed by an iteration that costs no more than its
 def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) -> Func:
     """Map all parallel loops to the device.
 
-    Raises DeviceError for a demanded workgroup larger than the device's, KernelSyntaxError at a
-    barrier that some invocations cannot reach.
+    Raises DeviceError for a demanded workgroup size that is below 1 or larger than the device's,
+    KernelSyntaxError at a barrier that some invocations cannot reach.
     """
     options = options or Options()
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
@@ -187,7 +187,7 @@ def build_grid(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: 
     """Append a `parallel` loop along the axes of a grid.
 
     False, with nothing appended, for one axis, for bodies that depend on neighbouring invocations,
-    and if every tile wastes too many invocations.
+    and if `choose_tile` finds no tile.
     """
     if len(args) == 2 or depends_on_neighbours(op):
         return False
@@ -273,8 +273,9 @@ def with_block(op: Op, caps: Caps, options: Options) -> Op:
 def plan_grid(fn: Func, caps: Caps) -> Grid:
     """Return the grid of a mapped Func; SERIAL without a loop.
 
-    An axis gets a base if it may exceed the device's number of workgroups. Raises InternalError if
-    the loop is not mapped, or if the host cannot compute its length.
+    One of several axes gets a base if it may exceed the device's number of workgroups; a single
+    axis gets none. Raises InternalError if the loop is not mapped, or if the host cannot compute
+    its length.
     """
     op = find_parallel(fn)
     if op is None:

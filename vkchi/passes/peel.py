@@ -101,7 +101,8 @@ def ends_of(op: Op) -> list[tuple[int, int]]:
 
 
 def find_middle(op: Op, ask: DecidableOps, caps: Caps) -> tuple[AxisSplit, ...] | None:
-    """Interior of a loop, at least 3/4 of its iterations; None if it is all, or not profitable."""
+    """Interior of a loop, at least 3/4 of its iterations; None if it is smaller, all, or not
+    profitable."""
     ends = ends_of(op)
     spans = [AxisSplit(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(ends)]
     if any(s.edge for s in spans) or is_mostly_contiguous(op):

@@ -313,7 +313,8 @@ def load_pass(name: str) -> Callable[..., Any]:
 
 
 def load_usual() -> None:
-    """Import the passes that run on a plain loop over arrays, and compile the rules."""
+    """Import the passes that run on a plain loop over arrays, and compile the exact rules of
+    `simplify`."""
     for name in USUAL:
         load_pass(name)
     rules: Ruleset = import_module("vkchi.passes.simplify").exact_rules()
@@ -393,7 +394,8 @@ def optimize_kernel(
 ) -> tuple[Program, tuple[Param, ...]]:
     """Return a kernel's dispatches for a device, and the temporaries that a launch provides.
 
-    Dispatches with an empty body are left out. Raises InternalError if a pass breaks the IR.
+    Dispatches with an empty body are left out. Raises InternalError if a pass breaks the IR. Errors
+    of passes propagate, such as the DeviceError of `legalize`.
     """
     given = given_to(fn, caps, options, memo or Memo())
     clock = PassTimer(fn.name)
@@ -416,9 +418,10 @@ def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> Bu
 
 
 def find_fills(program: Program, caps: Caps) -> dict[str, tuple[MemoryFill, ...]]:
-    """Return the fills of the dispatches that only fill arrays, by dispatch name (CPUs only).
+    """Return the fills of the dispatches that only fill arrays, by dispatch name.
 
-    A CPU driver executes a fill command faster than a small dispatch.
+    None on GPUs, or if `VKCHI_PASSES` disables `fills`. A CPU driver executes a fill command faster
+    than a small dispatch.
     """
     if "fills" in disabled_passes() or not caps.is_cpu:
         return {}
@@ -445,7 +448,8 @@ def run_verified(
     """Run passes and verify the result.
 
     If the result is invalid or a pass raises, the passes run again with the verifier after each
-    one. Raises InternalError naming the pass that broke the IR; if none did, the first error.
+    one. Raises InternalError naming the pass that broke the IR; if none did, the error of the pass
+    or of the verifier. With `VKCHI_VERIFY` the passes run once, with the verifier after each one.
     """
 
     def check_each(new: Func, name: str) -> None:

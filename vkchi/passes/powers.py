@@ -64,7 +64,8 @@ def integer_power(x: Num, n: Num, wide: Scalar) -> Num:
 
 
 def reciprocal(x: Num) -> Num:
-    """1 / x, refined by two Newton steps; exact for powers of two."""
+    """1 / x, refined by two Newton steps; exact for powers of two whose reciprocal is a normal
+    number."""
     found = 1.0 / x
     for _ in range(2):
         error = 1.0 - x * found

@@ -48,9 +48,10 @@ MOST = (1 << 31) - 1  # largest dividend for `target.magic`
 
 
 def multiply_instead(fn: Func, caps: Caps) -> Func:
-    """Replace u32 divisions by dynamic extents, if the device has 64-bit integers.
+    """Replace u32 divisions of values below 2^31 by dynamic extents, if the device has 64-bit
+    integers.
 
-    Divisions outside the parallel loop stay, because the host reads that code.
+    In a Func with a parallel loop, divisions outside it stay, because the host reads that code.
     """
     if not caps.int64:
         return fn

@@ -37,7 +37,8 @@ LEAST = 4  # constructs that may nest even inside that many loops
 
 
 def limit_nesting(fn: Func, deepest: int = DEEPEST) -> Func:
-    """Limit the nesting of `if`s to `deepest` where possible; `fn` itself if none is deeper."""
+    """Cut `if`s so that at most `deepest` constructs nest, where possible; `fn` itself if none is
+    deeper."""
     heights = find_heights(fn.body)
     if max(heights.values(), default=0) <= deepest:
         return fn

@@ -65,8 +65,8 @@ class ThreadBudget(NamedTuple):
 
     - `most`: maximum number of invocations, a multiple of `width`.
     - `width`: invocations that run side by side; `is_cpu` if these are a subgroup of a CPU.
-    - `least`: if nonzero, minimum of iterations per invocation. The number of invocations is then
-      always `most`, and some have no iterations.
+    - `least`: if nonzero, minimum of iterations per invocation, unless their number is a constant.
+      The number of invocations is then always `most`, and some may have no iterations.
     """
 
     most: int

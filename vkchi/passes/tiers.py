@@ -39,9 +39,9 @@ class Tier:
     def leaves(self, loop: Op, fn: Func) -> bool:
         """Return True, and record it, if splitting a loop is deferred to the next tier.
 
-        A loop that is less than half of the Func is not deferred, because the next tier compiles
-        the whole Func again. Nor is it deferred if the split could change results, or with
-        `fast_math`.
+        Only the first tier defers. A loop that is less than half of the Func is not deferred,
+        because the next tier compiles the whole Func again. Nor is it deferred if the split could
+        change results, or with `fast_math`.
         """
         if not (self.is_first and self._exact):
             return False

@@ -64,7 +64,11 @@ def unroll_loops(fn: Func, choose: Callable[[Op], UnrollFactor | None]) -> Func:
 
 
 def is_worth_it(loop: Op) -> bool:
-    """True if a loop may be long, has a small body without regions, and only loads and computes."""
+    """True if a loop may be long, has an i32 index, a small body without regions, and only quiet
+    ops.
+
+    It must load from non-private memory, at most MOST_LOADED registers per iteration.
+    """
     ops = loop.regions[0].ops[:-1]
     (axis,) = axes_of(loop)
     begin, end = constant_int(axis.begin), limit_of(axis.end)

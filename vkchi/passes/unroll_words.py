@@ -87,7 +87,8 @@ class WordUnrollSelector:
 def choose_way(axis: LoopAxis, accesses: Sequence[Op], rounds: int) -> UnrollFactor | None:
     """Unroll factor with the fewest peeled iterations that align most stride-one accesses to words.
 
-    None if fewer than half of the accesses are aligned, or if the loop is too short.
+    Only loops of constant length are peeled. None if fewer than half of the accesses are aligned,
+    or if the loop is known to be shorter than the factor.
     """
     length = constant_length(axis)
     if length is not None and length < rounds:

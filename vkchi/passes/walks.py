@@ -109,5 +109,5 @@ class StrideOneAccesses:
 
 
 def low_bit(n: int) -> int:
-    """Largest power of two that divides an integer, at most MOST."""
+    """Largest power of two that divides an integer, at most MOST; MOST for 0."""
     return min(n & -n, MOST) or MOST

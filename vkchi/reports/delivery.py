@@ -1,7 +1,7 @@
 """Report buffer of a device, and delivery of its reports in Python.
 
 The buffer is allocated when a kernel that may report is first launched. Printed lines go to
-standard output, overflows become warnings, and the first failed check is raised.
+standard output, overflows become warnings. Of the recorded failed checks, the first is raised.
 
     reports.deliver(sites)      # after a launch was recorded; waits for it
 """

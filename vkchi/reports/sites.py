@@ -2,17 +2,19 @@
 
 A `ReportSite` is a location in a kernel that may report: a `print`, an `assert`, a check of debug
 mode. The shader writes records, rows of 32-bit words, to a buffer with the following layout. The
-buffer is zero when a launch begins.
+buffer is zero when a launch begins, except for the records of earlier failed checks.
 
     word 0                    words reserved for lines; lines beyond LINE_WORDS are lost
     word 1                    number of lost lines
     word 2                    number of failed checks
-    FLAGS_AT, FLAG_WORDS      one bit per site that reports once per launch
-    FAILURES_AT               FAILURE_SLOTS records of FAILURE_WORDS words: the first failed checks
+    FLAGS_AT, FLAG_WORDS      bits of sites that report once per launch, shared beyond
+                              32 * FLAG_WORDS sites
+    FAILURES_AT               FAILURE_SLOTS records of FAILURE_WORDS words: the first failed
+                              checks to arrive
     LINES_AT, LINE_WORDS      records of lines, consecutive
 
-A record contains the site's number plus one, the index of the invocation, and the values. A
-64-bit value takes two words, low word first, all others one; f16 is stored as f32.
+A record contains the site's number plus one, the index of the invocation, and the values. A 64-bit
+value takes two words, low word first, all others one; f16 is stored as f32.
 
     >>> ReportSite("line", ("x = ", ValuePlaceholder(0), "\\n"), (("f32", ()),)).text([1.5])
     'x = 1.500000\\n'

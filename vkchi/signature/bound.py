@@ -254,7 +254,7 @@ def aliases_device_array(one: ImportedArray, array: Storage) -> bool:
 
 
 def memory_key(array: Ndarray) -> object:
-    """Key of an array's memory: its start address if it is host memory in place, else its buffer."""
+    """Key of an array's memory: the start address of host memory used in place, else the buffer."""
     return array.start if isinstance(array, HostNdarray) else id(array.buffer)
 
 
