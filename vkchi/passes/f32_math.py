@@ -47,8 +47,8 @@ def copy_sign(x: Num, sign: Num) -> Num:
 def div(x: Num, y: Num) -> Num:
     """Quotient, corrected to the integer if the IEEE result is an integer below 2**21.
 
-    So `int(6.0 / 3.0)` is 2. Elsewhere it is the device's quotient, which Vulkan allows to be off by
-    2.5 units. The correction is certain for 2**-100 <= |y| < 2**127.
+    So `int(6.0 / 3.0)` is 2. Elsewhere it is the device's quotient, which Vulkan allows to be off
+    by 2.5 units. The correction is certain for 2**-100 <= |y| < 2**127.
 
     The nearest integer is the IEEE result if the remainder, `x - whole * y`, is less than half a
     unit of the integer times y. The two are equal only if whole * y is a power of two and x is the

@@ -32,7 +32,7 @@ BOUNDS = {"lt": ("lt", False), "ge": ("ge", False), "le": ("lt", True), "gt": ("
 
 
 def compare_squares(fn: Func) -> Func:
-    """Remove roots whose only use is a comparison with a constant, if `least_square` finds a bound."""
+    """Remove roots whose only use is a comparison with a constant (`bound_of`)."""
     uses = Counter(v for op in walk(fn.body) for v in op.args)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
