@@ -32,8 +32,8 @@ MOST_RATIO, LEAST_BYTES = 200, 16 << 20  # SPIR-V and JSON compress to a tenth
 
 
 def pack(store: CacheStore, path: str, names: Sequence[str]) -> int:
-    """Write the entries of kernels with these names (`*` is a wildcard) to a file; return their
-    number.
+    """Write the entries of kernels with these names (`*` and `?` are wildcards) to a file; return
+    their number.
 
     Unreadable and damaged entries are skipped. Raises OSError.
     """

@@ -3,7 +3,7 @@
 The form of a value is an annotation string, as on record fields: `dict[str, tuple[Shader, ...]]`.
 It is made of numbers, strings, bytes, IR types, tuples, sets, dicts, and records by name
 (`RECORDS`; `ALIASES` abbreviates annotations). A record is written as the list of its fields. Data
-contain no type names, so a reader gets values of the form that it requests, or an error.
+contain no record names, so a reader gets values of the form that it requests, or an error.
 
     >>> decode(encode(artifact, "Artifact"), "Artifact") == artifact
     True

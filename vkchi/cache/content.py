@@ -50,7 +50,7 @@ def get_or_build(fn: Func, options: Options, caps: Caps, shelf: CodeStore, make:
 
 
 def key_parts(text: str, options: Options, caps: Caps, version: str) -> dict[str, str]:
-    """Return the inputs that code depends on, by name. Long texts are replaced by digests."""
+    """Return the inputs that code depends on, by name. The IR text is replaced by its digest."""
     return {
         "kind": "shaders",
         "compiler": version,

@@ -52,8 +52,11 @@ def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Miss
 
 
 def by_key(store: CacheStore, key: str) -> CacheEntry:
-    """Return the entry whose key has this prefix. Raises Missing unless there is one, and it is
-    readable."""
+    """Return the entry whose key has this prefix.
+
+    Raises Missing for an empty prefix, unless exactly one key has it, and if the entry's header is
+    unreadable.
+    """
     keys = store.keys() if key else []
     found = [k for k in keys if k.startswith(key)]
     if len(found) != 1:

@@ -172,9 +172,10 @@ def numbered(results: Iterable[Type], structs: Sequence[StructType]) -> tuple[in
 
 
 def check_reached(made: Compiled, survey: KernelSurvey) -> None:
-    """Raise NoDigestError if lowering read objects that the survey did not reach.
+    """Raise NoDigestError if lowering used a function that the survey did not reach.
 
-    The same error is raised if lowering ran code whose reads are unknown.
+    Functions of vkchi without closure are exempt. The same error is raised if lowering ran code
+    whose reads are unknown, or recorded no dependencies.
     """
     known = made.dependencies
     if known is None or known.opaque:

@@ -17,7 +17,8 @@ TEST_NODES = (
 def is_plain_test(text: str) -> bool:
     """True if the expression has only comparisons, logic and arithmetic of integers, `n` and `w`.
 
-    Also allowed is `all` of a generator. Powers, left shifts and 1000 or more characters are not.
+    Also allowed are tuples, generator expressions and calls of `all`. Powers, left shifts and 1000
+    or more characters are not.
     """
     try:
         nodes = list(ast.walk(ast.parse(text, mode="eval")))

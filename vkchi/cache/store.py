@@ -7,10 +7,11 @@
 
 Guarantees:
 - A reader finds a complete entry or none: files are written under another name, synced and renamed.
-- Contents are checked against the checksum; a damaged entry is removed and counts as absent.
+- `get` and `peek` verify the checksum; a damaged entry is removed and counts as absent.
 - The folder must belong to the user; others must not be able to write to it. Symbolic links in it
   are not followed.
-- Failures never stop a program: callers get None or False, and the user one warning.
+- Failures of `get`, `peek` and `put` never stop a program: they return None or False. A store warns
+  once at most.
 
 Rejected alternatives: sqlite3 (also under diskcache), lmdb, and a single archive. With these, a
 flipped bit, a full disk or a killed writer can cost every entry, or raise in another process. With
@@ -64,9 +65,9 @@ WRITES_BETWEEN_CLEANINGS = 64
 class Limits(NamedTuple):
     """Limits beyond which entries are dropped: Taichi's `offline_cache_*` options.
 
-    - policy: `never`, `version` (entries of other versions), `lru` (least recently used first) or
-      `fifo` (oldest first).
-    - factor: share of the entries that a cleaning drops at least.
+    - policy: `never`, `version` (all entries of other versions, without other limits), `lru` (least
+      recently used first) or `fifo` (oldest first).
+    - factor: share of the entries that a cleaning drops at least, if a limit is exceeded.
     """
 
     policy: str = "lru"
@@ -197,7 +198,10 @@ class CacheStore:
     # --- writing
 
     def put(self, key: str, header: dict[str, Any], body: bytes) -> bool:
-        """Write an entry; return False if that failed."""
+        """Write an entry; return False if that failed.
+
+        The first write of a store, and each WRITES_BETWEEN_CLEANINGS-th after it, calls `clean`.
+        """
         if not self.is_usable(make=True):
             return False
         try:
@@ -308,7 +312,7 @@ class CacheStore:
         return self.prune(self.limits)
 
     def prune(self, limits: Limits) -> int:
-        """Delete entries beyond the limits; return their number."""
+        """Delete entries as the limits say; return their number."""
         if limits.policy == "never":
             return 0
         entries = list(self.entries())

@@ -92,7 +92,10 @@ def digest_of(package: str) -> str:
 
 
 def sources_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files that compiled code depends on, sorted, with their status. Raises OSError."""
+    """Yield the Python sources under a folder, with their status, except those in folders of APART.
+
+    Each folder is sorted by name. Raises OSError.
+    """
     with os.scandir(folder) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:

@@ -20,8 +20,9 @@ from vkchi.tuples import NamedTuple
 class ActiveElement(NamedTuple):
     """An element whose cells are active because a loop over its node is at this element.
 
-    Equal for nodes with one `spot`, at the same indices, in the same function and loop. Iterations
-    of an inner loop may come after a deactivation, so the fact does not hold there.
+    Equal for nodes with one `spot`, at the same indices, in the same activation and at the same
+    loop depth. Iterations of an inner loop may come after a deactivation, so the fact does not hold
+    there.
     """
 
     spot: Any

@@ -69,8 +69,9 @@ def too_deep() -> None:
 def is_stacked(fn: FunctionType, notes: Mapping[str, Any]) -> bool:
     """True if calls of a real function become a loop with a stack.
 
-    It must be pure, return a scalar, and have 2 to MOST_PLACES recursive calls. Their arguments are
-    scalars, or parameters passed on unchanged. `notes` are the annotations.
+    It must be pure, return a scalar on all paths, and have 2 to MOST_PLACES recursive calls. Their
+    arguments are positional, and scalars or parameters passed on unchanged. Parameters have no
+    defaults and are not keyword-only. `notes` are the annotations.
     """
     source = source_of(fn)
     found = source.memo.get("stacked")

@@ -229,8 +229,8 @@ def same_object(value: Any) -> Test:
 def same_container(value: Any, within: tuple[int, ...] = ()) -> Test:
     """Return the test for a list, tuple, dict, set or Struct with equal items.
 
-    Items are compared by identity first. With more than MOST_ITEMS items, only class and length
-    count. `within`: ids of the enclosing containers.
+    Items are compared by identity first, except those of a Struct. With more than MOST_ITEMS items,
+    only class and length count, except for a Struct. `within`: ids of the enclosing containers.
     """
     kind = type(value)
     if not isinstance(value, Struct) and len(value) > MOST_ITEMS:

@@ -1,7 +1,7 @@
 """Loop-carried variables: which ones a loop carries, and the `for` and `while` ops that carry them.
 
 A loop with `break` or `return` also carries flags. A parallel loop moves the variables that it
-assigns to memory instead (`local` ops).
+assigns to memory instead (`local` ops), except those that are private to an iteration.
 
     loop_for(cx, begin, end, variables, lambda i: lower_body(cx, n, space, [i]), "i")
 """

@@ -1,9 +1,10 @@
 """Implicit conversions, and cautions about values that they may lose.
 
-A conversion of a float to an integer is reported, unless the float is proved to be whole. Narrower
-integers and floats are reported in debug mode and under `strict` only, a lost sign under `strict`
-only. Range analysis later drops cautions about integers that are proved to fit (`op` of
-`PendingCaution`). Explicit conversions (`ti.cast`, `int()`, `ti.i32()`) are not reported.
+A conversion of a float to an integer is reported, unless the float is proved to be whole. A
+constant is reported if the target type does not hold it (`is_held`). Narrower integers and floats
+are reported in debug mode and under `strict` only, a lost sign under `strict` only. Range analysis
+later drops cautions about integers that are proved to fit (`op` of `PendingCaution`). Explicit
+conversions (`ti.cast`, `int()`, `ti.i32()`) are not reported.
 
     v = convert(cx, operand(cx, x), i32, ConversionTarget("`s`"))
 """

@@ -240,8 +240,8 @@ def emit_checked(cx: Context, kind: str, x: Value, y: Value) -> Value:
 def may_overflow(kind: str, x: Value, y: Value) -> bool:
     """True if an op needs an overflow check.
 
-    Two constants need none. Divisions need one if they are signed, and the divisor is not a
-    constant other than -1.
+    Divisions need one if they are signed, and the divisor is not a constant without -1. Other ops
+    need one unless both operands are constants.
     """
     if kind not in DIVISIONS:
         return not (is_constant(x) and is_constant(y))

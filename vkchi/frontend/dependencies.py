@@ -190,7 +190,10 @@ class Dependencies:
             note.uses += 1
 
     def _note_items(self, path: Path, value: Any) -> None:
-        """Record the paths of a container's items, nested ones included; numbers have none."""
+        """Record the paths of a container's items, nested ones included.
+
+        Numbers, and items that already have a path, get none.
+        """
         if not isinstance(value, list | tuple | dict):
             return
         items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -358,7 +361,11 @@ def is_of_program(module: str, file: str) -> bool:
 
 
 def referred_names(fn: FunctionType) -> dict[str, Any]:
-    """Return the globals and closure variables that a function names, with their current values."""
+    """Return the globals and closure variables that a function names, with their current values.
+
+    A global counts if only an attribute has its name. Globals that only nested functions name, and
+    unset closure variables, are left out.
+    """
     code = fn.__code__
     found = {name: fn.__globals__[name] for name in code.co_names if name in fn.__globals__}
     for name, cell in zip(code.co_freevars, fn.__closure__ or ()):

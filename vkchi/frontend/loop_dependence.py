@@ -40,8 +40,8 @@ _OF_WORKGROUPS = frozenset(("simt", "block", "subgroup", "warp"))
 def is_ordered(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> bool:
     """True if iterations must run in order, because they assign these names.
 
-    Variables that are private or flags (`is_own`, `is_flag`) do not count. False for loops that use
-    `ti.simt`.
+    Variables that are private or flags (`is_own`, `is_flag`) do not count. False for a loop with an
+    attribute named `simt`, `block`, `subgroup` or `warp`, as in uses of `ti.simt`.
     """
     names = [name for name in assigned if is_variable(cx.act.find(name))]
     if not names or any(
@@ -89,16 +89,20 @@ def assigned_here(nodes: Iterable[ast.AST]) -> dict[str, None]:
 
 
 def names_assigned_by(cx: Lowering, n: ast.Call) -> Iterator[str]:
-    """Yield the names that a call assigns through arguments by reference."""
+    """Yield the names that a call may assign through arguments by reference.
+
+    The receiver of an unknown method counts too (`may_change_receiver`).
+    """
     if callee_of(n, lambda x: peek(cx, x)) is None and may_change_receiver(n):
         yield from bottom_names(n.func)
     yield from changed_by(n, lambda x: peek(cx, x), ())
 
 
 def changed_by(n: ast.Call, see: See, within: tuple[Any, ...]) -> Iterator[str]:
-    """Yield the caller's names that a call changes by reference.
+    """Yield the caller's names that a call may change by reference.
 
     `see` resolves expressions to compile-time objects. `within` are the functions on the call path.
+    A callee that is unknown or in `within` gives no names.
     """
     callee = callee_of(n, see)
     if callee is None or callee in within:
@@ -125,7 +129,8 @@ def changed_by_spread(
 ) -> Iterator[str]:
     """Yield the names that a call with `*args` may change.
 
-    Its arguments cannot be matched to parameters, so all count.
+    Its arguments cannot be matched to parameters, so all count. There are none if the callee has no
+    receiver and no parameters by reference, or assigns no names.
     """
     may_refer = receiver or signature.by_reference()
     if may_refer and changed_parameters(callee, {}, (callee,)):
@@ -153,9 +158,9 @@ def is_bound(callee: Any) -> bool:
 
 
 def may_change_receiver(n: ast.Call) -> bool:
-    """True if a call of an unknown callee is a method call on an item or a call's result.
+    """True if n calls a method on an expression that contains a subscript or a call.
 
-    `super().f()` is one. Methods of vectors are excluded.
+    `super().f()` is one. Names of vector methods are excluded. Precondition: the callee is unknown.
     """
     f = n.func
     if not isinstance(f, ast.Attribute) or f.attr in METHODS:

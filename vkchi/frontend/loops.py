@@ -1,10 +1,11 @@
 """Loop lowering: parallel at the top of a kernel, serial below, unrolled anywhere.
 
-- A top-level `for` becomes a `parallel` op, unless its iterations depend on each other, or options
-  or `ti.loop_config` serialize it. Kernel variables that it assigns become `local` memory, which is
-  read, written and combined atomically.
+- A top-level `for` becomes a `parallel` op. Exceptions are loops whose iterations depend on each
+  other, loops that options or `ti.loop_config` serialize, and constant ranges of at most one item.
+  Kernel variables that it assigns become `local` memory, which is read, written and combined
+  atomically. Variables that are private to an iteration stay values.
 - A serial loop carries every variable that it may assign. With a `break` or `return` in it, it is a
-  `while` op that also carries a flag.
+  `while` op that also carries flags.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def is_put_in_order(cx: Lowering, n: ast.For) -> bool:
 def is_unrolled(x: Any) -> bool:
     """True if a Python function's loop over x is unrolled.
 
-    These are lists, tuples, dicts and vectors of Python, and ranges of at most SHORT items.
+    These are lists, tuples, dicts, vectors and matrices of Python, and ranges of at most SHORT
+    items.
     """
     if isinstance(x, range):
         return len(x) <= SHORT
@@ -217,7 +219,8 @@ def parallel(
 ) -> None:  # fmt: skip
     """Lower a top-level loop to a `parallel` op: each iteration is an invocation.
 
-    The variables in `own` are private to each iteration. Raises KernelSyntaxError for a `break`.
+    The variables in `own` are private to each iteration. Raises KernelSyntaxError for a `break`,
+    KernelTypeError for a block_dim in a loop that is counted in 64 bits.
     """
     check_runs_to_end(cx, n)
     share_variables(cx, n, own)
@@ -251,9 +254,10 @@ def parallel(
 
 
 def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | None) -> None:
-    """Report a trip count beyond the limit, for loops whose invocations must equal iterations.
+    """Emit a failure report for a trip count beyond the limit.
 
-    Constant counts, and those that the host can compute, are checked elsewhere. Raises
+    Only loops whose invocations must equal iterations have the check, if they have several axes or
+    a barrier. Constant counts, and those that the host can compute, are checked elsewhere. Raises
     KernelTypeError for a barrier in a loop that is counted in 64 bits.
     """
     is_tied = block is not None or has_kind(body, GROUPED | SYNCS)

@@ -182,9 +182,9 @@ def weak_scalar(cx: Context, x: WeakNumbers, beside: Scalar | None = None) -> Sc
 
 
 def check_held(cx: Context, x: WeakNumbers, t: Scalar) -> None:
-    """Check that Python integers fit type t, or default_ip (then they wrap). Other t pass.
+    """Check that Python integers fit the integer type t, or default_ip (then they wrap).
 
-    Raises KernelTypeError.
+    A type t of floats or bools passes. Raises KernelTypeError.
     """
     if t.kind not in "iu":
         return

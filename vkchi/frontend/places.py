@@ -218,7 +218,11 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
 
 
 def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
-    """Read an attribute of a Python object at compile time. Raises KernelNameError."""
+    """Read an attribute of a Python object at compile time.
+
+    Raises KernelNameError for an absent attribute, KernelTypeError for a `grad` or `dual` that a
+    field lacks. Raises Unsupported for a name of Taichi's without support.
+    """
     try:
         value = getattr(obj, name)
     except Unsupported as e:  # a name of Taichi's without support
@@ -334,8 +338,8 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
 def container_item(cx: Lowering, slot: VariableTarget | None, held: Any, indices: list[Any]) -> Any:
     """Return an item of a list, tuple, dict or struct; its Target if a variable (`slot`) holds it.
 
-    Raises KernelIndexError for an index that is not constant or out of range, KernelTypeError for a
-    key of another type.
+    Raises KernelIndexError for an index that is not constant or out of range, and for a missing
+    key. Raises KernelTypeError for a key of another type.
     """
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(held))
@@ -389,7 +393,8 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarge
     """Return the memory location of an array's element.
 
     The options and the array decide about checks and clamping of indices. Raises KernelIndexError
-    for a wrong number of indices, KernelSyntaxError for a negative constant.
+    for a wrong number of indices, and the errors of `array_index`. Without clamping and with origin
+    0, a negative constant raises KernelSyntaxError.
     """
     flat = [] if indices == [None] else flatten_indices(cx, indices)
     ndim = array.type.ndim

@@ -1,6 +1,7 @@
 """Lowering of `x ** y` to multiplications, to a loop (integers) or to `pow` (floats).
 
-Constant integer exponents give multiplications, 0.5 gives `sqrt`.
+A scalar constant exponent that is integral gives multiplications; a negative one also gives a
+division. For floats it is at most LARGEST_FLOAT_EXPONENT, and 0.5 gives `sqrt`.
 
     z ** 2                      # one multiplication
 """
@@ -49,9 +50,9 @@ def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
 
 
 def constant_exponent(b: Operand, elem: Scalar) -> int | None:
-    """Return a constant integer exponent for which multiplications are accurate, or None.
+    """Return a scalar constant exponent that is integral, or None.
 
-    For floats it is at most LARGEST_FLOAT_EXPONENT.
+    For floats its magnitude is at most LARGEST_FLOAT_EXPONENT, where multiplications are accurate.
     """
     if not isinstance(b, WeakNumbers) or b.shape or b.numbers != b.numbers:
         return None

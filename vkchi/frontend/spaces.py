@@ -56,7 +56,11 @@ class LoopSpace(NamedTuple):
 
     @property
     def index_type(self) -> Scalar:
-        """The integer type that can represent all indices and the step: i32 or i64."""
+        """The integer type of the indices: i64 if a bound or the step has 64 bits, else i32.
+
+        A constant has 64 bits if it does not fit i32. An unsigned step may exceed the type;
+        products with it wrap.
+        """
         return index_type(*[bound for ends in self.axes for bound in ends], self.step)
 
     @property

@@ -1,8 +1,8 @@
 """Cautions about nondeterministic calls at compile time: random numbers and clocks.
 
 Such a call runs once; every launch has its result. Calls inside Python functions that lowering runs
-are found too. Calls inside `ti.static(...)` are intended. Functions that seed a generator count as
-deterministic.
+are found too, in DEEPEST nested calls at most. Calls inside `ti.static(...)` are intended. A
+function that calls any `seed` counts as deterministic.
 
     note_varying(cx, random.random)
 """

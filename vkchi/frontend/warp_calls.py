@@ -2,8 +2,9 @@
 
 A warp is a subgroup of the device's size (`ti.simt.subgroup.group_size()`). A subgroup of more than
 32 invocations is divided into aligned warps of 32 (AMD's GCN has 64 and no other size). Bit k of a
-mask is invocation k. SPIR-V leaves shuffles beyond the first or last invocation undefined; as in
-CUDA, they return the own value here.
+mask is invocation k. SPIR-V leaves shuffles beyond the first or last invocation undefined. As in
+CUDA, `shfl_up_*` and `shfl_down_*` return the own value there. In warps of fewer than 32
+invocations, `shfl_sync_*` and `shfl_xor_*` with a source beyond the last one stay undefined.
 """
 
 from __future__ import annotations

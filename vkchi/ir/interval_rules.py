@@ -159,7 +159,8 @@ def bit_not(t: Scalar, a: Interval) -> Interval:
 
 
 def shl(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Shift left by a constant: 0 for amounts outside [0, width). No bound for other amounts."""
+    """Shift left by a constant: 0 for amounts outside [0, width). No bound for a variable amount.
+    """
     if b[0] != b[1]:
         return None
     if not 0 <= b[0] < t.bits:
@@ -170,7 +171,8 @@ def shl(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 def shr(t: Scalar, a: Interval, b: Interval) -> Interval | None:
     """Shift right: the floor of a division by a power of two.
 
-    For a variable amount, [0, a[1]] if the first operand is non-negative, else no bound.
+    A constant amount outside [0, width) counts as the width. For a variable amount, [0, a[1]] if
+    the first operand is non-negative, else no bound.
     """
     if b[0] == b[1]:
         k = b[0] if 0 <= b[0] < t.bits else t.bits

@@ -212,7 +212,8 @@ class Plan:
     def is_plain(self) -> bool:
         """True if the kernel has no report sites, gradient bindings or random draws.
 
-        Launches with the same device arrays then record the same commands and have no other effect.
+        Launches with the same device arrays and scalars then record the same commands. They have no
+        other effect.
         """
         return self.is_recordable and not self.draws
 

@@ -1,4 +1,4 @@
-"""`ti.verify`: differential test of a kernel, on the reference interpreter and on every device.
+"""`ti.verify`: differential test of a kernel, on the reference interpreter and on devices.
 
 All runs use copies, so arguments and fields are unchanged. The reference is the IR before any pass;
 each device runs code compiled for it. Integers and bools must be equal. Floats may differ by `ulps`
@@ -86,14 +86,17 @@ def verify(
     """Run a kernel on the reference interpreter and on each device, and compare all results.
 
     The kernel is called with these arguments (args). Compared are all arrays that it writes and its
-    return value. Devices that do not support the kernel are skipped.
+    return value, unless a check fails on both sides. Devices that do not support the kernel are
+    skipped.
 
     ulps: tolerance of floats, in units in the last place. Reductions that devices evaluate in
     another order need more. devices: substrings of device names; empty for all devices.
 
     The interpreter is slow: pass small arrays. Raises VerifyError naming the first element that
-    differs and the line that wrote it, or if a check fails on one side only. Raises the errors of a
-    call for wrong arguments. Raises Unsupported for kernels that draw random numbers.
+    differs and the line that wrote it in the reference, or if a check fails on one side only.
+    Raises the errors of a call for wrong arguments. Raises ArgumentError if no device has such a
+    name, inside a tape or `ti.record()`, and beyond the interpreter's limits. Raises Unsupported
+    for kernels that draw random numbers.
     """
     if not isinstance(kernel, Kernel | BoundKernel):
         raise ArgumentError(f"verify takes a ti.kernel, not {describe_argument(kernel)}")

@@ -73,8 +73,8 @@ def units_of(
 def may_merge(group: Sequence[RecordedLaunch], one: RecordedLaunch) -> bool:
     """Necessary condition of fusion, checked without IR.
 
-    True if `one` and the last launch are single dispatches with equal iteration counts, and `one`
-    shares a buffer with the group.
+    True if `one` and the last launch are single dispatches with equal iteration counts on at least
+    one axis, and `one` shares a buffer with the group. False for a group of MOST_LAUNCHES.
     """
     last = group[-1]
     if len(group) >= MOST_LAUNCHES or not (is_single(last) and is_single(one)):
@@ -123,7 +123,10 @@ class MergedFunc:
 
 
 def concatenate_launches(launches: Sequence[RecordedLaunch]) -> MergedFunc | None:
-    """Return the concatenation of the launches as one Func; None if fusion makes no single loop."""
+    """Return the concatenation of the launches as one Func.
+
+    None if fusion makes no single loop or is disabled, and as `FuncConcatenator.write`.
+    """
     from vkchi.ir.shape_specialization import with_shapes
     from vkchi.passes.fusion import fuses_to_one_loop
     from vkchi.passes.pipeline import disabled_passes

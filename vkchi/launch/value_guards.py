@@ -1,8 +1,8 @@
 """Guards: tests, before each launch, that Python values read at compile time are unchanged.
 
-A guard is a generated function, made of the kernel's `Read`s: a conjunction of identity tests on
-paths. If an identity differs, type and bits are compared. The source is compiled at a guard's third
-call; until then the tests run one by one.
+A guard is a generated function, made of the kernel's `Read`s: a conjunction of tests on paths.
+Numbers, fields, functions, classes and modules are tested for identity first, then by the test of
+their `Read`. The source is compiled at a guard's third call; until then the tests run one by one.
 
     guard = Guard(fn, compiled.reads, compiled.methods)
     guard.holds(args), guard.changed(args)
