@@ -223,7 +223,7 @@ class KernelSurvey:
         return self.words[fn]
 
     def _try_part(self, name: str, value: Any) -> None:
-        """Add a global that only a comment, string, attribute or variable annotation names.
+        """Add a global that only a string, attribute or variable annotation names.
 
         Only types, which have digests, are valid as such annotations. So a value without a digest
         is skipped: the survey is restored.

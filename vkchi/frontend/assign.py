@@ -148,7 +148,7 @@ def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> 
 def assign_var(cx: Lowering, var: Var, x: Any) -> None:
     """Assign x to a variable, converted to the types of its value.
 
-    A constant is rebound, if this is its own region; so is any variable of a plain Python function.
+    In its own region, a constant is rebound, and so is a variable of a plain Python function.
     Raises KernelSyntaxError for a variable that cannot change, KernelTypeError if x does not fit.
     """
     if var.kind == CONSTANT and var.depth == len(cx.frames):

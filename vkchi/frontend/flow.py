@@ -1,7 +1,7 @@
 """Structured control flow: branches, and the merge of variables where paths join.
 
-Two paths join in an `if` op, or in a `select` if both are cheap. A statement that may leave its
-block splits the block:
+Two paths join in an `if` op. Cheap operands of `a if c else b` join in a `select`, cheap bools of
+`and` and `or` in one op. A statement that may leave its block splits the block:
 
 - If one branch of an `if` always leaves, the rest of the block moves into the other branch.
 - Otherwise the rest is lowered under a test of flags (`scope.LoopScope`, `scope.Activation`). A

@@ -261,7 +261,8 @@ def _is_in_static(cx: Lowering) -> bool:
 def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
     """Lower `a if c else b`: only the selected operand is evaluated.
 
-    Both are evaluated, with a select, if both are cheap, or if c is a vector.
+    Both are evaluated, with a select, if c is a vector, or if both are cheap numbers or values of
+    shapes that fit (`_can_select`).
     """
     test = cx.expr(n.test)
     if isinstance(test, Value) and isinstance(test.type, Tensor):

@@ -41,7 +41,10 @@ ALONE = {"__neg__": "-", "__pos__": "+", "__invert__": "~"}
 
 
 def is_makeable(cls: Any) -> bool:
-    """True if kernels can construct a class: a user's class without its own `__new__`."""
+    """True if kernels can construct a class: one without its own `__new__`.
+
+    Classes of vkchi, numpy and builtins are excluded.
+    """
     if not isinstance(cls, type) or inspect.getattr_static(cls, "__new__") is not _NEW:
         return False
     return cls.__module__.partition(".")[0] not in ("vkchi", "numpy", "builtins")

@@ -66,7 +66,7 @@ class Activation:
     - `returned`, `result`: set by `return`
     - `is_serial`: no loop in it is parallel
     - `is_plain`: a Python function without a decorator; an assignment may change a variable's type
-    - `repeats`: for a real function, number of calls of it inside this one, at any depth
+    - `repeats`: in a real function's outermost call, number of calls of it inside, at any depth
     """
 
     __slots__ = (

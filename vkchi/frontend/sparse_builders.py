@@ -44,7 +44,7 @@ class SparseRef(InlineOnly):
     def cell(self, cx: Context, indices: list[Any]) -> SparseCell:
         """Return `A[i, j]`, which supports addition and subtraction only.
 
-        Raises KernelIndexError for another number of indices, and for floats.
+        Raises KernelIndexError for another number of indices, and for floats and vectors.
         """
         if len(indices) != 2:
             raise cx.fail(

@@ -155,7 +155,7 @@ def _events(source: Source) -> Events:
 
 
 def events_in(source: Source, n: ast.For | ast.While) -> list[ast.AST]:
-    """Return assignments, `for` loops, calls and returns in a loop, itself included."""
+    """Return assignments, `for` loops, calls and returns in a loop; n itself if it is a `for`."""
     found = _events(source)
     begin, end = found.within[n]
     return found.all[begin:end]

@@ -1,7 +1,8 @@
 """Deep copy of ops: regions and their parameters are copied too.
 
 `Cloner` is the base of differentiation and of passes that duplicate code. Passes that keep most of
-a Func use `rebuild`, which shares unchanged ops. Control ops are copied by their `Control` rows.
+a Func use `rebuild`, which shares unchanged ops. Control ops are copied by their `ControlSpec`
+rows.
 
 A subclass overrides `visit` to replace an op. It adds carried values to control ops by four hooks:
 - `carry`: initial values of a loop's additional carried values;

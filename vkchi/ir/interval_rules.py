@@ -159,7 +159,9 @@ def bit_not(t: Scalar, a: Interval) -> Interval:
 
 
 def shl(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Shift left by a constant: 0 for amounts outside [0, width). No bound for a variable amount.
+    """Shift left by a constant: 0 for amounts outside [0, width).
+
+    No bound for a variable amount.
     """
     if b[0] != b[1]:
         return None

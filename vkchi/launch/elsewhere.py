@@ -70,7 +70,7 @@ def device(name: str | int) -> DeviceBlock:
     their own device.
 
     Entering the block raises DeviceError if no device matches. It raises KernelRuntimeError inside
-    a tape or a recording, and for a block that is already entered.
+    a tape, forward mode or a recording, and for a block that is already entered.
     """
     if name is None:  # `open_device` takes None for any device
         raise DeviceError("no Vulkan device matches None: give an index, or a part of a name")
