@@ -316,8 +316,8 @@ def init(
     Environment variables supply missing options: TI_DEBUG is `debug`. TI_ARCH overrides `arch`.
 
     Raises DeviceError if there is no such device (or none of that kind and enable_fallback is
-    False), ArgumentError for an option that neither Taichi nor vkchi has, and for an invalid
-    environment variable, KernelRuntimeError inside `with ti.device(...)`.
+    False). Raises ArgumentError for an option that neither Taichi nor vkchi has, an invalid value,
+    and an invalid environment variable. Raises KernelRuntimeError inside `with ti.device(...)`.
     """
     _refuse_unknown(others)
     env.check_flags()

@@ -333,7 +333,7 @@ class Elements:
             tape.on_access(self, access)
 
     def ready(self) -> None:
-        """Wait until the device has finished all submitted work."""
+        """Wait until the device has finished all recorded work."""
         if self.device.busy:
             self.device.wait()
 
@@ -455,8 +455,10 @@ class Elements:
 
     def write(self, index: tuple[int, ...], value: Any) -> None:
         """Store a scalar, or a nested sequence for a whole tensor element, at an index that `index`
-        returned. A scalar sets all components. Raises ArgumentError for other shapes and for values
-        that are not representable."""
+        returned.
+
+        A scalar sets all components. Raises ArgumentError for other shapes, and as `refuse_losses`.
+        """
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)
         if self.watch is not None or self.runtime.recording is not None:
@@ -499,7 +501,10 @@ class Elements:
         return losses.bounds_of(self.number)
 
     def refuse_losses(self, values: np.ndarray[Any, Any]) -> None:
-        """Raise ArgumentError for values of an element that are not representable."""
+        """Raise ArgumentError for values of an element that its integer type does not hold.
+
+        Values out of range of a float or fixed-point type warn; under `strict` they raise too.
+        """
         losses.raise_on_loss(values, self.bounds, is_strict=self.runtime.options.strict)
 
     def warn_of_losses(self, values: np.ndarray[Any, Any]) -> None:

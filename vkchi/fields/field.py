@@ -158,13 +158,16 @@ class Field(SparseElements):
 
     @property
     def grad(self) -> Any:
-        """The gradient field, perhaps not placed yet; None for integers and for companions."""
+        """The gradient field, perhaps not placed yet; None for types other than floats and for
+        companions."""
         return self._companion("grad")
 
     @property
     def dual(self) -> Any:
-        """The dual field (tangents of forward mode), perhaps not placed yet; None for integers and
-        for companions."""
+        """The dual field (tangents of forward mode), perhaps not placed yet.
+
+        None for types other than floats and for companions.
+        """
         return self._companion("dual")
 
     def _companion(self, kind: str) -> Field | None:

@@ -89,7 +89,10 @@ class CurrentRoot(ParentNode):
         return root_of(current_runtime()).adopt(kind, cells)
 
     def place(self, *args: Any, offset: Any = None) -> None:
-        """Place fields of one element each (args) at the top level. Raises ArgumentError."""
+        """Place fields of one element each (args) at the top level.
+
+        `offset` has no axis to apply to. Raises the errors of `ParentNode.place`.
+        """
         super().place(*args, offset=offset)
 
     def place_companions(self, kind: str) -> None:
@@ -148,8 +151,11 @@ class FieldsBuilder(ParentNode):
         """Always None."""
 
     def place(self, *args: Any, offset: Any = None) -> None:
-        """Place fields of one element each (args) at the top level. `offset` has no axis to
-        apply to. Raises ArgumentError."""
+        """Place fields of one element each (args) at the top level.
+
+        `offset` has no axis to apply to. Raises the errors of `ParentNode.place`, and
+        KernelRuntimeError after `finalize`.
+        """
         self._check_not_finalized()
         super().place(*args, offset=offset)
 

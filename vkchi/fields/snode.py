@@ -108,7 +108,11 @@ class ParentNode:
         indices: Along | None = None,
     ) -> SNode:
         """A block in each cell of this one, of `dimensions` cells along `axes`: one size for all
-        axes, or one per axis. `indices` is another name of `axes`. Raises ArgumentError."""
+        axes, or one per axis.
+
+        `indices` is another name of `axes`. Raises ArgumentError for invalid axes and sizes,
+        KernelRuntimeError if the tree has memory already.
+        """
         return self.adopt("dense", pair_axes(indices if axes is None else axes, dimensions))
 
     def place(self, *args: Any, offset: Shape | None = None) -> Any:
@@ -132,11 +136,12 @@ class ParentNode:
                 yield from child.places()
 
     def lazy_grad(self) -> None:
-        """Place the gradients of all float fields in this subtree, each beside its field."""
+        """Place the missing gradients of all float fields in this subtree, each beside its field.
+        """
         self.place_companions("grad")
 
     def lazy_dual(self) -> None:
-        """Place the duals of all float fields in this subtree, each beside its field."""
+        """Place the missing duals of all float fields in this subtree, each beside its field."""
         self.place_companions("dual")
 
     def place_companions(self, kind: str) -> None:

@@ -378,14 +378,20 @@ class Storage(Elements):
         return host_views.make_torch(self.to_numpy(), device)
 
     def from_torch(self, tensor: Any) -> None:
-        """Copy from a torch `tensor` of the same shape. Raises ArgumentError for other shapes."""
+        """Copy from a torch `tensor` of the same shape.
+
+        Raises the errors of `from_numpy` and of `host_views.array_of_torch`.
+        """
         if self.runtime.tape is None or not self.runtime.tape.copy_tensor(self, tensor):
             self.from_numpy(host_views.array_of_torch(tensor))
 
     def copy_from(self, other: Storage) -> None:
-        """Copy from another field or ndarray (`other`) of the same shape and element shape. The
-        copy stays on the device if types and layouts are equal and no other array shares the
-        memory; otherwise values are cast on the host. Raises ArgumentError for others."""
+        """Copy from another field or ndarray (`other`) of the same shape and element shape.
+
+        The copy stays on the device if both have the same device, type and layout, and no other
+        array shares their memory. Otherwise values are cast on the host. Raises ArgumentError for
+        others.
+        """
         if not isinstance(other, Storage):
             raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")
         if other.shape != self.shape or shape_of(other.elem) != shape_of(self.elem):

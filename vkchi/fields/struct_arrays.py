@@ -168,8 +168,11 @@ class StructArrays:
             array.fill(_part(whole, path))
 
     def copy_from(self, other: Any) -> None:
-        """Copy from another field or array of structs (`other`) with the same members. Raises
-        ArgumentError for others, and for other shapes."""
+        """Copy from another field or array of structs (`other`) with the same member names in the
+        same order.
+
+        Raises ArgumentError for others, and for other shapes.
+        """
         if not isinstance(other, StructArrays) or other.keys != self.keys:
             raise ArgumentError(f"copy_from takes a field of {', '.join(self.keys)}, not {other!r}")
         for name, array in self.__vkchi_arrays__.items():
@@ -199,7 +202,7 @@ class StructField(StructArrays):
     """A field of structs, built from its members' fields by name (`field_dict`); kernels access it
     by name.
 
-    All member fields have one shape, or all are not placed yet. `struct_methods` are functions by
+    All member fields that are placed have one shape. `struct_methods` are functions by
     name, as in a struct type. Raises ArgumentError for members that are no fields, or of different
     shapes.
 
@@ -281,12 +284,11 @@ def struct_field(
     name: str = "",
     **options: Any,
 ) -> StructField:
-    """A zero-initialized field of structs; without a shape, its members are not placed. Integer
-    members have no gradients.
+    """A zero-initialized field of structs; without a shape, its members are not placed.
 
-    Each member has its own array, whatever the layout. `layout` applies to the components of
-    vectors and matrices. Raises ArgumentError for a bad shape or layout, and for a struct without
-    members.
+    Only float members have gradients. Each member has its own array, whatever the layout. `layout`
+    applies to the components of vectors and matrices. Raises ArgumentError for a bad shape or
+    layout, and for a struct without members.
     """
     if not isinstance(layout, ComponentOrder):
         raise ArgumentError(f"layout= is ti.Layout.AOS or ti.Layout.SOA, not {layout!r}")

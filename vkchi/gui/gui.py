@@ -43,8 +43,8 @@ class GUI:
     show_gui: False draws off-screen, as does a missing screen; in a notebook, `show` puts the
     picture into the cell's output. fast_gui: accepted for Taichi's sake, without effect. The
     environment variables TI_GUI_SHOW, TI_GUI_FULLSCREEN and TI_GUI_FAST, 0 or 1, override the
-    arguments. Raises ToolError for an invalid size or variable, MissingPackageError without
-    pygame-ce, KernelRuntimeError if the window cannot be opened.
+    arguments. Raises ToolError for an invalid size or variable. To open a window, raises
+    MissingPackageError without pygame-ce, KernelRuntimeError if that fails.
     """
 
     ESCAPE, RETURN, TAB, BACKSPACE, SPACE = (
@@ -122,7 +122,9 @@ class GUI:
     @property
     def fps_limit(self) -> float | None:
         """Maximum number of frames per second of `show`, in windows and notebooks; None: no limit.
-        Setting 0 means None."""
+
+        Setting 0 means None. Raises ToolError for negative numbers.
+        """
         return self._fps
 
     @fps_limit.setter
@@ -409,7 +411,8 @@ class GUI:
     def vector_field(
         self, vector_field: Numbers, arrow_spacing: int = 5, color: Numbers = 0xFFFFFF
     ) -> None:
-        """Draw arrows of a vector field, scaled so that the longest is a tenth of the window.
+        """Draw arrows of a vector field, scaled so that its longest vector is a tenth of the
+        window.
 
         vector_field: two axes; arrow_spacing: elements per arrow along both axes; color: 0xRRGGBB.
         Raises ToolError.
@@ -449,7 +452,8 @@ class GUI:
     def get_events(self, *e_filter: Any) -> Iterator[events.Event]:
         """Yield the unread events that match `e_filter`, and drop the others.
 
-        e_filter: keys, types, or pairs (type, key); none selects all events.
+        e_filter: keys, types, or pairs (type, key); none selects all events. Each event that is
+        read becomes `event`, dropped ones too.
         """
         chooses = events.EventFilter(*e_filter)
         while self.has_key_event():

@@ -37,8 +37,8 @@ def paint(pixels: Floats, shapes: ShapeBatch) -> None:
 
 
 def is_work_for_device(boxes: np.ndarray[Any, Any]) -> bool:
-    """True if numpy would take longer than LIMIT_US, a runtime exists, and no tape would record the
-    painting."""
+    """True if numpy is estimated to take longer than LIMIT_US, a runtime exists, and no tape would
+    record the painting."""
     runtime = find_runtime()
     if runtime is None or runtime.tape is not None:
         return False

@@ -50,7 +50,7 @@ def loop_config(
 
 @kernel_function
 def assume_in_range(val: Any, base: Any, low: int, high: int) -> Any:
-    """val; a hint that base + low <= val < base + high."""
+    """val; a hint that base + low <= val < base + high, accepted without effect."""
 
 
 @kernel_function

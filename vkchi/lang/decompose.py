@@ -207,8 +207,11 @@ def divide_or_inf(x: Any, y: Any) -> Any:
 
 
 def gaussian_elimination(m: Any, b: Any) -> Any:
-    """x with m @ x = b, by Gaussian elimination with partial pivoting; has inf or nan if m is
-    exactly singular."""
+    """x with m @ x = b, by Gaussian elimination with partial pivoting; has inf or nan if a pivot is
+    0.
+
+    Rounding may leave a nonzero pivot for a singular m.
+    """
     n = m.shape[0]
     rows = [pack([*row, b[i]]) for i, row in enumerate(read_rows(m))]
     for k in range(n):

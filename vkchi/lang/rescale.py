@@ -15,8 +15,11 @@ from vkchi.lang.matrix import pack
 
 @composite
 def rescale_index(a: Any, b: Any, I: Any) -> Any:  # noqa: E741
-    """The index in field or block b that corresponds to index I of a. Along axes whose lengths
-    differ by an integer factor, the index is multiplied or floor-divided by it."""
+    """The index in field or block b that corresponds to index I of a.
+
+    Along axes of different lengths, the index is multiplied or floor-divided by the quotient of the
+    lengths, rounded down.
+    """
     shapes = [getattr(x, "shape", None) for x in (a, b)]
     if not all(isinstance(shape, tuple) for shape in shapes):
         raise KernelTypeError("rescale_index takes two fields or blocks, and an index")

@@ -250,8 +250,10 @@ def is_struct_copy(t: StructType, args: tuple[Any, ...], kwargs: Any, names: Any
 
 def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
     """A value of type t from positional or keyword members, or from a dict or another struct.
+
     Members are converted to their types; missing ones are zero. Raises KernelTypeError, and
-    ArgumentError for integers out of range."""
+    ArgumentError for integer members that would lose a fraction or are out of range.
+    """
     first = args[0] if args else None
     names = members_of(first).keys() if isinstance(first, dict | Struct) else None
     if is_struct_copy(t, args, kwargs, names):
@@ -274,8 +276,11 @@ def _is_number(x: Any) -> bool:
 
 
 def convert_to_type(t: Any, x: Any, name: str = "") -> Any:
-    """Convert x to type t. Raises KernelTypeError for another kind or size, ArgumentError for
-    integers out of range."""
+    """Convert x to type t.
+
+    Raises KernelTypeError for another kind or size, ArgumentError for numbers that an integer type
+    does not hold.
+    """
     where = f" for the member `{name}`" if name else ""
     if isinstance(t, StructType):
         if isinstance(x, dict | Struct):
@@ -293,7 +298,8 @@ def convert_to_type(t: Any, x: Any, name: str = "") -> Any:
 
 
 def check_integer_range(t: Scalar, numbers: list[Any]) -> None:
-    """Raises ArgumentError for values out of range of the integer type t."""
+    """Raise ArgumentError for values that the integer type t does not hold; no effect for other
+    types."""
     if t.kind in "iu" and not all(type(x) is int and x in RANGES[t] for x in numbers):
         losses.raise_on_loss(np.asarray(numbers), losses.bounds_of(t))
 

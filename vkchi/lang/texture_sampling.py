@@ -1,7 +1,7 @@
 """Texture formats and filtering: conversion of channels, and interpolation of texels.
 
-The formulas are Python functions of kernel values (`function.Traced`) or numbers. Results are exact
-and equal on every device.
+The formulas are Python functions of kernel values (`function.Traced`) or numbers. Apart
+from the powers of sRGB formats, they use only operations that Vulkan rounds correctly.
 
 Conventions, as in Taichi's Vulkan backend:
 - Coordinates are 0 to 1 along each axis; the centre of texel k of n is at (k + 0.5) / n.
@@ -58,8 +58,9 @@ def decode_texel(texel: Texel, raw: Sequence[Any]) -> list[Any]:
 def encode_texel(texel: Texel, colour: Sequence[Any], stored: Scalar) -> list[Any]:
     """The raw channels, of type `stored`, of a colour's four components.
 
-    Values are clamped to the format's range and rounded to the nearest. Source: Vulkan, "Conversion
-    from Floating-Point to Normalized Fixed-Point".
+    Channels of normalized formats are clamped to 0 to 1 and rounded to the nearest step. Those of
+    integer formats are clamped to the type's range and truncated. Those of float formats are only
+    converted. Source: Vulkan, "Conversion from Floating-Point to Normalized Fixed-Point".
     """
     parts = dict(zip("rgba", colour, strict=True))
     return [cast(_encoded(texel, name, parts[name]), stored) for name in texel.order]

@@ -76,10 +76,10 @@ class Factors(NamedTuple):
 
 
 def factorize(square: SquareTriplets, *, is_symmetric: bool) -> Factors | None:
-    """Factorize a matrix; with `is_symmetric`, without pivoting. None if the matrix is exactly
-    singular.
+    """Factorize a matrix; None if it is exactly singular.
 
-    Raises Unsupported for more than MOST_DENSE rows without scipy.
+    With `is_symmetric`, SuperLU pivots only at zeros of the diagonal, and `is_definite` is
+    determined. Raises Unsupported for more than MOST_DENSE rows without scipy.
     """
     if square.n == 0:
         return Factors(np.copy, np.copy, is_definite=True)

@@ -185,8 +185,10 @@ def MatrixFreeCG(
     quiet: bool = True,
 ) -> bool:
     """Conjugate gradients: solve A x = b for a symmetric positive definite A, starting from x.
-    Return True if the norm of the residual is below `tol` (absolute) within `maxiter` iterations.
-    `quiet` suppresses progress output.
+
+    Return True if the residual of the recurrence falls below `tol` (absolute norm) within `maxiter`
+    iterations, and the true residual b - A x passes. Its norm must be at most `tol`, or 1e-3 (f32)
+    or 1e-8 (f64) times the norm of b. `quiet` suppresses progress output.
 
     Raises KernelTypeError unless b and x are both f32 or both f64, KernelRuntimeError for different
     shapes and other objects. Source: M. R. Hestenes and E. Stiefel, "Methods of conjugate gradients
@@ -236,9 +238,10 @@ def MatrixFreeBICGSTAB(
     maxiter: int = 5000,
     quiet: bool = True,
 ) -> bool:
-    """Bi-CGSTAB: solve A x = b for any regular A, starting from x. Return True if the norm of the
-    residual is below `tol` (absolute) within `maxiter` iterations. `quiet` suppresses progress
-    output.
+    """Bi-CGSTAB: solve A x = b for any regular A, starting from x.
+
+    Return True under the condition of `MatrixFreeCG`, with its `tol`, `maxiter` and `quiet`. False
+    if the recurrence breaks down before that.
 
     Raises the errors of `MatrixFreeCG`. Source: H. A. van der Vorst, "Bi-CGSTAB: a fast and
     smoothly converging variant of Bi-CG", 1992.

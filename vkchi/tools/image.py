@@ -169,7 +169,8 @@ def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]
 def imshow(img: Numbers, title: str = "imshow") -> None:
     """Show a field or array: in the notebook (or IPython), else in the system's image viewer.
 
-    Raises Unsupported without a screen, and the errors of `imwrite` for unsuitable arrays.
+    Raises Unsupported outside of IPython without a screen, and the errors of `imwrite` for
+    unsuitable arrays.
     """
     image = to_image(img)
     ipython = sys.modules.get("IPython")

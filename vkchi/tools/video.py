@@ -30,8 +30,8 @@ class VideoManager:
 
     width, height: of the MP4, by default those of the first frame; post_processor: its
     `process(img)` is called on each frame; automatic_build: make the videos after 4, 8, 16, ...
-    frames. Raises ToolError for sizes and rates that are not positive. Source: Taichi's
-    `ti.tools.VideoManager`.
+    frames. Raises ToolError for sizes and rates that are not positive, and for only one of width
+    and height. Source: Taichi's `ti.tools.VideoManager`.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class VideoManager:
 
         An odd last row or column is left out before post-processing, since MP4 needs even sizes.
         Raises ToolError for other arrays, ArgumentError for objects that are no arrays,
-        KernelRuntimeError if the file cannot be written.
+        KernelRuntimeError if the file cannot be written. With `automatic_build`, raises the errors
+        of `make_video` except MissingPackageError.
         """
         values = crop_to_even(host_views.to_number_array(img))
         if self.post_processor is not None:

@@ -41,8 +41,10 @@ class Canvas:
         self._used: list[Image] = []
 
     def set_background_color(self, color: Any) -> None:
-        """Set the background colour: red, green, blue from 0 to 1. Raises ToolError for another
-        length."""
+        """Set the background colour: red, green, blue from 0 to 1; a fourth number is ignored.
+
+        Raises ToolError unless there are 3 or 4 numbers.
+        """
         self.background, self.is_touched = draw_calls.colour_of("set_background_color", color), True
 
     def set_image(self, img: Any) -> None:

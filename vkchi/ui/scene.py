@@ -42,11 +42,15 @@ class Scene:
         self._camera = camera
 
     def ambient_light(self, color: Any) -> None:
-        """Set the colour of the ambient light, which persists over frames."""
+        """Set the colour of the ambient light, which persists over frames. Raises ToolError unless
+        it has 3 or 4 numbers."""
         self._ambient = draw_calls.colour_of("ambient_light", color)
 
     def point_light(self, pos: Any, color: Any) -> None:
-        """Add a light at a position, without attenuation by distance; for one frame."""
+        """Add a light at a position, without attenuation by distance; for one frame.
+
+        Raises ToolError unless `pos` has 3 numbers and `color` 3 or 4.
+        """
         place = draw_calls.point_of("point_light", "pos", pos)
         self._lights.append((place, draw_calls.colour_of("point_light", color)))
 
@@ -91,7 +95,8 @@ class Scene:
         """Draw a triangle mesh.
 
         - vertices: vectors of 3; each three in sequence form a triangle, or those of `indices`.
-        - normals: per vertex; the default is computed from the adjacent triangles.
+        - normals: per vertex; by default the sum over adjacent triangles or, without indices, each
+          triangle's own.
         - two_sided: light both sides, not only the one with counterclockwise vertices.
         - show_wireframe: draw edges only.
         - vertex_offset: first vertex; with indices, the number added to each.

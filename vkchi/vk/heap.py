@@ -123,7 +123,7 @@ class Heap:
         return self.part_of(import_payload(self.logical, payload, size_bytes), 0, size_bytes)
 
     def part_of(self, block: MemoryBlock, offset: int, size_bytes: int) -> HeapMemory:
-        """Memory in part of an imported block. Its pointer keeps the block alive."""
+        """Memory in part of a block, imported or allocated. Its pointer keeps the block alive."""
         start = block.pointer
         if start is None:
             start = self.logical.vk.ffi.cast("char *", block.address)
