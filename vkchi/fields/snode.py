@@ -136,8 +136,7 @@ class ParentNode:
                 yield from child.places()
 
     def lazy_grad(self) -> None:
-        """Place the missing gradients of all float fields in this subtree, each beside its field.
-        """
+        """Place the missing gradients of all float fields in this subtree, each beside its field."""
         self.place_companions("grad")
 
     def lazy_dual(self) -> None:

@@ -131,7 +131,8 @@ class Arg:
     # --- values --------------------------------------------------------------------------------
 
     def read(self, value: Any) -> Any:
-        """Return the key of a value: equal for the same array or texture, and for equal numbers.
+        """Return the key of a value: equal for the same array or texture, and for numbers of equal
+        types and bits.
 
         Raises ArgumentError if the value does not fit.
         """

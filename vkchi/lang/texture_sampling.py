@@ -1,7 +1,7 @@
 """Texture formats and filtering: conversion of channels, and interpolation of texels.
 
 The formulas are Python functions of kernel values (`function.Traced`) or numbers. Apart
-from the powers of sRGB formats, they use only operations that Vulkan rounds correctly.
+from sRGB formats, they use only operations that Vulkan rounds correctly.
 
 Conventions, as in Taichi's Vulkan backend:
 - Coordinates are 0 to 1 along each axis; the centre of texel k of n is at (k + 0.5) / n.
