@@ -64,7 +64,8 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
 
     shape: an integer or integers; without it, the field must be placed in a tree. order: the axes
     from the slowest to the fastest, such as "ji". name: used in messages. offset: the first index
-    of each axis. needs_grad, needs_dual: add `.grad`, `.dual`. options: `layout` (`ti.Layout`).
+    of each axis. needs_grad, needs_dual: add `.grad`, `.dual`. options: `layout` (`ti.Layout`),
+    without effect if there is no shape.
     Raises KernelRuntimeError before `init`, ArgumentError for invalid arguments.
     """
     elem = cook(dtype)

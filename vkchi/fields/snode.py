@@ -136,11 +136,11 @@ class ParentNode:
                 yield from child.places()
 
     def lazy_grad(self) -> None:
-        """Place the missing gradients of all float fields in this subtree, each beside its field."""
+        """Place missing gradients of all float fields in this subtree, each beside its field."""
         self.place_companions("grad")
 
     def lazy_dual(self) -> None:
-        """Place the missing duals of all float fields in this subtree, each beside its field."""
+        """Place missing duals of all float fields in this subtree, each beside its field."""
         self.place_companions("dual")
 
     def place_companions(self, kind: str) -> None:
