@@ -7,8 +7,8 @@ A pattern is an op with operands: `sub (add x y) x`.
 - `x:iu` restricts the scalar kind of `x`.
 - `C` and `D` match constants, `P` a constant power of two.
 - A number matches a constant of that value (in every component of a tensor).
-- Operands of commutative ops match in either order, unless the pattern of one is a constant. That
-  one matches on the right only.
+- Operands of commutative ops match in either order, unless the pattern of one is a constant. Then
+  they match only in the order of the pattern.
 
 A result is a letter, a number or an op to build. A number in it takes the type of the op's first
 other operand; alone, that of the matched op.

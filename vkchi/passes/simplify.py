@@ -4,7 +4,8 @@ Each op is visited once, after its operands. Candidate rules depend on its kind,
 last operand and the kinds of its operands; the candidates of such a key are memoized. They are
 tried in order: folding, the function in `structure.RULES`, the rows in `algebraic_rules.ROWS`. Ops
 built by a rule are simplified in the same way, and equal ops are merged (`cse`). Control ops are in
-`branches`. Only control ops with a known path are removed; `dce` runs later.
+`branches`. Control ops with a known path are removed, and `if`s that become selects; `dce` runs
+later.
 
     simplify(fn)          # EXACT rules only
     simplify_fast(fn)     # all rules, for `fast_math`
@@ -115,7 +116,7 @@ class Simplifier:
         self.name = ""
 
     def run(self, fn: Func) -> Func:
-        """Return the simplified Func; `fn` itself if no rule applied."""
+        """Return the simplified Func; `fn` itself if nothing changed."""
         return self.walk.run(fn)
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:

@@ -175,7 +175,8 @@ def clear_scoped_profiler_info() -> None:
 
 
 def print_memory_profiler_info() -> None:
-    """Print the used and free device memory in bytes."""
+    """Print the device memory that arrays use, and the approximate free part of the largest heap,
+    in bytes."""
     device = current_runtime().device
     lines = [f"{device.heap.used_bytes:15,} bytes in use", f"{device.free_bytes():15,} bytes free"]
     print_table(f"Memory of {device.name}", lines)

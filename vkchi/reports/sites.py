@@ -86,7 +86,7 @@ class ReportSite(NamedTuple):
         return show_numbers(values[part.value], name, shape, part.spec)
 
     def message(self, values: Sequence[Any]) -> str:
-        """Message of a failed check: location, text and iteration."""
+        """Message of a failed check: location, text and iteration; without a span the text only."""
         text = self.text(values)
         if self.span is None:
             return text

@@ -1,6 +1,6 @@
 """Device capabilities: one flat, hashable record, usable as part of a cache key.
 
-`vkchi.device` fills it; passes, the emitter and the launch path read it.
+`vk.physical` fills it; passes, the emitter and the launch path read it.
 
     >>> SMALLEST.int64
     False
@@ -14,8 +14,8 @@ KINDS = ("other", "integrated", "discrete", "virtual", "cpu")  # in VkPhysicalDe
 
 
 class Caps(NamedTuple):
-    """Capabilities and limits of a device. The defaults are the minimum that vkchi requires of a
-    Vulkan 1.3 device."""
+    """Capabilities and limits of a device. The defaults are Vulkan's minimal limits, subgroups of 4
+    lanes, no optional feature, and no defect of the driver."""
 
     kind: str = "other"  # one of KINDS
     # arithmetic types

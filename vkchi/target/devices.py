@@ -1,4 +1,4 @@
-"""Device information, and device selection by index, name or kind.
+"""Device information, device selection by index or name, and tests of a device's kind.
 
 >>> select_device(infos, "llvmpipe")
 0
