@@ -1,9 +1,9 @@
 """Loop-carried dependence test for top-level loops, on variables of the kernel.
 
-A top-level loop runs in parallel. Reductions into a variable are atomic. In `a, b = b, a + b` or
-`last = i`, however, iterations depend on each other, so the loop must be serial. A variable is
-private to the iteration if every iteration assigns it before reading it, and nothing reads it after
-the loop. The test is syntactic and conservative.
+A top-level loop runs in parallel. Reductions into a variable are atomic. In `a, b = b, a + b`,
+however, iterations depend on each other, so the loop must be serial. So must one with `last = i` if
+`last` is read after it. A variable is private to the iteration if every iteration assigns it before
+reading it, and nothing reads it after the loop. The test is syntactic and conservative.
 
     names = assigned_names(cx, loop); is_ordered(cx, loop, names); own_variables(cx, loop, names)
 """

@@ -1,9 +1,10 @@
 """Loop lowering: parallel at the top of a kernel, serial below, unrolled anywhere.
 
-- A top-level `for` becomes a `parallel` op. Exceptions are loops whose iterations depend on each
-  other, loops that options or `ti.loop_config` serialize, and constant ranges of at most one item.
-  Kernel variables that it assigns become `local` memory, which is read, written and combined
-  atomically. Variables that are private to an iteration stay values.
+- A top-level `for` becomes a `parallel` op. Exceptions are loops that options or `ti.loop_config`
+  serialize, and constant ranges of at most one item. A loop whose iterations depend on each other
+  is serial too, unless it has a `block_dim`. Kernel variables that a `parallel` assigns become
+  `local` memory, which is read, written and combined atomically. Variables that are private to an
+  iteration stay values.
 - A serial loop carries every variable that it may assign. With a `break` or `return` in it, it is a
   `while` op that also carries flags.
 """

@@ -113,9 +113,10 @@ def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
 
 
 def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
-    """Check that an operand is not an array, struct, function or None.
+    """Check that an operand's kind supports numbers, and that it is neither a function nor None.
 
-    With `is_truth`, functions and None are valid. Raises KernelTypeError.
+    With `is_truth`, its kind must support truth; functions and None are valid. Raises
+    KernelTypeError.
     """
     cx.at(n, lambda cx: check_supported(cx, x, "truth" if is_truth else "number"))
     if is_truth:

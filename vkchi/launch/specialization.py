@@ -2,10 +2,11 @@
 
 A kernel with array arguments is first compiled for any shape. Launches are counted per shape. When
 launches of a shape have run for about as long as compiling takes, the Func is built again with its
-extents as constants. Such code has exact grids, proven bounds, aligned rows and divisions by
-multiplication. The first MOST_SHAPES shapes of a kernel are specialized; all others use the generic
-code, which bounds compile time. `cache.specialized_code` keeps specialized code on disk, where
-other processes find it at their first launch.
+extents as constants. Both times are estimates; launches of little work (FEWEST_NUMBERS) do not
+count. Such code has exact grids, proven bounds, aligned rows and divisions by multiplication. The
+first MOST_SHAPES shapes that get so far are specialized; all others use the generic code, which
+bounds compile time. `cache.specialized_code` keeps specialized code on disk, where other processes
+find it at their first launch.
 
 Tier 1 code leaves out transformations that a few launches do not amortize (`passes.tiers`). If it
 reports a next tier, that is built in the same way: per shape, once if no extents are used, or
