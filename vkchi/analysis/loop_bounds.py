@@ -33,8 +33,9 @@ def nest_of(fn: Func) -> Nest:
 def emit_widest_bounds(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | None:
     """Emit bounds that hold in all iterations of enclosing loops, from given values only.
 
-    They are valid if no value of `sums_under` wraps. None if no such bounds are known, or for a
-    `while`. If the loop's own bounds qualify, they are returned unchanged.
+    They are valid if no op in them wraps (`sums_under` of a loop with these bounds). None if no
+    such bounds are known, or for a `while`. If the loop's own bounds qualify, they are returned
+    unchanged.
     """
     if loop.kind not in COUNTED:
         return None

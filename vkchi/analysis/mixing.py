@@ -57,7 +57,8 @@ def depends_on_invocation(loop: Op) -> bool:
     """True if results may depend on the invocation that runs an iteration, or on its other
     iterations.
 
-    That is so with a demanded workgroup size, ids of `GROUPED`, or synchronization.
+    That is so with a demanded workgroup size, ops of `GROUPED` (ids, workgroup memory), or
+    synchronization.
     """
     return loop.attr is not None or has_kind(loop.regions[0], GROUPED | SYNCS)
 

@@ -1,7 +1,8 @@
 """Uniformity analysis of a workgroup: reports barriers in divergent control flow.
 
 A condition is divergent if it provably differs within a workgroup. Such a condition is computed
-only from constants and the invocation's position: `local_index`, `i % n`, the lane number.
+only from constants and the invocation's position: `local_index`, `i % n`, the lane number. A `for`
+is divergent if one of its bounds is divergent and the other uniform. A `while` never counts.
 Loads, loop-carried values and other functions of the global index are assumed to be uniform:
 programs write `if i // 64 < n` and mean whole workgroups.
 """

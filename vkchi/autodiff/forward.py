@@ -195,9 +195,10 @@ class Forward(Cloner):
     def check_order(self, op: Op) -> None:
         """Raises GradientError for an atomic whose tangent depends on the order of iterations.
 
-        These are atomics other than sums, and those whose old value is used. Other iterations may
-        run between the atomic on the value and the one on the dual. Adjoints are exempt (forward
-        over reverse): any of the iterations that write the same value may take any part.
+        These are atomics other than sums, and sums whose differentiable old value is used. Other
+        iterations may run between the atomic on the value and the one on the dual. Atomics outside
+        parallel loops and on private memory are exempt. So are adjoints (forward over reverse): any
+        of the iterations that write the same value may take any part.
         """
         root = base_memory(op.args[0])
         if not self.is_parallel or root in self.private or op.kind == "store":

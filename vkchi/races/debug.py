@@ -1,4 +1,4 @@
-"""Debug mode: check launches for races, and warn once per pair of source lines.
+"""Debug mode: check launches for races, and warn with both source lines.
 
 `DetectingPlan` is the plan of a kernel that may have conflicts. It runs an instrumented variant
 (`detector`), which compares values: two stores of the same value are no race.
@@ -91,7 +91,10 @@ def make_races(fn: Func, shared: dict[str, str]) -> KernelRaces:
 
 
 def warn_conflict(races: KernelRaces, group: ConflictGroup, registry: dict[Any, Any]) -> None:
-    """Warn about a conflict, once per pair of lines; not if a source span is missing."""
+    """Warn about a conflict, unless a source span is missing.
+
+    By default, Python shows the warning once per pair of lines.
+    """
     one, other = group.first[0].span, group.second[0].span
     if one is None or other is None:
         return

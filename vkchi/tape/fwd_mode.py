@@ -37,8 +37,9 @@ class FwdMode(Recording):
 
     loss: one or several fields that hold results. param: a field with a dual. seed: one number per
     scalar of param (None: 1, for a param of one number). clear_gradients: set all duals to 0 first.
-    Raises KernelRuntimeError for a seed of wrong length, ArgumentError for missing duals, and
-    GradientError if a tangent would be wrong. Source: Taichi's `ti.ad.FwdMode`.
+    Raises KernelRuntimeError for a seed of wrong length or if a recording is active. Raises
+    ArgumentError for missing duals or a seed that is not of numbers, and GradientError if a tangent
+    would be wrong. Source: Taichi's `ti.ad.FwdMode`.
     """
 
     title, kind = "ti.ad.FwdMode", "dual"

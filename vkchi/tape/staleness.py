@@ -24,7 +24,7 @@ def find_stale(
     written: Mapping[str, Box],
     invariant: frozenset[str],
 ) -> MarkedOp | None:
-    """Return an access after which rerunning the kernel gives other values, or None.
+    """Return an access after which rerunning the kernel may give other values, or None.
 
     The kernel runs in the simplified form of its gradient, if there is a `spec`. `written` are the
     parts of arrays that it may overwrite; all must be redefined, except for those in `invariant`.

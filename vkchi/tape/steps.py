@@ -37,8 +37,8 @@ class CallStep(TapeStep):
     """A call that can be repeated.
 
     `race` is the race between its iterations, if any was found. `results` are copies of the arrays
-    it wrote. They are saved in limited memory if the call depends on the order of iterations. Later
-    calls then find equal values in every repetition.
+    it wrote. They are saved in limited memory if a race was found or accepted, or if results of
+    atomics reveal the order of iterations. Later calls then find equal values in every repetition.
     """
 
     def __init__(self, call: KernelCall) -> None:

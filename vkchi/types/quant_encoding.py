@@ -1,7 +1,7 @@
 """Bit-packed numbers: encoding of integers, fixed-point and floating-point numbers in a few bits.
 
 A number is in the highest bits of a *slot*, an integer of 32 or 64 bits; the lower bits are zero.
-So arithmetic on slots of integers and fixed-point numbers overflows exactly as that of the numbers.
+So sums of slots of integers and fixed-point numbers overflow exactly as sums of the numbers.
 Additions, bit operations, minima and maxima can be applied to such slots directly, in any order.
 
 Encoding and decoding are written once, with the operators of `Lane`. Kernels pass values that emit
