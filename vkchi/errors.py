@@ -59,7 +59,8 @@ class KernelTypeError(CompilationError, TypeError):
 
 
 class KernelValueError(KernelTypeError, ValueError):
-    """Error: a compile-time constant in a kernel with an invalid value."""
+    """Error: an invalid constant as bound or step of a loop in a kernel, or an invalid type of a
+    struct's member."""
 
 
 class KernelNameError(CompilationError, NameError):
@@ -179,7 +180,7 @@ class NotIterableError(ArgumentError, NotImplementedError):
 
 
 class ToolError(ArgumentError, ValueError, AssertionError):
-    """Error: an object that a function of ti.tools or ti.ui does not accept.
+    """Error: an object that a function of ti.tools, ti.GUI or ti.ui does not accept.
 
     Taichi raises ValueError or AssertionError.
     """
@@ -269,9 +270,11 @@ class SubgroupWarning(RuntimeWarning):
 
 
 class GradientWarning(RuntimeWarning):
-    """Warning: `kernel.grad(...)` has no effect, or its correctness is unknown.
+    """Warning: `kernel.grad(...)` has no effect, because nothing that the kernel writes has a
+    gradient.
 
-    No effect: nothing that the kernel writes has a gradient.
+    With `missing_gradient="warn"` also: a derivative flows through an array without a gradient or
+    dual, which counts as constant.
     """
 
 

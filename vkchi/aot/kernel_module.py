@@ -216,7 +216,7 @@ class Module:
         compiled for, unless the argument states it. The default format is rgba8.
 
         Raises ArgumentError for anything but a graph, and for an invalid name or one in use. Raises
-        it also for unknown or unfit samples, and for arrays passed to dispatch(), since they are
+        it also for unknown or unfit samples. Raises it for arrays passed to dispatch(): they are
         memory of this process. Raises the errors of `add_kernel`.
         """
         if not isinstance(graph, Graph):

@@ -388,9 +388,8 @@ class Storage(Elements):
     def copy_from(self, other: Storage) -> None:
         """Copy from another field or ndarray (`other`) of the same shape and element shape.
 
-        The copy stays on the device if both have the same device, type and layout, and no other
-        array shares their memory. Otherwise values are cast on the host. Raises ArgumentError for
-        others.
+        The copy stays on the device if devices, types and layouts are equal, and no other array
+        shares the memory. Otherwise values are cast on the host. Raises ArgumentError for others.
         """
         if not isinstance(other, Storage):
             raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")

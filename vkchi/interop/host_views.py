@@ -128,8 +128,8 @@ def as_plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
     """Detached numpy view of a CPU tensor.
 
-    Raises ArgumentError for other objects, tensors on other devices, tensors that reach beyond
-    their storage, and tensors that numpy cannot view (bfloat16, sparse).
+    Raises ArgumentError for other objects, tensors on other devices, and tensors that reach beyond
+    their storage. Raises it also for tensors that numpy cannot view (bfloat16, sparse).
     """
     if not is_torch(tensor):
         raise ArgumentError(f"a torch tensor is needed, not {type(tensor).__name__}")

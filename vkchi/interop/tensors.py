@@ -125,9 +125,9 @@ class TensorPool:
 def new_tensor(runtime: Runtime, like: Any, shape: Sequence[int], dtype: Any, axes: int) -> Any:
     """A new uninitialized tensor on the torch device of `like`.
 
-    The last `axes` axes are those of its elements. It is in memory of the runtime's device if
-    `like` is on the CPU, the device can import host memory, and debug mode is off. Otherwise, and
-    if that fails, torch allocates it.
+    The last `axes` axes are those of its elements. It is in memory of the runtime's device if three
+    conditions hold: `like` is on the CPU, the device can import host memory, debug mode is off.
+    Otherwise, and if that fails, torch allocates it.
     """
     hosts = host_arrays(runtime)
     made = None

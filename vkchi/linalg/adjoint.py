@@ -4,8 +4,8 @@
 system A^T s = dx once, with the same solver. s is the gradient of b. The arrays that A depends on
 get -s^T dA x, by the gradient of the kernel. The initial guess has no influence.
 
-Precondition: A is linear. If dx is not 0, the gradient raises GradientError if a solver run did not
-converge, and for `MatrixFreeCG` if A is not symmetric.
+Precondition: A is linear. The gradient raises GradientError if a solver run did not converge, and
+for `MatrixFreeCG` if A is not symmetric. It does nothing if dx is 0.
 
 Guarantees: A is the matrix of the solver run, even if Python variables of the kernel have changed
 since.

@@ -186,9 +186,9 @@ def MatrixFreeCG(
 ) -> bool:
     """Conjugate gradients: solve A x = b for a symmetric positive definite A, starting from x.
 
-    Return True if the residual of the recurrence falls below `tol` (absolute norm) within `maxiter`
-    iterations, and the true residual b - A x passes. Its norm must be at most `tol`, or 1e-3 (f32)
-    or 1e-8 (f64) times the norm of b. `quiet` suppresses progress output.
+    Return True if the norm of the recurrence's residual falls below `tol` (absolute) within
+    `maxiter` iterations, and the true residual b - A x passes too. The norm of that must be at most
+    `tol`, or 1e-3 (f32) or 1e-8 (f64) times the norm of b. `quiet` suppresses progress output.
 
     Raises KernelTypeError unless b and x are both f32 or both f64, KernelRuntimeError for different
     shapes and other objects. Source: M. R. Hestenes and E. Stiefel, "Methods of conjugate gradients

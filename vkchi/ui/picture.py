@@ -144,11 +144,11 @@ class FrameRenderer:
 
 @functools.cache
 def choose_adapter() -> None:
-    """Select the GPU of the kernels for pygfx, which has one device per process, and raise its
-    buffer limits to the maximum.
+    """Select the GPU of the kernels for pygfx, and raise its buffer limits to the maximum.
 
-    The GPU is found by its name among wgpu's Vulkan adapters. No effect if none has that name,
-    without a runtime, if pygfx is already in use, or on a second call.
+    pygfx has one device per process. The GPU is found by its name among wgpu's Vulkan adapters. No
+    effect without a runtime, without such an adapter, if pygfx is already in use, or on a second
+    call.
     """
     runtime = find_runtime()
     if runtime is None:
