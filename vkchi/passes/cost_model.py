@@ -248,8 +248,8 @@ def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps)
 
 
 def choose_block(count: Count, caps: Caps) -> int:
-    """Return a workgroup size. A constant count gets one that needs no guard if there is such a
-    divisor, and a smaller one if the count is small."""
+    """Return a workgroup size. A constant count gets one that needs no guard if `exact_block` finds
+    it, and a smaller one if the count is small."""
     most = min(DEFAULT_BLOCK, caps.workgroup_invocations)
     if count[0] != "const":
         return most
@@ -318,7 +318,8 @@ def choose_tile(
     demand: int | None = None,
 ) -> tuple[int, ...] | None:
     """Return the workgroup's length along each of two or three axes, slowest first. Returns None if
-    all tiles waste too much, or if the device allows only one workgroup along one of the axes.
+    all tiles waste too much, and in three cases: an extent is 0, no tile has the size `demand`, or
+    the device allows only one workgroup along one of the axes.
 
     `extents`: None where unknown. `is_square`: memory lines are used along both fast axes.
     `demand`: mandatory number of invocations.

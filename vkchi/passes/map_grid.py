@@ -66,7 +66,7 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
     """Map all parallel loops to the device.
 
     Raises DeviceError for a demanded workgroup size that is below 1 or larger than the device's,
-    KernelSyntaxError at a barrier that some invocations cannot reach.
+    KernelSyntaxError at a barrier in provably divergent control flow.
     """
     options = options or Options()
     loops = [op for op in fn.body.ops if op.kind == "parallel"]

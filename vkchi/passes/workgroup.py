@@ -18,7 +18,7 @@ If the host cannot compute the number of iterations, `map_grid` makes each workg
 groups of iterations in sequence. A barrier at the end separates their uses of workgroup arrays.
 Such a loop does not run if it has more than `host_numbers.most_iterations` iterations.
 
-A barrier that only some invocations of a workgroup can reach is an error (`uniformity`).
+A barrier in control flow that provably diverges in a workgroup is an error (`uniformity`).
 
     >>> pad_to_workgroup(fn, caps)
 """
@@ -56,7 +56,7 @@ NEUTRAL_VOTES = {
 def pad_to_workgroup(fn: Func, caps: Caps = SMALLEST) -> Func:
     """Pad loops with barriers to whole workgroups.
 
-    Raises KernelSyntaxError at a barrier that some invocations cannot reach.
+    Raises KernelSyntaxError at a barrier in provably divergent control flow.
     """
     wanted = {
         op for op in fn.body.ops if op.kind == "parallel" and has_kind(op.regions[0], BARRIERS)

@@ -93,7 +93,7 @@ class Parameter:
         return []
 
     def leaves(self, arg: Any) -> Iterator[tuple[Parameter, Any]]:
-        """Yield the parameter with its argument; a group yields each of its members."""
+        """Yield the parameter with its argument; a group yields the leaves of its members."""
         yield self, arg
 
     def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:

@@ -1,7 +1,7 @@
 """Kernel parameters with members: structs, arrays of structs, argument packs.
 
-Each is split into one parameter per member, named by its path (`ball.pos`). The members sign and
-bind themselves.
+Each is split into one parameter per member, named by its path (`ball.pos`). The members bind
+themselves. Those of arrays and packs also sign; compiled code depends on no value of a struct.
 
     @ti.kernel
     def push(ball: Ball, balls: ti.types.ndarray(dtype=Ball)): ...
