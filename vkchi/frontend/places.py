@@ -527,7 +527,8 @@ def tensor_item(cx: Lowering, base: Any, indices: list[Any]) -> Any:
 def axis_places(cx: Lowering, k: Any, extent: int, t: Tensor) -> list[Component]:
     """Return the component indices along one axis that an index or slice selects.
 
-    Raises KernelIndexError for a constant out of range, KernelSyntaxError for a negative one.
+    Raises KernelIndexError for a constant out of range, KernelSyntaxError for a negative one,
+    KernelTypeError for other objects than integers.
     """
     if isinstance(k, slice):
         return [*range(extent)[k]]

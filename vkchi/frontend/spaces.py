@@ -70,7 +70,10 @@ class LoopSpace(NamedTuple):
 
 
 def space_of(cx: Lowering, x: Any) -> LoopSpace:
-    """Return the iteration space of a loop over x. Raises KernelTypeError if there is none."""
+    """Return the iteration space of a loop over x.
+
+    Raises KernelTypeError if there is none, and the errors of `as_bound` and `as_step`.
+    """
     if isinstance(x, grouped):
         inner = space_of(cx, x.inner)
         if inner.name == "range":

@@ -63,7 +63,7 @@ class Context(Protocol):
         ...
 
     def seed(self) -> None:
-        """Record that the kernel draws random numbers: adds the Func parameter `seed`."""
+        """Record that the kernel draws random numbers: adds the Func parameter `.seed`."""
         ...
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

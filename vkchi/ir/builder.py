@@ -90,8 +90,8 @@ class Builder:
     ) -> Op:
         """Append an op without regions.
 
-        Raises InternalError if the arguments do not fit the row. Callers check for user errors
-        first.
+        Raises InternalError if the arguments do not fit the row, KeyError for an unknown kind.
+        Callers check for user errors first.
         """
         try:
             t = infer_type(kind, args, attr, type)

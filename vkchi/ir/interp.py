@@ -88,8 +88,9 @@ def run_reference(
       None if out of range. Accesses through `address` and `word` are not watched; private variables
       are.
 
-    Raises ArgumentError for arguments that do not fit the parameters. Raises InternalError for IR
-    that cannot run, and for a Func with more than STEP_LIMIT iterations.
+    Raises ArgumentError for missing arguments, for arrays that do not fit the parameters, and for
+    shared arrays beyond `check_size`. Raises InternalError for scalars and tensors of another
+    shape, for IR that cannot run, and for a Func with more than STEP_LIMIT iterations.
     """
     funcs = code.funcs if isinstance(code, Program) else (code,)
     bound: dict[str, Any] = {}

@@ -71,8 +71,8 @@ def number_text(bits: int, t: Scalar) -> str:
 def number_bits(text: str, t: Scalar) -> int:
     """Return the bit pattern of a number: the inverse of `number_text`.
 
-    A hexadecimal number is taken as a bit pattern, unchecked. Raises ValueError if a number does
-    not fit the type.
+    A hexadecimal number is taken as a bit pattern, unchecked. Floats are rounded; beyond the range
+    they become infinite. Raises ValueError for an integer that does not fit the type.
     """
     if text.startswith("0x"):
         return int(text, 16)

@@ -2,9 +2,9 @@
 
 A kernel with array arguments is first compiled for any shape. Launches are counted per shape. When
 launches of a shape have run for about as long as compiling takes, the Func is built again with its
-extents as constants. Both times are estimates; launches of little work (FEWEST_NUMBERS) do not
-count. Such code has exact grids, proven bounds, aligned rows and divisions by multiplication. The
-first MOST_SHAPES shapes that get so far are specialized; all others use the generic code, which
+extents as constants. Both times are estimates. Shapes of little work (FEWEST_NUMBERS) are not
+counted. The new code has exact grids, proven bounds, aligned rows and divisions by multiplication.
+The first MOST_SHAPES shapes that get so far are specialized; all others use the generic code, which
 bounds compile time. `cache.specialized_code` keeps specialized code on disk, where other processes
 find it at their first launch.
 
@@ -96,7 +96,7 @@ class CodeSource(NamedTuple):
 class ShapeCounter:
     """A shape that launches used: its code variant and its counter.
 
-    `left` is the number of launches until specialization, 0 if that is decided.
+    `left` is the number of launches until specialization. It is 0 if the variant is final.
     """
 
     __slots__ = ("form", "key", "left")
