@@ -20,6 +20,7 @@ import ctypes
 import faulthandler
 import gc
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,7 @@ SPIRV_VAL = ("spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout")
 VALIDATORS = 2  # processes at once
 DEVICE_FOLDERS = ("e2e", "ops", "fuzz")
 END = b"\0"  # written into the layer's FIFO when the session is over
+NOTICE_OF_LAYER = r"Validation Layer Info - Logging validation error to [^\n]*\n"
 LAYER_SETTINGS = """\
 khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
 khronos_validation.report_flags = error,warn,perf
@@ -61,6 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
         look_like_gpu()
     if config.getoption("--hang-limit"):
         config.pluginmanager.register(HangGuard(config.getoption("--hang-limit")), "vkchi-hangs")
+    if config.getoption("--validation"):
+        drop_notices_of_layer()
     if hasattr(config, "workerinput"):
         return
     os.environ.setdefault("VKCHI_VERIFY", "1")
@@ -210,6 +214,21 @@ def validate_module(path: Path) -> str:
     if run.returncode == 0:
         return ""
     return f"{path}\n{run.stdout}{run.stderr}".rstrip()
+
+
+def drop_notices_of_layer() -> None:
+    """Remove the line with which newer layers name their log from the output of programs."""
+    usual = subprocess.Popen.communicate
+
+    def without(text: Any) -> Any:
+        if isinstance(text, bytes):
+            return re.sub(NOTICE_OF_LAYER.encode(), b"", text)
+        return re.sub(NOTICE_OF_LAYER, "", text) if isinstance(text, str) else text
+
+    def communicate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return tuple(map(without, usual(self, *args, **kwargs)))
+
+    subprocess.Popen.communicate = communicate  # type: ignore[method-assign]
 
 
 class LayerCheck:
