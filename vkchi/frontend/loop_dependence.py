@@ -1,8 +1,9 @@
 """Loop-carried dependence test for top-level loops, on variables of the kernel.
 
-A top-level loop runs in parallel. Reductions into a variable are atomic. In `a, b = b, a + b`,
-however, iterations depend on each other, so the loop must be serial. So must one with `last = i` if
-`last` is read after it. A variable is private to the iteration if every iteration assigns it before
+A top-level loop runs in parallel. `+=`, `-=`, `&=`, `|=` and `^=` of a variable are atomic, and
+never make the loop serial, even if it reads the variable too. In `a, b = b, a + b`, however,
+iterations depend on each other, so the loop must be serial. So must one with `last = i` if `last`
+is read after it. A variable is private to the iteration if every iteration assigns it before
 reading it, and nothing reads it after the loop. The test is syntactic and conservative.
 
     names = assigned_names(cx, loop); is_ordered(cx, loop, names); own_variables(cx, loop, names)
@@ -66,7 +67,11 @@ def is_variable(var: Var | None) -> bool:
 
 
 def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
-    """Return the names that a loop or its callees assign, except by atomic reductions."""
+    """Return the names that a loop or its callees assign, except by atomic updates (`+= -= &= |=
+    ^=`).
+
+    Such updates of a struct count.
+    """
     nodes = events_in(cx.act.source, n)
     found = assigned_here(nodes)
     for x in nodes:
@@ -78,7 +83,7 @@ def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
 
 
 def assigned_here(nodes: Iterable[ast.AST]) -> dict[str, None]:
-    """Return the names that statements among these nodes assign, except by atomic reductions."""
+    """Return the names that statements among these nodes assign, except by `+= -= &= |= ^=`."""
     found: dict[str, None] = {}
     for x in nodes:
         if isinstance(x, ast.AugAssign) and isinstance(x.op, _COMBINED):
@@ -171,7 +176,7 @@ def may_change_receiver(n: ast.Call) -> bool:
 def changed_parameters(
     fn: FunctionType, known: dict[str, Any], within: tuple[Any, ...]
 ) -> dict[str, None]:
-    """Return the names that a function or its callees assign, except by atomic reductions.
+    """Return the names that a function or its callees assign, except by `+= -= &= |= ^=`.
 
     They include the function's own variables. `known`: objects that the arguments denote.
     """
