@@ -175,8 +175,8 @@ def clear_scoped_profiler_info() -> None:
 
 
 def print_memory_profiler_info() -> None:
-    """Print the device memory that arrays use, and the approximate free part of the largest heap,
-    in bytes."""
+    """Print the bytes of device memory in use, without imports, and the approximate free bytes of
+    the largest heap."""
     device = current_runtime().device
     lines = [f"{device.heap.used_bytes:15,} bytes in use", f"{device.free_bytes():15,} bytes free"]
     print_table(f"Memory of {device.name}", lines)

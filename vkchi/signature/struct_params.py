@@ -33,8 +33,7 @@ class GroupParameter(Parameter):
         self.members = members
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
-        """Return the members of an argument by name. Raises ArgumentError for an argument of
-        another type."""
+        """Return the members of an argument by name. Raises ArgumentError if it does not fit."""
         raise NotImplementedError
 
     def pairs(self, arg: Any) -> list[tuple[Parameter, Any]]:

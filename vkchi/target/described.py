@@ -4,8 +4,8 @@
 
     {"name": "AMD RDNA3 (navi31)", "radv": "navi31", "source": "...", "caps": {"int64": true, ...}}
 
-`caps` has fields of `Caps`. A missing field defaults to the Vulkan 1.3 minimum; `subgroup_least`
-and `subgroup_most` default to `subgroup_size`. `kind` may also be given beside `caps`; without it
+`caps` has fields of `Caps`. A missing field has the default of `Caps`; `subgroup_least` and
+`subgroup_most` default to `subgroup_size`. `kind` may also be given beside `caps`; without it
 the device is a GPU of kind "other". `radv` is the GPU family under which Mesa's RADV compiles for
 the device.
 """

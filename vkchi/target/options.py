@@ -1,4 +1,4 @@
-"""Compile options: settings of `ti.init` on which compiled code depends; part of cache keys."""
+"""Compile options, most of them settings of `ti.init`; those in `IN_CODE` are in cache keys."""
 
 from __future__ import annotations
 
