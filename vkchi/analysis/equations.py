@@ -290,8 +290,10 @@ class Solver:
         return any(c is not None and self.is_least(times(many, c), p) for c in counts)
 
     def volumes(self) -> Iterator[Polynomial]:
-        """The product of the extents `own`, an element count that fits in i32. None is yielded if
-        wide."""
+        """The product of the extents `own`, an element count that fits in i32.
+
+        Nothing is yielded if `own` is empty or an extent is wide.
+        """
         if self.own and not any(isinstance(s, Extent) and s.wide for s in self.own):
             total = constant_polynomial(1)
             for s in self.own:

@@ -35,7 +35,7 @@ class AxisDependence(Flow):
 
 
 class AxisVariance(AxisDependence):
-    """Values and private memory that vary along an axis (`found`).
+    """Values, and memory allocated in the body, that vary along an axis (`found`).
 
     `decided` holds the ops inside control flow that diverges between iterations.
     """

@@ -274,8 +274,8 @@ class CallAdjoints:
     def bring_back(self) -> None:
         """Store the fetched gradients in the tensors' `.grad`, and drop them here.
 
-        Copies are written into the old `.grad`. A result gets a new tensor, because torch may own
-        the old one.
+        Copies are written into the old `.grad`. A tensor without one gets a new tensor. So does a
+        result, because torch may own the old one.
         """
         for tensor, array, grad, is_result in self.fetched.values():
             if grad is not None:

@@ -464,10 +464,10 @@ class Tape(Recording):
         return step
 
     def is_reset(self, given: LaunchRequest) -> bool:
-        """True if a kernel stores only constants, into memory that holds a derivative or a used
-        input.
+        """True if a kernel stores only constants, and writes to memory that the tape tracks.
 
-        Such a kernel is recorded after all: its gradient clears that derivative.
+        One of the written arrays holds a derivative, a lost gradient or a used input. Such a kernel
+        is recorded after all: its gradient clears the derivatives there.
         """
         near = [one for memory in given.written.values() for one in self.ledger.near(memory)]
         is_known = any(one.escapes or one.finds(()) for one in near)
