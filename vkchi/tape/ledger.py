@@ -418,7 +418,7 @@ class Account(MemoryAccount):
             self.puts.clear()
 
     def note_read(self, at: Index | None, *, has_own: bool) -> None:
-        """Record a read by Python of a derivative, of a used input, or of an array with lost gradients.
+        """Record a read by Python of a derivative, a used input, or an array with lost gradients.
 
         With `has_own`, the reader is a function with a custom gradient: only lost gradients count.
         """
