@@ -93,7 +93,7 @@ def arrays_used(plan: Plan) -> Names:
 
 
 def stores_constants(plan: Plan) -> bool:
-    """True if a kernel writes by stores only, of values that depend on no float in memory smoothly."""
+    """True if a kernel writes only by stores, and no value stored depends smoothly on memory."""
     fn = plan.func
     active = ActivityAnalysis(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
     is_store = all(kinds == {"store"} for kinds in alias.kinds_of_writes(fn.body.ops).values())
