@@ -41,8 +41,9 @@ def choose_scalar(device: Device, t: Scalar) -> Scalar:
 class Texture:
     """A grid of texels, of one to three axes, initially zero; the first axis is x.
 
-    fmt: a `ti.Format`; shape: texels along each axis. Raises ArgumentError, Unsupported for formats
-    without colors, KernelRuntimeError before `init`.
+    fmt: a `ti.Format`; shape: texels along each axis. Raises ArgumentError for other objects and
+    shapes, Unsupported for the formats `unknown` and `depth24stencil8`, KernelRuntimeError before
+    `init`.
     """
 
     __vkchi_name__ = "a ti.Texture that is no argument of the kernel"  # for error messages

@@ -27,7 +27,8 @@ def from_dlpack(source: dlpack.DLPackExporter, /, *, copy: bool | None = None) -
     - objects without `__dlpack__` or `__dlpack_device__`;
     - tensors that are neither in host memory nor in CUDA memory that the device shares;
     - torch tensors whose memory holds other values (a pending negation, a resized storage);
-    - torch tensors in host memory that require gradients;
+    - tensors in host memory that their library does not export: sparse ones, and torch tensors that
+      require gradients;
     - dtypes without a kernel type.
     """
     if not isinstance(source, dlpack.DLPackExporter):
