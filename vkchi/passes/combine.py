@@ -87,7 +87,10 @@ ATTEMPTS = 3  # failed swaps after which many lanes are assumed to conflict
 
 
 def combine_lanes(fn: Func, caps: Caps) -> Func:
-    """Aggregate atomics that the device emulates by compare-and-swap, where lanes may conflict."""
+    """Aggregate atomics that the device emulates by compare-and-swap, where lanes may conflict.
+
+    Only on GPUs with subgroup reductions and ballots, and for at most MOST_ATOMICS scalars.
+    """
     loop = find_parallel(fn)
     can_count = caps.ballot_fits_word or caps.ballot_fits_long
     can_ask = caps.subgroup_arithmetic and caps.subgroup_ballot and can_count

@@ -48,7 +48,8 @@ SUBGROUP_TYPES = frozenset({"i32", "u32", "f32", "f64"})
 
 
 def reduce(fn: Func, caps: Caps) -> Func:
-    """Replace atomics by private accumulators where legal."""
+    """Replace atomics by private accumulators where legal, in a `parallel` only if it has enough
+    iterations (`reduction_threads`)."""
     return _Reducer(fn, caps).rebuilder.run(fn)
 
 

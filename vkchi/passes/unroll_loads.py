@@ -192,10 +192,11 @@ class InvariantLoadFinder:
                 self.search(op, (*around, op))
 
     def needed(self, load: Op, around: Loops) -> Loops | None:
-        """Loops whose indices determine a load's address, outer ones first.
+        """Loops whose indices determine a load's address, outer ones first; none for an invariant
+        address.
 
-        None if the address depends on other values of the outer loop, the loop may write the
-        location, or a trip count is not constant.
+        Returns None if the address depends on other values of the outer loop, the loop may write
+        the location, or a trip count is not constant.
         """
         if self.changes.may_change(location_of(load.args[0])):
             return None
