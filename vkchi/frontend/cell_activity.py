@@ -7,8 +7,8 @@ the numbers are kernel code, which is inlined.
     for i in x: ...     # for i in range(n): if active[i // 8] != 0: ...
 
 A top-level loop that changes the activity of its own block iterates over the cells that were active
-at its start. It tests a copy of the numbers, made before the loop (`chosen`). Other parallel loops
-test the numbers themselves.
+at its start. It tests a copy of the numbers, made before the loop (`chosen`). Other loops test the
+numbers themselves. An inner loop therefore also iterates over later cells that it activates.
 """
 
 from __future__ import annotations
