@@ -163,7 +163,7 @@ class RaceFinder:
 
 
 def check_gradient_race(race: Found | None, adjoints: Mapping[str, Storage]) -> None:
-    """Raise GradientError if an adjoint that a race affects is nonzero."""
+    """Raise GradientError if an array that a race affects has a nonzero adjoint in any element."""
     for one in race or ():
         reached = [adjoints[name] for name in sorted(one.reaches) if name in adjoints]
         if any(array.to_numpy().any() for array in reached):

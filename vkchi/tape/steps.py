@@ -157,7 +157,10 @@ class RecordedCall(CallStep):
         self.launch(self.call._replace(hosts={}), self.call.args, self.draws)
 
     def run(self) -> None:
-        """Add to the adjoints. Raises GradientError if a derivative flows through a race."""
+        """Add to the adjoints.
+
+        Raises GradientError if an array that a race affects has a nonzero adjoint.
+        """
         self.gradients.fetch()
         check_race(self.race, self.gradients.arrays)
         memory = {**self.memory, **self.drawn}
