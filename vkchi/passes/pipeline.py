@@ -328,7 +328,7 @@ class Pass:
         self.name, self.caps, self.options = name, caps, options or Options()
 
     def __call__(self, fn: Func) -> Any:
-        """Return the changed Func, `fn` itself if nothing changed, or the Program of `split`."""
+        """Return the Func that the pass returns, or the Program of `split`."""
         given = given_to(fn, self.caps, self.options, Memo())
         result = run_pass(self.name, fn, given)
         return result[0] if isinstance(result, tuple) else result
