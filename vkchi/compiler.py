@@ -240,7 +240,7 @@ def reporting_sites(program: Program) -> dict[int, int]:
 
 
 def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
-    """(names of read arrays, names of written arrays)."""
+    """(names of read arrays, names of written arrays); ops that report write REPORT_ARRAY."""
     reads: set[str] = set()
     writes: set[str] = set()
     for op in walk(fn.body):

@@ -93,9 +93,12 @@ def vector_field(
 def matrix_field(
     n: int, m: int, dtype: ScalarDType, *args: Any, ndim: int = 2, **options: Any
 ) -> MatrixField:
-    """A field of `n` by `m` matrices of type `dtype`. args, options: those of `field` from
-    `shape` on, and `layout` (`ti.Layout`). With `ndim` 1 and one column: a field of vectors.
-    Raises ArgumentError."""
+    """A field of `n` by `m` matrices of type `dtype`.
+
+    args, options: those of `field` from `shape` on, and `layout` (`ti.Layout`). With `ndim` 1 and
+    one column: a field of vectors. Other values of `ndim` have no effect. Raises the errors of
+    `field`.
+    """
     if ndim == 1 and m == 1:
         return vector_field(n, dtype, *args, **options)
     made = make_field(current_runtime(), element_type(dtype, n, m), **named_options(args, options))

@@ -22,7 +22,8 @@ def from_dlpack(source: dlpack.DLPackExporter, /, *, copy: bool | None = None) -
     the tensor. The ndarray uses the tensor's memory, and keeps it alive, if the device supports
     that (docs/interop.md) and `copy` is not True. Otherwise it is a copy.
 
-    Raises BufferError if `copy` is False and a copy is necessary. Raises ArgumentError for:
+    Raises KernelRuntimeError before `init`, BufferError if `copy` is False and a copy is necessary.
+    Raises ArgumentError for:
 
     - objects without `__dlpack__` or `__dlpack_device__`;
     - tensors that are neither in host memory nor in CUDA memory that the device shares;
