@@ -1,8 +1,8 @@
 """Race detection for gradients: parallel loops whose result depends on the order of iterations.
 
-A gradient reruns the kernel and may see other values than the kernel did. It also gives the adjoint
-of an element to every iteration that stored there. A race is therefore an error if it affects a
-derivative.
+A gradient reruns the kernel and may see other values than the kernel did. If several iterations
+store to an element, it gives the adjoint to an arbitrary one of them. A race is therefore an error
+if it affects a derivative.
 
 A call is free of races if one of these tests succeeds, in this order:
 

@@ -1,8 +1,8 @@
 """Snapshots by copy-on-write: a tape copies an array before something overwrites it.
 
 A recorded call requests that parts of arrays keep their contents. Before a launch or Python writes
-to such a part, the array is copied once for all requests. Only the affected rows are copied if they
-are known.
+to such a part, the array is copied once for all requests that the write affects. Only the requested
+rows are copied if they are known.
 
 In limited memory the state at the start is saved, too. If the copies exceed the budget, all but
 that state are dropped, and the calls are repeated instead (`checkpoints`).

@@ -176,11 +176,12 @@ class Tensor(Type):
 class Array(Type):
     """Type of indexed memory: a field, an ndarray argument, a temporary, a shared array.
 
-    - `elem`: type of an element's value;
+    - `elem`: type of an element's value, or of its slot if elements are bit-packed;
     - `shape`: static (fields, shared arrays), or None for ndarrays, whose shape is known at launch;
     - `layout`: None for row-major with components innermost;
     - `space`: `global`, or `shared` for memory of a workgroup;
-    - `stored`: scalar type in memory; it differs from that of `elem` only for u1.
+    - `stored`: scalar type in memory; that of `elem`, but u8 or u32 for u1, and the word's type if
+      elements are bit-packed.
 
     Facts about the array of a launch are attributes of the parameter (`types.array_attributes`).
     """
