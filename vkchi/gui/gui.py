@@ -464,7 +464,7 @@ class GUI:
     def get_event(self, *e_filter: Any) -> bool:
         """True if an unread event matches e_filter (as in `get_events`); it becomes `event`.
 
-        Earlier events are dropped; all are if none matches.
+        Earlier events are dropped. If none matches, all are, and the last becomes `event`.
         """
         return any(True for _ in self.get_events(*e_filter))
 
