@@ -834,3 +834,49 @@ def test_lanes_share_serial_code():
     np.testing.assert_array_equal(x.to_numpy(), want)
     np.testing.assert_array_equal(a.to_numpy(), found)
     np.testing.assert_array_equal(b.to_numpy(), under)
+
+
+def test_loops_that_read_what_they_add_up_run_in_order() -> None:
+    x = ti.field(ti.i32, 1000)
+
+    @ti.kernel
+    def scan() -> ti.i32:
+        s = 0
+        for i in range(1000):
+            s += i
+            x[i] = s
+        return s
+
+    assert scan() == 499500
+    assert (x.to_numpy() == np.cumsum(np.arange(1000))).all()
+
+    @ti.kernel
+    def grow() -> ti.i32:
+        s = 1
+        for i in range(15):
+            s += s * 2 + i
+        return s
+
+    want = 1
+    for i in range(15):
+        want += want * 2 + i
+    assert grow() == want
+
+
+def test_an_attribute_called_block_is_no_workgroup() -> None:
+    @ti.data_oriented
+    class Hash:
+        def __init__(self) -> None:
+            self.block = 16
+
+        @ti.kernel
+        def value(self) -> ti.i32:
+            h = 7
+            for i in range(1000):
+                h = (h * 31 + self.block + i) % 65521
+            return h
+
+    want = 7
+    for i in range(1000):
+        want = (want * 31 + 16 + i) % 65521
+    assert Hash().value() == want

@@ -1,7 +1,7 @@
 """Loop-carried dependence test for top-level loops, on variables of the kernel.
 
-A top-level loop runs in parallel. `+=`, `-=`, `&=`, `|=` and `^=` of a variable are atomic, and
-never make the loop serial, even if it reads the variable too. In `a, b = b, a + b`, however,
+A top-level loop runs in parallel. `+=`, `-=`, `&=`, `|=` and `^=` of a variable are atomic. They
+make the loop serial only if the loop reads the variable. In `a, b = b, a + b`, too,
 iterations depend on each other, so the loop must be serial. So must one with `last = i` if `last`
 is read after it. A variable is private to the iteration if every iteration assigns it before
 reading it, and nothing reads it after the loop. The test is syntactic and conservative.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from vkchi.frontend.call_tables import find_call
@@ -35,21 +35,27 @@ from vkchi.frontend.values import MemoryTarget
 See = Callable[[ast.expr], Any]  # an expression's object, or None if unknown
 
 _COMBINED = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)  # `op=` is atomic
-_OF_WORKGROUPS = frozenset(("simt", "block", "subgroup", "warp"))
+SIMT = "vkchi.lang.simt"
 
 
 def is_ordered(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> bool:
     """True if iterations must run in order, because they assign these names.
 
-    Variables that are private or flags (`is_own`, `is_flag`) do not count. False for a loop with an
-    attribute named `simt`, `block`, `subgroup` or `warp`, as in uses of `ti.simt`.
+    Variables that are private or flags (`is_own`, `is_flag`) do not count. False for a loop that
+    uses `ti.simt`.
     """
     names = [name for name in assigned if is_variable(cx.act.find(name))]
-    if not names or any(
-        isinstance(x, ast.Attribute) and x.attr in _OF_WORKGROUPS for x in ast.walk(n)
-    ):
+    if not names or any(is_of_workgroups(cx, x) for x in ast.walk(n)):
         return False
     return any(not is_own(cx, n, name) and not is_flag(n, name) for name in names)
+
+
+def is_of_workgroups(cx: Lowering, n: ast.AST) -> bool:
+    """True if an expression denotes `ti.simt` or one of its modules."""
+    if not isinstance(n, ast.Attribute | ast.Name) or not isinstance(n.ctx, ast.Load):
+        return False
+    found = peek(cx, n)
+    return isinstance(found, ModuleType) and found.__name__.startswith(SIMT)
 
 
 def own_variables(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> list[Var]:
@@ -73,7 +79,7 @@ def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
     Such updates of a struct count.
     """
     nodes = events_in(cx.act.source, n)
-    found = assigned_here(nodes)
+    found = assigned_here(n, nodes)
     for x in nodes:
         if isinstance(x, ast.Call):
             found |= dict.fromkeys(names_assigned_by(cx, x))
@@ -82,11 +88,17 @@ def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
     return found
 
 
-def assigned_here(nodes: Iterable[ast.AST]) -> dict[str, None]:
-    """Return the names that statements among these nodes assign, except by `+= -= &= |= ^=`."""
+def assigned_here(n: ast.AST, nodes: Iterable[ast.AST]) -> dict[str, None]:
+    """Return the names that statements among these nodes of a loop or function assign.
+
+    `+= -= &= |= ^=` of a name count only if the loop or function reads it.
+    """
     found: dict[str, None] = {}
+    read = {x.id for x in ast.walk(n) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
     for x in nodes:
         if isinstance(x, ast.AugAssign) and isinstance(x.op, _COMBINED):
+            if isinstance(x.target, ast.Name) and x.target.id in read:
+                found[x.target.id] = None
             continue
         if isinstance(x, ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign):
             found |= dict.fromkeys(assigned_by(x))
@@ -188,7 +200,7 @@ def changed_parameters(
         return part_seen(see(x.value), x.attr) if isinstance(x, ast.Attribute) else None
 
     nodes = [*ast.walk(node)]
-    found = assigned_here(nodes)
+    found = assigned_here(node, nodes)
     for x in nodes:
         if isinstance(x, ast.Call):
             found |= dict.fromkeys(changed_by(x, see, within))
