@@ -35,7 +35,10 @@ OPTIMIZATIONS = (-1, 0, 1, 2)  # the interpreter's own first
 STOCK = ("importlib", "_frozen_importlib", "zipimport", "builtins")  # loaders that keep code
 NOTHING: list[str] = []
 NAMELESS = "<vkchi>"  # file name of texts compiled here
-_SILENCE = ("ignore", None, Warning, re.compile(re.escape(NAMELESS)), 0)
+_SILENCE = (
+    ("ignore", None, Warning, re.compile(re.escape(NAMELESS)), 0),
+    ("ignore", None, SyntaxWarning, None, 0),  # late versions of Python 3.13 name another module
+)
 LITERALS = (int, float, complex, str, bytes, tuple, frozenset, CodeType, type(None), type(...))
 _PARTS = (
     "co_name", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_code", "co_names",
@@ -83,7 +86,7 @@ def compile_quietly(given: Any, flags: int, optimize: int = -1) -> Any:
     before = warnings.filters
     try:
         # Not `catch_warnings`, which would show earlier warnings again.
-        warnings.filters = [_SILENCE, *before]
+        warnings.filters = [*_SILENCE, *before]
         return compile(given, NAMELESS, "exec", flags, True, optimize)
     except local(SyntaxError, ValueError, RecursionError, MemoryError):
         return None
