@@ -31,7 +31,7 @@ def _reciprocal(x: Any) -> Any:
 
 
 def shape_of(x: Any) -> tuple[int, ...]:
-    """(n,) of a vector, (n, m) of a matrix, () of anything else."""
+    """The attribute `shape` as a tuple: (n,) of a vector, (n, m) of a matrix; () without it."""
     return tuple(getattr(x, "shape", ()))
 
 

@@ -347,7 +347,10 @@ class DispatchStep:
         return any(depends_on_argument(axis.length, name) for axis in self.grid.axes)
 
     def _find_parts(self, numbers: tuple[int, ...]) -> Parts:
-        """Compute and memoize the parts for iteration counts, followed by divisors."""
+        """Compute and memoize the pipeline and the grid parts.
+
+        `numbers`: the iteration counts, then the divisors.
+        """
         pipeline, grid = self.pipeline, self.grid
         counts, divisors = numbers[: len(grid.axes)], numbers[len(grid.axes) :]
         magic = [number(n) for number, n in zip(self.magic, divisors, strict=True)]

@@ -239,7 +239,9 @@ class QuotientEstimate(NamedTuple):
 def guess(a: Num, b: Num) -> QuotientEstimate:
     """Estimate a quotient and its remainder.
 
-    The quotient is off by at most 2.5 * 2**-3, rounding adds 1/2; so |rest| is at most 0.82 |b|.
+    For |a| < |b| they are a zero with the quotient's sign, and a. Otherwise the quotient is a / b,
+    rounded. Below 2**21 the division is off by at most 2.5 * 2**-3, and rounding adds 1/2; so
+    |rest| is at most 0.82 |b|. From 2**21 on, `is_good` is False.
     """
     quotient, size = a / b, abs(b)
     is_small = abs(a) < size

@@ -1,7 +1,8 @@
 """Thin layer of checked Vulkan calls over the `vulkan` package.
 
-One module each for instances, physical and logical devices, memory, queues, pipelines and query
-pools. `vkchi.device` chooses the device; `recorder` decides when to submit and where barriers go.
+There are modules for instances, physical and logical devices, queues, pipelines and timestamp
+queries, and several for memory: `allocator`, `memory_blocks`, `heap`, `ring`. `recorder` decides
+when to submit and where barriers go; `vkchi.device` chooses the device.
 
     >>> from vkchi.vk.raw import load_vulkan
     >>> vk = load_vulkan()

@@ -106,21 +106,6 @@ def best_so_far() -> Program:
     return loss, [run]
 
 
-def sum_under_way() -> Program:
-    x, y, loss = field(N, values=START), field(N), field()
-
-    @ti.kernel
-    def run():
-        s = 0.0
-        for i in x:
-            s += x[i]
-            y[i] = s
-        for i in y:
-            loss[None] += y[i] ** 2
-
-    return loss, [run]
-
-
 def short_recurrence() -> Program:
     x, y, loss = field(N, values=START), ti.field(ti.f32, N), field()
 
@@ -173,7 +158,6 @@ PROGRAMS = {
     flag_by_whoever_finds_it: STORES,
     result_by_whoever_finds_it: STORES,
     best_so_far: f"{READS}|{STORES}",
-    sum_under_way: READS,
     short_recurrence: READS,
     recurrence_in_one_element: f"{READS}|{STORES}",
     (lambda: contacts(3)): READS,
@@ -191,6 +175,25 @@ def test_gradient_of_write_race_raises(program: Callable[[], Program]) -> None:
         with ti.ad.Tape(loss, validation=True):
             for kernel in kernels:
                 kernel()
+
+
+def test_sums_that_are_read_under_way_are_in_order() -> None:
+    x, y, loss = field(N, values=START), field(N), field()
+
+    @ti.kernel
+    def run():
+        s = 0.0
+        for i in x:
+            s += x[i]
+            y[i] = s
+        for i in y:
+            loss[None] += y[i] ** 2
+
+    with ti.ad.Tape(loss):
+        run()
+    sums = np.cumsum(x.to_numpy())
+    np.testing.assert_allclose(y.to_numpy(), sums, rtol=1e-5)
+    is_near(x.grad, 2 * np.cumsum(sums[::-1])[::-1])
 
 
 def test_variables_of_the_kernel_are_assigned_in_order() -> None:
