@@ -25,7 +25,7 @@ Trips = Callable[[Op], "BoundedCount | None"]  # trip count of a loop, if known
 
 
 def work_of(fn: Func) -> Work:
-    """Pairs (number of ops, `Count` of their executions) of a launch."""
+    """Static estimate for a launch: one pair (number of ops, executions) per distinct `Count`."""
     found = work_in(fn.body, partial(trips_of, given=frozenset(fn.params)))
     return tuple([(ops, rounds) for rounds, ops in found.items()])
 

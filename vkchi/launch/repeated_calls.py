@@ -64,9 +64,9 @@ class RepeatedCall:
         self.prepared = Prepared(plan.executable, bound, [(n.argument, n.name) for n in numbers])
 
     def _begin_to_hold(self) -> None:
-        """Start a list of owners of foreign memory, held while a call waits.
+        """Start a new list `held`: owners of foreign memory, alive while `launch` blocks.
 
-        Owners in an earlier list are held by the device until it is done.
+        The device keeps the owners of an earlier list until it has finished the recorded commands.
         """
         self.held: list[Any] = []
         self.holding = self.plan.runtime.device.heap.hold(self.held)

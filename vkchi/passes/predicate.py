@@ -84,7 +84,10 @@ def will_be_if_converted(op: Op) -> bool:
 
 
 def straight_ops(op: Op) -> list[Op]:
-    """Ops directly in an `if`, without constants; a converted inner `if` is replaced by its ops."""
+    """Ops directly in an `if`, without constants.
+
+    An inner `if` that will be converted is replaced by its ops.
+    """
     found: list[Op] = []
     for inner in (x for r in op.regions for x in r.ops[:-1] if x.kind != "const"):
         ops = straight_ops(inner) if inner.kind == "if" and inner.results else []

@@ -149,7 +149,7 @@ class NestingLimiter(Rebuilder):
         return [self.map.get(r, r) for r in op.results]
 
     def fill_place(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Store the initial value of a private variable that is defined before the `if`."""
+        """Replace the definition of a private variable, moved before the `if`, by a store."""
         place = self.outside[op]
         if args:
             self.b.emit("store", place, args[0])

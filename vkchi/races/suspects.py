@@ -12,7 +12,7 @@ These are no candidates for a trial:
 
 - reads that only decide whether a write happens, as in breadth-first search;
 - minima and maxima;
-- writes that depend on the result of an atomic, which may have ordered the iterations, as in
+- writes that the result of an atomic decides on, as it may have ordered the iterations:
   `if ti.atomic_add(arrived[k], 1) == 1: box[k] = join(box[left[k]], box[right[k]])`.
 """
 
