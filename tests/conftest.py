@@ -217,7 +217,7 @@ def validate_module(path: Path) -> str:
 
 
 def drop_notices_of_layer() -> None:
-    """Remove the line with which newer layers name their log from the output of programs."""
+    """Remove the line with which newer layers name their log from captured output."""
     usual = subprocess.Popen.communicate
 
     def without(text: Any) -> Any:
@@ -229,6 +229,13 @@ def drop_notices_of_layer() -> None:
         return tuple(map(without, usual(self, *args, **kwargs)))
 
     subprocess.Popen.communicate = communicate  # type: ignore[method-assign]
+    captured = pytest.CaptureFixture.readouterr
+
+    def readouterr(self: Any) -> Any:
+        found = captured(self)
+        return type(found)(without(found.out), found.err)
+
+    pytest.CaptureFixture.readouterr = readouterr  # type: ignore[method-assign]
 
 
 class LayerCheck:
