@@ -728,6 +728,11 @@ def test_unsupported_module_entries_raise() -> None:
         m.add_kernel(any_array, {"y": 1}, "other")
     with pytest.raises(ArgumentError, match="takes a field"):
         m.add_field("x", 1)
+    unknown = object()
+    with pytest.raises(ArgumentError, match="takes a field"):
+        m.add_field("unknown", unknown)
+    with pytest.raises(ArgumentError, match="numbers and fields of the module"):
+        m.word_for(unknown)
     with pytest.raises(ArgumentError, match="without spaces"):
         m.add_field("a b", ti.field(ti.f32, ()))
     with pytest.raises(ArgumentError, match="ends in .tcm|named|in .tcm"):

@@ -863,6 +863,27 @@ def test_loops_that_read_what_they_add_up_run_in_order() -> None:
     assert grow() == want
 
 
+def test_loops_that_read_components_they_add_up_run_in_order() -> None:
+    x = ti.field(ti.i32, 100)
+
+    @ti.kernel
+    def pairs(n: ti.i32) -> ti.i32:
+        v = ti.Vector([0, 1])
+        for i in range(n):
+            v[0] += v[1]
+            v[1] += i
+            x[i] = v[0]
+        return v[0] + v[1]
+
+    a, b, want = 0, 1, []
+    for i in range(100):
+        a += b
+        b += i
+        want.append(a)
+    assert pairs(100) == a + b
+    assert x.to_numpy().tolist() == want
+
+
 def test_an_attribute_called_block_is_no_workgroup() -> None:
     @ti.data_oriented
     class Hash:

@@ -344,3 +344,16 @@ def test_square_roots_of_floats_alone_are_the_device_s() -> None:
         "  %s = sqrt %x : f32\n  store %y, %s\n  yield\n}\n"
     )
     assert legalize(fn, FULL) is fn
+
+
+@pytest.mark.parametrize(("op", "size"), [("store", 128), ("atomic_add", 256)])
+def test_shared_memory_of_narrow_scalars(op: str, size: int) -> None:
+    """Atomics on 16 bits are on the surrounding word, so each element takes one."""
+    use = "store %p, %v" if op == "store" else "%o = atomic_add %p, %v : i16"
+    text = (
+        "func @f(%v: i16, %i: i32) {\n  %s = shared : array<i16[64] shared>\n"
+        f"  %p = elem %s, %i [inbounds] : ptr<i16 shared>\n  {use}\n  yield\n}}\n"
+    )
+    legalize(parse_func(text), FULL._replace(shared_bytes=size))
+    with pytest.raises(DeviceError, match=f"take {size} bytes"):
+        legalize(parse_func(text), FULL._replace(shared_bytes=size - 1))

@@ -27,7 +27,7 @@ from vkchi.frontend.operands import is_target
 from vkchi.frontend.peek import part_seen, peek
 from vkchi.frontend.scope import CHANGING, Var
 from vkchi.frontend.source import source_of
-from vkchi.frontend.syntax import bottom_names, events_in
+from vkchi.frontend.syntax import bottom_names, bottom_nodes, events_in
 from vkchi.frontend.targets import roots_of
 from vkchi.frontend.trees import StructValue, leaves
 from vkchi.frontend.values import MemoryTarget
@@ -91,18 +91,33 @@ def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
 def assigned_here(n: ast.AST, nodes: Iterable[ast.AST]) -> dict[str, None]:
     """Return the names that statements among these nodes of a loop or function assign.
 
-    `+= -= &= |= ^=` of a name count only if the loop or function reads it.
+    `+= -= &= |= ^=` of a name, or of a part of it, count only if the loop or function reads it.
     """
     found: dict[str, None] = {}
-    read = {x.id for x in ast.walk(n) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
+    read = names_read(n)
     for x in nodes:
         if isinstance(x, ast.AugAssign) and isinstance(x.op, _COMBINED):
-            if isinstance(x.target, ast.Name) and x.target.id in read:
-                found[x.target.id] = None
+            found |= dict.fromkeys([name for name in assigned_by(x) if name in read])
             continue
         if isinstance(x, ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign):
             found |= dict.fromkeys(assigned_by(x))
     return found
+
+
+def names_read(n: ast.AST) -> set[str]:
+    """Return the names that a loop or function reads.
+
+    The `v` of a target `v[i]` is not read; its subscript is.
+    """
+    targets = {
+        bottom
+        for x in ast.walk(n)
+        if isinstance(x, ast.Assign | ast.AugAssign | ast.AnnAssign)
+        for target in (x.targets if isinstance(x, ast.Assign) else [x.target])
+        for bottom in bottom_nodes(target)
+    }
+    loads = (x for x in ast.walk(n) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load))
+    return {x.id for x in loads if x not in targets}
 
 
 def names_assigned_by(cx: Lowering, n: ast.Call) -> Iterator[str]:

@@ -211,10 +211,15 @@ def _names_passed(n: ast.Call) -> Iterator[PassedName]:
 
 def bottom_names(n: ast.expr) -> Iterator[str]:
     """Yield the names under subscripts and attributes: `v` of `v[0].x`; all of a tuple's."""
+    return (name.id for name in bottom_nodes(n))
+
+
+def bottom_nodes(n: ast.expr) -> Iterator[ast.Name]:
+    """Yield the nodes of these names."""
     if isinstance(n, ast.Name):
-        yield n.id
+        yield n
     elif isinstance(n, ast.Subscript | ast.Attribute | ast.Starred):
-        yield from bottom_names(n.value)
+        yield from bottom_nodes(n.value)
     elif isinstance(n, ast.Tuple | ast.List):
         for item in n.elts:
-            yield from bottom_names(item)
+            yield from bottom_nodes(item)
