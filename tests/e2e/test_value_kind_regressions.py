@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -404,10 +405,19 @@ def test_a_sum_of_a_vector_has_a_start() -> None:
     assert total(3.0) == 28.0
 
 
-def test_digits_of_round_are_constants() -> None:
-    @ti.kernel
-    def rounded(x: ti.f32, n: ti.i32) -> ti.f32:
-        return round(x, n)
-
+@pytest.mark.parametrize("text", ["round(x, n)", "round(3.14159, n)", "round(x, 1.5)"])
+def test_digits_of_round_are_constant_integers(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(f"def rounded(x: ti.f32, n: ti.i32) -> ti.f32:\n    return {text}\n")
+    held = {"ti": ti}
+    exec(compile(path.read_text(), str(path), "exec"), held)
     with pytest.raises(ti.TaichiTypeError, match="digits of `round` must be a compile-time"):
-        rounded(3.14159, 2)
+        ti.kernel(held["rounded"])(3.14159, 2)
+
+
+def test_round_to_digits() -> None:
+    @ti.kernel
+    def rounded(x: ti.f32) -> ti.f32:
+        return round(x, 2) + round(2.71828, 1)
+
+    assert rounded(3.14159) == pytest.approx(3.14 + 2.7)

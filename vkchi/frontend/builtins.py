@@ -176,15 +176,15 @@ def _to_whole(ours: Handler, python: Any) -> Handler:
 def _round(cx: Context, x: Any, ndigits: Any = None) -> Any:
     if ndigits is None:
         return _to_whole(round_to_even, round)(cx, x)
-    if is_plain(x) and not isinstance(x, Matrix):
-        return round(x, ndigits)
-    if not is_plain(ndigits):
+    if not isinstance(ndigits, int | np.integer):
         raise cx.fail(
-            "the digits of `round` must be a compile-time constant",
+            "the digits of `round` must be a compile-time constant integer",
             kind=KernelTypeError,
-            help="divide, round and multiply: ti.round(x * 100) / 100",
+            help="multiply, round and divide: ti.round(x * 100) / 100",
         )
-    unit = 10.0**ndigits
+    if is_plain(x) and not isinstance(x, Matrix):
+        return round(x, int(ndigits))
+    unit = 10.0 ** int(ndigits)
     whole = round_to_even(cx, operator_lowering.binary(cx, "*", x, unit))
     return operator_lowering.binary(cx, "/", whole, unit)
 
