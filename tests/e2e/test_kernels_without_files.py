@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import subprocess
 import sys
 import time
@@ -117,9 +117,11 @@ def type_in(text: str, limit_s: float = 120.0) -> str:
     )  # fmt: skip
     os.close(theirs)
     lines, said, answered, end = [*text.splitlines(), "exit()"], "", 0, time.time() + limit_s
+    output = selectors.DefaultSelector()  # select.select refuses descriptors above 1023
+    output.register(ours, selectors.EVENT_READ)
     try:
         while time.time() < end and process.poll() is None:
-            if select.select([ours], [], [], 0.03)[0]:
+            if output.select(0.03):
                 try:
                     said += os.read(ours, 65536).decode(errors="replace")
                 except OSError:  # the terminal is closed
@@ -130,5 +132,6 @@ def type_in(text: str, limit_s: float = 120.0) -> str:
     finally:
         process.kill()
         process.wait()
+        output.close()
         os.close(ours)
     return said
