@@ -107,10 +107,7 @@ class Alarm:
         """Run a program again and again until the signal comes."""
         before = signal.signal(signal.SIGALRM, self._raise)
         try:
-            signal.setitimer(signal.ITIMER_REAL, self.after_s)
-            end = time.monotonic() + 5.0
-            while time.monotonic() < end:
-                program()
+            self._repeat(program)
         except KeyboardInterrupt:
             return True
         finally:
@@ -118,6 +115,14 @@ class Alarm:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
         return False
+
+    def _repeat(self, program: Callable[[], None]) -> None:
+        """In a frame of its own: the `try` around a loop misses a signal at its jump back (Python
+        3.13)."""
+        signal.setitimer(signal.ITIMER_REAL, self.after_s)
+        end = time.monotonic() + 5.0
+        while time.monotonic() < end:
+            program()
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
         if self.is_on:
