@@ -1,47 +1,74 @@
 """Hooks of mkdocs: the reference of all public names, and pages from outside `docs/`.
 
-`reference.md` is generated from the table of public names (`vkchi.public_names`). Names defined by
-`def` or `class` get their docstrings by mkdocstrings, others a table row. Names without a chapter
-come last. CHANGELOG.md and CONTRIBUTING.md become pages unchanged.
+The reference has a page per chapter, generated from the table of public names
+(`vkchi.public_names`). Names defined by `def` or `class` get their signatures and docstrings by
+mkdocstrings, others a table row. Classes show their public members (`vkchi.public_members`).
+CHANGELOG.md and CONTRIBUTING.md become pages unchanged.
 """
 
 from __future__ import annotations
 
 import ast
+import enum
 import importlib
+import inspect
 import re
 from pathlib import Path
 from types import ModuleType
 
+from mkdocs.structure.files import File, Files
+
 from vkchi import public_names
+from vkchi.public_members import public_members
+from vkchi.tuples import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
-# Chapters: title, and the modules of its public names, as in the table of names.
+
+
+class Chapter(NamedTuple):
+    """A page: the modules of its names in the table of public names, and public modules with names
+    of their own (public name -> the defining module)."""
+
+    title: str
+    modules: tuple[str, ...] = ()
+    own: dict[str, str] = {}
+
+
 CHAPTERS = {
-    "Beginning": ("runtime", "launch.elsewhere"),
-    "Kernels": ("kernel", "lang.compile_time", "lang.ndrange", "lang.argpack", "lang.rescale"),
-    "Fields": ("fields.constructors", "fields.field", "fields.struct_arrays",
-               "fields.fields_builder",
-               "fields.tree_axes", "fields.snode"),
-    "Arrays": ("ndarray", "texture", "interop.cuda.pool"),
-    "Types": ("types", "types.formats", "lang.matrix", "lang.struct"),
-    "Functions in kernels": ("lang.elementwise", "lang.atomic_functions", "lang.decompose",
-                             "lang.random", "lang.simt.block"),
-    "Gradients": ("tape.ad",),
-    "Graphs, modules, operators": ("graph.record", "aot.loaded", "aot.capabilities",
-                                   "operators.torch_op"),
-    "Solvers": ("linalg.sparse_builder",),
-    "Drawing": ("gui.gui", "tools.image"),
-    "Checks": ("launch.crosscheck", "compat.core_stubs"),
-    "Errors": ("errors",),
+    "start": Chapter("Start and devices", ("runtime", "launch.elsewhere", "logs")),
+    "kernels": Chapter("Kernels and functions", (
+        "kernel", "lang.compile_time", "lang.ndrange", "lang.argpack", "lang.rescale")),
+    "fields": Chapter("Fields", (
+        "fields.constructors", "fields.field", "fields.struct_arrays", "fields.fields_builder",
+        "fields.tree_axes", "fields.snode", "fields.bitpacked", "lang.sparse_cells")),
+    "arrays": Chapter("Arrays and textures", (
+        "ndarray", "texture", "interop.from_dlpack", "interop.cuda.pool")),
+    "types": Chapter("Types", ("types", "types.formats", "lang.matrix", "lang.struct")),
+    "math": Chapter("Mathematical functions", (
+        "lang.elementwise", "lang.decompose", "lang.random"), {"ti.math": "lang.math"}),
+    "parallel": Chapter("Atomics, workgroups, subgroups", (
+        "lang.atomic_functions", "lang.simt.block"),
+        {"ti.simt.block": "lang.simt.block", "ti.algorithms": "algorithms"}),
+    "gradients": Chapter("Gradients", ("tape.ad",), {"ti.ad": "tape.ad"}),
+    "shipping": Chapter("Graphs, modules, torch operators", (
+        "graph.record", "aot.loaded", "aot.capabilities", "operators.torch_op"),
+        {"ti.graph": "graph", "ti.aot": "aot"}),
+    "linalg": Chapter("Linear algebra", (
+        "linalg.sparse_builder",), {"ti.linalg": "linalg"}),
+    "drawing": Chapter("Drawing and files", (
+        "gui.gui", "tools.image"), {"ti.tools": "tools", "ti.ui": "ui"}),
+    "checks": Chapter("Checks, profiler, errors", (
+        "launch.crosscheck", "errors", "compat.core_stubs"),
+        {"ti.profiler": "reports.profiler"}),
 }  # fmt: skip
-# Public modules with names of their own -> the defining module.
-MODULES = {
-    "ti.ad": "tape.ad", "ti.algorithms": "algorithms", "ti.graph": "graph", "ti.linalg": "linalg",
-    "ti.math": "lang.math", "ti.simt.block": "lang.simt.block", "ti.tools": "tools",
-    "ti.profiler": "reports.profiler", "ti.aot": "aot", "ti.ui": "ui",
-}  # fmt: skip
+
+
+def on_files(files: Files, config, **_) -> Files:
+    for name, chapter in CHAPTERS.items():
+        page = File.generated(config, f"reference/{name}.md", content=chapter_page(chapter))
+        files.append(page)
+    return files
 
 
 def on_page_markdown(markdown: str, page, **_) -> str:
@@ -49,48 +76,97 @@ def on_page_markdown(markdown: str, page, **_) -> str:
     if path in OUTSIDE:
         text = (ROOT / OUTSIDE[path]).read_text(encoding="utf-8")
         return re.sub(r"\]\(docs/", "](", text)
-    return markdown + reference() if path == "reference.md" else markdown
+    return markdown + contents() if path == "reference.md" else markdown
 
 
-def reference() -> str:
-    """Markdown of all chapters."""
-    table = public_names.read_names()
-    known = {module for modules in CHAPTERS.values() for module in modules}
-    others = {module for module, _ in table.values()} - known
-    parts = []
-    for title, modules in {**CHAPTERS, **({"Others": tuple(others)} if others else {})}.items():
-        found = [
-            (f"ti.{name}", module, attribute)
-            for name, (module, attribute) in sorted(table.items())
-            if module in modules
-        ]
-        parts += [f"## {title}", *entries(found)]
-    for title, module in MODULES.items():
+def check_every_name_has_a_chapter() -> None:
+    known = {module for chapter in CHAPTERS.values() for module in chapter.modules}
+    others = {module for module, _ in public_names.read_names().values()} - known
+    if others:
+        raise SystemExit(f"site_hooks: no chapter of the reference has {sorted(others)}")
+
+
+def contents() -> str:
+    """Table of chapters and their names."""
+    check_every_name_has_a_chapter()
+    rows = ["", "## Chapters", "", "| chapter | names |", "| --- | --- |"]
+    for page, chapter in CHAPTERS.items():
+        names = [name for name, *_ in names_of(chapter)]
+        names += [f"{module}.*" for module in chapter.own]
+        words = ", ".join(f"`{name}`" for name in names)
+        rows.append(f"| [{chapter.title}](reference/{page}.md) | {words} |")
+    return "\n".join(rows) + "\n"
+
+
+def names_of(chapter: Chapter) -> list[tuple[str, str, str]]:
+    """(public name, module, name in it) of a chapter's names in the table."""
+    return [
+        (f"ti.{name}", module, attribute)
+        for name, (module, attribute) in sorted(public_names.read_names().items())
+        if module in chapter.modules
+    ]
+
+
+def chapter_page(chapter: Chapter) -> str:
+    """Markdown of a chapter. A name that it has twice is shown once."""
+    parts = [f"# {chapter.title}", ""]
+    listed = names_of(chapter)
+    seen: set[str] = set()
+    parts += entries(listed, seen)
+    for title, module in chapter.own.items():
         holder = importlib.import_module(f"vkchi.{module}")
         listed = [n for n in getattr(holder, "__all__", ()) if is_own(holder, n)]
         public = listed or [n for n in definitions(holder.__name__) if not n.startswith("_")]
-        parts += [f"## {title}", "", first_line(holder), "",
-                  *entries([(f"{title}.{n}", module, n) for n in sorted(public)])]  # fmt: skip
+        parts += [f"## {title}", "", first_line(holder), ""]
+        parts += entries([(f"{title}.{n}", module, n) for n in sorted(public)], seen)
     return "\n".join(parts) + "\n"
 
 
-def entries(found: list[tuple[str, str, str]]) -> list[str]:
-    """Docstrings for mkdocstrings, a table of other names with a docstring, and a list of the
-    rest."""
-    shown, rows, plain, seen = [], [], [], set()
+def entries(found: list[tuple[str, str, str]], seen: set[str]) -> list[str]:
+    """Signatures and docstrings by mkdocstrings, a table of other names with a docstring, and a
+    list of the rest."""
+    shown, rows, plain = [], [], []
     for name, module, attribute in found:
         thing = getattr(importlib.import_module(f"vkchi.{module}"), attribute)
         place, text = defined_at(thing, module, attribute), first_line(thing)
         if place is not None and place not in seen:
             seen.add(place)
             shown += ["", f"::: {place}", "    options:", f"      heading: {name}"]
-            shown += [f"      toc_label: {name}", "      heading_level: 3", ""]
+            shown += [f"      toc_label: {name}", "      heading_level: 3"]
+            shown += [*member_options(thing), ""]
+        elif place is not None:
+            plain.append(f"[`{name}`][{place}]")
         elif text:
             rows.append(f"| `{name}` | {text} |")
         else:
             plain.append(f"`{name}`")
     table = ["", "| name | |", "| --- | --- |", *rows, ""] if rows else []
     return [*shown, *table, *(["", f"And {', '.join(plain)}.", ""] if plain else [])]
+
+
+def member_options(thing: object) -> list[str]:
+    """Options of mkdocstrings that select the public members of a class."""
+    if not isinstance(thing, type):
+        return []
+    if issubclass(thing, BaseException | enum.Enum):
+        return ["      members: false"]
+    found = public_members(thing)
+    if found is None:
+        found = frozenset(
+            name for base in thing.__mro__[:-1] for name, value in vars(base).items()
+            if not name.startswith("_") and documented(value)
+        )  # fmt: skip
+    if not found:
+        return ["      members: false"]
+    names = ", ".join(sorted(found))
+    return [f"      members: [{names}]", "      inherited_members: true"]
+
+
+def documented(value: object) -> bool:
+    """True for a function, property or class with a docstring, wrapped or not."""
+    value = getattr(value, "__func__", value)
+    kinds = inspect.isfunction(value) or isinstance(value, property | type)
+    return bool(kinds and getattr(value, "__doc__", None))
 
 
 def defined_at(thing: object, module: str, attribute: str) -> str | None:
@@ -122,8 +198,9 @@ def is_own(holder: ModuleType, name: str) -> bool:
 
 
 def home_of(holder: ModuleType) -> str:
-    """The package of a module's own names; for modules of `lang` this is the whole of `lang`."""
-    return "vkchi.lang" if holder.__name__.startswith("vkchi.lang") else holder.__name__
+    """The package of a module's own names: all of `lang` and `tape` for the modules in them."""
+    whole = ("vkchi.lang", "vkchi.tape")
+    return next((name for name in whole if holder.__name__.startswith(name)), holder.__name__)
 
 
 def first_line(thing: object) -> str:

@@ -553,26 +553,43 @@ def looks_like_method(fn: FunctionType) -> bool:
 
 
 def kernel(fn: FunctionType) -> Kernel:
-    """Make a kernel of a function fn.
+    """Make a kernel of a function.
 
     Its top-level `for` loops run in parallel on the device, unless they are serialized or unrolled.
-    Raises KernelSyntaxError for anything but a plain function.
+
+    Args:
+        fn: a plain function, or a method of a class under `@ti.data_oriented`. Its parameters have
+            types, such as `ti.f32`, `ti.types.ndarray()` or `ti.template()`.
+
+    Returns:
+        The kernel, called like the function. `kernel.grad` runs its gradient.
+
+    Raises:
+        KernelSyntaxError: for anything but a plain function.
     """
     return Kernel(checked_function(fn, "kernel"))
 
 
 def func(fn: FunctionType, is_real_function: bool = False) -> UserFunc:
-    """Make a function of fn that kernels and other funcs can call.
+    """Make a function that kernels and other funcs can call. It is inlined.
 
-    It is inlined. With `is_real_function`, the result is that of `real_func`.
+    Args:
+        fn: a plain function.
+        is_real_function: if True, the result is that of `real_func`.
     """
     return real_func(fn) if is_real_function else UserFunc(checked_function(fn, "func"))
 
 
 def real_func(fn: FunctionType) -> RealFunc:
-    """Make a function of fn, with typed arguments and results, that kernels and funcs can call.
+    """Make a function that kernels and funcs can call, and that is not inlined.
 
-    Raises KernelSyntaxError if an argument has no type. Source: Taichi's `ti.real_func`.
+    Source: Taichi's `ti.real_func`.
+
+    Args:
+        fn: a plain function with typed arguments and results.
+
+    Raises:
+        KernelSyntaxError: if an argument has no type.
     """
     return RealFunc(checked_function(fn, "real_func"))
 

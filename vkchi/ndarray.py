@@ -147,12 +147,16 @@ def ndarray(dtype: StructType, shape: Shape, needs_grad: bool = False) -> Struct
 def ndarray(
     dtype: DType | StructType, shape: Shape, needs_grad: bool = False
 ) -> Ndarray | StructNdarray:
-    """Create an array of the given `shape`, initially 0, with elements of type `dtype`.
+    """Create an array on the device, initially 0.
 
-    `dtype` is a scalar, vector, matrix or struct type. With `needs_grad`, the array has a `.grad`.
+    Args:
+        dtype: a scalar, vector, matrix or struct type.
+        shape: an integer or integers.
+        needs_grad: add `.grad`.
 
-    Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or shape, and for
-    `needs_grad` without floats.
+    Raises:
+        KernelRuntimeError: before `init`.
+        ArgumentError: for a bad dtype or shape, and for `needs_grad` without floats.
     """
     elem = cook(dtype)
     if isinstance(elem, StructType):

@@ -297,27 +297,31 @@ def init(
 ) -> None:
     """Open a device, and close the previous ones. Fields and arrays created before are invalid.
 
-    - arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software
-      device), a list of them in order of preference, or a name.
-    - default_fp, default_ip: types of floats and integers without an explicit type (f32, i32).
-    - device: an index, or part of a device's name.
-    - enable_fallback: accept a device of another kind.
-    - debug: check indices, assertions, integer overflow, division by zero and races.
-    - fast_math: permit other rounding of floats, and any result for infinities, NaNs and the sign
-      of zeros.
-    - strict: make ConversionWarning and ConstantWarning errors.
-    - random_seed: an integer that determines all random numbers.
-    - log_level: `ti.TRACE` to `ti.CRITICAL`.
-    - cache_dir: folder of compiled kernels (docs/cache.md).
-    - host_arrays: "immediate": a call waits for its work in memory of numpy and torch; "deferred":
-      `ti.sync()` does (docs/interop.md).
-    - others: further options of Taichi (`config`).
-
     Environment variables supply missing options: TI_DEBUG is `debug`. TI_ARCH overrides `arch`.
 
-    Raises DeviceError if there is no such device (or none of that kind and enable_fallback is
-    False). Raises ArgumentError for an option that neither Taichi nor vkchi has, an invalid value,
-    and an invalid environment variable. Raises KernelRuntimeError inside `with ti.device(...)`.
+    Args:
+        arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software
+            device), a list of them in order of preference, or a name.
+        default_fp: type of floats without an explicit type (f32).
+        default_ip: type of integers without an explicit type (i32).
+        device: an index, or part of a device's name.
+        enable_fallback: accept a device of another kind.
+        debug: check indices, assertions, integer overflow, division by zero and races.
+        fast_math: permit other rounding of floats, and any result for infinities, NaNs and the
+            sign of zeros.
+        strict: make ConversionWarning and ConstantWarning errors.
+        random_seed: an integer that determines all random numbers.
+        log_level: `ti.TRACE` to `ti.CRITICAL`.
+        cache_dir: folder of compiled kernels (docs/cache.md).
+        host_arrays: "immediate": a call waits for its work in memory of numpy and torch;
+            "deferred": `ti.sync()` does (docs/interop.md).
+        **others: further options of Taichi (`config`).
+
+    Raises:
+        DeviceError: if there is no such device, or none of that kind and enable_fallback is False.
+        ArgumentError: for an option that neither Taichi nor vkchi has, an invalid value, and an
+            invalid environment variable.
+        KernelRuntimeError: inside `with ti.device(...)`.
     """
     _refuse_unknown(others)
     env.check_flags()

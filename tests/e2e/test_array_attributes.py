@@ -29,6 +29,29 @@ def test_dir_lists_names_for_users(kind: str) -> None:
     assert not shown & {"tell", "claims", "put_unnoticed", "buffer", "ready", "host"}
 
 
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: ti.ad.Tape(ti.field(ti.f32, (), needs_grad=True)), {"grad", "report"}),
+        (ti.record, {"grad", "run", "run_until", "run_while"}),
+        (lambda: ti.field(ti.f32, 4), {
+            "copy_from", "dtype", "dual", "fill", "from_numpy", "from_torch", "grad", "ndim",
+            "parent", "shape", "snode", "to_numpy", "to_torch"}),
+        (lambda: S.field(shape=4), {
+            "a", "copy_from", "dtype", "dual", "fill", "from_numpy", "from_torch",
+            "get_member_field", "grad", "keys", "ndim", "shape", "to_numpy", "to_torch"}),
+        (lambda: ti.ndarray(ti.f32, 4), {
+            "copy_from", "dtype", "element_shape", "element_type", "fill", "from_numpy",
+            "from_torch", "get_type", "grad", "ndim", "shape", "to_numpy", "to_torch"}),
+    ],
+    ids=["tape", "record", "field", "struct field", "ndarray"],
+)  # fmt: skip
+def test_dir_lists_the_names_of_the_reference(make: Any, names: set[str]) -> None:
+    thing = make()
+    shown = {name for name in dir(thing) if not name.startswith("_")}
+    assert shown == names and all(hasattr(thing, name) for name in shown)
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_the_count_of_axes(kind: str) -> None:
     """Of fields of vectors and matrices it is that of an element, as in Taichi."""

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+import vkchi as ti
 from vkchi import public_names
 from vkchi.cli.example import is_drawn, list_examples, title_of
+from vkchi.public_members import public_members
 
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"""<(?:script|img|link)[^>]*(?:src|href)=["'](?:https?:)?//[^"']*["'][^>]*>""")
@@ -28,7 +30,17 @@ def test_site_builds_and_is_self_contained(tmp_path: Path) -> None:
     assert len(pages) > 20
     outside = {m for page in pages for m in LOADED.findall(page.read_text(encoding="utf-8"))}
     assert {m for m in outside if "canonical" not in m} == set()
-    text = (tmp_path / "reference" / "index.html").read_text(encoding="utf-8")
+    chapters = sorted((tmp_path / "reference").rglob("*.html"))
+    assert max(path.stat().st_size for path in chapters) < 300_000
+    text = "".join(path.read_text(encoding="utf-8") for path in chapters)
+    assert re.search(r'class="n">init</span>|class="nf">init</span>', text)
+    for shown in ("default_fp", "needs_grad", "clear_gradients"):  # parameters of signatures
+        assert re.search(rf'<span class="n">{shown}</span>', text), shown
+    members = set(re.findall(r'id="vkchi\.[\w.]*?\.(\w+\.\w+)"', text))
+    for kind in (ti.ScalarField, ti.MatrixField, ti.ScalarNdarray, ti.VectorNdarray, ti.ad.Tape):
+        public = {f"{kind.__name__}.{name}" for name in public_members(kind) or ()}
+        found = {name for name in members if name.startswith(f"{kind.__name__}.")}
+        assert found == public
     public = [
         *public_names.read_names(),
         "ad.Tape",

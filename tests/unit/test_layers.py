@@ -27,7 +27,10 @@ class Row(NamedTuple):
 # A unit is a module, or a package with all that is in it; the longest name that fits decides.
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
-L0 = ("errors span tuples hooks env logs interrupts compile_state progress compat.unsupported",)
+L0 = (
+    "errors span tuples hooks public_members env logs interrupts compile_state progress "
+    "compat.unsupported",
+)
 L1 = ("types target reports.sites cache.store cache.folder cache.version",)
 L2 = ("ir",)
 ANALYSIS = ("analysis",)

@@ -206,11 +206,15 @@ class LoadedModule:
 
 
 def load(path: str | os.PathLike[str]) -> LoadedModule:
-    """Load the module at `path`, a folder or a .tcm archive, on the current device.
+    """Load a module on the current device. Its fields are zero.
 
-    Its fields are zero. Raises KernelRuntimeError before `init`. Raises ModuleError for a module
-    that is missing, damaged or of another format version. Raises DeviceError if the device lacks a
-    feature that the kernels need.
+    Args:
+        path: a folder or a .tcm archive.
+
+    Raises:
+        KernelRuntimeError: before `init`.
+        ModuleError: for a module that is missing, damaged or of another format version.
+        DeviceError: if the device lacks a feature that the kernels need.
     """
     runtime = current_runtime()
     saved = read_saved(read_files(path))

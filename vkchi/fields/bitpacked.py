@@ -21,6 +21,7 @@ from vkchi.fields.snode import ParentNode, SNode, members_of
 from vkchi.fields.subscripts import fit_element_shape
 from vkchi.fields.word_types import word_of
 from vkchi.interop import host_views
+from vkchi.public_members import visible_names
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.types import Array, Layout, Scalar, Tensor, losses, shape_of
 from vkchi.types.lazy_numpy import np
@@ -214,6 +215,8 @@ def quantised_like(runtime: Runtime, t: Array) -> QuantisedField:
 class BitpackedFields:
     """A group of bit-packed fields that share words of `max_num_bits` bits, 32 or 64. Raises
     ArgumentError for other widths, DeviceError if the device does not support such words."""
+
+    __dir__ = visible_names
 
     def __init__(self, max_num_bits: int) -> None:
         self.runtime = current_runtime()

@@ -59,14 +59,21 @@ def field(dtype: StructType, shape: Shape | None = None, order: str | None = Non
 def field(dtype: DType | StructType, shape: Shape | None = None, order: str | None = None,
           name: str = "", offset: Shape | None = None, needs_grad: bool = False,
           needs_dual: bool = False, **options: Unpack[Placing]) -> Field | StructField:  # fmt: skip
-    """A zero-initialized field of `shape` elements of type `dtype`: a scalar, vector, matrix or
-    struct type.
+    """Create a field of `shape` elements, initially 0.
 
-    shape: an integer or integers; without it, the field must be placed in a tree. order: the axes
-    from the slowest to the fastest, such as "ji". name: used in messages. offset: the first index
-    of each axis. needs_grad, needs_dual: add `.grad`, `.dual`. options: `layout` (`ti.Layout`),
-    without effect if there is no shape.
-    Raises KernelRuntimeError before `init`, ArgumentError for invalid arguments.
+    Args:
+        dtype: a scalar, vector, matrix or struct type.
+        shape: an integer or integers; without it, the field must be placed in a tree.
+        order: the axes from the slowest to the fastest, such as "ji".
+        name: used in messages.
+        offset: the first index of each axis.
+        needs_grad: add `.grad`.
+        needs_dual: add `.dual`.
+        **options: `layout` (`ti.Layout`), without effect if there is no shape.
+
+    Raises:
+        KernelRuntimeError: before `init`.
+        ArgumentError: for invalid arguments.
     """
     elem = cook(dtype)
     places: dict[str, Any] = {"shape": shape, "order": order, "offset": offset}

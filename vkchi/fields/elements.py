@@ -28,6 +28,7 @@ from vkchi.fields.subscripts import check_integer, fit_element_shape, lies_insid
 from vkchi.fields.traced_float import TracedFloat, places_of
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
+from vkchi.public_members import visible_names
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
@@ -102,15 +103,6 @@ def choose_stored(device: Device, t: Scalar) -> Scalar:
     return u8 if device.caps.can_store("u8") else u32
 
 
-FOR_USERS = frozenset(
-    (
-        "copy_from", "dtype", "dual", "element_shape", "element_type", "fill", "from_numpy",
-        "from_torch", "get_scalar_field", "get_type", "grad", "m", "n", "ndim", "parent", "shape",
-        "snode", "to_numpy", "to_torch",
-    )
-)  # fmt: skip
-
-
 class ArrayAccess(NamedTuple):
     """One access of Python to an array: read or write elements, or fill the whole array.
 
@@ -172,9 +164,7 @@ class Elements:
         """Number of axes. For fields of vectors and matrices: that of an element, as in Taichi."""
         return len(self.shape)
 
-    def __dir__(self) -> list[str]:
-        names = (name for cls in type(self).__mro__ for name in vars(cls))
-        return sorted({name for name in names if name.startswith("__") or name in FOR_USERS})
+    __dir__ = visible_names
 
     @property
     def whole(self) -> Any:

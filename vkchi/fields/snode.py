@@ -23,6 +23,7 @@ from vkchi.fields.tree_axes import MOST_CELLS, cook_offset, pair_axes
 from vkchi.fields.word_types import word_of
 from vkchi.hooks import Hook
 from vkchi.interrupts.locks import restoring
+from vkchi.public_members import visible_names
 from vkchi.runtime import Runtime, current_runtime, require_home
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
@@ -95,6 +96,7 @@ class ParentNode:
     runtime: Runtime
     extents: dict[int, int]
     children: list[SNode]
+    __dir__ = visible_names
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
         """Add a child node. Raises KernelRuntimeError after the tree's layout."""

@@ -18,6 +18,7 @@ from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
 from vkchi.hooks import Hook
 from vkchi.ndarray import Ndarray, ndarray
+from vkchi.public_members import visible_names
 from vkchi.types import Tensor, scalar_of, shape_of
 from vkchi.types.lazy_numpy import is_number_of_numpy
 from vkchi.types.struct_types import StructType
@@ -177,6 +178,9 @@ class StructArrays:
             raise ArgumentError(f"copy_from takes a field of {', '.join(self.keys)}, not {other!r}")
         for name, array in self.__vkchi_arrays__.items():
             array.copy_from(other.__vkchi_arrays__[name])
+
+    def __dir__(self) -> list[str]:
+        return sorted({*visible_names(self), *self.__vkchi_arrays__})
 
     def __deepcopy__(self, memo: Any) -> Any:
         arrays = {name: copy.deepcopy(array, memo) for name, array in self.__vkchi_arrays__.items()}

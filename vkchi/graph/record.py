@@ -204,10 +204,15 @@ class Record(SafeContext):
             self._parts = list(self._make_parts())
 
     def run(self, n: int = 1) -> None:
-        """Run all recorded calls, `n` times.
+        """Run all recorded calls.
 
-        Raises ArgumentError if n is not a count. Raises KernelRuntimeError if the block was not
-        completed, or if the runtime or a field was destroyed.
+        Args:
+            n: number of runs.
+
+        Raises:
+            ArgumentError: if n is not a count.
+            KernelRuntimeError: if the block was not completed, or if the runtime or a field was
+                destroyed.
         """
         if not is_count(n):
             raise ArgumentError(f"run() takes a number of times, not {describe_argument(n)}")
@@ -249,10 +254,14 @@ class Record(SafeContext):
 
         The condition is read before each run. Waits for the device.
 
-        field: a field or ndarray of one number. max: limit of the number of runs. Raises
-        ArgumentError for other fields or limits. Raises it also for an endless loop: the condition
-        holds, `max` is None, and no recorded kernel writes the field. Raises KernelRuntimeError as
-        `run`.
+        Args:
+            field: a field or ndarray of one number.
+            max: limit of the number of runs.
+
+        Raises:
+            ArgumentError: for other fields or limits. Also for an endless loop: the condition
+                holds, `max` is None, and no recorded kernel writes the field.
+            KernelRuntimeError: as `run`.
         """
         return self._loop(field, max, wanted=True)
 

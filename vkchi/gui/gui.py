@@ -38,13 +38,24 @@ FPS = 60
 
 
 class GUI:
-    """A window of `res` pixels.
+    """A window for pictures in two dimensions.
 
-    show_gui: False draws off-screen, as does a missing screen; in a notebook, `show` puts the
-    picture into the cell's output. fast_gui: accepted for Taichi's sake, without effect. The
-    environment variables TI_GUI_SHOW, TI_GUI_FULLSCREEN and TI_GUI_FAST, 0 or 1, override the
-    arguments. Raises ToolError for an invalid size or variable. To open a window, raises
-    MissingPackageError without pygame-ce, KernelRuntimeError if that fails.
+    Args:
+        name: the title.
+        res: width and height in pixels, or one number for both.
+        background_color: 0xRRGGBB.
+        show_gui: False draws off-screen, as does a missing screen; in a notebook, `show` puts the
+            picture into the cell's output.
+        fullscreen: open the window on the whole screen.
+        fast_gui: accepted for Taichi's sake, without effect.
+
+    The environment variables TI_GUI_SHOW, TI_GUI_FULLSCREEN and TI_GUI_FAST, 0 or 1, override the
+    arguments.
+
+    Raises:
+        ToolError: for an invalid size or variable.
+        MissingPackageError: to open a window without pygame-ce.
+        KernelRuntimeError: if a window cannot be opened.
     """
 
     ESCAPE, RETURN, TAB, BACKSPACE, SPACE = (
@@ -134,11 +145,14 @@ class GUI:
         self._fps = value or None
 
     def show(self, file: Any = None) -> None:
-        """Show the frame and begin a new one. `file`: also write it to this picture file; in a
-        notebook, only write it.
+        """Show the frame and begin a new one.
 
-        Raises KernelRuntimeError after `close` and if the file cannot be written, ToolError for an
-        unknown suffix.
+        Args:
+            file: also write the frame to this picture file; in a notebook, only write it.
+
+        Raises:
+            KernelRuntimeError: after `close` and if the file cannot be written.
+            ToolError: for an unknown suffix.
         """
         self._check_open()
         self._panel.draw(self._canvas)
@@ -235,9 +249,15 @@ class GUI:
     ) -> None:
         """Draw discs, later ones over earlier ones.
 
-        pos: centres in fractions of the window, a field of vectors or an array [n, 2]; radius (in
-        pixels), color: one for all, or an array of n; palette: colours indexed by
-        `palette_indices`, one integer or n. Raises ToolError.
+        Args:
+            pos: centres in fractions of the window, a field of vectors or an array [n, 2].
+            radius: in pixels, one for all or an array of n.
+            color: 0xRRGGBB, one for all or an array of n.
+            palette: colours indexed by `palette_indices`.
+            palette_indices: one integer or n.
+
+        Raises:
+            ToolError: for arrays of other shapes.
         """
         at = shape_arrays.positions("circles", "pos", pos, self.res)
         if palette is None:

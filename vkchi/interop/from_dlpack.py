@@ -18,19 +18,24 @@ from vkchi.types import scalar_of_dtype
 def from_dlpack(source: dlpack.DLPackExporter, /, *, copy: bool | None = None) -> Ndarray:
     """Return an ndarray with the values of a tensor of another library, on the current device.
 
-    `source` is any object with `__dlpack__` and `__dlpack_device__`. Shape and dtype are those of
-    the tensor. The ndarray uses the tensor's memory, and keeps it alive, if the device supports
-    that (docs/interop.md) and `copy` is not True. Otherwise it is a copy.
+    The ndarray uses the tensor's memory, and keeps it alive, if the device supports that
+    (docs/interop.md) and `copy` is not True. Otherwise it is a copy.
 
-    Raises KernelRuntimeError before `init`, BufferError if `copy` is False and a copy is necessary.
-    Raises ArgumentError for:
+    Args:
+        source: any object with `__dlpack__` and `__dlpack_device__`.
+        copy: True: always copy. False: never copy.
 
-    - objects without `__dlpack__` or `__dlpack_device__`;
-    - tensors that are neither in host memory nor in CUDA memory that the device shares;
-    - torch tensors whose memory holds other values (a pending negation, a resized storage);
-    - tensors in host memory that their library does not export: sparse ones, and torch tensors that
-      require gradients;
-    - dtypes without a kernel type.
+    Returns:
+        An ndarray with the shape and dtype of the tensor.
+
+    Raises:
+        KernelRuntimeError: before `init`.
+        BufferError: if `copy` is False and a copy is necessary.
+        ArgumentError: for objects without `__dlpack__` or `__dlpack_device__`; tensors that are
+            neither in host memory nor in CUDA memory that the device shares; torch tensors whose
+            memory holds other values (a pending negation, a resized storage); tensors in host
+            memory that their library does not export (sparse ones, and torch tensors that require
+            gradients); dtypes without a kernel type.
     """
     if not isinstance(source, dlpack.DLPackExporter):
         raise ArgumentError(f"{type(source).__name__} has no __dlpack__()")

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, overload
 
+from vkchi.public_members import visible_names
+
 
 class ExitDescriptor:
     """Descriptor for `__exit__`: returns a new call of `leave`, referenced only by the reader."""
@@ -41,6 +43,7 @@ class SafeContext:
     is_entered = False
     leaving: weakref.ref[Any] | None = None  # the call that the `with` statement holds
     __exit__ = ExitDescriptor()
+    __dir__ = visible_names
 
     def enter(self) -> None:
         """Mark the block as entered."""

@@ -28,6 +28,7 @@ from vkchi.lang.algebra import MatrixReductions
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate_elementwise
 from vkchi.lang.function import python_function
 from vkchi.lang.swizzle import components_of, is_name
+from vkchi.public_members import visible_names
 from vkchi.types import Scalar, cook, promote, scalar_of_dtype
 from vkchi.types.lazy_numpy import NumpyFunction, is_array_of_numpy, is_of_numpy, np
 
@@ -89,6 +90,7 @@ class Matrix(MatrixReductions, Arithmetic):
     """
 
     __slots__ = ("_entries", "dt")
+    __dir__ = visible_names
     _entries: Any
     dt: Scalar | None
 
@@ -310,8 +312,19 @@ class Matrix(MatrixReductions, Arithmetic):
         n: int, m: int, dtype: ScalarDType, shape: Shape | None = None, *args: object,
         **options: Unpack[FieldOptions],
     ) -> MatrixField:  # fmt: skip
-        """A field of `n` by `m` matrices of scalars of type `dtype`. args, options: those of
-        `ti.field` after `shape`, and `layout`. Raises ArgumentError."""
+        """Create a field of matrices.
+
+        Args:
+            n: number of rows.
+            m: number of columns.
+            dtype: scalar type of the components.
+            shape: an integer or integers.
+            *args: the arguments of `ti.field` after `shape`.
+            **options: those of `ti.field`, and `layout`.
+
+        Raises:
+            ArgumentError: for invalid arguments.
+        """
         return Factories.matrix_field(n, m, dtype, shape, *args, **options)
 
     @staticmethod
@@ -337,8 +350,18 @@ class Vector(Matrix):
         n: int, dtype: ScalarDType, shape: Shape | None = None, *args: object,
         **options: Unpack[FieldOptions],
     ) -> MatrixField:  # fmt: skip
-        """A field of vectors of `n` scalars of type `dtype`. args, options: those of `ti.field`
-        from `shape` on, and `layout`. Raises ArgumentError."""
+        """Create a field of vectors.
+
+        Args:
+            n: number of components.
+            dtype: scalar type of the components.
+            shape: an integer or integers.
+            *args: the arguments of `ti.field` after `shape`.
+            **options: those of `ti.field`, and `layout`.
+
+        Raises:
+            ArgumentError: for invalid arguments.
+        """
         return Factories.vector_field(n, dtype, shape, *args, **options)
 
     @staticmethod

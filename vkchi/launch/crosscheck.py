@@ -85,18 +85,22 @@ def verify(
 ) -> Verified:
     """Run a kernel on the reference interpreter and on each device, and compare all results.
 
-    The kernel is called with these arguments (args). Compared are all arrays that it writes and its
-    return value, unless a check fails on both sides. Devices that do not support the kernel are
-    skipped.
+    Compared are all arrays that it writes and its return value, unless a check fails on both sides.
+    Devices that do not support the kernel are skipped. The interpreter is slow: pass small arrays.
 
-    ulps: tolerance of floats, in units in the last place. Reductions that devices evaluate in
-    another order need more. devices: substrings of device names; empty for all devices.
+    Args:
+        kernel: the kernel.
+        *args: its arguments.
+        ulps: tolerance of floats, in units in the last place. Reductions that devices evaluate in
+            another order need more.
+        devices: substrings of device names; empty for all devices.
 
-    The interpreter is slow: pass small arrays. Raises VerifyError naming the first element that
-    differs and the line that wrote it in the reference, or if a check fails on one side only.
-    Raises the errors of a call for wrong arguments. Raises ArgumentError if no device has such a
-    name, inside a tape or `ti.record()`, and beyond the interpreter's limits. Raises Unsupported
-    for kernels that draw random numbers.
+    Raises:
+        VerifyError: naming the first element that differs and the line that wrote it in the
+            reference, or if a check fails on one side only.
+        ArgumentError: if no device has such a name, inside a tape or `ti.record()`, and beyond the
+            interpreter's limits. Wrong arguments raise the errors of a call.
+        Unsupported: for kernels that draw random numbers.
     """
     if not isinstance(kernel, Kernel | BoundKernel):
         raise ArgumentError(f"verify takes a ti.kernel, not {describe_argument(kernel)}")

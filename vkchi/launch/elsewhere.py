@@ -65,12 +65,16 @@ class DeviceBlock(SafeContext):
 def device(name: str | int) -> DeviceBlock:
     """Use another device in a `with` block of this thread, with the options of `init`.
 
-    name: the device's index or a part of its name. The device is opened at first use and stays open
-    until `ti.reset()`. An array belongs to the device it was made on; kernels accept only arrays of
-    their own device.
+    The device is opened at first use and stays open until `ti.reset()`. An array belongs to the
+    device it was made on; kernels accept only arrays of their own device.
 
-    Entering the block raises DeviceError if no device matches. It raises KernelRuntimeError inside
-    a tape, forward mode or a recording, and for a block that is already entered.
+    Args:
+        name: the device's index or a part of its name.
+
+    Raises:
+        DeviceError: on entering the block, if no device matches.
+        KernelRuntimeError: on entering the block inside a tape, forward mode or a recording, and
+            for a block that is already entered.
     """
     if name is None:  # `open_device` takes None for any device
         raise DeviceError("no Vulkan device matches None: give an index, or a part of a name")

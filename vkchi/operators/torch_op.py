@@ -68,21 +68,24 @@ def torch_op(
     """A torch operator (`torch.library.CustomOpDef`) that runs a kernel; without a kernel, a
     decorator.
 
-    - outputs: for each array that the kernel makes, the name of an argument with the same shape
-      and dtype. Alternatively a function of the arguments (by name) that returns a shape, or a
-      shape and a dtype.
-    - gradient: a kernel that replaces the generated gradient. Its parameters are matched by name:
-      parameters of the first kernel, with outputs as it left them; `NAME_grad` of an output, its
-      gradient; `NAME_grad` of a tensor, zeros, to be filled.
-    - name: `library::operator` for torch.
-
     Supported: autograd (first derivatives), `torch.compile`, and `torch.func.vmap` (torch 2.5, one
     call per batch element). Tensors on the CPU, and on a CUDA device that shares memory, are passed
     as to any kernel. Others are copied to the host and back, and for a generated gradient all CUDA
     tensors.
 
-    Raises DeclarationError for invalid arguments and for parameters that torch cannot pass,
-    MissingPackageError without torch 2.4.
+    Args:
+        kernel: the kernel.
+        outputs: for each array that the kernel makes, the name of an argument with the same shape
+            and dtype. Alternatively a function of the arguments (by name) that returns a shape, or
+            a shape and a dtype.
+        gradient: a kernel that replaces the generated gradient. Its parameters are matched by name:
+            parameters of the first kernel, with outputs as it left them; `NAME_grad` of an output,
+            its gradient; `NAME_grad` of a tensor, zeros, to be filled.
+        name: `library::operator` for torch.
+
+    Raises:
+        DeclarationError: for invalid arguments and for parameters that torch cannot pass.
+        MissingPackageError: without torch 2.4.
     """
     if kernel is None:
         return lambda found: torch_op(found, outputs=outputs, gradient=gradient, name=name)

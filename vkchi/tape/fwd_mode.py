@@ -33,13 +33,18 @@ class FwdMode(Recording):
     """Forward-mode differentiation of the kernels called inside `with`.
 
     Kernels also compute the `dual` of every array they write that has one: the derivative of its
-    elements along the direction `seed` of `param`.
+    elements along the direction `seed` of `param`. Source: Taichi's `ti.ad.FwdMode`.
 
-    loss: one or several fields that hold results. param: a field with a dual. seed: one number per
-    scalar of param (None: 1, for a param of one number). clear_gradients: set all duals to 0 first.
-    Raises KernelRuntimeError for a seed of wrong length or if a recording is active. Raises
-    ArgumentError for missing duals or a seed that is not of numbers, and GradientError if a tangent
-    would be wrong. Source: Taichi's `ti.ad.FwdMode`.
+    Args:
+        loss: one or several fields that hold results.
+        param: a field with a dual.
+        seed: one number per scalar of param (None: 1, for a param of one number).
+        clear_gradients: set all duals to 0 first.
+
+    Raises:
+        KernelRuntimeError: for a seed of wrong length or if a recording is active.
+        ArgumentError: for missing duals or a seed that is not of numbers.
+        GradientError: if a tangent would be wrong.
     """
 
     title, kind = "ti.ad.FwdMode", "dual"

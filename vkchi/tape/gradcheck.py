@@ -32,11 +32,16 @@ def gradcheck(
 ) -> None:
     """Compare the gradients of `loss` with respect to `inputs` with central differences.
 
-    run: calls the kernels; its loss must depend only on the inputs. loss: a field, ndarray or
-    tensor of one number. inputs: one or several fields or ndarrays with gradients; their contents
-    are restored. step: step of the differences. tolerance: relative tolerance, also absolute at the
-    scale of the largest derivative (at least 1). Both default by dtype. Raises GradientError for
-    the first element that differs.
+    Args:
+        run: calls the kernels; its loss must depend only on the inputs.
+        loss: a field, ndarray or tensor of one number.
+        inputs: one or several fields or ndarrays with gradients; their contents are restored.
+        step: step of the differences, by default chosen by dtype.
+        tolerance: relative tolerance, also absolute at the scale of the largest derivative (at
+            least 1). By default chosen by dtype.
+
+    Raises:
+        GradientError: for the first element that differs.
     """
     check_alone(current_runtime(), "ti.ad.gradcheck")
     check_run("ti.ad.gradcheck", run)

@@ -43,13 +43,21 @@ def hvp(
 ) -> np.ndarray[Any, Any]:  # fmt: skip
     """Hessian-vector product: the Hessian of `loss` with respect to `x`, times `v`.
 
-    Returns a numpy array of the shape of `x.to_numpy()`.
+    Overwrites all gradients; that of x holds the gradient of the loss afterwards.
 
-    run: calls the kernels that compute the loss from x. loss: a field of one number, set to 0
-    first. x: a field or ndarray with a gradient. v: numbers of x's shape. Overwrites all gradients;
-    that of x holds the gradient of the loss afterwards. Raises ArgumentError for another shape,
-    GradientError if an operation has no derivative, and Unsupported for torch tensors and
-    components of fields.
+    Args:
+        run: calls the kernels that compute the loss from x.
+        loss: a field of one number, set to 0 first.
+        x: a field or ndarray with a gradient.
+        v: numbers of x's shape.
+
+    Returns:
+        A numpy array of the shape of `x.to_numpy()`.
+
+    Raises:
+        ArgumentError: for another shape.
+        GradientError: if an operation has no derivative.
+        Unsupported: for torch tensors and components of fields.
     """
     runtime = current_runtime()
     check_alone(runtime, HvpRecording.title)

@@ -84,15 +84,22 @@ class Tape(Recording):
     """Reverse-mode differentiation of the kernels called inside `with`.
 
     At its end, the tape adds the derivatives of `loss` to the `grad` of the arrays that they read.
+    Source: Taichi's `ti.ad.Tape`; `memory` is vkchi's.
 
-    loss: a field of shape () or an ndarray or tensor of one element, with a gradient; set to 0 on
-    entry. clear_gradients: set the gradients of all fields and ndarrays to 0 on entry. validation:
-    raise DataAccessError if a kernel breaks Taichi's data-access rules, which are not required
-    here. grad_check: fields or ndarrays whose gradients are compared with finite differences at the
-    end. memory: limit on saved memory (bytes, or "512MiB"). If that is too little, some calls are
-    repeated, and `report` gives their number. Raises ArgumentError or another KernelRuntimeError
-    for an invalid loss, GradientError if a gradient would be wrong. Source: Taichi's `ti.ad.Tape`;
-    `memory` is vkchi's.
+    Args:
+        loss: a field of shape () or an ndarray or tensor of one element, with a gradient; set to 0
+            on entry.
+        clear_gradients: set the gradients of all fields and ndarrays to 0 on entry.
+        validation: raise DataAccessError if a kernel breaks Taichi's data-access rules, which are
+            not required here.
+        grad_check: fields or ndarrays whose gradients are compared with finite differences at the
+            end.
+        memory: limit on saved memory (bytes, or "512MiB"). If that is too little, some calls are
+            repeated, and `report` gives their number.
+
+    Raises:
+        KernelRuntimeError: for an invalid loss; in most cases its subclass ArgumentError.
+        GradientError: if a gradient would be wrong.
     """
 
     title, records_functions = "ti.ad.Tape", True
