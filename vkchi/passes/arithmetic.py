@@ -28,7 +28,7 @@ from vkchi.ir.ops import Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.formula import where
 from vkchi.target.caps import Caps
-from vkchi.types import SCALARS, scalar_of
+from vkchi.types import SCALARS, i32, scalar_of
 
 Formula = Callable[..., "Num | None"]
 PASSED_ON = kinds_with(Trait.CARRIES)
@@ -171,27 +171,40 @@ def is_below(amount: Num, bits: int) -> bool:
     return any(n is not None and 0 <= n < bits for n in known)
 
 
-def power(kind: str, x: Num, y: Num) -> Num | None:
-    """Expand `pow` of f32 for negative x, where GLSL's Pow is undefined. Integer exponents get the
-    correct sign, others give NaN. Returns None if `Pow` alone is correct."""
+def power(kind: str, x: Num, y: Num) -> Num:
+    """Expand `pow` of f32 where GLSL's Pow is undefined: x negative, or zero with y not positive.
+
+    An integer y gives a negative x the correct sign; any other y gives NaN.
+    """
     exponent = same_number(y)
     if exponent is not None:
         return power_known(x, y, exponent)
-    if isinstance(x.v, Op) and x.v.kind == "abs":
-        return None
-    raised, half = abs(x).op("pow", y), y * 0.5
-    is_even, is_whole = half.op("floor").equals(half), y.op("floor").equals(y)
-    of_negative = where(is_whole, where(is_even, raised, -raised), math.nan)
-    return where(y.equals(0.0), 1.0, where(x < 0.0, of_negative, raised))
+    raised = abs(x).op("pow", y)
+    at_zero = where(y > 0.0, 0.0, where(y < 0.0, y.number(math.inf), y))
+    raised = where(x.equals(0.0), at_zero, raised)
+    if not is_absolute(x):
+        half = y * 0.5
+        is_even, is_whole = half.op("floor").equals(half), y.op("floor").equals(y)
+        with_sign = where(is_even, raised, -raised)
+        of_negative = where(is_whole, with_sign, where(x < 0.0, math.nan, raised))
+        raised = where(x.bits(i32) < 0, of_negative, raised)
+    return where(y.equals(0.0) | x.equals(1.0), 1.0, raised)
 
 
-def power_known(x: Num, y: Num, exponent: float) -> Num | None:
-    """Expand `pow` with a constant exponent; return None if that is finite but no integer."""
+def is_absolute(x: Num) -> bool:
+    return isinstance(x.v, Op) and x.v.kind == "abs"
+
+
+def power_known(x: Num, y: Num, exponent: float) -> Num:
+    """Expand `pow` with a constant exponent."""
     if exponent in (0.0, 1.0):
         return x if exponent else x.number(1.0)
+    at_zero = 0.0 if exponent > 0 else math.inf if exponent < 0 else exponent
+    raised = where(x.equals(0.0), x.number(at_zero), abs(x).op("pow", y))
+    if is_absolute(x):
+        return raised
     if math.isfinite(exponent) and not exponent.is_integer():
-        return None  # keep the instruction: it gives NaN for negative x
-    raised = abs(x).op("pow", y)
+        return where(x < 0.0, x.number(math.nan), raised)
     is_odd = math.isfinite(exponent) and exponent % 2 != 0
     return where(x < 0.0, -raised, raised) if is_odd else raised
 

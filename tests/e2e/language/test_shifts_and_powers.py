@@ -1,5 +1,7 @@
 """Shifts by any amount, in all integer types; powers of integers."""
 
+import math
+
 import pytest
 
 import vkchi as ti
@@ -186,3 +188,35 @@ def test_negative_power_of_a_float() -> None:
         return ti.Vector([x**-2, x**y])
 
     check(run(2.0, -3), [0.25, 0.125])
+
+
+def test_powers_of_zero_one_and_negative_bases_of_floats() -> None:
+    """The rules of C's pow (ISO C, annex F.10.4.4), computed and with constant exponents."""
+
+    @ti.kernel
+    def run(x: ti.f32, y: ti.f32) -> ti.f32:
+        return ti.pow(x, y)
+
+    @ti.kernel
+    def known(x: ti.f32) -> ti.types.vector(6, ti.f32):
+        return ti.Vector([x**-1.5, x**-3.0, x**-0.25, x**-0.5, x**0.7, abs(x) ** -1.5])
+
+    inf, nan = math.inf, math.nan
+    for x, y, want in (
+        (0.0, -1.5, inf), (0.0, -2.0, inf), (0.0, 1.5, 0.0), (0.0, 0.0, 1.0), (0.0, nan, nan),
+        (0.0, -inf, inf), (0.0, inf, 0.0), (nan, 0.0, 1.0), (1.0, nan, 1.0), (inf, -1.0, 0.0),
+        (-2.0, 3.0, -8.0), (-2.0, 2.0, 4.0), (-2.0, 0.5, nan),
+    ):  # fmt: skip
+        assert run(x, y) == pytest.approx(want, nan_ok=True, rel=1e-5), (x, y)
+    assert list(known(0.0)) == [inf, inf, inf, inf, 0.0, inf]
+    assert [math.isnan(v) for v in known(-2.0)] == [True, False, True, True, True, False]
+
+
+@pytest.mark.parametrize("y, want", [(-3.0, -math.inf), (3.0, -0.0), (-2.0, math.inf)])
+def test_powers_of_negative_zero(y: float, want: float) -> None:
+    @ti.kernel
+    def run(x: ti.f32, y: ti.f32) -> ti.f32:
+        return ti.pow(x, y)
+
+    found = run(-0.0, y)
+    assert (found, math.copysign(1, found)) == (want, math.copysign(1, want))
