@@ -279,10 +279,9 @@ class Device(CommandRecorder):
             return self._hand_out(IMPORTED, memory, size_bytes)
 
     def import_payload(self, payload: Payload, size_bytes: int) -> Buffer:
-        """A buffer over the memory of an external handle, which the driver owns afterwards.
+        """A buffer over the memory of an external handle, which is closed afterwards.
 
-        Raises DeviceError if the driver does not accept it. If the import itself failed, the caller
-        still owns the handle.
+        Raises DeviceError if the driver does not accept it. The handle then stays open.
         """
         with restoring(self._lock), self._lock:
             self.require_open()

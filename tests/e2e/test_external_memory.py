@@ -14,7 +14,7 @@ import pytest
 from vkchi.device import open_device
 from vkchi.errors import DeviceError
 from vkchi.target.memory_handles import DMA_BUF, OPAQUE_FD, OPAQUE_WIN32, Payload
-from vkchi.vk import external, queue
+from vkchi.vk import external, memory_blocks, queue
 from vkchi.vk.external import find_exporter
 from vkchi.vk.memory_blocks import export_block
 
@@ -145,6 +145,25 @@ def test_failed_import_raises_and_leaves_the_handle(device):
         device.import_payload(Payload(1, OPAQUE_WIN32, 4096), 4096)
 
 
+def test_import_that_cannot_be_mapped_leaves_the_handle(device, monkeypatch):
+    """The driver owns its own copy of the descriptor as soon as memory exists."""
+    x = device.allocate(256)
+    payload, _, _ = export(x)
+    descriptors = len(os.listdir("/proc/self/fd"))
+
+    def fails(logical, memory, size_bytes):
+        raise DeviceError("mapping memory failed")
+
+    monkeypatch.setattr(memory_blocks, "_map", fails)
+    with pytest.raises(DeviceError, match="mapping"):
+        device.import_payload(payload, payload.size_bytes)
+    monkeypatch.undo()
+    device.sweep()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    os.fstat(payload.handle)
+    payload.close()
+
+
 def test_memory_that_was_not_made_for_it_is_not_exported(device):
     plain = open_device()
     try:
@@ -223,7 +242,7 @@ def test_exported_memory_is_dedicated_and_imported_as_it_was_made(device):
         info = dict(seen)["vkAllocateMemory"][1]
         parts = chain(vk, info)
         assert parts["VkImportMemoryFdInfoKHR"].handleType == 0x1
-        assert parts["VkImportMemoryFdInfoKHR"].fd == payload.handle
+        assert parts["VkImportMemoryFdInfoKHR"].fd != payload.handle  # its own copy
         assert parts["VkMemoryDedicatedAllocateInfo"].buffer == y._span.block.buffer
         assert (info.allocationSize, info.memoryTypeIndex) == payload[2:4]
     finally:

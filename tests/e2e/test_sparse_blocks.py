@@ -427,3 +427,5 @@ def test_a_sparse_grid() -> None:
     assert grid[0, 1].v.y == 2.0 and grid[3, 2].mass == 1.0
     with pytest.raises(ArgumentError, match="in sparse blocks"):
         ti.sparse.usage(ti.field(ti.f32, shape=4))
+    with pytest.raises(ArgumentError, match="takes a field, not"):
+        ti.sparse.usage(ti.root.dense(ti.i, 4))

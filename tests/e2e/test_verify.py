@@ -180,6 +180,13 @@ def test_unverifiable_kernels_raise(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(Unsupported, match="draws random numbers"):
         ti.verify(draw, array(3))
+
+    def runs_nothing(runtime: Any, case: Any, before: Any) -> Any:
+        raise Unsupported("no i64 here")
+
+    with monkeypatch.context() as patch, pytest.raises(Unsupported, match=r"no device runs good"):
+        patch.setattr("vkchi.launch.crosscheck.run_on", runs_nothing)
+        ti.verify(good, ti.ndarray(ti.i32, (1, 1)))
     with pytest.raises(ArgumentError, match="the interpreter gave up"):
         ti.verify(endless)
     with pytest.raises(ArgumentError, match="verify takes a ti.kernel, not"):

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.fields_builder import root
-from vkchi.fields.snode import ActivityHook
+from vkchi.fields.snode import ActivityHook, SNode
 from vkchi.fields.tree_axes import axes
 from vkchi.lang.struct import Struct
+from vkchi.signature.wording import describe_argument
 
 if TYPE_CHECKING:
     from vkchi.fields.field import Field
@@ -33,8 +34,10 @@ def grid(field_dict: Mapping[str, Any], shape: Sequence[int]) -> StructField:
 
 def usage(x: StructField | Field) -> float:
     """Fraction of active elements of a field in sparse blocks, from 0 to 1. Raises ArgumentError
-    for fields in dense blocks."""
-    node = x.snode
+    for fields in dense blocks, and for anything but a field."""
+    node = getattr(x, "snode", None)
+    if not isinstance(node, SNode):
+        raise ArgumentError(f"ti.sparse.usage takes a field, not {describe_argument(x)}")
     if not node.sparse_path:
         raise ArgumentError("ti.sparse.usage needs a field in sparse blocks: all of this is there")
     return float(ActivityHook.chosen(node).mean())

@@ -26,6 +26,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from vkchi.frontend.call_tables import CALLS, CallHandler
 from vkchi.frontend.context import Lowering
@@ -40,6 +41,8 @@ from vkchi.types import Scalar, Type, cook, vector
 
 DEEPEST = 64  # stack frames; a larger stack takes drivers long to compile
 MOST_PLACES = 4  # recursive calls in the source
+# Answers of `is_stacked`. Not one per source: one `def` may make functions of other annotations.
+_STACKED: WeakKeyDictionary[FunctionType, bool] = WeakKeyDictionary()
 _STATEMENTS = (
     ast.AnnAssign, ast.Assign, ast.AugAssign, ast.Break, ast.Continue, ast.For, ast.If, ast.Pass,
     ast.Return, ast.While,
@@ -73,11 +76,10 @@ def is_stacked(fn: FunctionType, notes: Mapping[str, Any]) -> bool:
     arguments are positional, and scalars or parameters passed on unchanged. Parameters have no
     defaults and are not keyword-only. `notes` are the annotations.
     """
-    source = source_of(fn)
-    found = source.memo.get("stacked")
-    if found is None:
-        found = source.memo["stacked"] = _is_stacked(fn, source, notes)
-    return bool(found)
+    known = _STACKED.get(fn)
+    if known is None:
+        known = _STACKED[fn] = _is_stacked(fn, source_of(fn), notes)
+    return known
 
 
 def _is_stacked(fn: FunctionType, source: Source, notes: Mapping[str, Any]) -> bool:

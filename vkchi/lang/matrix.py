@@ -486,7 +486,12 @@ def diag(dim: int, val: Any) -> Any:
 
 @python_function
 def unit(n: int, i: int, dt: Any = None) -> Any:
-    """The `i`-th unit vector of length `n`, of type `dt` (default: integers)."""
+    """The `i`-th unit vector of length `n`, of type `dt` (default: integers).
+
+    Raises ArgumentError if a constant `i` is not one of 0 to n - 1.
+    """
+    if isinstance(i, int) and not 0 <= i < n:
+        raise ArgumentError(f"Vector.unit({n}, {i}): the index of the 1 must be 0 to {n - 1}")
     return Vector([int(k == i) for k in range(n)], dt)
 
 

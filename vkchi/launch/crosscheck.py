@@ -100,7 +100,7 @@ def verify(
             reference, or if a check fails on one side only.
         ArgumentError: if no device has such a name, inside a tape or `ti.record()`, and beyond the
             interpreter's limits. Wrong arguments raise the errors of a call.
-        Unsupported: for kernels that draw random numbers.
+        Unsupported: for kernels that draw random numbers, and if no device supports the kernel.
     """
     if not isinstance(kernel, Kernel | BoundKernel):
         raise ArgumentError(f"verify takes a ti.kernel, not {describe_argument(kernel)}")
@@ -126,6 +126,9 @@ def verify(
                     other.close()
             compare_outcomes(case, label, wanted, found, writers, ulps)
             agreeing.append(label)
+    if not agreeing:
+        reasons = "; ".join(f"{label}: {why}" for label, why in skipped.items())
+        raise Unsupported(f"verify: no device runs {case.name}(): {reasons}")
     return Verified(case.name, agreeing, sorted(case.plan.written), skipped)
 
 

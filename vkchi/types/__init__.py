@@ -9,7 +9,7 @@ of `core` and `layout`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from vkchi.hooks import open_names
 from vkchi.types.core import SCALARS as SCALARS
@@ -77,7 +77,7 @@ def vector(n: int | None = None, dtype: ScalarDType | None = None) -> Tensor:
     Raises TypeError if n is not a positive int, or dtype not a scalar type. Source: Taichi's
     `ti.types.vector`.
     """
-    if not isinstance(n, int) or n < 1:
+    if not _is_count(n):
         raise TypeError(f"ti.types.vector: n must be a positive int, not {n!r}")
     return Tensor.of(_number(dtype, "vector"), (n,))
 
@@ -88,9 +88,13 @@ def matrix(n: int | None = None, m: int | None = None, dtype: ScalarDType | None
     Raises TypeError if n or m is not a positive int, or dtype not a scalar type. Source: Taichi's
     `ti.types.matrix`.
     """
-    if not isinstance(n, int) or not isinstance(m, int) or n < 1 or m < 1:
+    if not _is_count(n) or not _is_count(m):
         raise TypeError(f"ti.types.matrix: n and m must be positive ints, not {n!r} and {m!r}")
     return Tensor.of(_number(dtype, "matrix"), (n, m))
+
+
+def _is_count(n: object) -> TypeGuard[int]:
+    return isinstance(n, int) and not isinstance(n, bool) and n >= 1
 
 
 def _number(dtype: object, who: str) -> Scalar:

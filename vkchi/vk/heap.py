@@ -116,10 +116,8 @@ class Heap:
         return HeapMemory(pointer, MemorySpan(block, IMPORTED, address - start, size_bytes))
 
     def import_payload(self, payload: Payload, size_bytes: int) -> HeapMemory:
-        """Import the memory of an external handle; the driver owns the handle afterwards.
-
-        Raises DeviceError. If the import itself failed, the caller still owns the handle.
-        """
+        """Import the memory of an external handle, which is closed afterwards. Raises DeviceError;
+        the handle then stays open."""
         return self.part_of(import_payload(self.logical, payload, size_bytes), 0, size_bytes)
 
     def part_of(self, block: MemoryBlock, offset: int, size_bytes: int) -> HeapMemory:

@@ -15,6 +15,7 @@ There are three kinds:
 
 from __future__ import annotations
 
+import os
 from math import ceil
 from typing import Any
 
@@ -176,9 +177,9 @@ def export_block(block: MemoryBlock, exporter: HandleExporter) -> Payload:
 def import_payload(logical: Logical, payload: Payload, size_bytes: int) -> MemoryBlock:
     """A block of `size_bytes` in the memory of an external handle, mapped if it is host-visible.
 
-    The driver owns the handle afterwards. Raises DeviceError; if the import itself failed, the
-    caller still owns the handle. Source: VkMemoryAllocateInfo. An opaque handle exported by Vulkan
-    must be imported with the size, type and buffer of its creation.
+    The handle is closed. If DeviceError is raised, it is open, and still the caller's. Source:
+    VkMemoryAllocateInfo. An opaque handle exported by Vulkan must be imported with the size, type
+    and buffer of its creation.
     """
     vk = logical.vk
     doing = f"using {payload.size_bytes} bytes of another library's memory"
@@ -193,12 +194,18 @@ def import_payload(logical: Logical, payload: Payload, size_bytes: int) -> Memor
     if index < 0 or needs.size > payload.size_bytes:
         raise DeviceError(f"{logical.physical.name} cannot use this memory in place")
     chain = _dedicate(logical, buffer[0]) if payload.is_dedicated else vk.NULL
-    source = vk.new("VkImportMemoryFdInfoKHR", handleType=payload.kind, fd=payload.handle,
-                    pNext=chain)  # fmt: skip
-    memory = _bind_new(logical, buffer[0], payload.size_bytes, index, source, doing)
+    own = os.dup(payload.handle)  # the driver owns it as soon as memory is made of it
+    source = vk.new("VkImportMemoryFdInfoKHR", handleType=payload.kind, fd=own, pNext=chain)
+    try:
+        memory = _new_memory(logical, payload.size_bytes, index, source, doing)
+    except DeviceError:
+        os.close(own)
+        raise
+    _bind(logical, buffer[0], memory, doing)
     address = _read_address(logical, buffer[0], size_bytes)
     is_seen = logical.physical.memory_types[index].flags & HOST_VISIBLE
     pointer = _map(logical, memory[0], size_bytes) if is_seen else None
+    os.close(payload.handle)
     return MemoryBlock(buffer[0], size_bytes, address, pointer, (buffer, memory))
 
 
@@ -293,14 +300,24 @@ def _bind_new(
     logical: Logical, buffer: Any, size_bytes: int, index: int, chain: Any, doing: str
 ) -> Any:
     """Cell of new memory of type `index`, bound to the buffer."""
+    memory = _new_memory(logical, size_bytes, index, chain, doing)
+    _bind(logical, buffer, memory, doing)
+    return memory
+
+
+def _new_memory(logical: Logical, size_bytes: int, index: int, chain: Any, doing: str) -> Any:
+    """Cell of new memory of type `index`."""
     vk, calls = logical.vk, logical.calls
     flags = vk.new("VkMemoryAllocateFlagsInfo", flags=DEVICE_ADDRESS, pNext=chain)
     info = vk.new(
         "VkMemoryAllocateInfo", allocationSize=size_bytes, memoryTypeIndex=index, pNext=flags
     )
-    memory = logical.handles("VkDeviceMemory").make(calls.vkAllocateMemory, info, doing)
-    vk.check(calls.vkBindBufferMemory(logical.handle, buffer, memory[0], 0), doing)
-    return memory
+    return logical.handles("VkDeviceMemory").make(calls.vkAllocateMemory, info, doing)
+
+
+def _bind(logical: Logical, buffer: Any, memory: Any, doing: str) -> None:
+    call = logical.calls.vkBindBufferMemory
+    logical.vk.check(call(logical.handle, buffer, memory[0], 0), doing)
 
 
 def _read_address(logical: Logical, buffer: Any, size_bytes: int) -> int:
@@ -331,7 +348,8 @@ def _require_range(logical: Logical, start: int, size_bytes: int) -> None:
 
 
 def read_budget(logical: Logical) -> tuple[int, int]:
-    """(free bytes, total bytes) of the largest device-local heap; free is -1 if unknown.
+    """(free bytes, total bytes) of the largest device-local heap; free is -1 if unknown, 0 if more
+    than the budget is in use.
 
     Without a device-local heap, those of heap 0.
     """
@@ -347,5 +365,5 @@ def read_budget(logical: Logical) -> tuple[int, int]:
         if heaps[i].flags & const.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
     ]
     at = max(local or [0], key=lambda i: heaps[i].size)
-    free = budget.heapBudget[at] - budget.heapUsage[at] if has_budget else -1
+    free = max(0, budget.heapBudget[at] - budget.heapUsage[at]) if has_budget else -1
     return int(free), int(heaps[at].size)

@@ -498,3 +498,30 @@ def test_rf_python() -> None:
 
     with pytest.raises(ti.TaichiSyntaxError):
         f(2)
+
+
+def test_recursive_functions_of_one_definition_with_other_types() -> None:
+    """Whether the recursion becomes a loop depends on the annotations, which differ."""
+
+    def make(t, minus):
+        @ti.real_func
+        def double(x: t, depth: ti.i32) -> t:
+            if depth == 0:
+                return x
+            return double(x, depth - minus) + double(x, depth - minus)
+
+        return double
+
+    v2 = ti.types.vector(2, ti.f32)
+    of_scalars, of_vectors = make(ti.f32, 1), make(v2, 2)
+
+    @ti.kernel
+    def scalar() -> ti.f32:
+        return of_scalars(1.5, 3)
+
+    @ti.kernel
+    def pair() -> v2:
+        return of_vectors(v2(1.5, 2.0), 4)
+
+    assert scalar() == 12.0
+    assert list(pair()) == [6.0, 8.0]
