@@ -169,7 +169,6 @@ def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
 
 
 def array_types(params: Sequence[Param]) -> dict[str, Array]:
-    """Types of the array parameters, by name."""
     return {p.name: p.type for p in params if isinstance(p.type, Array)}
 
 

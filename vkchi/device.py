@@ -111,7 +111,6 @@ def open_device(
 
 
 def device_info(index: int, row: Physical) -> DeviceInfo:
-    """Public description of a physical device."""
     return DeviceInfo(index, row.name, row.kind, row.vendor, row.driver, row.api, row.uuid)
 
 

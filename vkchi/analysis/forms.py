@@ -83,7 +83,6 @@ class ExactPolynomials(AffinePolynomials):
         return p if isinstance(v.type, Scalar) and self.is_exact(p, v.type) else None
 
     def read(self, v: Value) -> Polynomial:
-        """Compute the polynomial of a value."""
         if not is_wide_integer(v.type) or self._depth > self.deepest:
             return symbol_polynomial(v)
         n = constant_int(v)

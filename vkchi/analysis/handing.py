@@ -104,7 +104,6 @@ class RematerializationCut:
 
     @cached_property
     def written(self) -> list[Value]:
-        """Arrays that the loop writes."""
         return list(self.shifts.survey.writes)
 
     def cut(self) -> RematerializationPlan | None:

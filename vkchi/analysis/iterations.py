@@ -77,7 +77,6 @@ class Iterations:
 
     @cached_property
     def forms(self) -> ExactPolynomials:
-        """Polynomials of values."""
         return ExactPolynomials(self.given if self.given is not None else Intervals(self.axes))
 
     @cached_property

@@ -102,7 +102,6 @@ class LateLoads:
         return v not in self.moving
 
     def note(self, write: Op, dirty: Dirty) -> None:
-        """Record the location of a write."""
         dirty.setdefault(base_memory(write.args[0]), set()).add(location_of(write.args[0]))
 
     def is_dirty(self, load: Op, dirty: Dirty) -> bool:

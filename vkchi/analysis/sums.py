@@ -54,7 +54,6 @@ class AffinePolynomials:
         return found
 
     def read(self, v: Value) -> Polynomial:
-        """Compute the polynomial of an integer."""
         width = scalar_of(v.type).bits
         n = constant_int(v)
         if n is not None:
@@ -125,17 +124,14 @@ def split_offset(v: Value) -> OffsetIndex:
 
 
 def constant_polynomial(n: int) -> Polynomial:
-    """The constant polynomial n."""
     return {ONE: n} if n else {}
 
 
 def symbol_polynomial(s: Symbol) -> Polynomial:
-    """The polynomial of one symbol."""
     return {frozenset(((s, 1),)): 1}
 
 
 def as_polynomial(term: Term) -> Polynomial:
-    """The polynomial of one term."""
     return dict([term])
 
 

@@ -108,7 +108,6 @@ def whole(v: Value) -> Value | int | None:
 
 
 def constant_float(v: Value) -> float | None:
-    """The value of a float constant, or None."""
     if not is_constant(v) or not isinstance(v.type, Scalar) or v.type.kind != "f":
         return None
     return float(value_of(v.attr, v.type))

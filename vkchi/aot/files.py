@@ -123,7 +123,6 @@ def verify_checksums(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def checksummed_names(sums: bytes) -> list[str]:
-    """Return the file names in a checksum file."""
     lines = sums.decode(errors="replace").splitlines()
     return [line.partition("  ")[2] for line in lines]
 

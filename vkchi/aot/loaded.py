@@ -263,7 +263,6 @@ def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storag
 
 
 def make_graph(saved: SavedGraph, kernels: Mapping[str, LoadedKernel]) -> Graph:
-    """Create a graph of the module's kernels."""
     args = {name: arg_of(name, tree) for name, tree in saved.arguments.items()}
     nodes = []
     for name, entries in saved.nodes:
@@ -273,7 +272,6 @@ def make_graph(saved: SavedGraph, kernels: Mapping[str, LoadedKernel]) -> Graph:
 
 
 def arg_of(name: str, tree: Mapping[str, Any]) -> Arg:
-    """Return the graph argument of a tree."""
     facts = {"dtype": type_of(tree["dtype"]) if tree["dtype"] else None, "ndim": tree["ndim"]}
     facts["fmt"] = Format[tree["fmt"]] if tree["fmt"] else None
     tag = ArgKind[tree["tag"]]

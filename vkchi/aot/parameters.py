@@ -141,7 +141,6 @@ def load_parameter(tree: Tree) -> tuple[Parameter, Any]:
 
 
 def annotation_of(tree: Tree) -> Any:
-    """Return the annotation of a tree."""
     match tree["kind"]:
         case "array":
             t = type_of(tree["type"])

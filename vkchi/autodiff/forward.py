@@ -166,7 +166,6 @@ class Forward(Cloner):
         return here, place_in(self.b, ptr, dual, self.get) if dual is not None else None
 
     def load(self, op: Op) -> None:
-        """Case of a load."""
         place, dual = self.places(op.args[0])
         self.map[op] = self.b.emit("load", place, name=op.name)
         if dual is not None and op in self.active:
@@ -246,7 +245,6 @@ class Forward(Cloner):
         self.tangents.update(zip(self.active_of(op, op.results), more, strict=True))
 
     def parallel(self, op: Op) -> None:
-        """Case of a parallel loop."""
         roots = late_roots(op, self.active)
         if roots and can_precompute(op, roots, self.used):
             self.precomputed = roots

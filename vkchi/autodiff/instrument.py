@@ -137,5 +137,4 @@ def instrument_stores(
 
 
 def without_reports(fn: Func) -> Func:
-    """Remove prints and checks from a Func."""
     return rebuild(fn, lambda b, op, args: () if effect_of(op.kind) is Effect.REPORT else None)

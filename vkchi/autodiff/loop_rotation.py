@@ -53,5 +53,4 @@ class LoopRotation(Cloner):
 
 
 def params_for(values: Sequence[Value]) -> list[Param]:
-    """Parameters for loop-carried values."""
     return [Param(v.type, v.name) for v in values]

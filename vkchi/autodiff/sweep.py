@@ -101,7 +101,6 @@ class ForwardSweep(Cloner):
     # --- memory
 
     def local(self, op: Op) -> None:
-        """Case of a private allocation."""
         place = self.b.emit("local", self.get(op.args[0]), name=op.name)
         self.map[op] = self.memory.early[op] = self.memory.late[op] = place
 

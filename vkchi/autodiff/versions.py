@@ -93,5 +93,4 @@ def for_each_element(b: Builder, array: Value, put: Callable[..., None]) -> None
 
 
 def index_names(count: int) -> list[str]:
-    """Names for the indices of `count` axes."""
     return [chr(ord("i") + k) for k in range(count)]

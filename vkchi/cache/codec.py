@@ -149,7 +149,6 @@ def parse_annotation(form: str) -> tuple[str, list[str]]:
 
 
 def form_error(form: str, found: Any) -> TypeError:
-    """Return the error for a value of another form."""
     return TypeError(f"{form} expected, and not {found!r:.60}")
 
 
@@ -185,7 +184,6 @@ def or_none(step: Step) -> Step:
 
 
 def union(options: list[str], make: Callable[[str], Step], form: str) -> Step:
-    """Return the step of a union."""
     some = [make(option) for option in options if option != "None"]
     step = some[0] if len(some) == 1 else any_step(some, form)
     return step if len(some) == len(options) else or_none(step)

@@ -101,7 +101,6 @@ def print_table(entries: Sequence[CacheEntry], *, is_bold: bool) -> None:
 
 
 def row_of(entry: CacheEntry) -> tuple[str, ...]:
-    """Return the table row of an entry."""
     head = entry.header
     kind, name, *rest = (
         printable(str(head.get(field) or ""))

@@ -127,7 +127,6 @@ class Places:
         return ""
 
     def parts(self) -> tuple[Listing, ...]:
-        """Return the source listings."""
         return tuple(
             Listing(f"{file}:{first}{self._when}", tuple(self._lines(k, whole)))
             for k, (file, first, whole) in enumerate(self.sources)

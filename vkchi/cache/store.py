@@ -191,7 +191,6 @@ class CacheStore:
             return True
 
     def path_of(self, key: str) -> str:
-        """Return the path of an entry."""
         assert is_key(key), key
         return os.path.join(self.folder, key)
 

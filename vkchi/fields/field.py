@@ -121,7 +121,6 @@ class Field(SparseElements):
 
     @property
     def has_place(self) -> bool:  # type: ignore[override]
-        """True if the field is placed."""
         return self.node is not None
 
     @property

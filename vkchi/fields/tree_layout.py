@@ -101,7 +101,6 @@ def is_soa(placements: list[FieldPlacement]) -> bool:
 
 
 def first_content(placements: list[FieldPlacement]) -> Any:
-    """Content of the first placement."""
     return placements[0].node.content
 
 
@@ -132,7 +131,6 @@ def measure_node(node: SNode) -> tuple[int, int]:
 
 
 def round_up_to(offset: int, alignment: int) -> int:
-    """Round up to a multiple of the alignment."""
     return -(-offset // alignment) * alignment
 
 

@@ -170,7 +170,6 @@ def clear(cx: Lowering, block: Any, cell: list[Value]) -> None:
 
 
 def length(cx: Lowering, block: Any, cell: list[Value]) -> Any:
-    """Return the length of a list."""
     with cx.cells.own():
         return cx.call(length_of, (block.activity, cell), {})
 

@@ -90,7 +90,6 @@ class Read(NamedTuple):
     span: Span | None = None
 
     def test(self) -> Test:
-        """Return the comparison with the value."""
         return test_of(self.how, self.value)
 
 

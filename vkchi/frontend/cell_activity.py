@@ -185,7 +185,6 @@ def list_of(first: ArrayRef, whole: Any, indices: Sequence[Any]) -> ListRef | No
 
 
 def length_of(activity: Any, cell: Any) -> Any:
-    """Return the length of the list in a cell."""
     return activity.numbers[cell]
 
 

@@ -375,7 +375,6 @@ class Lowering:
         return getattr(builtins, name, default)
 
     def undefined(self, name: str) -> CompilationError:
-        """Return the error for an undefined name."""
         gone = self.act.gone.get(name)
         if gone is not None:
             return self.fail(

@@ -264,7 +264,6 @@ def target_phrase(cx: Context, into: ConversionTarget) -> str:
 
 
 def help_for(into: ConversionTarget, t: Scalar | Tensor) -> str:
-    """Return the help of a caution."""
     cast = f"ti.cast(..., ti.{scalar_of(t)})"
     if into.help or not into.name or into.origin is None:
         return into.help or f"to convert on purpose, write {cast}"

@@ -138,7 +138,6 @@ def _kind_of_class(cls: Any) -> Kind:
 
 
 def kind_of(x: Any) -> Kind:
-    """Return the kind of a compile-time value."""
     if isinstance(x, Value):
         return TENSOR if isinstance(x.type, Tensor) else SCALAR
     cls: Any = type(x)
@@ -157,7 +156,6 @@ def check_supported(cx: Context, x: Any, use: str, arg: int | None = None) -> No
 def unsupported_use(
     cx: Context, x: Any, use: str, sentence: str = "", arg: int | None = None
 ) -> CompilationError:
-    """Return the error for an unsupported use of x."""
     kind, (words, help) = kind_of(x), USES[use]
     if isinstance(x, StructValue | Struct):
         help = f"use its members ({', '.join(_members(x))})"

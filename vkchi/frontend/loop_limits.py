@@ -150,7 +150,6 @@ def is_wide(bound: Bound) -> bool:
 
 
 def unsigned(t: Scalar) -> Scalar:
-    """Return the unsigned type of t's width."""
     return SCALARS[f"u{t.bits}"]
 
 

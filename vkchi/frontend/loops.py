@@ -194,7 +194,6 @@ def as_index(cx: Lowering, k: Value) -> Value:
 
 
 def index_name(n: ast.For, axis: int = 0) -> str:
-    """Return the name hint for an index."""
     targets = target_names(n)
     target = targets[axis] if axis < len(targets) else targets[0]
     return target.id if isinstance(target, ast.Name) else ""

@@ -85,7 +85,6 @@ def lower_constant(cx: Lowering, n: ast.Constant) -> Any:
 
 
 def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
-    """Lower a binary operator."""
     left, right = cx.expr(n.left), cx.expr(n.right)
     if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
         if isinstance(left, str) and isinstance(n.op, ast.Mod):
@@ -133,7 +132,6 @@ def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) 
 
 
 def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
-    """Lower a unary operator."""
     x = cx.expr(n.operand)
     if not isinstance(x, _NUMBERS):
         if isinstance(x, StructValue) or not is_static(x):
@@ -315,7 +313,6 @@ def lower_list(cx: Lowering, n: ast.List) -> list[Any]:
 
 
 def lower_tuple(cx: Lowering, n: ast.Tuple) -> tuple[Any, ...]:
-    """Lower `a, b`."""
     return tuple(lower_items(cx, n.elts))
 
 

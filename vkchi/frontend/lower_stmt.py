@@ -88,7 +88,6 @@ def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
 
 
 def any_call(n: ast.expr) -> bool:
-    """True if an expression contains a call."""
     return any(isinstance(part, ast.Call) for part in ast.walk(n))
 
 

@@ -155,7 +155,6 @@ class ComponentsTarget(Assignable):
 
 
 def extract(cx: Context, v: Value, index: Component) -> Value:
-    """Return a component of a value."""
     if not isinstance(index, int):
         return cx.b.emit("extract_at", v, index)
     if getattr(v, "kind", "") == "pack":

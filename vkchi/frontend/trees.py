@@ -100,7 +100,6 @@ def map_leaves(tree: Any, f: Callable[[Any], Any]) -> Any:
 
 
 def has_leaf(tree: Any, holds: Callable[[Any], bool]) -> bool:
-    """True if `holds` is true of some leaf."""
     if is_container(tree):
         return any(has_leaf(item, holds) for item in children_of(tree))
     return holds(tree)

@@ -101,7 +101,6 @@ class Panel:
         self.held: Label | None = None
 
     def add(self, widget: Any) -> Any:
-        """Add a widget and return it."""
         self.widgets.append(widget)
         return widget
 

@@ -80,11 +80,9 @@ class PygameWindow:
         self.window.flip()
 
     def set_title(self, title: str) -> None:
-        """Set the title."""
         self.window.title = title
 
     def close(self) -> None:
-        """Close the window."""
         _INBOXES.drop(self.window.id)
         self.window.destroy()
 

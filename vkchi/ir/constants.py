@@ -37,7 +37,6 @@ def numeric_type_of(v: Value) -> Number:
 
 
 def as_constant(v: Value) -> Constant:
-    """Return the constant of a `const` op."""
     assert isinstance(v, Op)
     return Constant(numeric_type_of(v), v.attr)
 

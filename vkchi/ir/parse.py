@@ -153,7 +153,6 @@ class Parser:
         v.name = name
 
     def param(self) -> Param:
-        """Parse a parameter with its type and attributes."""
         name, _ = self.new_name()
         self.need(":")
         p = Param(self.type(), name, self.attributes())
@@ -161,7 +160,6 @@ class Parser:
         return p
 
     def attributes(self) -> Attributes:
-        """Parse the attributes after a parameter's type."""
         found: dict[str, Any] = {}
         while self.next_matches(_KIND):
             begin = self.at

@@ -154,7 +154,6 @@ def kinds_with(traits: int) -> frozenset[str]:
 
 
 def list_types(ts: tuple[Type, ...]) -> str:
-    """Format operand types for messages."""
     return ", ".join(map(str, ts)) or "nothing"
 
 

@@ -142,7 +142,6 @@ class Printer:
         return f"{stem}.{k}"
 
     def param(self, p: Param) -> str:
-        """Return a parameter with its type and attributes."""
         return " ".join([f"{self.name(p)}: {p.type}", *p.attributes.words()])
 
     def head(self, op: Op) -> str:

@@ -75,7 +75,6 @@ def skew(entry: Callable[[int, int], Any], n: int) -> Any:
 
 
 def diagonal_of(m: Any) -> list[Any]:
-    """The diagonal of a matrix."""
     return [m[i, i] for i in range(shape_of(m)[0])]
 
 

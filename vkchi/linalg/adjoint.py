@@ -115,7 +115,6 @@ def product_of(kernel: Kernel | BoundKernel, x: Any) -> MatrixProduct:
 
 
 def kernel_name(kernel: Kernel | BoundKernel) -> str:
-    """The kernel's name for messages."""
     found: Any = kernel.func if isinstance(kernel, BoundKernel) else kernel
     return str(found.__name__)
 

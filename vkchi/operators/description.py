@@ -285,7 +285,6 @@ def find_fields(plan: Plan, args: tuple[Any, ...]) -> tuple[Storage, ...]:
 
 
 def function_of(kernel: AnyKernel) -> Any:
-    """The Python function of a kernel."""
     inner = kernel.func if isinstance(kernel, BoundKernel) else kernel
     return inner.__vkchi_func__  # type: ignore[attr-defined]
 

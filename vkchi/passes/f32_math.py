@@ -106,7 +106,6 @@ def atan_of_part(t: Num) -> Num:
 
 
 def atan(x: Num) -> Num:
-    """Arc tangent."""
     a = abs(x)
     large = a > 1.0
     y = atan_of_part(where(large, 1.0 / a, a))
@@ -128,14 +127,12 @@ def atan2(y: Num, x: Num) -> Num:
 
 
 def sinh(x: Num) -> Num:
-    """Hyperbolic sine."""
     half = (abs(x) - math.log(2.0)).op("exp")  # overflows only if the result does
     far = copy_sign(half - 0.25 / half, x)
     return where(abs(x) < 1.0, odd(x, SINH), far)
 
 
 def tanh(x: Num) -> Num:
-    """Hyperbolic tangent."""
     far = 1.0 - 2.0 / ((2.0 * abs(x)).op("exp") + 1.0)
     return where(abs(x) < 0.625, odd(x, TANH), copy_sign(far, x))
 

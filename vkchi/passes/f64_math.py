@@ -155,7 +155,6 @@ def exp_scaled(x: Num, shift: int) -> Num:
 
 
 def exp(x: Num) -> Num:
-    """e to the power x."""
     return exp_scaled(x, 0)
 
 
@@ -190,7 +189,6 @@ def finish_log(x: Num, result: Num) -> Num:
 
 
 def log(x: Num) -> Num:
-    """Natural logarithm."""
     m, e = split_exponent(x)
     f = m - 1.0
     s = f / (f + 2.0)
@@ -231,7 +229,6 @@ def log2(x: Num) -> Num:
 
 
 def pow(x: Num, y: Num) -> Num:
-    """x to the power y."""
     m, e = split_exponent(abs(x))
     part = log_pair(m)
     whole = two_sum(e * LN2[0], part.hi)
@@ -284,13 +281,11 @@ def reduce_angle(x: Num) -> tuple[Pair, Num]:
 
 
 def sin_reduced(r: Pair) -> Num:
-    """sin of a reduced angle."""
     z = r.hi * r.hi
     return r.hi + (r.hi * z * polynomial(z, SIN) + r.lo * (1.0 - 0.5 * z))
 
 
 def cos_reduced(r: Pair) -> Num:
-    """cos of a reduced angle."""
     z = r.hi * r.hi
     half = 0.5 * z
     near = 1.0 - half
@@ -298,7 +293,6 @@ def cos_reduced(r: Pair) -> Num:
 
 
 def sin(x: Num) -> Num:
-    """Sine."""
     r, quadrant = reduce_angle(x)
     value = where((quadrant & 1).equals(0), sin_reduced(r), cos_reduced(r))
     value = where((quadrant & 2).equals(0), value, -value)
@@ -306,14 +300,12 @@ def sin(x: Num) -> Num:
 
 
 def cos(x: Num) -> Num:
-    """Cosine."""
     r, quadrant = reduce_angle(x)
     value = where((quadrant & 1).equals(0), cos_reduced(r), sin_reduced(r))
     return where(((quadrant + 1) & 2).equals(0), value, -value)
 
 
 def tan(x: Num) -> Num:
-    """Tangent."""
     r, quadrant = reduce_angle(x)
     s, c = sin_reduced(r), cos_reduced(r)
     even = (quadrant & 1).equals(0)
@@ -337,14 +329,12 @@ def asin_parts(x: Num) -> tuple[Num, Num, Num]:
 
 
 def asin(x: Num) -> Num:
-    """Arc sine."""
     small, w, r = asin_parts(x)
     far = HALF_PI_PAIR[0] - (2.0 * (w + r) - HALF_PI_PAIR[1])
     return copy_sign(where(small, w + r, far), x)
 
 
 def acos(x: Num) -> Num:
-    """Arc cosine."""
     small, w, r = asin_parts(x)
     signed = copy_sign(r, x)
     middle = HALF_PI_PAIR[0] - (x - (HALF_PI_PAIR[1] - signed))
@@ -365,7 +355,6 @@ def atan_pair(t: Num) -> Pair:
 
 
 def atan(x: Num) -> Num:
-    """Arc tangent."""
     a = abs(x)
     large = a > 1.0
     r = atan_pair(where(large, 1.0 / a, a))
@@ -391,7 +380,6 @@ def atan2(y: Num, x: Num) -> Num:
 
 
 def sinh(x: Num) -> Num:
-    """Hyperbolic sine."""
     a = abs(x)
     z = a * a
     near = a + a * z * polynomial(z, SINH)
@@ -400,13 +388,11 @@ def sinh(x: Num) -> Num:
 
 
 def cosh(x: Num) -> Num:
-    """Hyperbolic cosine."""
     half = exp_scaled(abs(x), -1)
     return half + 0.25 / half
 
 
 def tanh(x: Num) -> Num:
-    """Hyperbolic tangent."""
     a = abs(x)
     z = a * a
     half = exp_scaled(a, -1)

@@ -347,7 +347,6 @@ def _chunks(place: ElementLocation) -> list[tuple[int, Scalar | Tensor]]:
 def layout_offset(
     w: ArithmeticBuilder, layout: Layout, indices: Sequence[Value], t: Scalar
 ) -> Offset:  # fmt: skip
-    """Offset of the element according to the layout."""
     counted = [axis_index(w, layout, axis, v, t) for axis, v in enumerate(indices)]
     return as_offset(layout.offset([OffsetExpr(w, index, t) for index in counted]))
 

@@ -287,7 +287,6 @@ INSTEAD = {"f": "ti.f32", "i": "ti.i32", "u": "ti.u32", "b": "ti.i32"}
 
 
 def lacking_type(t: Scalar, span: Span | None, what: str = "") -> DeviceError:
-    """Error for a type that the device lacks."""
     sentence = f"{t} is not available on this device" + (f" ({what})" if what else "")
     return DeviceError(render(sentence, span, f"use {INSTEAD[t.kind]}, or another device"))
 

@@ -145,5 +145,4 @@ class OffsetExpr:
 
 
 def as_offset(x: OffsetExpr | int) -> Offset:
-    """Convert an `OffsetExpr` or int to an offset."""
     return x.offset if isinstance(x, OffsetExpr) else Offset(None, x)

@@ -137,7 +137,6 @@ def word_at(w: ArithmeticBuilder, place: ElementLocation) -> Value:
 
 
 def bits_of(w: ArithmeticBuilder, place: ElementLocation) -> BitPositions:
-    """Bit positions of a location."""
     assert isinstance(place.array.type, Array)
     layout = place.array.type.layout
     assert isinstance(layout, Packed)

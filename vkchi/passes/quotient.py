@@ -217,7 +217,6 @@ def slow_rem(a: Num, b: Num, f: FloatFormat) -> Num:
 
 
 def format_of(x: Num) -> FloatFormat:
-    """Format of a float type."""
     t = x.v.type
     return FORMATS[t if isinstance(t, Scalar) else t.elem]  # type: ignore[attr-defined]
 

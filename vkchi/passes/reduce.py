@@ -231,7 +231,6 @@ def identity(b: Builder, atomic: Op) -> Op:
 
 
 def identity_of_kind(b: Builder, kind: str, t: Scalar | Tensor) -> Op:
-    """Identity of an atomic of this kind."""
     bits = ATOMICS[kind].identity(scalar_of(t))
     return b.emit("const", attr=(bits,) * t.size if isinstance(t, Tensor) else bits, type=t)
 

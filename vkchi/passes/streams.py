@@ -62,7 +62,6 @@ class RandomLowering(Rebuilder):
         return _permuted(_advanced(Num(b, self.seed) ^ index * SPREADER)).v
 
     def draw(self, b: Builder) -> Value:
-        """Emit one draw."""
         assert self.state is not None
         state = _advanced(Num(b, b.emit("load", self.state)))
         b.emit("store", self.state, state.v)

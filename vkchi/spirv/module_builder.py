@@ -29,7 +29,6 @@ def encode_string(text: str) -> Words:
 
 
 def encode_instruction(opcode: int, *operands: int) -> Words:
-    """Encode one instruction as words."""
     return [(len(operands) + 1) << 16 | opcode, *operands]
 
 

@@ -449,7 +449,6 @@ class Ledger:
         return [one for one in self.hosts if host_views.may_overlap(one.memory, memory)]
 
     def all(self) -> list[Account | HostAccount]:
-        """All accounts."""
         return [*self.accounts.values(), *self.hosts]
 
     @overload

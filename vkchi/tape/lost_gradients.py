@@ -107,7 +107,6 @@ class LostGradients:
             self.add(one._replace(memory=target, box=box, ways=ways, is_shown=is_shown))
 
     def of(self, memory: Memory) -> list[LostGradient]:
-        """Return the lost gradients in this memory."""
         return [b for one in self.ledger.near(memory) for b in one.escaping]
 
     def hold(

@@ -124,13 +124,11 @@ class Recording(SafeContext):
         self.races = RaceFinder(lambda array: ledger.open(array).version)  # last of NOTES
 
     def enter(self) -> None:
-        """Activate the recording."""
         self.state = "recording"
         super().enter()
         self.runtime.recording = self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """End the block."""
         self.close()
 
     def close(self) -> None:

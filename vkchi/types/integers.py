@@ -15,7 +15,6 @@ from vkchi.types.lazy_numpy import np
 
 @cache
 def integer_range(t: Scalar) -> tuple[int, int]:
-    """Minimum and maximum of an integer type."""
     if t.kind == "i":
         return -(1 << t.bits - 1), (1 << t.bits - 1) - 1
     return 0, (1 << t.bits) - 1

@@ -51,12 +51,10 @@ def is_of_numpy(value: object) -> bool:
 
 
 def is_array_of_numpy(value: object) -> TypeGuard[np.ndarray[Any, Any]]:
-    """True if value is a numpy array."""
     return "numpy" in sys.modules and isinstance(value, np.ndarray)
 
 
 def is_number_of_numpy(value: object) -> TypeGuard[np.generic]:
-    """True if value is a numpy scalar."""
     return "numpy" in sys.modules and isinstance(value, np.generic)
 
 
