@@ -22,9 +22,9 @@ import pytest
 from tests.analyses import ANALYSES
 from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.strip_mine import strip_mine
+from vkchi.cli.ir import apply_pass
 from vkchi.errors import CompilationError, InternalError
 from vkchi.ir.core import Func, Op, base_memory, walk
-from vkchi.ir.ir_command import apply_pass
 from vkchi.ir.ops import READS, WRITES
 from vkchi.ir.text import parse, print_func, print_program
 from vkchi.ir.verify import verify, verify_program

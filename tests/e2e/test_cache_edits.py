@@ -231,9 +231,15 @@ def test_edit_recompiles_affected_kernels(edit: str, runs: dict[str, Result]) ->
 
 # What `vkchi cache why` says of a kernel, of the entries that edits made.
 REASONS = {
-    "by_body": ["source of by_body: ", "option fast_math: ", "option debug: "],
+    "by_body": [
+        "source of by_body:\n",
+        "\n    -        x[i] = i + 2.0\n    +        x[i] = i + 1.0\n",
+        "option fast_math: ",
+        "option debug: ",
+    ],
     "by_function": [
-        "source of inner: ",
+        "source of inner:\n",
+        "\n    -    return v * 4.0\n    +    return v * 2.0\n",
         "OFFSET of settings in __main__: float 0.5 -> float 0.125",
         "option default_ip: ",
     ],

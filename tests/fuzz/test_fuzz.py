@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from tests.fuzz.programs import ALL, EXACT, Case, generate
+from vkchi.cli.ir import apply_pass
 from vkchi.errors import DeviceError, Unsupported
 from vkchi.ir.core import Func, Program
 from vkchi.ir.interp import run_reference
-from vkchi.ir.ir_command import apply_pass
 from vkchi.ir.text import parse_func, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
 from vkchi.passes import cost_model, f32_math, f64_math, pipeline, share

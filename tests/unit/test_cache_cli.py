@@ -66,7 +66,8 @@ def run(store, capsys):
     def run_verb(*words, status=0):
         found = main(["cache", "--folder", store.root, *words])
         assert status is None or found == status, capsys.readouterr()
-        return capsys.readouterr().out
+        said = capsys.readouterr()
+        return said.out if found == 0 else said.out + said.err
 
     return run_verb
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -16,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from vkchi.__main__ import main
-from vkchi.cache import cache_command, lookup, radv, source_links
+from vkchi.cache import lookup, radv, source_links
 from vkchi.cache.source_links import Linked, link
 from vkchi.cache.store import CacheEntry, CacheStore, read_entry
 from vkchi.cache.version import compiler_version
+from vkchi.cli.cache import show_texts
 from vkchi.errors import CompilationError
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +79,8 @@ def run(store: CacheStore, capsys: pytest.CaptureFixture[str]) -> Run:
 
     def run_verb(*words: str, status: int = 0) -> str:
         assert main(["cache", "--folder", store.root, *words]) == status, capsys.readouterr()
-        return capsys.readouterr().out
+        said = capsys.readouterr()
+        return said.out if status == 0 else said.out + said.err
 
     return run_verb
 
@@ -150,15 +150,12 @@ def test_show_links_source_and_code(run: Run, store: CacheStore) -> None:
     assert text.index("--- source") < text.index("--- IR") < text.index("--- SPIR-V")
 
 
-def test_side_by_side(store: CacheStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_side_by_side(store: CacheStore, capsys: pytest.CaptureFixture[str]) -> None:
     """On a terminal that is wide enough."""
-    out = io.StringIO()
-    monkeypatch.setattr(
-        cache_command.OutputSettings, "console", Console(file=out, force_terminal=True, width=200)
-    )
-    cache_command.show_texts(linked(store, "kernel", "scale"))
-    lines = out.getvalue().split("\n")
+    show_texts(linked(store, "kernel", "scale"), 200)
+    lines = capsys.readouterr().out.split("\n")
     assert any("def scale" in line and "%" in line and "Op" in line for line in lines)
+    assert max(map(len, lines)) <= 200 and lines[0].split() == ["source", "IR", "SPIR-V"]
 
 
 def test_driver_statistics_are_kept(

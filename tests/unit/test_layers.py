@@ -78,8 +78,7 @@ THIRD_PARTY = {
     "wgpu": "ui",
     "rendercanvas": "ui",
     "imgui_bundle": "ui",
-    "rich": "cache progress",
-    "typer": "cache",
+    "rich": "progress",
 }
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
 

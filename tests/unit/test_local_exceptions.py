@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 BROAD = {
     "OSError", "FileNotFoundError", "FileExistsError", "Exception", "RuntimeError", "ValueError"
 }  # fmt: skip
-COMMANDS = ("cache_command.py", "ir_command.py", "listing.py", "__main__.py", "local.py")
+COMMANDS = ("__main__.py", "local.py")
 
 
 def files() -> Iterator[Path]:

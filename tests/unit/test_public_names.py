@@ -184,9 +184,11 @@ def test_import_loads_little():
     assert len(ours) < 15, ours
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["cache", "--help"], ["cache", "ls", "--json"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["doctor", "-h"], ["cache", "-h"], ["cache", "ls", "--json"]],
+)
 def test_the_command_line_loads_neither_numpy_nor_the_compiler(arguments, tmp_path):
-    pytest.importorskip("typer")
     program = (
         f"import sys; sys.argv[1:] = {arguments}; from vkchi.__main__ import main\n"
         "try: main(sys.argv[1:])\n"

@@ -1,26 +1,20 @@
-"""`vkchi cache ls`: list cache entries.
+"""Rows of cache entries for `vkchi cache ls`, and formats of sizes and durations.
 
-It imports neither typer, rich nor the compiler, which take longer to load than a thousand entries
-take to read.
+It does not import the compiler, which takes longer to load than a thousand entries take to read.
 
-    $ vkchi cache ls 'step*' --sort hits
+    >>> row_of(entry)[:6]
+    ('3f9c1b2a4d5e', 'kernel', 'step', '12.3 KiB', '4', '2 h')
 """
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
-import json
-import os
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from vkchi.cache.folder import find_folder
-from vkchi.cache.store import CacheEntry, CacheStore
+from vkchi.cache.store import CacheEntry
 
-VERB = "ls"
 SHORT = 12  # printed characters of a key
 COLUMNS = ("key", "kind", "kernel", "size", "hits", "age", "device", "place", "signature")
 SORTS: dict[str, Callable[[CacheEntry], Any]] = {
@@ -30,64 +24,17 @@ SORTS: dict[str, Callable[[CacheEntry], Any]] = {
     "age": lambda e: -e.written,
     "used": lambda e: -e.used,
 }
-WITH_VALUE = ("--folder",)  # options before the command that take a value
 
 
-def verb_of(argv: Sequence[str]) -> str:
-    """Return the command word of a `vkchi cache` command line, or ""."""
-    words = iter(argv)
-    for word in words:
-        if word in WITH_VALUE:
-            next(words, "")
-        elif not word.startswith("-"):
-            return word
-    return ""
-
-
-def main(argv: Sequence[str]) -> int:
-    """List entries; return the exit status. `argv` is a `vkchi cache` command line with this
-    command."""
-    try:
-        given = parser().parse_args(list(argv))
-    except SystemExit as e:  # argparse has printed the reason
-        return e.code if isinstance(e.code, int) else 2
-    found = [
-        e for e in CacheStore(find_folder(given.folder or None)).entries() if is_meant(e, given)
+def select(entries: Iterable[CacheEntry], name: str, kind: str, device: str) -> list[CacheEntry]:
+    """Return the entries that match all filters; an empty kind or device matches all."""
+    return [
+        e
+        for e in entries
+        if (not kind or e.header.get("kind") == kind)
+        and device.lower() in str(e.header.get("device", "")).lower()
+        and fnmatch.fnmatchcase(str(e.header.get("name", "")), name)
     ]
-    found.sort(key=SORTS[given.sort])
-    if given.as_json:
-        print(json.dumps([as_row(e) for e in found], indent=1))
-    else:
-        print_table(found, is_bold=given.color and is_terminal())
-    return 0
-
-
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="vkchi cache ls", description="List entries.")
-    made.add_argument("--folder", default="", help="the folder, if not the usual one")
-    made.add_argument("--color", action=argparse.BooleanOptionalAction, default=True)
-    made.add_argument("verb", choices=[VERB], help=argparse.SUPPRESS)
-    made.add_argument("name", nargs="?", default="*", help="kernels; * and ? stand for any")
-    made.add_argument("--kind", default="", help="kernel, shaders, answers or pipelines")
-    made.add_argument("--device", default="", help="of devices with this in their names")
-    made.add_argument("--sort", default="name", choices=list(SORTS))
-    made.add_argument("--json", action="store_true", dest="as_json", help="one JSON array")
-    return made
-
-
-def is_terminal() -> bool:
-    """True if stdout is a terminal with colours."""
-    if sys.stdout is None or not sys.stdout.isatty():
-        return False
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def is_meant(entry: CacheEntry, given: argparse.Namespace) -> bool:
-    """True if the entry matches the filters."""
-    head = entry.header
-    is_of_kind = not given.kind or head.get("kind") == given.kind
-    is_there = given.device.lower() in str(head.get("device", "")).lower()
-    return is_of_kind and is_there and fnmatch.fnmatchcase(str(head.get("name", "")), given.name)
 
 
 def print_table(entries: Sequence[CacheEntry], *, is_bold: bool) -> None:

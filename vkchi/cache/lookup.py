@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from vkchi.cache.listing import SHORT
 from vkchi.cache.store import CacheEntry, CacheStore, Damaged, read_entry
 from vkchi.cache.version import compiler_version
-from vkchi.errors import CompilationError
+from vkchi.errors import CompilationError, VkchiError
 from vkchi.interrupts.local import local
 
 if TYPE_CHECKING:
@@ -30,7 +31,11 @@ ANSWERS = "answers"
 WITHOUT_TEXT = {"pipelines": "what a driver compiled", ANSWERS: "what was found out of a kernel"}
 
 
-class Missing(Exception):
+SOURCE = "source of "  # parts of keys of this name depend on a function's source
+DEFINITION = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
+
+
+class Missing(VkchiError):
     """Error: an entry does not exist or cannot be read, or a file cannot be read or written."""
 
 
@@ -202,3 +207,29 @@ def differing(old: CacheEntry, new: CacheEntry) -> Iterator[tuple[str, str, str]
     for name in {**a, **b}:
         if a.get(name) != b.get(name):
             yield name, a.get(name, "(not there)"), b.get(name, "(not there)")
+
+
+def sources_of(store: CacheStore, entry: CacheEntry) -> dict[str, str]:
+    """Return the sources of an entry's functions by the part of the key that depends on each.
+
+    Lambdas have none. Empty for an entry that cannot be decoded.
+    """
+    if entry.header.get("kind") != "kernel":
+        return {}
+    from vkchi.cache.source_links import open_body
+
+    try:
+        sources = open_body(entry.header, body_of(store, entry))[1]
+    except local(Missing, ValueError):
+        return {}
+    named: dict[str, list[str]] = {}
+    for _, _, text in sources:
+        found = DEFINITION.search(text)
+        if found:
+            named.setdefault(found[1], []).append(text)
+    texts = {}
+    for part in parts_of(entry):  # functions of the same name are in the order of their parts
+        name = part.rstrip("'").rpartition(".")[2].rpartition(" ")[2]
+        if part.startswith(SOURCE) and named.get(name):
+            texts[part] = named[name].pop(0)
+    return texts

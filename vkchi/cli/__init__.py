@@ -1,1 +1,1 @@
-"""Commands of `python -m vkchi` that have a module of their own."""
+"""Commands of `vkchi`, a module each."""

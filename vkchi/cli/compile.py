@@ -22,6 +22,7 @@ from typing import Any
 from vkchi.cache.radv import CompileOutcome, compile_all, read_caps
 from vkchi.cli.sample_arguments import find_name, sample_argument
 from vkchi.cli.shader_recorder import ShaderRecord, recording_shaders
+from vkchi.cli.tree import FAILURE, SUCCESS, WrongCommandLine
 from vkchi.errors import ArgumentError, VkchiError
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.progress import track
@@ -31,51 +32,52 @@ from vkchi.target.described import DeviceDescription, find_described, known_name
 from vkchi.target.shader import Shader
 from vkchi.vk.pipelines import required_subgroup
 
-OK, REFUSED, WRONG = 0, 1, 2
+EXIT_STATUS = """exit status: 0 success; 1 a kernel is rejected, the file fails, or nothing was
+compiled; 2 wrong command line or device description; 130 interrupted"""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Compile the kernels that the command line names; return the exit status."""
-    at = list(argv).index("--") if "--" in argv else len(argv)
-    try:
-        given = parser().parse_args(argv[:at])
-        described = find_target(given.device)
-        values = dict(read_value(text) for text in given.arg)
-    except SystemExit as e:  # argparse has printed the reason
-        return e.code if isinstance(e.code, int) else WRONG
-    except VkchiError as e:
-        print(e, file=sys.stderr)
-        return WRONG
-    if given.list:
-        print("\n".join(known_names()))
-        return OK
-    path, _, name = given.what.rpartition(":") if ".py:" in given.what else (given.what, "", "")
-    try:
-        with recording_shaders(described, "" if described else given.device) as noted:
-            compile_file(noted, path, name, values, argv[at + 1 :])
-            shaders = shaders_of(noted, name)
-            outcomes = compile_with_driver(noted, shaders)
-        if given.spv:
-            write_modules(given.spv, shaders)
-    except (VkchiError, OSError) as e:
-        print(e, file=sys.stderr)
-        return REFUSED
-    return show(given, noted, shaders, outcomes)
-
-
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="vkchi compile", description=(__doc__ or "").split("\n")[0])
-    made.add_argument("what", nargs="?", default="", help="FILE.py, FILE.py:kernel or :obj.method")
-    made.add_argument(
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.epilog = EXIT_STATUS
+    parser.add_argument("what", nargs="?", default="", metavar="FILE.py[:KERNEL]",
+                        help="a file, FILE.py:kernel or FILE.py:obj.method")  # fmt: skip
+    parser.add_argument(
         "--device", default="", help="a name of --list, a file, radv:FAMILY, or a device here"
     )
-    made.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
-                      help="an argument: x=f32[64,64], y=f32x3[9], n=5, f=a_global")  # fmt: skip
-    made.add_argument("--isa", action="store_true", help="show the machine code")
-    made.add_argument("--spv", default="", metavar="FOLDER", help="write the SPIR-V there")
-    made.add_argument("--json", action="store_true", dest="as_json", help="one JSON object")
-    made.add_argument("--list", action="store_true", help="devices that are known by description")
-    return made
+    parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
+                        help="an argument: x=f32[64,64], y=f32x3[9], n=5, f=a_global")  # fmt: skip
+    parser.add_argument("--isa", action="store_true", help="show the machine code")
+    parser.add_argument("--spv", default="", metavar="FOLDER", help="write the SPIR-V there")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="one JSON object")
+    parser.add_argument("--list", action="store_true", help="devices that are known by description")
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Compile the kernels that the command line names; return the exit status."""
+    if given.list:
+        print("\n".join(known_names()))
+        return SUCCESS
+    if not given.what:
+        raise WrongCommandLine(
+            "no file is given: vkchi compile FILE.py:KERNEL; --list lists the known devices"
+        )
+    try:
+        described = find_target(given.device)
+        values = dict(read_value(text) for text in given.arg)
+    except VkchiError as e:
+        raise WrongCommandLine(str(e)) from None
+    path, _, name = given.what.rpartition(":") if ".py:" in given.what else (given.what, "", "")
+    with recording_shaders(described, "" if described else given.device) as noted:
+        compile_file(noted, path, name, values, given.rest)
+        shaders = shaders_of(noted, name)
+        outcomes = compile_with_driver(noted, shaders)
+    try:
+        if given.spv:
+            write_modules(given.spv, shaders)
+    except OSError as e:
+        raise ArgumentError(f"--spv: {e.filename}: {e.strerror}") from None
+    return show(given, noted, shaders, outcomes)
 
 
 def find_target(name: str) -> DeviceDescription | None:
@@ -208,7 +210,7 @@ def show(
         print(f"{len(rows)} shaders for {device}, {refused} refused by its compiler"
               if told else f"{len(rows)} shaders for {device}; there is no compiler of its "
               "driver here that tells more")  # fmt: skip
-    return REFUSED if refused or not rows else OK
+    return FAILURE if refused or not rows else SUCCESS
 
 
 def write_modules(folder: str, shaders: Sequence[Shader]) -> None:

@@ -14,9 +14,8 @@ import json
 import os
 import platform
 import re
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypedDict
 
@@ -46,8 +45,7 @@ COSTS = {
     "subgroup_shuffle": "`ti.simt.warp` shuffles are refused",
 }
 PACKAGES = (
-    "numpy", "vulkan", "cffi", "torch", "cuda-bindings", "typer", "rich", "pygame-ce", "pygfx",
-    "Pillow",
+    "numpy", "vulkan", "cffi", "torch", "cuda-bindings", "pygame-ce", "pygfx", "Pillow",
 )  # fmt: skip
 
 
@@ -67,15 +65,19 @@ class CheckResult(NamedTuple):
     problems: list[Problem]
 
 
-def main(argv: Sequence[str]) -> int:
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.epilog = "exit status: 0 kernels can run; 1 they cannot; 2 wrong command line"
+    parser.add_argument("--json", action="store_true", dest="as_json", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
     """Check packages, Vulkan devices, CUDA, environment variables and the kernel cache of this
     machine."""
-    parser = argparse.ArgumentParser("vkchi doctor", description=main.__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    as_json = parser.parse_args(argv).json
     found = [check() for check in CHECKS]
     problems = [p for f in found for p in f.problems]
-    if as_json:
+    if given.as_json:
         print(json.dumps({**{f.title: f.lines for f in found}, "problems": problems}, indent=1))
     else:
         for f in found:
@@ -290,6 +292,3 @@ def is_damaged(store: CacheStore, key: str) -> bool:
 CHECKS: tuple[Callable[[], CheckResult], ...] = (
     check_versions, check_devices, check_cuda, check_environment, check_cache,
 )  # fmt: skip
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

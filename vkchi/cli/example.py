@@ -1,8 +1,8 @@
-"""`python -m vkchi example [NAME ...]`: list and run the examples.
+"""`vkchi example [NAME ...]`: list and run the examples.
 
 Example:
 
-    $ python -m vkchi example mpm88 --headless --frames 30 --save out/mpm88
+    $ vkchi example mpm88 --headless --frames 30 --save out/mpm88
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import vkchi
+from vkchi.cli.tree import SUCCESS, WRONG_COMMAND_LINE, WrongCommandLine
 from vkchi.errors import MissingPackageError
 
+EXIT_STATUS = "exit status: that of the example; 1 a package is missing; 2 wrong command line"
 FOLDER = Path(vkchi.__file__).parents[1] / "examples"
 EXTRAS = {"torch": "torch"}  # package imported by examples -> extra that installs it
 NO_EXAMPLES = {"viewer", "learning", "stage"}  # modules shared by the examples
@@ -41,25 +43,38 @@ def title_of(path: Path) -> str:
     return text.split("\n")[0]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the named example with the arguments after its name; without a name, list the examples.
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.usage = "vkchi example [NAME [--headless] [--frames N] [--save FOLDER] ...]"
+    parser.epilog = EXIT_STATUS
+    parser.add_argument("name", nargs="?", help="the example; without it, they are listed")
+    parser.add_argument("--headless", action="store_true", help="open no window")
+    parser.add_argument("--frames", help="number of frames")
+    parser.add_argument("--save", metavar="FOLDER", help="folder for pictures and a film")
+    parser.set_defaults(run=run)
 
-    Returns the exit status: 2 for an unknown name, and without a source checkout.
-    """
+
+def run(given: argparse.Namespace) -> int:
+    """Run the named example with the arguments around its name; without a name, list the
+    examples."""
     examples = list_examples()
     if not examples:
         print("this is an installed package: examples are in the source checkout", file=sys.stderr)
-        return 2
-    if not argv or argv[0] in ("-h", "--help"):
-        print("usage: python -m vkchi example NAME [--headless] [--frames N] [--save DIR] ...")
+        return WRONG_COMMAND_LINE
+    if not given.name:
+        print("usage: vkchi example NAME [--headless] [--frames N] [--save FOLDER] ...")
         for name, path in examples.items():
             print(f"  {name:18} {title_of(path)}")
         print("pictures of them: docs/examples.md")
-        return 0
-    if argv[0] not in examples:
-        print(f"there is no example {argv[0]!r}; there are {', '.join(examples)}", file=sys.stderr)
-        return 2
-    return run(examples[argv[0]], argv[1:])
+        return SUCCESS
+    if given.name not in examples:
+        raise WrongCommandLine(
+            f"there is no example {given.name!r}; there are {', '.join(examples)}"
+        )
+    before = ["--headless"] if given.headless else []
+    before += ["--frames", given.frames] if given.frames is not None else []
+    before += ["--save", given.save] if given.save is not None else []
+    return run_file(examples[given.name], [*before, *given.rest])
 
 
 def is_drawn(path: Path) -> bool:
@@ -81,7 +96,7 @@ def arguments_for(path: Path, arguments: Sequence[str]) -> list[str]:
     return others
 
 
-def run(path: Path, arguments: Sequence[str]) -> int:
+def run_file(path: Path, arguments: Sequence[str]) -> int:
     """Run an example like `python PATH ARGUMENTS`; return the exit status, 1 if a package is
     missing."""
     before, folder = sys.argv, str(path.parent)

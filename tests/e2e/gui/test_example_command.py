@@ -1,4 +1,4 @@
-"""`python -m vkchi example`: the list of examples, and running one."""
+"""`vkchi example`: the list of examples, and running one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.gui.test_scene_examples import need_what_draws
-from vkchi.cli.example import arguments_for, is_drawn, list_examples, main, title_of
+from vkchi.__main__ import main as run_command
+from vkchi.cli.example import arguments_for, is_drawn, list_examples, title_of
 from vkchi.runtime import current_runtime
 from vkchi.ui.packages import require_ggui
+
+
+def main(words: list[str]) -> int:
+    return run_command(["example", *words])
 
 
 def forget_examples() -> None:

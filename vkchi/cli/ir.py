@@ -1,10 +1,10 @@
-"""`python -m vkchi ir FILE [--pass a,b] [--interp]`: check, transform and interpret IR text.
+"""`vkchi ir FILE [--pass a,b] [--interp]`: check, transform and interpret IR text.
 
 Exit status: 0 success; 1 an error in the text, in a pass name or in a value; 2 a usage error; 130
 after Ctrl-C. Errors are one message on stderr, never a traceback, for any bytes as input.
 
-    $ python -m vkchi ir saxpy.chi --pass simplify,dce --interp --set a=2.5 --extent 4
-    $ VKCHI_PRINT=ir python program.py 2>&1 | python -m vkchi ir -
+    $ vkchi ir saxpy.chi --pass simplify,dce --interp --set a=2.5 --extent 4
+    $ VKCHI_PRINT=ir python program.py 2>&1 | vkchi ir -
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 import linecache
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from vkchi.cli.tree import FAILURE, SUCCESS
 from vkchi.errors import ArgumentError, InvalidIR, VkchiError
 from vkchi.ir.core import Func, Program, value_of
 from vkchi.ir.interp import check_size, run_reference
@@ -25,44 +26,71 @@ from vkchi.ir.verify import verify_program
 from vkchi.types import Array, Scalar, Type, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np
 
-FindPass = Callable[[str], "Callable[[Func], Func | Program]"]
 STDIN = "<stdin>"
-EXIT_CODES = "exit status: 0 all went well, 1 something in the text is wrong, 2 in the command line"
+EXIT_STATUS = """exit status: 0 success; 1 an error in the text, in a pass name or in a value;
+2 wrong command line; 130 interrupted"""
 
 
-def main(argv: Sequence[str], find_pass: FindPass) -> int:
-    """Run the command line and return the exit status.
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.epilog = EXIT_STATUS
+    parser.add_argument("file", help="IR text, as VKCHI_PRINT=ir prints it; `-`: standard input")
+    parser.add_argument(
+        "--pass", dest="passes", default=[], type=lambda text: text.split(","),
+        metavar="NAME,NAME", help="passes to run, in order",
+    )  # fmt: skip
+    parser.add_argument(
+        "--interp",
+        action="store_true",
+        help="run it in the reference interpreter, print the arrays",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=NUMBER", type=_assignment,
+        help="a value for a parameter (arrays: for every component); default 1, 2, 3, ...",
+    )  # fmt: skip
+    parser.add_argument(
+        "--extent", type=_extent, default=8, help="size of every axis known at launch"
+    )
+    parser.set_defaults(run=run)
 
-    `find_pass` returns a pass by name. It raises KeyError with a list of all names for an unknown
-    one.
-    """
-    options = _options(argv)
+
+def run(given: argparse.Namespace) -> int:
+    """Run the command and return the exit status."""
     try:
-        _transform(options, find_pass)
-    except (VkchiError, KeyError) as e:
-        problem = str(e.args[0] if isinstance(e, KeyError) else e)
+        _transform(given)
+    except VkchiError as e:
+        problem = str(e)
     except RecursionError:
-        problem = f"{options.file}: nested deeper than Python's recursion limit allows"
+        problem = f"{given.file}: nested deeper than Python's recursion limit allows"
     except MemoryError:
-        problem = f"{options.file}: out of memory"
+        problem = f"{given.file}: out of memory"
     else:
-        return 0
+        return SUCCESS
     print(problem, file=sys.stderr)
-    return 1
+    return FAILURE
 
 
-def _transform(options: argparse.Namespace, find_pass: FindPass) -> None:
-    program = parse(*_read(options.file))
+def _transform(given: argparse.Namespace) -> None:
+    program = parse(*_read(given.file))
     try:
         verify_program(program)
     except InvalidIR as e:  # a user error, since the text is the user's
         raise ArgumentError(e.finding) from None
-    for name in options.passes:
+    for name in given.passes:
         program = apply_pass(program, find_pass(name))
         verify_program(program)
     print(print_program(program), end="")
-    if options.interp:
-        _interpret(program, dict(options.set), options.extent)
+    if given.interp:
+        _interpret(program, dict(given.set), given.extent)
+
+
+def find_pass(name: str) -> Callable[..., Any]:
+    """Return the pass called `name`. Raises ArgumentError with the list of passes."""
+    from vkchi.passes.pipeline import PASSES
+
+    if name not in PASSES:
+        raise ArgumentError(f"there is no pass `{name}`; there are {', '.join(PASSES)}")
+    return PASSES[name]
 
 
 def _read(file: str) -> tuple[str, str]:
@@ -95,29 +123,6 @@ def apply_pass(program: Program, change: Callable[[Func], Func | Program]) -> Pr
         new = change(fn)
         funcs += new.funcs if isinstance(new, Program) else (new,)
     return Program(program.name, tuple(funcs))
-
-
-def _options(argv: Sequence[str]) -> argparse.Namespace:
-    about = "Check, transform and run CHI IR."
-    parser = argparse.ArgumentParser("vkchi ir", description=about, epilog=EXIT_CODES)
-    parser.add_argument("file", help="IR text, as VKCHI_PRINT=ir prints it; `-`: standard input")
-    parser.add_argument(
-        "--pass", dest="passes", default=[], type=lambda text: text.split(","),
-        metavar="NAME,NAME", help="passes to run, in order",
-    )  # fmt: skip
-    parser.add_argument(
-        "--interp",
-        action="store_true",
-        help="run it in the reference interpreter, print the arrays",
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=NUMBER", type=_assignment,
-        help="a value for a parameter (arrays: for every component); default 1, 2, 3, ...",
-    )  # fmt: skip
-    parser.add_argument(
-        "--extent", type=_extent, default=8, help="size of every axis known at launch"
-    )
-    return parser.parse_args(argv)
 
 
 def _assignment(text: str) -> tuple[str, str]:
