@@ -154,3 +154,23 @@ def test_indices_of_64_bits_of_small_arrays(i: int) -> None:
     run(i)
     for field, first in ((x, 0), (y, -2), (a, 0), (b, 9)):
         assert field.to_numpy().tolist() == [7 * (k + first == i) for k in range(5)]
+
+
+@pytest.mark.parametrize("is_serial", [False, True])
+def test_axes_of_a_space_across_the_limit(is_serial: bool) -> None:
+    """Indices of an axis with constants beyond i32, single or grouped."""
+    x = ti.field(ti.i64, (2, 8))
+    begin = 2**40
+
+    @ti.kernel
+    def fill():
+        ti.loop_config(serialize=is_serial)
+        for i, j in ti.ndrange((begin, begin + 3), 2):
+            x[0, (i - ti.i64(begin)) * 2 + j] = i
+        ti.loop_config(serialize=is_serial)
+        for I in ti.grouped(ti.ndrange((begin, begin + 3), 2)):
+            x[1, (I[0] - ti.i64(begin)) * 2 + I[1]] = I[0]
+
+    fill()
+    wanted = [begin + k // 2 for k in range(6)] + [0, 0]
+    assert x.to_numpy().tolist() == [wanted, wanted]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vkchi import types
-from vkchi.errors import KernelIndexError, KernelSyntaxError, KernelTypeError
+from vkchi.errors import ArgumentError, KernelIndexError, KernelSyntaxError, KernelTypeError
 from vkchi.lang import atomic_functions, compile_time, decompose, elementwise, matrix, random, simt
 from vkchi.lang import math as tm
 from vkchi.lang.array_elements import make_element
@@ -323,3 +323,22 @@ def test_static() -> None:
     assert compile_time.static(3) == 3 and compile_time.static(1, 2) == [1, 2]
     assert compile_time.static_assert(True) is None
     assert matrix.zero is Matrix.zero is Vector.zero
+
+
+def test_members_and_components_are_checked_when_assigned() -> None:
+    made = types.struct(a=u8, b=i32, c=f32)(1, 2, 3)
+    beyond = "out of its range"
+    for name, value, why in (
+        ("a", 300, beyond), ("a", -1, beyond), ("b", 2**40, beyond), ("b", 2.5, "has a fraction"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=why):
+            setattr(made, name, value)
+    made.c = 2
+    assert (made.a, made.b, made.c) == (1, 2, 2.0)
+    v = Vector([1, 2], dt=u8)
+    for value in (300, -1):
+        with pytest.raises(ArgumentError, match="does not fit"):
+            v[0] = value
+    v[1] = 2.0
+    v.x = 7
+    assert v.to_list() == [7, 2]

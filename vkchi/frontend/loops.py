@@ -176,12 +176,13 @@ def _names(count: int) -> str:
 
 
 def bind_indices(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Value]) -> None:
-    """Declare the loop's index variables; for a grouped loop, one vector of i32."""
+    """Declare the loop's index variables; for a grouped loop, one vector."""
     cx.locate(n.target)
     found: list[Any] = list(indices)
     if space.is_grouped:
-        t = Tensor.of(i32, (len(indices),))
-        places = [as_index(cx, k) for k in indices]
+        elem = i32 if space.name == "array" else space.index_type
+        places = [k if k.type is elem else operator_lowering.cast(cx, k, elem) for k in indices]
+        t = Tensor.of(elem, (len(indices),))
         found = [cx.b.emit("pack", *places, type=t) if places else ()]
     for target, index in zip(target_names(n), found):
         assert isinstance(target, ast.Name)
@@ -232,7 +233,8 @@ def parallel(
 
     def lower() -> None:
         found = cx.at(n.target, lambda cx: indices_of(cx, space, params, bounds[0]))
-        indices = [as_index(cx, k) for k in found] if len(found) > 1 else found
+        is_array = space.name == "array"  # whose axes have 32 bits, even if its size has 64
+        indices = [as_index(cx, k) for k in found] if is_array and len(found) > 1 else found
         indices = indices[: len(space.axes)]
         note_iteration(cx, n, space, indices)
         with cx.act.block():

@@ -139,7 +139,11 @@ class Matrix(MatrixReductions, Arithmetic):
         return wrap_array(self.entries[self._key(key)])
 
     def __setitem__(self, key: Entry, value: Numbers) -> None:
-        self.entries[self._key(key)] = getattr(value, "entries", value)
+        numbers, kind = getattr(value, "entries", value), self.entries.dtype
+        try:
+            self.entries[self._key(key)] = numbers
+        except OverflowError:
+            raise ArgumentError(f"{value} does not fit components of {kind}") from None
 
     def __getattr__(self, name: str) -> Any:
         places = None if name.startswith("_") else self._swizzle(name)

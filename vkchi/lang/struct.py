@@ -79,9 +79,7 @@ class Struct:
         if name not in vars(self):
             raise self._missing(name)
         t = None if self.__vkchi_type__ is None else self.__vkchi_type__.members[name]
-        vars(self)[name] = (
-            as_member(value) if t is None or isinstance(t, Scalar) else convert_to_type(t, value)
-        )
+        vars(self)[name] = as_member(value) if t is None else convert_to_type(t, value, name)
 
     def __getitem__(self, name: str) -> Any:
         return members_of(self)[name]
