@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -20,17 +21,24 @@ ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"""<(?:script|img|link)[^>]*(?:src|href)=["'](?:https?:)?//[^"']*["'][^>]*>""")
 
 
-@pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed (extra docs)")
-def test_site_builds_and_is_self_contained(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the built site."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    pages = list(tmp_path.rglob("*.html"))
+    return folder
+
+
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed (extra docs)")
+def test_site_is_self_contained(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
     assert len(pages) > 20
     outside = {m for page in pages for m in LOADED.findall(page.read_text(encoding="utf-8"))}
     assert {m for m in outside if "canonical" not in m} == set()
-    chapters = sorted((tmp_path / "reference").rglob("*.html"))
+    chapters = [site / "reference.html", *(site / "reference").glob("*.html")]
     assert max(path.stat().st_size for path in chapters) < 300_000
     text = "".join(path.read_text(encoding="utf-8") for path in chapters)
     assert re.search(r'class="n">init</span>|class="nf">init</span>', text)
@@ -49,8 +57,25 @@ def test_site_builds_and_is_self_contained(tmp_path: Path) -> None:
         "simt.block.sync",
     ]
     assert [name for name in public if not re.search(rf">\s*ti\.{re.escape(name)}\s*<", text)] == []
-    changes = (tmp_path / "changelog" / "index.html").read_text(encoding="utf-8")
+    changes = (site / "changelog.html").read_text(encoding="utf-8")
     assert "What users notice" in changes
+
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed (extra docs)")
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_search_works_in_pages_opened_as_files(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    page = f"{(site / 'index.html').as_uri()}?q=gradient"
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"]
+    command = [str(BROWSER), *options, "--dump-dom", page]
+    environment = {**os.environ, "HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
+    assert re.search(r"[1-9]\d* matching documents", done.stdout)
+    assert "reference/gradients.html" in done.stdout
 
 
 def test_the_page_of_examples_is_that_of_the_examples() -> None:
