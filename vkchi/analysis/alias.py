@@ -215,7 +215,7 @@ class SideEffects(NamedTuple):
 
 
 def is_visible(base: Value) -> bool:
-    """True if other invocations can write the memory: all but a `local`."""
+    """True unless the base is a `local`, which only its own invocation can access."""
     return not isinstance(base, Op) or base.kind != "local"
 
 

@@ -50,7 +50,7 @@ def is_inside(a: Box, b: Box) -> bool:
 
 
 def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Range | None:
-    """Hull of the first-axis ranges of some boxes; None if that is the whole axis.
+    """Hull of the first-axis ranges of the boxes; None if that is the whole axis.
 
     Also None if a box may exceed the array, because out-of-range indices are clamped, or has an
     empty or no axis. Precondition: there is a box.

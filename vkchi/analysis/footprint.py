@@ -81,7 +81,7 @@ def made_of(given: Iterable[Param], fn: Func) -> set[Value]:
 
 
 class Accesses:
-    """Elements of `root` that ops of some kinds access in a Func."""
+    """Elements of `root` that ops of the given kinds access in a Func."""
 
     def __init__(self, fn: Func, root: Param, kinds: Container[str]) -> None:
         assert isinstance(root.type, Array)

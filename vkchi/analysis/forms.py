@@ -130,8 +130,10 @@ class ExactPolynomials(AffinePolynomials):
         return self.range_of(s)[0] >= 1
 
     def _converted(self, op: Op) -> Polynomial | None:
-        """The operand of a conversion, if the conversion does not widen or the operand does not
-        wrap."""
+        """The operand's polynomial for a conversion from an integer of at least 32 bits, or None.
+
+        A widening conversion also needs an operand that does not wrap.
+        """
         old, new = op.args[0].type, op.type
         if not is_wide_integer(old) or not isinstance(old, Scalar) or not isinstance(new, Scalar):
             return None

@@ -116,10 +116,11 @@ class BarrierChecker:
         return Uniformity.DIVERGENT if self.limit(op) is not None else Uniformity.UNKNOWN
 
     def is_certain(self, op: Op) -> bool:
-        """True if a comparison may have the same result in all invocations, as in `tid < block`.
+        """False if a comparison provably has both results within one workgroup; also for other ops.
 
-        False for other ops. The result varies if it differs between the first position, the last
-        one, and the constant compared with.
+        That is proved for a position in the workgroup and a constant: at position 0, at the last
+        one and next to the constant, the results are not all equal. Other comparisons count as
+        certain.
         """
         if op.kind not in COMPARISONS:
             return False

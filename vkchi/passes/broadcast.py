@@ -218,7 +218,11 @@ class Slice:
         self.ops = [op for op in body.ops if op in found]
 
     def reach(self, v: Value, found: set[Op]) -> bool:
-        """Add a value and its operands to the slice; False if that is not possible."""
+        """Add a value and its operands to the slice.
+
+        False if it depends on a region parameter other than the index, on a result of a control op
+        in the loop, or on an op of the loop that is not pure.
+        """
         if v in self.params:
             return v is self.index
         if isinstance(v, Result) and v.op in self.own:

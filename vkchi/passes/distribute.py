@@ -69,7 +69,7 @@ def groups_in(shifts: ScatterAnalysis, caps: Caps) -> list[list[ScatterAdd]]:
 
 def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps) -> bool:
     """True if the new loop is profitable. Its bounds must be constants, and the recomputed ops
-    contain no loop. Short loops to a few elements are left to `unroll_sums`."""
+    contain no loop. At most MOST_ROUNDS iterations to one element are left to `unroll_sums`."""
     ends = ends_of(shifts, sums)
     lengths = [max(0, end - begin) for begin, end in zip(ends[::2], ends[1::2])]
     rounds = prod(lengths[len(shifts.survey.own_axes) :])

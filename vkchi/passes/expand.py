@@ -152,7 +152,7 @@ def costs_in(shifts: ScatterAnalysis, caps: Caps) -> dict[Op, float]:
 
 
 def costs_behind(cut: RematerializationPlan, caps: Caps) -> dict[Op, float]:
-    """Return the same costs for the second loop of a cut, by original op."""
+    """Return the result of `costs_in` for the second loop of a cut, by original op."""
     tail = Tail(Builder(), cut, slots_for(cut, 0))
     with tail.b.region() as region:
         loop = tail.build()

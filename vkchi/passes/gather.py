@@ -350,8 +350,11 @@ class Gathering:
 
     def guards(self, term: Term, k: int, q: Value, p: Value) -> Iterator[Value]:
         """Yield the tests that a source iteration exists along an axis, without those that always
-        hold. For element index q, p is the iteration's index. The iterations with the least shift
-        are at the beginning, those with the greatest at the end."""
+        hold.
+
+        For element index q, p is the iteration's index. The range of the new loop makes the lower
+        test needless for the least shift, and the upper test for the greatest.
+        """
         axis, shift, reach = self.axes[k], term.shifts[k], self.reach[k]
         asked = q if shift.modulus is not None else p
         by = range_of(self.shifts, shift)

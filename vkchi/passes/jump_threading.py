@@ -169,6 +169,7 @@ def selected_region(op: Op, values: dict[Value, Value]) -> Region | None:
 
 
 def copied(regions: Sequence[Region]) -> int:
-    """Return the number of ops to copy; more than MOST_COPIED if some must not be copied."""
+    """Return the number of ops to copy, without constants; MOST_COPIED + 1 if one of them has
+    regions or synchronizes."""
     ops = [op for r in regions for op in r.ops[:-1] if op.kind != "const"]
     return MOST_COPIED + 1 if any(op.regions or op.kind in SYNCS for op in ops) else len(ops)

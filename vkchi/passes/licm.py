@@ -59,7 +59,7 @@ class InvariantHoister(Rebuilder):
 
 
 def find_invariants(region: Region, changes: SideEffects) -> dict[Op, None]:
-    """Loop-invariant ops of a region and the free ops that they use, in a valid order."""
+    """Loop-invariant ops of a region and the ops of `FIXED` that they use, in a valid order."""
     inside: set[Value] = set(region.params)
     free: set[Value] = set()
     moved: dict[Op, None] = {}

@@ -85,7 +85,8 @@ class ReportLowering(Rebuilder):
                 self.line(site, words)
 
     def failure(self, site: int, words: list[Value]) -> None:
-        """Count a failure, store its record if a slot is free, end the invocation if allowed."""
+        """Count a failure, store its record if a slot is free, and end the invocation if
+        `may_leave`."""
         slot = self.add_one(sites.FAILURES)
         with self.branch(slot < sites.FAILURE_SLOTS):
             self.put(sites.FAILURES_AT, slot * sites.FAILURE_WORDS, words)

@@ -170,8 +170,9 @@ def holds(op: Op, wanted: set[Op]) -> bool:
 def is_worth_it(group: Sequence[ElementAccess]) -> bool:
     """True if replacing an element is profitable.
 
-    It needs FEWEST accesses, at least one under control flow and one unconditional store. At least
-    half of its components must be used, or one with a dynamic index.
+    It needs FEWEST accesses, at least one under control flow and one unconditional store. The
+    accesses must use at least half of its components, or the whole element, or a dynamic component
+    index.
     """
     if len(group) < FEWEST or all(a.is_plain for a in group):
         return False

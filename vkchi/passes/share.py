@@ -254,7 +254,8 @@ class WorkDistribution(NamedTuple):
     def _rounds(self, b: Builder, trips: Value, first: Sequence[Value], step: Step) -> None:
         """Append a `for` of `trips` iterations that carries the results of `step`.
 
-        On CPUs it is marked as not to be unrolled if its constant maximum trip count is large.
+        On CPUs it is marked as not to be unrolled if its constant maximum trip count exceeds
+        FEW_ROUNDS.
         """
         k, carried = Param(i32, "k"), [Param(v.type, "d") for v in first]
         with b.region(k, *carried) as region:

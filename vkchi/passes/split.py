@@ -192,7 +192,7 @@ class _Plan:
             self.temp(op, op.type.elem)
 
     def _find_slot(self, places: set[Value], last: int) -> Param | None:
-        """Array in which a variable can be kept, or None.
+        """One-element array in which a variable can be kept, or None.
 
         The variable's only use in its last segment must be a load that is stored to that array,
         which has no other access. The load and the store are then dropped. `places` are the
