@@ -1,1 +1,1 @@
-"""Analyses of the IR, used by the passes, autodiff and the emitter."""
+"""Analyses of the IR, used by passes, autodiff, tapes, race detection and the emitter."""

@@ -1,7 +1,6 @@
 """Python's functions in kernels: `abs`, `min`, `int`, `len`, `math.sqrt`, `numpy.sin`.
 
-BUILTINS maps a function to a handler. With constant arguments, most handlers compute the result in
-Python.
+BUILTINS maps a function to a handler.
 
     BUILTINS[len](cx, [a, b])       # 2
 """

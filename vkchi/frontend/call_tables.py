@@ -1,8 +1,7 @@
 """Tables of callable functions and methods.
 
-`intrinsics.py` and `methods.py` fill the tables at import; a few modules add their own functions.
-The modules of LATE are imported only when a kernel may call the functions in them, because few
-kernels do.
+`intrinsics.py` and `methods.py` fill the tables at import. The modules of LATE add their functions
+once the program has imported the module of `vkchi.lang` that defines these, as few programs do.
 """
 
 from __future__ import annotations

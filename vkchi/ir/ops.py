@@ -9,8 +9,9 @@ A row has these columns:
 Other rows are in `memory_ops`, in `invocation_ops` (ops that depend on the invocation) and in
 `report_ops` (reports to the host).
 
-A new op needs a row here, its emission in `spirv/instruction_selection.py` and its derivative in
-`autodiff/rules.py`. If users call it, it also needs a row in `lang/elementwise.py`.
+A new op needs a row here and its derivative in `autodiff/rules.py`. It also needs its emission in
+`spirv/instruction_selection.py`, unless a pass expands it or GLSL.std.450 has it under its name. If
+users call it, it needs a row in `lang/elementwise.py`.
 `tests/unit/test_tables.py` names missing ones. See also: CONTRIBUTING.md.
 
     >>> TABLE["add"].effect is Effect.PURE

@@ -1,1 +1,2 @@
-"""Optimization and lowering passes: functions `Func -> Func`, one per file, run by `pipeline`."""
+"""Optimization and lowering passes: functions `Func -> Func`, run by `pipeline`. Only `split` returns
+a Program."""

@@ -20,7 +20,7 @@ Conditions for an array:
 - The loop accesses it only by atomics of one kind, whose results are unused.
 - The indices depend on loaded or random values. `reduce` and `coarsen` handle those that follow
   loop indices.
-- There are many iterations for each element.
+- A constant trip count is at least 16 times the number of elements on CPUs, 4 times on GPUs.
 
 If the trip count is known only at launch, each workgroup runs at least as many iterations as repay
 its bins. Workgroups without iterations skip the bins.

@@ -7,8 +7,8 @@
 
 Motivation: loads and other ops that are invariant along the axis are executed once
 (`analysis.variance`). Atomics to an invariant element are merged into one. The axis is the one
-along which serial loops save most loads per iteration. That must be a fair share of the loads, and
-enough invocations must remain. The pass unrolls by four, then once more by two. The second step
+along which serial loops save most loads per iteration. That must be a quarter of the loads or more,
+and enough invocations to keep the device busy must remain. The pass unrolls by four, then once more by two. The second step
 gives two-axis blocks, or serves loops that carry too much for four. A remainder loop runs the last
 iterations.
 

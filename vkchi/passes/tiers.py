@@ -1,8 +1,9 @@
 """Tiered compilation: defer work that does not pay off in a kernel's first launches.
 
 The first version runs in the first launches. The second, with all passes, is compiled once
-launches have taken about as long as compilation (`launch.specialization`). Both versions give
-bit-identical results: a pass may defer only work for which `analysis.opaque` proves that.
+launches have taken about as long as compilation (`launch.specialization`). A pass may defer only
+work for which `analysis.opaque` proves equal bits. So both versions give the same bits, except for
+the sign of a NaN, flushed subnormals and undefined integer results.
 
     tier = Tier(fn, options)
     peel(fn, caps, tier) is fn and tier.has_next
