@@ -15,8 +15,8 @@ generic beyond MOST_SHAPES.
 All variants are equivalent: they read the same slots of the flat list and use the same arrays, but
 have their own temporaries. Exceptions: floats that several iterations add to one location may be
 added in another order, as in any two launches. Floats computed from extents may differ in the last
-bits, since the compiler folds constants. The sign of a NaN and the flushing of subnormals may differ
-too (`passes.tiers`).
+bits, since the compiler folds constants. The sign of a NaN and the flushing of subnormals may
+differ too (`passes.tiers`).
 
 There is no specialization
 - if building or loading the variant fails;

@@ -1,2 +1,0 @@
-"""Optimization and lowering passes: functions `Func -> Func`, run by `pipeline`. Only `split` returns
-a Program."""

@@ -1,8 +1,8 @@
 """Loop fission (distribution) of very long parallel loops into independent loops.
 
 Motivation: drivers' compile time grows with the square of the memory accesses in a shader (LLVM's
-scheduler and register allocator). On lavapipe, 500 fields, each loaded and stored, compile in 6 s as
-one loop and in 4 s as four; 1,000 fields in 22 s and 8 s (2026-11-28).
+scheduler and register allocator). On lavapipe, 500 fields, each loaded and stored, compile in 6 s
+as one loop and in 4 s as four; 1,000 fields in 22 s and 8 s (2026-11-28).
 
 - A loop with more than MOST accesses is split into parts of PART or more, the last one perhaps
   less.

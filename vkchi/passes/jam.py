@@ -8,9 +8,9 @@
 Motivation: loads and other ops that are invariant along the axis are executed once
 (`analysis.variance`). Atomics to an invariant element are merged into one. The axis is the one
 along which serial loops save most loads per iteration. That must be a quarter of the loads or more,
-and enough invocations to keep the device busy must remain. The pass unrolls by four, then once more by two. The second step
-gives two-axis blocks, or serves loops that carry too much for four. A remainder loop runs the last
-iterations.
+and enough invocations to keep the device busy must remain. The pass unrolls by four, then once more
+by two. The second step gives two-axis blocks, or serves loops that carry too much for four. A
+remainder loop runs the last iterations.
 
 Straight-line code that accesses contiguous memory along the last axis is also unrolled. Its
 adjacent loads and stores become vector accesses (`neighbours`); on CPUs, one access is a word. The

@@ -2,8 +2,9 @@
 
 A row of `ROWS` names op kinds, scalar types, memory spaces, the capability needed, and the
 expansion used without it. A row whose capability the device has is skipped, so native instructions
-are preferred. Rows apply to tensors too. Elementwise expansions, and atomics on private memory, work
-on whole tensors; other atomics are first split into components. If there is no expansion, DeviceError is raised.
+are preferred. Rows apply to tensors too. Elementwise expansions, and atomics on private memory,
+work on whole tensors; other atomics are first split into components. If there is no expansion,
+DeviceError is raised.
 
 Expansions:
 
