@@ -5,6 +5,7 @@
     pytest --no-spirv-val     do not validate the SPIR-V that the tests emit
     pytest --hang-limit 600   end a process whose test does not return in so many seconds
     pytest --like-gpu         map loops as for a GPU that counts few workgroups
+    pytest --like-moltenvk    form pointers, vectors and scans as for MoltenVK
 
 `--timeout` of pytest-timeout fails a test that takes too long, by a signal, which waits for native
 code to return; where a driver hangs, `--hang-limit` ends it. pytest-xdist then reports the
@@ -54,13 +55,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--validation", action="store_true", help="run under the validation layer")
     group.addoption("--hang-limit", type=float, default=0, help="seconds until a hang is ended")
     group.addoption("--like-gpu", action="store_true", help="map loops as for a graphics card")
+    group.addoption("--like-moltenvk", action="store_true", help="form pointers as for MoltenVK")
     group.addoption("--no-spirv-val", action="store_true", help="do not validate emitted SPIR-V")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set the environment in the controller; the workers of pytest-xdist inherit it."""
     if config.getoption("--like-gpu"):
-        look_like_gpu()
+        look_like("gpu")
+    if config.getoption("--like-moltenvk"):
+        look_like("moltenvk")
     if config.getoption("--hang-limit"):
         config.pluginmanager.register(HangGuard(config.getoption("--hang-limit")), "vkchi-hangs")
     if config.getoption("--validation"):
@@ -91,18 +95,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def look_like_gpu() -> None:
-    """Let every device be taken for one with wide subgroups."""
-    from tests.devices import like_gpu
+def look_like(name: str) -> None:
+    """Change the capabilities of every device, by a function `like_*` of `tests.devices`."""
+    from tests import devices
     from vkchi.vk import physical
 
-    read = physical.read_physical
+    change, read = getattr(devices, f"like_{name}"), physical.read_physical
 
-    def read_as_gpu(*args: Any) -> physical.Physical:
+    def read_changed(*args: Any) -> physical.Physical:
         row = read(*args)
-        return row._replace(caps=like_gpu(row.caps))
+        return row._replace(caps=change(row.caps))
 
-    physical.read_physical = read_as_gpu
+    physical.read_physical = read_changed
 
 
 @pytest.hookimpl(tryfirst=True)

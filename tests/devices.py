@@ -24,3 +24,12 @@ def like_gpu(caps: Caps) -> Caps:
     Subgroup operations keep their true size.
     """
     return caps._replace(kind="discrete", subgroup_size=32, workgroup_count=FEW_GROUPS)
+
+
+# As `vk.physical.DEFECTS` has it; shared float atomics are left as they are.
+MOLTENVK = {"chain_casts": False, "scalar_alignment": False, "subgroup_scans": False}
+
+
+def like_moltenvk(caps: Caps) -> Caps:
+    """Capabilities of this device with the pointers, vectors and scans of MoltenVK."""
+    return caps._replace(**MOLTENVK)

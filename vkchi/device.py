@@ -43,7 +43,7 @@ from vkchi.vk.heap import Heap, HeapMemory, Left
 from vkchi.vk.instance import Instance, open_instance
 from vkchi.vk.logical import open_logical
 from vkchi.vk.memory_blocks import LOCAL, SHARED, MemoryBlock, export_block, find_type
-from vkchi.vk.physical import Physical, read_all
+from vkchi.vk.physical import Physical, lack_text, read_all
 from vkchi.vk.pipelines import Pipeline, Pipelines, count_push_bytes, required_subgroup
 from vkchi.vk.raw import FORKED, OutOfMemory, forbid_vulkan, load_vulkan
 from vkchi.vk.recorder import CommandRecorder
@@ -129,13 +129,14 @@ def choose_device(
     if select is not None:
         index = select_device(infos, select)
         if lacks[index]:
-            raise DeviceError(f"{infos[index].name} lacks {', '.join(lacks[index])}")
+            raise DeviceError(f"{infos[index].name} {lack_text(lacks[index], infos[index].vendor)}")
         return index
     if kind not in KINDS:
         raise DeviceError(f"no kind of device is called {kind!r}: it is one of {', '.join(KINDS)}")
     usable = [info for info, lack in zip(infos, lacks, strict=True) if not lack]
     if not usable:
-        reasons = (f"{i.name} lacks {', '.join(k)}" for i, k in zip(infos, lacks, strict=True))
+        rows = zip(infos, lacks, strict=True)
+        reasons = (f"{i.name} {lack_text(k, i.vendor)}" for i, k in rows)
         raise DeviceError("no Vulkan device here can be used: " + "; ".join(reasons))
     usable.sort(key=lambda info: RANKS[info.kind])
     wanted = [info for info in usable if KINDS[kind](info)]

@@ -35,7 +35,7 @@ def narrow(name: str) -> Caps:
     return found.caps
 
 
-GPUS = {name: narrow(name) for name in ("mali-valhall", "v3d71", "smallest")}
+GPUS = {name: narrow(name) for name in ("mali-valhall", "videocore-7", "smallest")}
 
 
 @pytest.mark.parametrize("name", GPUS)

@@ -29,6 +29,8 @@ from vkchi.device import (
 from vkchi.errors import DeviceError, InternalError
 from vkchi.target.devices import DeviceInfo
 from vkchi.target.shader import Shader, row_grid
+from vkchi.vk import physical
+from vkchi.vk.physical import DRIVERS, lack_text
 from vkchi.vk.pipelines import Pipeline, find_entry
 from vkchi.vk.raw import OutOfMemory, load_vulkan, name_structure_type
 
@@ -608,14 +610,73 @@ def test_choice_falls_back_with_a_warning(caplog: pytest.LogCaptureFixture) -> N
         ("any", "geforce", [], "no Vulkan device matches 'geforce'; there is 0: llvmpipe"),
         ("any", 7, [], "no Vulkan device matches 7; there is 0: llvmpipe"),
         ("tpu", None, [], "no kind of device is called 'tpu': it is one of any, gpu, cpu, nvidia"),
-        ("any", None, ["x"], "no Vulkan device here can be used: llvmpipe lacks x"),
-        ("any", "llvm", ["x", "y"], "llvmpipe lacks x, y"),
+        (
+            "any",
+            None,
+            ["x"],
+            "no Vulkan device here can be used: llvmpipe lacks x; update the driver: "
+            "Mesa 22.3 or newer",
+        ),
+        ("any", "llvm", ["x", "y"], "llvmpipe lacks x, y; update the driver: Mesa 22.3 or newer"),
+        ("any", "llvm", ["a compute queue"], "llvmpipe lacks a compute queue"),
     ],
 )
 def test_a_choice_that_cannot_be(kind: str, select: Any, lack: list[str], message: str) -> None:
     with pytest.raises(DeviceError) as error:
         choose_device(MANY[:1], [lack], kind, select, fallback=False)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("vendor", [*DRIVERS, "imgtec"])
+def test_old_drivers_are_told_which_one_to_install(vendor: str, device: Device) -> None:
+    """A device of Vulkan 1.2 lacks Vulkan 1.3; the message has its version and a driver's."""
+    old = device._logical.physical._replace(api=(1, 2, 175), vendor=vendor)
+    said = lack_text(old.list_lacks(), vendor)
+    assert said.startswith("lacks Vulkan 1.3 (it has 1.2.175)")
+    update = f"; update the driver: {DRIVERS[vendor]}" if vendor in DRIVERS else ""
+    assert said.endswith(")" + update)
+
+
+@pytest.mark.parametrize("name", ["scalarBlockLayout", "maintenance4"])
+def test_optional_features_are_not_required(
+    name: str, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one, a device opens, asks for nothing that it lacks, and computes."""
+    read = physical._read_features
+    monkeypatch.setattr(physical, "_read_features", lambda *a: [f for f in read(*a) if f != name])
+    opened = open_device()
+    try:
+        assert name not in opened._logical.physical.features
+        assert not opened._logical.physical.list_lacks()
+        assert opened.caps.scalar_alignment == (name != "scalarBlockLayout")
+        x = opened.allocate(64)
+        x.write(0, bytes(range(64)))
+        assert x.read(0, 64) == bytes(range(64))
+    finally:
+        opened.close()
+
+
+DRIVER_IDS = {
+    "VK_DRIVER_ID_MOLTENVK": {"chain_casts", "scalar_alignment", "subgroup_scans"},
+    "VK_DRIVER_ID_MESA_LLVMPIPE": {"zero_dividends"},
+    "VK_DRIVER_ID_GOOGLE_SWIFTSHADER": {"integer_extremes"},
+    "VK_DRIVER_ID_MESA_RADV": set(),
+}
+
+
+@pytest.mark.parametrize("driver", DRIVER_IDS)
+def test_defects_of_drivers(driver: str, device: Device) -> None:
+    """They are known by the driver's id; features that it reports do not hide them."""
+    vk = device._vk
+    features = [*physical.CAPS_OF_FEATURES.values()]
+    plain = vk.ffi.new("VkPhysicalDeviceProperties *")
+    in11, in12, in13 = [vk.new(f"VkPhysicalDeviceVulkan1{k}Properties") for k in (1, 2, 3)]
+    in12.driverID = getattr(vk.const, driver)
+    caps = physical._read_caps(vk, features, plain, in11, in12, in13)
+    fields = ("chain_casts", "scalar_alignment", "subgroup_scans", "zero_dividends")
+    found = {name for name in (*fields, "integer_extremes") if not getattr(caps, name)}
+    assert found == DRIVER_IDS[driver]
+    assert caps.f32_atomic_add and caps.f32_atomic_add_shared == (driver != [*DRIVER_IDS][0])
 
 
 def test_unusable_devices_are_passed_over() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import look_like_gpu
+from tests.conftest import look_like
 from vkchi.target.caps import FULL, Caps
 from vkchi.tuples import NamedTuple
 from vkchi.vk import physical
@@ -21,6 +21,6 @@ class Row(NamedTuple):
 def test_a_processor_is_taken_for_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     processor: Any = lambda *args: Row(FULL._replace(kind="cpu", subgroup_size=8))  # noqa: E731
     monkeypatch.setattr(physical, "read_physical", processor)
-    look_like_gpu()
+    look_like("gpu")
     (row,) = physical.read_all(None, [0])  # type: ignore[arg-type]
     assert not row.caps.is_cpu

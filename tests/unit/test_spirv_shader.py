@@ -79,7 +79,7 @@ def test_wide_slots_come_before_narrow_ones() -> None:
         ArgumentSlot("size", "x", 0, "i32", 56),
     )
     assert shader.size_bytes == 60
-    assert shader.needs == ("float16", "float64", "int8")
+    assert shader.needs == ("chain_casts", "float16", "float64", "int8")
 
 
 @pytest.mark.parametrize(("push_bytes", "is_indirect"), [(128, True), (160, False), (256, False)])

@@ -135,7 +135,9 @@ def check_devices() -> CheckResult:
         lines.append(f"{mark} {k}: {row.name}, {row.kind}, {row.driver}, Vulkan {api}")
         lacks = row.list_lacks()
         if lacks:
-            lines.append(f"     cannot be used: it lacks {', '.join(lacks)}")
+            from vkchi.vk.physical import lack_text
+
+            lines.append(f"     cannot be used: it {lack_text(lacks, row.vendor)}")
             continue
         costs = [
             f"no {name}: {cost}" for name, cost in COSTS.items() if not getattr(row.caps, name)

@@ -10,7 +10,7 @@ Expansions:
 
 - atomics: a compare-and-swap loop, on the containing word for types below 32 bits;
 - atomics on private memory: load and store;
-- subgroup operations of other widths: those of 32 bits (`subgroups`);
+- subgroup operations of other widths: those of 32 bits; scans: shuffles (`subgroups`);
 - functions of f64 and some of f32: arithmetic; of f16: those of f32 (`functions`);
 - integral quotients and remainders of floats (`functions`);
 - bit counts of widths other than 32: those of 32 bits (`functions`).
@@ -442,6 +442,13 @@ QUOTIENTS = "floordiv mod rem"
 OF_F32 = " ".join(sorted(kinds_with(Trait.FORMULA_F32)))
 BOTH = "global shared"
 REDUCTIONS = " ".join(f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC)
+# Scans that a translation to another shading language may lack.
+SCANS = " ".join(
+    f"subgroup_{span}{name}"
+    for span in SPANS
+    for name in ARITHMETIC
+    if span and name not in ("add", "mul")
+)
 RELATIVE = "subgroup_shuffle_up subgroup_shuffle_down"
 ANYWHERE = "subgroup_shuffle subgroup_shuffle_xor"
 SENT = "subgroup_broadcast subgroup_first"
@@ -478,6 +485,11 @@ ROWS: tuple[LegalizationRow, ...] = (
     LegalizationRow("popcnt clz", "i8 u8 i16 u16", "never", late("functions:count_narrow")),
     LegalizationRow(REDUCTIONS, ANY, "subgroup_arithmetic", refuse_subgroup),
     LegalizationRow(REDUCTIONS, "i64 u64", "subgroup_wide", refuse_wide_subgroup),
+    LegalizationRow(
+        SCANS, ANY, "subgroup_scans|ballot_exceeds_word", late("subgroups:scan_by_shuffles")
+    ),
+    LegalizationRow(SCANS, ANY, "subgroup_scans|ballot_fits_long", refuse_subgroup),
+    LegalizationRow(SCANS, ANY, "subgroup_scans", late("subgroups:scan_wide_by_shuffles")),
     LegalizationRow(
         REDUCTIONS, NARROW.removesuffix(" u1"), "never", late("subgroups:reduce_narrow")
     ),

@@ -9,7 +9,8 @@ invocation, or between regions.
     %q = address %x, %o [1]; %b = load %q    ->    %v = load %p [8] : f32<2>; %a = extract %v [0]; …
 
 A vector access needs only the alignment of its scalar. A larger proved alignment (the array's
-attribute `aligned`, `analysis.multiples` of the offset) is attached to the access. CPU drivers
+attribute `aligned`, `analysis.multiples` of the offset) is attached to the access. Devices without
+`scalar_alignment` are given vectors of two or four scalars, at their natural alignment. CPU drivers
 split vector accesses into scalars. There, aligned elements are accessed as words of up to 64 bits.
 
 Preconditions: runs after `access` and `licm`, which make offsets identical and bring accesses into
@@ -29,7 +30,7 @@ from vkchi.ir.memory_ops import WIDEST
 from vkchi.ir.ops import PLAIN_ACCESSES, READS, SYNCS, WRITES
 from vkchi.passes.layouts import from_components, from_stored, split_components, to_stored
 from vkchi.passes.offsets import ArithmeticBuilder
-from vkchi.target.caps import SMALLEST, Caps
+from vkchi.target.caps import FULL, Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_named, scalar_of, u1, u32, u64
 
@@ -74,12 +75,18 @@ class AccessChunk:
         return (self.run.end - self.run.first) // self.per_word
 
     @property
+    def is_natural(self) -> bool:
+        """True for a single word, and for a vector of two or four at its natural alignment."""
+        whole = self.lanes * self.word.size_bytes
+        return self.lanes == 1 or (self.lanes != 3 and self.aligned >= whole)
+
+    @property
     def type(self) -> Scalar | Tensor:
         """Type of the vectorized value."""
         return Tensor.of(self.word, (self.lanes,)) if self.lanes > 1 else self.word
 
 
-def join_neighbours(fn: Func, caps: Caps = SMALLEST) -> Func:
+def join_neighbours(fn: Func, caps: Caps = FULL) -> Func:
     """Merge adjacent accesses into vector accesses."""
     plan = VectorizationPlan(caps)
     plan.region(fn.body)
@@ -146,6 +153,7 @@ class VectorizationPlan:
         self.runs: dict[Op, ScalarRun | None] = {}
         self.likely: dict[Op, ScalarRun] = {}
         self.words = WORDS[0 if caps.int64 else 1 :] if caps.is_cpu else ()
+        self.is_loose = caps.scalar_alignment
         self.multiples, self.changes = PowerOfTwoFactors(), SideEffectTable()
         self.chunks: dict[Op, tuple[AccessChunk, ...]] = {}
         self.groups: dict[Way, dict[Start, AccessGroup]] = {}
@@ -250,9 +258,9 @@ class VectorizationPlan:
             return
         chunks = list(self.pieces(run))
         old = [AccessChunk(r, r.scalar, r.scalar.size_bytes) for _, r in members]
-        new = cost(chunks)
+        new = self.cost(chunks)
         is_same = len(members) == 1 and len(chunks) == len(old)
-        if new >= cost(old) and not (is_same and chunks[0].aligned > run.scalar.size_bytes):
+        if new >= self.cost(old) and not (is_same and chunks[0].aligned > run.scalar.size_bytes):
             return
         for op, r in members:
             self.chunks[op] = tuple([c for c in chunks if c.run.meets(r)])
@@ -269,11 +277,19 @@ class VectorizationPlan:
             word = next((w for w in self.words if size < w <= min(aligned, left * size)), size)
             many = word // size
             count = min(left // many, WIDEST) * many
-            if many == 1:
+            if not self.is_loose:
+                count = natural_count(count // many, aligned // word) * many
+            elif many == 1:
                 count = min(count, to_next(k, self.step(base // size, size)))
             part = run._replace(first=k, end=k + count)
             yield AccessChunk(part, scalar if many == 1 else scalar_named(f"u{8 * word}"), aligned)
             k += count
+
+    def cost(self, chunks: Sequence[AccessChunk]) -> tuple[int, int]:
+        """Cost of chunks: words, then accesses. The emitter splits vectors that are not aligned as
+        the device needs."""
+        accesses = (1 if self.is_loose or c.is_natural else c.lanes for c in chunks)
+        return sum(c.lanes for c in chunks), sum(accesses)
 
     def step(self, aligned: int, size: int) -> int:
         """Distance in scalars between good start positions of an access."""
@@ -300,9 +316,9 @@ def stretches(members: list[tuple[Op, ScalarRun]]) -> Iterator[list[tuple[Op, Sc
         yield near
 
 
-def cost(chunks: Sequence[AccessChunk]) -> tuple[int, int]:
-    """Cost of chunks: words, then accesses."""
-    return sum(c.lanes for c in chunks), len(chunks)
+def natural_count(most: int, aligned: int) -> int:
+    """Largest power of two up to `most` and an alignment in words."""
+    return 1 << min(most, max(aligned, 1)).bit_length() - 1
 
 
 # --- rewriting -----------------------------------------------------------------------------------

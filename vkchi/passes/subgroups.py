@@ -1,4 +1,5 @@
-"""Lowering of subgroup operations on narrow or 64-bit scalars to those on 32 bits; warp ballots.
+"""Lowering of subgroup operations on narrow or 64-bit scalars to those on 32 bits; warp ballots;
+scans by shuffles.
 
 See also: `legalize` selects the expansions that a device needs.
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value, bits_of
 from vkchi.ir.num import Num
-from vkchi.types import SCALARS, Scalar, f32, i32, scalar_of, u1, u32, u64
+from vkchi.ir.subgroup_reference import IDENTITIES
+from vkchi.types import Scalar, f32, i32, i64, scalar_of, u1, u32, u64
 
 Args = tuple[Value, ...]
 WARP = 32  # lanes of a warp
@@ -63,10 +65,13 @@ def _halves(b: Builder, v: Value) -> tuple[Value, Value]:
 
 def exchange_wide(b: Builder, op: Op, args: Args) -> Value:
     """Exchange a 64-bit integer between lanes, in two halves."""
-    t = SCALARS[str(args[0].type)]
-    low, high = (Num(b, b.emit(op.kind, half, *args[1:])).cast(u64) for half in _halves(b, args[0]))
+    return _exchange_halves(b, op.kind, *args)
+
+
+def _exchange_halves(b: Builder, kind: str, v: Value, *more: Value) -> Value:
+    low, high = (Num(b, b.emit(kind, half, *more)).cast(u64) for half in _halves(b, v))
     both = b.emit("or", low.v, b.emit("shl", high.v, b.const(32, u64)))
-    return both if t is u64 else b.emit("bitcast", both, type=t)
+    return both if v.type is u64 else b.emit("bitcast", both, type=v.type)
 
 
 def compare_wide(b: Builder, op: Op, args: Args) -> Value:
@@ -85,3 +90,59 @@ def ballot_in_half(b: Builder, op: Op, args: Args) -> Value:
     bits = b.emit("subgroup_ballot_wide", *args)
     first = b.emit("and", b.emit("subgroup_index"), b.const(WARP, i32))
     return b.emit("cast", b.emit("shr", bits, b.emit("cast", first, type=u64)), type=u32)
+
+
+# --- scans by shuffles ---------------------------------------------------------------------------
+
+
+def scan_by_shuffles(b: Builder, op: Op, args: Args) -> Value:
+    """Scan by pointer jumping over the active invocations. Precondition: at most 32 in a subgroup.
+
+    Each invocation holds the combined value of a run of active ones that ends with itself, and
+    `before`, the last one before the run. A step prepends the run of `before`, which doubles the
+    length. Inactive invocations are never read.
+    """
+    bits = Num(b, b.emit("subgroup_ballot", b.const(True, u1)))
+    lane = Num(b, b.emit("subgroup_index"))
+    before = _highest_bit(bits & ((bits.number(1) << lane.cast(u32)) - 1))
+    return _jump(b, op, args[0], lane, before, steps=5)
+
+
+def scan_wide_by_shuffles(b: Builder, op: Op, args: Args) -> Value:
+    """`scan_by_shuffles` for subgroups of up to 64 invocations."""
+    bits = Num(b, b.emit("subgroup_ballot_wide", b.const(True, u1)))
+    lane = Num(b, b.emit("subgroup_index"))
+    below = bits & ((bits.number(1) << lane.cast(u64)) - 1)
+    low, high = _highest_bit(below.cast(u32)), _highest_bit((below >> 32).cast(u32))
+    return _jump(b, op, args[0], lane, (high < 0).where(low, high + 32), steps=6)
+
+
+def _highest_bit(word: Num) -> Num:
+    """Position of the highest set bit of a u32, as an i32; -1 for 0."""
+    return 31 - word.op("clz").cast(i32)
+
+
+def _jump(b: Builder, op: Op, v: Value, lane: Num, before: Num, steps: int) -> Value:
+    """Emit the steps of a scan; `before` is the active invocation before this one, or -1."""
+    span, _, name = op.kind.removeprefix("subgroup_").rpartition("_")
+    t = scalar_of(op.type)
+    total = Num(b, widen(b, v) if t.bits < WARP else v)
+    previous = before
+    for _ in range(steps):
+        is_any, at = before >= 0, (before < 0).where(lane, before).cast(u32)
+        total = is_any.where(_shuffle(total, at).op(name, total), total)
+        before = is_any.where(_shuffle(before, at), before)
+    if span == "exclusive":
+        at = (previous < 0).where(lane, previous).cast(u32)
+        total = (previous < 0).where(IDENTITIES[name](t).item(), _shuffle(total, at))
+    if t is u1:
+        return (total != 0).v
+    return total.cast(t).v
+
+
+def _shuffle(v: Num, lane: Num) -> Num:
+    """Value of another invocation."""
+    kind = "subgroup_shuffle"
+    if v.type in (i64, u64):
+        return Num(v.b, _exchange_halves(v.b, kind, v.v, lane.v))
+    return Num(v.b, v.b.emit(kind, v.v, lane.v))

@@ -45,6 +45,8 @@ REQUIREMENTS: dict[str, tuple[int, str]] = {
     "float64": (Capability.Float64, ""),
     "storage8": (Capability.StorageBuffer8BitAccess, ""),
     "storage16": (Capability.StorageBuffer16BitAccess, ""),
+    "scalar_alignment": (Capability.Shader, ""),
+    "chain_casts": (Capability.Shader, ""),
     "f32_atomic_add": (Capability.AtomicFloat32AddEXT, "SPV_EXT_shader_atomic_float_add"),
     "f32_atomic_add_shared": (Capability.AtomicFloat32AddEXT, "SPV_EXT_shader_atomic_float_add"),
     "f64_atomic_add": (Capability.AtomicFloat64AddEXT, "SPV_EXT_shader_atomic_float_add"),
@@ -59,6 +61,7 @@ REQUIREMENTS: dict[str, tuple[int, str]] = {
     "subgroup_shuffle_relative": (Capability.GroupNonUniformShuffleRelative, ""),
     "subgroup_vote": (Capability.GroupNonUniformVote, ""),
     "subgroup_wide": (Capability.GroupNonUniform, ""),
+    "subgroup_scans": (Capability.GroupNonUniformArithmetic, ""),
     "subgroup_size": (Capability.GroupNonUniform, ""),
     "signed_zero_inf_nan_f32": (Capability.SignedZeroInfNanPreserve, ""),
 }  # fmt: skip
@@ -190,15 +193,16 @@ class Emitter:
             found = self.structs[key] = self._block_of(array, is_constant)
         return found
 
-    def constant_struct(self, member: int) -> int:
-        """Id of `struct { member }` for elements of a constant array.
+    def cell_struct(self, member: int, *, is_constant: bool) -> int:
+        """Id of `struct { member }`, to which addresses are cast; NonWritable if `is_constant`.
 
         Only struct members can be decorated NonWritable; a pointer to the bare member would lose
         this.
         """
-        found = self.structs.get(("constant", member))
+        key = ("constant" if is_constant else "cell", member)
+        found = self.structs.get(key)
         if found is None:
-            found = self.structs["constant", member] = self._block_of(member, is_constant=True)
+            found = self.structs[key] = self._block_of(member, is_constant)
         return found
 
     def _block_of(self, member: int, is_constant: bool) -> int:

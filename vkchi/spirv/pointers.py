@@ -5,7 +5,8 @@ A pointer op becomes a place: in a buffer, in workgroup memory, or in private va
 
 A pointer is formed in the block that uses it, as an access chain with one computed index. The chain
 is in-bounds unless the access is guarded, or its offset may reach 4 GiB. Drivers turn it into one
-64-bit base and a 32-bit offset.
+64-bit base and a 32-bit offset. Guarded accesses and vectors cast the chain. On devices without
+`chain_casts` they cast the sum of the array's address and the offset instead.
 """
 
 from __future__ import annotations
@@ -47,6 +48,14 @@ class BufferPlace:
         self.scalar, self.count = scalar_of(t), t.size if isinstance(t, Tensor) else 1
         self.index, self.constant, self.width = index, constant, width
         self.block, self.pointer, self.is_constant, self.is_wide = 0, 0, False, False
+
+    def component(self, k: int) -> BufferPlace:
+        """The place of component k."""
+        at = self.constant + k
+        width = self.width if self.index else _width_of(at)
+        found = BufferPlace(self.base, self.stored, self.scalar, self.index, at, width, self.ok)
+        found.is_constant, found.is_wide = self.is_constant, self.is_wide
+        return found
 
 
 class SharedPlace(NamedTuple):
@@ -173,30 +182,42 @@ def lower_shared(em: Emitter, op: Op) -> tuple[int, ...]:
 # --- words of narrow scalars ---------------------------------------------------------------------
 
 
-def _byte_address(em: Emitter, op: Op) -> tuple[int, int, int]:
-    """(low word, high word, byte within the word) of the address of a narrow scalar in a buffer."""
+def _narrow_address(em: Emitter, op: Op) -> tuple[int, int]:
+    """(address of a narrow scalar in a buffer, its low word)."""
     place = em.places[op.args[0]]
     assert isinstance(place, BufferPlace)
     word = em.type_id(u32)
+    if not em.caps.chain_casts:
+        address = _computed_address(em, place)
+        return address, em.op(spec.OpUConvert, word, address)
+    em.need("chain_casts")
     address = em.op(spec.OpBitcast, em.pair_id(), buffer_pointer(em, place))
-    low = em.op(spec.OpCompositeExtract, word, address, 0)
-    high = em.op(spec.OpCompositeExtract, word, address, 1)
-    return low, high, em.op(spec.OpBitwiseAnd, word, low, em.const(u32, 3))
+    return address, em.op(spec.OpCompositeExtract, word, address, 0)
 
 
 def lower_word(em: Emitter, op: Op) -> None:
     """word: the aligned u32 that contains a narrow scalar."""
-    low, high, byte = _byte_address(em, op)
-    start = em.op(spec.OpBitwiseXor, em.type_id(u32), low, byte)
-    address = em.op(spec.OpCompositeConstruct, em.pair_id(), start, high)
-    p_id = em.m.pointer(StorageClass.PhysicalStorageBuffer, em.type_id(u32))
-    em.places[op] = BufferWordPlace(em.op(spec.OpBitcast, p_id, address), u32)
+    word = em.type_id(u32)
+    address, low = _narrow_address(em, op)
+    if em.caps.chain_casts:
+        high = em.op(spec.OpCompositeExtract, word, address, 1)
+        start = em.op(spec.OpBitwiseXor, word, low, _byte(em, low))
+        address = em.op(spec.OpCompositeConstruct, em.pair_id(), start, high)
+    else:
+        mask = em.const(u64, 0xFFFFFFFFFFFFFFFC)
+        address = em.op(spec.OpBitwiseAnd, em.type_id(u64), address, mask)
+    em.places[op] = BufferWordPlace(_cast(em, address, word), u32)
+
+
+def _byte(em: Emitter, low: int) -> int:
+    """Byte of an address within its word."""
+    return em.op(spec.OpBitwiseAnd, em.type_id(u32), low, em.const(u32, 3))
 
 
 def lower_word_shift(em: Emitter, op: Op) -> tuple[int, ...]:
     """word_shift: the bit position of a narrow scalar in its word, 8 * byte (memory is
     little-endian)."""
-    byte = _byte_address(em, op)[2]
+    byte = _byte(em, _narrow_address(em, op)[1])
     return (em.op(spec.OpShiftLeftLogical, em.type_id(u32), byte, em.const(u32, 3)),)
 
 
@@ -254,24 +275,60 @@ def buffer_pointer(em: Emitter, place: BufferPlace) -> int:
 
 
 def _new_pointer(em: Emitter, place: BufferPlace) -> int:
-    """Form the pointer. It is cast and selected as a pair of words, which all drivers support."""
+    """Form the pointer. It is cast as a pair of words, which all drivers support, or as a u64."""
+    pointee = vector_id(em, place)
+    if not place.ok and pointee == em.stored_id(place.stored):
+        return _element_chain(em, place)
+    address = _address(em, place) if em.caps.chain_casts else _computed_address(em, place)
+    return _cast(em, address, pointee, is_constant=place.is_constant)
+
+
+def _cast(em: Emitter, address: int, pointee: int, *, is_constant: bool = False) -> int:
+    """Pointer to a value at an address.
+
+    It is that of a struct's member for constants, and without `chain_casts`: SPIRV-Cross supports
+    casts to structs, and atomics on members.
+    """
     m, storage = em.m, StorageClass.PhysicalStorageBuffer
-    t_id = em.stored_id(place.stored)
+    p_id = m.pointer(storage, pointee)
+    if em.caps.chain_casts and not is_constant:
+        return em.op(spec.OpBitcast, p_id, address)
+    struct = m.pointer(storage, em.cell_struct(pointee, is_constant=is_constant))
+    cell = em.op(spec.OpBitcast, struct, address)
+    return em.op(spec.OpInBoundsAccessChain, p_id, cell, em.index(0))
+
+
+def _element_chain(em: Emitter, place: BufferPlace) -> int:
+    """Access chain to the first scalar of a place."""
+    p_id = em.m.pointer(StorageClass.PhysicalStorageBuffer, em.stored_id(place.stored))
     index = sum_index(em, place.index, place.constant, place.width)
     is_near = not (place.ok or place.is_wide)  # Mesa multiplies in-bounds indices in 32 bits
     opcode = spec.OpInBoundsAccessChain if is_near else spec.OpAccessChain
-    pointer = em.op(opcode, m.pointer(storage, t_id), place.base, em.index(0), index)
-    pointee = vector_id(em, place)
-    if not place.ok and pointee == t_id:
-        return pointer
-    address = em.op(spec.OpBitcast, em.pair_id(), pointer)
-    if place.ok:
-        stray = em.once(spec.OpBitcast, em.pair_id(), em.arguments.trash())
-        address = em.op(spec.OpSelect, em.pair_id(), place.ok, address, stray)
-    if not place.is_constant:
-        return em.op(spec.OpBitcast, m.pointer(storage, pointee), address)
-    struct = em.op(spec.OpBitcast, m.pointer(storage, em.constant_struct(pointee)), address)
-    return em.op(spec.OpInBoundsAccessChain, m.pointer(storage, pointee), struct, em.index(0))
+    return em.op(opcode, p_id, place.base, em.index(0), index)
+
+
+def _address(em: Emitter, place: BufferPlace) -> int:
+    """Address of a place as a pair of words: a cast of its access chain."""
+    em.need("chain_casts")
+    address = em.op(spec.OpBitcast, em.pair_id(), _element_chain(em, place))
+    if not place.ok:
+        return address
+    stray = em.once(spec.OpBitcast, em.pair_id(), em.arguments.trash())
+    return em.op(spec.OpSelect, em.pair_id(), place.ok, address, stray)
+
+
+def _computed_address(em: Emitter, place: BufferPlace) -> int:
+    """Address of a place as a u64: that of the array plus the signed index times the stride."""
+    wide, size = em.type_id(u64), em.const(u64, place.stored.size_bytes)
+    index = sum_index(em, place.index, place.constant, place.width)
+    if place.width.bits < u64.bits:
+        index = em.op(spec.OpSConvert, wide, index)
+    start = em.once(spec.OpBitcast, wide, place.base)
+    address = em.op(spec.OpIAdd, wide, start, em.op(spec.OpIMul, wide, index, size))
+    if not place.ok:
+        return address
+    stray = em.once(spec.OpBitcast, wide, em.arguments.trash())
+    return em.op(spec.OpSelect, wide, place.ok, address, stray)
 
 
 def vector_id(em: Emitter, place: BufferPlace) -> int:
@@ -340,9 +397,26 @@ def _aligned(place: BufferPlace, aligned: int | None) -> tuple[int, ...]:
     return (MemoryAccess.Aligned, max(place.scalar.size_bytes, aligned or 0))
 
 
+def _is_one_access(em: Emitter, place: BufferPlace, aligned: int | None) -> bool:
+    """True if the device can access the components of a place as one value.
+
+    Without `scalar_alignment` a vector needs its natural alignment, which three components have
+    not: some languages round their size up to four.
+    """
+    whole = place.count * place.scalar.size_bytes
+    if place.count == 1 or (place.count != 3 and (aligned or 0) >= whole):
+        return True
+    if em.caps.scalar_alignment:
+        em.need("scalar_alignment")
+    return em.caps.scalar_alignment
+
+
 def _load_buffer(
     em: Emitter, place: BufferPlace, t_id: int, aligned: int | None
 ) -> tuple[int, ...]:  # fmt: skip
+    if not _is_one_access(em, place, aligned):
+        parts = [place.component(k) for k in range(place.count)]
+        return tuple([_load_buffer(em, part, t_id, None)[0] for part in parts])
     whole_id, pointer = vector_id(em, place), buffer_pointer(em, place)
     whole = em.op(spec.OpLoad, whole_id, pointer, *_aligned(place, aligned))
     if place.count == 1:
@@ -353,6 +427,10 @@ def _load_buffer(
 def _store_buffer(
     em: Emitter, place: BufferPlace, values: tuple[int, ...], aligned: int | None
 ) -> None:  # fmt: skip
+    if not _is_one_access(em, place, aligned):
+        for k, value in enumerate(values):
+            _store_buffer(em, place.component(k), (value,), None)
+        return
     value = values[0]
     if place.count > 1:
         value = em.op(spec.OpCompositeConstruct, vector_id(em, place), *values)

@@ -53,6 +53,7 @@ SPANS = {
     "inclusive_": GroupOperation.InclusiveScan,
     "exclusive_": GroupOperation.ExclusiveScan,
 }
+NATIVE_SCANS = frozenset({"add", "mul"})  # scans of devices without `subgroup_scans`
 # op -> (combining operation, group operation)
 REDUCTIONS = {
     f"subgroup_{span}{name}": (name, operation)
@@ -97,6 +98,8 @@ def lower_reduction(em: Emitter, op: Op) -> tuple[int, ...]:
         em.need("subgroup_wide")
     if operation is not GroupOperation.Reduce:
         em.need("subgroup_size")
+        if name not in NATIVE_SCANS:
+            em.need("subgroup_scans")
     value, scope = em.ids[op.args[0]][0], scope_of(em)
     return (em.op(opcode, em.type_id(t), scope, operation, value),)
 

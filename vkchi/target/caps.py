@@ -27,6 +27,9 @@ class Caps(NamedTuple):
     # types in memory (buffers reached by device address)
     storage8: bool = False
     storage16: bool = False
+    scalar_alignment: bool = False  # vectors may be aligned as their scalars (scalarBlockLayout)
+    # False: a cast of a pointer to an element is miscompiled (MoltenVK); such devices have int64
+    chain_casts: bool = True
     # atomics on buffers and on workgroup (shared) memory
     f32_atomic_add: bool = False
     f32_atomic_add_shared: bool = False
@@ -44,6 +47,7 @@ class Caps(NamedTuple):
     subgroup_shuffle_relative: bool = False
     subgroup_vote: bool = False
     subgroup_wide: bool = False  # reductions and scans of 64-bit integers
+    subgroup_scans: bool = True  # False: scans of min, max, and, or, xor are missing (MoltenVK)
     # False: integer min and max are broken (SwiftShader, in loops with a constant operand)
     integer_extremes: bool = True
     # float behaviour
@@ -97,6 +101,7 @@ SMALLEST = Caps()
 FULL = Caps(
     kind="discrete",
     int8=True, int16=True, int64=True, float16=True, float64=True, storage8=True, storage16=True,
+    scalar_alignment=True,
     f32_atomic_add=True, f32_atomic_add_shared=True, f64_atomic_add=True, i64_atomics=True,
     i64_atomics_shared=True, subgroup_size=32, subgroup_least=32, subgroup_most=32,
     subgroup_arithmetic=True, subgroup_ballot=True,
