@@ -2,7 +2,8 @@
 
 The reference has a page per chapter, generated from the table of public names
 (`vkchi.public_names`). Names defined by `def` or `class` get their signatures and docstrings by
-mkdocstrings, others a table row. Classes show their public members (`vkchi.public_members`).
+mkdocstrings, others a table row. Classes show their public members (`vkchi.public_members`). The
+page of errors is generated from the golden messages (`error_page`).
 CHANGELOG.md and CONTRIBUTING.md become pages unchanged.
 """
 
@@ -16,6 +17,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+from error_page import error_page
 from mkdocs.structure.files import File, Files
 
 from vkchi import public_names
@@ -68,6 +70,7 @@ def on_files(files: Files, config, **_) -> Files:
     for name, chapter in CHAPTERS.items():
         page = File.generated(config, f"reference/{name}.md", content=chapter_page(chapter))
         files.append(page)
+    files.append(File.generated(config, "errors.md", content=error_page()))
     return files
 
 

@@ -20,11 +20,22 @@ SNIPPET = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
 SAID = re.compile(r"^print\(.*\)  # (.*)$", re.M)
 
 
+def programs(codes: list[str]) -> list[str]:
+    """Programs of a page: a snippet without imports continues the one before."""
+    found: list[str] = []
+    for code in codes:
+        if found and not re.search(r"^(?:import|from) ", code, re.M):
+            found[-1] += f"\n{code}"
+        else:
+            found.append(code)
+    return found
+
+
 def snippets() -> list[tuple[str, str]]:
     """(name, code) of every snippet."""
     found = []
     for path in [*CHAPTERS, *PAGES]:
-        codes = SNIPPET.findall(path.read_text())
+        codes = programs(SNIPPET.findall(path.read_text()))
         found += [(f"{path.stem}_{k}", code) for k, code in enumerate(codes)]
     return found
 

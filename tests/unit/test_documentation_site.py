@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import shutil
@@ -59,6 +60,22 @@ def test_site_is_self_contained(site: Path) -> None:
     assert [name for name in public if not re.search(rf">\s*ti\.{re.escape(name)}\s*<", text)] == []
     changes = (site / "changelog.html").read_text(encoding="utf-8")
     assert "What users notice" in changes
+
+
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed (extra docs)")
+def test_every_golden_message_is_on_the_page_of_errors(site: Path) -> None:
+    page = (site / "errors.html").read_text(encoding="utf-8")
+    shown = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", "", page)))
+    goldens = [
+        p for name in ("errors", "calls") for p in (ROOT / "tests/golden" / name).glob("*.txt")
+    ]
+    missing = []
+    for path in sorted(goldens):
+        kind, said, *_ = path.read_text(encoding="utf-8").splitlines()
+        sentence = re.sub(r"^tests/golden/\S+\.py:\d+:\d+: ", "", said).replace("`", "")
+        if kind not in shown or re.sub(r"\s+", " ", sentence) not in shown:
+            missing.append((path.stem, sentence))
+    assert missing == []
 
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

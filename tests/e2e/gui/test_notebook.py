@@ -1,4 +1,4 @@
-"""`examples/first_steps.ipynb`, executed by Jupyter's kernel. Skipped where nbclient or ipykernel
+"""The notebooks in `examples/`, executed by Jupyter's kernel. Skipped where nbclient or ipykernel
 is not installed."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import runpy
 import sys
 from pathlib import Path
 
@@ -58,3 +59,21 @@ def test_the_notebook(kernel_name: str) -> None:
         image = picture_of(code[2])
         assert image.shape == (240, 180, 3) and image[0, 0].max() == 0
         assert image[120, 90, 0] > 1.5 * image[120, 90, 1] > 40
+
+
+def test_the_first_hour_is_a_notebook(kernel_name: str, tmp_path: Path) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("torch")
+    path = ROOT / "examples" / "first_hour.ipynb"
+    make = runpy.run_path(str(ROOT / "scripts" / "notebook"))["make_notebook"]
+    page = (ROOT / "docs" / "first_hour.md").read_text(encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == make(page), "run scripts/notebook"
+    notebook = nbformat.read(path, as_version=4)
+    place = {"metadata": {"path": str(tmp_path)}}
+    client = nbclient.NotebookClient(
+        notebook, timeout=200, kernel_name=kernel_name, resources=place
+    )
+    client.execute()
+    assert (tmp_path / "wave.png").is_file() and (tmp_path / "out/wave/video.gif").is_file()
+    outputs = [out for cell in notebook.cells for out in cell.get("outputs", ())]
+    assert "[0.25, 0.5, 0.25]\n" in [out.get("text", "") for out in outputs]
