@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from importlib import import_module
 from types import FunctionType
@@ -20,6 +20,7 @@ from vkchi.analysis.host_numbers import (
     host_length,
     host_number,
     most_iterations,
+    trips_over,
     wrapped_count,
 )
 from vkchi.analysis.work import work_of
@@ -32,7 +33,7 @@ from vkchi.ir.report_ops import REPORTS
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact, Dispatch, Interface
 from vkchi.target.caps import Caps
-from vkchi.target.cautions import STRICT, Caution
+from vkchi.target.cautions import MOST_SERIAL, STRICT, Caution, LoopCaution
 from vkchi.target.options import Options
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import Check, without_wraps
@@ -40,6 +41,7 @@ from vkchi.types import Array
 
 if TYPE_CHECKING:
     from vkchi.frontend.argspec import ArgSpec
+    from vkchi.frontend.loop_decisions import PendingDecision
     from vkchi.frontend.lowering import Lowered
 
 TOO_MANY = (
@@ -101,9 +103,35 @@ def _itself(fn: Func) -> Func:
 
 
 def cautions_of(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
-    """Warnings about a kernel's source, one per line and kind.
+    """Warnings about a kernel's source.
 
     Raises KernelTypeError for warnings that are errors under `strict`.
+    """
+    return (*source_cautions(lowered, options), *long_loops(lowered))
+
+
+def long_loops(lowered: Lowered) -> tuple[Caution, ...]:
+    """Warnings about serial loops that are long in every launch."""
+    return tuple(c.counted(c.trips[1]) for c in serial_loops(lowered) if c.trips[0] == "const")
+
+
+def serial_loops(lowered: Lowered) -> Iterator[LoopCaution]:
+    """Yield the warnings about loops that became serial and may be long."""
+    for found in lowered.decisions:
+        trips = trips_in(found) if found.is_warned else None
+        if trips is not None and trips.hi > MOST_SERIAL:
+            yield found.caution(trips.expr)
+
+
+def trips_in(found: PendingDecision) -> BoundedCount | None:
+    """Trip count of the loop that a decision is about; None if the host cannot compute it."""
+    return None if found.space is None else trips_over(found.space.axes, found.space.step)
+
+
+def source_cautions(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
+    """Warnings about conversions and constants, one per line and kind.
+
+    Raises KernelTypeError for those that are errors under `strict`.
     """
     if not lowered.cautions:
         return ()
@@ -127,7 +155,8 @@ def interface_of(
     }
     checks = checks_of(lowered, artifact)
     whole = (lowered.returns, lowered.results, lowered.returns_tuple)
-    return Interface(bindings, *whole, lowered.sites, checks, cautions)
+    loops = tuple(found for found in serial_loops(lowered) if found.trips[0] != "const")
+    return Interface(bindings, *whole, lowered.sites, checks, cautions, loops)
 
 
 def build_artifact(fn: Func, options: Options, caps: Caps) -> Artifact:

@@ -265,6 +265,14 @@ class UnrollWarning(RuntimeWarning):
     """Warning: a loop is unrolled to so many operations that compilation is slow."""
 
 
+class SerialLoopWarning(RuntimeWarning):
+    """Warning: a long loop at the top of a kernel runs serially, as its iterations depend on each
+    other.
+
+    `ti.loop_config(serialize=True)` before the loop asks for that, without a warning.
+    """
+
+
 class SubgroupWarning(RuntimeWarning):
     """Warning: a subgroup exchange with a distance beyond the device's subgroup size."""
 

@@ -92,6 +92,32 @@ def trips_of(loop: Op, given: frozenset[Param]) -> BoundedCount | None:
     return total
 
 
+def trips_over(
+    axes: Sequence[tuple[int | Value, int | Value]], step: int | Value
+) -> BoundedCount | None:
+    """Trip count of a loop over axes (begin, end), with the step of a range; 0 or more.
+
+    None if the host cannot compute it.
+    """
+    total: BoundedCount | None = constant_count(1)
+    for begin, end in axes:
+        bounds = [bound_number(v) for v in ((end, begin) if step == 1 else (begin, end, step))]
+        known = [n for n in bounds if n is not None]
+        if total is None or len(known) < len(bounds):
+            return None
+        n = combine_counts("sub" if step == 1 else "trip_count", known)
+        n = combine_counts("max", (n, constant_count(0))) if n is not None else None
+        total = combine_counts("mul", (total, n)) if n is not None else None
+    return total
+
+
+def bound_number(bound: int | Value) -> BoundedCount | None:
+    """A bound or step of a loop as a number of the host."""
+    if isinstance(bound, int):
+        return constant_count(bound)
+    return wrapped_count(host_number(bound), bound)
+
+
 def host_number(v: Value) -> BoundedCount | None:
     """An integer value as a count, not yet wrapped to its type; None if the host cannot compute
     it."""

@@ -14,7 +14,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, MappingView
 from itertools import islice
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import (
     CompilationError,
@@ -55,6 +55,9 @@ from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
 from vkchi.types import u32
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.frontend.loop_decisions import PendingDecision
 
 Binding = tuple[Any, ...]
 
@@ -100,6 +103,8 @@ class Lowering:
         self.frames: list[dict[Var, Any]] = []
         self.is_certain = True  # the code lowered here runs unconditionally
         self.in_parallel = False
+        self.in_serial = False  # inside a serial loop at the top, or under a condition there
+        self.decisions: list[PendingDecision] = []
         # Arrays without derivatives; True: to the end of this loop only.
         self.stopped: dict[Value, bool] = {}
         self.config = LoopConfig()

@@ -20,7 +20,7 @@ from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.kinds import check_supported, describe, name_of
 from vkchi.frontend.operands import common_scalar, operand, own_type, weak
 from vkchi.frontend.peek import is_static_call
-from vkchi.frontend.scope import UNSET, Var
+from vkchi.frontend.scope import CONDITIONAL, UNSET, Var
 from vkchi.frontend.struct_values import as_record
 from vkchi.frontend.syntax import always_leaves, may_leave
 from vkchi.frontend.trees import (
@@ -363,17 +363,17 @@ def lower_known(cx: Lowering, n: ast.If, stmts: Sequence[ast.stmt], go_on: GoOn 
     Loops in it are top-level loops only if the condition is `ti.static(...)`. Otherwise they are
     serial, so that constant folding does not change which loops are parallel.
     """
-    act, was_serial = cx.act, cx.act.is_serial
-    act.is_serial = was_serial or not is_static_call(cx, n.test)
+    act, outer = cx.act, cx.act.why_serial
+    act.why_serial = outer or ("" if is_static_call(cx, n.test) else CONDITIONAL)
 
     def go_on_outside() -> None:
-        inner, act.is_serial = act.is_serial, was_serial
+        inner, act.why_serial = act.why_serial, outer
         assert go_on is not None
         go_on()
-        act.is_serial = inner
+        act.why_serial = inner
 
     lower_scoped(cx, stmts, go_on and go_on_outside)
-    act.is_serial = was_serial
+    act.why_serial = outer
 
 
 def condition(cx: Lowering, n: ast.expr) -> bool | Value:

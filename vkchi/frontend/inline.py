@@ -20,7 +20,7 @@ from vkchi.frontend.flow import lower_block
 from vkchi.frontend.kinds import describe, function_kind, name_of
 from vkchi.frontend.operands import WeakNumbers, dtype_of, is_target, operand, weak
 from vkchi.frontend.recursion import give_up, is_too_deep
-from vkchi.frontend.scope import PASSED, REFERENCE, UNSET, VARIABLE, Activation, Var
+from vkchi.frontend.scope import PASSED, REAL, REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.struct_values import Receiver, fit_member, is_places
 from vkchi.frontend.syntax import always_leaves, function_assigns, function_rebinds
@@ -163,7 +163,8 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
         is_typed = is_real(callee)
         declare_argument(cx, act, name, note, x, is_plain=is_plain, is_typed=is_typed)
     act.returns = signature.notes.get("return")
-    act.is_serial |= is_real(callee)
+    if is_real(callee):
+        act.why_serial = act.why_serial or REAL
     cx.act, cx.call_node = act, None
     if is_real(callee) and (found := lower_recursive(cx, act, signature.notes)):
         (result,) = found

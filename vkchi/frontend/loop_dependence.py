@@ -6,7 +6,8 @@ iterations depend on each other, so the loop must be serial. So must one with `l
 is read after it. A variable is private to the iteration if every iteration assigns it before
 reading it, and nothing reads it after the loop. The test is syntactic and conservative.
 
-    names = assigned_names(cx, loop); is_ordered(cx, loop, names); own_variables(cx, loop, names)
+    names = assigned_names(cx, loop)
+    find_carried(cx, loop, names); own_variables(cx, loop, names)
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from vkchi.frontend.syntax import bottom_names, bottom_nodes, events_in
 from vkchi.frontend.targets import roots_of
 from vkchi.frontend.trees import StructValue, leaves
 from vkchi.frontend.values import MemoryTarget
+from vkchi.tuples import NamedTuple
 
 See = Callable[[ast.expr], Any]  # an expression's object, or None if unknown
 
@@ -38,16 +40,31 @@ _COMBINED = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)  # `op=` is at
 SIMT = "vkchi.lang.simt"
 
 
-def is_ordered(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> bool:
-    """True if iterations must run in order, because they assign these names.
+class CarriedVariable(NamedTuple):
+    """A variable by which iterations depend on each other.
 
-    Variables that are private or flags (`is_own`, `is_flag`) do not count. False for a loop that
-    uses `ti.simt`.
+    - node: the syntax that shows it; `{line}` in `sentence` is its line.
+    - kind: "after", "inside", or "reduction" if `update` does the same atomically.
+    """
+
+    name: str
+    node: ast.AST
+    kind: str
+    sentence: str
+    update: str = ""
+
+
+def find_carried(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> CarriedVariable | None:
+    """Return the first of the assigned names for which the iterations must run in order.
+
+    Variables that are private or flags (`why_carried`, `is_flag`) do not count. None for a loop
+    that uses `ti.simt`.
     """
     names = [name for name in assigned if is_variable(cx.act.find(name))]
     if not names or any(is_of_workgroups(cx, x) for x in ast.walk(n)):
-        return False
-    return any(not is_own(cx, n, name) and not is_flag(n, name) for name in names)
+        return None
+    found = (why_carried(cx, n, name) for name in names if not is_flag(n, name))
+    return next((one for one in found if one is not None), None)
 
 
 def is_of_workgroups(cx: Lowering, n: ast.AST) -> bool:
@@ -61,7 +78,10 @@ def is_of_workgroups(cx: Lowering, n: ast.AST) -> bool:
 def own_variables(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> list[Var]:
     """Return the assigned variables of the kernel that are private to each iteration."""
     found = {name: cx.act.find(name) for name in assigned}
-    return [v for k, v in found.items() if v is not None and is_variable(v) and is_own(cx, n, k)]
+    return [
+        v for k, v in found.items()
+        if v is not None and is_variable(v) and why_carried(cx, n, k) is None
+    ]  # fmt: skip
 
 
 def is_variable(var: Var | None) -> bool:
@@ -262,27 +282,109 @@ def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -
     return [name for t in targets for name in bottom_names(t)]
 
 
-def is_own(cx: Lowering, n: ast.For, name: str) -> bool:
-    """True if it is proved that each iteration assigns a whole name before reading it.
+def why_carried(cx: Lowering, n: ast.For, name: str) -> CarriedVariable | None:
+    """Return how a loop carries an assigned name between its iterations; None if it is private.
 
+    It is private if it is proved that each iteration assigns the whole of it before reading it.
     Nothing may read it after the loop; if the loop is in another loop, nothing outside it.
     """
+    found = carried_inside(n, name)
+    if found is not None and found.node in [*reads(n, name)]:
+        return found
+    return carried_out(cx, n, name) or found
+
+
+def carried_out(cx: Lowering, n: ast.For, name: str) -> CarriedVariable | None:
+    """Return the read of a name after a loop, or in another run of it, if there may be one."""
     node = cx.act.source.node
     inside = set(reads(n, name))
     outside = [x for x in reads(node, name) if x not in inside]
     is_once = not any(n in ast.walk(x) for x in ast.walk(node) if is_loop(x) and x is not n)
     end = (n.end_lineno or 0, n.end_col_offset or 0)
-    if any(not is_once or (x.lineno, x.col_offset) >= end for x in outside):
-        return False
+    for x in outside:
+        if not is_once or (x.lineno, x.col_offset) >= end:
+            return CarriedVariable(name, x, "after", f"line {{line}} reads `{name}` after the loop")
+    return None
+
+
+def carried_inside(n: ast.For, name: str) -> CarriedVariable | None:
+    """Return the use of a name by which a loop may carry it from one iteration to the next.
+
+    None if each iteration is proved to assign the whole of it before reading it.
+    """
+    touched: ast.AST | None = None  # an assignment, perhaps not in every iteration
     for s in n.body:
-        if any(True for _ in reads(s, name)):
-            return False
-        target = s.targets[0] if isinstance(s, ast.Assign) and len(s.targets) == 1 else None
-        if isinstance(target, ast.Name) and target.id == name:
+        if touched is None and is_whole(s, name):
+            return None
+        node = next(reads(s, name), None)
+        if node is not None:
+            is_sure = touched is None and reads_first(s, name)
+            verb = "reads" if is_sure else "may read"
+            sentence = f"line {{line}} {verb} `{name}` of the previous iteration"
+            update = update_of(n, s, name)
+            return CarriedVariable(
+                name, node, "reduction" if update else "inside", sentence, update
+            )
+        uses = (x for x in ast.walk(s) if isinstance(x, ast.Name) and x.id == name)
+        touched = touched or next(uses, None)
+    sentence = f"line {{line}} assigns `{name}` in some iterations only"
+    return CarriedVariable(name, touched or n, "inside", sentence)
+
+
+def is_whole(s: ast.stmt, name: str) -> bool:
+    """True if a statement assigns the whole of a name, alone or in a tuple, and does not read
+    it."""
+    if not isinstance(s, ast.Assign) or len(s.targets) > 1 or [*reads(s, name)]:
+        return False
+    (target,) = s.targets
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return any(isinstance(x, ast.Name) and x.id == name for x in parts)
+
+
+def reads_first(s: ast.stmt, name: str) -> bool:
+    """True if a statement, where it uses a name, reads it before it assigns it.
+
+    For a compound statement, that is the first statement inside that uses the name.
+    """
+    for part in ("test", "iter", "items"):
+        parts = getattr(s, part, [])
+        if any([*reads(x, name)] for x in (parts if isinstance(parts, list) else [parts])):
             return True
-        if any(isinstance(x, ast.Name) and x.id == name for x in ast.walk(s)):
-            return False
-    return False
+    inner = [*getattr(s, "body", []), *getattr(s, "orelse", [])]
+    for x in inner:
+        if any(isinstance(y, ast.Name) and y.id == name for y in ast.walk(x)):
+            return reads_first(x, name)
+    return not inner and bool([*reads(s, name)])
+
+
+ATOMIC = {
+    ast.Add: "{name} += ...", ast.Sub: "{name} -= ...", ast.Mult: "ti.atomic_mul({name}, ...)",
+    ast.BitAnd: "{name} &= ...", ast.BitOr: "{name} |= ...", ast.BitXor: "{name} ^= ...",
+}  # fmt: skip
+
+
+def update_of(n: ast.For, s: ast.stmt, name: str) -> str:
+    """Return the atomic update that does the same as a statement; "" if there is none.
+
+    The loop must use the name in the statement only.
+    """
+    if any([*reads(x, name)] for x in n.body if x is not s):
+        return ""
+    if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
+        return ATOMIC.get(type(s.op), "").format(name=name) if len([*reads(s, name)]) == 1 else ""
+    is_name = isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)
+    if not is_name or s.targets[0].id != name or len([*reads(s, name)]) != 1:  # type: ignore
+        return ""
+    value = s.value  # type: ignore[attr-defined]
+    if isinstance(value, ast.BinOp):
+        sides = [value.left, value.right] if not isinstance(value.op, ast.Sub) else [value.left]
+        is_side = any(isinstance(x, ast.Name) and x.id == name for x in sides)
+        return ATOMIC.get(type(value.op), "").format(name=name) if is_side else ""
+    if isinstance(value, ast.Call) and len(value.args) == 2:
+        word = ast.unparse(value.func).rpartition(".")[2]
+        is_side = any(isinstance(x, ast.Name) and x.id == name for x in value.args)
+        return f"ti.atomic_{word}({name}, ...)" if word in ("min", "max") and is_side else ""
+    return ""
 
 
 def is_loop(n: ast.AST) -> bool:

@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any
 
@@ -29,11 +30,21 @@ from vkchi.frontend.compile_time_forms import lower_iterable, unrolled_items
 from vkchi.frontend.context import LoopConfig, Lowering
 from vkchi.frontend.conversions import PendingCaution
 from vkchi.frontend.flow import condition_of, lower_block, lower_unless, run_region
-from vkchi.frontend.loop_dependence import assigned_names, is_ordered, own_variables
+from vkchi.frontend.loop_decisions import (
+    ASKED,
+    LEFT,
+    ONCE,
+    RACES,
+    carried_loop,
+    parallel_loop,
+    serial_loop,
+    while_loop,
+)
+from vkchi.frontend.loop_dependence import assigned_names, find_carried, own_variables
 from vkchi.frontend.loop_limits import index_type, is_given, materialise
 from vkchi.frontend.lower_expr import bind_static
 from vkchi.frontend.peek import is_static_call
-from vkchi.frontend.scope import VARIABLE, LoopScope, Var
+from vkchi.frontend.scope import CONDITIONAL, VARIABLE, LoopScope, Var
 from vkchi.frontend.spaces import (
     TOO_LONG,
     LoopSpace,
@@ -74,22 +85,38 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
     check_targets(cx, n, space)
     source = cx.act.source
     leaves = first_break(source, n) is not None or returns(source, n)
-    must_be_serial = config.is_serial or cx.act.is_serial or (leaves and not cx.act.is_kernel)
-    must_be_serial |= runs_once(space)
-    assigned = assigned_names(cx, n) if cx.is_top and not must_be_serial else {}
+    why = cx.act.why_serial or (ASKED if config.is_serial else "")
+    why = why or (LEFT if leaves and not cx.act.is_kernel else "")
+    why = why or (ONCE if runs_once(space) else "")
+    assigned = assigned_names(cx, n) if cx.is_top and not why else {}
+    carried = None
     if assigned and not leaves and config.block is None:
-        must_be_serial = is_ordered(cx, n, assigned)
-    if cx.is_top and not must_be_serial and not leaves:
-        must_be_serial = is_put_in_order(cx, n)
-    if cx.is_top and not must_be_serial:
+        carried = find_carried(cx, n, assigned)
+    if cx.is_top and not (why or carried or leaves) and is_put_in_order(cx, n):
+        why = RACES
+    if cx.is_top and not (why or carried):
+        cx.decisions.append(parallel_loop(cx, n, space))
         parallel(cx, n, space, config, own_variables(cx, n, assigned))
         return
+    if carried is not None:
+        cx.decisions.append(carried_loop(cx, n, space, carried))
+    elif not (cx.in_parallel or cx.in_serial):
+        cx.decisions.append(serial_loop(cx, n, space, why or CONDITIONAL))
     if space.guard is not None and cx.is_top:
         space.guard.ask_copy(cx)
-    if leaves:
-        serial_leaving(cx, n, space)
-    else:
-        serial(cx, n, space)
+    with in_serial(cx):
+        if leaves:
+            serial_leaving(cx, n, space)
+        else:
+            serial(cx, n, space)
+
+
+@contextmanager
+def in_serial(cx: Lowering) -> Iterator[None]:
+    """Mark the loops lowered inside as inner loops of a serial one."""
+    outer, cx.in_serial = cx.in_serial, True
+    yield
+    cx.in_serial = outer
 
 
 def is_put_in_order(cx: Lowering, n: ast.For) -> bool:
@@ -408,6 +435,14 @@ def lower_while(cx: Lowering, n: ast.While) -> None:
     """Lower a `while`, which is always serial."""
     cx.config = LoopConfig()
     refuse_else(cx, n)
+    if not (cx.in_parallel or cx.in_serial):
+        cx.decisions.append(while_loop(cx, n))
+    with in_serial(cx):
+        lower_iterations(cx, n)
+
+
+def lower_iterations(cx: Lowering, n: ast.While) -> None:
+    """Lower a `while` to its op."""
     source = cx.act.source
 
     def goes_on() -> Any:

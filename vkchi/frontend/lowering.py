@@ -19,6 +19,7 @@ from vkchi.frontend.conversions import PendingCaution
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.inline import annotations_of, call_function, returned_types
+from vkchi.frontend.loop_decisions import PendingDecision
 from vkchi.frontend.lower_expr import EXPRESSIONS, LEAVES
 from vkchi.frontend.lower_stmt import STATEMENTS
 from vkchi.frontend.scope import ARGUMENT, VARIABLE, Activation, Var
@@ -52,6 +53,7 @@ class Lowered(NamedTuple):
     - `sites`: report sites, by number
     - `demands`: conditions that the host checks before a launch, where it can
     - `cautions`: warnings about the source
+    - `decisions`: which loops are parallel
     """
 
     func: Func
@@ -63,6 +65,7 @@ class Lowered(NamedTuple):
     sites: tuple[ReportSite, ...] = ()
     demands: tuple[LaunchCondition, ...] = ()
     cautions: tuple[PendingCaution, ...] = ()
+    decisions: tuple[PendingDecision, ...] = ()
 
 
 def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Lowered:
@@ -97,7 +100,10 @@ def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered
     func = Func(fn.__name__, tuple(cx.params), body, span)
     is_tuple = isinstance(note, tuple) or len(returns) > 1
     noted = tuple(cx.reports.sites), tuple(cx.demands), tuple(cx.cautions)
-    return Lowered(func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, *noted)
+    return Lowered(
+        func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, *noted,
+        tuple(cx.decisions),
+    )  # fmt: skip
 
 
 @contextmanager

@@ -23,6 +23,9 @@ REFERENCE = "value passed by reference"
 PASSED = "argument of a Python function"
 SHARED = "another name of what a variable holds"
 CHANGING = (VARIABLE, PASSED, SHARED)  # kinds whose value can change later
+# Reasons for which all loops of a function are serial.
+CONDITIONAL = "it runs under a condition, and only loops that always run are parallel"
+REAL = "loops of real functions are serial"
 
 
 class Unset:
@@ -64,14 +67,14 @@ class Activation:
     - `outer`: the caller's activation
     - `gone`: spans at which names of closed blocks were assigned, for messages
     - `returned`, `result`: set by `return`
-    - `is_serial`: no loop in it is parallel
+    - `why_serial`: the reason that no loop in it is parallel, or ""
     - `is_plain`: a Python function without a decorator; an assignment may change a variable's type
     - `repeats`: in a real function's outermost call, number of calls of it inside, at any depth
     """
 
     __slots__ = (
-        "blocks", "caller", "depth", "fn", "gone", "is_kernel", "is_plain", "is_serial", "loops",
-        "outer", "repeats", "result", "returned", "returns", "source",
+        "blocks", "caller", "depth", "fn", "gone", "is_kernel", "is_plain", "loops", "outer",
+        "repeats", "result", "returned", "returns", "source", "why_serial",
     )  # fmt: skip
 
     def __init__(
@@ -87,7 +90,7 @@ class Activation:
         self.fn, self.source, self.caller, self.depth = fn, source, caller, depth
         self.is_kernel, self.outer = is_kernel, outer
         self.is_plain = False
-        self.is_serial: bool = outer is not None and outer.is_serial
+        self.why_serial: str = outer.why_serial if outer is not None else ""
         self.blocks: list[dict[str, Var]] = [{}]
         self.gone: dict[str, Span] = {}
         self.loops: list[LoopScope] = []

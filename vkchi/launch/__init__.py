@@ -15,7 +15,7 @@ from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import release_wholly
 from vkchi.lang.struct import build_value
-from vkchi.launch.executable import Executable, make_cell
+from vkchi.launch.executable import Executable, count_reader, make_cell
 from vkchi.launch.value_guards import Guard
 from vkchi.runtime import Runtime
 from vkchi.signature import Parameter
@@ -112,6 +112,8 @@ class Plan:
         )  # fmt: skip
         self.give_shapes(self.executable, compiled.read_func)
         self.checks = self.executable.checks
+        read = count_reader(self.executable.places)
+        self.checks += [caution.compiled(read) for caution in interface.loops]
         self.is_mixed = has_mixed_scalar_types(args)
         self.written = {name for name in artifact.writes if name in artifact.arrays}
         self.read = {name for name in artifact.reads if name in artifact.arrays}

@@ -15,7 +15,7 @@ from typing import Any
 
 from vkchi.reports.sites import ReportSite
 from vkchi.span import Span
-from vkchi.target.cautions import Caution
+from vkchi.target.cautions import Caution, LoopCaution
 from vkchi.target.shader import Check, Count, Shader
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type
@@ -112,6 +112,7 @@ class Interface(NamedTuple):
     - sites: report sites, by number.
     - checks: conditions on the arguments.
     - cautions: warnings about the kernel's source.
+    - loops: warnings about serial loops whose trip count is known at launch.
     """
 
     bindings: dict[str, Binding]
@@ -121,6 +122,7 @@ class Interface(NamedTuple):
     sites: tuple[ReportSite, ...]
     checks: tuple[Check, ...]
     cautions: tuple[Caution, ...] = ()
+    loops: tuple[LoopCaution, ...] = ()
 
     @property
     def draws(self) -> bool:

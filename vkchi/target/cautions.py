@@ -7,29 +7,33 @@ The cache stores them with the compiled kernel, so a process that loads it issue
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from vkchi.errors import (
     ConstantWarning,
     ConversionWarning,
     KernelRaceWarning,
     KernelTypeError,
+    SerialLoopWarning,
     UnrollWarning,
     warn_line,
 )
 from vkchi.span import Span, render_chain
+from vkchi.target.shader import Count, Read, compile_count
 from vkchi.tuples import NamedTuple
 
 KINDS: dict[str, type[Warning]] = {
     "conversion": ConversionWarning, "constant": ConstantWarning, "unroll": UnrollWarning,
-    "race": KernelRaceWarning,
+    "race": KernelRaceWarning, "serial": SerialLoopWarning,
 }  # fmt: skip
+MOST_SERIAL = 10_000  # iterations of a serial loop without a warning
 STRICT = ("conversion", "constant")  # kinds that are errors under `ti.init(strict=True)`
 
 
 class Caution(NamedTuple):
     """A warning about a location in the user's source. `kind` is a key of `KINDS`; `{line}` in
-    `help` is replaced by the line of `origin`."""
+    `sentence` and `help` is replaced by the line of `origin`."""
 
     kind: str
     sentence: str
@@ -40,16 +44,49 @@ class Caution(NamedTuple):
     @property
     def advice(self) -> str:
         """The help text with `{line}` filled in."""
-        return self.help.replace("{line}", str(self.origin.line)) if self.origin else self.help
+        return fill_line(self.help, self.origin)
 
     def text(self) -> str:
         """Return the full message: sentence, call chain, help."""
-        lines = [self.sentence, *render_chain(self.span)]
+        lines = [fill_line(self.sentence, self.origin), *render_chain(self.span)]
         return "\n".join([*lines, f"help: {self.advice}"] if self.help else lines)
 
     def error(self) -> KernelTypeError:
         """Return the warning as a KernelTypeError at its span."""
-        return KernelTypeError(self.sentence, self.span, help=self.advice)
+        sentence = fill_line(self.sentence, self.origin)
+        return KernelTypeError(sentence, self.span, help=self.advice)
+
+
+class LoopCaution(NamedTuple):
+    """A warning that a launch issues if a loop has more than MOST_SERIAL iterations.
+
+    `{count}` in the caution's sentence is replaced by their number.
+    """
+
+    trips: Count
+    caution: Caution
+
+    def compiled(self, read: Read) -> Callable[[Any], None]:
+        """Compile to a function of the launch's values, which warns at most once."""
+        count, is_told = compile_count(self.trips, read), False
+
+        def warn(flat: Any) -> None:
+            nonlocal is_told
+            if not is_told and (n := count(flat)) > MOST_SERIAL:
+                is_told = True
+                issue_warnings([self.counted(n)])
+
+        return warn
+
+    def counted(self, n: int) -> Caution:
+        """The caution for a loop of n iterations."""
+        caution = self.caution
+        return caution._replace(sentence=caution.sentence.replace("{count}", f"{n:,}"))
+
+
+def fill_line(text: str, origin: Span | None) -> str:
+    """Replace `{line}` by the line of `origin`."""
+    return text.replace("{line}", str(origin.line)) if origin is not None else text
 
 
 def issue_warnings(cautions: Iterable[Caution]) -> None:

@@ -1,0 +1,48 @@
+"""Decisions of the compiler about loops and accesses, as plain data for `kernel.explain`.
+
+The code that decides appends a record; nothing is analyzed again. A compilation without a log
+records those of the frontend only.
+
+    log: list[Decision] = []
+    record(log, Decision("atomic", op.span, "several iterations may update one element"))
+"""
+
+from __future__ import annotations
+
+from vkchi.span import Span
+from vkchi.target.cautions import fill_line
+from vkchi.target.shader import Count
+from vkchi.tuples import NamedTuple
+
+
+class Decision(NamedTuple):
+    """A decision about a location in the user's source.
+
+    - kind: "parallel", "serial", "dispatch", "atomic", "unproved", "bytes", or "copy".
+    - reason: a phrase; `{line}` is the line of `origin`.
+    - help: advice that can be typed, or "".
+    - trips: iterations of a loop, or bytes; None if the host cannot compute it.
+    - name: the array or argument concerned.
+    """
+
+    kind: str
+    span: Span | None
+    reason: str = ""
+    help: str = ""
+    origin: Span | None = None
+    trips: Count | None = None
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        """The reason with `{line}` filled in."""
+        return fill_line(self.reason, self.origin)
+
+
+Log = list[Decision]
+
+
+def record(log: Log | None, decision: Decision) -> None:
+    """Append a decision to a log; repeated passes may record it again."""
+    if log is not None and decision not in log:
+        log.append(decision)
