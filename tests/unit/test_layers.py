@@ -71,6 +71,7 @@ THIRD_PARTY = {
     "cuda": "interop",
     "scipy": "linalg",
     "PIL": "tools gui",
+    "cmap": "tools",
     "imageio_ffmpeg": "tools",
     "pygame": "gui",
     "IPython": "tools gui",

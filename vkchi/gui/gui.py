@@ -26,7 +26,7 @@ from vkchi.gui.pixels import colour_map, draw_text, image_to_pixels, resample_bi
 from vkchi.gui.pygame_window import PygameWindow
 from vkchi.gui.shape_arrays import Floats, Resolution
 from vkchi.logs import logger
-from vkchi.tools.image import has_screen, imwrite
+from vkchi.tools.image import colours_of_map, has_screen, imwrite
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -213,12 +213,20 @@ class GUI:
         """Convert `img` to f32[width, height, 4], as `set_image` does. Raises ToolError."""
         return image_to_pixels(img, self.res)
 
-    def contour(self, scalar_field: Numbers, normalize: bool = False) -> None:
+    def contour(
+        self, scalar_field: Numbers, normalize: bool = False, cmap: str | None = None
+    ) -> None:
         """Replace the picture by a false-colour image of a scalar field, dark blue for 0, yellow
         for 1.
 
-        scalar_field: two axes, stretched over the window; normalize: map its minimum to 0 and its
-        maximum to 1. Raises ToolError for other fields.
+        Args:
+            scalar_field: an array of two axes, stretched over the window.
+            normalize: True maps its minimum to 0 and its maximum to 1.
+            cmap: name of a colour map in the package `cmap`, such as viridis.
+
+        Raises:
+            ToolError: for other fields and unknown colour maps.
+            MissingPackageError: for a colour map, without `cmap`.
         """
         values = resample_bilinear(
             diagrams.plane("contour", scalar_field).astype(np.float64), self.res
@@ -226,7 +234,8 @@ class GUI:
         if normalize:
             least, greatest = values.min(), values.max()
             values = (values - least) / ((greatest - least) or 1.0)
-        self._canvas.set(colour_map(values))
+        colours = colour_map(values) if cmap is None else colours_of_map(cmap, values)
+        self._canvas.set(colours)
 
     # --- shapes ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from vkchi.errors import KernelRuntimeError
+from vkchi.errors import KernelRuntimeError, MissingPackageError
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
 from vkchi.linalg.scatter_functions import ProductScatter, WeightedScatter
@@ -23,6 +23,7 @@ from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from scipy.sparse import csr_array
 
     from vkchi.tape.hosted import Input
     from vkchi.types.hints import Array, Column, ScalarDType
@@ -44,6 +45,17 @@ def pattern_of(rows: Array, columns: Array, width: int) -> SparsityPattern:
     keys = np.asarray(rows, np.int64) * width + np.asarray(columns, np.int64)
     places, where = np.unique(keys, return_inverse=True)
     return SparsityPattern(places // max(width, 1), places % max(width, 1), where.reshape(-1))
+
+
+def import_scipy_sparse() -> Any:
+    """The module scipy.sparse. Raises MissingPackageError if scipy is not installed."""
+    try:
+        import scipy.sparse
+    except ImportError:
+        raise MissingPackageError(
+            "this needs scipy, which is not installed: pip install vkchi[sparse]"
+        ) from None
+    return scipy.sparse
 
 
 class SparseMatrix:
@@ -228,6 +240,34 @@ class SparseMatrix:
         rows, columns, numbers = self.entries
         dense[rows, columns] = numbers
         return dense
+
+    def to_scipy(self) -> csr_array:
+        """The matrix as a `scipy.sparse.csr_array`, a copy. Raises MissingPackageError without
+        scipy."""
+        rows, columns, numbers = self.entries
+        made: csr_array = import_scipy_sparse().csr_array(
+            (numbers.copy(), (rows, columns)), shape=self.shape
+        )
+        return made
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> SparseMatrix:
+        """Copy a scipy.sparse matrix or array of two axes, in any format.
+
+        Its type becomes f32 if it has float32 or float16 numbers, otherwise f64. Duplicates are
+        summed. Raises KernelRuntimeError for other objects and complex numbers, MissingPackageError
+        without scipy.
+        """
+        if not import_scipy_sparse().issparse(matrix) or matrix.ndim != 2:
+            raise KernelRuntimeError(f"from_scipy takes a scipy.sparse matrix, not {type(matrix)}")
+        if matrix.dtype.kind not in "fiub":
+            raise KernelRuntimeError(f"sparse matrices have real numbers, not {matrix.dtype}")
+        is_single = matrix.dtype.kind == "f" and matrix.dtype.itemsize <= 4
+        n, m = matrix.shape
+        made, found = cls(n, m, dtype=f32 if is_single else f64), matrix.tocoo()
+        rows, columns = (axis.astype(np.int64) for axis in (found.row, found.col))
+        made.set_triplets(rows, columns, found.data.astype(made.dtype.dtype))
+        return made
 
     # --- arithmetic --------------------------------------------------------------------------
 

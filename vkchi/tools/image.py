@@ -1,7 +1,8 @@
 """Image files and windows by Pillow: `imread`, `imwrite`, `imresize`, `imshow`.
 
 The first axis of an array is x, from left to right; the second is y, from bottom to top; a third
-has 1, 3 or 4 channels. Pillow is imported on first use.
+has 1, 3 or 4 channels. With `origin="upper"`, the first axis is the row, from top to bottom, and
+the second the column, as in numpy, Pillow and matplotlib. Pillow is imported on first use.
 
     imwrite(pixels, "julia.png"); imread("julia.png").shape     # (320, 640, 3)
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError, Unsupported
 from vkchi.interop import host_views
@@ -21,6 +22,7 @@ from vkchi.types.lazy_numpy import np
 if TYPE_CHECKING:
     from vkchi.types.hints import Array, Numbers
 
+Origin = Literal["lower", "upper"]
 # What Pillow needs to know to write a file, by the format's name: colours as they are.
 _OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95, "subsampling": 0}}
 _NO_ALPHA = ("JPEG", "PPM")
@@ -63,14 +65,23 @@ def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     )
 
 
-def to_pixels(img: Numbers) -> np.ndarray[Any, Any]:
-    """Convert an image, indexed (x, y) with y up, to rows of pixels from the top: `u8[height,
-    width, channels]`.
+def to_pixels(
+    img: Numbers, origin: Origin = "lower", cmap: str | None = None
+) -> np.ndarray[Any, Any]:
+    """Convert an image to rows of pixels from the top: `u8[height, width, channels]`.
 
-    Scalars are converted as in `to_bytes`. Raises ToolError for other shapes and scalar types,
-    ArgumentError for objects that are no arrays of numbers.
+    Scalars are converted as in `to_bytes`, then by the colour map `cmap`, if any. Raises ToolError
+    for other shapes, scalar types and origins, ArgumentError for objects that are no arrays of
+    numbers, and the errors of `colours_of_map`.
     """
+    is_rows = check_origin(origin) == "upper"
     values = to_bytes(host_views.to_number_array(img))
+    if cmap is not None:
+        if values.ndim == 3 and values.shape[2] == 1:
+            values = values[:, :, 0]
+        if values.ndim != 2:
+            raise ToolError(f"cmap needs an image of one channel, not of shape {values.shape}")
+        values = to_bytes(colours_of_map(cmap, np.arange(256) / 255)[:, :3])[values]
     if values.ndim == 2:
         values = values[:, :, np.newaxis]
     if values.ndim != 3 or values.shape[2] not in (1, 3, 4) or values.size == 0:
@@ -78,27 +89,59 @@ def to_pixels(img: Numbers) -> np.ndarray[Any, Any]:
             "an image is an array of shape (width, height), or with a third axis of 1, 3 or 4 "
             f"channels, not {values.shape}"
         )
-    return np.ascontiguousarray(values.swapaxes(0, 1)[::-1])
+    return np.ascontiguousarray(values if is_rows else values.swapaxes(0, 1)[::-1])
 
 
-def from_pixels(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Convert rows of pixels from the top to an image array, indexed (x, y): inverse of
-    `to_pixels`."""
+def check_origin(origin: str) -> str:
+    """Return the origin. Raises ToolError if it is neither "lower" nor "upper"."""
+    if origin not in ("lower", "upper"):
+        raise ToolError(f'origin is "lower" or "upper", not {origin!r}')
+    return origin
+
+
+def colours_of_map(name: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Colours f32[..., 4] of numbers from 0 to 1 in a colour map of the package `cmap`, which has
+    those of matplotlib. Numbers outside are clamped, nan is 0.
+
+    Raises ToolError for unknown names, MissingPackageError if the package is not installed.
+    """
+    try:
+        import cmap
+    except ImportError:
+        raise MissingPackageError(
+            "colour maps need cmap, which is not installed: pip install vkchi[images]"
+        ) from None
+    try:
+        found = cmap.Colormap(name)
+    except (TypeError, ValueError):
+        raise ToolError(f"no colour map is called {name!r}: try 'viridis' or 'gray'") from None
+    colours: np.ndarray[Any, Any] = found(np.clip(np.nan_to_num(values), 0, 1))
+    return colours.astype(np.float32)
+
+
+def from_pixels(rows: np.ndarray[Any, Any], origin: Origin = "lower") -> np.ndarray[Any, Any]:
+    """Convert rows of pixels from the top to an image array: inverse of `to_pixels`."""
     if rows.ndim == 2:
         rows = rows[:, :, np.newaxis]
-    return rows.swapaxes(0, 1)[:, ::-1]
+    return rows if check_origin(origin) == "upper" else rows.swapaxes(0, 1)[:, ::-1]
 
 
-def to_image(img: Any) -> Any:
+def to_image(img: Any, origin: Origin = "lower", cmap: str | None = None) -> Any:
     """Pillow image (grey, RGB or RGBA) of an array. Errors are those of `to_pixels`."""
-    rows = to_pixels(img)
+    rows = to_pixels(img, origin, cmap)
     return import_pillow().fromarray(rows[:, :, 0] if rows.shape[2] == 1 else rows)
 
 
 # --- files ---------------------------------------------------------------------------------------
 
 
-def imwrite(img: Numbers, filename: str | os.PathLike[str]) -> None:
+def imwrite(
+    img: Numbers,
+    filename: str | os.PathLike[str],
+    *,
+    origin: Origin = "lower",
+    cmap: str | None = None,
+) -> None:
     """Write a field or array to an image file; its suffix is the format (png, jpg, bmp, ...).
 
     img: shape (width, height), or (width, height, 1, 3 or 4 channels). Floats are clipped to 0 to
@@ -106,7 +149,7 @@ def imwrite(img: Numbers, filename: str | os.PathLike[str]) -> None:
     suffixes, ArgumentError for objects that are no arrays, KernelRuntimeError if the file cannot be
     written.
     """
-    made = to_image(img)
+    made = to_image(img, origin, cmap)
     name = os.fspath(filename)
     suffix = os.path.splitext(name)[1].lower()
     fmt = import_pillow().registered_extensions().get(suffix)
@@ -120,7 +163,9 @@ def imwrite(img: Numbers, filename: str | os.PathLike[str]) -> None:
         raise KernelRuntimeError(f"cannot write the image {name!r}: {e}") from None
 
 
-def imread(filename: str | os.PathLike[str], channels: int = 0) -> np.ndarray[Any, Any]:
+def imread(
+    filename: str | os.PathLike[str], channels: int = 0, *, origin: Origin = "lower"
+) -> np.ndarray[Any, Any]:
     """Contents of an image file: `u8[width, height, channels]`, x to the right, y up.
 
     channels: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as in the file. Raises ToolError for other
@@ -136,7 +181,7 @@ def imread(filename: str | os.PathLike[str], channels: int = 0) -> np.ndarray[An
             image = opened.convert(_MODES[channels] if channels else own_mode(opened))
     except wrong as e:  # Pillow's, of missing and of broken files
         raise KernelRuntimeError(f"cannot read the image {name!r}: {e}") from None
-    return from_pixels(np.array(image))
+    return from_pixels(np.array(image), origin)
 
 
 def own_mode(image: Any) -> str:
@@ -166,13 +211,15 @@ def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]
 # --- windows -------------------------------------------------------------------------------------
 
 
-def imshow(img: Numbers, title: str = "imshow") -> None:
+def imshow(
+    img: Numbers, title: str = "imshow", *, origin: Origin = "lower", cmap: str | None = None
+) -> None:
     """Show a field or array: in the notebook (or IPython), else in the system's image viewer.
 
     Raises Unsupported outside of IPython without a screen, and the errors of `imwrite` for
     unsuitable arrays.
     """
-    image = to_image(img)
+    image = to_image(img, origin, cmap)
     ipython = sys.modules.get("IPython")
     if ipython is not None and ipython.get_ipython() is not None:
         ipython.display.display(image)

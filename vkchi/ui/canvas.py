@@ -15,6 +15,7 @@ from vkchi.errors import ToolError
 from vkchi.gui import diagrams
 from vkchi.gui.pixels import colour_map
 from vkchi.texture import Texture
+from vkchi.tools.image import colours_of_map
 from vkchi.types.lazy_numpy import np
 from vkchi.ui import draw_calls
 from vkchi.ui.draw_calls import GREY, DrawCall, Numbers
@@ -69,14 +70,14 @@ class Canvas:
         self, scalar_field: Any, cmap_name: str = "plasma", normalize: bool = False
     ) -> None:
         """Fill the window with a false-colour image of a scalar field: dark blue for 0, yellow for
-        1. normalize: map the minimum to 0 and the maximum to 1. Raises ToolError for a `cmap_name`
-        other than plasma, and for other fields."""
-        if cmap_name != "plasma":
-            raise ToolError(f"contour: the colour map is 'plasma', not {cmap_name!r}: set_image()")
+        1. normalize: map the minimum to 0 and the maximum to 1. Raises ToolError for other fields
+        and unknown colour maps. Maps other than plasma need the package `cmap`
+        (MissingPackageError)."""
         values = diagrams.plane("contour", scalar_field).astype(np.float64)
         if normalize:
             values = (values - values.min()) / (values.max() - values.min() + 1e-16)
-        self.set_image(colour_map(values))
+        is_plasma = cmap_name == "plasma"
+        self.set_image(colour_map(values) if is_plasma else colours_of_map(cmap_name, values))
 
     def circles(
         self, centers: Any, radius: float, color: Any = GREY, per_vertex_color: Any = None,

@@ -202,6 +202,15 @@ def test_contour_pixels() -> None:
     np.testing.assert_allclose(gui.get_image()[0, 0, :3], last, atol=1e-6)
 
 
+def test_contour_with_a_colour_map() -> None:
+    """Black and white are the ends of grey."""
+    pytest.importorskip("cmap")
+    gui = ti.GUI("test", res=(4, 2), show_gui=False)
+    gui.contour(np.array([[0.0, 0.0], [1.0, 1.0]]), cmap="gray")
+    image = gui.get_image()
+    assert image[0, 0, :3].tolist() == [0, 0, 0] and image[3, 1, :3].tolist() == [1, 1, 1]
+
+
 @pytest.mark.parametrize("n", [4, 5000])
 @pytest.mark.filterwarnings("error")
 def test_non_finite_positions_are_not_painted(n: int) -> None:

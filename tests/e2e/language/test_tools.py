@@ -311,3 +311,30 @@ def test_post_processors(tmp_path):
 def test_films_of_nothing(tmp_path):
     with pytest.raises(ValueError, match="no frame"):
         tools.VideoManager(str(tmp_path)).make_video()
+
+
+@pytest.mark.ours("image-origin")
+def test_origin_upper_takes_rows_from_the_top(tmp_path):
+    """As in numpy and Pillow, whose own reading of the file is the reference."""
+    rows = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    file = str(tmp_path / "a.png")
+    ti.tools.imwrite(rows, file, origin="upper")
+    np.testing.assert_array_equal(np.array(PIL.open(file)), rows)
+    np.testing.assert_array_equal(ti.tools.imread(file, origin="upper"), rows)
+    np.testing.assert_array_equal(ti.tools.imread(file), rows.swapaxes(0, 1)[:, ::-1])
+    with pytest.raises(ti.VkchiError, match="origin is"):
+        ti.tools.imwrite(rows, file, origin="top")
+
+
+@pytest.mark.ours("image-origin")
+def test_colour_maps_of_images(tmp_path):
+    """The ends of viridis, by matplotlib's table: #440154 and #fde725."""
+    pytest.importorskip("cmap")
+    file = str(tmp_path / "a.png")
+    ti.tools.imwrite(np.array([[0.0, 1.0]]), file, origin="upper", cmap="viridis")
+    found = np.array(PIL.open(file)).astype(int)
+    np.testing.assert_allclose(found[0], [[0x44, 0x01, 0x54], [0xFD, 0xE7, 0x25]], atol=1)
+    with pytest.raises(ti.VkchiError, match="no colour map is called"):
+        ti.tools.imwrite(np.zeros((2, 2)), file, cmap="no such map")
+    with pytest.raises(ti.VkchiError, match="one channel"):
+        ti.tools.imwrite(np.zeros((2, 2, 3)), file, cmap="gray")

@@ -293,7 +293,7 @@ WRONG = {
     "floats or u8": lambda c: c.set_image(np.zeros((3, 3), np.int32)),
     "1 to 4 channels": lambda c: c.set_image(np.zeros((3, 3, 5), np.float32)),
     "is an array of numbers": lambda c: c.circles("places", 0.1),
-    "the colour map is 'plasma'": lambda c: c.contour(np.zeros((3, 3)), "jet"),
+    "no colour map is called": lambda c: c.contour(np.zeros((3, 3)), "no such map"),
 }
 
 

@@ -1,0 +1,44 @@
+"""Sparse matrices from and to scipy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+
+sparse = pytest.importorskip("scipy.sparse")
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "bsr"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_there_and_back(form: str, dtype: type) -> None:
+    given = sparse.random(5, 7, 0.4, form, dtype, 3)
+    made = ti.linalg.SparseMatrix.from_scipy(given)
+    assert made.shape == (5, 7) and made.dtype is (ti.f32 if dtype is np.float32 else ti.f64)
+    np.testing.assert_array_equal(made.to_numpy(), given.toarray())
+    back = made.to_scipy()
+    assert back.dtype == dtype and isinstance(back, sparse.csr_array)
+    np.testing.assert_array_equal(back.toarray(), given.toarray())
+    back.data[:] = 0  # a copy
+    np.testing.assert_array_equal(made.to_numpy(), given.toarray())
+
+
+def test_duplicates_integers_and_no_entries() -> None:
+    twice = sparse.coo_matrix(([1, 2, 4], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    assert ti.linalg.SparseMatrix.from_scipy(twice).to_numpy().tolist() == [[0, 3], [4, 0]]
+    empty = ti.linalg.SparseMatrix(2, 3)
+    assert empty.to_scipy().shape == (2, 3) and empty.to_scipy().nnz == 0
+
+
+def test_assigned_entries_are_included() -> None:
+    made = ti.linalg.SparseMatrix(2, 2)
+    made[1, 0] = 3.0
+    assert made.to_scipy().toarray().tolist() == [[0, 0], [3, 0]]
+
+
+def test_other_objects_raise() -> None:
+    with pytest.raises(ti.VkchiError, match="takes a scipy.sparse matrix"):
+        ti.linalg.SparseMatrix.from_scipy(np.eye(2))
+    with pytest.raises(ti.VkchiError, match="real numbers"):
+        ti.linalg.SparseMatrix.from_scipy(sparse.eye(2, dtype=np.complex128, format="csr"))
