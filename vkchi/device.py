@@ -477,6 +477,11 @@ class Device(CommandRecorder):
         self._commands = self._queue.outgoing = None
         self._refusal, self.busy, self.closed = reason, True, True
 
+    @property
+    def is_reset(self) -> bool:
+        """True if `reset` or a new `init` closed the device."""
+        return self._refusal == RESET
+
     def refuse_in_child(self) -> None:
         """Disable the device in a forked child, which lacks the driver's threads."""
         self._lock = RLock()  # a thread of the parent may have held it

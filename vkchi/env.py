@@ -46,6 +46,7 @@ FLAGS: dict[str, tuple[str, str]] = {
         "",
         "comma list of kernels whose gradients are to be taken in spite of races",
     ),
+    "VKCHI_TRACEBACK": ("", "full: tracebacks of uncaught errors show vkchi's own frames too"),
     "VKCHI_LOG": ("info", "trace, debug, info, warn, error or critical: least severe line logged"),
 }
 # Variables with a fixed set of values.
@@ -58,6 +59,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "VKCHI_CACHE": ("0", "1"),
     "VKCHI_PIPELINE_CACHE": ("0", "1"),
     "VKCHI_MISSING_GRADIENT": ("error", "warn"),
+    "VKCHI_TRACEBACK": ("full",),
     "VKCHI_LOG": ("trace", "debug", "info", "warn", "error", "critical"),
 }
 STAGES = ("ir", "opt", "grad", "strip_mine")

@@ -10,14 +10,34 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vkchi.span import PACKAGE, Span, is_ours, line_of, render_carets, render_chain, user_span
 
+if TYPE_CHECKING:
+    from typing import Self
+
 
 class VkchiError(Exception):
-    """Base class of all exceptions that vkchi raises on purpose."""
+    """Base class of all exceptions that vkchi raises on purpose.
+
+    `hides_frames`: tracebacks are shown without vkchi's own frames.
+    """
+
+    hides_frames: ClassVar[bool] = True
+
+    def __new__(cls, *args: object, **facts: object) -> Self:
+        from vkchi import tracebacks  # `import vkchi` loads this module, not that one
+
+        tracebacks.install()
+        return super().__new__(cls, *args, **facts)
+
+    def _render_traceback_(self) -> list[str]:
+        """The traceback in IPython, which calls this method."""
+        from vkchi.tracebacks import render_in_notebook
+
+        return render_in_notebook(self)
 
 
 class CompilationError(VkchiError):
@@ -76,6 +96,25 @@ class KernelCallError(KernelSyntaxError, KernelTypeError):
 
     A TypeError for Python, a SyntaxError for Taichi.
     """
+
+
+class MissingNameError(VkchiError, AttributeError):
+    """Error: a module of vkchi, a field or an ndarray has no attribute of this name.
+
+    `help` is called when the message is shown, because `hasattr` discards most of these errors.
+    Python adds no suggestion of its own, because `obj` is not set.
+    """
+
+    def __init__(self, sentence: str, name: str, help: Callable[[], str]) -> None:
+        super().__init__(sentence)
+        self.name, self._help = name, help
+
+    def __str__(self) -> str:
+        help = self._help()
+        return f"{self.args[0]}\nhelp: {help}" if help else str(self.args[0])
+
+    def __reduce__(self) -> Any:
+        return MissingNameError, (str(self), self.name, str)
 
 
 class IndexingError(VkchiError, IndexError):
@@ -137,13 +176,16 @@ class ArgumentError(KernelRuntimeError, TypeError, ValueError):
     """
 
     span: Span | None = None
+    place_note = ""
 
     def __init__(self, *args: object, **facts: object) -> None:
         super().__init__(*args, **facts)
         if self.span is None:
             self.span = user_span()
         if self.span is not None and hasattr(self, "add_note"):
-            self.add_note("\n".join([f"called at {self.span.place}", *render_carets(self.span)]))
+            lines = [f"called at {self.span.place}", *render_carets(self.span)]
+            self.place_note = "\n".join(lines)
+            self.add_note(self.place_note)
 
 
 class DeclarationError(ArgumentError, KernelSyntaxError):
@@ -339,6 +381,8 @@ class Unsupported(VkchiError, NotImplementedError):
 
 class InternalError(VkchiError):
     """Error: a violated invariant of vkchi, always a bug."""
+
+    hides_frames = False
 
 
 class InvalidIR(InternalError):

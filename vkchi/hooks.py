@@ -60,6 +60,7 @@ class ModuleNameHook:
     """Hook for module attributes that are not defined in the module's file."""
 
     find = Hook("find a name")
+    missing = Hook("missing name")  # (path, names of the module) -> the error
 
 
 def open_names(module: dict[str, Any]) -> None:

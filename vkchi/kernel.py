@@ -41,6 +41,7 @@ from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import Signer, read_parameters, span_of_function
 from vkchi.signature.declared import VARARGS, VARKEYWORDS, MissingAnnotation, declared_parameters
 from vkchi.target.cautions import issue_warnings
+from vkchi.tracebacks import is_full
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -185,7 +186,7 @@ class Kernel:
         except ArgumentError as e:
             raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None
         except CompilationError as e:
-            if runtime.options.debug:
+            if is_full():
                 raise
             # The message has the user's line; the cause is an exception of the user's Python code.
             raise e.with_traceback(None) from e.__cause__

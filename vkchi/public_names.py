@@ -111,6 +111,7 @@ HOOKS = {
     "parameter of a pack": "signature.struct_params.pack_parameter",
     "load what kernels take": "kernel.load_ahead",
     "find a name": "compat.aliases.resolve_name",
+    "missing name": "compat.unsupported.missing_name_error",
 }
 
 

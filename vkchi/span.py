@@ -52,6 +52,26 @@ def user_span() -> Span | None:
     return span_in(frame.f_code, frame.f_lasti, frame.f_lineno)
 
 
+def name_in_user_code(thing: object) -> str:
+    """Name of an object where the user's innermost frame uses it, such as `x` or `self.x`.
+
+    "" if it has none there.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return ""
+    scopes = [("", frame.f_locals), ("", frame.f_globals)]
+    if "self" in frame.f_locals:
+        scopes.insert(1, ("self.", getattr(frame.f_locals["self"], "__dict__", {})))
+    for prefix, scope in scopes:
+        for name, value in list(scope.items()):
+            if value is thing and not name.startswith("_"):
+                return prefix + name
+    return ""
+
+
 def span_in(code: CodeType, instruction: int, line: int) -> Span:
     """Source span of the instruction at this offset.
 

@@ -9,9 +9,21 @@ from pathlib import Path
 import pytest
 
 from vkchi.errors import VkchiError
+from vkchi.span import PACKAGE
+from vkchi.tracebacks import tidy
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "calls"
 PROGRAMS = sorted(GOLDEN.glob("*.py"))
+
+
+def frames_of_vkchi(error: BaseException) -> list[str]:
+    """Names of the package's functions in the traceback."""
+    found, tb = [], error.__traceback__
+    while tb is not None:
+        if tb.tb_frame.f_code.co_filename.startswith(PACKAGE):
+            found.append(tb.tb_frame.f_code.co_name)
+        tb = tb.tb_next
+    return found
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
@@ -19,6 +31,8 @@ def test_call_matches_golden_message(path: Path, bless: bool, own_runtime: None)
     code = compile(path.read_text(), f"tests/golden/calls/{path.name}", "exec")
     with pytest.raises(VkchiError) as e:
         exec(code, {"__name__": "golden"})
+    tidy(e.value)
+    assert frames_of_vkchi(e.value) == []
     # Devices differ from machine to machine.
     said = re.sub(r"(?s)(no such device').*", r"\1...", str(e.value))
     text = f"{type(e.value).__name__}\n{said}\n"

@@ -109,7 +109,7 @@ def resolve_name(path: str) -> Any:
     if not module and reason_for(name) is None and is_own(name):
         return importlib.import_module(f"{PACKAGE}.{name}")
     if name.startswith("__") or not module:
-        raise missing_name_error(path)
+        raise missing_name_error(path, lambda: names_of(module))
     if name in RENAMED:
         return load_place(RENAMED[name])
     if name in NAMES:
@@ -123,7 +123,7 @@ def resolve_name(path: str) -> Any:
         # Lazily loaded names are in `__all__` only.
         if name in vars(around) or name in vars(around).get("__all__", ()):
             return getattr(around, name)
-    raise missing_name_error(known_path(path))
+    raise missing_name_error(known_path(path), lambda: names_of(module))
 
 
 def is_own(name: str) -> bool:
@@ -138,6 +138,15 @@ def is_own(name: str) -> bool:
 def public_names() -> list[str]:
     """Names exported by `from vkchi import *` and listed by `dir(vkchi)`."""
     return sorted({*NAMES, *table.MODULES})
+
+
+def names_of(module: str) -> list[str]:
+    """Public names of a module, given by its path in vkchi; those of vkchi itself for ""."""
+    found = sys.modules.get(f"{PACKAGE}.{module}")
+    if not module or found is None or isinstance(found, AliasModule):
+        return public_names()
+    names: list[str] = [*getattr(found, "__all__", vars(found))]
+    return [name for name in names if not name.startswith("_")]
 
 
 def known_path(path: str) -> str:

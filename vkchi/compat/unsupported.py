@@ -9,10 +9,10 @@ class's name. Implemented names must be deleted from the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from vkchi.errors import Unsupported
+from vkchi.errors import MissingNameError, Unsupported
 
 
 class UnsupportedName(Unsupported, AttributeError):
@@ -51,15 +51,22 @@ def reason_for(path: str) -> str | None:
     return None
 
 
-def missing_name_error(path: str) -> Exception:
+def missing_name_error(path: str, known: Callable[[], Iterable[str]] = list) -> Exception:
     """The error for a missing public name: UnsupportedName if the table has an entry, otherwise
-    AttributeError."""
+    MissingNameError. `known` returns the names of the module, to suggest one."""
     reason = reason_for(path)
     if reason is not None:
         return UnsupportedName(f"ti.{path} is not supported yet: {reason}")
     module, _, name = path.rpartition(".")
     where = f"vkchi.{module}" if module else "vkchi"
-    return AttributeError(f"module {where!r} has no attribute {name!r}")
+    sentence = f"module {where!r} has no attribute {name!r}"
+
+    def help() -> str:
+        from vkchi.compat.foreign_names import help_for_name  # needed for messages only
+
+        return help_for_name(name, known())
+
+    return MissingNameError(sentence, name, help)
 
 
 def unsupported_method(path: str) -> Callable[..., NoReturn]:

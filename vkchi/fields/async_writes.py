@@ -36,6 +36,7 @@ def count_recorded_writes(array: Elements) -> int | None:
     DeviceError if the device is lost.
     """
     device = array.device
+    array.check_alive()
     if array.runtime.exported or device.peer is not None or array.buffer.key == IMPORTED:
         return None
     position = device.position

@@ -20,16 +20,17 @@ from vkchi.errors import (
     ArrayIndexCountError,
     DeviceError,
     KernelBoundsError,
-    KernelRuntimeError,
     NotIterableError,
 )
 from vkchi.fields.async_writes import write_later
+from vkchi.fields.python_scope import PythonScope
 from vkchi.fields.subscripts import check_integer, fit_element_shape, lies_inside
 from vkchi.fields.traced_float import TracedFloat, places_of
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
 from vkchi.public_members import visible_names
-from vkchi.runtime import Runtime
+from vkchi.runtime import Runtime, find_runtime
+from vkchi.span import name_in_user_code
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     SCALARS,
@@ -103,6 +104,17 @@ def choose_stored(device: Device, t: Scalar) -> Scalar:
     return u8 if device.caps.can_store("u8") else u32
 
 
+def why_freed(name: str) -> str:
+    """The message for an array of a runtime that was reset; `name`: in the user's code, or ""."""
+    array = f"`{name}`" if name else "this array"
+    if find_runtime() is None:
+        return f"{array} was freed by ti.reset(): call ti.init(), and make it again"
+    return (
+        f"{array} was made before the last ti.init(), which freed it: run the code that makes it "
+        "again"
+    )
+
+
 class ArrayAccess(NamedTuple):
     """One access of Python to an array: read or write elements, or fill the whole array.
 
@@ -143,7 +155,7 @@ class PythonItems:
         self._array[index] = value
 
 
-class Elements:
+class Elements(PythonScope):
     """Array elements: `shape` many of type `elem`, a scalar or tensor type."""
 
     host = HostView()
@@ -305,11 +317,11 @@ class Elements:
         )
 
     def check_alive(self) -> None:
-        """Raise KernelRuntimeError if the array's runtime was reset."""
+        """Raise DeviceError if the array's runtime was reset, or its device is closed."""
         if self.device.closed:
-            raise KernelRuntimeError(
-                "this array was freed by ti.reset() or a new ti.init(): make it again after init"
-            )
+            if self.device.is_reset:
+                raise DeviceError(why_freed(name_in_user_code(self)))
+            self.device.require_open()
 
     def tell(self, access: ArrayAccess) -> None:
         """Report an imminent access from Python to the tape or to the array's watcher."""
@@ -325,11 +337,14 @@ class Elements:
     def ready(self) -> None:
         """Wait until the device has finished all recorded work."""
         if self.device.busy:
+            self.check_alive()
             self.device.wait()
 
     def ready_to_write(self) -> None:
         """Prepare a write from Python: trigger copy-on-write snapshots, then wait as `ready`
         does."""
+        if self.device.closed:
+            self.check_alive()
         if self.device.guards:
             self.device.announce((self.buffer.key,))
         self.ready()
@@ -372,7 +387,7 @@ class Elements:
     def __getitem__(self, key: Index) -> Any:
         if self._is_quick and self.watch is None:  # fast path, same result as below
             if self.device.busy:
-                self.device.wait()
+                self.ready()
             if type(key) is int:
                 if 0 <= key < self._length:
                     return self._numbers[key]
@@ -401,7 +416,7 @@ class Elements:
                 if device.busy:
                     if write_later(self, place, value, CODES.get(self.stored.name)):
                         return
-                    device.wait()
+                    self.ready()
                 self._numbers[place] = value
                 return
         self.write(self.index(key), value)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.active import SparseElements
+from vkchi.fields.python_scope import missing_member
 from vkchi.fields.snode import IN_WORDS, ElementLayout, FieldTree, ParentNode, SNode
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
@@ -406,7 +407,7 @@ class PendingField(Field):
 
     def __getattr__(self, name: str) -> Any:
         if name not in LATER:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise missing_member(PLAIN.get(type(self), Field), name, dir(self))
         primal = self._primal()
         if name == "_shape" and self.node is None and primal is not None:
             return primal.shape  # an unplaced gradient has a shape

@@ -331,6 +331,7 @@ class Storage(Elements):
         """Set every element to a `value`: a scalar (for all components), a vector or a matrix,
         cast as in `from_numpy`. Raises ArgumentError if it does not have the shape of an
         element."""
+        self.check_alive()
         if self._fills_plainly(value):
             self.tell(ArrayAccess("fill"))
             if not (self.device.busy and fill_later(self, value, CODES[self.stored.name])):

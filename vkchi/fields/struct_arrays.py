@@ -15,6 +15,7 @@ from vkchi.compat.unsupported import add_unsupported_members
 from vkchi.errors import ArgumentError, nearest_name
 from vkchi.fields.constructors import ComponentOrder, field, matrix_field, vector_field
 from vkchi.fields.field import Field
+from vkchi.fields.python_scope import PythonScope, missing_member
 from vkchi.fields.storage import Storage
 from vkchi.hooks import Hook
 from vkchi.ndarray import Ndarray, ndarray
@@ -38,7 +39,7 @@ class StructHook:
     fit = Hook("fit a struct")
 
 
-class StructArrays:
+class StructArrays(PythonScope):
     """Arrays by member name; a member that is a struct has a nested group.
 
     `__vkchi_type__` is the struct's type, `__vkchi_arrays__` the arrays by member. Members are
@@ -77,7 +78,7 @@ class StructArrays:
                 yield (name,), array
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         """The common shape of all members."""
         return self._first().shape
 
@@ -107,7 +108,8 @@ class StructArrays:
         if name in ("grad", "dual"):
             return self._companion(name)
         if name not in PASSED_ON:
-            raise AttributeError(f"an array of {self.__vkchi_type__} has no attribute `{name}`")
+            known = [*self.__vkchi_arrays__, "shape", "to_numpy", "from_numpy", "fill"]
+            raise missing_member(type(self), name, known)
         return getattr(self._first(), name)
 
     # --- elements --------------------------------------------------------------------------

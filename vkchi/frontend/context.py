@@ -209,6 +209,12 @@ class Lowering:
             span = self.act.source.span(call.args[arg], self.act.caller)
         return kind(sentence, span, label=label, help=help, notes=notes)
 
+    @property
+    def called(self) -> str:
+        """Name of the function in the call being lowered; "" outside calls and for attributes."""
+        called = self.call_node.func if self.call_node is not None else None
+        return called.id if isinstance(called, ast.Name) else ""
+
     # --- variables ---------------------------------------------------------------------------
 
     @property

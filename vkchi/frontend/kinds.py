@@ -78,6 +78,18 @@ ARRAY = Kind(
         items="loop over its indices at run time: for i in x",
     ),
 )  # fmt: skip
+# Functions that iterate over their argument -> help for whole arrays.
+OVER_ARRAYS = {
+    "enumerate": "loop over its indices: for i in x, with v = x[i]",
+    "zip": "loop over the indices: for i in x, with a, b = x[i], y[i]",
+    "reversed": "loop over its indices: for i in x, with v = x[n - 1 - i]",
+    "sum": "add in a loop: for i in x: s += x[i]; or in Python, x.to_numpy().sum()",
+    "max": "for i in x: ti.atomic_max(m, x[i]); or in Python, x.to_numpy().max()",
+    "min": "for i in x: ti.atomic_min(m, x[i]); or in Python, x.to_numpy().min()",
+    "any": "for i in x: ti.atomic_or(b, x[i] != 0); or in Python, x.to_numpy().any()",
+    "all": "for i in x: ti.atomic_and(b, x[i] != 0); or in Python, x.to_numpy().all()",
+    "sorted": "sort it in Python: ti.algorithms.parallel_sort(x)",
+}
 STRUCTS = Kind(
     "a whole array of structs",
     {**ARRAY.helps, "number": "index it: x[i].a", "truth": "index it: x[i].a"},
@@ -160,10 +172,13 @@ def unsupported_use(
     if isinstance(x, StructValue | Struct):
         help = f"use its members ({', '.join(_members(x))})"
         help += ", or write a method" if use in ("number", "truth", "compare") else ""
+    helps = kind.helps
+    if use == "items" and kind is ARRAY and cx.called in OVER_ARRAYS:
+        helps = {use: OVER_ARRAYS[cx.called]}
     return cx.fail(
         sentence or words.format(kind.noun or name_of(x)),
         kind=KernelSyntaxError if use in _SYNTAX else KernelTypeError,
-        help=kind.helps.get(use) or help,
+        help=helps.get(use) or help,
         arg=arg,
     )
 

@@ -64,6 +64,7 @@ from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
 from vkchi.types import Array, Scalar, Tensor, i32, i64, scalar_of, shape_of, with_shape
+from vkchi.types.lazy_numpy import np
 
 # --- names and targets ---------------------------------------------------------------------------
 
@@ -329,7 +330,7 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
     if function_kind(type(obj).__getitem__) is not None:
         return cx.call(type(obj).__getitem__, (obj, key), {})
     if not all(map(_is_static_index, indices)):
-        raise _not_static(cx, name_of(obj))
+        raise _not_static(cx, obj)
     if isinstance(obj, Struct):
         return cx.part(obj, ("item", key), _item(cx, obj, key))
     return cx.part(obj, ("item", key), cx.run_python(obj.__getitem__, (key,)))
@@ -342,7 +343,7 @@ def container_item(cx: Lowering, slot: VariableTarget | None, held: Any, indices
     key. Raises KernelTypeError for a key of another type.
     """
     if not all(map(_is_static_index, indices)):
-        raise _not_static(cx, name_of(held))
+        raise _not_static(cx, held)
     key = indices[0] if len(indices) == 1 else tuple(indices)
     item = _item(cx, held, key)
     if slot is not None and not isinstance(key, slice):
@@ -378,12 +379,25 @@ def _index_words(held: Any, key: Any, error: Exception) -> str:
     return f"{name_of(held)} has no item {key!r}"
 
 
-def _not_static(cx: Lowering, what: str) -> Any:
+FEW = 16  # items of a list that a vector may hold
+IN_STATIC_LOOP = "index it in a loop over ti.static(range(...))"
+
+
+def _not_static(cx: Lowering, held: Any) -> Any:
     return cx.fail(
-        f"{what} is indexed by a value that is not a compile-time constant",
+        f"{name_of(held)} is indexed by a value that is not a compile-time constant",
         kind=KernelIndexError,
-        help="make it a ti.Vector, or index it in a loop over ti.static(range(...))",
+        help=_instead_of_index(held),
     )
+
+
+def _instead_of_index(held: Any) -> str:
+    """Return the help for a Python object that is indexed at run time."""
+    if isinstance(held, np.ndarray):
+        return "pass it as an argument, a: ti.types.ndarray(), or copy it into a field"
+    if isinstance(held, list | tuple) and len(held) > FEW:
+        return "pass np.asarray(a) as an argument, a: ti.types.ndarray(), or copy it into a field"
+    return f"make it a ti.Vector, or {IN_STATIC_LOOP}"
 
 
 # --- arrays --------------------------------------------------------------------------------------

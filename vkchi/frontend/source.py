@@ -12,7 +12,6 @@ import copy
 import linecache
 import os
 import stat
-import sys
 from functools import partial
 from itertools import count
 from types import CodeType, FunctionType, TracebackType
@@ -26,6 +25,7 @@ from vkchi.interrupts.imports import run_in_thread
 from vkchi.interrupts.local import local
 from vkchi.interrupts.weak import WeakTable
 from vkchi.span import Span
+from vkchi.tracebacks import show_by
 
 if TYPE_CHECKING:
     import ast
@@ -231,8 +231,7 @@ def _lines_of(file: str, fn: FunctionType) -> list[str]:
         status = None
     if status is not None and not stat.S_ISREG(status.st_mode):  # a pipe can be read once
         linecache.cache[file] = (0, None, [], file)
-        if sys.excepthook is sys.__excepthook__:  # the default hook opens the pipe and blocks
-            sys.excepthook = _print_by_linecache
+        show_by(_print_by_linecache)  # the default hook opens the pipe and blocks
         return []
     if kept is not None and len(kept) == 4:
         size, time, lines, _ = kept

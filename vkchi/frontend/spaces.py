@@ -113,6 +113,11 @@ def cannot_loop(cx: Lowering, x: Any) -> Exception:
             f"cannot loop over {name_of(x)}",
             help=f"loop over its indices: ti.static(range({x.type.n}))",
         )
+    if isinstance(x, tuple | list) and x and all(isinstance(r, range | RangeOf) for r in x):
+        return cx.fail(
+            f"cannot loop over {len(x)} ranges in one {type(x).__name__}",
+            help=f"loop over all pairs of their indices: {_as_ndrange(x)}",
+        )
     is_unrolled = not kind_of(x).helps and is_iterable(x)
     return (
         cx.fail(
@@ -122,6 +127,17 @@ def cannot_loop(cx: Lowering, x: Any) -> Exception:
         if is_unrolled
         else unsupported_use(cx, x, "loop")
     )
+
+
+def _as_ndrange(ranges: Sequence[range | RangeOf]) -> str:
+    """Return the `ti.ndrange(...)` over the same ranges, for a message."""
+    axes = []
+    for r, name in zip(ranges, "nmk" + "k" * len(ranges)):
+        if isinstance(r, RangeOf):
+            axes.append(name)
+        else:
+            axes.append(f"({r.start}, {r.stop})" if r.start else str(r.stop))
+    return f"ti.ndrange({', '.join(axes)})"
 
 
 # --- lengths -------------------------------------------------------------------------------------

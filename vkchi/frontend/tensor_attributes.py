@@ -12,10 +12,12 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from vkchi.compat.foreign_names import help_for_name
 from vkchi.errors import KernelSyntaxError, KernelTypeError, nearest_name
 from vkchi.frontend.call_tables import METHODS, Handler
 from vkchi.frontend.kinds import ARRAY, OUTSIDE_ARRAY, OUTSIDE_TEXTURE, STRUCTS, describe, kind_of
 from vkchi.frontend.values import Context
+from vkchi.hooks import PACKAGE
 from vkchi.ir.core import Value
 from vkchi.lang.swizzle import components_of, is_name
 from vkchi.types import Tensor, Type
@@ -119,6 +121,11 @@ def names_of(obj: Any, *, is_private: bool) -> list[str]:
     return [name for name in names if is_private or not name.startswith("_")]
 
 
+def is_own_module(obj: Any) -> bool:
+    """True if an object is a module of vkchi."""
+    return isinstance(obj, ModuleType) and obj.__name__.partition(".")[0] == PACKAGE
+
+
 def hint_for_attribute(obj: Any, name: str) -> str:
     """Return the help for an attribute that an object does not have."""
     if isinstance(obj, ModuleType) and name in METHODS:
@@ -130,6 +137,10 @@ def hint_for_attribute(obj: Any, name: str) -> str:
     if obj is None:
         return "compare it first: x is not None"
     names = names_of(obj, is_private=name.startswith("_"))
+    if is_own_module(obj):
+        help = help_for_name(name, names)
+        if help:
+            return help
     close = nearest_name(name, names) if kind_of(obj) is not ARRAY else ""
     if isinstance(obj, ModuleType):  # constants and classes come last
         names = sorted(names, key=lambda known: not known[:1].islower())

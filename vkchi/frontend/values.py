@@ -41,6 +41,11 @@ class Context(Protocol):
     @property
     def span(self) -> Span: ...
 
+    @property
+    def called(self) -> str:
+        """Name of the function in the call being lowered; "" outside calls."""
+        ...
+
     def fail(
         self,
         sentence: str,

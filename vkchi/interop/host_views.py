@@ -146,10 +146,11 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
         view: np.ndarray[Any, Any] = tensor.detach().numpy()
     except ArgumentError:
         raise
-    except local(TypeError, RuntimeError) as e:  # bfloat16, sparse, conjugated
-        help = "\nhelp: pass t.float()" if str(tensor.dtype) == "torch.bfloat16" else ""
-        why = f"a tensor of {tensor.dtype} that numpy cannot view: {e}"
-        raise ArgumentError(why + help) from None
+    except local(TypeError, RuntimeError) as e:  # sparse, conjugated
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name.startswith(("bfloat", "float8", "float4")):
+            raise ArgumentError(f"kernels have no {name}\nhelp: pass t.float()") from None
+        raise ArgumentError(f"a tensor of {tensor.dtype} that numpy cannot view: {e}") from None
     return view
 
 

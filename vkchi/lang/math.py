@@ -12,6 +12,7 @@ from __future__ import annotations
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
+from vkchi.hooks import ModuleNameHook
 from vkchi.lang import linear
 from vkchi.lang.complex import cconj, cdiv, cexp, cinv, clog, cmul, cpow, csqrt
 from vkchi.lang.elementwise import (
@@ -200,3 +201,7 @@ def determinant(m: Any) -> Any:
 def inverse(mat: Any) -> Any:
     """Inverse of a square matrix up to 4 by 4."""
     return linear.inverse(mat)
+
+
+def __getattr__(name: str) -> Any:
+    raise ModuleNameHook.missing(f"math.{name}", lambda: __all__)

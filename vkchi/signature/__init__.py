@@ -22,6 +22,7 @@ from vkchi.frontend.argspec import ArgSpec
 from vkchi.hooks import Hook
 from vkchi.interop import dlpack, host_views
 from vkchi.interop.in_place import host_arrays
+from vkchi.interrupts.local import local
 from vkchi.lang.value_keys import IdentityKey, value_key
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, await_host_memory, current_runtime, has_several
@@ -55,7 +56,7 @@ from vkchi.types import (
 from vkchi.types.array_attributes import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.integers import integer_range, wrap_integer
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_integer_scalar, is_real_scalar, np
-from vkchi.types.misspelled import suggest_annotation
+from vkchi.types.misspelled import help_for_annotation
 from vkchi.types.struct_types import ArgPackType, StructType
 
 # Array classes that need no conversion; extended on first use.
@@ -349,6 +350,7 @@ class SelfParameter(TemplateParameter):
             name = type(arg).__name__
             raise KernelSyntaxError(
                 f"{name} has kernels as methods and is not decorated",
+                span_of_class(type(arg)),
                 help=f"write @ti.data_oriented before class {name}",
             )
         return ArgSpec(self.name, "self", None, arg)
@@ -489,12 +491,12 @@ def make_parameter(fn: pytypes.FunctionType, p: DeclaredParameter) -> Parameter:
     if found is not None:
         return found
     missing = note is MissingAnnotation
-    what = "has no type" if missing else f"has the annotation {note!r}, which is no kernel type"
-    written = suggest_annotation(note) or "ti.f32, ti.types.ndarray() or ti.template()"
+    shown = note.__name__ if getattr(note, "__module__", "") == "builtins" else repr(note)
+    what = "has no type" if missing else f"has the annotation {shown}, which is no kernel type"
     raise KernelSyntaxError(
         f"argument `{p.name}` of kernel {fn.__name__}() {what}",
         span_of_function(fn),
-        help=f"write {p.name}: {written}",
+        help=help_for_annotation(p.name, note),
     )
 
 
@@ -538,6 +540,29 @@ def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
             span_of_function(fn),
             help="define it in the module, or leave out `from __future__ import annotations`",
         ) from None
+
+
+def span_of_class(cls: type) -> Span | None:
+    """Span of the line at which a class begins; of its first kernel, if that line is unknown.
+
+    None if the class has no kernel, but a base class has.
+    """
+    import inspect  # rarely needed
+
+    functions = [getattr(member, "__vkchi_func__", None) for member in vars(cls).values()]
+    span = next((span_of_function(fn) for fn in functions if fn is not None), None)
+    try:
+        lines, line = inspect.findsource(cls)
+        file = inspect.getsourcefile(cls)
+    except local(OSError, TypeError):  # a notebook's class has no file
+        return span
+    words = f"class {cls.__name__}"
+    while line < len(lines) and words not in lines[line]:  # decorators come first
+        line += 1
+    if file is None or line == len(lines):
+        return span
+    begin = lines[line].index(words) + 1
+    return Span(file, line + 1, begin, line + 1, begin + len(words), cls.__name__)
 
 
 def span_of_function(fn: pytypes.FunctionType) -> Span:

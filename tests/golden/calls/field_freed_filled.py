@@ -1,0 +1,6 @@
+import vkchi as ti
+
+x = ti.field(ti.f32, 4)
+
+ti.init()
+x.fill(2)

@@ -1,0 +1,5 @@
+import vkchi as ti
+
+x = ti.field(ti.f32, 4)
+
+x += 1

@@ -1,0 +1,3 @@
+import vkchi as ti
+
+ti.math.normalise

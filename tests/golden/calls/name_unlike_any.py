@@ -1,0 +1,3 @@
+import vkchi as ti
+
+print(ti.qqqqqq)

@@ -1,0 +1,6 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k(s: dict):
+    pass

@@ -1,0 +1,8 @@
+import vkchi as ti
+
+x = ti.field(ti.f32, 4)
+
+
+@ti.kernel
+def k():
+    x[0] = ti.sqr(2.0)

@@ -1,0 +1,39 @@
+"""The table of numpy's, torch's and Warp's names: what it says to write exists."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import vkchi as ti
+from vkchi.compat.foreign_names import MEMBERS, NAMES, help_for_member, help_for_name
+from vkchi.fields.elements import FOR_USERS
+
+WRITTEN = re.compile(r"\bti\.([A-Za-z_][\w.]*)")
+
+
+def resolve(path: str) -> object:
+    found: object = ti
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize("name", [*NAMES, *MEMBERS])
+def test_suggested_names_exist(name: str) -> None:
+    for path in WRITTEN.findall(NAMES.get(name, "") + " " + MEMBERS.get(name, "")):
+        resolve(path.rstrip("."))
+
+
+def test_the_tables_hold_missing_names_only() -> None:
+    assert [name for name in NAMES if name in ti.__all__] == []
+    assert [name for name in MEMBERS if name in FOR_USERS] == []
+
+
+def test_help() -> None:
+    assert help_for_name("zeros", ["zero"]) == f"write {NAMES['zeros']}"
+    assert help_for_name("feild", ["field", "func"]) == "did you mean `field`?"
+    assert help_for_name("xyzzy", ["field"]) == ""
+    assert help_for_member("T", []) == MEMBERS["T"]
+    assert help_for_member("to_nunpy", ["to_numpy"]) == "did you mean `to_numpy`?"

@@ -1,0 +1,120 @@
+"""Operators, functions and attributes of arrays that Python programs try, and kernels compute.
+
+Each raises an error with the code to write. If the other operand's class has the operator, its
+result counts: `x + a` of a field and a numpy array is numpy's sum.
+
+    x + 1       # ArgumentError: ... help: write x.to_numpy() + ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from vkchi.compat.foreign_names import MEMBERS, help_for_member
+from vkchi.errors import ArgumentError, MissingNameError
+
+# Special method -> (symbol, reflected method).
+BINARY = {
+    "add": ("+", "radd"), "sub": ("-", "rsub"), "mul": ("*", "rmul"), "truediv": ("/", "rtruediv"),
+    "floordiv": ("//", "rfloordiv"), "mod": ("%", "rmod"), "pow": ("**", "rpow"),
+    "matmul": ("@", "rmatmul"), "and": ("&", "rand"), "or": ("|", "ror"), "xor": ("^", "rxor"),
+    "lshift": ("<<", "rlshift"), "rshift": (">>", "rrshift"),
+    "lt": ("<", "gt"), "le": ("<=", "ge"), "gt": (">", "lt"), "ge": (">=", "le"),
+}  # fmt: skip
+COMPARISONS = ("lt", "le", "gt", "ge")
+UNARY = {"neg": "-", "pos": "+", "invert": "~", "abs": "abs", "float": "float", "int": "int"}
+PER_ELEMENT = ("float", "int")
+
+
+def unsupported_operator(symbol: str, instead: str) -> ArgumentError:
+    """The error for an operator on a whole array."""
+    return ArgumentError(
+        f"fields and ndarrays have no `{symbol}` in Python: kernels compute on their elements\n"
+        f"help: write {instead}, or a loop in a kernel: for i in x"
+    )
+
+
+def binary(name: str, symbol: str, reflected: str, *, is_forward: bool) -> Callable[..., Any]:
+    """A method for a binary operator; `is_forward`: the array is the left operand."""
+    if symbol.endswith("=") and symbol not in ("<=", ">="):
+        example = f"x.from_numpy(x.to_numpy() {symbol[:-1]} ...)"
+    else:
+        example = f"x.to_numpy() {symbol} ..." if is_forward else f"... {symbol} x.to_numpy()"
+
+    def method(self: Any, other: Any, *modulus: Any) -> Any:
+        theirs = getattr(type(other), f"__{reflected}__", None)
+        if is_forward and theirs is not None and not isinstance(other, PythonScope):
+            found = theirs(other, self)
+            if found is not NotImplemented:
+                return found
+        raise unsupported_operator(symbol, example)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def unary(name: str, symbol: str) -> Callable[[Any], Any]:
+    """A method for a unary operator or a function of Python."""
+
+    def method(self: Any) -> Any:
+        if name in PER_ELEMENT:
+            element = f"x[{', '.join('ijkl'[: len(self.shape)]) or 'None'}]"
+            raise ArgumentError(
+                f"`{symbol}` takes one element, not a field or ndarray\n"
+                f"help: write {symbol}({element})"
+            )
+        spelt = f"{symbol}(x.to_numpy())" if symbol.isalpha() else f"{symbol}x.to_numpy()"
+        raise unsupported_operator(symbol, spelt)
+
+    method.__name__ = method.__qualname__ = f"__{name}__"
+    return method
+
+
+class MissingMember:
+    """Class attribute that raises MissingNameError, with the code to write instead.
+
+    `hasattr` is False. A `__getattr__` would slow down every access of an attribute.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, obj: object, owner: type) -> Any:
+        raise missing_member(owner, self.name)
+
+
+def missing_member(owner: type, name: str, known: Iterable[str] = ()) -> MissingNameError:
+    """The error for a missing attribute of an array."""
+    sentence = f"{owner.__name__!r} object has no attribute {name!r}"
+    return MissingNameError(sentence, name, lambda: help_for_member(name, known))
+
+
+class PythonScope:
+    """Base of arrays: what Python's operators and functions do with them as a whole."""
+
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        instead = "x.shape[0]" if self.shape else "x[None], its one element"
+        raise ArgumentError(f"fields and ndarrays have no `len` in Python\nhelp: write {instead}")
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def add_operators(cls: type) -> None:
+    """Add the operators and the missing attributes to a class, unless it has them."""
+    made: dict[str, Any] = {}
+    for name, (symbol, reflected) in BINARY.items():
+        made[f"__{name}__"] = binary(f"__{name}__", symbol, reflected, is_forward=True)
+        if name not in COMPARISONS:
+            made[f"__{reflected}__"] = binary(f"__{reflected}__", symbol, name, is_forward=False)
+            made[f"__i{name}__"] = binary(f"__i{name}__", f"{symbol}=", reflected, is_forward=True)
+    made |= {f"__{name}__": unary(name, symbol) for name, symbol in UNARY.items()}
+    made |= {name: MissingMember(name) for name in MEMBERS}
+    for name, member in made.items():
+        setattr(cls, name, member)
+
+
+add_operators(PythonScope)

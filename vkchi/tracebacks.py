@@ -1,0 +1,184 @@
+"""Tracebacks without vkchi's own frames: the last line shown is the user's.
+
+The frames are dropped where an uncaught VkchiError is shown: by `sys.excepthook`, by
+`threading.excepthook`, in notebooks and by pytest. `VKCHI_TRACEBACK=full` shows all. The first
+VkchiError installs the hooks, which call those that were there before.
+
+Not covered: `traceback.print_exc()` in an `except` block shows up to two frames of the package.
+
+    tidy(error); error.__traceback__    # frames of the user
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, ClassVar
+
+from vkchi.span import PACKAGE
+
+STDLIB = os.path.dirname(os.__file__) + os.sep
+INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+Show = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
+
+
+class Hooks:
+    """State of the hooks: `shown_by` is the function that prints for `sys.excepthook`.
+
+    A hook that the program sets later may call this one; `first` then ends the recursion.
+    """
+
+    is_installed: ClassVar[bool] = False
+    is_showing: ClassVar[bool] = False
+    first: ClassVar[Show]  # the hook before the first installation
+    shown_by: ClassVar[Show]
+    shown_in_threads_by: ClassVar[Callable[[Any], Any]]
+
+
+def is_full() -> bool:
+    """True if `VKCHI_TRACEBACK=full` asks for all frames."""
+    return os.environ.get("VKCHI_TRACEBACK") == "full"
+
+
+def install() -> None:
+    """Install the hooks, once. Called when a VkchiError is made."""
+    if not Hooks.is_installed:
+        Hooks.is_installed, Hooks.first = True, sys.excepthook
+        Hooks.shown_in_threads_by, threading.excepthook = threading.excepthook, show_in_thread
+    if sys.excepthook is not show:
+        Hooks.shown_by, sys.excepthook = sys.excepthook, show
+    if "_pytest" in sys.modules:
+        mark_frames(sys._getframe(2))
+
+
+def show(kind: type[BaseException], error: BaseException, tb: TracebackType | None) -> None:
+    """`sys.excepthook`: show an error without frames of vkchi."""
+    if not is_full():
+        tidy(error)
+        tb = error.__traceback__ if error.__traceback__ is not None else tb
+    shown_by = Hooks.first if Hooks.is_showing else Hooks.shown_by
+    Hooks.is_showing = True
+    try:
+        shown_by(kind, error, tb)
+    finally:
+        Hooks.is_showing = False
+
+
+def show_in_thread(args: Any) -> None:
+    """`threading.excepthook`: as `show`."""
+    if args.exc_value is not None and not is_full():
+        tidy(args.exc_value)
+        tb = args.exc_value.__traceback__
+        args = type(args)((args.exc_type, args.exc_value, tb, args.thread))
+    Hooks.shown_in_threads_by(args)
+
+
+def show_by(function: Show) -> None:
+    """Replace Python's own printing of uncaught errors, unless the user has replaced it."""
+    if Hooks.is_installed and sys.excepthook is show:
+        if Hooks.shown_by is sys.__excepthook__:
+            Hooks.shown_by = Hooks.first = function
+    elif sys.excepthook is sys.__excepthook__:
+        sys.excepthook = function
+
+
+def tidy(error: BaseException) -> None:
+    """Drop vkchi's frames from the traceback of a VkchiError, and of those in its chain.
+
+    An error that vkchi caught itself is no longer shown as the context.
+    """
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        e = todo.pop()
+        if e is None or id(e) in seen:
+            continue
+        seen.add(id(e))
+        todo += [e.__cause__, e.__context__]
+        if not getattr(type(e), "hides_frames", False):
+            continue
+        e.__traceback__ = without_own_frames(e.__traceback__)
+        if e.__context__ is not None and is_all_own(e.__context__.__traceback__):
+            e.__suppress_context__ = True
+        drop_place(e)
+
+
+def drop_place(error: BaseException) -> None:
+    """Remove the note with the calling line if the traceback ends there."""
+    note, span = getattr(error, "place_note", ""), getattr(error, "span", None)
+    tb = error.__traceback__
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    if tb is None or span is None or note not in getattr(error, "__notes__", ()):
+        return
+    if (tb.tb_frame.f_code.co_filename, tb.tb_lineno) == (span.file, span.line):
+        error.__notes__.remove(note)
+
+
+def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
+    """The traceback without frames of vkchi, and of Python's library called by these.
+
+    The same traceback if nothing would be left.
+    """
+    kept: list[TracebackType] = []
+    step, is_inside = tb, False
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        is_inside = file.startswith(PACKAGE) or (is_inside and is_of_python(file))
+        if not is_inside:
+            kept.append(step)
+        step = step.tb_next
+    if not kept:
+        return tb
+    made: TracebackType | None = None
+    for step in reversed(kept):
+        made = TracebackType(made, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return made
+
+
+def is_of_python(file: str) -> bool:
+    """True for files of Python's standard library."""
+    if file.startswith("<frozen"):
+        return True
+    return file.startswith(STDLIB) and not any(folder in file for folder in INSTALLED)
+
+
+def is_all_own(tb: TracebackType | None) -> bool:
+    """True if the traceback begins in vkchi, and no frame is the user's."""
+    if tb is None or not tb.tb_frame.f_code.co_filename.startswith(PACKAGE):
+        return False
+    while tb is not None:
+        file = tb.tb_frame.f_code.co_filename
+        if not (file.startswith(PACKAGE) or is_of_python(file)):
+            return False
+        tb = tb.tb_next
+    return True
+
+
+# --- pytest and notebooks ------------------------------------------------------------------------
+
+
+def mark_frames(frame: FrameType | None) -> None:
+    """Mark vkchi's modules on the stack for pytest, which reads `__tracebackhide__`."""
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame.f_globals.setdefault("__tracebackhide__", is_hidden)
+        frame = frame.f_back
+
+
+def is_hidden(info: Any) -> bool:
+    """True if frames are hidden in the traceback of pytest's ExceptionInfo."""
+    return getattr(type(info.value), "hides_frames", False) and not is_full()
+
+
+def render_in_notebook(error: BaseException) -> list[str]:
+    """The lines of the traceback in IPython. Raises AttributeError outside of it."""
+    shell = sys.modules["IPython"].get_ipython()
+    if not is_full():
+        tidy(error)
+    lines: list[str] = shell.InteractiveTB.structured_traceback(
+        type(error), error, error.__traceback__
+    )
+    return lines
