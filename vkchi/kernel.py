@@ -119,6 +119,9 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._run(args, kwargs, launch_or_record)
 
+    def __repr__(self) -> str:
+        return show_function("kernel", self.__vkchi_func__)
+
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """Run the reverse-mode gradient of a call with these arguments.
 
@@ -432,6 +435,9 @@ def find_plan(
 class BoundKernel(functools.partial[Any]):
     """A kernel bound to an object, which is its first argument."""
 
+    def __repr__(self) -> str:
+        return f"{self.func!r} of an object of {type(self.args[0]).__name__}"
+
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """Run the kernel's gradient for this object, as `Kernel.grad`."""
         self.func.grad(*self.args, *args, **kwargs)  # type: ignore[attr-defined]
@@ -462,6 +468,27 @@ def show_element(storage: Storage) -> Any:
     return ElementHook.value(storage.read(()))
 
 
+def show_function(kind: str, fn: FunctionType) -> str:
+    """`repr` of a kernel or func: its name, its parameters, and its file and line."""
+    parts = [f"{p.name}{show_annotation(p.annotation)}" for p in declared_parameters(fn)]
+    returned = fn.__annotations__.get("return", MissingAnnotation)
+    result = show_annotation(returned).replace(":", " ->", 1)
+    place = f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}"
+    return f"<ti.{kind} {fn.__qualname__}({', '.join(parts)}){result} at {place}>"
+
+
+def show_annotation(note: Any) -> str:
+    """`: ti.f32` for an annotation; "" if there is none."""
+    if note is MissingAnnotation:
+        return ""
+    if isinstance(note, str):
+        return f": {note}"
+    if isinstance(note, type):
+        return f": {note.__name__}"
+    shown = repr(note)
+    return f": {type(note).__name__}" if " object at 0x" in shown else f": {shown}"
+
+
 def keep_typed_source(fn: FunctionType) -> None:
     """Store the syntax tree of a function from an interactive session or `exec`.
 
@@ -490,6 +517,9 @@ class UserFunc:
     def __reduce__(self) -> str:
         return self.__vkchi_func__.__qualname__
 
+    def __repr__(self) -> str:
+        return show_function(self.__vkchi_kind__, self.__vkchi_func__)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self.__vkchi_func__.__name__
         raise KernelSyntaxError(
@@ -514,6 +544,9 @@ class BoundFunc:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__func__(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"{self.__func__!r} of an object of {type(self.__self__).__name__}"
 
 
 class RealFunc(UserFunc):

@@ -44,6 +44,7 @@ class Ndarray(Storage):
     """
 
     __vkchi_name__ = "an ndarray that is no argument of the kernel"  # for error messages
+    kind_name = "ti.ndarray"
     grad: Ndarray | None = None
     is_copy = False  # True for copies of arrays in host memory
     is_noguard = False  # True if the memory ends with the last element
@@ -88,9 +89,6 @@ class Ndarray(Storage):
         """A copy, of shape `shape + element_shape`, cast to `dtype` if given."""
         values = super().to_numpy()
         return values if dtype is None else values.astype(host_views.numpy_dtype(dtype), copy=False)
-
-    def __repr__(self) -> str:
-        return f"<ti.ndarray of {self.elem}, shape {self.shape}>"
 
     def __reduce__(self) -> Any:
         gradient = None if self.grad is None else self.grad.to_numpy()

@@ -110,6 +110,7 @@ HOOKS = {
     "parameter of structs": "signature.struct_params.struct_parameter",
     "parameter of a pack": "signature.struct_params.pack_parameter",
     "load what kernels take": "kernel.load_ahead",
+    "encode a picture": "gui.notebook.encode_png",
     "find a name": "compat.aliases.resolve_name",
     "missing name": "compat.unsupported.missing_name_error",
 }

@@ -94,9 +94,9 @@ class QuantisedField(PendingField):
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         Field.attach(self, buffer, is_own=False)  # words may contain bits of other fields
 
-    def __repr__(self) -> str:
-        where = "not placed" if self.node is None and not self.is_copy else f"shape {self.shape}"
-        return f"<ti.field of {self.quantised}, {where}>"
+    @property
+    def type_name(self) -> str:
+        return str(self.quantised)
 
     # --- slots in words --------------------------------------------------------------------------
 
@@ -141,7 +141,13 @@ class QuantisedField(PendingField):
         return found
 
     def read(self, index: tuple[int, ...]) -> Any:
-        found = self.decoded(super().read(index))
+        return self._shown(super().read(index))
+
+    def peek(self, index: tuple[int, ...]) -> Any:
+        return self._shown(super().peek(index))
+
+    def _shown(self, slots: Any) -> Any:
+        found = self.decoded(slots)
         return found.item() if found.ndim == 0 else found
 
     @property

@@ -443,6 +443,10 @@ class Elements(PythonScope):
         """Key of an element's value: the array, the index and the number of recorded overwrites."""
         return self, index, self.whole.overwritten
 
+    def peek(self, index: tuple[int, ...]) -> Any:
+        """`read` without notification."""
+        return self._read(index)
+
     def _read(self, index: tuple[int, ...]) -> Any:
         self.ready()
         if len(index) == self._rank:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
+from vkchi.fields import display
 from vkchi.fields.active import SparseElements
 from vkchi.fields.python_scope import missing_member
 from vkchi.fields.snode import IN_WORDS, ElementLayout, FieldTree, ParentNode, SNode
@@ -50,6 +51,7 @@ class Field(SparseElements):
     node: SNode | None = None
     needs: tuple[str, ...] = ()
     kind = ""
+    kind_name = "ti.field"
     is_soa = False
     is_copy = False
     _is_quick = _is_direct = False
@@ -219,15 +221,12 @@ class Field(SparseElements):
             known[kind].add(companion)
         return made
 
-    def __repr__(self) -> str:
-        if self.node is None:
-            return f"<ti.field of {self.elem}, not placed>"
-        return f"<ti.field of {self.elem}, shape {self.shape}>"
-
     def __str__(self) -> str:
         if self.node is None:
             return "<Field: Definition of this field is incomplete>"
-        return str(self.to_numpy())
+        if not self.device.closed:
+            self.materialise()
+        return display.show_values(self)
 
     def to_paddle(self, place: Any = None, keep_dims: bool = False) -> NoReturn:
         """Not supported: raises Unsupported."""

@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any, cast
 
 from vkchi.errors import ArgumentError
+from vkchi.fields import display
 from vkchi.fields.async_writes import fill_later
 from vkchi.fields.elements import CODES, PLAIN, ArrayAccess, Elements
 from vkchi.interop import dlpack, host_views
@@ -58,6 +59,7 @@ class Storage(Elements):
         self._allocate()
 
     has_place = True  # fields: True if placed
+    kind_name = "array"  # in messages
 
     @property
     def dtype(self) -> Any:
@@ -78,6 +80,30 @@ class Storage(Elements):
     def has_memory(self) -> bool:
         """True if memory is allocated; always for other arrays than fields."""
         return True
+
+    @property
+    def type_name(self) -> str:
+        """The element type in messages."""
+        return str(self.elem)
+
+    @property
+    def is_mapped_directly(self) -> bool:
+        """True if `host` has the array's shape and values."""
+        return not self.is_encoded and self._is_direct and self.host is not None
+
+    def __repr__(self) -> str:
+        return display.describe(self) if display.is_asked_by_package(1) else display.show(self)
+
+    def __str__(self) -> str:
+        return repr(self) if display.is_asked_by_package(1) else display.show(self)
+
+    def _repr_png_(self) -> bytes | None:
+        """The picture that a notebook shows; None for arrays that are no pictures."""
+        return display.picture_of(self)
+
+    def _repr_html_(self) -> str | None:
+        """The picture with a description, for a notebook; None for arrays that are no pictures."""
+        return display.picture_in_html(self)
 
     def _allocate(self) -> None:
         spare_bytes = self.components * self.stored.size_bytes  # target of out-of-range accesses

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.compat.unsupported import add_unsupported_members
 from vkchi.errors import ArgumentError, nearest_name
+from vkchi.fields import display
 from vkchi.fields.constructors import ComponentOrder, field, matrix_field, vector_field
 from vkchi.fields.field import Field
 from vkchi.fields.python_scope import PythonScope, missing_member
@@ -46,6 +47,8 @@ class StructArrays(PythonScope):
     attributes: `f.pos`. `f[i]` is an element whose members refer to memory. `grad` and `dual` group
     the members' gradients and duals, or are None if no member has one.
     """
+
+    kind_name = "ti.Struct.field"
 
     @classmethod
     def of(cls, t: StructType, arrays: Mapping[str, Any]) -> Self:
@@ -189,8 +192,30 @@ class StructArrays(PythonScope):
         return self.of(self.__vkchi_type__, arrays)
 
     def __str__(self) -> str:
+        if not self._first().has_place:
+            return str(self._first())
+        parts = []
+        for name, array in self.__vkchi_arrays__.items():
+            is_group = isinstance(array, StructArrays)
+            shown = StructArrays.__str__(array) if is_group else display.show_values(array)
+            parts.append(f"{name!r}: {shown}")
+        return "{" + ", ".join(parts) + "}"
+
+    def __repr__(self) -> str:
+        leaves = self.__vkchi_members__()
+        if display.is_asked_by_package(1) or not all(map(display.printable, leaves)):
+            return self._described()
+        lines = [f"{self.kind_name}("]
+        for path, array in self._leaves():
+            begin = f"    {'.'.join(path)}="
+            lines.append(f"{begin}{display.show_values(array, ', ', begin)},")
+        return "\n".join([*lines, f"    shape={self.shape}", ")"])
+
+    def _described(self) -> str:
         first = self._first()
-        return str(self.to_numpy() if first.has_place else first)
+        state = f"shape {self.shape}" if first.has_place else "not placed"
+        state += ", freed" if first.device.closed else ""
+        return f"<{self.kind_name} of {self.__vkchi_type__}, {state}>"
 
 
 # Attributes taken from the first member; equal for all members.
@@ -254,9 +279,6 @@ class StructField(StructArrays):
 
     field_members = property(StructArrays.__vkchi_members__)
 
-    def __repr__(self) -> str:
-        return f"<ti.Struct.field of {self.__vkchi_type__}>"
-
 
 add_unsupported_members(StructField)
 
@@ -265,9 +287,7 @@ class StructNdarray(StructArrays):
     """An array of structs, passed to kernels as an argument."""
 
     __vkchi_name__ = "an ndarray that is no argument of the kernel"
-
-    def __repr__(self) -> str:
-        return f"<ti.ndarray of {self.__vkchi_type__}, shape {self.shape}>"
+    kind_name = "ti.ndarray"
 
 
 def _element_of(name: str, member: Any) -> Any:

@@ -9,6 +9,7 @@ import io
 import sys
 from typing import Any
 
+from vkchi.errors import MissingPackageError
 from vkchi.tools.image import to_image
 
 
@@ -17,6 +18,16 @@ def is_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
+
+
+def encode_png(pixels: Any) -> bytes | None:
+    """A PNG file of pixels, as `to_image` takes them; None if Pillow is not installed."""
+    png = io.BytesIO()
+    try:
+        to_image(pixels).save(png, "PNG")
+    except MissingPackageError:
+        return None
+    return png.getvalue()
 
 
 class Display:
@@ -30,9 +41,7 @@ class Display:
         """Show pixels in the running cell, replacing the previous picture there."""
         from IPython import display, get_ipython
 
-        png = io.BytesIO()
-        to_image(pixels).save(png, "PNG")
-        picture = display.Image(data=png.getvalue(), format="png")
+        picture = display.Image(data=encode_png(pixels), format="png")
         cell = get_ipython().execution_count
         if self.handle is not None and cell == self.cell:
             self.handle.update(picture)

@@ -17,6 +17,13 @@ def test_python_checks_bounds() -> None:
         f[-1]  # noqa: B018
 
 
+@pytest.mark.ours("array-text")
+def test_repr_shows_values() -> None:
+    f = ti.field(ti.i32, shape=2)
+    f[1] = 7
+    assert "[0, 7]" in repr(f)
+
+
 @pytest.mark.ours("wide-arguments")
 def test_arguments_that_wrap_warn() -> None:
     @ti.kernel

@@ -1,0 +1,197 @@
+"""Text and pictures of arrays for people: `repr(x)`, `print(x)`, notebooks.
+
+Values are shown as numpy shows them. Of a large array only the printed elements are read. Reading
+is not reported to tapes. Arrays without readable contents show a description: `describe`.
+
+    ti.field([0., 0., 0., ..., 0., 0., 0.], shape=(2000,), dtype=f32)
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vkchi.hooks import Hook
+from vkchi.interrupts.local import local
+from vkchi.span import PACKAGE
+from vkchi.types import shape_of, u8
+from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vkchi.fields.storage import Storage
+
+T = TypeVar("T")
+PATIENCE_S = 0.5  # for a lock that another thread holds, perhaps stopped in a debugger
+MOST_READS = 4096  # reads of single elements
+MOST_PICTURE_BYTES = 1 << 26
+LEAST_PIXELS, MOST_PIXELS = 16, 1024  # per axis of a picture
+
+
+def describe(array: Storage) -> str:
+    """Kind, element type, shape and state, without values."""
+    kind, state = array.kind_name, ""
+    if not array.has_place:
+        return f"<{kind} of {array.type_name}, not placed>"
+    if array.device.closed:
+        state = ", freed"
+    elif not array.has_memory:
+        state = ", without memory so far"
+    return f"<{kind} of {array.type_name}, shape {array.shape}{state}>"
+
+
+def is_asked_by_package(depth: int) -> bool:
+    """True if the caller of the function `depth` levels up is vkchi, as for a message."""
+    return sys._getframe(depth + 1).f_code.co_filename.startswith(PACKAGE)
+
+
+def show(array: Storage) -> str:
+    """`repr` of an array: values, shape and type; a description if there are no values."""
+    values = printable(array)
+    if values is None:
+        return describe(array)
+    begin = f"{array.kind_name}("
+    text = to_text(values, separator=", ", prefix=begin)
+    return f"{begin}{text}, shape={array.shape}, dtype={array.type_name})"
+
+
+def show_values(array: Storage, separator: str = " ", prefix: str = "") -> str:
+    """`str` of an array: as of a numpy array. Further lines are indented by the `prefix`."""
+    values = printable(array)
+    if values is None:
+        return describe(array)
+    return to_text(values, separator=separator, prefix=prefix)
+
+
+class PictureHook:
+    """Hook for image files: `encode(values)` is the PNG of u8 values, None without Pillow."""
+
+    encode = Hook("encode a picture")
+
+
+class Excerpt:
+    """Values to print. `is_part`: the inner elements of long axes are left out."""
+
+    def __init__(self, values: NDArray[Any], *, is_part: bool) -> None:
+        self.values, self.is_part = values, is_part
+
+
+def to_text(excerpt: Excerpt, **options: Any) -> str:
+    """The text that numpy would print for the whole array."""
+    if excerpt.is_part:
+        options["threshold"] = 0
+    return np.array2string(excerpt.values, **options)
+
+
+def printable(array: Storage) -> Excerpt | None:
+    """The values that numpy would print; None if they cannot be read."""
+    return read_now(array, excerpt_of)
+
+
+def read_now(array: Storage, read: Callable[[Storage], T | None]) -> T | None:
+    """`read(array)`, or None if the contents cannot be read now or are not up to date.
+
+    These are arrays without memory, arrays that were freed, and all arrays while a graph is
+    recorded, because recorded kernels have not run.
+    """
+    runtime = array.runtime
+    if not array.has_place or array.device.closed or not array.has_memory:
+        return None
+    if runtime.tape is not None and runtime.tape.kind == "record":
+        return None
+    if not runtime.lock.acquire(timeout=PATIENCE_S):
+        return None
+    try:
+        return read(array)
+    except local(Exception):  # the device is lost, for example
+        return None
+    finally:
+        runtime.lock.release()
+
+
+def excerpt_of(array: Storage) -> Excerpt | None:
+    """The values to print, by numpy's print options; None if they are too many to read."""
+    options = np.get_printoptions()
+    edge, inner = options["edgeitems"], shape_of(array.elem)
+    if math.prod(array.shape + inner) <= options["threshold"]:
+        return Excerpt(array.contents(), is_part=False)
+    chosen = [edge_indices(n, edge) for n in array.shape]
+    shape = tuple([min(n, 2 * edge + 1) for n in array.shape])
+    values = np.zeros(shape + inner, array.compute.dtype)
+    if array.is_mapped_directly:
+        array.ready()
+        assert array.host is not None
+        values[np.ix_(*places_of(chosen))] = array.host[np.ix_(*chosen)]
+        return Excerpt(values, is_part=True)
+    if math.prod(map(len, chosen)) > MOST_READS:
+        return None
+    for index, place in zip(product(*chosen), product(*places_of(chosen)), strict=True):
+        user = tuple([first + k for first, k in zip(array.origin, index, strict=True)])
+        values[place] = array.peek(array.index(user))
+    return Excerpt(values, is_part=True)
+
+
+def edge_indices(n: int, edge: int) -> list[int]:
+    """Indices of an axis that are printed."""
+    return [*range(edge), *range(n - edge, n)] if n > 2 * edge else [*range(n)]
+
+
+def places_of(chosen: list[list[int]]) -> list[list[int]]:
+    """Indices in the excerpt: one element stands for those left out of a long axis."""
+    return [
+        [*range(len(axis) // 2), *range(len(axis) // 2 + 1, len(axis) + 1)]
+        if len(axis) and axis[-1] != len(axis) - 1
+        else [*range(len(axis))]
+        for axis in chosen
+    ]
+
+
+# --- notebooks -----------------------------------------------------------------------------------
+
+
+def picture_of(array: Storage) -> bytes | None:
+    """A PNG of an array that is a picture; None for others, and without Pillow.
+
+    Pictures have two axes of at least 16 elements: u8, floats from 0 to 1, or vectors of 3 or 4 of
+    these. The first axis is x, the second y, upwards. Large ones are sampled.
+    """
+    number, is_image = array.compute, array.has_place and len(array.shape) == 2
+    if not is_image or min(array.shape) < LEAST_PIXELS:
+        return None
+    if shape_of(array.elem) not in ((), (3,), (4,)) or (number.kind != "f" and number is not u8):
+        return None
+    values = read_now(array, sampled)
+    if values is None or not values.size:
+        return None
+    if number.kind == "f":
+        if not (values.min() >= 0 and values.max() <= 1):  # also for nan
+            return None
+        values = np.round(values.astype(np.float32) * 255).astype(np.uint8)
+    png: bytes | None = PictureHook.encode(values)
+    return png
+
+
+def sampled(array: Storage) -> NDArray[Any] | None:
+    """The contents, at most 1024 elements per axis; None if too much would be copied."""
+    step = tuple([slice(None, None, -(-n // MOST_PIXELS)) for n in array.shape])
+    if array.is_mapped_directly:
+        array.ready()
+        assert array.host is not None
+        return np.array(array.host[step])
+    return array.contents()[step] if array.size_bytes <= MOST_PICTURE_BYTES else None
+
+
+def picture_in_html(array: Storage) -> str | None:
+    """The picture of an array with its description below, as HTML; None for other arrays."""
+    png = picture_of(array)
+    if png is None:
+        return None
+    import base64
+    import html
+
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return f'<img src="{source}"/><br/><code>{html.escape(describe(array))}</code>'
