@@ -8,7 +8,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.compat.foreign_names import MEMBERS, NAMES, help_for_member, help_for_name
-from vkchi.fields.elements import FOR_USERS
+from vkchi.public_members import MEMBERS as PUBLIC
 
 WRITTEN = re.compile(r"\bti\.([A-Za-z_][\w.]*)")
 
@@ -28,7 +28,8 @@ def test_suggested_names_exist(name: str) -> None:
 
 def test_the_tables_hold_missing_names_only() -> None:
     assert [name for name in NAMES if name in ti.__all__] == []
-    assert [name for name in MEMBERS if name in FOR_USERS] == []
+    known = f"{PUBLIC['Elements']} {PUBLIC['Field']} {PUBLIC['MatrixField']} {PUBLIC['Ndarray']}"
+    assert [name for name in MEMBERS if name in known.split()] == []
 
 
 def test_help() -> None:
