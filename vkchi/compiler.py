@@ -31,7 +31,7 @@ from vkchi.ir.core import Func, Op, Param, Program, base_memory, walk
 from vkchi.ir.ops import READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.span import Span
-from vkchi.target.artifact import Artifact, Dispatch, Interface
+from vkchi.target.artifact import OWN_SITES, Artifact, Dispatch, Interface
 from vkchi.target.caps import Caps
 from vkchi.target.cautions import MOST_SERIAL, STRICT, Caution, LoopCaution
 from vkchi.target.options import Options
@@ -87,7 +87,7 @@ def _compile_kernel(
     lowered = lowered._replace(func=cut_wide_loops(limit_nesting(lowered.func)))
     clock.tick("lower")
     show_stage("ir", lowered.func)
-    artifact = build_artifact(lowered.func, options, caps)
+    artifact = build_watched(lowered.func, array_names(fn, lowered), options, caps)
     clock.tick("optimise, emit")
     fields = {k: b[1] for k, b in lowered.bindings.items() if b[0] == "field"}
     interface = interface_of(lowered, artifact, cautions)
@@ -157,6 +157,27 @@ def interface_of(
     whole = (lowered.returns, lowered.results, lowered.returns_tuple)
     loops = tuple(found for found in serial_loops(lowered) if found.trips[0] != "const")
     return Interface(bindings, *whole, lowered.sites, checks, cautions, loops)
+
+
+def array_names(fn: FunctionType, lowered: Lowered) -> frozenset[str]:
+    """Names of the arrays of a kernel whose stores `debug="nan"` watches.
+
+    There are none for kernels of vkchi itself. Results of a kernel are not stored in arrays.
+    """
+    if fn.__module__ is not None and fn.__module__.startswith("vkchi."):
+        return frozenset()
+    returned = {name for name, binding in lowered.bindings.items() if binding[0] == "return"}
+    return frozenset(array_types(lowered.func.params)) - returned
+
+
+def build_watched(fn: Func, names: frozenset[str], options: Options, caps: Caps) -> Artifact:
+    """`build_artifact`; under `options.nan` with reports of float stores to these arrays."""
+    if not options.nan or not names:
+        return build_artifact(fn, options, caps)
+    from vkchi.passes.finite_stores import watch_stores  # in debug mode only
+
+    watched, sites = watch_stores(fn, names, OWN_SITES, has_int64=caps.int64)
+    return build_artifact(watched, options, caps)._replace(own_sites=sites)
 
 
 def build_artifact(fn: Func, options: Options, caps: Caps) -> Artifact:

@@ -266,6 +266,10 @@ class TensorGradientError(GradientError, KernelRuntimeError):
     """
 
 
+class KernelNanError(KernelAssertionError, FloatingPointError):
+    """Error of `debug="nan"`: a kernel stored NaN or an infinity."""
+
+
 class KernelRangeError(KernelAssertionError, ValueError):
     """Error of debug mode: a loop range with a step of 0, or with too many indices."""
 

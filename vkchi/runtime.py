@@ -286,7 +286,7 @@ def init(
     *,
     device: str | int | None = None,
     enable_fallback: bool = True,
-    debug: bool | None = None,
+    debug: bool | Literal["nan"] | None = None,
     fast_math: bool | None = None,
     strict: bool | None = None,
     random_seed: int | None = None,
@@ -306,7 +306,8 @@ def init(
         default_ip: type of integers without an explicit type (i32).
         device: an index, or part of a device's name.
         enable_fallback: accept a device of another kind.
-        debug: check indices, assertions, integer overflow, division by zero and races.
+        debug: check indices, assertions, integer overflow, division by zero and races. "nan":
+            check for stores of NaN and infinities only.
         fast_math: permit other rounding of floats, and any result for infinities, NaNs and the
             sign of zeros.
         strict: make ConversionWarning and ConstantWarning errors.
@@ -331,6 +332,8 @@ def init(
     config = read_options({**given, **others}, os.environ)
     wanted = _arches(os.environ.get("TI_ARCH") or arch)  # TI_ARCH first, as in Taichi
     set_logging_level(str(config.setdefault("log_level", env.flag("VKCHI_LOG"))).lower())
+    if "debug" not in config:
+        config["debug"] = env.flag("VKCHI_DEBUG") if env.is_on("VKCHI_DEBUG") else False
     options = _cook(config)._replace(cache=_open_cache(config, cache_dir))
     _check_host_arrays(config.get("host_arrays"))
     install_runtime(None)
@@ -360,13 +363,14 @@ class FirstKernel:
 
 def _cook(config: dict[str, Any]) -> Options:
     """Options that affect code generation."""
-    debug = config.get("debug")
+    debug = config["debug"]
     return Options(
         default_fp=_float_type(config.get("default_fp")),
         default_ip=_int_type(config.get("default_ip")),
-        debug=env.is_on("VKCHI_DEBUG") if debug is None else bool(debug),
+        debug=bool(debug) and debug != "nan",
+        nan=debug == "nan",
         check_out_of_bound=bool(config.get("check_out_of_bound")),
-        fast_math=bool(config.get("fast_math")),
+        fast_math=bool(config.get("fast_math")) and debug != "nan",
         strict=bool(config.get("strict")),
         random_seed=_seed(config.get("random_seed")),
         missing_gradient=_error_or_warn(config.get("missing_gradient")),
@@ -390,7 +394,8 @@ def _open_cache(
         raise ArgumentError(
             f"offline_cache_cleaning_policy is {policy!r}, and may be {', '.join(POLICIES)}"
         )
-    if not config.get("offline_cache", True) or not env.is_on("VKCHI_CACHE"):
+    is_off = not config.get("offline_cache", True) or config.get("debug") == "nan"
+    if is_off or not env.is_on("VKCHI_CACHE"):
         return None
     from vkchi.cache.folder import find_folder  # 10 ms
     from vkchi.cache.store import USUAL, CacheStore, Limits

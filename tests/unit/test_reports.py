@@ -19,7 +19,14 @@ from vkchi.ir.verify import verify
 from vkchi.passes.map_grid import map_grid, plan_grid
 from vkchi.passes.pipeline import lower_dispatch as lowered_of
 from vkchi.passes.pipeline import optimize_kernel
-from vkchi.reports.sites import ReportSite, ValuePlaceholder, read_lines, record_starts
+from vkchi.reports.delivery import check_error
+from vkchi.reports.sites import (
+    ReportRecord,
+    ReportSite,
+    ValuePlaceholder,
+    read_lines,
+    record_starts,
+)
 from vkchi.span import Span
 from vkchi.spirv import emit
 from vkchi.target.caps import FULL
@@ -221,3 +228,11 @@ def test_wrong_reports(line: str, words: str) -> None:
     fn = parse_func(f"{head}{line}\n yield\n}}\n")
     with pytest.raises(InternalError, match=words):
         verify(fn)
+
+
+def test_a_lost_first_failure_is_mentioned() -> None:
+    site = ReportSite("assertion", ("wrong",))
+    failed = [ReportRecord(site, 5, ())]
+    assert "before" not in str(check_error(failed, 100))
+    assert "before" not in str(check_error(failed, 100, 5))
+    assert "an iteration before this one failed too" in str(check_error(failed, 100, 0))

@@ -7,6 +7,7 @@ invocations.
 
     report_line %thread, %x [3]         ; print(x)
     report_failure %thread, %i [4]      ; assert i < n: the invocation ends here
+    report_first %thread, %x [5]        ; a stored value is not finite
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ REPORTS = {
     "report_line": "append these values to what the launch prints",
     "report_once": "the same, but only for the first invocation of a launch that comes here",
     "report_failure": "note a failed check; the invocation may end here",
+    "report_first": "note a failed check; the invocation goes on",
 }
 
 

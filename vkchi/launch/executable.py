@@ -28,6 +28,7 @@ from vkchi.signature.bound import BoundArguments
 from vkchi.target.artifact import Artifact, Dispatch
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import (
+    REPORTS,
     SEED,
     SERIAL,
     ArgumentSlot,
@@ -239,7 +240,12 @@ class Executable:
     def derive(
         self, artifact: Artifact, args: tuple[Any, ...], fixed: Fixed = NOTHING
     ) -> Executable:
-        """Load another artifact for the same parameters and limits."""
+        """Load another artifact for the same parameters and limits.
+
+        Its own report sites use the report buffer; the caller delivers them.
+        """
+        if artifact.own_sites and artifact.sites:
+            fixed = {REPORTS: self.runtime.reports, **fixed}
         return Executable(
             self.runtime, artifact, self.parameters, args, fixed=fixed, limits=self.limits
         )

@@ -4,7 +4,8 @@ A record reserves its space in one of three ways:
 
 - lines: a cursor, advanced atomically;
 - reports made once per launch: a bit per site, then a line;
-- failed checks: a few slots. The check ends its invocation, unless the Func has a barrier.
+- failed checks: a few slots, for those that come before all earlier ones in the order of
+  iterations. `report_failure` ends its invocation, unless the Func has a barrier.
 
 The buffer becomes a parameter of the Func.
 
@@ -85,13 +86,22 @@ class ReportLowering(Rebuilder):
                 self.line(site, words)
 
     def failure(self, site: int, words: list[Value]) -> None:
-        """Count a failure, store its record if a slot is free, and end the invocation if
-        `may_leave`."""
-        slot = self.add_one(sites.FAILURES)
-        with self.branch(slot < sites.FAILURE_SLOTS):
-            self.put(sites.FAILURES_AT, slot * sites.FAILURE_WORDS, words)
+        """As `first`, and end the invocation if `may_leave`."""
+        self.first(site, words)
         if self.may_leave:
             self.b.emit("exit_invocation")
+
+    def first(self, site: int, words: list[Value]) -> None:
+        """Count a failure. Store its record if its iteration is the least so far, and a slot is
+        free."""
+        b = self.b
+        self.add_one(sites.FAILURES)
+        rank = b.emit("xor", words[1], b.const(0xFFFFFFFF, u32))  # 0 before the first failure
+        before = Num(b, b.emit("atomic_max", self.word(sites.FIRST), rank))
+        with self.branch(before < Num(b, rank)):
+            slot = self.add_one(sites.SLOTS_USED)
+            with self.branch(slot < sites.FAILURE_SLOTS):
+                self.put(sites.FAILURES_AT, slot * sites.FAILURE_WORDS, words)
 
     # --- the buffer
 
@@ -124,6 +134,7 @@ WAYS: dict[str, Callable[[ReportLowering, int, list[Value]], None]] = {
     "report_line": ReportLowering.line,
     "report_once": ReportLowering.once,
     "report_failure": ReportLowering.failure,
+    "report_first": ReportLowering.first,
 }
 
 

@@ -17,6 +17,7 @@ from vkchi.errors import (
     KernelAssertionError,
     KernelBoundsError,
     KernelDivisionError,
+    KernelNanError,
     KernelOverflowWarning,
     KernelRangeError,
 )
@@ -27,9 +28,12 @@ from vkchi.reports.sites import (
     FAILURE_WORDS,
     FAILURES,
     FAILURES_AT,
+    FIRST,
+    FLAGS_AT,
     LINE_WORDS,
     LINES_AT,
     LOST,
+    SLOTS_USED,
     ReportRecord,
     ReportSite,
     dispatch_order,
@@ -49,6 +53,7 @@ ERRORS: dict[str, type[KernelAssertionError]] = {
     "bounds": KernelBoundsError,
     "division": KernelDivisionError,
     "range": KernelRangeError,
+    "nan": KernelNanError,
 }
 
 
@@ -82,14 +87,16 @@ class ReportBuffer:
         errors of printing and warnings that are turned into errors propagate. Raises InternalError
         for a line of an unknown site.
         """
-        head = self._read(0, FAILURES + 1).tolist()
+        head = self._read(0, FLAGS_AT).tolist()
         used, lost, failures = head[CURSOR], head[LOST], head[FAILURES]
         if not used and not failures:
             self._is_clear = True
             return
         lines = read_lines(self._read(LINES_AT, min(used, LINE_WORDS)), sites)
-        slots = self._read(FAILURES_AT, min(failures, FAILURE_SLOTS) * FAILURE_WORDS)
+        slots = self._read(FAILURES_AT, min(head[SLOTS_USED], FAILURE_SLOTS) * FAILURE_WORDS)
         failed = read_failures(slots, sites)
+        is_lossy = head[SLOTS_USED] > FAILURE_SLOTS
+        least = head[FIRST] ^ 0xFFFFFFFF if is_lossy else None
         self._clear(0, FAILURES_AT)
         self._clear(LINES_AT, min(used, LINE_WORDS))
         self._is_clear = True
@@ -99,10 +106,10 @@ class ReportBuffer:
                 self._warn(lines)
         except local(Exception):
             if failed:  # a failed check is more important than a print error
-                raise check_error(failed, failures) from None
+                raise check_error(failed, failures, least) from None
             raise
         if failed:
-            raise check_error(failed, failures)
+            raise check_error(failed, failures, least)
 
     def _read(self, at: int, count: int) -> Any:
         return np.frombuffer(self.buffer.read(at * WORD_BYTES, count * WORD_BYTES), "<u4")
@@ -166,10 +173,17 @@ def read_failures(slots: Any, sites: dict[int, ReportSite]) -> list[ReportRecord
     return sorted(found, key=dispatch_order)
 
 
-def check_error(failed: list[ReportRecord], count: int) -> KernelAssertionError:
-    """Error for the first of the recorded failed checks; `count` is the number of all."""
+def check_error(
+    failed: list[ReportRecord], count: int, least: int | None = None
+) -> KernelAssertionError:
+    """Error for the first of the recorded failed checks; `count` is the number of all.
+
+    `least`: the invocation of the first one, if its record may have been lost.
+    """
     first = failed[0]
     message = first.site.message(first.values)
+    if least is not None and all(record.thread > least for record in failed):
+        message += "\nnote: an iteration before this one failed too"
     if count > 1:
         others = "another check" if count == 2 else f"{count - 1} other checks"
         message += f"\nnote: {others} failed in this launch"

@@ -7,10 +7,12 @@ buffer is zero when a launch begins, except for the records of earlier failed ch
     word 0                    words reserved for lines; lines beyond LINE_WORDS are lost
     word 1                    number of lost lines
     word 2                    number of failed checks
+    word 3                    the least iteration of a failed check, its bits inverted
+    word 4                    number of slots requested for failed checks
     FLAGS_AT, FLAG_WORDS      bits of sites that report once per launch, shared beyond
                               32 * FLAG_WORDS sites
-    FAILURES_AT               FAILURE_SLOTS records of FAILURE_WORDS words: the first failed
-                              checks to arrive
+    FAILURES_AT               FAILURE_SLOTS records of FAILURE_WORDS words: failed checks
+                              that came before all earlier ones in the order of iterations
     LINES_AT, LINE_WORDS      records of lines, consecutive
 
 A record contains the site's number plus one, the index of the invocation, and the values. A 64-bit
@@ -22,6 +24,7 @@ value takes two words, low word first, all others one; f16 is stored as f32.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from math import prod
@@ -34,8 +37,8 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, scalar_named
 from vkchi.types.lazy_numpy import np
 
-CURSOR, LOST, FAILURES = 0, 1, 2
-FLAGS_AT, FLAG_WORDS = 4, 508
+CURSOR, LOST, FAILURES, FIRST, SLOTS_USED = 0, 1, 2, 3, 4
+FLAGS_AT, FLAG_WORDS = 8, 504
 FAILURES_AT, FAILURE_SLOTS, FAILURE_WORDS = FLAGS_AT + FLAG_WORDS, 64, 128
 LINES_AT = FAILURES_AT + FAILURE_SLOTS * FAILURE_WORDS
 LINE_WORDS = 1 << 21
@@ -59,14 +62,26 @@ class ValuePlaceholder(NamedTuple):
     spec: str = ""
 
 
+class FloatStep(NamedTuple):
+    """An op of the expression that a store evaluates: positions of its operands and its result in
+    the record. `kind` is "" for the stored value."""
+
+    kind: str
+    operands: tuple[int, ...]
+    result: int
+    span: Span | None = None
+
+
 class ReportSite(NamedTuple):
     """One location that reports.
 
-    - `kind`: `line`, `overflow`, `assertion`, `depth` (of calls), `bounds`, `division` or `range`.
+    - `kind`: `line`, `overflow`, `assertion`, `depth` (of calls), `bounds`, `division`, `range` or
+      `nan`.
     - `parts`: the text, with placeholders for values.
     - `values`: (scalar, shape) of each value in a record.
     - `iteration`: names of the loop's indices, with the positions of their values.
     - `dispatch`: index of the dispatch.
+    - `steps`: of `nan`, the ops that computed the stored value, operands first; the value is last.
     """
 
     kind: str
@@ -75,6 +90,7 @@ class ReportSite(NamedTuple):
     span: Span | None = None
     iteration: tuple[tuple[str, tuple[int, ...]], ...] = ()
     dispatch: int = 0
+    steps: tuple[FloatStep, ...] = ()
 
     def text(self, values: Sequence[Any]) -> str:
         """Text of a record with these values."""
@@ -87,14 +103,35 @@ class ReportSite(NamedTuple):
 
     def message(self, values: Sequence[Any]) -> str:
         """Message of a failed check: location, text and iteration; without a span the text only."""
-        text = self.text(values)
-        if self.span is None:
+        text, span = self.text(values), self.span
+        if self.steps:
+            text, span = self.float_origin(values)
+        if span is None:
             return text
-        head = [f"{self.span.place}: {text}", *render_carets(self.span)]
-        head += render_chain(self.span)
+        head = [f"{span.place}: {text}", *render_carets(span)]
+        head += render_chain(span)
         if self.iteration:
             head.append(f"note: {self.where(values)}")
         return "\n".join(head)
+
+    def float_origin(self, values: Sequence[Any]) -> tuple[str, Span | None]:
+        """Sentence and span of the first op that made a value that is not finite from finite ones.
+
+        Without such an op, those of the store.
+        """
+        array, stored = self.text(()), self._number(values, self.steps[-1].result)
+        for step in self.steps[:-1]:
+            operands = [values[k] for k in step.operands]
+            if not is_finite(values[step.result]) and all(map(is_finite, operands)):
+                shown = [self._number(values, k) for k in step.operands]
+                made = self._number(values, step.result)
+                text = f"{spell_op(step.kind, shown)} gives {made}, and {stored} is stored"
+                return f"{text} in {array}", step.span
+        return f"{stored} is stored in {array}, from a value that was such already", self.span
+
+    def _number(self, values: Sequence[Any], k: int) -> str:
+        name, shape = self.values[k]
+        return show_shortest(values[k], scalar_named(name), shape)
 
     def where(self, values: Sequence[Any]) -> str:
         """Text: iteration of the parallel loop in which a record was made; empty outside loops."""
@@ -119,6 +156,22 @@ class ReportRecord(NamedTuple):
     values: tuple[Any, ...]
 
 
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "pow": "**"}
+
+
+def spell_op(kind: str, operands: Sequence[str]) -> str:
+    """An op on these operands in Python's notation."""
+    sign = OPERATORS.get(kind)
+    if sign is not None and len(operands) == 2:
+        return f"{operands[0]} {sign} {operands[1]}"
+    return f"-{operands[0]}" if kind == "neg" else f"{kind}({', '.join(operands)})"
+
+
+def is_finite(x: Any) -> bool:
+    """True if all numbers in nested lists are finite."""
+    return all(map(is_finite, x)) if isinstance(x, list | tuple) else math.isfinite(x)
+
+
 # --- numbers -------------------------------------------------------------------------------------
 
 
@@ -132,6 +185,13 @@ def show_numbers(x: Any, name: str, shape: Shape, spec: str) -> str:
     if shape:
         return "[" + ", ".join(show_numbers(part, name, shape[1:], spec) for part in x) + "]"
     return show_number(x, scalar_named(name), spec)
+
+
+def show_shortest(x: Any, t: Scalar, shape: Shape) -> str:
+    """Format numbers by as few digits as distinguish them from others of type t."""
+    if shape:
+        return "[" + ", ".join([show_shortest(part, t, shape[1:]) for part in x]) + "]"
+    return str(t.dtype.type(x))
 
 
 def show_number(x: Any, t: Scalar, spec: str = "") -> str:

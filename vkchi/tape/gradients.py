@@ -22,7 +22,7 @@ from vkchi.autodiff.results import GradientRequest, GradientSpec
 from vkchi.autodiff.reverse import GradientFunc, analyze_primal, differentiate_reverse
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.strip_mine import strip_mine
-from vkchi.compiler import build_artifact, show_stage
+from vkchi.compiler import build_artifact, build_watched, show_stage
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, uses_in, walk
 from vkchi.ir.ops import EXTREMES, PER_INVOCATION, WRITES, Effect, Trait, effect_of, kinds_with
@@ -128,7 +128,7 @@ def compile_gradient(
     counting = None
     if made.counting is not None and made.saves_used():
         counting = build_artifact(made.counting.func, exact_options(made.func, options), caps)
-    main = build_exact(made.func, options, caps)
+    main = build_exact(made.func, options, caps, adjoint_names(made))
     arrays = [p for p in fn.params if isinstance(p.type, Array)]
     found = {name for p in arrays for name in (p.name, p.name + DUAL)} & main.reads
     used = main.used | (counting.used if counting is not None else frozenset())
@@ -140,9 +140,17 @@ def compile_gradient(
     )  # fmt: skip
 
 
-def build_exact(fn: Func, options: Options, caps: Caps) -> Artifact:
-    """Compile the Func of a gradient with `exact_options`."""
-    return build_artifact(fn, exact_options(fn, options), caps)
+def adjoint_names(made: GradientFunc) -> frozenset[str]:
+    """Names of the arrays of adjoints, and of their tangents: those that `debug="nan"` watches."""
+    names = made.adjoints.values()
+    return frozenset([*names, *(name + DUAL for name in names)])
+
+
+def build_exact(
+    fn: Func, options: Options, caps: Caps, watched: frozenset[str] = frozenset()
+) -> Artifact:
+    """Compile the Func of a gradient with `exact_options`; `watched`: as in `build_watched`."""
+    return build_watched(fn, watched, exact_options(fn, options), caps)
 
 
 def build_strip_mined(made: GradientFunc, options: Options, caps: Caps) -> Artifact | None:
@@ -158,7 +166,7 @@ def build_strip_mined(made: GradientFunc, options: Options, caps: Caps) -> Artif
         return None
     show_stage("strip_mine", fn)
     verify(fn)
-    return build_artifact(fn, exact_options(fn, options), caps)
+    return build_exact(fn, options, caps, adjoint_names(made))
 
 
 def build_forward(
@@ -171,7 +179,8 @@ def build_forward(
     made = lay_out(forward_func(simplify_for_gradient(fn, differentiable), differentiable), types)
     show_stage("grad", made)
     verify(made)
-    return build_artifact(made, exact_options(made, options), caps)
+    arrays = frozenset([p.name for p in fn.params if isinstance(p.type, Array)])
+    return build_exact(made, options, caps, arrays | {name + DUAL for name in differentiable})
 
 
 def exact_options(fn: Func, options: Options) -> Options:

@@ -20,6 +20,8 @@ from vkchi.target.shader import Check, Count, Shader
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type
 
+OWN_SITES = 1 << 16  # first number of `Artifact.own_sites`
+
 
 class MemoryFill(NamedTuple):
     """Set the first `size_bytes` bytes of an array to a repeated 32-bit word."""
@@ -62,6 +64,7 @@ class Artifact(NamedTuple):
     - limits: checks of loop lengths that a launch must make.
     - ir: the source Func, if the caller requested it.
     - work: op counts and how often a launch runs them (`analysis.work`).
+    - own_sites: report sites of code that was added to the Func, numbered from OWN_SITES.
     - has_next: True if a second-tier compile may produce better code.
     """
 
@@ -74,6 +77,7 @@ class Artifact(NamedTuple):
     ir: IrText | None = None
     work: tuple[tuple[int, Count], ...] = ()
     has_next: bool = False
+    own_sites: tuple[ReportSite, ...] = ()
 
     @property
     def used(self) -> frozenset[str]:
@@ -91,9 +95,13 @@ class Artifact(NamedTuple):
     def sites_among(self, known: Sequence[ReportSite]) -> dict[int, ReportSite]:
         """Return the remaining report sites with their dispatch; `known` are all of the
         kernel's."""
-        if not known:
+        if not known and not self.own_sites:
             return {}
-        return {n: known[n]._replace(dispatch=k) for n, k in self.sites.items()}
+        pairs = [
+            (n, self.own_sites[n - OWN_SITES] if n >= OWN_SITES else known[n], k)
+            for n, k in self.sites.items()
+        ]
+        return {n: site._replace(dispatch=k) for n, site, k in pairs}
 
 
 # Source of a parameter's value at launch: ("arg", name); ("grad", name), the gradient of an ndarray

@@ -71,6 +71,7 @@ WITH_EFFECT: dict[str, bool | int | float | str] = {
 }
 DEFAULTS = {**WITHOUT_EFFECT, **WITH_EFFECT}
 TYPES = ("default_fp", "default_ip")  # given as types; in the environment as bit widths
+WORDS = {"debug": "nan"}  # switches that may also be a word
 VALUES = {bool: "True or False", int: "an integer", float: "a number"}
 
 # Replacements for options without an effect, for messages.
@@ -108,9 +109,12 @@ def check_option_type(name: str, value: Any) -> None:
     kind = type(DEFAULTS.get(name, ""))
     if kind is str or name in TYPES:
         return
+    word = WORDS.get(name)
+    is_word = isinstance(value, str) and value == word
     is_wrong = value not in (True, False) if kind is bool else isinstance(value, str)
-    if is_wrong:
-        raise ArgumentError(f"{name} is {VALUES[kind]}, not {value!r}")
+    if is_wrong and not is_word:
+        values = VALUES[kind] if word is None else f"True, False or {word!r}"
+        raise ArgumentError(f"{name} is {values}, not {value!r}")
 
 
 def parse_variable(variable: str, text: str, default: Any) -> Any:
@@ -120,6 +124,8 @@ def parse_variable(variable: str, text: str, default: Any) -> Any:
     of the type.
     """
     kind = type(default)
+    if text in WORDS.values() and variable.removeprefix("TI_").lower() in WORDS:
+        return text
     try:
         return bool(int(text)) if kind is bool else kind(text)
     except local(ValueError):

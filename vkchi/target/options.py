@@ -17,6 +17,7 @@ IN_CODE = (
     "first_tier",
     "in_order",
     "strict",
+    "nan",
 )
 
 
@@ -66,6 +67,7 @@ class Options(NamedTuple):
       neither errors in gradients nor warnings.
     - first_tier: omit optimizations that only repeated launches repay (`passes.tiers`).
     - in_order: numbers of the parallel loops to compile as serial loops (`races.watch`).
+    - nan: report stores of NaN and infinities.
     - strict: report warnings about conversions and constants as errors.
     - cache: store of compiled code; ignored by comparison and hash.
     """
@@ -83,6 +85,7 @@ class Options(NamedTuple):
     first_tier: bool = False
     in_order: tuple[int, ...] = ()
     strict: bool = False
+    nan: bool = False
     cache: CodeStore | None = None
 
     def __eq__(self, other: object) -> bool:
