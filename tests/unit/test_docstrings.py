@@ -17,7 +17,7 @@ import vkchi as ti
 from vkchi import errors, public_names
 
 DOCS = Path(__file__).parents[2] / "docs"
-INNER = ("design.md", "modules.md", "performance.md", "status.md")  # about vkchi, not for its users
+INNER = ("design.md", "modules.md", "status.md")  # about vkchi, not for its users
 GUIDE = "".join(p.read_text() for p in sorted(DOCS.rglob("*.md")) if p.name not in INNER)
 CALLED = set(re.findall(r"\.(\w+)\(", GUIDE))
 # Methods of ours that have the name of one that the guide calls.
