@@ -21,6 +21,9 @@ from error_page import error_page
 from mkdocs.structure.files import File, Files
 
 from vkchi import public_names
+from vkchi.ir.ops import TABLE
+from vkchi.lang.elementwise import INTRINSICS
+from vkchi.lang.function import Function
 from vkchi.public_members import public_members
 from vkchi.tuples import NamedTuple
 
@@ -140,11 +143,27 @@ def entries(found: list[tuple[str, str, str]], seen: set[str]) -> list[str]:
         elif place is not None:
             plain.append(f"[`{name}`][{place}]")
         elif text:
-            rows.append(f"| `{name}` | {text} |")
+            rows.append(f"| `{name}` | {parameters_of(thing)} | {text} |")
         else:
             plain.append(f"`{name}`")
-    table = ["", "| name | |", "| --- | --- |", *rows, ""] if rows else []
+    head = ["", "| name | parameters | |", "| --- | --- | --- |"]
+    table = [*head, *rows, ""] if rows else []
     return [*shown, *table, *(["", f"And {', '.join(plain)}.", ""] if plain else [])]
+
+
+def parameters_of(thing: object) -> str:
+    """Parameter list of a function of the language, as Markdown; empty for other objects."""
+    if not isinstance(thing, Function):
+        return ""
+    if thing in INTRINSICS and thing.__name__ in TABLE:
+        count = TABLE[thing.__name__].sig.split("->")[0].count(",") + 1
+        words = ["x"] if count == 1 else [f"x{k + 1}" for k in range(count)]
+    elif thing.python is not None:
+        found = inspect.signature(thing.python).parameters.values()
+        words = [str(p.replace(annotation=inspect.Parameter.empty)) for p in found]
+    else:
+        return ""
+    return f"`({', '.join(words)})`"
 
 
 def member_options(thing: object) -> list[str]:
