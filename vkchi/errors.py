@@ -333,7 +333,7 @@ class GradientWarning(RuntimeWarning):
 
 
 class SolverWarning(RuntimeWarning):
-    """Warning: the result of a solver has too large a residual."""
+    """Warning: the residual of a solver's result exceeds its tolerance."""
 
 
 def warn_user(text: str, kind: type[Warning]) -> None:

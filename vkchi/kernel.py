@@ -84,7 +84,7 @@ class PlanTable:
         return repeated
 
     def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Cache the binding of a call, up to a limit: some programs never repeat one."""
+        """Cache the binding of a call, for `notes_left` more calls: some programs repeat none."""
         if not self.notes_left:
             return
         self.notes_left -= 1

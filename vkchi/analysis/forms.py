@@ -93,8 +93,8 @@ class ExactPolynomials(AffinePolynomials):
         return symbol_polynomial(self.representative(v)) if made is None else made
 
     def made(self, op: Op) -> Polynomial | None:
-        """The polynomial of an op from those of its operands; None if there is none, or it is too
-        large."""
+        """The polynomial of an op from those of its operands; None if there is none, or it is not
+        `is_small`."""
         made = super().made(op) if op.kind in LINEAR else self._exact_op(op)
         return made if made is not None and self.is_small(made) else None
 

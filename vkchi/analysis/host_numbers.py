@@ -153,7 +153,7 @@ def wrapped_count(n: BoundedCount | None, v: Value) -> BoundedCount | None:
 
 
 def combine_counts(kind: str, args: Sequence[BoundedCount]) -> BoundedCount | None:
-    """Op `kind` of the `Count` language, folded if possible; None if it becomes too large."""
+    """Op `kind` of the `Count` language, folded if possible; None above LARGEST_COUNT ops."""
     low, high = limits(kind, args)
     if low == high and all(n.lo == n.hi for n in args):
         return constant_count(low)

@@ -24,7 +24,10 @@ DEEPEST = 100  # levels of operands that are followed; beyond, the interval is u
 
 
 class Intervals:
-    """Intervals of integers and bools, given some scalars and some array extents."""
+    """Intervals of integers and bools, given loop axes.
+
+    `numbers` and `extents` are known scalars and array extents.
+    """
 
     def __init__(
         self,

@@ -246,7 +246,8 @@ class ScatterAnalysis:
         return (followed[0] if followed else None), [SubscriptOffset(by, modulus=modulus)]
 
     def is_near(self, by: Frozen) -> bool:
-        """True if an offset is known to be too small for overflow before the remainder is taken.
+        """True if an offset is proved to be within FARTHEST_WRAPPED, so that nothing overflows
+        before the remainder is taken.
 
         A remainder of an overflowed value would differ.
         """

@@ -67,8 +67,8 @@ class AffinePolynomials:
     def made(self, op: Op) -> Polynomial | None:
         """The polynomial of an op from those of its operands.
 
-        None if it is no ring operation, or its polynomial is too large or its operands are too
-        deep.
+        None if it is no ring operation, if it is not `is_small`, or below `deepest` nested
+        operands.
         """
         if op.kind not in LINEAR or self._depth > self.deepest:
             return None
@@ -76,7 +76,7 @@ class AffinePolynomials:
         return made if self.is_small(made) else None
 
     def is_small(self, p: Polynomial) -> bool:
-        """True if a polynomial has few terms of low degree."""
+        """True if a polynomial has at most `most_terms` terms of at most `most_factors` factors."""
         most = self.most_factors
         return len(p) <= self.most_terms and all(sum(k for _, k in m) <= most for m in p)
 

@@ -204,7 +204,7 @@ class ReverseScopes:
 
 
 class Recomputation(Cloner):
-    """Copies ops to recompute them, given some values."""
+    """Copies ops to recompute them; `known` maps the values that are available already."""
 
     def __init__(self, scopes: ReverseScopes, known: Mapping[Value, Value]) -> None:
         super().__init__(scopes.b, dict(known))

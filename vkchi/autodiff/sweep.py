@@ -176,7 +176,7 @@ class ForwardSweep(Cloner):
 
 
 class CountingSweep(ForwardSweep):
-    """A sweep that saves nothing and computes the buffer sizes of some loops."""
+    """A sweep that saves nothing and computes the buffer sizes of the loops in `cells`."""
 
     def __init__(
         self,

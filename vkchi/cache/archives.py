@@ -107,7 +107,7 @@ class Bounded(io.RawIOBase):
     def next_of(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None:
         """Return the archive's next member, or None at its end.
 
-        Raises Damaged if its headers are too long.
+        Raises Damaged if its headers exceed MOST_HEADER_BYTES.
         """
         self.header_bytes = 0
         found = archive.next()

@@ -107,7 +107,7 @@ def read_trace(path: str) -> Timings:
 def page(
     entries: Sequence[CacheEntry], details: Sequence[Shown], timings: Timings, title: str
 ) -> str:
-    """Return the HTML page: a table of `entries`, and `details` of some of them."""
+    """Return the HTML page: a table of `entries`, then `details`, each of one entry."""
     body = [f"<h1>{escape(title)}</h1>", *table(entries, {e.key for e, _ in details}, timings)]
     for entry, linked in details:
         body += detail(entry, linked)

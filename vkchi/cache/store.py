@@ -373,7 +373,10 @@ def fault_of(folder: str, info: os.stat_result) -> str:
 
 
 def pack_entry(header: dict[str, Any], body: bytes) -> bytes:
-    """Return the bytes of an entry's file. Raises ValueError if it is too large."""
+    """Return the bytes of an entry's file.
+
+    Raises ValueError above MOST_HEADER_BYTES of header or MOST_BODY_BYTES of body.
+    """
     head = json.dumps(header, separators=(",", ":")).encode()
     if len(head) > MOST_HEADER_BYTES or len(body) > MOST_BODY_BYTES:
         raise ValueError("an entry is too large")

@@ -416,7 +416,8 @@ class Storage(Elements):
         """Copy from another field or ndarray (`other`) of the same shape and element shape.
 
         The copy stays on the device if devices, types and layouts are equal, and no other array
-        shares the memory. Otherwise values are cast on the host. Raises ArgumentError for others.
+        shares the memory. Otherwise values are cast on the host. Raises ArgumentError for other
+        arrays.
         """
         if not isinstance(other, Storage):
             raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")

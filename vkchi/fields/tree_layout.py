@@ -64,7 +64,8 @@ class BufferView(Buffer):
 def fill_tree(tree: FieldTree) -> None:
     """Lay out a tree, allocate its buffer and attach each field to its part.
 
-    After an interrupt, a second call reuses the buffer: some fields may be in use already.
+    After an interrupt, a second call reuses the buffer, since fields attached by the first may be
+    in use.
     """
     placements: list[FieldPlacement] = []
     size_bytes = lay_out(tree.top, placements)

@@ -286,7 +286,8 @@ def reference(value: Any, gone: list[object]) -> object:
 def same_array(value: Any) -> Test:
     """Return the test for a numpy array: by contents up to MOST_NUMBERS elements, else by identity.
 
-    Another large array is compared by digest, once. Arrays of objects are compared by identity.
+    Beyond that, an array that is another object is compared by digest, once. Arrays of objects are
+    compared by identity.
     """
     kind, dtype, shape = type(value), value.dtype, value.shape
     if value.dtype.hasobject:

@@ -314,7 +314,7 @@ def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_a
     """Lower `first and second`, or `first or second`.
 
     The result is the deciding operand, as in Python. The second operand is evaluated conditionally,
-    unless it is cheap and both are u1.
+    unless both are u1 and `is_cheap` holds for it.
     """
     arm = run_scoped(cx, lambda: decisive(cx, second()))
     is_truth = first.type is u1 and isinstance(arm.value, Value) and arm.value.type is u1

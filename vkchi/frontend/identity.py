@@ -51,9 +51,9 @@ def live_variables(cx: Lowering, *, of_python: bool = False) -> list[Var]:
 
 
 def names_of(cx: Lowering, objects: Objects, changed: dict[Var, Any] | None = None) -> list[str]:
-    """Return the names of variables that hold some of these objects, one for each occurrence.
+    """Return the names of variables that hold one of these objects, one for each occurrence.
 
-    `changed` has values that replace those of some variables.
+    `changed` maps variables to values that replace theirs.
     """
     return [
         var.name

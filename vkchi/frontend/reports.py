@@ -38,7 +38,7 @@ class ReportBuilder:
     def emit(self, cx: Context, kind: str, parts: Sequence[Part]) -> None:
         """Emit a report here: a line, a warning (`overflow`) or a failure, by `kind`.
 
-        Raises KernelTypeError for a failure with too many values.
+        Raises KernelTypeError for a failure whose record exceeds FAILURE_WORDS.
         """
         values: list[Value] = []
         places: dict[Value, int] = {}

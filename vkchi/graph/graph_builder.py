@@ -244,7 +244,8 @@ class Graph:
         self._recordings[arrays] = recording
 
     def _forget(self) -> None:
-        """Drop recordings of destroyed arrays, and the least recently used ones."""
+        """Drop recordings of destroyed arrays, and the least recently used ones from MOST_RECORDED
+        on."""
         alive = [key for key in self._recordings if not has_dead_key(key)]
         kept = alive[max(0, len(alive) - MOST_RECORDED + 1) :]
         self._recordings = {key: self._recordings[key] for key in kept}

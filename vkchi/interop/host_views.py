@@ -157,7 +157,7 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
 def check_export(tensor: Any) -> None:
     """Raise ArgumentError for a torch tensor that DLPack would export with other values.
 
-    These are tensors with a pending negation, or with a storage that is too small.
+    These are tensors with a pending negation, or that reach beyond their storage.
     """
     if tensor.is_neg():
         raise ArgumentError(

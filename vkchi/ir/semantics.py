@@ -1,4 +1,4 @@
-"""Semantics of ops, mostly those that no numpy function matches: on numpy scalars and arrays.
+"""Numpy meanings of rows of the op table that are not a function of numpy itself.
 
 Example:
 

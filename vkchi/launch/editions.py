@@ -51,7 +51,10 @@ class Editions:
         return None
 
     def add(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Add the plan for new values; drop the least recently used ones beyond the limits."""
+        """Add the plan for new values; drop the least recently used ones beyond MOST_EDITIONS.
+
+        Of plans that use replaced arrays, at most MOST_ARRAYS stay.
+        """
         plans = self.plans
         if plans and any(uses_replaced_arrays(one.guard, args) for one in plans[MOST_ARRAYS - 1 :]):
             others = [one for one in plans if uses_replaced_arrays(one.guard, args)]

@@ -84,7 +84,7 @@ def idle_in(axes: Sequence[GridAxis], counts: Sequence[int]) -> float:
 
 
 def is_valid_for(axes: Sequence[GridAxis], counts: Sequence[int], limits: Sequence[int]) -> bool:
-    """True if a shader without some bounds guards or base offsets is valid for these counts."""
+    """True if these counts need no bounds guard and no base offset that the shader omits."""
     return all(
         (axis.guard or n % axis.block == 0) and (axis.has_base or n <= limit * axis.block)
         for axis, n, limit in zip(axes, counts, limits, strict=False)

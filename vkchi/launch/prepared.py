@@ -76,7 +76,7 @@ class Prepared:
         self.fixed = fixed
 
     def count(self, met: ShapeCounter, arrays: Callable[[], Arrays]) -> None:
-        """Count a launch of these shapes; switch to specialized code once there is some.
+        """Count a launch of these shapes; once the counter is complete, switch to its code variant.
 
         `arrays` returns the arrays that were bound.
         """

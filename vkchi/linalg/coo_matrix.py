@@ -105,7 +105,8 @@ class SparseMatrix:
         return self._keys
 
     def _merged(self) -> Entries:
-        """The entries with pending assignments, which change some and add others."""
+        """The entries after the pending assignments, which change existing entries and add new
+        ones."""
         places = np.array(list(self._assigned), np.int64)
         values = np.array(list(self._assigned.values()), self.dtype.dtype)
         keys = places[:, 0] * self.m + places[:, 1]

@@ -99,8 +99,10 @@ def choose_axis(op: Op, used: set[Value]) -> int | None:
 
 
 def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:
-    """True if strips are long enough, or their length is known only at launch. False if the host
-    cannot compute an axis's length, or it may exceed i32."""
+    """True if strips have at least SHORTEST iterations, or a length that is known only at launch.
+
+    False if the host cannot compute an axis's length, or it may exceed i32.
+    """
     lengths = [axis_length(a) for a in axes_of(op)]
     if any(n is None or n.hi >= 1 << 31 for n in lengths):
         return False

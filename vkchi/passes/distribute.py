@@ -12,8 +12,9 @@ all-pairs interactions, and reductions along several axes in one loop.
 
 The new loop has an axis for each axis of the old one, for each serial loop whose index is used in
 the subscripts, and for the loops around these. All bounds must be constants. The added value is
-recomputed in each iteration of the new loop. That is profitable if it needs few ops and no loop. If
-all iterations add to a few elements, the loop is left to `unroll_sums`.
+recomputed in each iteration of the new loop. That must need no loop, and cost less than the atomics
+(`cost_model.is_worth_gathering`). If the element depends on no axis, and the serial loops have at
+most MOST_ROUNDS iterations together, the loop is left to `unroll_sums`.
 
 See also: `analysis.shifts` finds the movable additions.
 

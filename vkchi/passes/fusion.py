@@ -16,8 +16,8 @@ Conditions:
   workgroup size. So reports and random streams keep their order.
 - Fusion is profitable (`is_worth_it`). Both loops traverse memory in the same order of axes, and
   both or neither are transposes. At most one has serial loops inside. (Such loops run long and need
-  the registers: two fused matrix products run 0.8 times as fast.) The fused loop is short enough
-  for drivers' compilers.
+  the registers: two fused matrix products run 0.8 times as fast.) The fused loop has at most
+  MOST_ACCESSES accesses, or SHORT if the loops have no array in common.
 
     >>> fuse_loops(fn)
 """

@@ -64,8 +64,8 @@ FARTHEST_SHARED = 1 << 30  # largest index of an iteration that shares the last 
 class ScatterRange(NamedTuple):
     """Range of elements along an axis that scatter-adds may update.
 
-    - by: range of the element's index minus the iteration's, or None if unknown, large, or if
-      several iterations share an element.
+    - by: range of the element's index minus the iteration's. None if it is unknown or exceeds
+      FARTHEST, or if several iterations share an element.
     - first: the first index of the array's axis.
     - extent: the axis's extent, or (array, axis) if it is known only at launch.
     """

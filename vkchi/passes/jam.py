@@ -105,7 +105,8 @@ class JamPlan(NamedTuple):
 
 
 def may_jam(op: Op) -> bool:
-    """True if iterations of a `parallel` may be interleaved, and its body is small enough."""
+    """True if iterations of a `parallel` may be interleaved, and its body has at most MOST_IN_WORDS
+    ops."""
     return has_small_body(op, MOST_IN_WORDS) and may_interleave(op)
 
 
@@ -167,7 +168,11 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> JamPlan | None:
 
 def elements_per_access(op: Op, caps: Caps) -> int | None:
     """Return the number of elements per access: 4; on CPUs 2, or 4 if the narrowest accessed scalar
-    has less than 32 bits. None for such scalars on GPUs, or if the body is too large for CPUs."""
+    has less than 32 bits.
+
+    None for such scalars on GPUs. None on CPUs if the unrolled body would exceed 2 * MOST_IN_WORDS
+    ops.
+    """
     bits = min((bits_at(x) for x in op.regions[0].ops if x.kind in MEMORY), default=32)
     if not caps.is_cpu:
         return FACTORS[0] if bits >= 32 else None

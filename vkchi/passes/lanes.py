@@ -95,7 +95,8 @@ class LanePlan:
         return found
 
     def may_partition(self, loop: Op) -> bool:
-        """True if a loop has no results and an i32 index, is proved parallel, and is long enough.
+        """True if a loop has no results and an i32 index, is proved parallel, and is
+        `is_worth_lanes`.
 
         The trip count is its lower bound, or its upper bound if the body contains loops.
         """

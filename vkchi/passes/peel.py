@@ -85,7 +85,11 @@ def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
 
 
 def may_split(op: Op, caps: Caps) -> bool:
-    """True if a `parallel` may be reordered, is small and long, and has constant i32 bounds."""
+    """True if index-set splitting of a `parallel` is legal, and may be profitable.
+
+    Its iterations may be interleaved, its bounds are i32 constants, and its body has at most
+    MOST_OPS ops. The gain is estimated for an interior of all iterations (`is_worth_splitting`).
+    """
     if not (has_small_body(op, MOST_OPS) and may_interleave(op)):
         return False
     sizes = [max(0, last - first) for first, last in ends_of(op)]
@@ -141,7 +145,7 @@ class DecidableOps:
         self.open = [x for x in self.asking if decide(x, self.intervals({})) is None]
 
     def intervals(self, known: Mapping[Value, Interval]) -> Intervals:
-        """Interval analysis with some loop indices restricted to subranges."""
+        """Interval analysis in which the indices in `known` are restricted to subranges."""
         return Intervals(self.axes, found={**self.own, **known})
 
     def along(self, k: int, begin: int, end: int) -> tuple[int, int]:

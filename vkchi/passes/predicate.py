@@ -31,12 +31,12 @@ MOST_OPS = 16
 
 
 def predicate(fn: Func, caps: Caps) -> Func:
-    """If-convert branches with few loads, unless the device is a CPU."""
+    """If-convert branches with at most MOST_LOADS loads, unless the device is a CPU."""
     return fn if caps.is_cpu else straighten(fn)
 
 
 def straighten(fn: Func) -> Func:
-    """If-convert branches with few loads."""
+    """If-convert branches with at most MOST_LOADS loads."""
     return IfConverter().run(fn)
 
 
@@ -71,7 +71,10 @@ class IfConverter(Rebuilder):
 
 
 def is_worth_it(ops: Sequence[Op]) -> bool:
-    """True if both regions contain only loads from buffers and pure ops: few, at least one load."""
+    """True if both regions contain only pure ops and loads from buffers.
+
+    In all there are 1 to MOST_LOADS loads, and at most MOST_OPS ops.
+    """
     loads = [op for op in ops if op.kind == "load"]
     if not 0 < len(loads) <= MOST_LOADS or len(ops) > MOST_OPS:
         return False

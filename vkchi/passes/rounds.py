@@ -65,7 +65,7 @@ def short_loops(fn: Func) -> dict[Value, int]:
 
 
 def shared_offsets(fn: Func, rounds: dict[Value, int]) -> dict[Value, Polynomial]:
-    """Offsets with two accesses that some iterations apart coincide, as polynomials."""
+    """Offsets with constants that differ by whole iterations of a short loop, as polynomials."""
     constants: dict[tuple[Value, Value], set[int]] = {}
     for op in walk(fn.body):
         if op.kind == "address" and len(op.args) == 2 and isinstance(op.attr, int):

@@ -39,8 +39,8 @@ def collapse_loops(fn: Func, wanted: Container[Op]) -> Func:
 def build_collapsed(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
     """Append a `parallel` loop, collapsed to one axis.
 
-    If the number of iterations may exceed i32, it is checked at run time. A loop that is too
-    large has no iterations.
+    If the number of iterations may exceed i32, it is checked at run time. If it does, the loop has
+    no iterations.
     """
     space = space_of(b, args, find_order(op))
     is_known = host_length(op) is not None

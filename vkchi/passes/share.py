@@ -319,7 +319,8 @@ def partition_iterations(
 def plan_rows(space: IterationSpace, crowd: ThreadBudget) -> RowPartition | None:
     """Partition rows among a CPU's subgroups.
 
-    None for GPUs, for short rows, and for extents that are not positive constants.
+    None for GPUs, for rows of fewer than LONG_ROW iterations per lane, and for extents that are not
+    positive constants.
     """
     extents = [constant_int(digit.extent) for digit in space.digits]
     known = [n for n in extents if n is not None]

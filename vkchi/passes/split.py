@@ -236,8 +236,8 @@ class _Costs:
                 self._count(k, op, uses[op])
 
     def allow(self, v: Value, k: int) -> bool:
-        """True if v can be recomputed in segment k with few ops, and no array that it loads may
-        have changed."""
+        """True if v can be recomputed in segment k with at most LONGEST_RECOMPUTATION ops, and no
+        array that it loads may have changed."""
         return self._ops[v] <= LONGEST_RECOMPUTATION and all(
             not bases_may_alias(base, written)
             for home, base in self._loads.get(v, ())

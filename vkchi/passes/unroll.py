@@ -64,10 +64,11 @@ def unroll_loops(fn: Func, choose: Callable[[Op], UnrollFactor | None]) -> Func:
 
 
 def is_worth_it(loop: Op) -> bool:
-    """True if a loop may be long, has an i32 index, a small body without regions, and only quiet
-    ops.
+    """True if partial unrolling of a loop is profitable.
 
-    It must load from non-private memory, at most MOST_LOADED registers per iteration.
+    Its trip count is not a constant up to SHORT, and its index is an i32. Its body has at most
+    MOST_OPS ops, all of them quiet and without regions. It loads from non-private memory, at most
+    MOST_LOADED registers per iteration.
     """
     ops = loop.regions[0].ops[:-1]
     (axis,) = axes_of(loop)

@@ -30,7 +30,7 @@ MOST_OPS = 1024  # of all iterations; bounds compile time
 
 
 def unroll_sums(fn: Func) -> Func:
-    """Unroll short serial loops with reductions to shared addresses."""
+    """Unroll serial loops with reductions to shared addresses, if `is_short`."""
     used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:

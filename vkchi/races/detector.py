@@ -82,7 +82,7 @@ def group_by_lines(
 
 
 class ShadowCells(NamedTuple):
-    """Shadow cells of some ops.
+    """Shadow cells of the ops on one side of a conflict group.
 
     - `who`: first and last iteration.
     - `words`: least and greatest value stored, per 32-bit word.

@@ -160,7 +160,7 @@ def observed_variant(call: KernelCall, doubt: UndecidedRace, func: Func) -> Obse
 
 
 class TrialSet(NamedTuple):
-    """Trials of some groups.
+    """Trials of these groups.
 
     `places` determines the accessed elements. `values` run the whole kernel; they are built at
     first use, by `knows_old`.
@@ -205,7 +205,7 @@ class KernelRaces:
         return not self.reaches[m], m.first[0].kind != "load"
 
     def trials_of(self, call: KernelCall, near: tuple[int, ...]) -> TrialSet:
-        """The trials of some conflicts."""
+        """The trials of the conflicts with the numbers `near`, memoized."""
         if near not in self.trials:
             groups = group_by_lines([self.conflicts[k] for k in near], self.strict)
             places = TrialRun(

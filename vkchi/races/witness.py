@@ -269,7 +269,8 @@ def is_monotone(op: Op) -> bool:
 
 
 def conditions_hold(whens: Iterable[RelevanceCondition], scope: KnownValues) -> str:
-    """SURELY if all conditions hold for at least one component, IF some are unknown; else empty."""
+    """SURELY if all conditions hold for at least one component; IF one is unknown and none is
+    false; "" if one is false."""
     found = SURELY
     for when in whens:
         value = scope.get(when.value)

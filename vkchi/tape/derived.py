@@ -141,7 +141,7 @@ class MemoTable(Generic[K, V]):
 
 
 class PlanCaches:
-    """Memoization tables of one kernel plan, mostly keyed by gradient or by differentiable arrays.
+    """Memoization tables of one kernel plan.
 
     - `repeated`: data shared by calls of the same arrays. `notes_left` more calls may be examined.
     - `traces`: root of the traces of tapes that begin with this kernel.

@@ -28,7 +28,7 @@ class ExportedArray:
         self.array, self.contents = array, contents
 
     def look(self) -> None:
-        """Detect and report writes by others; waits for the device."""
+        """Detect and report writes by other code; waits for the device."""
         found, known = self.array.contents(), self.contents
         if host_views.changed_mask(known, found).any():
             self.array.put_unnoticed(known)  # restored first, so that snapshots save it

@@ -201,7 +201,7 @@ def forward_func(fn: Func, differentiable: frozenset[str]) -> Func:
 
 
 def lay_out(fn: Func, types: Types) -> Func:
-    """Replace the types of some array parameters, which may have other layouts."""
+    """Replace the types of the array parameters in `types`; the layouts may differ."""
     given = [p for p in fn.params if p.name in types]
     return with_params(fn, {p: Param(types[p.name], p.name, p.attributes) for p in given})
 
@@ -233,7 +233,7 @@ MOVING = kinds_with(Trait.CARRIES) - {"with_derivative_of"} | {"cast"}
 
 
 class CopyFlow(Flow):
-    """Forward data flow: values and variables that hold copies of some values."""
+    """Forward data flow: values and variables that hold copies of the seeds."""
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
         """Values that receive an operand unchanged."""

@@ -256,7 +256,7 @@ class SnapshotRequests:
 
 
 class MemoryAccount:
-    """Derivative state of some memory.
+    """Derivative state of an array, or of a range of host memory.
 
     It records derivatives without a `grad` (`escapes`), derivatives with one (`held`), and the loss
     of either by an overwrite. `writes` are those since a call with a custom gradient. `owner` is
@@ -294,7 +294,7 @@ class MemoryAccount:
         return self.loss
 
     def remember(self) -> None:
-        """Save the current contents of memory that others write without notice."""
+        """Save the current contents of memory that other code writes without notice."""
 
 
 class HostAccount(MemoryAccount):
@@ -341,7 +341,7 @@ class HostAccount(MemoryAccount):
         return bool(self.escapes or self.held or self.writes or is_used or self.slope is not None)
 
     def compare(self) -> LostGradient | None:
-        """Detect writes by others to a tensor, and return the lost gradient, if any.
+        """Detect writes to a tensor outside kernels, and return the lost gradient, if any.
 
         A loss is an overwritten derivative, or an overwritten input that kernels have used.
         """
@@ -352,7 +352,7 @@ class HostAccount(MemoryAccount):
         return self.loss
 
     def follow(self, tensor: Any) -> None:
-        """Begin to detect writes by others to a tensor."""
+        """Begin to detect writes to a tensor outside kernels."""
         self.owner = tensor
         self.remember()
 
@@ -472,7 +472,7 @@ class Ledger:
     @overload
     def open(self, memory: Values) -> HostAccount: ...
     def open(self, memory: Memory) -> Account | HostAccount:
-        """Return the account of some memory, created if there is none."""
+        """Return the account of an array or of host memory, created if there is none."""
         if isinstance(memory, Storage):
             array = memory.whole
             account = self.accounts.get(id(array))
@@ -499,18 +499,21 @@ class Ledger:
         return [one.shown[key] for key, one in found if one is not None and key in one.shown]
 
     def look(self, arrays: Iterable[Storage]) -> None:
-        """Detect writes by others to these arrays; waits for the device if they are exported."""
+        """Detect writes by other code to these arrays.
+
+        Waits for the device if they are exported.
+        """
         for one in self.find_shown(arrays):
             one.look()
 
     def look_at_all(self) -> None:
-        """Detect writes by others to all exported arrays."""
+        """Detect writes by other code to all exported arrays."""
         found = [one for account in self.accounts.values() for one in account.shown.values()]
         for one in found:
             one.look()
 
     def end_looking(self) -> None:
-        """Detect writes by others a last time, before gradients write to the arrays."""
+        """Detect writes by other code a last time, before gradients write to the arrays."""
         self.look_at_all()
         self.exported = ()
 

@@ -34,7 +34,7 @@ class TapeStep:
 
 
 class State(TapeStep):
-    """Snapshot of some arrays. As a step, it is a write by Python, which is not differentiated."""
+    """Snapshot of arrays. As a step, it is a write by Python, which is not differentiated."""
 
     def __init__(self, arrays: Iterable[Storage] = ()) -> None:
         self.copies: dict[int, tuple[Storage, Storage]] = {}

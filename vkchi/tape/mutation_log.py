@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class ChangedView(NamedTuple):
-    """A numpy array that others have changed since a call.
+    """A numpy array that other code has changed since a call.
 
     `then` are its contents when the gradient began; `where` is True for changed elements.
     """

@@ -60,7 +60,8 @@ def check_memory(
 
 
 def new_buffer(runtime: Runtime, t: Array, shape: Shape, title: str) -> Storage:
-    """Allocate a buffer for saved values. Raises DeviceError if that fails or is too large."""
+    """Allocate a buffer for saved values. Raises DeviceError if that fails, or from WIDE_FROM
+    scalars on."""
     count = shape[0] * shape[1] * t.scalars_per_element
     if count >= WIDE_FROM:
         raise no_room(title, count, "more than one array holds")
@@ -162,7 +163,7 @@ class GradientPlan:
         return self.live.needs.span_of(name)
 
     def needs(self, call: KernelCall) -> dict[str, Box]:
-        """Parts of arrays that the gradient reads, with the contents before the call."""
+        """Parts of arrays whose contents from before the call the gradient reads."""
         return facts.touched(self.plan, "loads", call.case, self.spec)
 
     def writes(self, call: KernelCall) -> dict[str, Box]:

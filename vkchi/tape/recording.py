@@ -140,7 +140,7 @@ class Recording(SafeContext):
         self.snapshots.close()
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-        """Run a kernel, after detecting writes by others to its exported arrays."""
+        """Run a kernel, after detecting writes by other code to its exported arrays."""
         given = LaunchRequest(name, plan, args)
         arrays = given.arrays.values() if self.runtime.exported else ()
         self.ledger.look(arrays)

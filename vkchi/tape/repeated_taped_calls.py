@@ -118,9 +118,9 @@ class RepeatedTapedCall:
 
 
 def buffers_of(arrays: Arrays) -> Buffers | None:
-    """Key of the buffers of some arrays; None if one shares its memory with other code.
+    """Key of the buffers of these arrays; None if one shares its memory with other code.
 
-    Equal keys mean equal buffers, even after others were freed, and distinguish parts of one
+    Equal keys mean equal buffers, even after a buffer was freed, and distinguish parts of one
     buffer.
     """
     found = [(name, a.buffer.key, a.buffer.address, a.shape) for name, a in arrays.items()]

@@ -35,7 +35,7 @@ class ReplayLog(Variant):
     def bind(self, call: KernelCall) -> dict[str, Storage]:
         """Allocate the buffers of a call's draws.
 
-        Raises DeviceError if they are too large, GradientError if a loop bound overflows its type.
+        Raises DeviceError as `new_buffer`, and GradientError if a loop bound overflows its type.
         """
         flat = self.executable.bind(call.args, call.arrays).flat
         for op, (least, most), value in self.sums:

@@ -47,7 +47,7 @@ class CallStep(TapeStep):
         self.race: Found | None = None
 
     def keep_results(self, snapshots: Snapshots) -> None:
-        """Save the results of the call if a repetition may give others."""
+        """In limited memory, save the results of the call if a repetition may give other values."""
         plan = self.call.plan
         if not snapshots.is_limited:
             return

@@ -94,11 +94,12 @@ class Tape(Recording):
             not required here.
         grad_check: fields or ndarrays whose gradients are compared with finite differences at the
             end.
-        memory: limit on saved memory (bytes, or "512MiB"). If that is too little, some calls are
-            repeated, and `report` gives their number.
+        memory: limit on saved memory (bytes, or "512MiB"). Above it, calls are repeated, and
+            `report` gives their number.
 
     Raises:
-        KernelRuntimeError: for an invalid loss; in most cases its subclass ArgumentError.
+        KernelRuntimeError: for a loss that is not one number, or an invalid torch tensor, and if a
+            recording is active. For any other invalid loss, its subclass ArgumentError.
         GradientError: if a gradient would be wrong.
     """
 

@@ -78,7 +78,7 @@ class PipelineCache:
         """Write the driver's cache data to the shelf, if a pipeline was compiled since the last
         save.
 
-        Removes the entry if the data are too large. Never raises DeviceError: the shelf warns.
+        Removes the entry if the data exceed MOST_BYTES. Never raises DeviceError: the shelf warns.
         """
         made, self._made = self._made, 0
         if not made or self._shelf is None or self._cell is None:
@@ -133,7 +133,7 @@ class PipelineCache:
             self._logical.vk.check(merge(handle, self._cell[0], 1, cell), "merging pipeline caches")
 
     def _read(self) -> bytes | None:
-        """The driver's cache data: empty if it returns none, None if it is too large."""
+        """The driver's cache data: empty if it returns none, None above MOST_BYTES."""
         vk, get = self._logical.vk, self._logical.calls.vkGetPipelineCacheData
         size = vk.ffi.new("size_t *")
         if get(self._logical.handle, self._cell[0], size, vk.NULL) != SUCCESS:
