@@ -201,7 +201,7 @@ class CoverageProof:
         )
 
     def is_short(self, loop: Op) -> bool:
-        """True if each bound of a loop has at most MOST_OPS ops: the host computes no longer ones."""
+        """True if each bound of a loop has at most MOST_OPS ops, so that the host computes it."""
         bounds = [v for axis in axes_of(loop) for v in (axis.begin, axis.end)]
         return all(count_ops(v, MOST_OPS) <= MOST_OPS for v in bounds)
 

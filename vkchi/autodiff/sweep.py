@@ -162,7 +162,7 @@ class ForwardSweep(Cloner):
         return self.map[pseudo]
 
     def count(self, op: Op, base: Value, trips: Value) -> None:
-        """Add the trip count of a loop to its counter."""
+        """Add the trip count of a loop to its counter, if it has one."""
         if op in self.primal.base:
             total = self.b.emit("add", base, as_i32(self.b, trips))
             self.b.emit("store", self.counters[op], total)

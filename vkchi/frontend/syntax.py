@@ -32,7 +32,7 @@ class PassedName(NamedTuple):
 
 
 class AssignedNames(NamedTuple):
-    """The names that statements assign, and the names that they pass to calls."""
+    """The names that statements assign, and the names in arguments of calls, which may assign them."""
 
     names: tuple[str, ...]
     passed: tuple[PassedName, ...]

@@ -228,7 +228,7 @@ def choose_terms(op: Op, caps: Caps) -> JamPlan | None:
 
 def words_of(op: Op, factor: int) -> int:
     """Return the best number of words of each array to reduce at once, where a word holds `factor`
-    elements. It leaves no remainder, and keeps the body short."""
+    elements. It leaves no remainder, and the unrolled body has at most MOST_OPS ops."""
     axes, most = axes_of(op), WORDS
     lengths = [axis_length(axis) for axis in axes]
     total = prod(n.lo if n is not None and n.lo == n.hi else 0 for n in lengths)
