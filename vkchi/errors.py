@@ -271,7 +271,10 @@ class KernelNanError(KernelAssertionError, FloatingPointError):
 
 
 class KernelRangeError(KernelAssertionError, ValueError):
-    """Error of debug mode: a loop range with a step of 0, or with too many indices."""
+    """Error: a loop's step is 0, its bound is beyond its index type, or it has too many iterations.
+
+    The kernel finds it on the device.
+    """
 
 
 class CacheWarning(UserWarning):

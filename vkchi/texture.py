@@ -72,7 +72,8 @@ class Texture:
         The array's last axis is the texture's first axis, x. The array has the texture's shape, or
         that reversed (height, width). Elements are scalars for formats of one channel. Otherwise
         they are vectors, or a last axis, with the number of channels. They have the format's own
-        type, or are floats that are converted as by `store`. Raises ArgumentError for others.
+        type, or are floats that are converted as by `store`. Raises ArgumentError for other
+        arrays.
         """
         self._take("from_ndarray", ndarray)
 
@@ -122,7 +123,7 @@ class Texture:
         """Copy a Pillow image of the same size, as red, green and blue; alpha is 0.
 
         Texel (x, y) is the pixel in column width - 1 - x and row y, as in Taichi. For textures of
-        two axes of ti.Format.rgba8. Raises ArgumentError for others.
+        two axes of ti.Format.rgba8. Raises ArgumentError for other textures and images.
         """
         from vkchi.tools.image import import_pillow  # few programs need it
 

@@ -169,7 +169,7 @@ class Reverse:
         return list(outer)
 
     def repeat(self, sweep: ForwardSweep, segment: Segment) -> SegmentMemory:
-        """Recompute a segment if its effects may be needed.
+        """Recompute a segment, except a last `parallel` without minima and maxima in memory.
 
         Returns the memory before and after it.
         """

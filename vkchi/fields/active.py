@@ -72,7 +72,7 @@ class SparseElements(Storage):
     def copy_from(self, other: Storage) -> None:
         """Copy from another field or ndarray (`other`) of the same shape and element shape. If this
         field is sparse, the cells of the copied elements become active; of a sparse `other`, these
-        are its active elements. Raises ArgumentError for others."""
+        are its active elements. Raises ArgumentError for other arguments."""
         if self.is_sparse and isinstance(other, Storage) and other.shape == self.shape:
             node = other.node if isinstance(other, SparseElements) and other.is_sparse else None
             where = np.ones(self.shape, np.bool_) if node is None else ActivityHook.chosen(node)
@@ -83,7 +83,10 @@ class SparseElements(Storage):
         return self.shape + shape_of(self.elem)
 
     def _among_active(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The field's contents, with active elements replaced by those of `values`."""
+        """The field's contents, with active elements replaced by those of `values`.
+
+        `values` itself if its shape is not the field's.
+        """
         if values.shape != self._logical_shape():
             return values  # `from_numpy` raises
         where = ActivityHook.chosen(self.node).reshape(self.shape + (1,) * len(shape_of(self.elem)))

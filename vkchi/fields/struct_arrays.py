@@ -177,7 +177,7 @@ class StructArrays(PythonScope):
         """Copy from another field or array of structs (`other`) with the same member names in the
         same order.
 
-        Raises ArgumentError for others, and for other shapes.
+        Raises ArgumentError for other arguments, and for other shapes.
         """
         if not isinstance(other, StructArrays) or other.keys != self.keys:
             raise ArgumentError(f"copy_from takes a field of {', '.join(self.keys)}, not {other!r}")

@@ -140,7 +140,7 @@ def loss_between(cx: Context, old: Scalar, new: Scalar) -> str:
 
 
 def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: ConversionTarget) -> None:
-    """Add a caution for the first of some constants (a number or an array) that is not held."""
+    """Add a caution for the first of `numbers` (a number or an array) that type t does not hold."""
     for number in [numbers] if isinstance(numbers, float | int) else numbers.reshape(-1).tolist():
         if not is_held(number, kind, t):
             with np.errstate(all="ignore"):

@@ -265,7 +265,8 @@ def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: An
     """Check the annotation of a ti.func's parameter.
 
     It may be absent, a vkchi type, a Python number type, `Any`, generic, or a class of the
-    argument. Raises KernelCallError for others, and for a number under an ndarray annotation.
+    argument. Raises KernelCallError for another annotation, and for a number under an
+    ndarray annotation.
     """
     if isinstance(note, ndarray) and (isinstance(x, Value) or weak(x) is not None):
         raise cx.fail(f"`{name}` of {fn.__name__}() is annotated as an array", kind=KernelCallError)

@@ -35,7 +35,10 @@ def peek(cx: Lowering, n: ast.expr) -> Any:
 
 
 def part_seen(base: Any, name: str) -> Any:
-    """Return the value that `base.name` denotes; None if it is known only by lowering."""
+    """Return the value that `base.name` denotes; None if only lowering knows it.
+
+    None also if a property raises.
+    """
     if isinstance(base, StructValue):
         return peek_member(base, name)
     if base is None or isinstance(base, Value | ArrayRef) or is_target(base):

@@ -32,7 +32,7 @@ class PassedName(NamedTuple):
 
 
 class AssignedNames(NamedTuple):
-    """The names that statements assign, and the names in arguments of calls, which may assign them."""
+    """Names that statements assign, and names in arguments of calls, which may assign them."""
 
     names: tuple[str, ...]
     passed: tuple[PassedName, ...]

@@ -205,7 +205,7 @@ class GUI:
 
         img: shape (width, height) of the window, scalars or vectors of 1 to 4 components, or a
         third axis of that length; floats from 0 to 1, or unsigned integers up to their maximum.
-        Raises ToolError for others.
+        Raises ToolError for other arguments.
         """
         self._canvas.set(image_to_pixels(img, self.res))
 

@@ -72,11 +72,11 @@ class MatrixReductions:
         return linear.norm_inv(self, eps)
 
     def trace(self) -> float:
-        """Sum of the diagonal of a square matrix. Raises KernelTypeError for others."""
+        """Sum of the diagonal of a square matrix. Raises KernelTypeError for other shapes."""
         return linear.trace(self)
 
     def determinant(self) -> float:
-        """Determinant of a square matrix up to 4 by 4. Raises KernelTypeError for others."""
+        """Determinant of a square matrix up to 4 by 4. Raises KernelTypeError for other shapes."""
         return linear.determinant(self)
 
     # --- reductions ----------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def read_rows(m: Any) -> Rows:
 
 
 def determinant(m: Any) -> Any:
-    """Determinant of a square matrix up to 4 by 4. Raises KernelTypeError for others."""
+    """Determinant of a square matrix up to 4 by 4. Raises KernelTypeError for other shapes."""
     n = check_square("determinant", m)
     if n > 4:
         raise KernelTypeError("`determinant` takes matrices up to 4 by 4", label=shape_text(m))
@@ -124,7 +124,7 @@ def determinant(m: Any) -> Any:
 
 def inverse(m: Any) -> Any:
     """Inverse of a square matrix up to 4 by 4 (adjugate over determinant); inf or nan if the
-    determinant is 0. Raises KernelTypeError for others."""
+    determinant is 0. Raises KernelTypeError for other shapes."""
     n = check_square("inverse", m)
     if n > 4:
         raise KernelTypeError("`inverse` takes matrices up to 4 by 4", label=shape_text(m))

@@ -277,7 +277,7 @@ class Matrix(MatrixReductions, Arithmetic):
         return wrap_array(self.entries.T.copy())
 
     def inverse(self) -> Matrix:
-        """Inverse of a square matrix up to 4 by 4. Raises KernelTypeError for others."""
+        """Inverse of a square matrix up to 4 by 4. Raises KernelTypeError for other shapes."""
         return linear.inverse(self)
 
     def cast(self, dtype: ScalarDType) -> Matrix:

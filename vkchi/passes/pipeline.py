@@ -476,7 +476,10 @@ def run_verified(
 
 
 def run_passes(fn: Func, steps: Sequence[PassStep], given: Given, check: Check) -> Func:
-    """Run these steps on a Func. `check` is called with the result of each."""
+    """Run these steps on a Func. `check` is called with the result of each.
+
+    A disabled pass is left out, and so is one of whose `after` no pass changed the Func.
+    """
     changed: set[str] = set()
     is_fast, missing = given["options"].fast_math, disabled_passes()
     for step in steps:

@@ -138,7 +138,10 @@ class LoadUnrollSelector:
         return chosen
 
     def is_alike(self, load: InvariantLoad) -> bool:
-        """True if a load's address and execution are proved not to vary along the fastest axis."""
+        """True if a load's address and execution are proved not to vary along the fastest axis.
+
+        Also true if there is no such axis (one invocation).
+        """
         varying = self.varying
         if varying is None:
             return True

@@ -67,7 +67,7 @@ class Camera:
 
     def projection_mode(self, mode: int) -> None:
         """Set the projection: a `ti.ui.ProjectionMode` (0 perspective, 1 orthographic). Raises
-        ValueError for others."""
+        ValueError for other values."""
         self._mode = ProjectionMode(mode)
 
     def fov(self, fov: float) -> None:

@@ -199,7 +199,7 @@ class Window:
 
     def get_depth_buffer(self, depth: Storage) -> None:
         """Write the depths to a field or ndarray `depth` of f32, of the window's shape. Raises
-        ToolError for others."""
+        ToolError for another argument."""
         if not isinstance(depth, Storage):
             raise ToolError(f"get_depth_buffer takes a field or an ndarray, not {depth!r}")
         values = self.get_depth_buffer_as_numpy()
